@@ -1,0 +1,93 @@
+// Collectives between ranks, on plain memory: pointers, element counts and streams, never tensors.
+//
+// Implementations: threads of one process (LocalCommunicator, the semantic reference), processes of
+// one host (ShmCommunicator). A group of one rank is legal everywhere and moves nothing that is in
+// place.
+#pragma once
+
+#include <fsdp/dtype.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fsdp {
+
+class Buffer;
+class Stream;
+
+enum class ReduceOp : uint8_t { kSum, kAvg, kMax };
+enum class Operation : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
+std::string_view name_of(ReduceOp op);
+std::string_view name_of(Operation operation);
+
+// One contiguous run of a collective. `numel` counts the elements of ONE rank's piece for
+// all_gather (recv holds size()·numel) and reduce_scatter (send holds size()·numel), else of the
+// whole run. 0 is legal. send and recv may be the same memory where "in place" is said below; else
+// they must not overlap.
+struct CollectivePart {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  int64_t numel = 0;
+  DType dtype = DType::kFloat32;
+};
+
+// What all ranks must agree on about a collective besides its operation, parts and reduce-op.
+struct CollectiveTag {
+  uint64_t sequence = 0;   // position in the mesh's one host order; 0: not part of it (control)
+  std::string_view label;  // the unit's FQN or the purpose ("norm"); copied, at most 47 bytes count
+};
+
+// Requires (all collectives): every rank of the group issues the same collectives in the same order
+//   with equal operation, part count, counts, dtypes, reduce-op, root and tag. send memory stays
+//   unchanged and recv memory untouched by others until the stream has passed the collective.
+// Effects: the work is issued on `stream`; with an inline CPU stream it is complete on return. All
+// parts
+//   of one call travel as one collective (one meeting of the ranks).
+// Ordering: sums are formed in rank order 0, 1, …, size-1 in fp32 for floating types narrower than
+// 64
+//   bits (then rounded once), in the type itself otherwise; so local and shm give the same bits on
+//   all ranks. kAvg divides that sum by size() (exact IEEE division).
+// Errors: CommError, from the call or, for threaded streams, from the next wait on the stream: a
+// rank
+//   died (named, with its cause), the deadline passed (the missing rank named), or ranks disagree
+//   (both sides named with operation, count, dtype, reduce-op, label and sequence). After an error
+//   the communicator is aborted: every later call on any rank throws the first error.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // Zeroed memory that peers can read directly where the implementation profits (aligned to 64
+  // bytes). Not a collective. Collectives accept any other memory too, at the price of a copy.
+  // Lifetime: must be destroyed before the communicator.
+  virtual Buffer allocate(int64_t bytes) = 0;
+
+  // recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv + rank·numel.
+  virtual void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                          Stream& stream) = 0;
+  // recv = reduction over ranks s of s's send[rank·numel, (rank+1)·numel). In place: recv == send +
+  // rank·numel (other pieces of send are unchanged).
+  virtual void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                              Stream& stream) = 0;
+  // recv = reduction over ranks of send. In place: recv == send.
+  virtual void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                          Stream& stream) = 0;
+  // recv = root's send, on every rank. In place: recv == send.
+  virtual void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                         Stream& stream) = 0;
+  virtual void barrier(CollectiveTag tag, Stream& stream) = 0;
+
+  // Makes every rank's pending and later collectives throw, with `cause` as the cause, if nothing
+  // failed before. Called by a rank that gives up. Never blocks, never throws.
+  virtual void abort(std::string_view cause) noexcept = 0;
+};
+
+}  // namespace fsdp

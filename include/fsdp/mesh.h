@@ -1,0 +1,81 @@
+// The ranks of a job and how they reach each other.
+#pragma once
+
+#include <fsdp/communicator.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+// A mesh has one axis now, `shard`, over all ranks; `replicate` is the axis of size one beside it.
+enum class Axis : uint8_t { kReplicate, kShard };
+
+struct MeshOptions {
+  // How long a collective waits for a rank before it throws, naming that rank.
+  std::chrono::milliseconds timeout{30'000};
+};
+
+// Shared by value: copies speak for the same rank of the same job.
+// All collectives of a mesh, over all its communicators and engines, are issued in one host order
+// that is the same on every rank; `next_tag` numbers them and keeps a rolling hash.
+class Mesh {
+ public:
+  // The launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (fsdp-run,
+  // torchrun); none set = one rank. Several ranks on one host meet through shared memory. Effects:
+  // blocks until all ranks have arrived and agree on build and world. Errors: InvalidArgument (78)
+  // naming variable, value and remedy; CommError (78) when ranks' builds
+  //   differ or a rank is missing, named.
+  static Mesh from_env(MeshOptions options = {});
+  // One rank that moves nothing.
+  static Mesh single();
+  // `world_size` ranks as threads of this process; element r belongs to the thread of rank r.
+  static std::vector<Mesh> local(int world_size, MeshOptions options = {});
+
+  int rank() const;
+  int world_size() const;
+  int local_rank() const;
+  const std::string& host() const;
+  int size(Axis axis) const;
+
+  // Gathers and reduces have communicators of their own, so that neither queues behind the other;
+  // control carries handshakes and is never used inside a step.
+  Communicator& gather_communicator(Axis axis) const;
+  Communicator& reduce_communicator(Axis axis) const;
+  Communicator& control_communicator() const;
+
+  // The next place in the host order, with `operation`, `numel` (all parts), and `label` mixed into
+  // the rolling hash. Thread-safe against engines of one rank; the caller issues the collective at
+  // once.
+  CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view label) const;
+  uint64_t order_hash() const;
+  // The last collectives issued, oldest first, one readable line each (at most 64): the event log
+  // of tests and of error messages.
+  std::vector<std::string> recent_collectives() const;
+  // Keeps all lines from now on (tests); recent_collectives then returns everything since.
+  void record_all_collectives() const;
+
+  // Start-up handshake. Compares `lines` over all ranks, line by line.
+  // Errors: CommError (78) on ALL ranks if they differ, with the first difference, both values and
+  //   both ranks. `what` says what is compared ("model", "configuration").
+  void agree(std::string_view what, const std::vector<std::string>& lines) const;
+
+  // Tells every other rank that this one gives up and why (the first cause wins), so that they stop
+  // within seconds. Programs call it on the way out of a failure. Never throws.
+  void abort(std::string_view cause) const noexcept;
+
+  // State that engines of one mesh share (the clock of closing.md); made by the first engine, kept
+  // alive by engines. The comm layer does not look inside.
+  std::weak_ptr<void>& engine_state() const;
+
+ private:
+  struct State;
+  explicit Mesh(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;  // shared by the copies of one rank's mesh
+};
+
+}  // namespace fsdp

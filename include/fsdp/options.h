@@ -1,0 +1,64 @@
+// How an engine shards, in which types it computes and reduces, and how far it looks ahead.
+#pragma once
+
+#include <fsdp/dtype.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace fsdp {
+
+// Rows of the placement table (src/engine/placement.h).
+enum class Strategy : uint8_t {
+  kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state sharded
+  kReplicate,  // DDP: everything whole on every rank, gradients averaged
+};
+
+enum class GradientReduction : uint8_t { kMean, kSum };
+
+// CPU only: run communication at once in the caller's thread, or on worker threads beside compute.
+enum class CpuStreamKind : uint8_t { kInline, kThreaded };
+
+// What a unit may say differently from the engine; unset = as the engine.
+struct UnitOptions {
+  std::optional<DType> param_dtype;
+  std::optional<bool> reshard_after_forward;
+  std::optional<int> prefetch_units;
+  // false: backward of this unit reads no weight (embeddings), so it is not gathered there.
+  std::optional<bool> unshard_in_backward;
+};
+
+struct Options {
+  // Type of the parameters that forward and backward see; unset = as constructed. Main shards and
+  // optimizer state are always float32. float32, bfloat16 or float16.
+  std::optional<DType> param_dtype;
+  // Type in which gradients travel and are summed between ranks: float32 or bfloat16.
+  DType reduce_dtype = DType::kFloat32;
+  // Type of the root unit's floating outputs; unset = as computed.
+  std::optional<DType> output_dtype;
+  // Cast a unit's floating inputs to its param_dtype (only when param_dtype is set).
+  bool cast_forward_inputs = true;
+  // true: a unit's parameters are freed between forward and backward and gathered again. The root
+  // always keeps its own until backward is done.
+  bool reshard_after_forward = true;
+  // How many units are gathered ahead of the one that runs: 0, 1, 2, …
+  int prefetch_units = 1;
+  Strategy strategy = Strategy::kFullShard;
+  GradientReduction gradient_reduction = GradientReduction::kMean;
+  // Divide gradients by this instead of the world size (kMean only).
+  std::optional<float> gradient_divide_factor;
+  // Per-unit deviations by FQN ("" is the root).
+  std::function<UnitOptions(std::string_view fqn)> unit_options;
+  // Parameters by FQN that the engine leaves alone: not sharded, not reduced, not optimised.
+  std::function<bool(std::string_view fqn)> ignore;
+  // Debugging aid: fills released slots with NaN and checks that padding stays zero.
+  bool debug = false;
+  CpuStreamKind cpu_streams = CpuStreamKind::kInline;
+  // BuildScope seeds construction with it on every rank alike, and random numbers afterwards with
+  // seed + rank.
+  uint64_t seed = 0;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,27 @@
+// Arithmetic on sizes that says when it overflows, and sizes for people.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fsdp {
+
+constexpr int64_t divide_up(int64_t value, int64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return divide_up(value, multiple) * multiple;
+}
+
+// Empty on overflow or a negative operand: for sizes that come from a file.
+constexpr std::optional<int64_t> checked_product(int64_t a, int64_t b) {
+  int64_t product = 0;
+  if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &product)) return std::nullopt;
+  return product;
+}
+
+// "512 B", "1.5 KiB", "43.3 MiB", "2.0 GiB".
+std::string format_bytes(int64_t bytes);
+
+}  // namespace fsdp

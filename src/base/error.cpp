@@ -1,0 +1,56 @@
+#include "fsdp/error.h"
+
+#include <fmt/format.h>
+
+namespace fsdp {
+namespace {
+
+std::string compose(const ErrorText& text) {
+  std::string line = text.what;
+  if (!text.where.empty()) line += fmt::format(" ({})", text.where);
+  if (!text.cause.empty()) line += fmt::format("; {}", text.cause);
+  if (!text.hint.empty()) line += fmt::format("; hint: {}", text.hint);
+  return line;
+}
+
+std::string on_one_line(std::string_view text) {
+  std::string line;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      line += "\\n";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      line += fmt::format("\\x{:02x}", byte);
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+std::string line(int code, const ErrorPlace& place, std::string_view text) {
+  const std::string step = place.step >= 0 ? fmt::format(" step {}", place.step) : "";
+  return fmt::format("fsdp: error[{}] rank {}/{} host {}{}: {}", code, place.rank, place.world_size,
+                     place.host, step, on_one_line(text));
+}
+
+}  // namespace
+
+Error::Error(ExitCode code, ErrorText text)
+    : std::runtime_error(compose(text)), code_(code), text_(std::move(text)) {}
+
+std::string error_line(const Error& error, const ErrorPlace& place) {
+  return line(error.exit_code(), place, error.what());
+}
+
+std::string error_line(const std::exception& error, const ErrorPlace& place) {
+  if (const auto* ours = dynamic_cast<const Error*>(&error)) return error_line(*ours, place);
+  return line(static_cast<int>(ExitCode::kInternal), place, error.what());
+}
+
+ExitCode exit_code_of(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  return ours != nullptr ? ours->code() : ExitCode::kInternal;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,40 @@
+#include "runtime/buffer.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int64_t kMapFrom = 256 * 1024;
+
+[[noreturn]] void throw_out_of_memory(int64_t bytes) {
+  throw DeviceError(
+      {.what = fmt::format("out of host memory: {} were refused", format_bytes(bytes)),
+       .where = {},
+       .cause = {},
+       .hint = "use more ranks, smaller units or a smaller batch"});
+}
+
+}  // namespace
+
+Buffer allocate_host(int64_t bytes) {
+  if (bytes == 0) return {};
+  if (bytes >= kMapFrom) {
+    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw_out_of_memory(bytes);
+    return {data, bytes, [bytes](void* mapped) { munmap(mapped, bytes); }};
+  }
+  void* data = std::aligned_alloc(64, round_up(bytes, 64));
+  if (data == nullptr) throw_out_of_memory(bytes);
+  std::memset(data, 0, bytes);
+  return {data, bytes, [](void* block) { std::free(block); }};
+}
+
+}  // namespace fsdp

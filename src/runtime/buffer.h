@@ -1,0 +1,51 @@
+// A block of memory that knows how to give itself back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+
+namespace fsdp {
+
+// Owns `bytes` bytes at `data`. Move-only; `release` runs once, in the destructor.
+// An empty buffer (null, 0 bytes) is legal everywhere.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(void* data, int64_t bytes, std::function<void(void*)> release)
+      : data_(data), bytes_(bytes), release_(std::move(release)) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr && release_) release_(data_);
+  }
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  std::byte* at(int64_t offset_bytes) const {
+    return static_cast<std::byte*>(data_) + offset_bytes;
+  }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
+  }
+
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+  std::function<void(void*)> release_;
+};
+
+// Zeroed host memory aligned to 64 bytes (a cache line, an AVX-512 register). Blocks of 256 KiB and
+// more are mapped singly and go back to the system when released, whatever malloc's settings are.
+// Errors: DeviceError with the size when the system has no memory left.
+Buffer allocate_host(int64_t bytes);
+
+}  // namespace fsdp
