@@ -1,0 +1,42 @@
+// Copies runs of elements with a change of dtype and a scale: gradients into a reduce slot, a main
+// shard into its place in a parameter slot.
+//
+// destination = round(float(source) · scale): the product is rounded to fp32, then to the
+// destination's dtype, both to the nearest even. Subnormals are kept, infinities too, values beyond
+// the destination's range become infinite, NaN stays NaN (quiet, sign and leading payload kept).
+#pragma once
+
+#include <fsdp/dtype.h>
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/strided.h"
+
+namespace fsdp {
+class Stream;
+}
+
+namespace fsdp::kernels {
+
+// dtypes: float32, bfloat16, float16 in any combination; with equal dtypes and scale 1 every dtype
+// (bytes are copied). The two runs may be the same memory if the dtypes are equal, else they must
+// not overlap.
+struct CastRun {
+  const void* source = nullptr;
+  void* destination = nullptr;
+  int64_t numel = 0;
+  DType source_dtype = DType::kFloat32;
+  DType destination_dtype = DType::kFloat32;
+};
+
+// All runs in one launch, so that many small ones cost one. The table is copied by the call.
+// Errors: InvalidArgument naming the dtypes if a combination is not supported.
+void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale = 1.0F);
+
+// The same for one source with strides, into contiguous memory.
+// Errors: also InvalidArgument if it has more than kMaxDims dimensions.
+void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
+                       DType destination_dtype, float scale = 1.0F);
+
+}  // namespace fsdp::kernels

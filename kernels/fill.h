@@ -1,0 +1,28 @@
+// Fills runs of elements: zeros into gaps and padding, NaN into released memory (debug mode).
+#pragma once
+
+#include <fsdp/dtype.h>
+
+#include <cstdint>
+#include <span>
+
+namespace fsdp {
+class Stream;
+}
+
+namespace fsdp::kernels {
+
+struct FillRun {
+  void* data = nullptr;
+  int64_t numel = 0;
+  DType dtype = DType::kFloat32;
+};
+
+// Writes zero bytes; any dtype. The table is copied by the call.
+void fill_zero(Stream& stream, std::span<const FillRun> runs);
+
+// Writes quiet NaNs, so that whatever reads the memory by mistake is seen in the loss.
+// Errors: InvalidArgument for an integer dtype, which has no NaN.
+void fill_nan(Stream& stream, std::span<const FillRun> runs);
+
+}  // namespace fsdp::kernels
