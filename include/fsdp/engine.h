@@ -1,0 +1,177 @@
+// The engine: shards a model made of units, and keeps every rank's forward and backward supplied.
+//
+//   fsdp::Mesh mesh = fsdp::Mesh::from_env();
+//   fsdp::Unit<Net> model(…);                       // units inside, the root a unit too
+//   fsdp::Engine engine(model, mesh, {.prefetch_units = 1});
+//   fsdp::AdamW optimizer(engine, {.lr = 3e-4});
+//   loss = …model(x)…; loss.backward(); optimizer.clip_grad_norm(1.0); optimizer.step();
+//   optimizer.zero_grad();
+//
+// After construction every parameter of the model is sharded: reading one outside its unit's
+// forward or backward throws. Every rank must run the same units in the same order; what differs
+// between ranks is an error that names both sides, never a wrong number (docs/errors.md).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/memory.h>
+#include <fsdp/mesh.h>
+#include <fsdp/options.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+class EngineState;
+
+// Builds a model unit by unit: between construction and the engine that takes it, each Unit is
+// sharded as soon as it is constructed, so that a rank never holds more than its shards and one
+// unit. Initial values are those of a plain construction with torch::manual_seed(options.seed), for
+// any world size. Parameters must be initialised in the constructor of the unit that owns them (a
+// parent that initialises its units' parameters throws). Ignored parameters need a plain build.
+// Thread ranks build one after another: the scope holds a process-wide lock until the engine takes
+// it.
+class BuildScope {
+ public:
+  explicit BuildScope(Mesh mesh, Options options = {});
+  ~BuildScope();
+  BuildScope(const BuildScope&) = delete;
+  BuildScope& operator=(const BuildScope&) = delete;
+
+  const Mesh& mesh() const;
+  const Options& options() const;
+
+ private:
+  friend class Engine;
+  friend class UnitBase;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// This rank's run of one parameter: elements [begin, begin + local.numel()) of the parameter laid
+// out in its memory order (row-major for contiguous parameters). `local` may be empty on this rank.
+struct ShardedParameter {
+  std::string fqn;
+  std::vector<int64_t> shape;  // of the whole parameter
+  bool trainable = true;
+  int64_t begin = 0;
+  at::Tensor local;  // 1-d float32 view of the main shard; `.grad` is a view of the main gradient
+};
+
+struct EngineStats {
+  MemoryStats memory;
+  int64_t all_gathers = 0;
+  int64_t reduces = 0;          // reduce_scatter or all_reduce of gradients
+  int64_t passes = 0;           // backwards that reduced
+  int64_t exposed_comm_ns = 0;  // time in which the compute thread waited for communication
+};
+
+// One whole-model measurement of the gradients, the same on every rank.
+struct GradientReport {
+  double norm = 0;
+  bool finite = true;
+  std::string
+      first_nonfinite;  // on this rank: "unit 'layer.3'", parameter's FQN; empty if none here
+};
+
+class Engine {
+ public:
+  // Shards a model that was built plainly; every rank passes the same architecture. Rank 0's
+  // parameter and buffer values win (broadcast once). Requires: collective; `root` is a Unit, on
+  // the CPU, float32/bfloat16/float16 parameters. Errors: CommError (78) on all ranks if models,
+  // options or builds differ; InvalidArgument for what
+  //   cannot be sharded, named (sparse gradients, complex, quantised, overlapping, float64).
+  template <class Contained>
+  Engine(const torch::nn::ModuleHolder<Contained>& root, Mesh mesh, Options options = {})
+      : Engine(root.ptr(), std::move(mesh), std::move(options)) {}
+  // Takes a model built inside `building`, with its mesh and options. Ends the scope.
+  template <class Contained>
+  Engine(const torch::nn::ModuleHolder<Contained>& root, BuildScope& building)
+      : Engine(root.ptr(), building) {}
+  Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options);
+  Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building);
+  // Parameters stay unreadable afterwards ("the engine was destroyed"). Optimizers must be gone.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const Mesh& mesh() const;
+  const Options& options() const;
+
+  // Every parameter that the engine shards, in the order of units and of registration; local
+  // views, no communication. Any element-wise torch::optim optimizer works on `local` of the
+  // trainable ones: the engine notices the change by itself at the next forward.
+  std::vector<ShardedParameter> sharded_parameters();
+
+  // Hands the main gradients back. Optimizers' zero_grad calls it.
+  void zero_grad();
+  // Norm over all trainable parameters of all ranks (norm_type 1, 2 or infinity) and the non-finite
+  // decision, in one all_reduce. Collective. `norm` is 0 if there is no gradient.
+  GradientReport measure_gradients(double norm_type = 2.0);
+  // measure_gradients, then gradients *= min(1, max_norm / (norm + 1e-6)). Returns the norm before.
+  double clip_grad_norm(double max_norm, double norm_type = 2.0);
+
+  // Whole parameters (float32, from the main shards), one after the other, on every rank; each unit
+  // is gathered once and dropped before the next. Collective. The tensor is valid during the call
+  // only.
+  void visit_full_parameters(
+      const std::function<void(std::string_view fqn, const at::Tensor& value)>& visit);
+
+  // Valid from construction on; refined once the real order of units was seen (first step).
+  MemoryPlan memory_plan() const;
+  EngineStats stats() const;
+  void reset_peak_memory();
+  // A table for people: units, parameters, bytes by category; printed at start by the examples.
+  std::string describe() const;
+
+  // Observes "unshard", "forward", "pre_backward", "reduce", "reshard", … with the unit's FQN, in
+  // host order (tests, traces). Pass nullptr to stop.
+  using EventObserver = std::function<void(std::string_view event, std::string_view unit_fqn)>;
+  void observe_events(EventObserver observer);
+
+  EngineState& state() { return *state_; }  // for the layers above the engine (optimizers)
+
+ private:
+  std::shared_ptr<EngineState> state_;  // shared with units, weakly: hooks of old graphs look here
+};
+
+// While alive, the named unit's parameters (all units' if no FQN is given) can be read whole, in
+// param_dtype, through the module. On destruction what was modified in place is written back to the
+// main shards: each rank its own slice, or rank 0's values on all ranks.
+// Requires: collective; outside forward and backward.
+enum class WriteBack : uint8_t { kNone, kOwnSlice, kFromRankZero };
+class Gathered {
+ public:
+  explicit Gathered(Engine& engine, WriteBack write_back = WriteBack::kNone);
+  Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_back = WriteBack::kNone);
+  ~Gathered() noexcept(false);
+  Gathered(const Gathered&) = delete;
+  Gathered& operator=(const Gathered&) = delete;
+
+ private:
+  EngineState& state_;
+  WriteBack write_back_;
+  std::vector<int> units_;
+  std::vector<std::vector<uint32_t>> versions_;
+};
+
+// While alive with `reduce` false, backwards keep whole gradients on each rank instead of reducing
+// them (fewer reductions, 4 bytes a parameter more); the first backward outside reduces the sum.
+class GradSync {
+ public:
+  GradSync(Engine& engine, bool reduce);
+  ~GradSync();
+  GradSync(const GradSync&) = delete;
+  GradSync& operator=(const GradSync&) = delete;
+
+ private:
+  EngineState& state_;
+  bool previous_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,71 @@
+// What the engine holds, in bytes by category: predicted (MemoryPlan) and measured (MemoryStats).
+//
+// Both speak of engine buffers of one rank. Activations, unsharded gradients on their way from
+// autograd into a reduce slot, and LibTorch's own memory are not engine buffers. Formulas:
+// docs/memory.md.
+#pragma once
+
+#include <fsdp/dtype.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+enum class MemoryCategory : uint8_t {
+  kMainShards,          // fp32 parameters, this rank's slice
+  kMainGradients,       // fp32 gradients, this rank's slice; from the first reduce to zero_grad
+  kOptimizerState,      // moments, this rank's slice
+  kResidentParameters,  // whole parameters in param_dtype where they are not sharded (one rank,
+                        // DDP)
+  kParameterSlots,      // gathered parameters of the units in flight
+  kReduceSlots,         // whole gradients of the units in flight, and those kept by GradSync(false)
+};
+inline constexpr int kMemoryCategories = 6;
+std::string_view name_of(MemoryCategory category);
+
+struct MemoryBytes {
+  std::array<int64_t, kMemoryCategories> bytes{};
+
+  int64_t& operator[](MemoryCategory category) { return bytes[static_cast<size_t>(category)]; }
+  int64_t operator[](MemoryCategory category) const { return bytes[static_cast<size_t>(category)]; }
+  int64_t total() const;
+  bool operator==(const MemoryBytes&) const = default;
+};
+
+// Slots of one size that the pools keep for the whole run.
+struct PlannedSlots {
+  MemoryCategory category;  // kParameterSlots or kReduceSlots
+  int64_t slot_bytes = 0;
+  int64_t count = 0;
+  bool operator==(const PlannedSlots&) const = default;
+};
+
+// Computed from integers (layouts and the order of units) before the run; exact for engine buffers.
+struct MemoryPlan {
+  MemoryBytes rest;            // between steps, after zero_grad
+  MemoryBytes forward_peak;    // highest point of a forward
+  MemoryBytes after_forward;   // between forward and backward
+  MemoryBytes backward_peak;   // highest point of a backward
+  MemoryBytes after_backward;  // before the optimizer's step
+  std::vector<PlannedSlots> slots;
+  int64_t held_bytes = 0;  // what the system has given once everything was used; never grows after
+
+  int64_t peak_bytes() const;
+  // A table for people: a row a category, a column a phase.
+  std::string to_string() const;
+};
+
+// Measured on the same buffers.
+struct MemoryStats {
+  MemoryBytes in_use;  // now
+  MemoryBytes peak;    // highest total since construction or reset_peak, by category at that moment
+  int64_t held_bytes = 0;
+  int64_t system_allocations = 0;  // times that the engine asked the system or driver for memory
+  int64_t overflow_slots = 0;      // demands that the planned slots could not serve
+};
+
+}  // namespace fsdp
