@@ -1,4 +1,4 @@
-# fsdp_layer(NAME [DEPENDS layer…] [LIBRARIES target…])
+# fsdp_layer(NAME [DEPENDS layer…] [LIBRARIES target…] [HEADERS file of include/fsdp…])
 # One static library a layer from src/NAME/*.cpp (or kernels/*_cpu.cpp), with its dependencies declared.
 # Warnings are errors in everything of ours; third-party headers are SYSTEM.
 set(FSDP_WARNINGS -Wall -Wextra -Werror)
@@ -18,7 +18,7 @@ if(FSDP_CCACHE)
 endif()
 
 function(fsdp_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
   if(name STREQUAL "kernels")
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*_cpu.cpp)
   else()
