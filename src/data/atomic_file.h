@@ -1,0 +1,46 @@
+// Files that appear under their name complete and on disk, or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fsdp {
+
+// Writes to a temporary file beside `path` and renames it in commit(). Until then, and after any
+// failure, `path` keeps what it had; the destructor removes what was not committed. Move-only.
+class AtomicFile {
+ public:
+  // Errors: IoError kCannotCreate if the folder is missing or read-only or `path` is a folder;
+  //         kIoError if the disk is full or fails.
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(AtomicFile&& other) noexcept { swap(other); }
+  AtomicFile& operator=(AtomicFile&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~AtomicFile();
+
+  // Errors: IoError kIoError naming the byte and the system's reason.
+  void write_at(int64_t offset_bytes, std::span<const std::byte> bytes);
+  // Ordering: contents on disk, then the name, then the folder's entry.
+  // Errors: as above; StateError on a second call.
+  void commit();
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void swap(AtomicFile& other) noexcept;
+
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;  // empty once committed
+  int fd_ = -1;
+};
+
+// The whole of a small file: configuration, vocabulary, metrics.
+void write_file(const std::filesystem::path& path, std::string_view content);
+
+}  // namespace fsdp

@@ -1,0 +1,77 @@
+// Strict JSON: what other programs write is accepted, what only hostile or broken files hold is
+// refused with the file, the line and the byte.
+//
+// Refused beyond plain syntax errors: a NUL anywhere, a byte order mark, invalid UTF-8, a key twice
+// in one object, an integer that does not fit 64 bits, a number that does not fit a double, nesting
+// beyond a limit, a string beyond a limit, anything after the value.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace fsdp {
+
+struct JsonText {
+  std::string_view text;
+  std::string file;        // for messages
+  int64_t first_byte = 0;  // where `text` starts in the file
+  bool one_line = false;   // messages give the byte alone, not the line
+};
+
+struct JsonLimits {
+  int depth = 64;
+  int64_t string_bytes = 16 << 20;
+};
+
+// Where a parser stands.
+class JsonCursor {
+ public:
+  explicit JsonCursor(const JsonText& source) : source_(source), at_(source.text.data()) {}
+
+  const char** position() { return &at_; }
+  // Errors: always IoError kCorruptData with `what` and the place of the last character read.
+  [[noreturn]] void fail(std::string what, std::string hint = {}) const;
+  [[noreturn]] void fail_at(int64_t index, std::string what, std::string hint = {}) const;
+
+ private:
+  const JsonText& source_;
+  const char* at_;
+};
+
+// Receives a document value by value. A handler refuses one with fail().
+class JsonEvents {
+ public:
+  virtual ~JsonEvents() = default;
+  virtual void on_null() = 0;
+  virtual void on_boolean(bool value) = 0;
+  virtual void on_unsigned(uint64_t value) = 0;
+  virtual void on_negative(int64_t value) = 0;  // also the spelling -0
+  virtual void on_real(double value) = 0;
+  virtual void on_string(std::string& value) = 0;
+  virtual void on_key(std::string& key) = 0;
+  virtual void start_object() = 0;
+  virtual void end_object() = 0;
+  virtual void start_array() = 0;
+  virtual void end_array() = 0;
+
+ protected:
+  [[noreturn]] void fail(std::string what, std::string hint = {}) const {
+    cursor_->fail(std::move(what), std::move(hint));
+  }
+
+ private:
+  friend void parse_json(const JsonText&, JsonEvents&, JsonLimits);
+  const JsonCursor* cursor_ = nullptr;
+};
+
+// Effects: memory in proportion to the longest string, the open objects' keys and what the handler
+//          keeps; the text is not copied and nesting does not use the call stack.
+// Errors: IoError kCorruptData.
+void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits = {});
+
+// The same as a document, for small files.
+nlohmann::json parse_json(const JsonText& text, JsonLimits limits = {});
+
+}  // namespace fsdp

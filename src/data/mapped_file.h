@@ -1,0 +1,36 @@
+// A file's bytes, mapped read-only: pages that nobody touches are never read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace fsdp {
+
+// Move-only; the bytes live as long as the object. The descriptor is closed at once, so any number
+// of files may be mapped.
+// Requires: nobody truncates the file in the meantime (replacing it by rename is harmless).
+class MappedFile {
+ public:
+  // Errors: IoError kIoError if it is missing, unreadable, or not a regular file.
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  MappedFile& operator=(MappedFile&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,30 @@
+// A folder of its own for a test, removed with everything in it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+class ScratchFolder {
+ public:
+  ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  ~ScratchFolder();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
+  // Plainly: what is tested must not be what prepares the test.
+  std::filesystem::path write(std::string_view name, std::string_view content) const;
+  std::vector<std::string> names() const;  // sorted, hidden files included
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_whole(const std::filesystem::path& path);
+
+}  // namespace fsdp
