@@ -81,12 +81,12 @@ def train(model, windows, steps, total_steps):
     return losses, norms
 
 
-def predict(model, windows):
+def predict(model, windows, batch_size):
     model.eval()
     logits = []
     with torch.no_grad():
-        for first in range(0, len(windows), BATCH):
-            batch = windows[first:first + BATCH]
+        for first in range(0, len(windows), batch_size):
+            batch = windows[first:first + batch_size]
             output = model(**collate(batch))
             for i, window in enumerate(batch):
                 length = len(window["input_ids"])
@@ -111,7 +111,7 @@ def main():
     if arguments.full:
         rows = squad.read_questions(arguments.validation_file)
         windows = squad.make_windows(tokenizer, rows)
-        predictions, _ = squad.decode(rows, windows, predict(model, windows))
+        predictions, _ = squad.decode(rows, windows, predict(model, windows, BATCH))
         result |= squad.evaluate(rows, predictions)
         print(f"exact match {result['exact_match']:.2f}  F1 {result['f1']:.2f}")
         if arguments.output_dir:

@@ -1,0 +1,94 @@
+"""Checks a folder that `bert_qa finetune` has written, with Python transformers.
+
+Loads it (no key may be missing or unexpected), answers the questions of --validation-file, and
+compares with the folder's own predictions.json and nbest_predictions.json: answers equal, logits of
+the n best within --tolerance times max(1, |logit|). Exit code 0 if all of that holds.
+Padding moves fp32 logits by 2e-5, so --batch-size must be that of the run that wrote the folder (its
+windows in file order, on one rank).
+"""
+
+import argparse
+import json
+import pathlib
+import sys
+
+from transformers import AutoTokenizer, BertForQuestionAnswering
+from transformers.utils import logging
+
+import reference_run
+import squad
+
+
+def check_keys(loading):
+    ok = True
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        keys = sorted(map(str, loading[kind]))
+        print(f"{kind}: {len(keys)}" + "".join(f"\n  {key}" for key in keys))
+        ok &= not keys
+    return ok
+
+
+def check_predictions(predictions, theirs):
+    different = [key for key in predictions if predictions[key] != theirs.get(key)]
+    print(f"answers: {len(predictions)} compared, {len(different)} different")
+    for key in different[:5]:
+        print(f"  {key}: transformers {predictions[key]!r}, folder {theirs.get(key)!r}")
+    return not different and len(theirs) == len(predictions)
+
+
+def distance(a, b):
+    return abs(a - b) / max(1.0, abs(a))
+
+
+def check_logits(n_best, theirs, tolerance):
+    """Candidates are matched by rank; two of equal score may change places."""
+    largest, where = 0.0, ""
+    for key, candidates in n_best.items():
+        if len(candidates) != len(theirs[key]):
+            print(f"n-best: {key} has {len(theirs[key])} candidates, expected {len(candidates)}")
+            return False
+        for ours, other in zip(candidates, theirs[key]):
+            score = distance(ours["start_logit"] + ours["end_logit"],
+                             other["start_logit"] + other["end_logit"])
+            parts = max(distance(ours[name], other[name]) for name in ("start_logit", "end_logit"))
+            difference = parts if ours["text"] == other["text"] else score
+            if difference > largest:
+                largest, where = difference, key
+    count = sum(map(len, n_best.values()))
+    print(f"logits: {count} candidates compared, largest difference {largest:.3g} {where}")
+    return largest <= tolerance
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--validation-file",
+                        default=reference_run.ROOT / "examples/bert_qa/data/xquad-en-dev.json")
+    parser.add_argument("--tolerance", type=float, default=1e-5)
+    parser.add_argument("--batch-size", type=int, default=8)
+    arguments = parser.parse_args()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+    model, loading = BertForQuestionAnswering.from_pretrained(arguments.folder,
+                                                              output_loading_info=True)
+    ok = check_keys(loading)
+    rows = squad.read_questions(arguments.validation_file)
+    windows = squad.make_windows(AutoTokenizer.from_pretrained(arguments.folder), rows)
+    logits = reference_run.predict(model, windows, arguments.batch_size)
+    predictions, n_best = squad.decode(rows, windows, logits)
+    scores = squad.evaluate(rows, predictions)
+    print(f"exact match {scores['exact_match']:.2f}  F1 {scores['f1']:.2f}")
+
+    def written(name):
+        return json.loads((arguments.folder / name).read_text(encoding="utf-8"))
+
+    ok &= check_predictions(predictions, written("predictions.json"))
+    ok &= check_logits(n_best, written("nbest_predictions.json"), arguments.tolerance)
+    print("export: " + ("agrees" if ok else "DIFFERS"))
+    sys.exit(0 if ok else 1)
+
+
+if __name__ == "__main__":
+    main()
