@@ -1,0 +1,80 @@
+#include "shard/buffer_pool.h"
+
+#include <algorithm>
+
+namespace fsdp {
+
+BufferPool::BufferPool(MemoryCategory category, MemoryLedger& ledger, SlotReuse reuse,
+                       Allocate allocate)
+    : category_(category), ledger_(ledger), reuse_(reuse), allocate_(std::move(allocate)) {}
+
+void BufferPool::plan(int64_t slot_bytes, int64_t count) {
+  if (slot_bytes == 0) return;
+  SizeClass& size_class = classes_[slot_bytes];
+  size_class.planned = count;
+  trim(slot_bytes, size_class);
+}
+
+void BufferPool::clear_plan() {
+  for (auto& [bytes, size_class] : classes_) size_class.planned = 0;
+}
+
+std::vector<PlannedSlots> BufferPool::planned() const {
+  std::vector<PlannedSlots> planned;
+  for (const auto& [bytes, size_class] : classes_) {
+    if (size_class.planned > 0) planned.push_back({category_, bytes, size_class.planned});
+  }
+  return planned;
+}
+
+Slot* BufferPool::acquire(int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  SizeClass& size_class = classes_[bytes];
+  if (size_class.in_use >= size_class.planned) ledger_.count_overflow();
+  return take(bytes, size_class);
+}
+
+Slot* BufferPool::try_acquire(int64_t bytes) {
+  SizeClass& size_class = classes_[bytes];
+  return size_class.in_use < size_class.planned ? take(bytes, size_class) : nullptr;
+}
+
+Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
+  Slot* slot = nullptr;
+  if (!size_class.free.empty()) {
+    const auto next =
+        reuse_ == SlotReuse::kLastReturned ? size_class.free.end() - 1 : size_class.free.begin();
+    slot = *next;
+    size_class.free.erase(next);
+  } else {
+    size_class.slots.push_back(std::make_unique<Slot>());
+    slot = size_class.slots.back().get();
+    slot->buffer = allocate_(bytes);
+    ledger_.hold(bytes);
+  }
+  ++size_class.in_use;
+  ledger_.take(category_, bytes);
+  return slot;
+}
+
+void BufferPool::release(Slot* slot) {
+  if (slot == nullptr) return;
+  const int64_t bytes = slot->buffer.bytes();
+  SizeClass& size_class = classes_.at(bytes);
+  --size_class.in_use;
+  size_class.free.push_back(slot);
+  ledger_.give(category_, bytes);
+  trim(bytes, size_class);
+}
+
+void BufferPool::trim(int64_t bytes, SizeClass& size_class) {
+  while (size_class.existing() > size_class.planned && !size_class.free.empty()) {
+    Slot* slot = size_class.free.front();
+    slot->released.synchronize();
+    size_class.free.erase(size_class.free.begin());
+    std::erase_if(size_class.slots, [&](const auto& owned) { return owned.get() == slot; });
+    ledger_.hold(-bytes);
+  }
+}
+
+}  // namespace fsdp

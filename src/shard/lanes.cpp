@@ -1,0 +1,83 @@
+#include "shard/lanes.h"
+
+#include <fmt/format.h>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+CpuStreams kind_of(const Options& options) {
+  return options.cpu_streams == CpuStreamKind::kThreaded ? CpuStreams::kThreaded
+                                                         : CpuStreams::kInline;
+}
+
+ReduceOp reduce_op_of(const Options& options) {
+  const bool divides = options.gradient_reduction == GradientReduction::kMean &&
+                       !options.gradient_divide_factor.has_value();
+  return divides ? ReduceOp::kAvg : ReduceOp::kSum;
+}
+
+float gradient_scale_of(const Options& options) {
+  if (!options.gradient_divide_factor) return 1.0F;
+  if (options.gradient_reduction == GradientReduction::kSum) {
+    throw InvalidArgument({.what = "gradient_divide_factor with gradient_reduction = kSum",
+                           .where = {},
+                           .cause = {},
+                           .hint = "a sum is not divided: drop one of the two"});
+  }
+  if (!(*options.gradient_divide_factor > 0)) {
+    throw InvalidArgument({.what = fmt::format("gradient_divide_factor must be positive, got {}",
+                                               *options.gradient_divide_factor),
+                           .where = {},
+                           .cause = {},
+                           .hint = "leave it unset to divide by the world size"});
+  }
+  return 1.0F / *options.gradient_divide_factor;
+}
+
+DType checked_reduce_dtype(DType dtype) {
+  if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) return dtype;
+  throw InvalidArgument({.what = fmt::format("reduce_dtype {} is not supported", name_of(dtype)),
+                         .where = {},
+                         .cause = {},
+                         .hint = "use float32 or bfloat16"});
+}
+
+}  // namespace
+
+// The placement table. A new strategy is a row here and what Lanes derives from it.
+Placements placements_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kFullShard:
+      return {Placement::kShard, Placement::kShard, Placement::kShard};
+    case Strategy::kReplicate:
+      return {Placement::kReplicate, Placement::kReplicate, Placement::kReplicate};
+  }
+  throw InvalidArgument({.what = "unknown strategy", .where = {}, .cause = {}, .hint = {}});
+}
+
+Lanes::Lanes(Mesh mesh_in, const Options& options)
+    : mesh(std::move(mesh_in)),
+      reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
+      reduce_op(reduce_op_of(options)),
+      gradient_scale(gradient_scale_of(options)),
+      debug(options.debug),
+      parameter_slots(MemoryCategory::kParameterSlots, ledger,
+                      kind_of(options) == CpuStreams::kInline ? SlotReuse::kLastReturned
+                                                              : SlotReuse::kFirstReturned,
+                      [this](int64_t bytes) { return allocate(bytes); }),
+      reduce_slots(MemoryCategory::kReduceSlots, ledger,
+                   kind_of(options) == CpuStreams::kInline ? SlotReuse::kLastReturned
+                                                           : SlotReuse::kFirstReturned,
+                   [this](int64_t bytes) { return reduce().allocate(bytes); }),
+      main_gradients(MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
+                     [this](int64_t bytes) { return reduce().allocate(bytes); }),
+      compute(make_cpu_stream(CpuStreams::kInline, "fsdp-compute")),
+      gather_stream(make_cpu_stream(kind_of(options), "fsdp-gather")),
+      reduce_stream(make_cpu_stream(kind_of(options), "fsdp-reduce")),
+      shard_ranks_(placements_of(options.strategy).parameters == Placement::kShard
+                       ? mesh.size(Axis::kShard)
+                       : 1) {}
+
+}  // namespace fsdp

@@ -1,0 +1,84 @@
+// What all units of an engine share: the streams and communicators their bytes travel on, the pools
+// they borrow from, and the types they travel in.
+#pragma once
+
+#include <fsdp/mesh.h>
+#include <fsdp/options.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "runtime/stream.h"
+#include "shard/buffer_pool.h"
+#include "shard/memory_ledger.h"
+
+namespace fsdp {
+
+// How parameters, gradients and optimizer state lie on the mesh: a row of the placement table.
+enum class Placement : uint8_t { kReplicate, kShard };
+struct Placements {
+  Placement parameters = Placement::kShard;
+  Placement gradients = Placement::kShard;
+  Placement optimizer = Placement::kShard;
+};
+Placements placements_of(Strategy strategy);
+
+class Lanes {
+ public:
+  Lanes(Mesh mesh, const Options& options);
+
+  // Ranks among which a unit's flat parameters are cut. 1: every rank holds them whole.
+  int shard_ranks() const { return shard_ranks_; }
+  int shard_rank() const { return shard_ranks_ > 1 ? mesh.rank() : 0; }
+  bool shards_parameters() const { return shard_ranks_ > 1; }
+  // Whole gradients on every rank still have to be summed (DDP on several ranks).
+  bool all_reduces_gradients() const { return shard_ranks_ == 1 && mesh.world_size() > 1; }
+  bool one_rank() const { return mesh.world_size() == 1; }
+
+  Communicator& gather() const { return mesh.gather_communicator(Axis::kShard); }
+  Communicator& reduce() const { return mesh.reduce_communicator(Axis::kShard); }
+  // Memory for slots and main shards, readable by peers where that helps.
+  Buffer allocate(int64_t bytes) { return gather().allocate(bytes); }
+
+  const Mesh mesh;
+  const DType reduce_dtype;
+  const ReduceOp reduce_op;
+  const float gradient_scale;  // applied at capture: 1 / gradient_divide_factor, else 1
+  const bool debug;
+
+  MemoryLedger ledger;
+  // Destroyed after the pools' slots are idle: streams last in, first out.
+  BufferPool parameter_slots;
+  BufferPool reduce_slots;
+  BufferPool main_gradients;
+
+  std::unique_ptr<CpuStream> compute;  // LibTorch's operators: always inline on the CPU
+  std::unique_ptr<CpuStream> gather_stream;
+  std::unique_ptr<CpuStream> reduce_stream;
+
+  int64_t all_gathers = 0;
+  int64_t reduces = 0;
+  int64_t exposed_comm_ns = 0;
+
+ private:
+  int shard_ranks_;
+};
+
+// Adds the time until destruction to `total_ns`: the compute thread waiting for communication.
+class ExposedTimer {
+ public:
+  explicit ExposedTimer(int64_t& total_ns)
+      : total_ns_(total_ns), start_(std::chrono::steady_clock::now()) {}
+  ~ExposedTimer() {
+    total_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start_).count();
+  }
+  ExposedTimer(const ExposedTimer&) = delete;
+  ExposedTimer& operator=(const ExposedTimer&) = delete;
+
+ private:
+  int64_t& total_ns_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace fsdp

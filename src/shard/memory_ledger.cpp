@@ -1,0 +1,19 @@
+#include "shard/memory_ledger.h"
+
+namespace fsdp {
+
+void MemoryLedger::take(MemoryCategory category, int64_t bytes) {
+  stats_.in_use[category] += bytes;
+  if (stats_.in_use.total() > stats_.peak.total()) stats_.peak = stats_.in_use;
+}
+
+void MemoryLedger::give(MemoryCategory category, int64_t bytes) {
+  stats_.in_use[category] -= bytes;
+}
+
+void MemoryLedger::hold(int64_t bytes) {
+  stats_.held_bytes += bytes;
+  if (bytes > 0) ++stats_.system_allocations;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,27 @@
+// Counts the engine's bytes: what each category uses now and at its peak, what the system has
+// given.
+#pragma once
+
+#include <fsdp/memory.h>
+
+#include <cstdint>
+
+namespace fsdp {
+
+// Not thread-safe: the engine's mutex covers it.
+class MemoryLedger {
+ public:
+  void take(MemoryCategory category, int64_t bytes);
+  void give(MemoryCategory category, int64_t bytes);
+  // The system or driver was asked for `bytes` more, or given them back (negative).
+  void hold(int64_t bytes);
+  void count_overflow() { ++stats_.overflow_slots; }
+  void reset_peak() { stats_.peak = stats_.in_use; }
+
+  const MemoryStats& stats() const { return stats_; }
+
+ private:
+  MemoryStats stats_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,101 @@
+#include "shard/shard_layout.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace fsdp {
+
+ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks)
+    : parameters_(std::move(parameters)), ranks_(ranks) {
+  places_.resize(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const int index = segment_for(parameters_[i]);
+    SegmentLayout& segment = segments_[index];
+    const int64_t offset = round_up(segment.numel, kAlignment);
+    if (offset > segment.numel) segment.gaps.push_back({segment.numel, offset - segment.numel});
+    places_[i] = {index, static_cast<int>(segment.parameters.size())};
+    segment.parameters.push_back({static_cast<int>(i), offset, parameters_[i].numel});
+    segment.numel = offset + parameters_[i].numel;
+  }
+  for (SegmentLayout& segment : segments_) {
+    segment.slice_numel = round_up(divide_up(segment.numel, ranks_), kSliceAlignment);
+    const int64_t padded = segment.slice_numel * ranks_;
+    if (padded > segment.numel) segment.gaps.push_back({segment.numel, padded - segment.numel});
+    segment.numel = padded;
+  }
+}
+
+int ShardLayout::segment_for(const ParameterSpec& parameter) {
+  const auto found = std::find_if(segments_.begin(), segments_.end(), [&](const SegmentLayout& s) {
+    return s.dtype == parameter.dtype && s.trainable == parameter.trainable;
+  });
+  if (found != segments_.end()) return static_cast<int>(found - segments_.begin());
+  segments_.push_back({.dtype = parameter.dtype, .trainable = parameter.trainable});
+  return static_cast<int>(segments_.size()) - 1;
+}
+
+const PlacedParameter& ShardLayout::place_of(int parameter) const {
+  const Place& place = places_[parameter];
+  return segments_[place.segment].parameters[place.index];
+}
+
+std::vector<Interval> ShardLayout::intervals(int segment, int rank) const {
+  const int64_t slice_begin = segments_[segment].slice_numel * rank;
+  const int64_t slice_end = slice_begin + segments_[segment].slice_numel;
+  std::vector<Interval> intervals;
+  for (const PlacedParameter& placed : segments_[segment].parameters) {
+    const int64_t begin = std::clamp(placed.offset, slice_begin, slice_end);
+    const int64_t end = std::clamp(placed.offset + placed.numel, slice_begin, slice_end);
+    const bool empty = begin == end;
+    intervals.push_back({.parameter = placed.parameter,
+                         .begin = empty ? 0 : begin - placed.offset,
+                         .offset = empty ? 0 : begin - slice_begin,
+                         .numel = end - begin});
+  }
+  return intervals;
+}
+
+int64_t ShardLayout::unsharded_offset_bytes(int segment) const {
+  int64_t offset = 0;
+  for (int i = 0; i < segment; ++i) offset += round_up(segments_[i].bytes(), kSlotAlignment);
+  return offset;
+}
+
+int64_t ShardLayout::unsharded_bytes() const {
+  return unsharded_offset_bytes(static_cast<int>(segments_.size()));
+}
+
+int64_t ShardLayout::gradient_offset_bytes(int segment, DType reduce_dtype) const {
+  int64_t offset = 0;
+  for (int i = 0; i < segment; ++i) {
+    if (!segments_[i].trainable) continue;
+    offset += round_up(segments_[i].numel * size_of(reduce_dtype), kSlotAlignment);
+  }
+  return offset;
+}
+
+int64_t ShardLayout::gradient_bytes(DType reduce_dtype) const {
+  return gradient_offset_bytes(static_cast<int>(segments_.size()), reduce_dtype);
+}
+
+int64_t ShardLayout::slice_numel() const {
+  int64_t numel = 0;
+  for (const SegmentLayout& segment : segments_) numel += segment.slice_numel;
+  return numel;
+}
+
+int64_t ShardLayout::trainable_slice_numel() const {
+  int64_t numel = 0;
+  for (const SegmentLayout& segment : segments_)
+    numel += segment.trainable ? segment.slice_numel : 0;
+  return numel;
+}
+
+int64_t ShardLayout::parameter_numel() const {
+  int64_t numel = 0;
+  for (const ParameterSpec& parameter : parameters_) numel += parameter.numel;
+  return numel;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,28 @@
+// A segment's memory: main shard, resident copy, and the storage that its parameters are views of.
+// Private to ShardUnit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shard/shard_unit.h"
+
+namespace fsdp {
+
+struct ShardUnit::Segment {
+  Segment(const SegmentLayout& segment_layout, Buffer main_shard, const std::string& message);
+
+  // Makes every parameter of this segment a view of `storage`, once and for good.
+  void bind(const ShardLayout& unit_layout, std::vector<at::Tensor>& parameters);
+
+  const SegmentLayout& layout;
+  Buffer main;             // slice_numel fp32
+  at::Tensor main_tensor;  // the same memory; its version counter tells of changes
+  Buffer resident;         // whole, in layout.dtype, where parameters are not sharded and not fp32
+  torch_compat::SeatedStorage storage;
+  int64_t seen_version = 0;     // of main_tensor, when last looked at
+  int64_t copied_version = -1;  // of main_tensor, when the resident copy was written
+};
+
+}  // namespace fsdp

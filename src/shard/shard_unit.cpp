@@ -1,0 +1,259 @@
+#include "shard/shard_unit.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "fsdp/error.h"
+#include "kernels/cast_pack.h"
+#include "kernels/fill.h"
+#include "shard/shard_segment.h"
+
+namespace fsdp {
+namespace {
+
+std::string_view name_of(ShardUnit::State state) {
+  switch (state) {
+    case ShardUnit::State::kSharded:
+      return "sharded";
+    case ShardUnit::State::kGathering:
+      return "gathering";
+    case ShardUnit::State::kUnsharded:
+      return "unsharded";
+  }
+  return "unknown";
+}
+
+void require(const ShardUnit& unit, ShardUnit::State expected, std::string_view transition) {
+  if (unit.state() == expected) return;
+  throw StateError({.what = fmt::format("{} of a unit that is {}, expected {}", transition,
+                                        name_of(unit.state()), name_of(expected)),
+                    .where = fmt::format("unit '{}'", unit.fqn()),
+                    .cause = {},
+                    .hint = {}});
+}
+
+}  // namespace
+
+ShardUnit::ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout,
+                     std::vector<at::Tensor> parameters, std::vector<Buffer> main)
+    : fqn_(std::move(fqn)),
+      lanes_(lanes),
+      layout_(std::move(layout)),
+      parameters_(std::move(parameters)),
+      arrived_(parameters_.size(), 0) {
+  const std::string message = fmt::format(
+      "fsdp: a parameter of unit '{0}' is sharded and cannot be read or written here; hint: call "
+      "the "
+      "unit through fsdp::Unit (forward is not virtual), use fsdp::UnitScope for other methods, or "
+      "fsdp::Gathered to look at whole values",
+      fqn_);
+  for (size_t i = 0; i < layout_.segments().size(); ++i) {
+    segments_.push_back(
+        std::make_unique<Segment>(layout_.segments()[i], std::move(main[i]), message));
+    Segment& segment = *segments_.back();
+    lanes_.ledger.take(MemoryCategory::kMainShards, segment.main.bytes());
+    if (!lanes_.shards_parameters() && segment.layout.dtype != DType::kFloat32) {
+      segment.resident = lanes_.allocate(segment.layout.bytes());
+      lanes_.ledger.hold(segment.resident.bytes());
+      lanes_.ledger.take(MemoryCategory::kResidentParameters, segment.resident.bytes());
+    }
+    segment.bind(layout_, parameters_);
+    for (const Interval& interval : layout_.intervals(static_cast<int>(i), lanes_.shard_rank())) {
+      if (local_.size() <= static_cast<size_t>(interval.parameter)) {
+        local_.resize(parameters_.size());
+      }
+      local_[interval.parameter] = interval;
+    }
+  }
+  refresh_resident_copies();
+}
+
+ShardUnit::~ShardUnit() {
+  for (const auto& segment : segments_) {
+    lanes_.ledger.give(MemoryCategory::kMainShards, segment->main.bytes());
+    lanes_.ledger.give(MemoryCategory::kResidentParameters, segment->resident.bytes());
+  }
+}
+
+int64_t ShardUnit::parameter_slot_bytes() const {
+  return lanes_.shards_parameters() ? layout_.unsharded_bytes() : 0;
+}
+
+int64_t ShardUnit::resident_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& segment : segments_) bytes += segment->resident.bytes();
+  return bytes;
+}
+
+CollectiveTag ShardUnit::next_tag(Operation operation, int64_t numel) const {
+  return lanes_.mesh.next_tag(operation, numel, fqn_.empty() ? "(root)" : fqn_);
+}
+
+bool ShardUnit::unshard(Urgency urgency) {
+  require(*this, State::kSharded, "unshard");
+  if (!lanes_.shards_parameters() || layout_.unsharded_bytes() == 0) {
+    state_ = State::kGathering;
+    return true;
+  }
+  parameter_slot_ = urgency == Urgency::kDemand
+                        ? lanes_.parameter_slots.acquire(layout_.unsharded_bytes())
+                        : lanes_.parameter_slots.try_acquire(layout_.unsharded_bytes());
+  if (parameter_slot_ == nullptr) return false;
+
+  const ExposedTimer timer(lanes_.exposed_comm_ns);
+  Stream& stream = *lanes_.gather_stream;
+  stream.wait(parameter_slot_->released);  // wait 2
+  std::vector<CollectivePart> parts;
+  std::vector<kernels::CastRun> casts;
+  int64_t numel = 0;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const SegmentLayout& layout = segments_[i]->layout;
+    std::byte* whole = parameter_slot_->at(layout_.unsharded_offset_bytes(static_cast<int>(i)));
+    std::byte* own = whole + lanes_.shard_rank() * layout.slice_numel * size_of(layout.dtype);
+    void* main = segments_[i]->main.data();
+    // With a lower param_dtype the shard is cast into its place and gathered in place; else the
+    // gather reads the shard as it lies.
+    const bool casts_here = layout.dtype != DType::kFloat32;
+    if (casts_here) casts.push_back({main, own, layout.slice_numel, DType::kFloat32, layout.dtype});
+    parts.push_back({casts_here ? own : main, whole, layout.slice_numel, layout.dtype});
+    numel += layout.slice_numel;
+  }
+  if (!casts.empty()) kernels::cast_pack(stream, casts);
+  lanes_.gather().all_gather(parts, next_tag(Operation::kAllGather, numel), stream);
+  stream.record(gathered_);
+  ++lanes_.all_gathers;
+  state_ = State::kGathering;
+  return true;
+}
+
+void ShardUnit::wait_for_unshard() {
+  require(*this, State::kGathering, "wait_for_unshard");
+  if (parameter_slot_ != nullptr) {
+    const ExposedTimer timer(lanes_.exposed_comm_ns);
+    lanes_.compute->wait(gathered_);  // wait 3
+  }
+  check_seated();
+  seat();
+  state_ = State::kUnsharded;
+}
+
+void ShardUnit::reshard() {
+  if (state_ == State::kSharded) require(*this, State::kUnsharded, "reshard");
+  unseat();
+  if (parameter_slot_ != nullptr) {
+    // A slot that was gathered and never used is still being filled: its release is behind the
+    // gather.
+    if (state_ == State::kGathering) lanes_.compute->wait(gathered_);
+    poison(parameter_slot_, /*gradients=*/false);
+    lanes_.compute->record(parameter_slot_->released);  // wait 4
+    lanes_.parameter_slots.release(parameter_slot_);
+    parameter_slot_ = nullptr;
+  }
+  state_ = State::kSharded;
+}
+
+void ShardUnit::seat() {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    Segment& segment = *segments_[i];
+    if (parameter_slot_ != nullptr) {
+      segment.storage.seat(
+          parameter_slot_->at(layout_.unsharded_offset_bytes(static_cast<int>(i))));
+    } else {
+      segment.storage.seat(segment.resident ? segment.resident.data() : segment.main.data());
+    }
+  }
+}
+
+void ShardUnit::unseat() {
+  for (const auto& segment : segments_) segment->storage.unseat();
+}
+
+void ShardUnit::set_message(const std::string& message) {
+  for (const auto& segment : segments_) segment->storage.set_message(message);
+}
+
+void ShardUnit::check_seated() const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const Segment& segment = *segments_[layout_.segment_of(static_cast<int>(i))];
+    if (segment.storage.owns(parameters_[i])) continue;
+    throw StateError({.what = fmt::format("parameter '{}' was given other storage after the engine "
+                                          "took it (to(), set_data, or an assignment to .data)",
+                                          layout_.parameters()[i].fqn),
+                      .where = fmt::format("unit '{}'", fqn_),
+                      .cause = {},
+                      .hint =
+                          "choose dtype and device through fsdp::Options, and load values through "
+                          "fsdp::Gathered or Engine::sharded_parameters"});
+  }
+}
+
+bool ShardUnit::absorb_changes() {
+  bool changed = false;
+  for (const auto& segment : segments_) {
+    const int64_t now = torch_compat::version(segment->main_tensor);
+    changed = changed || now != segment->seen_version;
+    segment->seen_version = now;
+  }
+  if (!changed) return false;
+  if (state_ != State::kSharded) reshard();
+  for (const at::Tensor& parameter : parameters_) torch_compat::bump_version(parameter);
+  refresh_resident_copies();
+  return true;
+}
+
+void ShardUnit::refresh_resident_copies() {
+  for (const auto& segment : segments_) {
+    if (!segment->resident || segment->copied_version == segment->seen_version) continue;
+    kernels::cast_pack(*lanes_.compute,
+                       std::vector<kernels::CastRun>{
+                           {segment->main.data(), segment->resident.data(), segment->layout.numel,
+                            DType::kFloat32, segment->layout.dtype}});
+    segment->copied_version = segment->seen_version;
+  }
+}
+
+void ShardUnit::mark_changed(bool copies_written) {
+  for (const auto& segment : segments_) {
+    torch_compat::bump_version(segment->main_tensor);
+    if (copies_written) segment->copied_version = torch_compat::version(segment->main_tensor);
+  }
+}
+
+void ShardUnit::gather_main(std::vector<Buffer>& whole) {
+  whole.clear();
+  std::vector<CollectivePart> parts;
+  for (const auto& segment : segments_) {
+    const int64_t numel = segment->layout.slice_numel;
+    whole.push_back(lanes_.allocate(segment->layout.numel * size_of(DType::kFloat32)));
+    if (lanes_.shards_parameters()) {
+      parts.push_back({segment->main.data(), whole.back().data(), numel, DType::kFloat32});
+    } else if (numel > 0) {
+      std::memcpy(whole.back().data(), segment->main.data(), segment->main.bytes());
+    }
+  }
+  if (parts.empty()) return;
+  lanes_.gather().all_gather(parts, next_tag(Operation::kAllGather, layout_.slice_numel()),
+                             *lanes_.gather_stream);
+  lanes_.gather_stream->record(gathered_);
+  lanes_.compute->wait(gathered_);
+}
+
+void ShardUnit::poison(const Slot* slot, bool gradients) {
+  if (!lanes_.debug) return;
+  std::vector<kernels::FillRun> runs;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    const SegmentLayout& layout = segments_[i]->layout;
+    if (!gradients) {
+      runs.push_back({slot->at(layout_.unsharded_offset_bytes(index)), layout.numel, layout.dtype});
+    } else if (layout.trainable) {
+      runs.push_back({slot->at(layout_.gradient_offset_bytes(index, lanes_.reduce_dtype)),
+                      layout.numel, lanes_.reduce_dtype});
+    }
+  }
+  kernels::fill_nan(gradients ? *lanes_.reduce_stream : static_cast<Stream&>(*lanes_.compute),
+                    runs);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,141 @@
+// One unit's bytes: its main shards, the parameters seated on gathered memory, and its gradients on
+// the way from autograd to the main gradient.
+//
+// Parameters       kSharded ──unshard──> kGathering ──wait_for_unshard──> kUnsharded ──reshard──> …
+// Gradients        kNone ──open──> kCapturing ──reduce──> kNone, or ──keep──> kKept ──open──>
+// kCapturing
+//
+// Where parameters are not sharded (one rank, DDP) the same calls seat the main shard itself, or
+// its resident copy in param_dtype; nothing is gathered or copied. Not thread-safe: the engine's
+// mutex covers it. Streams: docs/streams.md, waits 2 to 6.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "shard/lanes.h"
+#include "shard/shard_layout.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+
+// fp32 elements of one segment that this rank optimises. `grad` is null without a gradient.
+struct MainSegment {
+  float* param = nullptr;
+  float* grad = nullptr;
+  void* resident_copy =
+      nullptr;  // in copy_dtype, to be written by whoever changes param; may be null
+  DType copy_dtype = DType::kFloat32;
+  int64_t numel = 0;
+  std::vector<Interval> intervals;  // parameter indices are the unit's
+};
+
+class ShardUnit {
+ public:
+  enum class State : uint8_t {
+    kSharded,    // only the main shards exist; parameters throw
+    kGathering,  // a slot is taken and being filled; parameters throw
+    kUnsharded,  // parameters are seated and readable
+  };
+  enum class GradientState : uint8_t {
+    kNone,       // no whole gradients exist
+    kCapturing,  // the unit is open: gradients arrive in the reduce slot
+    kKept,       // closed without reducing (GradSync): the reduce slot waits for the next pass
+  };
+
+  // `main` holds this rank's fp32 slice of each segment of `layout`; `parameters` are bound to the
+  // unit's storages for good. Requires: no parameter has a gradient.
+  ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout, std::vector<at::Tensor> parameters,
+            std::vector<Buffer> main);
+  ~ShardUnit();
+  ShardUnit(const ShardUnit&) = delete;
+  ShardUnit& operator=(const ShardUnit&) = delete;
+
+  const std::string& fqn() const { return fqn_; }
+  const ShardLayout& layout() const { return layout_; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  State state() const { return state_; }
+  GradientState gradient_state() const { return gradient_state_; }
+  // Bytes of the slots that unshard and open_gradients take; 0 where they take none.
+  int64_t parameter_slot_bytes() const;
+  int64_t reduce_slot_bytes() const;
+  int64_t resident_bytes() const;
+
+  // Issues the gather. A prefetch returns false, having done nothing, if no planned slot is free.
+  enum class Urgency : uint8_t { kDemand, kPrefetch };
+  bool unshard(Urgency urgency);
+  void wait_for_unshard();
+  // From any state but kSharded; a gather still under way is waited for by the slot's next user.
+  void reshard();
+
+  // `will_reduce`: false if this pass keeps whole gradients.
+  void open_gradients(bool will_reduce);
+  void capture(int parameter, const at::Tensor& gradient);
+  bool captured(int parameter) const { return arrived_[parameter]; }
+  // Zero-fills what did not arrive, reduces over the ranks and adds to the main gradient.
+  void reduce();
+  void keep_gradients();
+  // Throws away whole gradients without reducing (after an error, or autograd::grad).
+  void drop_gradients();
+
+  // The optimizer's view; segments with trainable parameters only.
+  std::vector<MainSegment> main_segments();
+  bool has_main_gradient() const { return !main_gradients_.empty(); }
+  void zero_grad();
+  // Per-parameter views of main shard and gradient, for torch::optim and for loading; empty ones
+  // too. From the first call on, gradients are handed out and taken back through `.grad` as well.
+  const std::vector<at::Tensor>& local_views();
+  const Interval& local_interval(int parameter) const { return local_[parameter]; }
+
+  // Whole fp32 values of the main shards, gathered into `whole` (layout().segments() order,
+  // padded).
+  void gather_main(std::vector<Buffer>& whole);
+
+  // Change of the main shards since the last call, by version counters: bumps parameters' versions,
+  // drops seats and refreshes the resident copy. Returns true if there was one.
+  bool absorb_changes();
+  // Whoever wrote the main shards through raw pointers says so; `copies_written`: with resident
+  // copies.
+  void mark_changed(bool copies_written);
+
+  // What an access to a sharded parameter throws from now on.
+  void set_message(const std::string& message);
+  // Slots given back are filled with NaN and gaps are checked, if lanes.debug.
+  void check_seated() const;
+
+ private:
+  struct Segment;
+  void seat();
+  void unseat();
+  CollectiveTag next_tag(Operation operation, int64_t numel) const;
+  void zero_gaps();
+  void zero_missing();
+  std::byte* gradient_base(int segment) const;
+  void take_main_gradients(Stream& stream);
+  void adopt_user_gradients();
+  void attach_gradient_views();
+  void poison(const Slot* slot, bool gradients);
+  void refresh_resident_copies();
+
+  std::string fqn_;
+  Lanes& lanes_;
+  ShardLayout layout_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::unique_ptr<Segment>> segments_;
+  State state_ = State::kSharded;
+  GradientState gradient_state_ = GradientState::kNone;
+  Slot* parameter_slot_ = nullptr;
+  Slot* reduce_slot_ = nullptr;        // null while capturing: straight into the main gradient
+  std::vector<Slot*> main_gradients_;  // one a segment, null for frozen; empty without a gradient
+  Event gathered_;
+  Event captured_;
+  std::vector<char> arrived_;
+  std::vector<Interval> local_;
+  std::vector<at::Tensor> local_views_;
+};
+
+}  // namespace fsdp

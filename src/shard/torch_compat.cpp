@@ -1,0 +1,114 @@
+#include "shard/torch_compat.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/TensorImpl.h>
+
+namespace fsdp::torch_compat {
+namespace {
+
+// LibTorch arms the throwing flag by a public call but has none to disarm it. An explicit
+// instantiation may name a private member, which makes this a legal way to reach it; it fails to
+// compile, rather than misbehave, if the member is renamed.
+template <auto Member>
+struct Expose {
+  friend constexpr auto throw_flag() { return Member; }
+};
+constexpr auto throw_flag();
+template struct Expose<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
+
+c10::DispatchKeySet keys_of(at::Device device) {
+  return c10::DispatchKeySet(device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
+}
+
+}  // namespace
+
+std::optional<DType> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return DType::kFloat32;
+    case at::kBFloat16:
+      return DType::kBFloat16;
+    case at::kHalf:
+      return DType::kFloat16;
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kByte:
+      return DType::kUInt8;
+    default:
+      return std::nullopt;
+  }
+}
+
+at::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kFloat64:
+      return at::kDouble;
+    case DType::kInt64:
+      return at::kLong;
+    case DType::kInt32:
+      return at::kInt;
+    case DType::kUInt8:
+      return at::kByte;
+  }
+  return at::kFloat;
+}
+
+SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string message)
+    : storage_(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                     static_cast<size_t>(bytes),
+                                                     at::DataPtr(nullptr, device),
+                                                     /*allocator=*/nullptr, /*resizable=*/false)),
+      device_(device) {
+  set_message(std::move(message));
+}
+
+void SeatedStorage::seat(void* data) {
+  // The flag first: set_data_ptr_noswap refreshes LibTorch's cached copy of it.
+  storage_.get()->*throw_flag() = false;
+  storage_->set_data_ptr_noswap(at::DataPtr(data, device_));
+}
+
+void SeatedStorage::unseat() {
+  storage_.get()->*throw_flag() = true;
+  storage_->set_data_ptr_noswap(at::DataPtr(nullptr, device_));
+}
+
+void SeatedStorage::set_message(std::string message) {
+  // Despite its name this releases nothing: it stores the message and arms the flag.
+  storage_->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
+  unseat();
+}
+
+at::Tensor SeatedStorage::view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
+                               std::span<const int64_t> strides) const {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage_), keys_of(device_), c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides({sizes.data(), sizes.size()},
+                                                      {strides.data(), strides.size()}, offset);
+  return tensor;
+}
+
+bool SeatedStorage::owns(const at::Tensor& tensor) const {
+  return tensor.storage().unsafeGetStorageImpl() == storage_.get();
+}
+
+void bump_version(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump_version(); }
+
+int64_t version(const at::Tensor& tensor) { return static_cast<int64_t>(tensor._version()); }
+
+at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device) {
+  return at::from_blob(data, {numel},
+                       at::TensorOptions().dtype(scalar_type_of(dtype)).device(device));
+}
+
+}  // namespace fsdp::torch_compat

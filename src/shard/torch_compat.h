@@ -1,0 +1,55 @@
+// Everything private or version-dependent of LibTorch's tensors (verified on 2.11) in one place.
+// tests/shard/torch_compat_test.cpp proves each fact that is relied on here.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+#include <fsdp/dtype.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace fsdp::torch_compat {
+
+// Empty for types that the engine does not move (complex, quantised, bool, …).
+std::optional<DType> dtype_of(at::ScalarType type);
+at::ScalarType scalar_type_of(DType dtype);
+
+// [Note: seating storage]
+// One StorageImpl serves a segment for life; every parameter is a view of it, bound once. Seating
+// points the storage at memory of ours (0.01 µs); unseating points it at nothing and arms a flag in
+// LibTorch that makes every access throw a message. Views saved by autograd share the StorageImpl,
+// so they follow. nbytes stays full: sizes and strides of the views stay valid, and LibTorch's own
+// range checks too. The flag matters: with a null pointer alone, element-wise operators crash, and
+// with sizes of zero many read nothing in silence.
+class SeatedStorage {
+ public:
+  // Unseated. `message` is what an access throws then.
+  SeatedStorage(int64_t bytes, at::Device device, std::string message);
+
+  void seat(void* data);
+  void unseat();
+  // Also changes what views that users or autograd still hold will say.
+  void set_message(std::string message);
+
+  // A tensor over the storage; numel, strides and offset in elements of `dtype`.
+  at::Tensor view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
+                  std::span<const int64_t> strides) const;
+  bool owns(const at::Tensor& tensor) const;
+
+ private:
+  c10::intrusive_ptr<c10::StorageImpl> storage_;
+  at::Device device_;
+};
+
+// Marks a tensor as changed, so that a graph that saved it throws in backward.
+void bump_version(const at::Tensor& tensor);
+int64_t version(const at::Tensor& tensor);
+
+// A tensor over memory that somebody else owns; contiguous, one-dimensional.
+at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device);
+
+}  // namespace fsdp::torch_compat
