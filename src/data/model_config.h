@@ -1,0 +1,44 @@
+// What a Hugging Face config.json says about a BERT.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+// Defaults are those of Hugging Face where a file may leave a key out; the sizes must be there.
+struct ModelConfig {
+  std::string model_type = "bert";  // or "megatron-bert": layer norms before, not after
+  std::vector<std::string> architectures;
+  int64_t vocab_size = 30522;
+  int64_t hidden_size = 768;
+  int64_t num_hidden_layers = 12;
+  int64_t num_attention_heads = 12;
+  int64_t intermediate_size = 3072;
+  int64_t max_position_embeddings = 512;
+  int64_t type_vocab_size = 2;
+  int64_t pad_token_id = 0;
+  std::string hidden_act = "gelu";  // exact (erf), or "gelu_new": tanh
+  double hidden_dropout_prob = 0.1;
+  double attention_probs_dropout_prob = 0.1;
+  double layer_norm_eps = 1e-12;
+  double initializer_range = 0.02;
+
+  bool operator==(const ModelConfig&) const = default;
+};
+
+// Reads config.json; keys that are not ours are left alone.
+// Errors: IoError kCorruptData naming the key for values that are missing, of the wrong type or out
+//         of bounds (checked before anyone allocates by them); InvalidArgument for a model that is
+//         sound but not one of these two, or that uses what they do not have.
+ModelConfig parse_model_config(std::string_view text, const std::string& file);
+// Errors: also IoError kIoError if the file cannot be read.
+ModelConfig read_model_config(const std::filesystem::path& file);
+
+// The text of a config.json that this reader and Python `transformers` accept.
+std::string format_model_config(const ModelConfig& config);
+
+}  // namespace fsdp
