@@ -1,0 +1,10 @@
+# A project of its own, built against the installed package and run.
+add_test(NAME package COMMAND ${CMAKE_COMMAND}
+  -D FSDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}
+  -D FSDP_BINARY_DIR=${PROJECT_BINARY_DIR}
+  -D WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/package
+  -D SANITIZE=${FSDP_SANITIZE}
+  -D CXX_COMPILER=${CMAKE_CXX_COMPILER}
+  -D LAUNCHER=$<$<BOOL:${FSDP_CCACHE}>:${FSDP_CCACHE}>
+  -P ${CMAKE_CURRENT_LIST_DIR}/package_test.cmake)
+set_tests_properties(package PROPERTIES TIMEOUT 300)
