@@ -1,13 +1,15 @@
 // AdamW on flat fp32 shards: one call updates every segment of a table.
 //
-// The arithmetic is torch::optim::AdamW's, operation by operation in fp32, so that a sharded run
-// follows the plain one bit for bit (docs/numerics.md says where the roundings are):
-//   g  = grad · grad_scale
-//   p  = p · (1 - lr·weight_decay)                                  (if weight_decay != 0)
-//   m  = fma(g, 1 - beta1, m·beta1)
-//   v  = v·beta2 + (1 - beta2)·g·g
-//   p  = p - lr/(1 - beta1^step) · m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-// Source: Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2.
+// The arithmetic is torch::optim::AdamW's, operation by operation in fp32, fused multiply-adds
+// where LibTorch's vector kernels have them:
+//   g = grad · grad_scale
+//   p = p · (1 - lr·weight_decay)
+//   m = fma(g, 1 - beta1, m·beta1)
+//   v = fma((1 - beta2)·g, g, v·beta2)
+//   p = p + (-lr / (1 - beta1^step) · m) / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+// Scalars are formed in fp64 and rounded once. exp_avg and exp_avg_sq are torch's bit for bit;
+// param is too, but for LibTorch's square root, which MKL may round to the other neighbour. Source:
+// Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2.
 #pragma once
 
 #include <fsdp/dtype.h>

@@ -43,9 +43,9 @@ struct ClipOutputs {
   float* found_inf = nullptr;    // 1 if some element was not finite, else 0
 };
 
-// Turns the reduced result into what optimizers read. If an element was not finite, norm is infinite
-// or NaN and coefficient 0 or NaN, as torch has them: look at found_inf. `max_norm` may be infinite:
-// coefficient is then 1 whatever the norm.
+// Turns the reduced result into what optimizers read. If an element was not finite, norm is
+// infinite or NaN and coefficient 0 or NaN, as torch has them: look at found_inf. `max_norm` may be
+// infinite: coefficient is then 1 whatever the norm.
 // Errors: InvalidArgument if max_norm is negative or NaN.
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs);

@@ -23,7 +23,8 @@ namespace fsdp::kernels {
 struct SgdSegment {
   float* param = nullptr;
   const float* grad = nullptr;
-  float* momentum_buffer = nullptr;  // may be null if momentum is 0; its first content is not read
+  float* momentum_buffer =
+      nullptr;  // may be null if momentum is 0; what it holds at first is not used
   void* low_precision_copy = nullptr;
   DType low_precision_dtype = DType::kBFloat16;  // kBFloat16 or kFloat16
   int64_t numel = 0;

@@ -1,0 +1,125 @@
+#include <cstring>
+
+#include "kernels/cast_pack.h"
+#include "kernels/cpu_table.h"
+#include "kernels/element_cast.h"
+#include "kernels/strided_walk.h"
+#include "kernels/target_clones.h"
+
+namespace fsdp::kernels {
+namespace {
+
+// Not restrict: a run may be cast in place.
+template <class From, class To>
+FSDP_INLINE void cast_loop(const From* from, int64_t stride, To* to, int64_t numel, float scale) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < numel; ++i) to[i] = from_float<To>(to_float(from[i * stride]) * scale);
+}
+
+template <class Word>
+FSDP_INLINE void copy_loop(const Word* from, int64_t stride, Word* to, int64_t numel) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < numel; ++i) to[i] = from[i * stride];
+}
+
+FSDP_TARGET_CLONES
+void cast_run(const CastRun& run, float scale) {
+  visit_element(run.source_dtype, [&](auto from) FSDP_INLINE_LAMBDA {
+    visit_element(run.destination_dtype, [&](auto to) FSDP_INLINE_LAMBDA {
+      cast_loop(static_cast<const decltype(from)*>(run.source), 1,
+                static_cast<decltype(to)*>(run.destination), run.numel, scale);
+    });
+  });
+}
+
+struct StridedCast {
+  FoldedSource folded;
+  const void* source;
+  void* destination;
+  DType source_dtype, destination_dtype;
+  float scale;
+};
+
+FSDP_TARGET_CLONES
+void cast_strided(const StridedCast& cast) {
+  visit_element(cast.source_dtype, [&](auto from) FSDP_INLINE_LAMBDA {
+    visit_element(cast.destination_dtype, [&](auto to) FSDP_INLINE_LAMBDA {
+      const auto* source = static_cast<const decltype(from)*>(cast.source);
+      auto* destination = static_cast<decltype(to)*>(cast.destination);
+      const float scale = cast.scale;
+      walk(cast.folded,
+           [=](int64_t at, int64_t offset, int64_t stride, int64_t count) FSDP_INLINE_LAMBDA {
+             if (stride == 1) {
+               cast_loop(source + offset, 1, destination + at, count, scale);
+             } else {
+               cast_loop(source + offset, stride, destination + at, count, scale);
+             }
+           });
+    });
+  });
+}
+
+template <class Word>
+void copy_strided(const StridedCast& cast) {
+  const auto* source = static_cast<const Word*>(cast.source);
+  auto* destination = static_cast<Word*>(cast.destination);
+  walk(cast.folded, [=](int64_t at, int64_t offset, int64_t stride, int64_t count) {
+    if (stride == 1) {
+      std::memcpy(destination + at, source + offset, static_cast<size_t>(count) * sizeof(Word));
+    } else {
+      copy_loop(source + offset, stride, destination + at, count);
+    }
+  });
+}
+
+void copy_strided_of_size(const StridedCast& cast) {
+  switch (size_of(cast.source_dtype)) {
+    case 8:
+      return copy_strided<uint64_t>(cast);
+    case 4:
+      return copy_strided<uint32_t>(cast);
+    case 2:
+      return copy_strided<uint16_t>(cast);
+    default:
+      return copy_strided<uint8_t>(cast);
+  }
+}
+
+bool is_copy(DType from, DType to, float scale) { return from == to && scale == 1.0F; }
+
+}  // namespace
+
+void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
+  for (const CastRun& run : runs) {
+    if (is_copy(run.source_dtype, run.destination_dtype, scale)) continue;
+    require_elements("cast_pack", run.source_dtype, run.destination_dtype);
+  }
+  run_over_table(stream, runs, [scale](std::span<const CastRun> table) {
+    for (const CastRun& run : table) {
+      if (run.numel == 0) continue;
+      if (!is_copy(run.source_dtype, run.destination_dtype, scale)) {
+        cast_run(run, scale);
+      } else if (run.source != run.destination) {
+        const int64_t bytes = run.numel * size_of(run.source_dtype);
+        std::memcpy(run.destination, run.source, static_cast<size_t>(bytes));
+      }
+    }
+  });
+}
+
+void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
+                       DType destination_dtype, float scale) {
+  require_dims("cast_pack_strided", source);
+  const bool copy = is_copy(source.dtype, destination_dtype, scale);
+  if (!copy) require_elements("cast_pack_strided", source.dtype, destination_dtype);
+  if (source.numel() == 0) return;
+  const StridedCast cast{.folded = fold(source),
+                         .source = source.data,
+                         .destination = destination,
+                         .source_dtype = source.dtype,
+                         .destination_dtype = destination_dtype,
+                         .scale = scale};
+  cpu_stream(stream).run([cast, copy] { copy ? copy_strided_of_size(cast) : cast_strided(cast); });
+}
+
+}  // namespace fsdp::kernels

@@ -1,0 +1,27 @@
+// Runs a CPU kernel over a table in stream order.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/stream.h"
+
+namespace fsdp::kernels {
+
+// Calls task(table) in stream order. A threaded stream gets its own copy of the table, since the
+// caller's may be gone by then; an inline one reads the caller's.
+// Errors: StateError if the stream is not a CPU's.
+template <class Item, class Task>
+void run_over_table(Stream& stream, std::span<const Item> table, Task task) {
+  CpuStream& cpu = cpu_stream(stream);
+  if (cpu.is_inline()) {
+    cpu.run([&] { task(table); });
+    return;
+  }
+  cpu.run([task = std::move(task), copy = std::vector<Item>(table.begin(), table.end())] {
+    task(std::span<const Item>(copy));
+  });
+}
+
+}  // namespace fsdp::kernels

@@ -1,0 +1,22 @@
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include "kernels/element_cast.h"
+
+namespace fsdp::kernels {
+
+void require_elements(std::string_view kernel, DType from, DType to) {
+  if (is_element(from) && is_element(to)) return;
+  throw InvalidArgument(
+      {.what = fmt::format("{} cannot convert {} to {}", kernel, name_of(from), name_of(to)),
+       .hint = "float32, bfloat16 and float16 are converted; other types are only copied, with "
+               "equal types and scale 1"});
+}
+
+void require_low_precision(std::string_view kernel, DType copy) {
+  if (copy == DType::kBFloat16 || copy == DType::kFloat16) return;
+  throw InvalidArgument({.what = fmt::format("{} cannot write a copy in {}", kernel, name_of(copy)),
+                         .hint = "bfloat16 or float16"});
+}
+
+}  // namespace fsdp::kernels

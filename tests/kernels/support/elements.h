@@ -1,0 +1,51 @@
+// Element types decoded and rounded the slow, obvious way: what the kernels' tricks are compared
+// with.
+#pragma once
+
+#include <fsdp/dtype.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace fsdp::test {
+
+inline const std::vector<DType> kElementTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16};
+inline const std::vector<int64_t> kSizes{0, 1, 3, 31, 32, 65, 1009, (1 << 20) + 1};
+
+// The value of the bits of a float16 or bfloat16.
+float decode(DType dtype, uint16_t bits);
+// The bits of the nearest float16 or bfloat16, ties to even; NaN gives a quiet NaN.
+uint16_t encode(DType dtype, float value);
+
+// An array of one dtype, with guard bytes behind it that a kernel must leave alone.
+class Elements {
+ public:
+  Elements(DType dtype, int64_t numel);
+
+  DType dtype() const { return dtype_; }
+  int64_t numel() const { return numel_; }
+  void* data() { return bytes_.data(); }
+  const void* data() const { return bytes_.data(); }
+  const std::vector<uint8_t>& bytes() const { return bytes_; }
+  uint32_t bits(int64_t index) const;
+  float get(int64_t index) const;
+  void set(int64_t index, float value);  // rounds
+  bool guard_is_intact() const;
+
+ private:
+  DType dtype_;
+  int64_t numel_;
+  std::vector<uint8_t> bytes_;
+};
+
+// Deterministic values of many magnitudes and both signs; every 16th is special (zeros, subnormals,
+// infinities, NaN, the largest, ties of the 16-bit types) if asked for.
+void fill_with_values(Elements& elements, uint32_t seed, bool specials);
+std::vector<float> values(int64_t numel, uint32_t seed, float magnitude = 1.0F);
+
+// Equal bits, or both NaN.
+bool same(float a, float b);
+uint32_t bits_of(float value);
+
+}  // namespace fsdp::test
