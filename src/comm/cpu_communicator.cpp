@@ -1,0 +1,326 @@
+#include "comm/cpu_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/bytes.h"
+#include "comm/reduce_cpu.h"
+#include "runtime/stream.h"
+
+namespace fsdp {
+namespace {
+
+// Staged slices start on a cache line; in a letter, where every byte counts, on 8 bytes.
+constexpr int64_t kStagedAlignment = 64;
+constexpr int64_t kLetterAlignment = 8;
+
+int64_t bytes_of(const CollectivePart& part, int64_t numel) { return numel * size_of(part.dtype); }
+
+const std::byte* sent(const CollectivePart& part, int64_t element) {
+  return static_cast<const std::byte*>(part.send) + bytes_of(part, element);
+}
+
+std::byte* received(const CollectivePart& part, int64_t element) {
+  return static_cast<std::byte*>(part.recv) + bytes_of(part, element);
+}
+
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// The elements of a slice that `rank` reduces for all: whole cache lines of any dtype.
+std::pair<int64_t, int64_t> share_of(int rank, int size, int64_t numel) {
+  const int64_t share = round_up(divide_up(numel, size), 64);
+  const int64_t begin = std::min(numel, rank * share);
+  return {begin, std::min(numel, begin + share)};
+}
+
+void validate(std::span<const CollectivePart> parts, const CollectiveRecord& record, int size) {
+  for (const CollectivePart& part : parts) {
+    if (part.numel < 0) {
+      throw InvalidArgument({.what = fmt::format("a part of {} elements", part.numel),
+                             .where = describe(record),
+                             .cause = {},
+                             .hint = "0 is the least"});
+    }
+    if (record.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
+      throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
+                             .where = describe(record),
+                             .cause = {},
+                             .hint = "average floating types; sum integers"});
+    }
+  }
+  if (record.operation == Operation::kBroadcast && (record.root < 0 || record.root >= size)) {
+    throw InvalidArgument({.what = fmt::format("root {} of {} ranks", record.root, size),
+                           .where = describe(record),
+                           .cause = {},
+                           .hint = "ranks are 0 to size() - 1"});
+  }
+}
+
+}  // namespace
+
+CpuCommunicator::CpuCommunicator(std::shared_ptr<const Job> job, ChannelKind channel)
+    : job_(job), meeting_(std::move(job), channel), sources_(job_->size()) {}
+
+void CpuCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                                 Stream& stream) {
+  issue(parts, make_record(Operation::kAllGather, parts, tag), stream);
+}
+
+void CpuCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
+                                     CollectiveTag tag, Stream& stream) {
+  issue(parts, make_record(Operation::kReduceScatter, parts, tag, op), stream);
+}
+
+void CpuCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
+                                 CollectiveTag tag, Stream& stream) {
+  issue(parts, make_record(Operation::kAllReduce, parts, tag, op), stream);
+}
+
+void CpuCommunicator::broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                                Stream& stream) {
+  issue(parts, make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root), stream);
+}
+
+void CpuCommunicator::barrier(CollectiveTag tag, Stream& stream) {
+  issue({}, make_record(Operation::kBarrier, {}, tag), stream);
+}
+
+void CpuCommunicator::issue(std::span<const CollectivePart> parts, const CollectiveRecord& record,
+                            Stream& stream) {
+  validate(parts, record, size());
+  CpuStream& cpu = cpu_stream(stream);
+  if (cpu.is_inline()) {
+    execute(parts, record);
+  } else {
+    cpu.run(
+        [this, record, kept = std::vector(parts.begin(), parts.end())] { execute(kept, record); });
+  }
+}
+
+void CpuCommunicator::execute(std::span<const CollectivePart> parts,
+                              const CollectiveRecord& record) {
+  if (size() == 1) {
+    if (job_->has_failed()) job_->throw_failure(describe(record));
+    return execute_alone(parts);
+  }
+  do {
+    const auto here = parts.first(std::min<size_t>(parts.size(), kMeetingParts));
+    parts = parts.subspan(here.size());
+    Call call{.parts = here, .record = record};
+    if (record.operation == Operation::kReduceScatter) call.pieces = size();
+    int64_t letter_bytes = 0;
+    for (const CollectivePart& part : here) {
+      letter_bytes += round_up(bytes_of(part, part.numel) * call.pieces, kLetterAlignment);
+    }
+    call.in_letter = letter_bytes <= kLetterBytes;
+    call.in_letter ? through_letters(call) : through_memory(call);
+  } while (!parts.empty());
+}
+
+void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const {
+  for (const CollectivePart& part : parts) {
+    copy_bytes(part.recv, part.send, bytes_of(part, part.numel));
+  }
+}
+
+void CpuCommunicator::through_letters(const Call& call) {
+  meeting_.open(call.record);
+  const auto slices = next_slices(call, {}, kLetterBytes);
+  stage(call, slices, meeting_.mine().letters[meeting_.letter()].data());
+  meeting_.meet();
+  meeting_.compare();
+  move(call, slices);
+}
+
+// [Note: in place] No rank writes what a peer may read before the next meeting: all_gather and
+// broadcast write only what others sent; reduce_scatter writes its own piece, which it alone reads;
+// the first half of all_reduce writes this rank's share, which it alone reads, the second half the
+// other shares of recv, where peers read only this rank's.
+void CpuCommunicator::through_memory(const Call& call) {
+  meeting_.open(call.record);
+  const bool staged_here = publish_parts(call);
+  // Half of the area takes what is sent, half what all_reduce makes of it.
+  const int64_t capacity = staging_bytes() / 2;
+  std::vector<Slice> slices = next_slices(call, {}, capacity);
+  std::byte* const area = staged_here ? resolve(rank(), staging_place()) : nullptr;
+  if (staged_here) stage(call, slices, area);
+  meeting_.meet();
+  meeting_.compare();
+  bool staged_anywhere = false;
+  for (int peer = 0; peer < size(); ++peer) staged_anywhere |= meeting_.slot(peer).staged;
+  if (!staged_anywhere) slices = next_slices(call, {}, std::numeric_limits<int64_t>::max());
+  while (true) {
+    {
+      const Meeting::Reading reading(meeting_);
+      move(call, slices);
+    }
+    meeting_.meet();
+    if (call.record.operation == Operation::kAllReduce) {
+      {
+        const Meeting::Reading reading(meeting_);
+        spread_shares(call, slices);
+      }
+      meeting_.meet();
+    }
+    if (!staged_anywhere) return;
+    slices = next_slices(call, slices.back(), capacity);
+    if (slices.empty()) return;
+    if (staged_here) stage(call, slices, area);
+    meeting_.meet();
+  }
+}
+
+bool CpuCommunicator::sends(const Call& call) const {
+  return call.record.operation != Operation::kBroadcast || call.record.root == rank();
+}
+
+bool CpuCommunicator::publish_parts(const Call& call) {
+  RankSlot& slot = meeting_.mine();
+  slot.staged = false;
+  for (size_t i = 0; i < call.parts.size(); ++i) {
+    const CollectivePart& part = call.parts[i];
+    const int64_t bytes = bytes_of(part, part.numel);
+    PublishedPart& place = slot.parts[i];
+    place = {.send = 0, .recv = 0, .send_direct = true, .recv_direct = true};
+    if (bytes == 0) continue;
+    if (sends(call)) {
+      const auto send = publish(part.send, bytes * call.pieces);
+      place.send = send.value_or(0);
+      place.send_direct = send.has_value();
+    }
+    if (call.record.operation == Operation::kAllReduce) {
+      const auto recv = publish(part.recv, bytes);
+      place.recv = recv.value_or(0);
+      place.recv_direct = recv.has_value();
+    }
+    slot.staged |= !place.send_direct || !place.recv_direct;
+  }
+  return slot.staged;
+}
+
+// As many elements after `after` (from the start if it is empty) as fit into `capacity` bytes.
+std::vector<CpuCommunicator::Slice> CpuCommunicator::next_slices(const Call& call,
+                                                                 const Slice& after,
+                                                                 int64_t capacity) const {
+  std::vector<Slice> slices;
+  const int64_t alignment = call.in_letter ? kLetterAlignment : kStagedAlignment;
+  int64_t used = 0;
+  int64_t begin = after.begin + after.numel;
+  for (int i = after.part; i < static_cast<int>(call.parts.size()); ++i, begin = 0) {
+    const CollectivePart& part = call.parts[i];
+    if (begin == part.numel) continue;
+    const int64_t fits = (capacity - used) / (size_of(part.dtype) * call.pieces);
+    const int64_t numel = std::min(part.numel - begin, fits);
+    if (numel == 0) break;
+    slices.push_back({.part = i, .begin = begin, .numel = numel, .staged_at = used});
+    if (begin + numel < part.numel) break;
+    used += bytes_of(part, numel) * call.pieces;
+    if (used > capacity - alignment) break;
+    used = round_up(used, alignment);
+  }
+  return slices;
+}
+
+void CpuCommunicator::stage(const Call& call, std::span<const Slice> slices,
+                            std::byte* area) const {
+  if (!sends(call)) return;
+  for (const Slice& slice : slices) {
+    const CollectivePart& part = call.parts[slice.part];
+    if (!call.in_letter && meeting_.mine().parts[slice.part].send_direct) continue;
+    const int64_t bytes = bytes_of(part, slice.numel);
+    for (int piece = 0; piece < call.pieces; ++piece) {
+      std::memcpy(area + slice.staged_at + piece * bytes,
+                  sent(part, piece * part.numel + slice.begin), bytes);
+    }
+  }
+}
+
+const std::byte* CpuCommunicator::source(const Call& call, const Slice& slice, int peer,
+                                         int piece) const {
+  const CollectivePart& part = call.parts[slice.part];
+  const int64_t element = piece * part.numel + slice.begin;
+  if (peer == rank()) return sent(part, element);
+  const RankSlot& slot = meeting_.slot(peer);
+  const int64_t staged_at = slice.staged_at + piece * bytes_of(part, slice.numel);
+  if (call.in_letter) return slot.letters[meeting_.letter()].data() + staged_at;
+  const PublishedPart& place = slot.parts[slice.part];
+  if (place.send_direct) return resolve(peer, place.send) + bytes_of(part, element);
+  return resolve(peer, staging_place()) + staged_at;
+}
+
+void CpuCommunicator::move(const Call& call, std::span<const Slice> slices) {
+  for (const Slice& slice : slices) {
+    const CollectivePart& part = call.parts[slice.part];
+    switch (call.record.operation) {
+      case Operation::kAllGather:
+        gather(call, slice);
+        break;
+      case Operation::kBroadcast:
+        copy_bytes(received(part, slice.begin), source(call, slice, call.record.root, 0),
+                   bytes_of(part, slice.numel));
+        break;
+      case Operation::kReduceScatter:
+        reduce(call, slice, rank(), received(part, slice.begin), 0, slice.numel);
+        break;
+      case Operation::kAllReduce: {
+        if (call.in_letter) {
+          reduce(call, slice, 0, received(part, slice.begin), 0, slice.numel);
+          break;
+        }
+        const auto [begin, end] = share_of(rank(), size(), slice.numel);
+        reduce(call, slice, 0, reduced(call, slice, rank()) + bytes_of(part, begin), begin,
+               end - begin);
+        break;
+      }
+      case Operation::kBarrier:
+        break;
+    }
+  }
+}
+
+void CpuCommunicator::gather(const Call& call, const Slice& slice) {
+  const CollectivePart& part = call.parts[slice.part];
+  for (int step = 0; step < size(); ++step) {
+    // Each rank starts with itself, so that not all read the same peer at once.
+    const int peer = (rank() + step) % size();
+    copy_bytes(received(part, peer * part.numel + slice.begin), source(call, slice, peer, 0),
+               bytes_of(part, slice.numel));
+  }
+}
+
+void CpuCommunicator::reduce(const Call& call, const Slice& slice, int piece, void* out,
+                             int64_t skip, int64_t numel) {
+  const CollectivePart& part = call.parts[slice.part];
+  for (int peer = 0; peer < size(); ++peer) {
+    sources_[peer] = source(call, slice, peer, piece) + bytes_of(part, skip);
+  }
+  reduce_in_order(sources_, out, numel, part.dtype, call.record.reduce_op);
+}
+
+// Where `peer` leaves its share of a slice that is all-reduced.
+std::byte* CpuCommunicator::reduced(const Call& call, const Slice& slice, int peer) const {
+  const CollectivePart& part = call.parts[slice.part];
+  const PublishedPart& place = meeting_.slot(peer).parts[slice.part];
+  if (place.recv_direct) return resolve(peer, place.recv) + bytes_of(part, slice.begin);
+  return resolve(peer, staging_place()) + staging_bytes() / 2 + slice.staged_at;
+}
+
+void CpuCommunicator::spread_shares(const Call& call, std::span<const Slice> slices) {
+  for (const Slice& slice : slices) {
+    const CollectivePart& part = call.parts[slice.part];
+    for (int step = 0; step < size(); ++step) {
+      const int peer = (rank() + step) % size();
+      const auto [begin, end] = share_of(peer, size(), slice.numel);
+      copy_bytes(received(part, slice.begin + begin),
+                 reduced(call, slice, peer) + bytes_of(part, begin), bytes_of(part, end - begin));
+    }
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,42 @@
+// The first error of a job: the one that all its ranks report.
+#pragma once
+
+#include <fsdp/error.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+namespace fsdp {
+
+struct Failure {
+  int rank = -1;  // the guilty one; -1: no single one (ranks that disagree)
+  ExitCode code = ExitCode::kPeerFailed;
+  ErrorText text;
+};
+
+// Lies, zeroed, in memory that ranks share, also between processes. The first writer wins for ever.
+struct FailureCell {
+  std::atomic<uint32_t> state;  // 0 empty, 1 being written, 2 written
+  int32_t rank;
+  int32_t code;
+  std::array<char, 640> what;
+  std::array<char, 256> where;
+  std::array<char, 1024> cause;
+  std::array<char, 256> hint;
+};
+
+// Effects: keeps `failure` (texts cut to the cell's sizes) unless one is kept already.
+// True if it was the first. Never blocks.
+bool keep_first(FailureCell& cell, const Failure& failure) noexcept;
+
+// True from the moment a first failure is being kept.
+inline bool failed(const FailureCell& cell) {
+  return cell.state.load(std::memory_order_seq_cst) != 0;
+}
+
+// The failure kept, if any. A writer that died in the middle leaves one without text.
+std::optional<Failure> first_failure(const FailureCell& cell);
+
+}  // namespace fsdp

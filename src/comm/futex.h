@@ -1,0 +1,15 @@
+// Sleeping on a word of memory, also between processes.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace fsdp {
+
+// Sleeps while `word` is `seen`, until woken or `at_most` has passed; may return early.
+void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen,
+                std::chrono::microseconds at_most);
+void futex_wake_all(std::atomic<uint32_t>& word);
+
+}  // namespace fsdp

@@ -1,0 +1,34 @@
+#include "comm/local_communicator.h"
+
+#include "runtime/buffer.h"
+
+namespace fsdp {
+
+Buffer LocalCommunicator::allocate(int64_t bytes) { return allocate_host(bytes); }
+
+std::optional<uint64_t> LocalCommunicator::publish(const void* data, int64_t) const {
+  return reinterpret_cast<uint64_t>(data);
+}
+
+std::byte* LocalCommunicator::resolve(int, uint64_t place) const {
+  return reinterpret_cast<std::byte*>(place);
+}
+
+std::vector<std::shared_ptr<const Job>> make_local_jobs(int world_size,
+                                                        std::chrono::milliseconds timeout) {
+  const auto memory = std::make_shared<Buffer>(allocate_host(JobControl::bytes_for(world_size)));
+  const JobControl control(memory->data(), world_size);
+  control.header().world_size = world_size;
+  std::vector<std::shared_ptr<const Job>> jobs;
+  for (int rank = 0; rank < world_size; ++rank) {
+    control.status(rank).state.store(RankState::kPresent);
+    jobs.push_back(std::make_shared<const Job>(Job::Seat{.memory = memory,
+                                                         .control = control,
+                                                         .rank = rank,
+                                                         .timeout = timeout,
+                                                         .process_ended = {}}));
+  }
+  return jobs;
+}
+
+}  // namespace fsdp

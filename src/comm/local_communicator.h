@@ -1,0 +1,27 @@
+// Collectives between threads of one process.
+#pragma once
+
+#include "comm/cpu_communicator.h"
+
+namespace fsdp {
+
+// The semantic reference: any memory of the process can be read where it lies.
+class LocalCommunicator final : public CpuCommunicator {
+ public:
+  LocalCommunicator(std::shared_ptr<const Job> job, ChannelKind channel)
+      : CpuCommunicator(std::move(job), channel) {}
+
+  Buffer allocate(int64_t bytes) override;
+
+ private:
+  std::optional<uint64_t> publish(const void* data, int64_t bytes) const override;
+  std::byte* resolve(int rank, uint64_t place) const override;
+  uint64_t staging_place() const override { return 0; }
+  int64_t staging_bytes() const override { return 0; }
+};
+
+// The jobs of `world_size` thread ranks that meet in one control segment; element r is rank r's.
+std::vector<std::shared_ptr<const Job>> make_local_jobs(int world_size,
+                                                        std::chrono::milliseconds timeout);
+
+}  // namespace fsdp

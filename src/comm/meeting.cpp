@@ -1,0 +1,182 @@
+#include "comm/meeting.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <thread>
+
+#include "comm/futex.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSpins = 400;  // a cache line travels in well under this; about 10–40 µs in all
+constexpr auto kYieldFor = std::chrono::microseconds(100);
+// Also how soon a dead peer is noticed.
+constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
+// With a launcher a death is known here before the launcher could say how: wait that long for it.
+constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
+constexpr auto kReadersGrace = std::chrono::seconds(10);
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+int spins_for(int ranks) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 0;
+  return ranks <= CPU_COUNT(&set) ? kSpins : 0;
+}
+
+}  // namespace
+
+Meeting::Meeting(std::shared_ptr<const Job> job, ChannelKind channel)
+    : job_(std::move(job)), channel_(static_cast<int>(channel)), spins_(spins_for(job_->size())) {}
+
+void Meeting::open(const CollectiveRecord& record) {
+  record_ = record;
+  if (job_->has_failed()) job_->throw_failure(describe(record_));
+  ++opened_;
+  mine().records[letter()] = record;
+  mine().fingerprints[letter()] = fingerprint_of(record);
+}
+
+void Meeting::meet() {
+  ++phase_;
+  awaited_ = 0;
+  mine().phase.store(phase_, std::memory_order_seq_cst);
+  if (all_arrived()) {
+    // The last to arrive sees everyone, and alone has to wake those that sleep.
+    ChannelBell& bell = job_->control().bell(channel_);
+    if (bell.sleepers.load(std::memory_order_seq_cst) != 0) {
+      bell.rings.fetch_add(1, std::memory_order_seq_cst);
+      futex_wake_all(bell.rings);
+    }
+  } else {
+    wait();
+  }
+  if (job_->has_failed()) leave();
+}
+
+bool Meeting::all_arrived() {
+  while (awaited_ < job_->size() &&
+         slot(awaited_).phase.load(std::memory_order_seq_cst) >= phase_) {
+    ++awaited_;
+  }
+  return awaited_ == job_->size();
+}
+
+void Meeting::wait() {
+  for (int i = 0; i < spins_; ++i) {
+    if (all_arrived()) return;
+    relax();
+  }
+  const auto start = Clock::now();
+  noticed_ = {};
+  while (!all_arrived()) {
+    if (job_->has_failed()) leave();
+    if (Clock::now() - start < kYieldFor) {
+      sched_yield();
+      continue;
+    }
+    sleep_once();
+    if (all_arrived()) return;
+    check_peers();
+    check_deadline(start);
+  }
+}
+
+void Meeting::sleep_once() {
+  ChannelBell& bell = job_->control().bell(channel_);
+  bell.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t seen = bell.rings.load(std::memory_order_seq_cst);
+  if (!all_arrived() && !job_->has_failed()) futex_wait(bell.rings, seen, kSleepAtMost);
+  bell.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Meeting::check_peers() {
+  for (int peer = awaited_; peer < job_->size(); ++peer) {
+    const std::optional<PeerEnd> end = job_->end_of(peer);
+    // Asked in this order, since a peer arrives before it finishes.
+    if (!end || slot(peer).phase.load(std::memory_order_seq_cst) >= phase_) continue;
+    const bool how_may_follow =
+        *end == PeerEnd::kProcessIsGone && job_->control().header().has_launcher.load() != 0;
+    if (how_may_follow) {
+      if (noticed_ == Clock::time_point{}) noticed_ = Clock::now();
+      if (Clock::now() - noticed_ < kLauncherGrace) continue;
+    }
+    job_->fail(job_->failure_of_end(peer, *end));
+    leave();
+  }
+}
+
+void Meeting::check_deadline(Clock::time_point start) const {
+  if (Clock::now() - start < job_->timeout()) return;
+  std::string missing;
+  int first = -1;
+  for (int peer = 0; peer < job_->size(); ++peer) {
+    if (slot(peer).phase.load(std::memory_order_seq_cst) >= phase_) continue;
+    if (first < 0) first = peer;
+    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peer);
+  }
+  if (first < 0) return;
+  const double seconds = std::chrono::duration<double>(job_->timeout()).count();
+  job_->fail(
+      {.rank = first,
+       .code = ExitCode::kPeerFailed,
+       .text = {.what = fmt::format("rank {} did not arrive within {:.1f} s", missing, seconds),
+                .where = describe(record_),
+                .cause = "it is alive, but stopped, stuck, slow or doing something else",
+                .hint = "look at that rank with a debugger, or raise MeshOptions::timeout "
+                        "if it may be that slow"}});
+  leave();
+}
+
+void Meeting::compare() const {
+  for (int peer = 1; peer < job_->size(); ++peer) {
+    const RankSlot& first = slot(0);
+    const RankSlot& other = slot(peer);
+    if (first.fingerprints[letter()] == other.fingerprints[letter()]) continue;
+    job_->fail({.rank = -1,
+                .code = ExitCode::kPeerFailed,
+                .text = {.what = fmt::format("ranks disagree about a collective: rank 0 issued {}, "
+                                             "rank {} issued {}",
+                                             describe(first.records[letter()]), peer,
+                                             describe(other.records[letter()])),
+                         .where = fmt::format("collective {} of its communicator", opened_),
+                         .cause = {},
+                         .hint = "every rank must issue the same collectives in the same order; "
+                                 "look for a condition that depends on the rank or its data"}});
+    leave();
+  }
+}
+
+void Meeting::leave() const {
+  const auto give_up = Clock::now() + kReadersGrace;
+  for (int peer = 0; peer < job_->size(); ++peer) {
+    while (slot(peer).reading.load(std::memory_order_seq_cst) != 0 && !job_->end_of(peer) &&
+           Clock::now() < give_up) {
+      std::this_thread::yield();
+    }
+  }
+  job_->throw_failure(describe(record_));
+}
+
+Meeting::Reading::Reading(const Meeting& meeting) : meeting_(meeting) {
+  meeting_.mine().reading.store(1, std::memory_order_seq_cst);
+  if (meeting_.job_->has_failed()) {
+    meeting_.mine().reading.store(0, std::memory_order_seq_cst);
+    meeting_.leave();
+  }
+}
+
+Meeting::Reading::~Reading() { meeting_.mine().reading.store(0, std::memory_order_seq_cst); }
+
+}  // namespace fsdp

@@ -1,0 +1,28 @@
+// What the copies of one rank's mesh share.
+#pragma once
+
+#include <fsdp/mesh.h>
+
+#include <array>
+#include <memory>
+#include <string>
+
+#include "comm/host_order.h"
+#include "comm/job.h"
+
+namespace fsdp {
+
+struct Mesh::State {
+  std::shared_ptr<const Job> job;
+  std::array<std::unique_ptr<Communicator>, kChannels> channels;  // by ChannelKind
+  std::unique_ptr<Communicator> alone;                            // for the axis of size one
+  int local_rank = 0;
+  std::string host;
+  HostOrder order;
+  std::weak_ptr<void> engine_state;
+};
+
+// The name of this host, as the system has it.
+std::string host_name();
+
+}  // namespace fsdp

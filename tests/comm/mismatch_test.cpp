@@ -1,0 +1,247 @@
+// Ranks that disagree, are missing or give up: never silent, never hanging, both sides named.
+#include <doctest/doctest.h>
+
+#include <array>
+#include <chrono>
+#include <functional>
+
+#include "fsdp/error.h"
+#include "fsdp/mesh.h"
+#include "runtime/buffer.h"
+#include "runtime/stream.h"
+#include "support/run_ranks.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Side {
+  std::string_view operation = "all_reduce";
+  int64_t numel = 200;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+  std::string_view label = "norm";
+  uint64_t sequence = 7;
+  int parts = 1;
+};
+
+void issue(Communicator& communicator, const Side& side, Stream& stream) {
+  const Buffer send = allocate_host(16 * 1024);
+  const Buffer recv = allocate_host(16 * 1024);
+  const std::vector<CollectivePart> parts(side.parts,
+                                          {send.data(), recv.data(), side.numel, side.dtype});
+  const CollectiveTag tag{.sequence = side.sequence, .label = side.label};
+  if (side.operation == "all_reduce") communicator.all_reduce(parts, side.op, tag, stream);
+  if (side.operation == "reduce_scatter") communicator.reduce_scatter(parts, side.op, tag, stream);
+  if (side.operation == "all_gather") communicator.all_gather(parts, tag, stream);
+  if (side.operation == "broadcast") communicator.broadcast(parts, side.root, tag, stream);
+  if (side.operation == "barrier") communicator.barrier(tag, stream);
+  stream.synchronize();
+}
+
+// Rank `odd` of three issues `theirs`, the others `ours`; all must fail with one text.
+void expect_disagreement(const Side& ours, const Side& theirs, const std::string& text) {
+  for (const int odd : {0, 1, 2}) {
+    for (const CpuStreams kind : {CpuStreams::kInline, CpuStreams::kThreaded}) {
+      const auto errors = testing::errors_of_ranks(3, [&](const Mesh& mesh) {
+        const auto stream = make_cpu_stream(kind, "x");
+        issue(mesh.reduce_communicator(Axis::kShard), mesh.rank() == odd ? theirs : ours, *stream);
+      });
+      for (const std::string& error : errors) {
+        CHECK(error == errors[0]);
+        if (odd == 2) {
+          CHECK(error.substr(0, error.find(" (collective")) ==
+                "ranks disagree about a collective: rank 0 issued " + text);
+        }
+      }
+      CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
+    }
+  }
+}
+
+TEST_CASE("a different operation is an error that names both sides") {
+  expect_disagreement({}, {.operation = "barrier"},
+                      "all_reduce (sum) of 200 float32 'norm' #7, rank 2 issued barrier 'norm' #7");
+}
+
+TEST_CASE("a different count is an error that names both sides") {
+  expect_disagreement({}, {.numel = 201},
+                      "all_reduce (sum) of 200 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (sum) of 201 float32 'norm' #7");
+  expect_disagreement({.operation = "all_gather", .numel = 3}, {.operation = "all_gather"},
+                      "all_gather of 3 float32 'norm' #7, "
+                      "rank 2 issued all_gather of 200 float32 'norm' #7");
+}
+
+TEST_CASE("a different dtype of the same size is an error that names both sides") {
+  expect_disagreement({}, {.dtype = DType::kInt32},
+                      "all_reduce (sum) of 200 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (sum) of 200 int32 'norm' #7");
+}
+
+TEST_CASE("a different reduce-op is an error that names both sides") {
+  expect_disagreement({}, {.op = ReduceOp::kMax},
+                      "all_reduce (sum) of 200 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (max) of 200 float32 'norm' #7");
+}
+
+TEST_CASE("a different root is an error that names both sides") {
+  expect_disagreement({.operation = "broadcast"}, {.operation = "broadcast", .root = 1},
+                      "broadcast from rank 0 of 200 float32 'norm' #7, "
+                      "rank 2 issued broadcast from rank 1 of 200 float32 'norm' #7");
+}
+
+TEST_CASE("a different unit or place in the host order is an error that names both sides") {
+  expect_disagreement({.label = "layers.1"}, {.label = "layers.2"},
+                      "all_reduce (sum) of 200 float32 'layers.1' #7, "
+                      "rank 2 issued all_reduce (sum) of 200 float32 'layers.2' #7");
+  expect_disagreement({}, {.sequence = 8},
+                      "all_reduce (sum) of 200 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (sum) of 200 float32 'norm' #8");
+}
+
+TEST_CASE("a different number of parts is an error, also when the total is equal") {
+  const std::string three = "200 float32 + 200 float32 + 200 float32 'norm' #7";
+  expect_disagreement(
+      {.parts = 3}, {.numel = 600},
+      "all_reduce (sum) of " + three + ", rank 2 issued all_reduce (sum) of 600 float32 'norm' #7");
+}
+
+TEST_CASE("two communicators used in different orders are found out by the sequence") {
+  const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
+    const auto stream = make_cpu_stream(CpuStreams::kThreaded, "x");
+    const auto gather = [&](uint64_t sequence) {
+      mesh.gather_communicator(Axis::kShard).barrier({.sequence = sequence, .label = "g"}, *stream);
+    };
+    const auto reduce = [&](uint64_t sequence) {
+      mesh.reduce_communicator(Axis::kShard).barrier({.sequence = sequence, .label = "r"}, *stream);
+    };
+    if (mesh.rank() == 0) {
+      gather(1);
+      reduce(2);
+    } else {
+      gather(2);
+      reduce(1);
+    }
+    stream->synchronize();
+  });
+  CHECK(errors[0] == errors[1]);
+  CHECK(errors[0].find("rank 0 issued barrier 'g' #1, rank 1 issued barrier 'g' #2") !=
+        std::string::npos);
+}
+
+TEST_CASE("a rank that does not come is named when the deadline has passed") {
+  const auto start = std::chrono::steady_clock::now();
+  std::atomic<int> out{0};
+  const auto errors = testing::errors_of_ranks(
+      3,
+      [&](const Mesh& mesh) {
+        if (mesh.rank() == 1) {
+          // Stays away, but lives, until the others have given up.
+          while (out.load() < 2) std::this_thread::yield();
+          return;
+        }
+        const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+        try {
+          issue(mesh.gather_communicator(Axis::kShard), {.operation = "all_gather"}, *stream);
+        } catch (...) {
+          ++out;
+          throw;
+        }
+      },
+      {.mesh = {.timeout = milliseconds(200)}, .in_each_thread = {}});
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
+  CHECK(errors[0] == errors[2]);
+  CHECK(errors[1].empty());
+  CHECK(errors[0] ==
+        "rank 1 did not arrive within 0.2 s (all_gather of 200 float32 'norm' #7); it is alive, "
+        "but stopped, stuck, slow or doing something else; hint: look at that rank with a "
+        "debugger, or raise MeshOptions::timeout if it may be that slow");
+}
+
+TEST_CASE("a rank that gives up is the first cause on all ranks, in all communicators") {
+  const auto errors = testing::errors_of_ranks(4, [&](const Mesh& mesh) {
+    if (mesh.rank() == 2) throw IoError(ExitCode::kIoError, {.what = "the disk is full"});
+    const auto stream = make_cpu_stream(CpuStreams::kThreaded, "x");
+    auto& communicator = mesh.rank() == 0 ? mesh.gather_communicator(Axis::kShard)
+                                          : mesh.reduce_communicator(Axis::kShard);
+    issue(communicator, {}, *stream);
+  });
+  CHECK(errors[2] == "the disk is full");
+  for (const int rank : {0, 1, 3}) {
+    CHECK(errors[rank] ==
+          "rank 2 gave up (all_reduce (sum) of 200 float32 'norm' #7); the disk is full; hint: "
+          "see what rank 2 printed");
+  }
+}
+
+TEST_CASE("after an error every later call throws the first one") {
+  testing::run_ranks_to_end(2, [&](const Mesh& mesh) {
+    mesh.abort(mesh.rank() == 0 ? "the first" : "the second");
+    const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+    std::array<std::string, 2> texts;
+    for (std::string& text : texts) {
+      try {
+        issue(mesh.control_communicator(), {.operation = "barrier"}, *stream);
+      } catch (const CommError& error) {
+        text = error.what();
+        CHECK(error.code() == ExitCode::kPeerFailed);
+      }
+    }
+    CHECK(texts[0] == texts[1]);
+    CHECK(texts[0].find("gave up") != std::string::npos);
+  });
+}
+
+TEST_CASE("a rank that finishes while others need it is named") {
+  const auto errors = testing::errors_of_ranks(3, [&](const Mesh& mesh) {
+    const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+    issue(mesh.reduce_communicator(Axis::kShard), {}, *stream);
+    if (mesh.rank() == 0) return;
+    issue(mesh.reduce_communicator(Axis::kShard), {.label = "one more"}, *stream);
+  });
+  CHECK(errors[0].empty());
+  CHECK(errors[1].find("rank 0 left while other ranks still need it (all_reduce (sum) of 200 "
+                       "float32 'one more' #7)") == 0);
+  CHECK(errors[1] == errors[2]);
+}
+
+TEST_CASE("an exception that leaves a mesh's scope tells the others") {
+  const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
+    if (mesh.rank() == 0) {
+      const std::vector<Mesh> inner = Mesh::local(2);
+      Mesh other = inner[1];
+      try {
+        const Mesh scoped = std::move(const_cast<Mesh&>(inner[0]));
+        throw std::runtime_error("lost");
+      } catch (const std::runtime_error&) {
+      }
+      const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+      issue(other.control_communicator(), {.operation = "barrier"}, *stream);
+    }
+  });
+  CHECK(errors[0].find("rank 0 gave up (barrier 'norm' #7); an exception ended its program") == 0);
+}
+
+TEST_CASE("arguments that no rank may use are refused at the call") {
+  const Mesh mesh = Mesh::single();
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+  Communicator& communicator = mesh.control_communicator();
+  CHECK_THROWS_WITH_AS(
+      issue(communicator, {.numel = -1}, *stream),
+      "a part of -1 elements (all_reduce (sum) of -1 float32 'norm' #7); hint: 0 is the least",
+      InvalidArgument);
+  CHECK_THROWS_WITH_AS(issue(communicator, {.dtype = DType::kInt64, .op = ReduceOp::kAvg}, *stream),
+                       "int64 cannot be averaged (all_reduce (avg) of 200 int64 'norm' #7); hint: "
+                       "average floating types; sum integers",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(issue(communicator, {.operation = "broadcast", .root = 1}, *stream),
+                       "root 1 of 1 ranks (broadcast from rank 1 of 200 float32 'norm' #7); hint: "
+                       "ranks are 0 to size() - 1",
+                       InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fsdp

@@ -1,0 +1,30 @@
+// Every collective with every dtype, on values whose results are exact: the same sweep for threads
+// and for processes.
+#pragma once
+
+#include <fsdp/communicator.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace fsdp::testing {
+
+struct SweepCase {
+  int64_t numel = 0;  // of one rank's piece
+  bool in_place = false;
+  bool in_peer_memory = false;  // from Communicator::allocate, else from the system
+  bool threaded = false;        // on a threaded stream
+};
+
+// Runs all_gather, reduce_scatter and all_reduce (sum, avg where floating, max), broadcast from
+// every rank (from first and last if the world is large) and barrier, for every dtype. Returns what
+// was wrong on this rank, one line each; at most a few.
+std::vector<std::string> sweep(Communicator& communicator, const SweepCase& sweep_case);
+
+// All cases of behaviour "every size, in and out of place, any memory": numel 0, 1, 3, a prime and
+// `large`.
+std::vector<SweepCase> all_cases(int64_t large);
+std::string describe(const SweepCase& sweep_case);
+
+}  // namespace fsdp::testing

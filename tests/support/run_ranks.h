@@ -1,0 +1,89 @@
+// Threads as ranks of one mesh, for tests.
+#pragma once
+
+#include <fsdp/mesh.h>
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace fsdp::testing {
+
+struct RunRanksOptions {
+  MeshOptions mesh;
+  // Called first in each rank's thread, e.g. to set thread-local state of a library.
+  std::function<void()> in_each_thread;
+};
+
+// Runs body(mesh) for every rank, each in a thread of its own, and waits for all. A rank that
+// throws tells the others, as a program would. Returns what each rank threw (null: nothing), and
+// which rank threw first (-1: none).
+struct RankExceptions {
+  std::vector<std::exception_ptr> of_rank;
+  int first = -1;
+};
+
+template <class Body>
+RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& options = {}) {
+  RankExceptions thrown{.of_rank = std::vector<std::exception_ptr>(world), .first = -1};
+  std::mutex mutex;
+  std::vector<Mesh> meshes = Mesh::local(world, options.mesh);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank, mesh = std::move(meshes[rank])]() mutable {
+      const auto keep = [&] {
+        const std::lock_guard lock(mutex);
+        thrown.of_rank[rank] = std::current_exception();
+        if (thrown.first < 0) thrown.first = rank;
+      };
+      try {
+        if (options.in_each_thread) options.in_each_thread();
+        body(mesh);
+      } catch (const std::exception& error) {
+        keep();
+        mesh.abort(error.what());
+      } catch (...) {
+        keep();
+        mesh.abort("an assertion of the test failed");
+      }
+      // The thread's own mesh goes with the lambda, in the thread: the rank has finished.
+      const Mesh finished = std::move(mesh);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return thrown;
+}
+
+// The same, and rethrows the exception that came first, after saying on stderr which rank threw it.
+template <class Body>
+void run_ranks(int world, Body body, const RunRanksOptions& options = {}) {
+  const RankExceptions thrown = run_ranks_to_end(world, std::move(body), options);
+  if (thrown.first < 0) return;
+  std::fprintf(stderr, "rank %d of %d threw first\n", thrown.first, world);
+  std::rethrow_exception(thrown.of_rank[thrown.first]);
+}
+
+// what() of each rank's exception, "" where there was none.
+template <class Body>
+std::vector<std::string> errors_of_ranks(int world, Body body,
+                                         const RunRanksOptions& options = {}) {
+  const RankExceptions thrown = run_ranks_to_end(world, std::move(body), options);
+  std::vector<std::string> texts(world);
+  for (int rank = 0; rank < world; ++rank) {
+    if (!thrown.of_rank[rank]) continue;
+    try {
+      std::rethrow_exception(thrown.of_rank[rank]);
+    } catch (const std::exception& error) {
+      texts[rank] = error.what();
+    } catch (...) {
+      texts[rank] = "an assertion of the test failed";
+    }
+  }
+  return texts;
+}
+
+}  // namespace fsdp::testing
