@@ -1,0 +1,20 @@
+// The command line: flags named as in Hugging Face's run_qa.py where it has them.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "settings.h"
+
+namespace bert_qa {
+
+struct CommandLine {
+  Settings settings;
+  std::string help;  // if not empty: print it, do nothing else
+};
+
+// Underscores in flag names count as hyphens.
+// Errors: InvalidArgument kUsage.
+CommandLine parse_command_line(int argc, const char* const* argv);
+
+}  // namespace bert_qa

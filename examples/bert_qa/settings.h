@@ -1,0 +1,75 @@
+// What a run was asked to do: the command line, checked and in one place.
+#pragma once
+
+#include <fsdp/optim.h>
+#include <fsdp/options.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace bert_qa {
+
+enum class Command : uint8_t { kFinetune, kPredict, kEvaluate };
+enum class DataSource : uint8_t { kFiles, kSynthetic };
+
+struct ModelSource {
+  std::filesystem::path folder;      // a Hugging Face folder, or
+  std::string preset;                // random weights of this size
+  std::filesystem::path vocab_file;  // required with a preset and files; else the folder's
+  std::filesystem::path qa_head;     // a safetensors file with qa_outputs.weight and .bias
+  std::optional<double> dropout;     // instead of the configuration's
+};
+
+struct DataSettings {
+  DataSource source = DataSource::kFiles;
+  std::filesystem::path train_file, validation_file;
+  int64_t max_seq_length = 384;
+  int64_t doc_stride = 128;
+  int64_t max_train_samples = -1;  // questions; negative: all
+  int64_t max_eval_samples = -1;
+  bool skip_bad_rows = false;
+  bool shuffle = true;
+  bool drop_last = false;
+};
+
+struct TrainSettings {
+  int64_t train_batch_size = 8;  // windows a rank and micro-batch
+  int64_t accumulation_steps = 1;
+  double num_epochs = 3.0;
+  int64_t max_steps = -1;  // negative: by epochs
+  double learning_rate = 5e-5;
+  double weight_decay = 0.0;
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  bool bias_correction = true;
+  double max_grad_norm = 1.0;
+  fsdp::LrSchedule::Shape schedule = fsdp::LrSchedule::Shape::kLinear;
+  double warmup_ratio = 0.0;
+  int64_t warmup_steps = 0;  // if positive, instead of the ratio
+  int64_t logging_steps = 50;
+};
+
+struct AnswerSettings {
+  int64_t eval_batch_size = 8;
+  bool version_2 = false;
+  double null_score_diff_threshold = 0.0;
+  int64_t n_best_size = 20;
+  int64_t max_answer_length = 30;
+};
+
+struct Settings {
+  Command command = Command::kFinetune;
+  ModelSource model;
+  DataSettings data;
+  TrainSettings train;
+  AnswerSettings answers;
+  std::filesystem::path output_dir;
+  uint64_t seed = 42;
+  int64_t num_threads = 0;                    // a rank; 0: the cores divided by the ranks
+  std::chrono::milliseconds timeout{30'000};  // for a rank that does not answer
+  fsdp::Options engine;
+};
+
+}  // namespace bert_qa
