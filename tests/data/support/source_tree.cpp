@@ -1,0 +1,53 @@
+#include "data/support/source_tree.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+namespace fsdp {
+namespace {
+
+std::filesystem::path tests_folder() {
+  return std::filesystem::path(__FILE__).parent_path().parent_path();
+}
+
+}  // namespace
+
+std::filesystem::path record_file(const std::string& name) {
+  return tests_folder() / "records" / name;
+}
+
+std::filesystem::path example_file(const std::string& name) {
+  return tests_folder() / ".." / ".." / "examples" / "bert_qa" / "data" / name;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE_MESSAGE(file.good(), path.string());
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> python_lines(const std::string& script_and_arguments) {
+  const std::filesystem::path root = tests_folder() / ".." / "..";
+  const std::filesystem::path python = root / ".venv" / "bin" / "python";
+  if (!std::filesystem::exists(python)) return {};
+  const std::string command =
+      python.string() + " " + (tests_folder() / script_and_arguments).string();
+  FILE* pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::vector<std::string> lines(1);
+  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) {
+    if (c == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back().push_back(static_cast<char>(c));
+    }
+  }
+  REQUIRE_MESSAGE(pclose(pipe) == 0, command);
+  lines.pop_back();
+  return lines;
+}
+
+}  // namespace fsdp
