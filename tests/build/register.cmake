@@ -8,3 +8,7 @@ add_test(NAME package COMMAND ${CMAKE_COMMAND}
   -D LAUNCHER=$<$<BOOL:${FSDP_CCACHE}>:${FSDP_CCACHE}>
   -P ${CMAKE_CURRENT_LIST_DIR}/package_test.cmake)
 set_tests_properties(package PROPERTIES TIMEOUT 300)
+
+add_test(NAME tools_check COMMAND ${CMAKE_CURRENT_LIST_DIR}/check_test.sh
+  ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/check)
+set_tests_properties(tools_check PROPERTIES TIMEOUT 120)

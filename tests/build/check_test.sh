@@ -1,0 +1,63 @@
+#!/bin/bash
+# usage: check_test.sh SOURCE WORK
+# tools/check passes a small clean tree, and names each thing that is wrong in a bad one.
+set -euo pipefail
+source=$1 work=$2
+rm -rf "$work" && mkdir -p "$work" && cd "$work"
+git init -q .
+mkdir -p tools include/fsdp src/base src/comm src/shard src/engine examples/hello_unit
+cp "$source/tools/check" tools/
+cp "$source/.clang-format" .
+cat >CMakeLists.txt <<'EOF'
+fsdp_layer(base HEADERS error.h)
+fsdp_layer(comm DEPENDS base HEADERS mesh.h)
+fsdp_layer(shard DEPENDS comm LIBRARIES torch::cpu)
+fsdp_layer(engine DEPENDS shard LIBRARIES torch::cpu HEADERS unit.h)
+EOF
+for tour in examples/hello_unit/hello_unit.cpp src/engine/engine.cpp src/shard/shard_unit.cpp \
+  src/comm/local_communicator.cpp; do
+  echo '#include <fsdp/error.h>' >$tour
+done
+for header in error.h mesh.h unit.h; do
+  echo '#pragma once' >include/fsdp/$header
+done
+echo '#include <fsdp/error.h>' >>include/fsdp/mesh.h
+
+text=$(tools/check 2>&1) || { echo "a clean tree was refused: $text" && exit 1; }
+
+# refuses EXPECTED FILE CONTENT: the file makes the check fail with this text.
+refuses() {
+  local kept
+  kept=$(mktemp) && if [ -f "$2" ]; then cp "$2" "$kept"; fi
+  echo "$3" >"$2"
+  if text=$(tools/check 2>&1); then echo "accepted: $2: $3" && exit 1; fi
+  if [[ $text != *"$1"* ]]; then echo "expected: $1"$'\n'"got: $text" && exit 1; fi
+  if [ -s "$kept" ]; then mv "$kept" "$2"; else rm "$2" "$kept"; fi
+}
+
+refuses 'src/base/a.cpp:1: layer base may not include comm/x.h (layer comm)' \
+  src/base/a.cpp '#include "comm/x.h"'
+refuses 'src/comm/a.h:1: layer comm may not include fsdp/unit.h (layer engine)' \
+  src/comm/a.h '#include <fsdp/unit.h>'
+refuses 'include/fsdp/error.h:1: layer base may not include fsdp/mesh.h (layer comm)' \
+  include/fsdp/error.h '#include <fsdp/mesh.h>'
+refuses 'src/comm/a.cpp:1: layer comm sees no LibTorch: <ATen/core/Tensor.h>' \
+  src/comm/a.cpp '#include <ATen/core/Tensor.h>'
+refuses 'src/shard/a.cpp:1: <torch/nn/module.h> is for engine and above' \
+  src/shard/a.cpp '#include <torch/nn/module.h>'
+refuses 'include/fsdp/new.h: no layer owns it' include/fsdp/new.h '#pragma once'
+refuses 'names include/fsdp/gone.h, which does not exist' \
+  CMakeLists.txt 'fsdp_layer(base HEADERS gone.h)'
+refuses 'depends on engine, which is not below it' \
+  CMakeLists.txt 'fsdp_layer(base DEPENDS engine)'
+refuses 'no fsdp_layer(…) line was found' CMakeLists.txt ''
+refuses 'src/base/a.cpp: 401 lines, at most 400' src/base/a.cpp "$(seq -f '// %.0f' 401)"
+refuses "src/base/string_utils.h: 'utils' says nothing about what is inside" \
+  src/base/string_utils.h '#pragma once'
+refuses 'src/base/a.cpp: not formatted' src/base/a.cpp 'int   x;'
+refuses 'include/fsdp/error.h: does not compile alone' include/fsdp/error.h 'std::string text();'
+refuses 'the five files of the reading tour have 1203 lines, under 1200 wanted' \
+  src/engine/engine.cpp "$(seq -f '// %.0f' 1199)"
+mv src/shard/shard_unit.cpp kept
+refuses 'src/shard/shard_unit.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
+echo "check: 15 refusals as expected"
