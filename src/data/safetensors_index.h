@@ -1,0 +1,21 @@
+// model.safetensors.index.json: which shard file holds which tensor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fsdp {
+
+struct SafetensorsIndex {
+  std::map<std::string, std::string> file_of_tensor;
+  std::optional<int64_t> total_bytes;  // what metadata.total_size says, if it says it
+};
+
+// Errors: IoError kCorruptData with the line and the byte, also for a file name that is more than
+//         a plain name (a path could lead out of the folder).
+SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file);
+
+}  // namespace fsdp
