@@ -86,16 +86,25 @@ void WordPieceTrie::build(int32_t root, const std::vector<Key>& keys) {
   }
 }
 
+// First fit. Nodes with one child, the many, fill the first hole; the others search from where
+// holes are not yet few, or building would take time in the square of the vocabulary.
 int32_t WordPieceTrie::find_base(const std::vector<uint8_t>& codes) {
-  while (first_free_ < static_cast<int32_t>(nodes_.size()) && nodes_[first_free_].parent >= 0) {
-    ++first_free_;
-  }
-  for (int32_t base = std::max(first_free_ - codes.front(), 0);; ++base) {
+  int32_t& from = codes.size() == 1 ? first_free_ : search_from_;
+  int32_t taken = 0;
+  for (int32_t slot = std::max<int32_t>(from, codes.front());; ++slot) {
+    const int32_t base = slot - codes.front();
     const int32_t needed = base + code_count_;
     if (static_cast<int32_t>(nodes_.size()) < needed) nodes_.resize(needed + needed / 8);
+    if (nodes_[slot].parent >= 0) {
+      ++taken;
+      continue;
+    }
     const bool fits = std::all_of(codes.begin(), codes.end(),
                                   [&](uint8_t code) { return nodes_[base + code].parent < 0; });
-    if (fits) return base;
+    if (!fits) continue;
+    const int32_t tried = slot - from + 1;
+    if (codes.size() == 1 || taken * 8 >= tried * 7) from = slot;
+    return base;
   }
 }
 

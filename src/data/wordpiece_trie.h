@@ -54,7 +54,8 @@ class WordPieceTrie {
   std::array<uint8_t, 256> codes_{};
   int32_t code_count_ = 1;
   std::vector<Node> nodes_;
-  int32_t first_free_ = 2;
+  int32_t first_free_ = 2;   // where the search for a node with one child begins
+  int32_t search_from_ = 2;  // and with several
 };
 
 }  // namespace fsdp
