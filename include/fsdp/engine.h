@@ -46,10 +46,10 @@ class BuildScope {
   const Mesh& mesh() const;
   const Options& options() const;
 
+  struct State;  // for the engine and its units
+
  private:
   friend class Engine;
-  friend class UnitBase;
-  struct State;
   std::unique_ptr<State> state_;
 };
 
@@ -154,10 +154,12 @@ class Gathered {
   Gathered& operator=(const Gathered&) = delete;
 
  private:
+  void seat();
+
   EngineState& state_;
   WriteBack write_back_;
   std::vector<int> units_;
-  std::vector<std::vector<uint32_t>> versions_;
+  std::vector<std::vector<int64_t>> versions_;  // of the parameters, when they were seated
 };
 
 // While alive with `reduce` false, backwards keep whole gradients on each rank instead of reducing

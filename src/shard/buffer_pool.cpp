@@ -8,15 +8,10 @@ BufferPool::BufferPool(MemoryCategory category, MemoryLedger& ledger, SlotReuse 
                        Allocate allocate)
     : category_(category), ledger_(ledger), reuse_(reuse), allocate_(std::move(allocate)) {}
 
-void BufferPool::plan(int64_t slot_bytes, int64_t count) {
-  if (slot_bytes == 0) return;
-  SizeClass& size_class = classes_[slot_bytes];
-  size_class.planned = count;
-  trim(slot_bytes, size_class);
-}
-
-void BufferPool::clear_plan() {
+void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
   for (auto& [bytes, size_class] : classes_) size_class.planned = 0;
+  for (const auto& [bytes, count] : count_by_bytes) classes_[bytes].planned = count;
+  for (auto& [bytes, size_class] : classes_) trim(bytes, size_class);
 }
 
 std::vector<PlannedSlots> BufferPool::planned() const {

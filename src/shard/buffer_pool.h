@@ -34,10 +34,9 @@ class BufferPool {
   using Allocate = std::function<Buffer(int64_t bytes)>;
   BufferPool(MemoryCategory category, MemoryLedger& ledger, SlotReuse reuse, Allocate allocate);
 
-  // Allows `count` slots of `slot_bytes`. Slots that a smaller plan no longer allows go back to the
-  // system as they become free.
-  void plan(int64_t slot_bytes, int64_t count);
-  void clear_plan();
+  // Allows this many slots by size in bytes, and no others. Slots that the plan no longer allows go
+  // back to the system as they become free.
+  void plan(const std::map<int64_t, int64_t>& count_by_bytes);
   std::vector<PlannedSlots> planned() const;
 
   // A demand: always served. Beyond the plan it is an overflow, counted in the ledger. 0 bytes:

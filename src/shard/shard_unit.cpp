@@ -239,6 +239,45 @@ void ShardUnit::gather_main(std::vector<Buffer>& whole) {
   lanes_.compute->wait(gathered_);
 }
 
+// What rank 0 has changed, and the values, on every rank.
+void ShardUnit::broadcast_changed(std::vector<uint8_t>& changed) {
+  if (lanes_.one_rank() || changed.empty()) return;
+  const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
+    lanes_.gather().broadcast(parts, 0, next_tag(Operation::kBroadcast, 0), *lanes_.gather_stream);
+    lanes_.gather_stream->synchronize();
+  };
+  from_zero(
+      {{changed.data(), changed.data(), static_cast<int64_t>(changed.size()), DType::kUInt8}});
+  std::vector<CollectivePart> values;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!changed[i]) continue;
+    void* data = parameters_[i].data_ptr();
+    values.push_back({data, data, static_cast<int64_t>(parameters_[i].nbytes()), DType::kUInt8});
+  }
+  if (!values.empty()) from_zero(values);
+}
+
+void ShardUnit::write_back(const std::vector<int64_t>& versions, bool from_rank_zero) {
+  require(*this, State::kUnsharded, "write_back");
+  std::vector<uint8_t> changed(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    changed[i] = torch_compat::version(parameters_[i]) != versions[i] ? 1 : 0;
+  }
+  if (from_rank_zero) broadcast_changed(changed);
+  std::vector<kernels::CastRun> runs;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!changed[i] || local_[i].numel == 0) continue;
+    const Segment& segment = *segments_[layout_.segment_of(static_cast<int>(i))];
+    const DType dtype = segment.layout.dtype;
+    const auto* values = static_cast<const std::byte*>(parameters_[i].const_data_ptr());
+    std::byte* place = segment.main.at(local_[i].offset * size_of(DType::kFloat32));
+    const std::byte* source = values + local_[i].begin * size_of(dtype);
+    if (source != place) runs.push_back({source, place, local_[i].numel, dtype, DType::kFloat32});
+  }
+  kernels::cast_pack(*lanes_.compute, runs);
+  mark_changed(/*copies_written=*/false);
+}
+
 void ShardUnit::poison(const Slot* slot, bool gradients) {
   if (!lanes_.debug) return;
   std::vector<kernels::FillRun> runs;

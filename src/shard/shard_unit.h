@@ -95,6 +95,11 @@ class ShardUnit {
   // padded).
   void gather_main(std::vector<Buffer>& whole);
 
+  // Parameters whose version counter differs from `versions` go back into the main shards: each
+  // rank's own slice of what it has seated, or of rank 0's values (collective). Requires:
+  // kUnsharded.
+  void write_back(const std::vector<int64_t>& versions, bool from_rank_zero);
+
   // Change of the main shards since the last call, by version counters: bumps parameters' versions,
   // drops seats and refreshes the resident copy. Returns true if there was one.
   bool absorb_changes();
@@ -115,6 +120,7 @@ class ShardUnit {
   void zero_gaps();
   void zero_missing();
   std::byte* gradient_base(int segment) const;
+  void broadcast_changed(std::vector<uint8_t>& changed);
   void take_main_gradients(Stream& stream);
   void adopt_user_gradients();
   void attach_gradient_views();

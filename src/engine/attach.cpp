@@ -1,0 +1,238 @@
+// From a module tree to an engine: find the units, agree with the other ranks, cut the parameters.
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "engine/autograd_hooks.h"
+#include "engine/build_scope.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+#include "kernels/cast_pack.h"
+
+namespace fsdp {
+namespace {
+
+void check_param_dtype(const std::optional<DType>& dtype) {
+  if (!dtype || (is_floating(*dtype) && *dtype != DType::kFloat64)) return;
+  throw InvalidArgument({.what = fmt::format("param_dtype {} is not supported", name_of(*dtype)),
+                         .where = {},
+                         .cause = {},
+                         .hint = "use float32, bfloat16 or float16"});
+}
+
+std::string name_or_unset(const std::optional<DType>& dtype) {
+  return dtype ? std::string(name_of(*dtype)) : "unset";
+}
+
+std::vector<std::string> describe_options(const Options& options) {
+  return {fmt::format("param_dtype {}", name_or_unset(options.param_dtype)),
+          fmt::format("reduce_dtype {}", name_of(options.reduce_dtype)),
+          fmt::format("output_dtype {}", name_or_unset(options.output_dtype)),
+          fmt::format("cast_forward_inputs {}", options.cast_forward_inputs),
+          fmt::format("reshard_after_forward {}", options.reshard_after_forward),
+          fmt::format("prefetch_units {}", options.prefetch_units),
+          fmt::format("strategy {}", static_cast<int>(options.strategy)),
+          fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
+          fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
+          fmt::format("seed {}", options.seed)};
+}
+
+std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
+                                        const std::vector<UnitRules>& rules) {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < units.size(); ++i) {
+    lines.push_back(fmt::format(
+        "unit '{}' reshard_after_forward {} prefetch {} unshard_in_backward {}", units[i].fqn,
+        rules[i].reshard_after_forward, rules[i].prefetch_units, rules[i].unshard_in_backward));
+    for (const FoundParameter& found : units[i].parameters) {
+      const at::Tensor& tensor = found.tensor;
+      lines.push_back(fmt::format(
+          "parameter '{}' [{}] strides [{}] {}{}", found.fqn, fmt::join(tensor.sizes().vec(), ", "),
+          fmt::join(tensor.strides().vec(), ", "), c10::toString(tensor.scalar_type()),
+          tensor.requires_grad() ? "" : " frozen"));
+    }
+  }
+  return lines;
+}
+
+UnitOptions options_of(const Options& options, const std::string& fqn) {
+  UnitOptions own = options.unit_options ? options.unit_options(fqn) : UnitOptions{};
+  if (!own.param_dtype) own.param_dtype = options.param_dtype;
+  if (!own.prefetch_units) own.prefetch_units = options.prefetch_units;
+  check_param_dtype(own.param_dtype);
+  if (*own.prefetch_units < 0) {
+    throw InvalidArgument({.what = fmt::format("prefetch_units is {}", *own.prefetch_units),
+                           .where = fmt::format("unit '{}'", fqn),
+                           .cause = {},
+                           .hint = "use 0 (no prefetch), 1 or 2"});
+  }
+  return own;
+}
+
+// Rank 0's values of a plainly built unit, on every rank.
+void broadcast_parameters(const FoundUnit& unit, Lanes& lanes) {
+  if (lanes.one_rank()) return;
+  std::vector<CollectivePart> parts;
+  int64_t numel = 0;
+  for (const FoundParameter& found : unit.parameters) {
+    void* data = found.tensor.data_ptr();
+    parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
+    numel += parts.back().numel;
+  }
+  lanes.gather().broadcast(parts, 0, lanes.mesh.next_tag(Operation::kBroadcast, numel, unit.fqn),
+                           *lanes.gather_stream);
+  lanes.gather_stream->synchronize();
+}
+
+void broadcast_buffers(torch::nn::Module& root, Lanes& lanes) {
+  if (lanes.one_rank()) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& item : root.named_buffers()) {
+    at::Tensor buffer = item.value();
+    if (!buffer.defined() || buffer.numel() == 0) continue;
+    const at::Tensor whole = buffer.contiguous();
+    void* data = whole.data_ptr();
+    const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
+    lanes.gather().broadcast({&part, 1}, 0,
+                             lanes.mesh.next_tag(Operation::kBroadcast, part.numel, item.key()),
+                             *lanes.gather_stream);
+    lanes.gather_stream->synchronize();
+    if (!whole.is_same(buffer)) buffer.copy_(whole);
+  }
+}
+
+// Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
+std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& unit,
+                               const ShardLayout& layout) {
+  const auto found = building.units.find(&unit.unit->as_module());
+  const bool known = found != building.units.end();
+  std::vector<const c10::TensorImpl*> expected, built;
+  for (const FoundParameter& each : unit.parameters) {
+    expected.push_back(each.tensor.unsafeGetTensorImpl());
+  }
+  if (known) {
+    for (const FoundParameter& each : found->second.parameters) {
+      built.push_back(each.tensor.unsafeGetTensorImpl());
+    }
+  }
+  const auto shape = [](const ShardLayout& of) {
+    std::vector<std::pair<DType, int64_t>> segments;
+    for (const SegmentLayout& segment : of.segments())
+      segments.emplace_back(segment.dtype, segment.numel);
+    return segments;
+  };
+  if (!known || expected != built || shape(layout) != shape(found->second.layout)) {
+    throw InvalidArgument(
+        {.what =
+             fmt::format("unit '{}' has other parameters, types or frozen flags than when it was "
+                         "constructed under the BuildScope",
+                         unit.fqn),
+         .where = {},
+         .cause =
+             "parameters tied across units, replaced, frozen, or given another dtype afterwards",
+         .hint = "tie and freeze in the constructor of the unit that owns the parameter, or build "
+                 "plainly and pass mesh and options to the engine"});
+  }
+  return std::move(found->second.main);
+}
+
+}  // namespace
+
+EngineState::EngineState(std::shared_ptr<torch::nn::Module> root_module, Options engine_options,
+                         std::unique_ptr<Lanes> engine_lanes)
+    : root(std::move(root_module)),
+      options(std::move(engine_options)),
+      lanes(std::move(engine_lanes)),
+      clock(clock_of(lanes->mesh)) {}
+
+std::shared_ptr<Clock> EngineState::clock_of(const Mesh& mesh) {
+  auto existing = std::static_pointer_cast<Clock>(mesh.engine_state().lock());
+  if (existing) return existing;
+  auto made = std::make_shared<Clock>(autograd_hooks::clock_queries());
+  mesh.engine_state() = made;
+  return made;
+}
+
+EngineState::~EngineState() {
+  const std::lock_guard lock(clock->mutex);
+  clock->leave(*this);
+  for (const auto& unit : units) {
+    unit->shard->drop_gradients();
+    unit->shard->zero_grad();
+    if (unit->shard->state() != ShardUnit::State::kSharded) unit->shard->reshard();
+    unit->shard->set_message(
+        "fsdp: this parameter cannot be read: the engine was destroyed; hint: keep "
+        "fsdp::Engine alive as long as the model is used");
+  }
+}
+
+void EngineState::attach(BuildScope::State* building) {
+  auto* root_unit = dynamic_cast<UnitBase*>(root.get());
+  if (root_unit == nullptr) {
+    throw InvalidArgument({.what = "the root of the model is not a unit",
+                           .where = {},
+                           .cause = {},
+                           .hint =
+                               "construct it as fsdp::Unit<YourModel>: the root unit holds what no "
+                               "unit inside it holds"});
+  }
+  std::vector<FoundUnit> found = find_units(*root, options.ignore);
+  if (building == nullptr) check_shardable(found);
+  std::vector<UnitRules> rules;
+  for (const FoundUnit& unit : found) {
+    if (unit.unit->attached()) {
+      throw StateError(
+          {.what = "a unit belongs to an engine already",
+           .where = fmt::format("unit '{}'", unit.fqn),
+           .cause = {},
+           .hint = "one engine a model; clone the model before its first engine takes it"});
+    }
+    const UnitOptions own = options_of(options, unit.fqn);
+    rules.push_back(
+        {.reshard_after_forward = own.reshard_after_forward.value_or(options.reshard_after_forward),
+         .unshard_in_backward = own.unshard_in_backward.value_or(true),
+         .prefetch_units = *own.prefetch_units});
+  }
+  lanes->mesh.agree("configuration", describe_options(options));
+  lanes->mesh.agree("model", describe_model(found, rules));
+  for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], rules[i], building);
+  broadcast_buffers(*root, *lanes);
+  schedule = std::make_unique<Schedule>(parents);
+  remake_plan();
+  clock->join(*this);
+}
+
+void EngineState::add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building) {
+  const UnitOptions own = options_of(options, found.fqn);
+  std::vector<ParameterSpec> specs;
+  std::vector<at::Tensor> tensors;
+  for (const FoundParameter& each : found.parameters) {
+    specs.push_back(spec_of(each, own.param_dtype));
+    tensors.push_back(each.tensor);
+  }
+  ShardLayout layout(std::move(specs), lanes->shard_ranks());
+  rules.has_trainable = layout.has_trainable();
+  rules.captures_in_place =
+      rules.has_trainable && !lanes->shards_parameters() && lanes->reduce_dtype == DType::kFloat32;
+  std::vector<Buffer> main;
+  if (building != nullptr) {
+    main = take_built(*building, found, layout);
+  } else {
+    broadcast_parameters(found, *lanes);
+    main = slice_parameters(layout, found.parameters, *lanes);
+  }
+  const int index = static_cast<int>(units.size());
+  const bool casts = options.cast_forward_inputs && own.param_dtype.has_value();
+  units.push_back(std::make_shared<EngineUnit>(
+      *this, index, casts, rules,
+      std::make_unique<ShardUnit>(found.fqn, *lanes, std::move(layout), std::move(tensors),
+                                  std::move(main))));
+  parents.push_back(found.parent);
+  units.back()->capture_gradients();
+  found.unit->attached_ = true;
+  found.unit->engine_unit_ = units.back();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,147 @@
+#include "engine/autograd_hooks.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "fsdp/error.h"
+
+namespace fsdp::autograd_hooks {
+namespace {
+
+namespace ag = torch::autograd;
+
+bool will_run(ag::Node* node) {
+  const auto* selected = ag::get_current_graph_task_exec_info();
+  if (selected != nullptr && !selected->empty()) {
+    const auto found = selected->find(node);
+    return found != selected->end() && found->second.should_execute();
+  }
+  const auto* nodes = ag::get_current_graph_task_nodes_in_graph();
+  return nodes != nullptr && nodes->contains(node);
+}
+
+class GradientHook final : public ag::FunctionPreHook {
+ public:
+  explicit GradientHook(GradientArrived arrived) : arrived_(std::move(arrived)) {}
+  ag::variable_list operator()(const ag::variable_list& gradients) override {
+    const at::NoGradGuard no_grad;  // create_graph runs hooks with grad mode on
+    arrived_(gradients[0]);
+    return {at::Tensor()};  // an undefined gradient: AccumulateGrad does nothing
+  }
+
+ private:
+  GradientArrived arrived_;
+};
+
+// Lives in the graph; its end tells the call that this node cannot run any more.
+class OutputHook final : public ag::FunctionPreHook {
+ public:
+  OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
+    call_->output_nodes.push_back(node_);
+  }
+  ~OutputHook() override {
+    // A dead node's address can become a new node's.
+    if (const auto clock = call_->clock.lock()) {
+      const std::lock_guard lock(clock->mutex);
+      std::erase(call_->output_nodes, static_cast<void*>(node_));
+    }
+  }
+  ag::variable_list operator()(const ag::variable_list& gradients) override {
+    const auto clock = call_->clock.lock();
+    if (!clock) return gradients;  // the parameters' own message says that the engine is gone
+    const std::lock_guard lock(clock->mutex);
+    if (at::GradMode::is_enabled()) {
+      throw StateError({.what = "backward with create_graph through a sharded unit",
+                        .where = {},
+                        .cause = {},
+                        .hint = "second derivatives need the unsharded model"});
+    }
+    clock->pre_backward(*call_, current_task(), current_sequence());
+    return gradients;
+  }
+
+ private:
+  std::shared_ptr<Call> call_;  // shared by the hooks of one call: it lives as long as its graph
+  ag::Node* node_;
+};
+
+class ProducerHook final : public ag::FunctionPreHook {
+ public:
+  explicit ProducerHook(std::weak_ptr<Call> call) : call_(std::move(call)) {}
+  ag::variable_list operator()(const ag::variable_list& gradients) override {
+    const auto call = call_.lock();
+    const auto clock = call ? call->clock.lock() : nullptr;
+    if (!clock) return gradients;
+    const std::lock_guard lock(clock->mutex);
+    if (call->fired_task == current_task()) clock->tick(current_task(), current_sequence());
+    return gradients;
+  }
+
+ private:
+  std::weak_ptr<Call> call_;
+};
+
+}  // namespace
+
+int current_task() { return ag::get_current_graph_task_id(); }
+
+uint64_t current_sequence() { return ag::get_current_node()->sequence_nr(); }
+
+uint64_t next_sequence() { return at::sequence_number::peek(); }
+
+bool inputs_given() {
+  const auto* selected = ag::get_current_graph_task_exec_info();
+  return selected != nullptr && !selected->empty();
+}
+
+Clock::Queries clock_queries() {
+  return {.will_run = [](void* node) { return will_run(static_cast<ag::Node*>(node)); },
+          .inputs_given = inputs_given,
+          .at_end_of_task =
+              [](std::function<void()> run) {
+                ag::Engine::get_default_engine().queue_callback(std::move(run));
+              }};
+}
+
+std::shared_ptr<ag::Node> capture_gradients(const at::Tensor& parameter, GradientArrived arrived) {
+  std::shared_ptr<ag::Node> accumulator = ag::impl::grad_accumulator(parameter);
+  accumulator->add_pre_hook(std::make_unique<GradientHook>(std::move(arrived)));
+  return accumulator;
+}
+
+std::shared_ptr<ag::Node> newest_producer(const std::vector<at::Tensor>& inputs) {
+  std::shared_ptr<ag::Node> newest;
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined() || !input.requires_grad()) continue;
+    const auto& node = input.grad_fn();
+    if (node && (!newest || node->sequence_nr() > newest->sequence_nr())) newest = node;
+  }
+  return newest;
+}
+
+uint64_t sequence_of(const ag::Node& node) { return node.sequence_nr(); }
+
+bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
+  bool hooked = false;
+  const auto hook = [&](const std::shared_ptr<ag::Node>& node) {
+    if (!node || node->sequence_nr() < call->begin) return;
+    node->add_pre_hook(std::make_unique<OutputHook>(call, node.get()));
+    hooked = true;
+  };
+  if (!output.defined() || !output.requires_grad()) return false;
+  hook(output.grad_fn());
+  if (output.is_view()) hook(output._base().grad_fn());
+  return hooked;
+}
+
+void hook_producer(ag::Node& producer, const std::shared_ptr<Call>& call) {
+  auto& hooks = producer.pre_hooks();
+  hooks.insert(hooks.begin(), std::make_unique<ProducerHook>(call));
+}
+
+}  // namespace fsdp::autograd_hooks

@@ -1,0 +1,50 @@
+// All contact with LibTorch's autograd: the hooks, each a one-line call into the engine, and the
+// questions asked of a running backward. Verified on 2.11; tests/engine/autograd_hooks_test.cpp.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/clock.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace fsdp::autograd_hooks {
+
+// Id of the graph task that runs in this thread, or -1 outside backward.
+int current_task();
+// Sequence number of the node that runs.
+uint64_t current_sequence();
+// The number that the next node made in this thread will get.
+uint64_t next_sequence();
+// What the clock asks.
+Clock::Queries clock_queries();
+bool inputs_given();
+
+// Calls `arrived` with each gradient of the leaf `parameter` and drops it: no `.grad`, no
+// accumulation. Returns what must be kept for the hook to live. Requires: the parameter's final
+// storage and dtype.
+using GradientArrived = std::function<void(const at::Tensor& gradient)>;
+std::shared_ptr<torch::autograd::Node> capture_gradients(const at::Tensor& parameter,
+                                                         GradientArrived arrived);
+
+// The newest non-leaf node that produced one of `inputs`; null if there is none. Leaves are left
+// out: their nodes run at any time.
+std::shared_ptr<torch::autograd::Node> newest_producer(const std::vector<at::Tensor>& inputs);
+uint64_t sequence_of(const torch::autograd::Node& node);
+
+// Makes the call's pre_backward run before the node that made `output`, if the call made it (its
+// number is at least call->begin); for a view also before its base's, which replaces it after an
+// in-place change. Returns whether anything was hooked.
+bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call);
+// A tick of the clock before `producer` runs, in front of its other hooks: this call's unit is
+// given back before the previous one's is gathered.
+void hook_producer(torch::autograd::Node& producer, const std::shared_ptr<Call>& call);
+
+}  // namespace fsdp::autograd_hooks

@@ -1,0 +1,129 @@
+#include "engine/build_scope.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include "fsdp/error.h"
+#include "kernels/cast_pack.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+// The scope that the running thread builds in. A constructor has no other way to be told.
+thread_local BuildScope::State* current_scope = nullptr;
+std::mutex& construction_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+}  // namespace
+
+BuildScope::BuildScope(Mesh mesh, Options options)
+    : state_(std::make_unique<State>(std::move(mesh), std::move(options))) {}
+BuildScope::~BuildScope() = default;
+const Mesh& BuildScope::mesh() const { return state_->mesh; }
+const Options& BuildScope::options() const { return state_->options; }
+
+BuildScope::State::State(Mesh mesh_in, Options options_in)
+    : mesh(std::move(mesh_in)),
+      options(std::move(options_in)),
+      lanes(std::make_unique<Lanes>(mesh, options)),
+      building_(construction_mutex(), std::defer_lock) {
+  if (options.ignore) {
+    throw InvalidArgument({.what = "ignored parameters under a BuildScope",
+                           .where = {},
+                           .cause = "a unit is sharded before its place in the model is known",
+                           .hint = "build plainly and pass mesh and options to the engine"});
+  }
+  if (current_scope != nullptr) {
+    throw StateError({.what = "a BuildScope inside another one",
+                      .where = {},
+                      .cause = {},
+                      .hint = "give the first one to its engine before the next model is built"});
+  }
+  building_.lock();
+  // glibc raises its mmap threshold when large blocks are freed and then keeps them: what
+  // construction frees would stay resident.
+  mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+  at::manual_seed(options.seed);
+  current_scope = this;
+}
+
+BuildScope::State::~State() { finish(); }
+
+void BuildScope::State::finish() {
+  if (finished || !building_.owns_lock()) return;
+  finished = true;
+  current_scope = nullptr;
+  at::manual_seed(options.seed + static_cast<uint64_t>(mesh.rank()));
+  building_.unlock();
+  malloc_trim(0);
+}
+
+void BuildScope::State::shard_if_building(torch::nn::Module& module) {
+  if (current_scope != nullptr) current_scope->shard(module);
+}
+
+void BuildScope::State::shard(torch::nn::Module& module) {
+  auto parameters = find_parameters(module, [&](const at::Tensor& tensor) {
+    return owners_.contains(tensor.unsafeGetTensorImpl());
+  });
+  std::vector<ParameterSpec> specs;
+  for (const FoundParameter& found : parameters)
+    specs.push_back(spec_of(found, options.param_dtype));
+  ShardLayout layout(std::move(specs), lanes->shard_ranks());
+  std::vector<Buffer> main = slice_parameters(layout, parameters, *lanes);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    at::Tensor& tensor = parameters[i].tensor;
+    const ParameterSpec& spec = layout.parameters()[i];
+    const torch_compat::SeatedStorage unreadable(
+        static_cast<int64_t>(tensor.nbytes()), tensor.device(),
+        fmt::format("fsdp: parameter '{}' was sharded when its unit was constructed and cannot be "
+                    "read or written; hint: initialise parameters in the constructor of the unit "
+                    "that owns them",
+                    parameters[i].fqn));
+    tensor.set_data(unreadable.view(*torch_compat::dtype_of(tensor.scalar_type()), 0, spec.shape,
+                                    spec.strides));
+    owners_[tensor.unsafeGetTensorImpl()] = &module;
+  }
+  units.insert_or_assign(&module,
+                         BuiltUnit{std::move(parameters), std::move(layout), std::move(main)});
+}
+
+ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype) {
+  const at::Tensor& tensor = found.tensor;
+  return {.fqn = found.fqn,
+          .shape = tensor.sizes().vec(),
+          .strides = tensor.strides().vec(),
+          .dtype = param_dtype.value_or(*torch_compat::dtype_of(tensor.scalar_type())),
+          .trainable = tensor.requires_grad(),
+          .numel = tensor.numel()};
+}
+
+std::vector<Buffer> slice_parameters(const ShardLayout& layout,
+                                     const std::vector<FoundParameter>& parameters, Lanes& lanes) {
+  std::vector<Buffer> main;
+  for (size_t s = 0; s < layout.segments().size(); ++s) {
+    const int segment = static_cast<int>(s);
+    main.push_back(lanes.allocate(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
+    lanes.ledger.hold(main.back().bytes());
+    std::vector<kernels::CastRun> runs;
+    for (const Interval& interval : layout.intervals(segment, lanes.shard_rank())) {
+      const at::Tensor& tensor = parameters[interval.parameter].tensor;
+      const DType dtype = *torch_compat::dtype_of(tensor.scalar_type());
+      if (interval.numel == 0) continue;
+      const auto* source = static_cast<const std::byte*>(tensor.const_data_ptr());
+      runs.push_back({source + interval.begin * size_of(dtype),
+                      main.back().at(interval.offset * size_of(DType::kFloat32)), interval.numel,
+                      dtype, DType::kFloat32});
+    }
+    kernels::cast_pack(*lanes.compute, runs);
+  }
+  return main;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,52 @@
+// What a BuildScope keeps until an engine takes it. Private to the engine layer.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/module_walk.h"
+#include "fsdp/engine.h"
+#include "shard/lanes.h"
+#include "shard/shard_layout.h"
+
+namespace fsdp {
+
+// A unit that was sharded when its constructor returned; its parameters wait on unreadable storage.
+struct BuiltUnit {
+  std::vector<FoundParameter> parameters;
+  ShardLayout layout;
+  std::vector<Buffer> main;
+};
+
+struct BuildScope::State {
+  State(Mesh mesh, Options options);
+  ~State();
+
+  // UnitBase::built comes here after every unit's constructor; does nothing outside a scope.
+  static void shard_if_building(torch::nn::Module& module);
+  // Construction is over: other thread ranks may build, random numbers become this rank's own.
+  void finish();
+
+  Mesh mesh;
+  Options options;
+  std::unique_ptr<Lanes> lanes;
+  std::unordered_map<const torch::nn::Module*, BuiltUnit> units;
+  bool finished = false;
+
+ private:
+  void shard(torch::nn::Module& module);
+
+  std::unordered_map<const c10::TensorImpl*, const torch::nn::Module*> owners_;
+  // LibTorch's default generator is one for all threads: thread ranks build one after another.
+  std::unique_lock<std::mutex> building_;
+};
+
+// Shape, strides and types of a parameter as the layout wants them.
+ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype);
+// This rank's fp32 slices of the parameters, read from their present storage.
+std::vector<Buffer> slice_parameters(const ShardLayout& layout,
+                                     const std::vector<FoundParameter>& parameters, Lanes& lanes);
+
+}  // namespace fsdp

@@ -1,0 +1,211 @@
+#include "engine/clock.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+Call::Call(std::weak_ptr<ClockedUnit> owner, Clock& owner_clock)
+    : unit(std::move(owner)),
+      clock(owner_clock.weak_from_this()),
+      ordinal(owner_clock.next_ordinal()) {
+  unit.lock()->calls.push_back(this);
+}
+
+Call::~Call() {
+  const auto still_there = clock.lock();
+  if (!still_there) return;
+  const std::lock_guard lock(still_there->mutex);
+  if (const auto owner = unit.lock()) std::erase(owner->calls, this);
+}
+
+bool Call::will_run() const {
+  const auto owner = clock.lock();
+  return owner && std::any_of(output_nodes.begin(), output_nodes.end(), owner->queries().will_run);
+}
+
+void Clock::leave(ClockedEngine& engine) {
+  std::erase(engines_, &engine);
+  if (!engines_.empty()) return;
+  tasks_.clear();
+  open_.clear();
+}
+
+void Clock::push_call(std::shared_ptr<Call> call) {
+  if (calls_.empty()) forward_thread_ = std::this_thread::get_id();
+  calls_.push_back(std::move(call));
+}
+
+void Clock::check_thread() const {
+  if (calls_.empty() || forward_thread_ == std::this_thread::get_id()) return;
+  throw StateError(
+      {.what = "a unit's forward runs on another thread than the forward that contains it",
+       .where = {},
+       .cause = {},
+       .hint = "call all units of one forward from one thread"});
+}
+
+bool Clock::is_enclosing(int task) const {
+  return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
+}
+
+void Clock::enter(int task) {
+  if (!tasks_.empty() && tasks_.back() == task) return;
+  if (is_enclosing(task)) return;
+  if (tasks_.empty()) inputs_given_ = queries_.inputs_given();
+  tasks_.push_back(task);
+  // The callback runs at the end of the task. If the task fails it is destroyed without having run:
+  // then its sentinel takes back what the task has opened.
+  struct Sentinel {
+    std::weak_ptr<Clock> clock;
+    int task;
+    bool ran = false;
+    ~Sentinel() {
+      const auto owner = clock.lock();
+      if (ran || !owner) return;
+      const std::lock_guard lock(owner->mutex);
+      owner->abandon_task(task);
+    }
+  };
+  auto sentinel = std::make_shared<Sentinel>(weak_from_this(), task);
+  queries_.at_end_of_task([sentinel] {
+    const auto owner = sentinel->clock.lock();
+    if (!owner) return;
+    const std::lock_guard lock(owner->mutex);
+    owner->end_task(sentinel->task);
+    sentinel->ran = true;
+  });
+}
+
+void Clock::tick(int task, uint64_t sequence) {
+  struct Finished {
+    uint64_t key;
+    ClockedUnit* unit;
+  };
+  std::vector<Finished> finished;
+  for (ClockedUnit* unit : open_) {
+    bool fired = false, over = true, more = false;
+    uint64_t oldest = std::numeric_limits<uint64_t>::max();
+    for (const Call* call : unit->calls) {
+      if (call->fired_task == task) {
+        fired = true;
+        over = over && call->begin > sequence;
+        oldest = std::min(oldest, call->ordinal);
+      } else if (is_enclosing(call->fired_task)) {
+        over = false;
+      } else if (!more && call->will_run()) {
+        more = true;
+      }
+    }
+    if (!fired || !over) continue;
+    if (more) {
+      unit->is_idle = true;
+    } else {
+      finished.push_back({oldest, unit});
+    }
+  }
+  std::sort(finished.begin(), finished.end(),
+            [](const Finished& a, const Finished& b) { return a.key > b.key; });
+  for (const Finished& each : finished) close(*each.unit);
+}
+
+void Clock::rest_idle(const ClockedUnit* except) {
+  for (ClockedUnit* unit : open_) {
+    if (!unit->is_idle || unit == except) continue;
+    unit->rest();
+    unit->is_idle = false;
+  }
+}
+
+void Clock::pre_backward(Call& call, int task, uint64_t sequence) {
+  enter(task);
+  if (call.fired_task == task) return;
+  const auto found = std::find(tasks_.begin(), tasks_.end(), task);
+  const int enclosing = found == tasks_.begin() ? -1 : *(found - 1);
+  if (call.forward_task != enclosing) {
+    throw StateError(
+        {.what = "a recomputed forward uses a tensor that carries a graph from outside",
+         .where = {},
+         .cause = {},
+         .hint = "pass such tensors as arguments of the recomputed function, or detach them"});
+  }
+  tick(task, sequence);
+  const auto parent = call.parent.lock();
+  if (parent && parent->fired_task != task && parent->will_run())
+    pre_backward(*parent, task, sequence);
+  fire(call, task);
+}
+
+void Clock::fire(Call& call, int task) {
+  const auto unit = call.unit.lock();
+  if (!unit) {
+    throw StateError({.what = "backward through a graph whose engine was destroyed",
+                      .where = {},
+                      .cause = {},
+                      .hint = "keep the engine alive until backward is done"});
+  }
+  call.fired_task = task;
+  rest_idle(unit.get());
+  unit->is_idle = false;
+  if (!unit->is_open) {
+    unit->is_open = true;
+    open_.push_back(unit.get());
+  }
+  unit->open(call, captures());
+}
+
+void Clock::close(ClockedUnit& unit) {
+  unit.is_open = false;
+  unit.is_idle = false;
+  std::erase(open_, &unit);
+  unit.close(captures());
+}
+
+// Everything that fired in the task is over, whatever has not been closed by a tick is closed now.
+void Clock::end_task(int task) {
+  const auto found = std::find(tasks_.begin(), tasks_.end(), task);
+  if (found == tasks_.end()) return;
+  tasks_.erase(found, tasks_.end());
+  struct Left {
+    uint64_t key;
+    ClockedUnit* unit;
+  };
+  std::vector<Left> left;
+  for (ClockedUnit* unit : open_) {
+    uint64_t oldest = std::numeric_limits<uint64_t>::max();
+    bool enclosed = false;
+    for (const Call* call : unit->calls) {
+      if (call->fired_task == task) oldest = std::min(oldest, call->ordinal);
+      enclosed = enclosed || is_enclosing(call->fired_task);
+    }
+    const bool fired_here = oldest != std::numeric_limits<uint64_t>::max();
+    if (tasks_.empty() || (fired_here && !enclosed)) left.push_back({oldest, unit});
+  }
+  std::sort(left.begin(), left.end(), [](const Left& a, const Left& b) { return a.key > b.key; });
+  for (const Left& each : left) close(*each.unit);
+  if (!tasks_.empty()) return;
+  for (ClockedEngine* engine : engines_) engine->finalize_backward();
+}
+
+void Clock::abandon_task(int task) {
+  const auto found = std::find(tasks_.begin(), tasks_.end(), task);
+  if (found == tasks_.end()) return;
+  tasks_.erase(found, tasks_.end());
+  if (tasks_.empty()) discard_stale_tasks();
+}
+
+void Clock::discard_stale_tasks() {
+  tasks_.clear();
+  for (ClockedUnit* unit : std::exchange(open_, {})) {
+    unit->is_open = unit->is_idle = false;
+    unit->abandon();
+  }
+  for (ClockedEngine* engine : engines_) engine->abandon_backward();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,139 @@
+// The clock of a mesh: decides, at the same place of the graph on every rank, when a unit is
+// finished in backward. Shared by all engines of a mesh. Knows nothing of tensors: tasks, numbers
+// and units.
+//
+// [Note: closing]
+// Autograd runs the nodes of a graph task in descending sequence number, on one device. A call of a
+// unit owns the numbers from its `begin` on. So at a node numbered s every call with begin > s is
+// over: all its nodes have run and its gradients have arrived. Arrival itself never closes
+// anything: which gradients arrive may differ between ranks, the positions do not.
+//
+// The clock ticks at the pre_backward of any call, at a unit's forward inside a backward
+// (recomputation), and, for promptness, at the newest producer of a call's inputs. At a tick an
+// open unit closes if all its calls that fired in this task are over, none of its live calls is
+// still to run in this task, and none fired in an enclosing task. A unit that is over but has calls
+// still to run is idle: resharded when the next other unit unshards, not reduced. Several close in
+// descending order of their oldest fired call. What is left closes at the end of the task it fired
+// in. docs/closing.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fsdp {
+
+class Clock;
+class ClockedUnit;
+
+// One forward of a unit, alive as long as its graph (or its forward) is.
+struct Call {
+  Call(std::weak_ptr<ClockedUnit> owner, Clock& clock);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  std::weak_ptr<ClockedUnit> unit;
+  std::weak_ptr<Clock> clock;
+  std::weak_ptr<Call> parent;       // the call whose forward contains this one
+  uint64_t begin = 0;               // sequence number of its first node
+  uint64_t ordinal = 0;             // counts the calls of the mesh
+  int forward_task = -1;            // graph task in which the forward ran (recomputation), or -1
+  int fired_task = -1;              // graph task in which its pre_backward ran last, or -1
+  int record = -1;                  // index of its entry in the schedule, or -1
+  std::vector<void*> output_nodes;  // hooked nodes that are alive
+
+  // True if a hooked node will still run in the current graph task.
+  bool will_run() const;
+};
+
+// What the clock asks of a unit.
+class ClockedUnit {
+ public:
+  virtual ~ClockedUnit() = default;
+  // The unit's parameters and reduce slot are needed; may be called while open.
+  virtual void open(Call& call, bool captures) = 0;
+  // Finished: reduce (if `reduces`) and reshard.
+  virtual void close(bool reduces) = 0;
+  // Over for now: reshard, keep the reduce slot.
+  virtual void rest() = 0;
+  // After an error: drop gradients and reshard, without communication.
+  virtual void abandon() = 0;
+
+  std::vector<Call*> calls;  // alive, in the order of their forwards
+  bool is_open = false;
+  bool is_idle = false;
+};
+
+// An engine, as far as passes go.
+class ClockedEngine {
+ public:
+  virtual ~ClockedEngine() = default;
+  virtual void begin_backward() = 0;
+  virtual void finalize_backward() = 0;
+  virtual void abandon_backward() = 0;
+};
+
+class Clock : public std::enable_shared_from_this<Clock> {
+ public:
+  // Guards every transition of every engine of the mesh: nodes of one backward may run on several
+  // threads. Recursive because closing a unit may destroy tensors, and with them hooks.
+  std::recursive_mutex mutex;
+
+  // Asks autograd; injected so that the rule can be tested without it.
+  struct Queries {
+    std::function<bool(void* node)> will_run;
+    std::function<bool()> inputs_given;                         // autograd::grad(…, inputs)
+    std::function<void(std::function<void()>)> at_end_of_task;  // runs once, unless the task fails
+  };
+  explicit Clock(Queries queries) : queries_(std::move(queries)) {}
+
+  void join(ClockedEngine& engine) { engines_.push_back(&engine); }
+  void leave(ClockedEngine& engine);
+
+  // Forward side.
+  uint64_t next_ordinal() { return ++ordinal_; }
+  const std::shared_ptr<Call>& innermost_call() const { return calls_.back(); }
+  bool in_call() const { return !calls_.empty(); }
+  void push_call(std::shared_ptr<Call> call);
+  void pop_call() { calls_.pop_back(); }
+  // No unit's forward may run on another thread than the outermost one's: sequence numbers are
+  // per thread. Errors: StateError.
+  void check_thread() const;
+
+  // Backward side. `task` is autograd's id of the running graph task, `sequence` its current
+  // node's.
+  bool in_backward() const { return !tasks_.empty(); }
+  bool captures() const { return !inputs_given_; }
+  void enter(int task);
+  void tick(int task, uint64_t sequence);
+  // Reshards what is idle: another unit is about to unshard.
+  void rest_idle(const ClockedUnit* except);
+  // The pre_backward of a call: at the first of its output nodes that runs in a task.
+  void pre_backward(Call& call, int task, uint64_t sequence);
+  // What a failed backward left behind, if the running forward is not part of it.
+  void discard_stale_tasks();
+
+  const Queries& queries() const { return queries_; }
+
+ private:
+  void fire(Call& call, int task);
+  void end_task(int task);
+  void abandon_task(int task);
+  void close(ClockedUnit& unit);
+  bool is_enclosing(int task) const;
+
+  Queries queries_;
+  std::vector<ClockedEngine*> engines_;
+  std::vector<std::shared_ptr<Call>> calls_;  // forwards under way, outermost first
+  std::thread::id forward_thread_;
+  std::vector<int> tasks_;          // graph tasks under way, outermost first
+  std::vector<ClockedUnit*> open_;  // in the order of opening
+  uint64_t ordinal_ = 0;
+  bool inputs_given_ = false;
+};
+
+}  // namespace fsdp

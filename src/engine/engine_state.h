@@ -1,0 +1,82 @@
+// The engine's pass: what happens at each boundary of forward and backward, in order.
+#pragma once
+
+#include <fsdp/engine.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/clock.h"
+#include "engine/engine_unit.h"
+#include "engine/module_walk.h"
+#include "engine/schedule.h"
+#include "shard/lanes.h"
+
+namespace fsdp {
+
+class EngineState : public ClockedEngine {
+ public:
+  EngineState(std::shared_ptr<torch::nn::Module> root, Options options,
+              std::unique_ptr<Lanes> lanes);
+  ~EngineState() override;
+
+  // Finds and takes the root's units; collective. `building` is null for a plainly built model.
+  // Once, right after construction (a unit's hooks need the state to be owned).
+  void attach(BuildScope::State* building);
+
+  // Forward (unit_call.cpp calls these under the clock's mutex).
+  void begin_forward();
+  void pre_forward(EngineUnit& unit);
+  // `in_graph`: the call has outputs that backward can reach.
+  void post_forward(EngineUnit& unit, bool in_graph);
+
+  // Backward (the clock calls these).
+  void begin_backward() override;
+  void finalize_backward() override;
+  void abandon_backward() override;
+  void open_unit(EngineUnit& unit, const Call& call, bool captures);
+  void close_unit(EngineUnit& unit, bool reduces);
+  void rest_unit(EngineUnit& unit);
+
+  void demand(EngineUnit& unit);
+  void reshard(EngineUnit& unit);
+  void event(std::string_view name, const EngineUnit& unit) const {
+    if (observer) observer(name, unit.shard->fqn());
+  }
+
+  // Optimizers say how many bytes they keep, and give them back.
+  void add_optimizer_state(int64_t bytes);
+  // The main shards were written through raw pointers (with resident copies, or without).
+  void mark_changed(bool copies_written);
+  GradientReport measure_gradients(double norm_type);
+  int find_unit(std::string_view fqn) const;  // Errors: InvalidArgument listing what exists
+
+  const std::shared_ptr<torch::nn::Module> root;
+  const Options options;
+  std::unique_ptr<Lanes> lanes;
+  const std::shared_ptr<Clock> clock;  // shared by the engines of a mesh
+  std::vector<std::shared_ptr<EngineUnit>> units;
+  std::vector<int> parents;
+  std::unique_ptr<Schedule> schedule;
+  MemoryPlan plan;
+  Engine::EventObserver observer;
+  bool reduces_gradients = true;  // GradSync
+  int64_t passes = 0;
+  int active_calls = 0;  // forwards of this engine's units under way
+  bool in_pass = false;  // between the first pre_backward and finalize_backward
+
+ private:
+  void absorb_changes();
+  void prefetch(const std::vector<int>& ahead);
+  void check_frozen() const;
+  void remake_plan();
+  void add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building);
+  static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
+
+  int64_t optimizer_state_bytes_ = 0;
+  bool forward_in_graph_ = false;
+};
+
+}  // namespace fsdp

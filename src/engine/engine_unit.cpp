@@ -1,0 +1,64 @@
+#include "engine/engine_unit.h"
+
+#include <fmt/format.h>
+
+#include "engine/autograd_hooks.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+EngineUnit::EngineUnit(EngineState& owner, int unit_index, bool casts, UnitRules unit_rules,
+                       std::unique_ptr<ShardUnit> bytes)
+    : engine(owner),
+      index(unit_index),
+      casts_inputs(casts),
+      rules(unit_rules),
+      shard(std::move(bytes)),
+      input_dtype(shard->layout().segments().empty() ? DType::kFloat32
+                                                     : shard->layout().segments().front().dtype) {}
+
+void EngineUnit::capture_gradients() {
+  for (size_t i = 0; i < shard->parameters().size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    if (!shard->layout().segments()[shard->layout().segment_of(parameter)].trainable) continue;
+    accumulators_.push_back(autograd_hooks::capture_gradients(
+        shard->parameters()[i], [unit = weak_from_this(), parameter](const at::Tensor& gradient) {
+          if (const auto alive = unit.lock()) alive->on_gradient(parameter, gradient);
+        }));
+  }
+}
+
+void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
+  const std::lock_guard lock(engine.clock->mutex);
+  const std::string& fqn = shard->layout().parameters()[parameter].fqn;
+  if (autograd_hooks::inputs_given()) {
+    throw StateError(
+        {.what = fmt::format("backward(inputs) names the sharded parameter '{}'", fqn),
+         .where = fmt::format("unit '{}'", shard->fqn()),
+         .cause = {},
+         .hint = "call backward() without inputs; freeze what should get no gradient"});
+  }
+  // Kept in release builds: it makes every breach of the closing rule loud.
+  if (!is_open || shard->gradient_state() != ShardUnit::GradientState::kCapturing) {
+    throw StateError(
+        {.what =
+             fmt::format("a gradient of '{}' arrived after unit '{}' closed", fqn, shard->fqn()),
+         .where = {},
+         .cause = {},
+         .hint = "was a part of the unit's forward run on another thread, or a parameter "
+                 "used outside its unit's call?"});
+  }
+  shard->capture(parameter, gradient);
+}
+
+void EngineUnit::open(Call& call, bool captures) { engine.open_unit(*this, call, captures); }
+void EngineUnit::close(bool reduces) { engine.close_unit(*this, reduces); }
+void EngineUnit::rest() { engine.rest_unit(*this); }
+
+void EngineUnit::abandon() {
+  shard->drop_gradients();
+  engine.reshard(*this);
+}
+
+}  // namespace fsdp

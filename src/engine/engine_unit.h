@@ -1,0 +1,50 @@
+// One unit as the engine sees it: its bytes, its options, its calls and hooks.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/clock.h"
+#include "engine/schedule.h"
+#include "shard/shard_unit.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace fsdp {
+
+class EngineState;
+
+// Owned by EngineState; shared with the module's UnitBase and the hooks, all weakly, and by a call
+// while it runs.
+class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<EngineUnit> {
+ public:
+  EngineUnit(EngineState& engine, int index, bool casts_inputs, UnitRules rules,
+             std::unique_ptr<ShardUnit> shard);
+
+  // Arms the gradient hooks. Once, when the unit is owned by a shared_ptr.
+  void capture_gradients();
+
+  // The clock's side.
+  void open(Call& call, bool captures) override;
+  void close(bool reduces) override;
+  void rest() override;
+  void abandon() override;
+
+  EngineState& engine;
+  const int index;
+  const bool casts_inputs;
+  const UnitRules rules;
+  const std::unique_ptr<ShardUnit> shard;
+  const DType input_dtype;
+  int active_calls = 0;  // forwards under way
+
+ private:
+  void on_gradient(int parameter, const at::Tensor& gradient);
+
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd holds them weakly
+};
+
+}  // namespace fsdp

@@ -1,0 +1,182 @@
+#include "engine/module_walk.h"
+
+#include <fmt/format.h>
+#include <torch/nn/modules/embedding.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "fsdp/error.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+std::string join(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+[[noreturn]] void refuse(const std::string& fqn, std::string reason, std::string hint) {
+  throw InvalidArgument({.what = fmt::format("parameter '{}' cannot be sharded: {}", fqn, reason),
+                         .where = {},
+                         .cause = {},
+                         .hint = std::move(hint)});
+}
+
+void check_parameter(const std::string& fqn, const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
+    refuse(fqn, "it is sparse or quantised", "list it in Options::ignore");
+  }
+  if (!tensor.device().is_cpu()) {
+    refuse(fqn, fmt::format("it is on {}", tensor.device().str()), "build the model on the CPU");
+  }
+  const auto dtype = torch_compat::dtype_of(tensor.scalar_type());
+  if (!dtype || !is_floating(*dtype) || *dtype == DType::kFloat64) {
+    refuse(fqn, fmt::format("its type is {}", c10::toString(tensor.scalar_type())),
+           "use float32, bfloat16 or float16, or list it in Options::ignore");
+  }
+  if (!tensor.is_non_overlapping_and_dense()) {
+    refuse(fqn, "its elements overlap or leave holes in memory", "make it contiguous");
+  }
+  if (tensor.grad().defined()) {
+    refuse(fqn, "it has a gradient already", "call zero_grad before constructing the engine");
+  }
+}
+
+void check_module(const std::string& fqn, const torch::nn::Module& module) {
+  const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module);
+  if (embedding == nullptr) return;
+  if (embedding->options.max_norm()) {
+    refuse(join(fqn, "weight"), "its embedding renormalises it in forward (max_norm)",
+           "renormalise after the optimizer's step instead");
+  }
+  if (embedding->options.sparse()) {
+    refuse(join(fqn, "weight"), "its embedding makes sparse gradients", "use sparse(false)");
+  }
+}
+
+// Different parameters over the same memory would be sharded, and updated, twice.
+void check_overlap(const std::vector<FoundUnit>& units) {
+  struct Range {
+    const char* begin;
+    const char* end;
+    const std::string* fqn;
+  };
+  std::vector<Range> ranges;
+  for (const FoundUnit& unit : units) {
+    for (const FoundParameter& found : unit.parameters) {
+      if (found.tensor.numel() == 0) continue;
+      const auto* begin = static_cast<const char*>(found.tensor.const_data_ptr());
+      ranges.push_back({begin, begin + found.tensor.nbytes(), &found.fqn});
+    }
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    if (ranges[i].begin >= ranges[i - 1].end) continue;
+    refuse(*ranges[i].fqn, fmt::format("it shares memory with '{}'", *ranges[i - 1].fqn),
+           "register the same tensor under both names (a tie), or give each its own memory");
+  }
+}
+
+class Walk {
+ public:
+  explicit Walk(const std::function<bool(std::string_view)>& ignore) : ignore_(ignore) {}
+
+  std::vector<FoundUnit> run(torch::nn::Module& root) {
+    visit(root, "", 0);
+    for (auto& [tensor, place] : owners_) {
+      FoundUnit& unit = units_[place.unit];
+      unit.parameters.push_back({place.fqn, place.tensor});
+    }
+    return std::move(units_);
+  }
+
+ private:
+  struct Place {
+    int unit;
+    std::string fqn;
+    at::Tensor tensor;
+  };
+
+  void visit(torch::nn::Module& module, const std::string& fqn, int enclosing) {
+    int unit = enclosing;
+    if (auto* base = dynamic_cast<UnitBase*>(&module)) {
+      // A unit registered at two places is one unit that is called twice.
+      if (!seen_units_.insert(&module).second) return;
+      unit = static_cast<int>(units_.size());
+      units_.push_back({.fqn = fqn, .unit = base, .parent = units_.empty() ? 0 : enclosing});
+    }
+    check_module(fqn, module);
+    for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+      add(join(fqn, item.key()), item.value(), unit);
+    }
+    for (const auto& child : module.named_children())
+      visit(*child.value(), join(fqn, child.key()), unit);
+  }
+
+  void add(std::string fqn, const at::Tensor& tensor, int unit) {
+    if (!tensor.defined() || (ignore_ && ignore_(fqn))) return;
+    // named_parameters does not remove duplicates: ties are the same TensorImpl.
+    const auto found = index_.find(tensor.unsafeGetTensorImpl());
+    if (found != index_.end()) {
+      Place& place = owners_[found->second].second;
+      place.unit = common(place.unit, unit);
+      return;
+    }
+    index_[tensor.unsafeGetTensorImpl()] = owners_.size();
+    owners_.push_back({tensor.unsafeGetTensorImpl(), {unit, std::move(fqn), tensor}});
+  }
+
+  int depth(int unit) const { return unit == 0 ? 0 : 1 + depth(units_[unit].parent); }
+
+  // The lowest unit that contains both.
+  int common(int a, int b) const {
+    while (a != b) (depth(a) >= depth(b) ? a : b) = units_[depth(a) >= depth(b) ? a : b].parent;
+    return a;
+  }
+
+  const std::function<bool(std::string_view)>& ignore_;
+  std::vector<FoundUnit> units_;
+  std::unordered_set<const torch::nn::Module*> seen_units_;
+  std::unordered_map<const c10::TensorImpl*, size_t> index_;
+  std::vector<std::pair<const c10::TensorImpl*, Place>> owners_;  // in the order of registration
+};
+
+}  // namespace
+
+std::vector<FoundUnit> find_units(torch::nn::Module& root,
+                                  const std::function<bool(std::string_view fqn)>& ignore) {
+  return Walk(ignore).run(root);
+}
+
+void check_shardable(const std::vector<FoundUnit>& units) {
+  for (const FoundUnit& unit : units) {
+    for (const FoundParameter& found : unit.parameters) check_parameter(found.fqn, found.tensor);
+  }
+  check_overlap(units);
+}
+
+std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
+                                            const std::function<bool(const at::Tensor&)>& known) {
+  std::vector<FoundParameter> result;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  const auto visit = [&](auto&& self, torch::nn::Module& each, const std::string& fqn) -> void {
+    check_module(fqn, each);
+    for (const auto& item : each.named_parameters(/*recurse=*/false)) {
+      const at::Tensor& tensor = item.value();
+      if (!tensor.defined() || known(tensor)) continue;
+      if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+      check_parameter(join(fqn, item.key()), tensor);
+      result.push_back({join(fqn, item.key()), tensor});
+    }
+    for (const auto& child : each.named_children()) {
+      self(self, *child.value(), join(fqn, child.key()));
+    }
+  };
+  visit(visit, module, "");
+  return result;
+}
+
+}  // namespace fsdp

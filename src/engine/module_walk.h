@@ -1,0 +1,45 @@
+// Finds a model's units and which parameters each of them owns.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/unit.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+struct FoundParameter {
+  std::string fqn;
+  at::Tensor tensor;
+};
+
+struct FoundUnit {
+  std::string fqn;
+  UnitBase* unit = nullptr;
+  int parent = 0;  // index of the enclosing unit; the root's is itself
+  std::vector<FoundParameter> parameters;
+};
+
+// Units in pre-order, the root first. A parameter belongs to the innermost unit around it; one that
+// is registered under several units belongs to the innermost unit around all of them. `ignore`
+// leaves parameters out by FQN. Errors: InvalidArgument for embeddings with max_norm or sparse
+// gradients.
+std::vector<FoundUnit> find_units(torch::nn::Module& root,
+                                  const std::function<bool(std::string_view fqn)>& ignore);
+
+// Errors: InvalidArgument naming the parameter, for what cannot be sharded: dtypes other than
+// float32,
+//   bfloat16 and float16, sparse, quantised or complex ones, other devices, strides with holes or
+//   overlap, memory shared between different parameters, gradients that exist already.
+void check_shardable(const std::vector<FoundUnit>& units);
+
+// The parameters of one module tree that have not been found before (BuildScope), by the same
+// rules.
+std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
+                                            const std::function<bool(const at::Tensor&)>& known);
+
+}  // namespace fsdp

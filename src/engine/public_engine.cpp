@@ -1,0 +1,196 @@
+// Engine, Gathered and GradSync: the public faces of EngineState.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "engine/build_scope.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options) {
+  auto lanes = std::make_unique<Lanes>(std::move(mesh), options);
+  state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(lanes));
+  state_->attach(nullptr);
+}
+
+Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
+  BuildScope::State& scope = *building.state_;
+  scope.finish();
+  if (!scope.lanes) {
+    throw StateError({.what = "this BuildScope was given to an engine before",
+                      .where = {},
+                      .cause = {},
+                      .hint = "one scope, one model, one engine"});
+  }
+  state_ = std::make_shared<EngineState>(std::move(root), scope.options, std::move(scope.lanes));
+  state_->attach(&scope);
+}
+
+Engine::~Engine() = default;
+
+const Mesh& Engine::mesh() const { return state_->lanes->mesh; }
+const Options& Engine::options() const { return state_->options; }
+
+std::vector<ShardedParameter> Engine::sharded_parameters() {
+  const std::lock_guard lock(state_->clock->mutex);
+  std::vector<ShardedParameter> result;
+  for (const auto& unit : state_->units) {
+    const auto& views = unit->shard->local_views();
+    for (size_t i = 0; i < views.size(); ++i) {
+      const ParameterSpec& spec = unit->shard->layout().parameters()[i];
+      result.push_back({.fqn = spec.fqn,
+                        .shape = spec.shape,
+                        .trainable = spec.trainable && unit->shard->parameters()[i].requires_grad(),
+                        .begin = unit->shard->local_interval(static_cast<int>(i)).begin,
+                        .local = views[i]});
+    }
+  }
+  return result;
+}
+
+void Engine::zero_grad() {
+  const std::lock_guard lock(state_->clock->mutex);
+  for (const auto& unit : state_->units) unit->shard->zero_grad();
+}
+
+GradientReport Engine::measure_gradients(double norm_type) {
+  return state_->measure_gradients(norm_type);
+}
+
+double Engine::clip_grad_norm(double max_norm, double norm_type) {
+  const GradientReport report = state_->measure_gradients(norm_type);
+  const auto coefficient = static_cast<float>(max_norm / (report.norm + 1e-6));
+  if (!(coefficient < 1.0F)) return report.norm;
+  for (const auto& unit : state_->units) {
+    for (const MainSegment& segment : unit->shard->main_segments()) {
+      for (int64_t i = 0; segment.grad != nullptr && i < segment.numel; ++i) {
+        segment.grad[i] *= coefficient;
+      }
+    }
+  }
+  return report.norm;
+}
+
+void Engine::visit_full_parameters(
+    const std::function<void(std::string_view fqn, const at::Tensor& value)>& visit) {
+  const at::NoGradGuard no_grad;
+  std::vector<Buffer> whole;
+  for (const auto& unit : state_->units) {
+    {
+      const std::lock_guard lock(state_->clock->mutex);
+      unit->shard->gather_main(whole);
+    }
+    const ShardLayout& layout = unit->shard->layout();
+    for (size_t i = 0; i < layout.parameters().size(); ++i) {
+      const int parameter = static_cast<int>(i);
+      const ParameterSpec& spec = layout.parameters()[i];
+      float* data = static_cast<float*>(whole[layout.segment_of(parameter)].data());
+      const at::Tensor value = at::from_blob(data + layout.place_of(parameter).offset, spec.shape,
+                                             spec.strides, at::TensorOptions().dtype(at::kFloat));
+      visit(spec.fqn, value);
+    }
+    whole.clear();
+  }
+}
+
+MemoryPlan Engine::memory_plan() const {
+  const std::lock_guard lock(state_->clock->mutex);
+  return state_->plan;
+}
+
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(state_->clock->mutex);
+  return {.memory = state_->lanes->ledger.stats(),
+          .all_gathers = state_->lanes->all_gathers,
+          .reduces = state_->lanes->reduces,
+          .passes = state_->passes,
+          .exposed_comm_ns = state_->lanes->exposed_comm_ns};
+}
+
+void Engine::reset_peak_memory() {
+  const std::lock_guard lock(state_->clock->mutex);
+  state_->lanes->ledger.reset_peak();
+}
+
+std::string Engine::describe() const {
+  const std::lock_guard lock(state_->clock->mutex);
+  std::string table = fmt::format("{:<32} {:>6} {:>14} {:>14} {:>14}\n", "unit", "params",
+                                  "elements", "gathered", "this rank");
+  int64_t elements = 0;
+  for (const auto& unit : state_->units) {
+    const ShardLayout& layout = unit->shard->layout();
+    elements += layout.parameter_numel();
+    table += fmt::format("{:<32} {:>6} {:>14} {:>14} {:>14}\n",
+                         unit->shard->fqn().empty() ? "(root)" : unit->shard->fqn(),
+                         layout.parameters().size(), layout.parameter_numel(),
+                         format_bytes(layout.unsharded_bytes()),
+                         format_bytes(layout.slice_numel() * size_of(DType::kFloat32)));
+  }
+  table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->units.size(), elements,
+                       state_->lanes->mesh.world_size());
+  return table + state_->plan.to_string();
+}
+
+void Engine::observe_events(EventObserver observer) { state_->observer = std::move(observer); }
+
+int EngineState::find_unit(std::string_view fqn) const {
+  std::string known;
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (units[i]->shard->fqn() == fqn) return static_cast<int>(i);
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", units[i]->shard->fqn());
+  }
+  throw InvalidArgument({.what = fmt::format("there is no unit '{}'", fqn),
+                         .where = {},
+                         .cause = {},
+                         .hint = fmt::format("units are {}", known)});
+}
+
+Gathered::Gathered(Engine& engine, WriteBack write_back)
+    : state_(engine.state()), write_back_(write_back) {
+  for (const auto& unit : state_.units) units_.push_back(unit->index);
+  seat();
+}
+
+Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_back)
+    : state_(engine.state()), write_back_(write_back), units_{state_.find_unit(unit_fqn)} {
+  seat();
+}
+
+void Gathered::seat() {
+  const std::lock_guard lock(state_.clock->mutex);
+  for (const int index : units_) {
+    ShardUnit& shard = *state_.units[index]->shard;
+    shard.absorb_changes();
+    state_.demand(*state_.units[index]);
+    std::vector<int64_t>& versions = versions_.emplace_back();
+    for (const at::Tensor& parameter : shard.parameters()) {
+      versions.push_back(torch_compat::version(parameter));
+    }
+  }
+}
+
+Gathered::~Gathered() noexcept(false) {
+  const std::lock_guard lock(state_.clock->mutex);
+  for (size_t i = 0; i < units_.size(); ++i) {
+    EngineUnit& unit = *state_.units[units_[i]];
+    // An exception is under way on this rank: a collective here could hang the others.
+    if (write_back_ != WriteBack::kNone && std::uncaught_exceptions() == 0) {
+      unit.shard->write_back(versions_[i], write_back_ == WriteBack::kFromRankZero);
+    }
+    state_.reshard(unit);
+  }
+}
+
+GradSync::GradSync(Engine& engine, bool reduce)
+    : state_(engine.state()), previous_(state_.reduces_gradients) {
+  state_.reduces_gradients = reduce;
+}
+GradSync::~GradSync() { state_.reduces_gradients = previous_; }
+
+}  // namespace fsdp

@@ -1,0 +1,133 @@
+// UnitCall: what happens around a unit's forward.
+#include <fmt/format.h>
+
+#include "engine/autograd_hooks.h"
+#include "engine/build_scope.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+#include "fsdp/unit.h"
+
+namespace fsdp {
+
+struct UnitCall::State {
+  std::shared_ptr<Call> call;
+  std::vector<at::Tensor> inputs;    // as forward gets them, for their producers
+  std::vector<at::Tensor*> outputs;  // in the caller's result
+  std::shared_ptr<torch::autograd::Node> producer;
+  bool begun = false;
+  bool outermost = false;
+};
+
+UnitCall::UnitCall(UnitBase& unit) {
+  if (!unit.attached()) return;
+  unit_ = unit.engine_unit_.lock();
+  if (unit_ == nullptr) {
+    throw StateError({.what = "a unit was called that no engine serves",
+                      .where = {},
+                      .cause = "the engine was destroyed, or a BuildScope has not been given to an "
+                               "engine yet",
+                      .hint = "construct fsdp::Engine before the first forward and keep it alive"});
+  }
+  state_ = std::make_unique<State>();
+}
+
+bool UnitCall::casts_inputs() const { return unit_->casts_inputs; }
+
+void UnitCall::input(at::Tensor& tensor) {
+  if (unit_->casts_inputs && tensor.defined() && tensor.is_floating_point()) {
+    tensor = tensor.to(torch_compat::scalar_type_of(unit_->input_dtype));
+  }
+  state_->inputs.push_back(tensor);
+}
+
+void UnitCall::input(const at::Tensor& tensor) { state_->inputs.push_back(tensor); }
+
+void UnitCall::begin() {
+  EngineState& engine = unit_->engine;
+  Clock& clock = *engine.clock;
+  const std::lock_guard lock(clock.mutex);
+  const int task = autograd_hooks::current_task();
+  if (task >= 0) {
+    clock.enter(task);
+    clock.tick(task, autograd_hooks::current_sequence());
+    clock.rest_idle(unit_.get());
+  } else {
+    clock.check_thread();
+  }
+  state_->outermost = engine.active_calls == 0;
+  if (task < 0 && state_->outermost) engine.begin_forward();
+  state_->call = std::make_shared<Call>(unit_, clock);
+  Call& call = *state_->call;
+  call.forward_task = task;
+  if (clock.in_call()) call.parent = clock.innermost_call();
+  if (task < 0) call.record = engine.schedule->enter(unit_->index);
+  engine.pre_forward(*unit_);
+  clock.push_call(state_->call);
+  state_->begun = true;
+  if (at::GradMode::is_enabled())
+    state_->producer = autograd_hooks::newest_producer(state_->inputs);
+  call.begin = autograd_hooks::next_sequence();
+  if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
+    throw StateError({.what = "an input with a gradient was made on another thread",
+                      .where = fmt::format("unit '{}'", unit_->shard->fqn()),
+                      .cause = {},
+                      .hint = "run the whole forward on one thread"});
+  }
+}
+
+void UnitCall::output(at::Tensor& tensor) { state_->outputs.push_back(&tensor); }
+
+void UnitCall::end() {
+  EngineState& engine = unit_->engine;
+  const std::shared_ptr<Call> call = state_->call;
+  const std::lock_guard lock(engine.clock->mutex);
+  if (engine.options.output_dtype && unit_->index == 0) {
+    for (at::Tensor* output : state_->outputs) {
+      if (!output->defined() || !output->is_floating_point()) continue;
+      *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
+    }
+  }
+  bool in_graph = false;
+  if (at::GradMode::is_enabled()) {
+    for (at::Tensor* output : state_->outputs) {
+      bool hooked = autograd_hooks::hook_output(*output, call);
+      // The unit returned an input on this rank (a dropped layer): the call still has to fire here
+      // whenever this output is used, as it does on the others.
+      if (!hooked && output->defined() && output->requires_grad()) {
+        *output = output->view_as(*output);
+        hooked = autograd_hooks::hook_output(*output, call);
+      }
+      in_graph = in_graph || hooked;
+    }
+    if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
+  }
+  state_->begun = false;
+  engine.clock->pop_call();
+  if (call->record >= 0) engine.schedule->exit(call->record);
+  engine.post_forward(*unit_, in_graph);
+}
+
+UnitCall::~UnitCall() {
+  if (!state_ || !state_->begun) return;
+  // An exception in the module's forward: the parameters go back, the pass is forgotten.
+  EngineState& engine = unit_->engine;
+  const std::lock_guard lock(engine.clock->mutex);
+  engine.clock->pop_call();
+  if (state_->call->record >= 0) engine.schedule->exit(state_->call->record);
+  engine.post_forward(*unit_, /*in_graph=*/false);
+}
+
+bool UnitBase::built(torch::nn::Module& module) {
+  BuildScope::State::shard_if_building(module);
+  return true;
+}
+
+void UnitBase::refuse_clone() {
+  throw StateError({.what = "a sharded unit cannot be cloned",
+                    .where = {},
+                    .cause = {},
+                    .hint = "clone before constructing fsdp::Engine, or read whole values with "
+                            "Engine::visit_full_parameters"});
+}
+
+}  // namespace fsdp
