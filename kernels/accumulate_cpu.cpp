@@ -47,14 +47,15 @@ void add_strided(const StridedAdd& add) {
       const auto* from = static_cast<const decltype(from_tag)*>(add.source);
       auto* to = static_cast<decltype(to_tag)*>(add.destination);
       const float scale = add.scale;
-      walk(add.folded,
-           [=](int64_t at, int64_t offset, int64_t stride, int64_t count) FSDP_INLINE_LAMBDA {
-             if (stride == 1) {
-               add_loop<false>(from + offset, 1, to + at, count, scale);
-             } else {
-               add_loop<false>(from + offset, stride, to + at, count, scale);
-             }
-           });
+      walk(add.folded, from,
+           [=](int64_t at, const decltype(from_tag)* values, int64_t stride, int64_t count)
+               FSDP_INLINE_LAMBDA {
+                 if (stride == 1) {
+                   add_loop<false>(values, 1, to + at, count, scale);
+                 } else {
+                   add_loop<false>(values, stride, to + at, count, scale);
+                 }
+               });
     });
   });
 }

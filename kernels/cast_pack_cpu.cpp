@@ -47,31 +47,34 @@ void cast_strided(const StridedCast& cast) {
       const auto* source = static_cast<const decltype(from)*>(cast.source);
       auto* destination = static_cast<decltype(to)*>(cast.destination);
       const float scale = cast.scale;
-      walk(cast.folded,
-           [=](int64_t at, int64_t offset, int64_t stride, int64_t count) FSDP_INLINE_LAMBDA {
-             if (stride == 1) {
-               cast_loop(source + offset, 1, destination + at, count, scale);
-             } else {
-               cast_loop(source + offset, stride, destination + at, count, scale);
-             }
-           });
+      walk(cast.folded, source,
+           [=](int64_t at, const decltype(from)* values, int64_t stride, int64_t count)
+               FSDP_INLINE_LAMBDA {
+                 if (stride == 1) {
+                   cast_loop(values, 1, destination + at, count, scale);
+                 } else {
+                   cast_loop(values, stride, destination + at, count, scale);
+                 }
+               });
     });
   });
 }
 
 template <class Word>
-void copy_strided(const StridedCast& cast) {
+FSDP_INLINE void copy_strided(const StridedCast& cast) {
   const auto* source = static_cast<const Word*>(cast.source);
   auto* destination = static_cast<Word*>(cast.destination);
-  walk(cast.folded, [=](int64_t at, int64_t offset, int64_t stride, int64_t count) {
-    if (stride == 1) {
-      std::memcpy(destination + at, source + offset, static_cast<size_t>(count) * sizeof(Word));
-    } else {
-      copy_loop(source + offset, stride, destination + at, count);
-    }
-  });
+  walk(cast.folded, source,
+       [=](int64_t at, const Word* words, int64_t stride, int64_t count) FSDP_INLINE_LAMBDA {
+         if (stride == 1) {
+           std::memcpy(destination + at, words, static_cast<size_t>(count) * sizeof(Word));
+         } else {
+           copy_loop(words, stride, destination + at, count);
+         }
+       });
 }
 
+FSDP_TARGET_CLONES
 void copy_strided_of_size(const StridedCast& cast) {
   switch (size_of(cast.source_dtype)) {
     case 8:

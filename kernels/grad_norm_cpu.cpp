@@ -15,15 +15,11 @@ namespace {
 
 // Vectors of fixed width: the partial sums, hence the order of summation, are the same on every
 // instruction set, which only decides how many registers hold one.
-constexpr int64_t kLanes = 8;
-constexpr int64_t kVectors = 4;
+constexpr int64_t kLanes = 4;
+constexpr int64_t kVectors = 8;
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+typedef int32_t Bits __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
-
-template <NormType kType>
-FSDP_INLINE double term(double x) {
-  return kType == NormType::kTwo ? x * x : std::fabs(x);
-}
 
 template <NormType kType>
 FSDP_INLINE double sum_of_terms(const float* grad, int64_t numel) {
@@ -31,20 +27,26 @@ FSDP_INLINE double sum_of_terms(const float* grad, int64_t numel) {
   int64_t i = 0;
   for (; i + kVectors * kLanes <= numel; i += kVectors * kLanes) {
     for (int64_t v = 0; v < kVectors; ++v) {
-      Floats x;
-      std::memcpy(&x, grad + i + v * kLanes, sizeof x);
-      const Doubles wide = __builtin_convertvector(x, Doubles);
       if constexpr (kType == NormType::kTwo) {
+        Floats x;
+        std::memcpy(&x, grad + i + v * kLanes, sizeof x);
+        const Doubles wide = __builtin_convertvector(x, Doubles);
         sums[v] += wide * wide;
       } else {
-        sums[v] += wide < 0.0 ? -wide : wide;
+        Bits bits;
+        std::memcpy(&bits, grad + i + v * kLanes, sizeof bits);
+        const auto magnitude = reinterpret_cast<Floats>(bits & 0x7fffffff);
+        sums[v] += __builtin_convertvector(magnitude, Doubles);
       }
     }
   }
-  double total = 0;
-  for (; i < numel; ++i) total += term<kType>(grad[i]);
-  const Doubles folded = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  for (int64_t lane = 0; lane < kLanes; ++lane) total += folded[lane];
+  Doubles sum = {};
+  for (const Doubles& partial : sums) sum += partial;
+  double total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  for (; i < numel; ++i) {
+    const double magnitude = std::fabs(static_cast<double>(grad[i]));
+    total += kType == NormType::kTwo ? magnitude * magnitude : magnitude;
+  }
   return total;
 }
 

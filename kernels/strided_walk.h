@@ -59,32 +59,61 @@ inline int closest_dim(const FoldedSource& folded) {
   return closest;
 }
 
-// Calls visit(destination offset, source offset, source stride, count) for runs along the last
-// dimension that cover every element once. When the last dimension is not the closest, the runs are
-// short and go round in tiles, so that neighbours in the source are visited soon.
+// Copies a tile so that what is strided in the source lies in rows: row r, column c of `tile` is
+// from[r · row_step + c · stride]. Reads along the rows' direction, in which the source is dense.
+template <class From>
+FSDP_INLINE void gather_tile(const From* from, int64_t rows, int64_t row_step, int64_t columns,
+                             int64_t stride, From* tile, int64_t tile_width) {
+  for (int64_t column = 0; column < columns; ++column) {
+    const From* line = from + column * stride;
+    if (row_step == 1) {
+#pragma GCC ivdep
+      for (int64_t row = 0; row < rows; ++row) tile[row * tile_width + column] = line[row];
+    } else {
+#pragma GCC ivdep
+      for (int64_t row = 0; row < rows; ++row) {
+        tile[row * tile_width + column] = line[row * row_step];
+      }
+    }
+  }
+}
+
+// Calls run(destination offset, values, stride of the values, count) for runs along the last
+// dimension that cover every element once. Where the source is denser in another dimension, tiles
+// are gathered first and the runs come from there.
 // Requires: numel > 0.
-template <class Visit>
-FSDP_INLINE void walk(const FoldedSource& folded, Visit visit) {
-  constexpr int64_t kTile = 32;
+template <class From, class Run>
+FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
+  constexpr int64_t kTile = 64;
+  constexpr int64_t kTileWidth = kTile + 1;  // odd: a column does not fall on one cache set
   const int last = folded.dims - 1;
   const int across = closest_dim(folded);
-  const bool tiled = across != last && std::abs(folded.strides[last]) > 1;
-  const int64_t run = tiled ? kTile : folded.sizes[last];
+  const int64_t columns = folded.sizes[last];
+  const int64_t stride = folded.strides[last];
   const int64_t rows = across == last ? 1 : folded.sizes[across];
   const int64_t row_step = across == last ? 0 : folded.strides[across];
   const int64_t row_destination = across == last ? 0 : folded.destination_strides[across];
-  const int64_t row_tile = tiled ? kTile : rows;
+  const bool tiled = across != last && std::abs(stride) > std::max<int64_t>(std::abs(row_step), 1);
 
+  From tile[kTile * kTileWidth];
   int64_t index[kMaxDims] = {};  // of the dimensions that are neither last nor across
   int64_t from = 0;
   int64_t to = 0;
   while (true) {
-    for (int64_t row0 = 0; row0 < rows; row0 += row_tile) {
-      for (int64_t start = 0; start < folded.sizes[last]; start += run) {
-        const int64_t count = std::min(run, folded.sizes[last] - start);
-        for (int64_t row = row0; row < std::min(row0 + row_tile, rows); ++row) {
-          visit(to + row * row_destination + start,
-                from + row * row_step + start * folded.strides[last], folded.strides[last], count);
+    if (!tiled) {
+      for (int64_t row = 0; row < rows; ++row) {
+        run(to + row * row_destination, source + from + row * row_step, stride, columns);
+      }
+    } else {
+      for (int64_t row0 = 0; row0 < rows; row0 += kTile) {
+        const int64_t tile_rows = std::min(kTile, rows - row0);
+        for (int64_t column = 0; column < columns; column += kTile) {
+          const int64_t count = std::min(kTile, columns - column);
+          gather_tile(source + from + row0 * row_step + column * stride, tile_rows, row_step, count,
+                      stride, tile, kTileWidth);
+          for (int64_t row = 0; row < tile_rows; ++row) {
+            run(to + (row0 + row) * row_destination + column, tile + row * kTileWidth, 1, count);
+          }
         }
       }
     }
