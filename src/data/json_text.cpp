@@ -1,11 +1,13 @@
 #include "data/json_text.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "data/printable_name.h"
@@ -51,9 +53,35 @@ size_t end_of_string(std::string_view text, size_t open) {
   return std::min(at, text.size());
 }
 
-// The library stops in silence at a NUL, skips a byte order mark, and buffers a string of any
-// length: all three are settled before it sees the text.
-void check_characters(const JsonText& source, const JsonCursor& cursor, JsonLimits limits) {
+bool ends_a_token(char c) {
+  return c == ',' || c == ':' || c == '"' || c == '{' || c == '}' || c == '[' || c == ']';
+}
+
+// The library keeps a copy of each string, each number and each run of white space: none may be
+// longer than the limit.
+void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits limits) {
+  const std::string_view text = source.text;
+  size_t start = 0;  // of what has no end yet
+  const auto check = [&](size_t end, const char* what) {
+    if (static_cast<int64_t>(end - start) <= limits.string_bytes) return;
+    cursor.fail_at(static_cast<int64_t>(start),
+                   fmt::format("{} of more than {} bytes", what, limits.string_bytes));
+  };
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!ends_a_token(text[at])) continue;
+    check(at, "a number or white space");
+    start = at;
+    if (text[at] == '"') {
+      at = end_of_string(text, at);
+      check(at, "a string");
+    }
+    start = at + 1;
+  }
+  if (start < text.size()) check(text.size(), "a number or white space");
+}
+
+// The library stops in silence at a NUL and skips a byte order mark.
+void check_characters(const JsonText& source, const JsonCursor& cursor) {
   const std::string_view text = source.text;
   if (text.empty()) cursor.fail_at(0, "the JSON text is empty");
   if (text.starts_with("\xef\xbb\xbf")) {
@@ -61,14 +89,6 @@ void check_characters(const JsonText& source, const JsonCursor& cursor, JsonLimi
   }
   if (const size_t nul = text.find('\0'); nul != text.npos) {
     cursor.fail_at(static_cast<int64_t>(nul), "a NUL character in the JSON text");
-  }
-  for (size_t at = text.find('"'); at != text.npos;) {
-    const size_t end = end_of_string(text, at);
-    if (static_cast<int64_t>(end - at) > limits.string_bytes) {
-      cursor.fail_at(static_cast<int64_t>(at),
-                     fmt::format("a string of more than {} bytes", limits.string_bytes));
-    }
-    at = end < text.size() ? text.find('"', end + 1) : text.npos;
   }
 }
 
@@ -116,7 +136,8 @@ class StrictSax final : public nlohmann::json_sax<json> {
     return events_.start_object(), true;
   }
   bool key(string_t& key) override {
-    if (!keys_.back().insert(key).second) {
+    const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
+    if (!keys_.back().emplace(hash.high64, hash.low64).second) {
       cursor_.fail(fmt::format("the key {} appears twice in one object", quoted_name(key)));
     }
     return events_.on_key(key), true;
@@ -155,8 +176,9 @@ class StrictSax final : public nlohmann::json_sax<json> {
   const JsonCursor& cursor_;
   const JsonLimits limits_;
   int depth_ = 0;
-  // Ordered sets: crafted keys cannot make them slow.
-  std::vector<std::set<std::string>> keys_;
+  // Hashes of the open objects' keys, so that a key of megabytes costs no second copy; at 128 bits
+  // two different keys never share one. Ordered, so that no choice of keys makes it slow.
+  std::vector<std::set<std::pair<uint64_t, uint64_t>>> keys_;
 };
 
 // Builds the document. Parents stay where they are while a child grows, so pointers are enough.
@@ -215,7 +237,8 @@ void JsonCursor::fail_at(int64_t index, std::string what, std::string hint) cons
 
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits) {
   JsonCursor cursor(text);
-  check_characters(text, cursor, limits);
+  check_characters(text, cursor);
+  check_lengths(text, cursor, limits);
   StrictSax sax(events, cursor, limits);
   events.cursor_ = &cursor;
   const char* begin = text.text.data();

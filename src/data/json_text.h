@@ -3,7 +3,7 @@
 //
 // Refused beyond plain syntax errors: a NUL anywhere, a byte order mark, invalid UTF-8, a key twice
 // in one object, an integer that does not fit 64 bits, a number that does not fit a double, nesting
-// beyond a limit, a string beyond a limit, anything after the value.
+// beyond a limit, a string, number or white space beyond a limit, anything after the value.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct JsonText {
 
 struct JsonLimits {
   int depth = 64;
-  int64_t string_bytes = 16 << 20;
+  int64_t string_bytes = 16 << 20;  // also of a number or of white space
 };
 
 // Where a parser stands.
@@ -66,7 +66,7 @@ class JsonEvents {
   const JsonCursor* cursor_ = nullptr;
 };
 
-// Effects: memory in proportion to the longest string, the open objects' keys and what the handler
+// Effects: memory in proportion to the longest string, the number of keys and what the handler
 //          keeps; the text is not copied and nesting does not use the call stack.
 // Errors: IoError kCorruptData.
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits = {});

@@ -15,7 +15,7 @@
 namespace fsdp {
 namespace {
 
-constexpr JsonLimits kHeaderLimits{.depth = 8, .string_bytes = 4 << 20};
+constexpr JsonLimits kHeaderLimits{.depth = 8, .string_bytes = 2 << 20};
 
 struct Entry {
   StoredTensor
@@ -64,6 +64,10 @@ class HeaderEvents final : public JsonEvents {
   }
 
   void on_key(std::string& key) override {
+    if (place_ != Place::kTensor && ++entries_ > kMaxEntries) {
+      fail(fmt::format("more than {} tensors and metadata entries", kMaxEntries),
+           "split the file into shards");
+    }
     if (place_ == Place::kTop) {
       entry_ = {};
       entry_.tensor.name = key;
@@ -159,6 +163,7 @@ class HeaderEvents final : public JsonEvents {
 
   SafetensorsLayout& layout_;
   Place place_ = Place::kOutside;
+  int64_t entries_ = 0;
   std::string key_;
   Entry entry_;
 };

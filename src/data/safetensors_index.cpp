@@ -11,6 +11,8 @@
 namespace fsdp {
 namespace {
 
+constexpr size_t kMaxTensors = 1 << 18;
+
 bool is_plain_name(std::string_view name) {
   const auto allowed = [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -42,6 +44,9 @@ class IndexEvents final : public JsonEvents {
       fail(fmt::format("tensor {}: {} is not a plain file name", quoted_name(key_),
                        quoted_name(value)),
            "shards lie beside the index; letters, digits, '.', '_' and '-' are allowed");
+    }
+    if (index_.file_of_tensor.size() == kMaxTensors) {
+      fail(fmt::format("more than {} tensors", kMaxTensors));
     }
     index_.file_of_tensor.emplace(std::move(key_), std::move(value));
   }

@@ -100,6 +100,15 @@ TEST_CASE("Nesting and strings are bounded") {
         "accepted");
   CHECK(refusal("[\"" + std::string(10, 'x') + "\"]", {.depth = 2, .string_bytes = 10}) ==
         "a string of more than 10 bytes (f.json, line 1, byte 1)");
+  const std::string limited =
+      "a number or white space of more than 10 bytes (f.json, line 1, byte ";
+  for (const std::string& run : {std::string(11, ' '), std::string(11, '7')}) {
+    const JsonLimits limits{.depth = 2, .string_bytes = 10};
+    CHECK(refusal("[" + run + "]", limits) == limited + "1)");
+    CHECK(refusal("[" + run, limits) == limited + "1)");
+    CHECK(refusal("[1]" + run, limits) == limited + "3)");
+    CHECK(refusal(run, limits) == limited + "0)");
+  }
   CHECK(refusal(R"(["\"", "\\", "a\\\"b"])") == "accepted");
 }
 

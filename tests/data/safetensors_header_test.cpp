@@ -114,7 +114,7 @@ TEST_CASE("A header that is not one strict JSON object and spaces is refused wit
        }()),
        "unknown key 'a'"},
       {"a name of 5 MB", file_of("{\"" + std::string(5'000'000, 'n') + "\":1}"),
-       "a string of more than 4194304 bytes"},
+       "a string of more than 2097152 bytes"},
   };
   for (const auto& [name, file, expected] : cases) {
     const std::string said = refusal(file);
