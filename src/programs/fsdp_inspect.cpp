@@ -1,0 +1,141 @@
+// fsdp-inspect PATH: what is in a safetensors file or a model folder, and whether it is sound.
+//
+// Exit codes: 0 sound, 64 usage, 65 malformed (one line on stderr names the tensor and the byte),
+// 74 cannot be read.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "data/model_folder.h"
+#include "data/printable_name.h"
+#include "data/tensor_listing.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+[[noreturn]] void cannot_write() {
+  throw IoError(ExitCode::kIoError, {.what = "cannot write the listing",
+                                     .where = "standard output",
+                                     .cause = std::generic_category().message(errno),
+                                     .hint = {}});
+}
+
+void print(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) cannot_write();
+}
+
+std::string listing_of(const SafetensorsFile& file) {
+  std::string text = fmt::format("{}\n", printable_name(file.path().string()));
+  for (const auto& [key, value] : file.metadata()) {
+    text += fmt::format("metadata {} = {}\n", printable_name(key), quoted_name(value));
+  }
+  return text + format_tensors(file.tensors());
+}
+
+std::string totals_line(const TensorTotals& totals, const std::string& dtypes) {
+  return format_totals(totals) + (dtypes.empty() ? "\n" : fmt::format(": {}\n", dtypes));
+}
+
+void list_file(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  print(listing_of(file));
+  print(totals_line(totals_of(file.tensors()), format_dtype_counts(file.tensors())));
+}
+
+// A configuration of a model that only others train is no fault of the folder.
+std::string describe_config(const ModelFolder& folder) {
+  try {
+    const ModelConfig config = folder.read_config();
+    return fmt::format(
+        "{}: {} layers, hidden size {}, {} heads, intermediate size {}, {} positions, vocabulary "
+        "of {}, {}\n",
+        config.model_type, config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
+        config.intermediate_size, config.max_position_embeddings, config.vocab_size,
+        config.hidden_act);
+  } catch (const InvalidArgument& error) {
+    return fmt::format("note: {}\n", printable_name(error.what()));
+  }
+}
+
+void list_folder(const std::filesystem::path& path) {
+  const ModelFolder folder(path);
+  print(describe_config(folder));
+  for (const std::string& note : folder.notes()) print(fmt::format("note: {}\n", note));
+  TensorTotals all;
+  for (const SafetensorsFile& file : folder.files()) {
+    const TensorTotals totals = totals_of(file.tensors());
+    print("\n" + listing_of(file));
+    print(totals_line(totals, format_dtype_counts(file.tensors())));
+    all.tensors += totals.tensors;
+    all.numel += totals.numel;
+    all.nbytes += totals.nbytes;
+  }
+  if (folder.files().size() > 1) {
+    print(fmt::format("\nin {} files: {}\n", folder.files().size(), format_totals(all)));
+  }
+}
+
+void inspect(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    list_folder(path);
+  } else {
+    list_file(path);
+  }
+  if (std::fflush(stdout) != 0) cannot_write();
+}
+
+// Empty if only help was asked for, which is then printed.
+std::filesystem::path path_from(int argc, char** argv) {
+  CLI::App app(
+      "Lists the tensors of a safetensors file or a model folder and checks that it is "
+      "sound.",
+      "fsdp-inspect");
+  std::string path;
+  app.add_option("PATH", path, "a safetensors file, or a folder with config.json and weights")
+      ->required();
+  app.footer("Exit codes: 0 sound, 64 usage, 65 malformed, 74 cannot be read.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) {
+      throw InvalidArgument({.what = error.what(),
+                             .where = "command line",
+                             .cause = {},
+                             .hint = "fsdp-inspect --help"},
+                            ExitCode::kUsage);
+    }
+    app.exit(error);
+  }
+  if (path.empty() && app.count("PATH") > 0) {
+    throw InvalidArgument(
+        {.what = "PATH is empty", .where = "command line", .cause = {}, .hint = {}},
+        ExitCode::kUsage);
+  }
+  return path;
+}
+
+}  // namespace
+}  // namespace fsdp
+
+int main(int argc, char** argv) {
+  try {
+    const std::filesystem::path path = fsdp::path_from(argc, argv);
+    if (!path.empty()) fsdp::inspect(path);
+    return 0;
+  } catch (const std::exception& error) {
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    const fsdp::ErrorPlace place{.rank = 0, .world_size = 1, .host = host, .step = -1};
+    std::fputs((fsdp::error_line(error, place) + "\n").c_str(), stderr);
+    return static_cast<int>(fsdp::exit_code_of(error));
+  }
+}
