@@ -1,0 +1,33 @@
+// Random numbers as a function of their place: no state, the same on every rank.
+#pragma once
+
+#include <cstdint>
+
+namespace fsdp {
+
+// A bijection of 64-bit values that looks random (the finaliser of splitmix64, Steele et al. 2014).
+constexpr uint64_t mix64(uint64_t x) {
+  x += 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return x ^ (x >> 31);
+}
+
+// One stream of numbers a key; number `counter` of it is at(counter).
+class CounterStream {
+ public:
+  constexpr CounterStream(uint64_t seed, uint64_t epoch, uint64_t index)
+      : key_(mix64(mix64(mix64(seed) ^ epoch) ^ index)) {}
+
+  constexpr uint64_t at(uint64_t counter) const { return mix64(key_ ^ mix64(counter)); }
+  // In [0, bound), bound < 2^32; uneven by at most bound / 2^64.
+  constexpr int64_t below(uint64_t counter, int64_t bound) const {
+    const auto product = static_cast<unsigned __int128>(at(counter)) * static_cast<uint64_t>(bound);
+    return static_cast<int64_t>(product >> 64);
+  }
+
+ private:
+  uint64_t key_;
+};
+
+}  // namespace fsdp
