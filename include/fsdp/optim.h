@@ -13,7 +13,8 @@
 
 namespace fsdp {
 
-// Deviations for the parameters that `match` picks; the first group that matches counts.
+// Deviations for the parameters that `match` picks; the first group that matches counts. `match`
+// sees names and shapes; `local` is undefined there.
 struct ParameterGroup {
   std::function<bool(const ShardedParameter&)> match;
   double weight_decay = 0.0;
@@ -68,8 +69,9 @@ class Optimizer {
   void set_lr(double lr);
   int64_t steps() const;  // steps that were applied
 
+  struct State;  // for the optimizers
+
  protected:
-  struct State;
   explicit Optimizer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

@@ -65,7 +65,9 @@ GradientReport Engine::measure_gradients(double norm_type) {
 
 double Engine::clip_grad_norm(double max_norm, double norm_type) {
   const GradientReport report = state_->measure_gradients(norm_type);
-  const auto coefficient = static_cast<float>(max_norm / (report.norm + 1e-6));
+  // In fp32, as torch's clip_grad_norm_ has it.
+  const float coefficient =
+      static_cast<float>(max_norm) / (static_cast<float>(report.norm) + 1e-6F);
   if (!(coefficient < 1.0F)) return report.norm;
   for (const auto& unit : state_->units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {

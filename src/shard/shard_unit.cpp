@@ -87,7 +87,8 @@ int64_t ShardUnit::resident_bytes() const {
 }
 
 CollectiveTag ShardUnit::next_tag(Operation operation, int64_t numel) const {
-  return lanes_.mesh.next_tag(operation, numel, fqn_.empty() ? "(root)" : fqn_);
+  const std::string_view label = fqn_.empty() ? std::string_view("(root)") : fqn_;
+  return lanes_.mesh.next_tag(operation, numel, label);
 }
 
 bool ShardUnit::unshard(Urgency urgency) {
@@ -215,8 +216,11 @@ void ShardUnit::refresh_resident_copies() {
 
 void ShardUnit::mark_changed(bool copies_written) {
   for (const auto& segment : segments_) {
+    const bool was_current = segment->copied_version == torch_compat::version(segment->main_tensor);
     torch_compat::bump_version(segment->main_tensor);
-    if (copies_written) segment->copied_version = torch_compat::version(segment->main_tensor);
+    if (copies_written && was_current) {
+      segment->copied_version = torch_compat::version(segment->main_tensor);
+    }
   }
 }
 

@@ -1,0 +1,66 @@
+#include "kernels/adamw.h"
+
+#include <fmt/format.h>
+
+#include "fsdp/error.h"
+#include "optim/optimizer_state.h"
+
+namespace fsdp {
+namespace {
+
+struct AdamWState final : Optimizer::State {
+  AdamWState(Engine& owner, AdamWOptions from)
+      : State(owner, from.lr, from.weight_decay, from.groups, from.skip_nonfinite, /*moments=*/2),
+        options(std::move(from)) {}
+
+  void update(Stream& stream, const std::vector<OptimizerUpdate>& updates) override {
+    std::vector<kernels::AdamWSegment> table;
+    for (const OptimizerUpdate& each : updates) {
+      const int64_t offset = each.run.offset;
+      const int64_t copy_bytes = offset * size_of(each.segment.copy_dtype);
+      auto* copy = static_cast<std::byte*>(each.segment.resident_copy);
+      table.push_back(
+          {.param = each.segment.param + offset,
+           .grad = each.segment.grad + offset,
+           .exp_avg = static_cast<float*>(each.state.moments[0].data()) + offset,
+           .exp_avg_sq = static_cast<float*>(each.state.moments[1].data()) + offset,
+           .low_precision_copy = copy != nullptr ? copy + copy_bytes : nullptr,
+           .low_precision_dtype = copy != nullptr ? each.segment.copy_dtype : DType::kBFloat16,
+           .numel = each.run.numel,
+           .lr = each.lr,
+           .weight_decay = each.run.weight_decay,
+           .step = options.bias_correction ? each.state.step.get() : nullptr});
+    }
+    kernels::adamw(stream, table,
+                   {.beta1 = options.beta1,
+                    .beta2 = options.beta2,
+                    .eps = options.eps,
+                    .grad_scale = &grad_scale,
+                    .found_inf = nullptr});
+  }
+
+  AdamWOptions options;
+};
+
+AdamWOptions checked(AdamWOptions options) {
+  const auto require = [](bool holds, std::string_view name, double value) {
+    if (holds) return;
+    throw InvalidArgument({.what = fmt::format("AdamW: {} is {}", name, value),
+                           .where = {},
+                           .cause = {},
+                           .hint = "lr, eps and weight_decay are at least 0, betas in [0, 1)"});
+  };
+  require(options.lr >= 0, "lr", options.lr);
+  require(options.eps >= 0, "eps", options.eps);
+  require(options.weight_decay >= 0, "weight_decay", options.weight_decay);
+  require(options.beta1 >= 0 && options.beta1 < 1, "beta1", options.beta1);
+  require(options.beta2 >= 0 && options.beta2 < 1, "beta2", options.beta2);
+  return options;
+}
+
+}  // namespace
+
+AdamW::AdamW(Engine& engine, AdamWOptions options)
+    : Optimizer(std::make_unique<AdamWState>(engine, checked(std::move(options)))) {}
+
+}  // namespace fsdp

@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/adamw.h"
+#include "optim/optimizer_state.h"
+
+namespace fsdp {
+namespace {
+
+std::vector<char> trained_now(const EngineState& engine) {
+  std::vector<char> trained;
+  for (const auto& unit : engine.units) {
+    for (const at::Tensor& parameter : unit->shard->parameters()) {
+      trained.push_back(parameter.requires_grad() ? 1 : 0);
+    }
+  }
+  return trained;
+}
+
+}  // namespace
+
+bool is_bias_or_norm(const ShardedParameter& parameter) { return parameter.shape.size() <= 1; }
+
+Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay,
+                        std::vector<ParameterGroup> groups, bool skip_nonfinite, int moments)
+    : engine(owner.state()),
+      lr(learning_rate),
+      weight_decay_(weight_decay),
+      groups_(std::move(groups)),
+      skip_nonfinite_(skip_nonfinite) {
+  for (const auto& unit : engine.units) {
+    const std::vector<MainSegment> segments = unit->shard->main_segments();
+    for (size_t i = 0; i < segments.size(); ++i) {
+      OptimizedSegment optimized{.unit = unit->index, .index = i};
+      for (int moment = 0; moment < moments; ++moment) {
+        const int64_t bytes = segments[i].numel * size_of(DType::kFloat32);
+        optimized.moments.push_back(allocate_host(bytes));
+        state_bytes_ += bytes;
+      }
+      segments_.push_back(std::move(optimized));
+    }
+  }
+  make_runs();
+  if (state_bytes_ > 0) engine.add_optimizer_state(state_bytes_);
+}
+
+Optimizer::State::~State() {
+  if (state_bytes_ > 0) engine.add_optimizer_state(-state_bytes_);
+}
+
+// Parameters frozen since the engine was built have no run: their shards and moments stay as they
+// are.
+void Optimizer::State::make_runs() {
+  trained_ = trained_now(engine);
+  for (OptimizedSegment& optimized : segments_) {
+    const ShardUnit& shard = *engine.units[optimized.unit]->shard;
+    const MainSegment segment =
+        engine.units[optimized.unit]->shard->main_segments()[optimized.index];
+    optimized.runs.clear();
+    for (const Interval& interval : segment.intervals) {
+      const ParameterSpec& spec = shard.layout().parameters()[interval.parameter];
+      if (interval.numel == 0 || !shard.parameters()[interval.parameter].requires_grad()) continue;
+      const ShardedParameter described{.fqn = spec.fqn,
+                                       .shape = spec.shape,
+                                       .trainable = true,
+                                       .begin = interval.begin,
+                                       .local = {}};
+      const auto group = std::find_if(
+          groups_.begin(), groups_.end(),
+          [&](const ParameterGroup& each) { return each.match && each.match(described); });
+      OptimizerRun run{
+          .offset = interval.offset,
+          .numel = interval.numel,
+          .lr_scale = group != groups_.end() ? group->lr_scale : 1.0,
+          .weight_decay = group != groups_.end() ? group->weight_decay : weight_decay_};
+      const bool adjoins =
+          !optimized.runs.empty() &&
+          interval.offset - (optimized.runs.back().offset + optimized.runs.back().numel) <
+              ShardLayout::kAlignment;
+      OptimizerRun* last = adjoins ? &optimized.runs.back() : nullptr;
+      if (last != nullptr && last->lr_scale == run.lr_scale &&
+          last->weight_decay == run.weight_decay) {
+        last->numel = run.offset + run.numel - last->offset;
+      } else {
+        optimized.runs.push_back(run);
+      }
+    }
+  }
+}
+
+StepReport Optimizer::State::step() {
+  StepReport report;
+  if (!measured && skip_nonfinite_) measured = engine.measure_gradients(2.0);
+  if (measured) report.gradients = *measured;
+  const float scale = std::exchange(grad_scale, 1.0F);
+  measured.reset();
+  if (skip_nonfinite_ && !report.gradients.finite) {
+    report.skipped = true;
+    return report;
+  }
+  grad_scale = scale;
+  const std::lock_guard lock(engine.clock->mutex);
+  if (trained_now(engine) != trained_) make_runs();
+  std::vector<OptimizerUpdate> updates;
+  std::vector<std::vector<MainSegment>> kept(engine.units.size());
+  std::vector<int64_t*> counters;
+  for (const OptimizedSegment& optimized : segments_) {
+    std::vector<MainSegment>& segments = kept[optimized.unit];
+    if (segments.empty()) segments = engine.units[optimized.unit]->shard->main_segments();
+    const MainSegment& segment = segments[optimized.index];
+    // A unit that no backward touched since zero_grad: not updated, not counted.
+    if (segment.grad == nullptr) continue;
+    counters.push_back(optimized.step.get());
+    for (const OptimizerRun& run : optimized.runs) {
+      updates.push_back({optimized, segment, run, lr * run.lr_scale});
+    }
+  }
+  Stream& stream = *engine.lanes->compute;
+  kernels::count_steps(stream, counters, nullptr);
+  update(stream, updates);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const bool touched = std::any_of(kept[i].begin(), kept[i].end(),
+                                     [](const MainSegment& each) { return each.grad != nullptr; });
+    if (touched) engine.units[i]->shard->mark_changed(/*copies_written=*/true);
+  }
+  grad_scale = 1.0F;
+  ++steps;
+  return report;
+}
+
+Optimizer::Optimizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Optimizer::~Optimizer() = default;
+
+double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
+  state_->measured = state_->engine.measure_gradients(norm_type);
+  // In fp32, as torch's clip_grad_norm_ has it.
+  const auto norm = static_cast<float>(state_->measured->norm);
+  const float coefficient = static_cast<float>(max_norm) / (norm + 1e-6F);
+  state_->grad_scale = coefficient < 1.0F || std::isnan(coefficient) ? coefficient : 1.0F;
+  return state_->measured->norm;
+}
+
+StepReport Optimizer::step() { return state_->step(); }
+
+void Optimizer::zero_grad() {
+  const std::lock_guard lock(state_->engine.clock->mutex);
+  for (const auto& unit : state_->engine.units) unit->shard->zero_grad();
+  state_->measured.reset();
+  state_->grad_scale = 1.0F;
+}
+
+double Optimizer::lr() const { return state_->lr; }
+void Optimizer::set_lr(double lr) { state_->lr = lr; }
+int64_t Optimizer::steps() const { return state_->steps; }
+
+}  // namespace fsdp

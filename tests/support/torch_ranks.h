@@ -1,0 +1,94 @@
+// Thread ranks that run LibTorch models, and the plain model that they are held against.
+#pragma once
+
+#include <c10/core/AutogradState.h>
+#include <fsdp/engine.h>
+#include <fsdp/unit.h>
+
+#include <functional>
+#include <mutex>
+#include <vector>
+
+#include "support/run_ranks.h"
+#include "support/torch_doctest.h"
+
+namespace fsdp::testing {
+
+// LibTorch's backward in the calling thread only, and its default generator is one for all threads.
+inline RunRanksOptions torch_ranks_options() {
+  return {.mesh = {}, .in_each_thread = [] {
+            c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+            at::set_num_threads(1);
+          }};
+}
+
+template <class Body>
+void run_torch_ranks(int world, Body body) {
+  at::set_num_threads(1);
+  run_ranks(world, std::move(body), torch_ranks_options());
+}
+
+// Builds with a given seed; models of several thread ranks one after another.
+template <class Make>
+auto build_seeded(uint64_t seed, Make make) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  at::set_num_threads(1);  // the plain model too: the number of threads changes rounding
+  torch::manual_seed(seed);
+  return make();
+}
+
+// Values that depend on the arguments only: the same in every run, thread and world.
+inline at::Tensor values(std::vector<int64_t> sizes, uint64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  return torch::randn(sizes, generator, torch::kFloat);
+}
+
+// Whole parameters by name.
+inline std::map<std::string, at::Tensor> full_parameters(Engine& engine) {
+  std::map<std::string, at::Tensor> result;
+  engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
+    result[std::string(fqn)] = value.clone();
+  });
+  return result;
+}
+
+inline std::map<std::string, at::Tensor> plain_parameters(const torch::nn::Module& module) {
+  std::map<std::string, at::Tensor> result;
+  for (const auto& item : module.named_parameters())
+    result[item.key()] = item.value().detach().clone();
+  return result;
+}
+
+inline bool bit_equal(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(),
+                     a.nbytes()) == 0;
+}
+
+// The plain model trained as the mean over `world` ranks would: gradients of the ranks' losses,
+// each from zero, summed in rank order in fp32 and divided by their number. Leaves the result in
+// `.grad`.
+inline void mean_gradients(torch::nn::Module& module, int world,
+                           const std::function<void(int rank)>& backward_of_rank) {
+  std::vector<at::Tensor> sums;
+  const std::vector<at::Tensor> parameters = module.parameters();
+  for (int rank = 0; rank < world; ++rank) {
+    for (const at::Tensor& parameter : parameters) parameter.mutable_grad() = at::Tensor();
+    backward_of_rank(rank);
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor gradient = parameters[i].grad().defined() ? parameters[i].grad().clone()
+                                                                 : torch::zeros_like(parameters[i]);
+      if (rank == 0) {
+        sums.push_back(gradient);
+      } else {
+        sums[i] += gradient;
+      }
+    }
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].mutable_grad() = world > 1 ? sums[i] / world : sums[i];
+  }
+}
+
+}  // namespace fsdp::testing
