@@ -19,9 +19,9 @@ Job::~Job() {
   control().ring_all();
 }
 
-void Job::fail(const Failure& failure) const noexcept {
-  keep_first(control().failure(), failure);
-  control().ring_all();
+void report_failure(const JobControl& control, const Failure& failure) noexcept {
+  keep_first(control.failure(), failure);
+  control.ring_all();
 }
 
 void Job::give_up(std::string_view cause) const noexcept {
@@ -37,8 +37,8 @@ void Job::give_up(std::string_view cause) const noexcept {
   }
 }
 
-void Job::throw_failure(std::string_view where) const {
-  std::optional<Failure> failure = first_failure(control().failure());
+void throw_first_failure(const JobControl& control, std::string_view where) {
+  std::optional<Failure> failure = first_failure(control.failure());
   if (!failure) throw StateError({.what = "no rank failed", .where = {}, .cause = {}, .hint = {}});
   if (failure->text.where.empty()) failure->text.where = where;
   throw CommError(failure->text, failure->code);
@@ -58,8 +58,8 @@ std::optional<PeerEnd> Job::end_of(int peer) const {
   return std::nullopt;
 }
 
-Failure Job::failure_of_end(int peer, PeerEnd end) const {
-  const RankStatus& status = control().status(peer);
+Failure failure_of_end(const JobControl& control, int peer, PeerEnd end) {
+  const RankStatus& status = control.status(peer);
   Failure failure{.rank = peer, .code = ExitCode::kPeerFailed, .text = {}};
   failure.text.hint = fmt::format("see what rank {} printed, then restart the job", peer);
   switch (end) {

@@ -20,12 +20,20 @@ enum class PeerEnd {
   kProcessIsGone,  // its process ended; how is not known (yet, if there is a launcher)
 };
 
+// Keeps the failure if it is the first of the job, and wakes all ranks.
+void report_failure(const JobControl& control, const Failure& failure) noexcept;
+// Throws the job's first failure; `where` is added if that names no place of its own.
+[[noreturn]] void throw_first_failure(const JobControl& control, std::string_view where);
+// The failure that `peer`'s end is for a rank that needs it.
+Failure failure_of_end(const JobControl& control, int peer, PeerEnd end);
+
 // Shared by a rank's communicators and by whoever holds its memory. The last owner's destruction
 // marks the rank as finished, or as failed if an exception is leaving the scope.
 class Job {
  public:
   struct Seat {
-    std::shared_ptr<void> memory;  // of the control segment: shared with the other thread ranks
+    std::shared_ptr<const void>
+        memory;  // of the control segment: shared with the other thread ranks
     JobControl control;
     int rank;
     std::chrono::milliseconds timeout;
@@ -42,16 +50,14 @@ class Job {
   const JobControl& control() const { return seat_.control; }
 
   bool has_failed() const { return failed(control().failure()); }
-  // Keeps the failure if it is the first, and wakes all ranks.
-  void fail(const Failure& failure) const noexcept;
+  void fail(const Failure& failure) const noexcept { report_failure(control(), failure); }
   // Says that this rank gives up.
   void give_up(std::string_view cause) const noexcept;
-  // Throws the first failure; `where` is added if the failure names no place of its own.
-  [[noreturn]] void throw_failure(std::string_view where) const;
+  [[noreturn]] void throw_failure(std::string_view where) const {
+    throw_first_failure(control(), where);
+  }
 
   std::optional<PeerEnd> end_of(int peer) const;
-  // The failure that `peer`'s end is for a rank that needs it.
-  Failure failure_of_end(int peer, PeerEnd end) const;
 
  private:
   Seat seat_;

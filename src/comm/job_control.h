@@ -61,10 +61,9 @@ struct alignas(64) ChannelBell {
 };
 
 struct JobHeader {
-  std::array<char, 16> magic;
+  uint64_t layout;  // of this struct and those above; differs between versions of the library
   int32_t world_size;
   std::atomic<uint32_t> has_launcher;  // a launcher writes how processes end
-  int64_t heap_bytes;
 };
 
 // View of a control segment: header, failure, bells, a status a rank, slots a channel and rank.

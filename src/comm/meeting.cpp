@@ -112,7 +112,7 @@ void Meeting::check_peers() {
       if (noticed_ == Clock::time_point{}) noticed_ = Clock::now();
       if (Clock::now() - noticed_ < kLauncherGrace) continue;
     }
-    job_->fail(job_->failure_of_end(peer, *end));
+    job_->fail(failure_of_end(job_->control(), peer, *end));
     leave();
   }
 }

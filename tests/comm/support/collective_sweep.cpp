@@ -60,11 +60,11 @@ using Value = std::function<int64_t(int rank, int64_t element)>;
 constexpr int64_t kPeriod = 291;  // a multiple of 3 and 97
 
 struct Array {
-  Buffer buffer;
+  std::byte* data;
   DType dtype;
   int64_t numel;
 
-  std::byte* at(int64_t element) const { return buffer.at(element * size_of(dtype)); }
+  std::byte* at(int64_t element) const { return data + element * size_of(dtype); }
 };
 
 std::vector<std::byte> one_period(DType dtype, int64_t first,
@@ -106,7 +106,9 @@ class Sweep {
       : communicator_(communicator),
         case_(sweep_case),
         stream_(make_cpu_stream(sweep_case.threaded ? CpuStreams::kThreaded : CpuStreams::kInline,
-                                "sweep")) {}
+                                "sweep")),
+        whole_(allocate(size())),
+        piece_(allocate(1)) {}
 
   std::vector<std::string> run() {
     for (const DType dtype : kDTypes) {
@@ -132,13 +134,19 @@ class Sweep {
   int64_t numel() const { return case_.numel; }
   static CollectiveTag tag(std::string_view label) { return {.sequence = 0, .label = label}; }
 
-  Array make(int64_t numel) const {
-    const int64_t bytes = numel * size_of(dtype_) + kGuardBytes;
-    Array array{case_.in_peer_memory ? communicator_.allocate(bytes) : allocate_host(bytes), dtype_,
-                numel};
-    std::memset(array.buffer.data(), kUntouched, bytes);
-    return array;
+  // Made once a case: fresh pages for every collective would cost more than the collectives.
+  Buffer allocate(int64_t pieces) const {
+    const int64_t bytes = case_.numel * pieces * 8 + kGuardBytes;
+    return case_.in_peer_memory ? communicator_.allocate(bytes) : allocate_host(bytes);
   }
+
+  Array make(const Buffer& buffer, int64_t numel) const {
+    std::memset(buffer.data(), kUntouched, numel * size_of(dtype_) + kGuardBytes);
+    return {buffer.at(0), dtype_, numel};
+  }
+  Array make_whole() const { return make(whole_, numel() * size()); }
+  // The second array, empty if the collective is in place.
+  Array make_apart() const { return make(piece_, case_.in_place ? 0 : numel()); }
 
   bool guarded(const Array& array) const {
     const auto* guard = reinterpret_cast<const unsigned char*>(array.at(array.numel));
@@ -172,12 +180,12 @@ class Sweep {
 
   void all_gather() {
     const auto value = [](int r, int64_t i) { return (i + 2 * r) % 97; };
-    const Array recv = make(numel() * size());
-    const Array apart = make(case_.in_place ? 0 : numel());
+    const Array recv = make_whole();
+    const Array apart = make_apart();
     const Array& send = case_.in_place ? recv : apart;
     const int64_t begin = case_.in_place ? rank() * numel() : 0;
     fill(send, begin, numel(), [&](int64_t i) { return value(rank(), i); });
-    const CollectivePart part{send.at(begin), recv.buffer.data(), numel(), dtype_};
+    const CollectivePart part{send.at(begin), recv.data, numel(), dtype_};
     communicator_.all_gather({&part, 1}, tag("gather"), *stream_);
     stream_->synchronize();
     bool right = guarded(recv) && guarded(apart);
@@ -189,14 +197,14 @@ class Sweep {
 
   void reduce_scatter(ReduceOp op) {
     const Value value = sent_for(op);
-    const Array send = make(numel() * size());
-    const Array apart = make(case_.in_place ? 0 : numel());
+    const Array send = make_whole();
+    const Array apart = make_apart();
     for (int piece = 0; piece < size(); ++piece) {
       fill(send, piece * numel(), numel(), [&](int64_t i) { return value(rank(), piece + i); });
     }
     const Array& recv = case_.in_place ? send : apart;
     const int64_t begin = case_.in_place ? rank() * numel() : 0;
-    const CollectivePart part{send.buffer.data(), recv.at(begin), numel(), dtype_};
+    const CollectivePart part{send.data, recv.at(begin), numel(), dtype_};
     communicator_.reduce_scatter({&part, 1}, op, tag("scatter"), *stream_);
     stream_->synchronize();
     bool right =
@@ -211,11 +219,11 @@ class Sweep {
 
   void all_reduce(ReduceOp op) {
     const Value value = sent_for(op);
-    const Array send = make(numel());
-    const Array apart = make(case_.in_place ? 0 : numel());
+    const Array send = make(whole_, numel());
+    const Array apart = make_apart();
     const Array& recv = case_.in_place ? send : apart;
     fill(send, 0, numel(), [&](int64_t i) { return value(rank(), i); });
-    const CollectivePart part{send.buffer.data(), recv.buffer.data(), numel(), dtype_};
+    const CollectivePart part{send.data, recv.data, numel(), dtype_};
     communicator_.all_reduce({&part, 1}, op, tag("reduce"), *stream_);
     stream_->synchronize();
     expect(guarded(send) && guarded(apart) && holds(recv, 0, numel(), reduced_for(op, 0)),
@@ -223,13 +231,13 @@ class Sweep {
   }
 
   void broadcast(int root) {
-    const Array send = make(numel());
-    const Array apart = make(case_.in_place ? 0 : numel());
+    const Array send = make(whole_, numel());
+    const Array apart = make_apart();
     const Array& recv = case_.in_place ? send : apart;
     if (rank() == root) {
       fill(send, 0, numel(), [](int64_t i) { return i % 97; });
     }
-    const CollectivePart part{send.buffer.data(), recv.buffer.data(), numel(), dtype_};
+    const CollectivePart part{send.data, recv.data, numel(), dtype_};
     communicator_.broadcast({&part, 1}, root, tag("broadcast"), *stream_);
     stream_->synchronize();
     expect(guarded(send) && guarded(apart) &&
@@ -240,6 +248,8 @@ class Sweep {
   Communicator& communicator_;
   SweepCase case_;
   std::unique_ptr<CpuStream> stream_;
+  Buffer whole_;
+  Buffer piece_;
   DType dtype_ = DType::kFloat32;
   std::vector<std::string> wrong_;
 };
@@ -252,7 +262,7 @@ std::vector<std::string> sweep(Communicator& communicator, const SweepCase& swee
 
 std::vector<SweepCase> all_cases(int64_t large) {
   std::vector<SweepCase> cases;
-  for (const int64_t numel : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1009}, large}) {
+  for (const int64_t numel : {0, 1, 3, 1009}) {
     for (const bool in_place : {false, true}) {
       for (const bool in_peer_memory : {false, true}) {
         cases.push_back({.numel = numel,
@@ -262,6 +272,8 @@ std::vector<SweepCase> all_cases(int64_t large) {
       }
     }
   }
+  cases.push_back({.numel = large, .in_place = true, .in_peer_memory = true});
+  cases.push_back({.numel = large, .in_place = false, .in_peer_memory = false});
   return cases;
 }
 

@@ -1,0 +1,22 @@
+// The frame of a program's main function: mesh in, exit code out, errors as one line.
+#pragma once
+
+#include <fsdp/error.h>
+#include <fsdp/mesh.h>
+
+#include <functional>
+
+namespace fsdp {
+
+// What a program does with its mesh; returns the exit code. It may keep `place.step` up to date, so
+// that an error line names the step.
+using ProgramBody = std::function<int(const Mesh& mesh, ErrorPlace& place)>;
+
+// Makes the mesh of the environment and runs `body` on it.
+// Effects: an exception ends as one error line on stderr and its exit code (docs/errors.md); the
+//   other ranks are told, so that they stop within seconds; under torchrun the agent's error file
+//   is written. This is the only function of the library that prints.
+// int main() { return fsdp::run_program([](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { … }); }
+int run_program(const ProgramBody& body, const MeshOptions& options = {});
+
+}  // namespace fsdp

@@ -1,0 +1,198 @@
+#include "base/environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <string_view>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+[[noreturn]] void refuse(std::string what, std::string hint) {
+  throw InvalidArgument(
+      {.what = std::move(what), .where = "environment", .cause = {}, .hint = std::move(hint)});
+}
+
+std::string text_of(const Lookup& lookup, const char* name) {
+  const char* value = lookup(name);
+  return value != nullptr ? value : "";
+}
+
+std::optional<int> parse(std::string_view text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<int> number(const Lookup& lookup, const char* name) {
+  const char* text = lookup(name);
+  if (text == nullptr) return std::nullopt;
+  const std::optional<int> value = parse(text);
+  if (!value || *value < 0) {
+    refuse(fmt::format("{}='{}' is not a whole number", name, text),
+           fmt::format("set {} to a number from 0 on, or start the ranks with fsdp-run", name));
+  }
+  return value;
+}
+
+// The names under which a launcher gives the same four numbers.
+struct Names {
+  Launcher launcher;
+  const char* rank;
+  const char* world_size;
+  const char* local_rank;
+  const char* local_world_size;
+};
+
+constexpr Names kTorchrunNames{Launcher::kTorchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK",
+                               "LOCAL_WORLD_SIZE"};
+constexpr Names kOpenMpiNames{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                              "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kPmiNames{Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+                          "MPI_LOCALNRANKS"};
+constexpr Names kSlurmNames{Launcher::kSlurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
+                            "SLURM_NTASKS_PER_NODE"};
+
+std::optional<Names> names_in(const Lookup& lookup) {
+  for (const Names& names : {kTorchrunNames, kOpenMpiNames, kPmiNames}) {
+    if (lookup(names.rank) != nullptr || lookup(names.world_size) != nullptr) return names;
+  }
+  // Outside a step, in a batch script, SLURM_* describes the allocation and not this process.
+  if (lookup("SLURM_STEP_ID") != nullptr && lookup(kSlurmNames.rank) != nullptr) {
+    return kSlurmNames;
+  }
+  return std::nullopt;
+}
+
+int required(const Lookup& lookup, const char* name, const char* because) {
+  const std::optional<int> value = number(lookup, name);
+  if (!value) {
+    refuse(fmt::format("{} is not set, but {}='{}' is", name, because, text_of(lookup, because)),
+           fmt::format("set both, unset both for one rank, or start the ranks with fsdp-run"));
+  }
+  return *value;
+}
+
+void require_below(const char* name, int value, const char* limit_name, int limit) {
+  if (value < limit) return;
+  refuse(fmt::format("{}={}, but {}={}", name, value, limit_name, limit),
+         fmt::format("{} must be 0 to {}", name, limit - 1));
+}
+
+void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& found) {
+  found.launcher = names.launcher;
+  found.rank = required(lookup, names.rank, names.world_size);
+  found.world_size = required(lookup, names.world_size, names.rank);
+  if (found.world_size < 1) {
+    refuse(fmt::format("{}=0", names.world_size), "a job has at least one rank");
+  }
+  require_below(names.rank, found.rank, names.world_size, found.world_size);
+  found.local_world_size = number(lookup, names.local_world_size).value_or(found.world_size);
+  if (found.local_world_size < 1 || found.local_world_size > found.world_size) {
+    refuse(fmt::format("{}={}, but {}={}", names.local_world_size, found.local_world_size,
+                       names.world_size, found.world_size),
+           fmt::format("{} is the number of ranks on this host", names.local_world_size));
+  }
+  found.local_rank = number(lookup, names.local_rank).value_or(found.rank % found.local_world_size);
+  require_below(names.local_rank, found.local_rank, names.local_world_size, found.local_world_size);
+}
+
+std::vector<int> descriptors(const Lookup& lookup) {
+  const std::string text = text_of(lookup, "FSDP_JOB_FDS");
+  std::vector<int> found;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto value = parse(std::string_view(text).substr(begin, end - begin));
+    if (!value || *value < 0) {
+      refuse(fmt::format("FSDP_JOB_FDS='{}' is not a list of descriptors", text),
+             "it is set by fsdp-run: do not set it by hand");
+    }
+    found.push_back(*value);
+    begin = end + 1;
+  }
+  return found;
+}
+
+// What tells this start of this job from others of the same user on this host.
+std::string key_of(const Lookup& lookup, const LaunchEnvironment& found) {
+  switch (found.launcher) {
+    case Launcher::kTorchrun:
+      if (!found.master_port) return {};
+      return fmt::format("torchrun {} {} {}", *found.master_port,
+                         text_of(lookup, "TORCHELASTIC_RUN_ID"), found.restart_count);
+    case Launcher::kOpenMpi: {
+      const std::string job = text_of(lookup, "PMIX_NAMESPACE");
+      return fmt::format("mpirun {}", job.empty() ? std::to_string(getppid()) : job);
+    }
+    case Launcher::kPmi:
+      return fmt::format("mpiexec {}", getppid());
+    case Launcher::kSlurm:
+      return fmt::format("srun {} {}", text_of(lookup, "SLURM_JOB_ID"),
+                         text_of(lookup, "SLURM_STEP_ID"));
+    case Launcher::kNone:
+    case Launcher::kFsdpRun:
+      break;
+  }
+  return {};
+}
+
+std::string_view name_of(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::kNone:
+      return "no launcher";
+    case Launcher::kFsdpRun:
+      return "fsdp-run";
+    case Launcher::kTorchrun:
+      return "RANK and WORLD_SIZE";
+    case Launcher::kOpenMpi:
+      return "mpirun";
+    case Launcher::kPmi:
+      return "PMI";
+    case Launcher::kSlurm:
+      return "srun";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+LaunchEnvironment read_launch_environment(const Lookup& lookup) {
+  LaunchEnvironment found;
+  found.error_file = text_of(lookup, "TORCHELASTIC_ERROR_FILE");
+  found.runtime_dir = text_of(lookup, "XDG_RUNTIME_DIR");
+  const std::optional<Names> names = names_in(lookup);
+  if (!names) return found;
+  read_numbers(lookup, *names, found);
+  found.master_addr = text_of(lookup, "MASTER_ADDR");
+  found.master_port = number(lookup, "MASTER_PORT");
+  if (found.master_port && (*found.master_port < 1 || *found.master_port > 65535)) {
+    refuse(fmt::format("MASTER_PORT={} is not a port", *found.master_port), "use 1 to 65535");
+  }
+  found.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
+  found.job_fds = descriptors(lookup);
+  if (!found.job_fds.empty()) found.launcher = Launcher::kFsdpRun;
+  found.job_key = key_of(lookup, found);
+  return found;
+}
+
+LaunchEnvironment read_launch_environment() {
+  return read_launch_environment([](const char* name) { return std::getenv(name); });
+}
+
+std::string describe(const LaunchEnvironment& environment) {
+  std::string line = fmt::format("rank {} of {} (local {} of {}) by {}", environment.rank,
+                                 environment.world_size, environment.local_rank,
+                                 environment.local_world_size, name_of(environment.launcher));
+  if (environment.master_port) line += fmt::format(", MASTER_PORT {}", *environment.master_port);
+  if (environment.restart_count > 0) {
+    line += fmt::format(", restart {}", environment.restart_count);
+  }
+  return line;
+}
+
+}  // namespace fsdp

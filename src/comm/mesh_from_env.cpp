@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/environment.h"
+#include "comm/build_id.h"
+#include "comm/futex.h"
+#include "comm/mesh_state.h"
+#include "comm/peer_processes.h"
+#include "comm/rendezvous.h"
+#include "comm/shm_communicator.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Wrong environments end within 10 s, the program's own start included. With fsdp-run nobody can be
+// missing: ranks are given the time of a collective.
+constexpr auto kMeetWithin = milliseconds(8000);
+
+void require_one_host(const LaunchEnvironment& environment) {
+  if (environment.local_world_size != environment.world_size) {
+    throw InvalidArgument(
+        {.what = fmt::format("LOCAL_WORLD_SIZE={}, but WORLD_SIZE={}: several "
+                             "hosts are not supported yet",
+                             environment.local_world_size, environment.world_size),
+         .where = "environment",
+         .cause = {},
+         .hint = "start all ranks on one host"});
+  }
+  if (environment.launcher != Launcher::kFsdpRun && environment.job_key.empty()) {
+    throw InvalidArgument({.what = fmt::format("MASTER_PORT is not set, but WORLD_SIZE={} is",
+                                               environment.world_size),
+                           .where = "environment",
+                           .cause = {},
+                           .hint = "set MASTER_PORT to one number for all ranks of the job (no "
+                                   "port is opened), or start the ranks with fsdp-run"});
+  }
+}
+
+// Marks this rank as present. Errors: InvalidArgument if another process did.
+void take_seat(const JobControl& control, int rank) {
+  RankStatus& status = control.status(rank);
+  int32_t nobody = 0;
+  if (!status.pid.compare_exchange_strong(nobody, getpid())) {
+    throw InvalidArgument({.what = fmt::format("two processes have RANK={}: pid {} and pid {}",
+                                               rank, nobody, getpid()),
+                           .where = "start of the job",
+                           .cause = {},
+                           .hint = "make one mesh a process, and do not start fsdp programs from "
+                                   "within a rank"});
+  }
+  status.state.store(RankState::kPresent, std::memory_order_seq_cst);
+  control.ring_all();
+}
+
+// Waits until every rank has a process.
+void wait_for_all(const JobControl& control, milliseconds timeout) {
+  constexpr auto kWhere = "start of the job";
+  const auto& rings = control.bell(static_cast<int>(ChannelKind::kControl)).rings;
+  const auto deadline = Clock::now() + timeout;
+  for (int peer = 0; peer < control.world_size();) {
+    const uint32_t seen = rings.load(std::memory_order_seq_cst);
+    if (failed(control.failure())) throw_first_failure(control, kWhere);
+    const RankState state = control.status(peer).state.load(std::memory_order_seq_cst);
+    if (state == RankState::kEnded) {
+      report_failure(control, failure_of_end(control, peer, PeerEnd::kReported));
+    } else if (state != RankState::kAbsent) {
+      ++peer;
+    } else if (Clock::now() < deadline) {
+      futex_wait(rings, seen, milliseconds(20));
+    } else {
+      const double seconds = std::chrono::duration<double>(timeout).count();
+      report_failure(
+          control,
+          {.rank = peer,
+           .code = ExitCode::kConfiguration,
+           .text = {.what = fmt::format("rank {} of {} did not arrive within {:.1f} s", peer,
+                                        control.world_size(), seconds),
+                    .where = kWhere,
+                    .cause = {},
+                    .hint = "make the mesh first thing in the program, before long work"}});
+    }
+  }
+}
+
+}  // namespace
+
+Mesh Mesh::from_env(MeshOptions options) {
+  const LaunchEnvironment environment = read_launch_environment();
+  if (environment.world_size == 1) return single();
+  require_one_host(environment);
+  const bool launched = environment.launcher == Launcher::kFsdpRun;
+  const milliseconds meet_within =
+      launched ? options.timeout : std::min(options.timeout, kMeetWithin);
+  const auto memory = std::make_shared<const JobMemory>(
+      launched ? inherited_job(environment) : meet_in_directory(environment, meet_within),
+      environment.world_size);
+  const JobControl control = memory->control();
+  const int rank = environment.rank;
+  take_seat(control, rank);
+  wait_for_all(control, meet_within);
+  const auto peers = std::make_shared<const PeerProcesses>(control);
+  const auto job = std::make_shared<const Job>(
+      Job::Seat{.memory = memory,
+                .control = control,
+                .rank = rank,
+                .timeout = options.timeout,
+                .process_ended = [peers](int peer) { return peers->ended(peer); }});
+  const auto heap =
+      std::make_shared<SharedHeap>(memory, memory->heap(rank).data(), memory->heap(rank).bytes());
+  auto state = std::make_shared<State>();
+  state->job = job;
+  state->local_rank = environment.local_rank;
+  state->host = host_name();
+  for (int kind = 0; kind < kChannels; ++kind) {
+    state->channels[kind] =
+        std::make_unique<ShmCommunicator>(job, memory, heap, static_cast<ChannelKind>(kind));
+  }
+  Mesh mesh(std::move(state));
+  mesh.agree("program", {fmt::format("build {}", build_id())});
+  return mesh;
+}
+
+}  // namespace fsdp

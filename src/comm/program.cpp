@@ -1,0 +1,65 @@
+#include "fsdp/program.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+#include "base/environment.h"
+#include "comm/mesh_state.h"
+
+namespace fsdp {
+namespace {
+
+// The form in which torchrun's agent expects a rank's error.
+void write_error_file(const std::string& path, const std::string& line) {
+  if (path.empty()) return;
+  std::string quoted;
+  for (const char c : line) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  std::ofstream(path) << fmt::format(
+      R"({{"message": {{"message": "{}", "extraInfo": {{"timestamp": "{}"}}}}}})", quoted,
+      std::time(nullptr));
+}
+
+int report(const std::exception& error, const ErrorPlace& place,
+           const LaunchEnvironment& environment) {
+  const std::string line = error_line(error, place);
+  std::fflush(stdout);
+  fmt::print(stderr, "{}\n", line);
+  write_error_file(environment.error_file, line);
+  return static_cast<int>(exit_code_of(error));
+}
+
+}  // namespace
+
+int run_program(const ProgramBody& body, const MeshOptions& options) {
+  ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
+  LaunchEnvironment environment;
+  try {
+    environment = read_launch_environment();
+    place.rank = environment.rank;
+    place.world_size = environment.world_size;
+    const Mesh mesh = Mesh::from_env(options);
+    try {
+      return body(mesh, place);
+    } catch (const std::exception& error) {
+      // Printed before the others are told: the first line is then the cause.
+      const int code = report(error, place, environment);
+      mesh.abort(error.what());
+      return code;
+    }
+  } catch (const std::exception& error) {
+    return report(error, place, environment);
+  } catch (...) {
+    return report(std::runtime_error("an exception that is no std::exception"), place, environment);
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,22 @@
+// How the processes of a job on one host find each other's memory, without a port.
+#pragma once
+
+#include <chrono>
+
+#include "base/environment.h"
+#include "comm/job_memory.h"
+
+namespace fsdp {
+
+// Descriptors inherited from fsdp-run. Effects: they are not inherited any further.
+JobDescriptors inherited_job(const LaunchEnvironment& environment);
+
+// Rank 0 makes the job's files and waits, in a private directory named after the job's key, for the
+// others; when all have come it hands them the descriptors and removes the directory. What a run
+// that died left there is removed, too.
+// Errors: CommError or InvalidArgument (78), on all ranks that came: a rank missing after `timeout`
+//   (named), two processes with one rank, WORLD_SIZE differing.
+JobDescriptors meet_in_directory(const LaunchEnvironment& environment,
+                                 std::chrono::milliseconds timeout);
+
+}  // namespace fsdp

@@ -1,0 +1,278 @@
+#include "fsdp_run_ranks.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "comm/job.h"
+#include "comm/process_end.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+// What survivors of a failure have to end by themselves.
+constexpr auto kGrace = std::chrono::seconds(3);
+constexpr auto kLookEvery = std::chrono::milliseconds(100);
+
+bool ended_well(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0; }
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+void set_number(const char* name, int value) { setenv(name, std::to_string(value).c_str(), 1); }
+
+}  // namespace
+
+RankProcesses::RankProcesses(LaunchOptions options)
+    : options_(std::move(options)),
+      files_(create_job_files(options_.ranks)),
+      control_memory_(files_.control, JobControl::bytes_for(options_.ranks), "the control segment"),
+      control_(control_memory_.data(), options_.ranks),
+      ranks_(options_.ranks) {
+  control_.header().has_launcher.store(1);
+  if (!options_.log_dir.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options_.log_dir, error);
+    if (error || access(options_.log_dir.c_str(), W_OK) != 0) {
+      throw IoError(ExitCode::kCannotCreate,
+                    {.what = "the log folder cannot be written",
+                     .where = options_.log_dir,
+                     .cause = error ? error.message() : std::strerror(errno),
+                     .hint = "choose another --log-dir"});
+    }
+  }
+  try {
+    for (int rank = 0; rank < options_.ranks; ++rank) start(rank);
+  } catch (...) {
+    kill_all();  // the destructor does not run
+    throw;
+  }
+  // Only the ranks hold the heaps from here on: their memory goes when they go.
+  files_.heaps.clear();
+}
+
+RankProcesses::~RankProcesses() { kill_all(); }
+
+void RankProcesses::start(int rank) {
+  // The child writes errno into the pipe if exec fails; a started program closes it unwritten.
+  std::array<int, 2> pipe_ends{};
+  if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
+    throw DeviceError({.what = "no pipe for a rank", .where = {}, .cause = std::strerror(errno)});
+  }
+  const Descriptor read_end(pipe_ends[0]);
+  Descriptor write_end(pipe_ends[1]);
+  const pid_t pid = fork();
+  if (pid < 0) {
+    throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
+                       .where = "fork",
+                       .cause = std::strerror(errno),
+                       .hint = "check the limit of processes (ulimit -u)"});
+  }
+  if (pid == 0) become_rank(rank, write_end.get());
+  ranks_[rank].pid = pid;
+  write_end = Descriptor();
+  int error = 0;
+  if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
+    throw InvalidArgument({.what = fmt::format("'{}' cannot be started", options_.command.front()),
+                           .where = {},
+                           .cause = std::strerror(error),
+                           .hint = "fsdp-run [options] PROGRAM [its arguments]"},
+                          ExitCode::kUsage);
+  }
+}
+
+void RankProcesses::become_rank(int rank, int error_pipe) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  export_environment(rank);
+  redirect_output(rank);
+  std::vector<char*> arguments;
+  for (const std::string& word : options_.command) {
+    arguments.push_back(const_cast<char*>(word.c_str()));
+  }
+  arguments.push_back(nullptr);
+  execvp(arguments.front(), arguments.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t written = write(error_pipe, &error, sizeof error);
+  _exit(127);
+}
+
+void RankProcesses::export_environment(int rank) const {
+  set_number("RANK", rank);
+  set_number("WORLD_SIZE", options_.ranks);
+  set_number("LOCAL_RANK", rank);
+  set_number("LOCAL_WORLD_SIZE", options_.ranks);
+  if (getenv("OMP_NUM_THREADS") == nullptr) {
+    set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
+  }
+  if (options_.ranks == 1) return;
+  std::string descriptors = std::to_string(files_.control.get());
+  fcntl(files_.control.get(), F_SETFD, 0);
+  for (const Descriptor& heap : files_.heaps) {
+    descriptors += fmt::format(",{}", heap.get());
+    fcntl(heap.get(), F_SETFD, 0);
+  }
+  setenv("FSDP_JOB_FDS", descriptors.c_str(), 1);
+}
+
+std::string RankProcesses::log_path(int rank, const char* stream) const {
+  return fmt::format("{}/rank-{}.{}", options_.log_dir, rank, stream);
+}
+
+void RankProcesses::redirect_output(int rank) const {
+  // A process group of its own is not the terminal's: reading from it would stop the rank.
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  dup2(null, STDIN_FILENO);
+  if (options_.log_dir.empty()) return;
+  const auto redirect = [&](const char* stream, int fd) {
+    const int file = open(log_path(rank, stream).c_str(),
+                          O_CREAT | O_TRUNC | O_WRONLY | O_APPEND | O_CLOEXEC, 0644);
+    if (file >= 0) dup2(file, fd);
+  };
+  redirect("out", STDOUT_FILENO);
+  redirect("err", STDERR_FILENO);
+}
+
+JobEnd RankProcesses::wait() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  const timespec look_every{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kLookEvery).count()};
+  reap();
+  while (!all_ended()) {
+    const int signal = sigtimedwait(&signals, nullptr, &look_every);
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) on_signal(signal);
+    reap();
+    if (kill_at_ && Clock::now() > *kill_at_) kill_all();
+  }
+  return judge();
+}
+
+void RankProcesses::on_signal(int signal) {
+  if (forwarded_signal_ != 0) return kill_all();  // asked twice
+  forwarded_signal_ = signal;
+  for (const Rank& rank : ranks_) {
+    if (!rank.ended) kill(-rank.pid, signal);
+  }
+}
+
+bool RankProcesses::all_ended() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.ended; });
+}
+
+void RankProcesses::reap() {
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (ranks_[rank].ended) continue;
+    siginfo_t info{};
+    const int looked = waitid(P_PID, ranks_[rank].pid, &info, WEXITED | WNOHANG | WNOWAIT);
+    if (looked == 0 && info.si_pid == ranks_[rank].pid) note_end(rank);
+  }
+}
+
+void RankProcesses::note_end(int rank) {
+  Rank& ended = ranks_[rank];
+  // Not reaped yet, so that the group's number is still its own: what it started goes with it.
+  kill(-ended.pid, SIGKILL);
+  waitpid(ended.pid, &ended.wait_status, 0);
+  ended.ended = true;
+  RankStatus& status = control_.status(rank);
+  status.wait_status.store(ended.wait_status);
+  // A rank with a finished mesh has done its part: it matters only to one that still needs it.
+  const bool finished = status.state.load() == RankState::kFinished;
+  if (!finished) status.state.store(RankState::kEnded, std::memory_order_seq_cst);
+  if (ended_well(ended.wait_status)) {
+    control_.ring_all();
+    return;
+  }
+  report_failure(control_, {.rank = rank,
+                            .code = ExitCode::kPeerFailed,
+                            .text = {.what = describe_end(rank, ended.wait_status),
+                                     .where = {},
+                                     .cause = {},
+                                     .hint = fmt::format("see what rank {} printed, then restart "
+                                                         "the job",
+                                                         rank)}});
+  if (first_bad_ >= 0) return;
+  first_bad_ = rank;
+  kill_at_ = Clock::now() + kGrace;
+}
+
+void RankProcesses::kill_all() {
+  for (Rank& rank : ranks_) {
+    if (rank.pid == 0 || rank.ended) continue;
+    kill(-rank.pid, SIGKILL);
+    kill(rank.pid, SIGKILL);  // also one that has not made its group yet
+    waitpid(rank.pid, &rank.wait_status, 0);
+    rank.ended = true;
+    rank.killed_here = true;
+  }
+}
+
+JobEnd RankProcesses::judge() const {
+  const bool all_well = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return !rank.killed_here && ended_well(rank.wait_status);
+  });
+  if (all_well) return {};
+  ErrorPlace place{.rank = 0, .world_size = options_.ranks, .host = host_name()};
+  if (forwarded_signal_ != 0) {
+    const CommError stopped(
+        {.what = fmt::format("the job was stopped by signal {} (SIG{})", forwarded_signal_,
+                             sigabbrev_np(forwarded_signal_))});
+    return {.code = 128 + forwarded_signal_, .line = error_line(stopped, place)};
+  }
+  const std::optional<Failure> failure = first_failure(control_.failure());
+  const bool names_one = failure && failure->rank >= 0;
+  const int root = names_one ? failure->rank : first_bad_;
+  const Rank& guilty = ranks_[root];
+  const bool own_code =
+      !guilty.killed_here && WIFEXITED(guilty.wait_status) && WEXITSTATUS(guilty.wait_status) != 0;
+  const int code =
+      own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
+  ErrorText text{.what = describe_end(root, guilty.wait_status),
+                 .hint = fmt::format("see what rank {} printed, then restart the job", root)};
+  if (failure) {
+    text = failure->text;
+    const bool how_is_known = names_one && !guilty.killed_here;
+    if (how_is_known) text.what = describe_end(root, guilty.wait_status);
+  }
+  place.rank = root;
+  return {.code = code,
+          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place),
+          .rank_line = last_error_of(root)};
+}
+
+std::string RankProcesses::last_error_of(int rank) const {
+  if (options_.log_dir.empty()) return {};
+  std::ifstream file(log_path(rank, "err"));
+  std::string found;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("fsdp: error[")) found = line;
+  }
+  return found;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,75 @@
+// The processes of the ranks that fsdp-run starts: start, forward, watch, name the root cause.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/job_memory.h"
+
+namespace fsdp {
+
+struct LaunchOptions {
+  int ranks = 1;
+  std::string log_dir;  // empty: output passes through
+  std::vector<std::string> command;
+};
+
+// How the job ended: the code for the launcher, and its line if it is not 0.
+struct JobEnd {
+  int code = 0;
+  std::string line;       // root cause, as error_line writes it
+  std::string rank_line;  // the guilty rank's own last error line, where only a log file has it
+};
+
+class RankProcesses {
+ public:
+  // Starts all ranks. Requires: the caller blocks the signals of wait() before.
+  // Errors: InvalidArgument (64) if the program cannot be started; IoError (73) for the log folder.
+  explicit RankProcesses(LaunchOptions options);
+  // Kills what still runs, children of ranks included.
+  ~RankProcesses();
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  // Waits until all ranks have ended; forwards SIGINT, SIGTERM and SIGHUP. After the first bad end
+  // the others have three seconds to end by themselves.
+  JobEnd wait();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Rank {
+    pid_t pid = 0;
+    bool ended = false;
+    bool killed_here = false;  // it still ran when its time was over
+    int wait_status = 0;
+  };
+
+  void start(int rank);
+  [[noreturn]] void become_rank(int rank, int error_pipe);
+  void export_environment(int rank) const;
+  void redirect_output(int rank) const;
+  std::string log_path(int rank, const char* stream) const;
+  void reap();
+  void note_end(int rank);
+  void on_signal(int signal);
+  void kill_all();
+  bool all_ended() const;
+  JobEnd judge() const;
+  std::string last_error_of(int rank) const;
+
+  LaunchOptions options_;
+  JobDescriptors files_;
+  Mapping control_memory_;
+  JobControl control_;
+  std::vector<Rank> ranks_;
+  int first_bad_ = -1;
+  int forwarded_signal_ = 0;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+}  // namespace fsdp

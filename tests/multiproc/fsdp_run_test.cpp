@@ -1,0 +1,131 @@
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "launch.h"
+
+namespace fsdp::testing {
+namespace {
+
+std::string content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Waits until the condition holds; false after ten seconds.
+template <class Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+TEST_CASE("ranks get the launcher's variables and cores are shared out") {
+  const std::string script =
+      "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE threads=$OMP_NUM_THREADS";
+  const ProcessResult result =
+      run_process({FSDP_RUN, "-n", "2", "sh", "-c", script}, {{"OMP_NUM_THREADS", ""}});
+  CHECK(result.code == 0);
+  CHECK(lines_with(result.out, "0 2 0 2 threads=") == 1);
+  CHECK(lines_with(result.out, "1 2 1 2 threads=") == 1);
+  CHECK(lines_with(result.out, "threads=\n") == 0);
+  const ProcessResult kept = run_process({FSDP_RUN, "--nproc-per-node", "1", "sh", "-c", script},
+                                         {{"OMP_NUM_THREADS", "9"}});
+  CHECK(kept.out == "0 1 0 1 threads=9\n");
+}
+
+TEST_CASE("the program's own options are left to it") {
+  const ProcessResult result = run_process({FSDP_RUN, "-n", "1", "echo", "-n", "--log-dir", "x"});
+  CHECK(result.out == "--log-dir x");
+}
+
+TEST_CASE("a program that is no rank may run, and its code is the job's") {
+  CHECK(run_process({FSDP_RUN, "-n", "3", "true"}).code == 0);
+  const ProcessResult result = run_process({FSDP_RUN, "-n", "2", "sh", "-c", "exit 9"});
+  CHECK(result.code == 9);
+  CHECK(lines_with(result.err, "ended with code 9") == 1);
+}
+
+TEST_CASE("a wrong command line ends with code 64 and one line") {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"-n", "0", "true"},
+                                                    {"-n", "2"},
+                                                    {"true"},
+                                                    {"-n", "x", "true"},
+                                                    {"-n", "2", "/no/such/program"}}) {
+    std::vector<std::string> command{FSDP_RUN};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    const ProcessResult result = run_process(command);
+    CAPTURE(result.err);
+    CHECK(result.code == 64);
+    CHECK(result.err.find("fsdp: error[64] rank 0/1 host ") == 0);
+    CHECK(lines_with(result.err, "\n") == 1);
+  }
+  CHECK(run_process({FSDP_RUN, "--help"}).code == 0);
+}
+
+TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is shown") {
+  const TemporaryDirectory directory;
+  const std::string logs = directory.path() + "/a/b";
+  const ProcessResult good = fsdp_run(2, {"steps", "3"}, {}, {"--log-dir", logs});
+  CHECK(good.code == 0);
+  CHECK(good.out == "");
+  CHECK(content(logs + "/rank-1.out") == "rank 1 of 2 done\n");
+  const ProcessResult bad =
+      fsdp_run(2, {"steps", "100000", "throw", "1", "3"}, {}, {"--log-dir", logs});
+  CHECK(bad.code == 65);
+  CHECK(lines_with(bad.err, "\n") == 2);
+  CHECK(bad.err.find("fsdp: error[65] rank 1/2 host ") == 0);
+  CHECK(bad.err.find(content(logs + "/rank-1.err")) != std::string::npos);
+  CHECK(content(logs + "/rank-0.err").find("rank 1 gave up") != std::string::npos);
+}
+
+TEST_CASE("a log folder that cannot be made ends with code 73") {
+  const ProcessResult result = fsdp_run(1, {"steps", "1"}, {}, {"--log-dir", "/proc/no/logs"});
+  CHECK(result.code == 73);
+  CHECK(result.err.find("the log folder cannot be written (/proc/no/logs)") != std::string::npos);
+}
+
+TEST_CASE("a signal is forwarded to the ranks and gives 128 + signal") {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Process process({FSDP_RUN, "-n", "2", RANK_PROGRAM, "linger", "fsdp-test-linger"});
+    REQUIRE(eventually([] { return processes_with("fsdp-test-linger") == 3; }));
+    kill(process.pid(), signal);
+    const ProcessResult result = process.wait();
+    CAPTURE(result.err);
+    CHECK(result.code == 128 + signal);
+    CHECK(processes_with("fsdp-test-linger") == 0);
+  }
+}
+
+TEST_CASE("ranks do not outlive a launcher that is killed") {
+  Process process({FSDP_RUN, "-n", "3", RANK_PROGRAM, "linger", "fsdp-test-orphan"});
+  REQUIRE(eventually([] { return processes_with("fsdp-test-orphan") == 4; }));
+  kill(process.pid(), SIGKILL);
+  process.wait();
+  CHECK(eventually([] { return processes_with("fsdp-test-orphan") == 0; }));
+  CHECK(residue().empty());
+}
+
+TEST_CASE("what ranks started goes with them") {
+  const ProcessResult result = fsdp_run(2, {"leave-child", "fsdp-test-child"});
+  CHECK(result.code == 0);
+  CHECK(eventually([] { return processes_with("fsdp-test-child") == 0; }));
+}
+
+TEST_CASE("a rank of another number of ranks than the job has is refused") {
+  const ProcessResult result =
+      run_process({FSDP_RUN, "-n", "2", "sh", "-c",
+                   std::string("WORLD_SIZE=3 exec ") + RANK_PROGRAM + " steps 1"});
+  CHECK(result.code == 78);
+  CHECK(result.err.find("LOCAL_WORLD_SIZE=2, but WORLD_SIZE=3") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdp::testing

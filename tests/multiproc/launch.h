@@ -1,0 +1,85 @@
+// Starting rank_program: under fsdp-run, or by hand as torchrun would.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "support/run_process.h"
+
+namespace fsdp::testing {
+
+using Environment = std::map<std::string, std::string>;
+
+inline ProcessResult fsdp_run(int ranks, std::vector<std::string> arguments,
+                              const Environment& environment = {},
+                              const std::vector<std::string>& options = {}) {
+  std::vector<std::string> command{FSDP_RUN, "-n", std::to_string(ranks)};
+  command.insert(command.end(), options.begin(), options.end());
+  command.push_back(RANK_PROGRAM);
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_process(command, environment);
+}
+
+// The variables that torchrun sets for one rank of one host.
+inline Environment torchrun_rank(int rank, int world, const std::string& directory) {
+  return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
+          {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world)},
+          {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", "29511"},
+          {"TORCHELASTIC_RUN_ID", "none"},      {"TORCHELASTIC_RESTART_COUNT", "0"},
+          {"XDG_RUNTIME_DIR", directory}};
+}
+
+// Starts one process an environment and waits for all.
+inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& environments,
+                                              const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{RANK_PROGRAM};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  std::vector<Process> processes;
+  for (const Environment& environment : environments) processes.emplace_back(command, environment);
+  std::vector<ProcessResult> results;
+  for (Process& process : processes) results.push_back(process.wait());
+  return results;
+}
+
+// Files of ours in /dev/shm and in `directory`: there must be none when a job is over.
+inline std::vector<std::string> residue(const std::string& directory = {}) {
+  std::vector<std::string> found;
+  for (const std::string& place : {std::string("/dev/shm"), directory}) {
+    if (place.empty()) continue;
+    for (const auto& entry : std::filesystem::directory_iterator(place)) {
+      const std::string name = entry.path().filename();
+      if (place == directory || name.find("fsdp") != std::string::npos) found.push_back(name);
+    }
+  }
+  return found;
+}
+
+// Processes that run with `token` as an argument.
+inline int processes_with(const std::string& token) {
+  int count = 0;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+    std::ifstream file(entry.path() / "cmdline");
+    for (std::string word; std::getline(file, word, '\0');) {
+      if (word == token) {
+        ++count;
+        break;
+      }
+    }
+  }
+  return count;
+}
+
+inline int lines_with(const std::string& text, const std::string& needle) {
+  int count = 0;
+  for (size_t at = 0; (at = text.find(needle, at)) != std::string::npos; at += needle.size()) {
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace fsdp::testing

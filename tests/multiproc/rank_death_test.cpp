@@ -1,0 +1,110 @@
+// A rank dies in the middle of a step: the others say which and why, and leave; nothing stays.
+#include <doctest/doctest.h>
+
+#include "launch.h"
+
+namespace fsdp::testing {
+namespace {
+
+struct Death {
+  std::string fault;
+  std::string cause;  // as the survivors and fsdp-run name it
+  int code;           // of fsdp-run
+};
+
+const std::vector<Death> kDeaths{
+    {"kill", "rank 1 was killed by signal 9 (SIGKILL)", 75},
+    {"abort", "rank 1 was killed by signal 6 (SIGABRT)", 75},
+    {"segv", "rank 1 was killed by signal 11 (SIGSEGV)", 75},
+    {"terminate", "rank 1 was killed by signal 6 (SIGABRT)", 75},
+    {"exit-0", "rank 1 left early with code 0", 75},
+    {"_exit-0", "rank 1 left early with code 0", 75},
+    {"exit-3", "rank 1 ended with code 3", 3},
+};
+
+// Sanitizers turn some signals into exits of their own.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+bool changed_by_sanitizer(const std::string& fault) { return fault == "segv" || fault == "abort"; }
+#else
+bool changed_by_sanitizer(const std::string&) { return false; }
+#endif
+
+TEST_CASE("a rank that dies is named with its cause by all survivors and by fsdp-run") {
+  for (const Death& death : kDeaths) {
+    if (changed_by_sanitizer(death.fault)) continue;
+    CAPTURE(death.fault);
+    const ProcessResult result =
+        fsdp_run(4, {"steps", "100000", death.fault, "1", "20"}, {{"TEST_TIMEOUT_MS", "60000"}});
+    CAPTURE(result.err);
+    CHECK(result.code == death.code);
+    CHECK(result.seconds < 6);
+    for (const char* survivor : {"0/4", "2/4", "3/4"}) {
+      CHECK(lines_with(result.err, fmt::format("fsdp: error[75] rank {} host ", survivor)) == 1);
+    }
+    CHECK(lines_with(result.err, death.cause) == 4);  // three survivors and the root cause
+    CHECK(lines_with(result.err, fmt::format("fsdp: error[{}] rank 1/4 host ", death.code)) == 1);
+    // Survivors are in this step or, the gather being issued ahead, in the one before.
+    CHECK(lines_with(result.err, " step 20: ") + lines_with(result.err, " step 19: ") == 3);
+    CHECK(residue().empty());
+  }
+}
+
+TEST_CASE("an exception on one rank is the cause that all report, and its code is the job's") {
+  const ProcessResult result = fsdp_run(3, {"steps", "100000", "throw", "2", "10"});
+  CAPTURE(result.err);
+  CHECK(result.code == 65);
+  CHECK(result.err.find("fsdp: error[65] rank 2/3 host ") == 0);
+  CHECK(lines_with(result.err, "rank 2 gave up (") == 2);
+  CHECK(lines_with(result.err, "a file is broken") == 4);
+  CHECK(lines_with(result.err, "rank 2 ended with code 65; a file is broken; hint: ") == 1);
+  CHECK(result.err.find("terminate called") == std::string::npos);
+  CHECK(result.seconds < 6);
+}
+
+TEST_CASE("a rank that returns from its program while others need it has left early") {
+  const ProcessResult result = fsdp_run(3, {"steps", "100000", "return-0", "0", "10"});
+  CAPTURE(result.err);
+  CHECK(result.code == 75);
+  CHECK(lines_with(result.err, "rank 0 left while other ranks still need it") == 2);
+  CHECK(lines_with(result.err, "fsdp: error[75] rank 0/3 host ") == 1);
+  CHECK(lines_with(result.err, "rank 0 left early with code 0") == 1);
+}
+
+TEST_CASE("a stopped rank is named when the time is over, and does not stay") {
+  const ProcessResult result =
+      fsdp_run(3, {"steps", "100000", "stop", "1", "10"}, {{"TEST_TIMEOUT_MS", "700"}});
+  CAPTURE(result.err);
+  CHECK(result.code == 75);
+  CHECK(lines_with(result.err, "rank 1 did not arrive within 0.7 s (") == 3);
+  CHECK(lines_with(result.err, "it is alive, but stopped, stuck, slow") == 3);
+  CHECK(result.seconds < 8);
+}
+
+TEST_CASE("without a launcher survivors still notice a death within a second") {
+  const TemporaryDirectory directory;
+  std::vector<Environment> environments;
+  for (int rank = 0; rank < 3; ++rank) {
+    environments.push_back(torchrun_rank(rank, 3, directory.path()));
+  }
+  const auto results = run_by_hand(environments, {"steps", "1000000", "kill", "1", "100"});
+  CHECK(results[1].signal == SIGKILL);
+  for (const int survivor : {0, 2}) {
+    CHECK(results[survivor].code == 75);
+    CHECK(results[survivor].err.find("rank 1 died: its process (pid ") != std::string::npos);
+    CHECK(results[survivor].seconds - results[1].seconds < 1);
+  }
+  CHECK(residue(directory.path()).empty());
+}
+
+TEST_CASE("ranks that disagree end with code 78 on all") {
+  const ProcessResult result = fsdp_run(3, {"disagree", "1"});
+  CAPTURE(result.err);
+  CHECK(result.code == 78);
+  CHECK(lines_with(result.err, "fsdp: error[78] rank ") == 4);
+  CHECK(lines_with(result.err,
+                   "ranks do not agree on the configuration: rank 0 has 'layers 2', "
+                   "rank 1 has 'layers 3' (configuration, line 2)") == 4);
+}
+
+}  // namespace
+}  // namespace fsdp::testing

@@ -1,0 +1,135 @@
+// One rank of the tests with real processes.
+//   rank_program sweep LARGE            every collective, exact values
+//   rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at STEP
+//   rank_program disagree RANK          RANK's configuration differs
+//   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
+//   rank_program linger [TOKEN]         waits to be stopped; TOKEN makes it findable
+//   rank_program leave-child TOKEN      starts a process of its own and ends
+#include <fmt/format.h>
+#include <fsdp/program.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/support/collective_sweep.h"
+#include "comm/support/reduction_bits.h"
+#include "runtime/buffer.h"
+#include "runtime/stream.h"
+
+namespace fsdp {
+namespace {
+
+int sweep(const Mesh& mesh, int64_t large) {
+  int wrong = 0;
+  for (const auto& sweep_case : testing::all_cases(large)) {
+    for (const std::string& line :
+         testing::sweep(mesh.gather_communicator(Axis::kShard), sweep_case)) {
+      fmt::print("{}\n", line);
+      ++wrong;
+    }
+  }
+  return wrong == 0 ? 0 : 1;
+}
+
+void commit(const std::string& fault) {
+  if (fault == "kill") kill(getpid(), SIGKILL);
+  if (fault == "abort") std::abort();
+  if (fault == "segv") raise(SIGSEGV);
+  if (fault == "stop") raise(SIGSTOP);
+  if (fault == "exit-0") std::exit(0);
+  if (fault == "_exit-0") _exit(0);
+  if (fault == "exit-3") std::exit(3);
+  if (fault == "throw") throw IoError(ExitCode::kCorruptData, {.what = "a file is broken"});
+  if (fault == "terminate") std::thread([] { throw std::runtime_error("lost"); }).join();
+}
+
+// Steps as training issues them: gathers ahead on one stream, reductions on another.
+int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
+  const int64_t count = std::stoll(arguments[1]);
+  const std::string fault = arguments.size() > 4 ? arguments[2] : "";
+  const bool guilty = !fault.empty() && std::stoi(arguments[3]) == mesh.rank();
+  const int64_t at = fault.empty() ? -1 : std::stoll(arguments[4]);
+  const auto gathers = make_cpu_stream(CpuStreams::kThreaded, "gathers");
+  const auto reduces = make_cpu_stream(CpuStreams::kInline, "reduces");
+  constexpr int64_t kNumel = 10'000;
+  Communicator& gather = mesh.gather_communicator(Axis::kShard);
+  Communicator& reduce = mesh.reduce_communicator(Axis::kShard);
+  const Buffer unit = gather.allocate(mesh.world_size() * kNumel * 4);
+  std::vector<float> norm(1);
+  for (place.step = 0; place.step < count; ++place.step) {
+    const CollectivePart unit_part{unit.at(mesh.rank() * kNumel * 4), unit.data(), kNumel,
+                                   DType::kFloat32};
+    gather.all_gather({&unit_part, 1}, mesh.next_tag(Operation::kAllGather, kNumel, "unit"),
+                      *gathers);
+    if (guilty && place.step == at) {
+      if (fault == "return-0") return 0;
+      commit(fault);
+    }
+    const CollectivePart norm_part{norm.data(), norm.data(), 1, DType::kFloat32};
+    reduce.all_reduce({&norm_part, 1}, ReduceOp::kSum,
+                      mesh.next_tag(Operation::kAllReduce, 1, "norm"), *reduces);
+    gathers->synchronize();
+  }
+  fmt::print("rank {} of {} done\n", mesh.rank(), mesh.world_size());
+  return 0;
+}
+
+int disagree(const Mesh& mesh, int odd) {
+  mesh.agree("configuration", {"hidden 128", mesh.rank() == odd ? "layers 3" : "layers 2"});
+  return 0;
+}
+
+int leave_child(const std::string& token) {
+  if (fork() == 0) {
+    execl("/proc/self/exe", "rank_program", "sleep", token.c_str(), nullptr);
+    _exit(127);
+  }
+  return 0;
+}
+
+int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
+  const std::string& what = arguments[0];
+  if (what == "sweep") return sweep(mesh, std::stoll(arguments[1]));
+  if (what == "steps") return steps(mesh, place, arguments);
+  if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
+  if (what == "leave-child") return leave_child(arguments[1]);
+  if (what == "bits") {
+    const std::string bits =
+        testing::reduction_bits(mesh.reduce_communicator(Axis::kShard), std::stoll(arguments[1]));
+    fmt::print("bits {}\n", bits);
+    return 0;
+  }
+  if (what == "linger") {
+    fmt::print("rank {} lingers\n", mesh.rank());
+    std::fflush(stdout);
+    pause();
+  }
+  throw InvalidArgument({.what = fmt::format("no mode '{}'", what)}, ExitCode::kUsage);
+}
+
+}  // namespace
+}  // namespace fsdp
+
+int main(int argc, char** argv) {
+  // Deaths here are on purpose: no core files.
+  const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+  setrlimit(RLIMIT_CORE, &none);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments[0] == "sleep") return pause();
+  fsdp::MeshOptions options;
+  if (const char* timeout = std::getenv("TEST_TIMEOUT_MS")) {
+    options.timeout = std::chrono::milliseconds(std::atoi(timeout));
+  }
+  return fsdp::run_program(
+      [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+        return fsdp::body(mesh, place, arguments);
+      },
+      options);
+}

@@ -1,0 +1,156 @@
+// Ranks started by hand or by torchrun on one host: they meet without a port, or all refuse.
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include "launch.h"
+
+namespace fsdp::testing {
+namespace {
+
+std::vector<Environment> torchrun(int world, const std::string& directory) {
+  std::vector<Environment> environments;
+  for (int rank = 0; rank < world; ++rank) {
+    environments.push_back(torchrun_rank(rank, world, directory));
+  }
+  return environments;
+}
+
+void expect_refused(const std::vector<ProcessResult>& results, const std::string& text) {
+  for (const ProcessResult& result : results) {
+    CAPTURE(result.err);
+    CHECK(result.code == 78);
+    CHECK(result.seconds < 10);
+    CHECK(lines_with(result.err, "\n") == 1);
+    CHECK(result.err.find("fsdp: error[78] rank ") == 0);
+    CHECK(result.err.find(text) != std::string::npos);
+  }
+}
+
+TEST_CASE("torchrun's variables are enough, and nothing is left behind") {
+  for (const int world : {1, 2, 3, 5}) {
+    const TemporaryDirectory directory;
+    const auto results = run_by_hand(torchrun(world, directory.path()), {"steps", "20"});
+    for (const ProcessResult& result : results) {
+      CHECK(result.err == "");
+      CHECK(result.code == 0);
+    }
+    CHECK(residue(directory.path()).empty());
+  }
+}
+
+TEST_CASE("ranks that start in any order meet, also twice in a row") {
+  const TemporaryDirectory directory;
+  auto environments = torchrun(3, directory.path());
+  std::swap(environments[0], environments[2]);
+  for (int i = 0; i < 2; ++i) {
+    for (const ProcessResult& result : run_by_hand(environments, {"steps", "5"})) {
+      CHECK(result.code == 0);
+    }
+  }
+}
+
+TEST_CASE("what a killed start left in the directory does not matter to the next") {
+  const TemporaryDirectory directory;
+  const auto environments = torchrun(2, directory.path());
+  {
+    const Process alone({RANK_PROGRAM, "steps", "5"}, environments[0]);
+    while (residue(directory.path()).empty()) usleep(1000);
+  }
+  CHECK(residue(directory.path()).size() == 1);
+  for (const ProcessResult& result : run_by_hand(environments, {"steps", "5"})) {
+    CHECK(result.code == 0);
+  }
+  CHECK(residue(directory.path()).empty());
+}
+
+TEST_CASE("a missing rank is named by those that came") {
+  const TemporaryDirectory directory;
+  auto environments = torchrun(3, directory.path());
+  environments.erase(environments.begin() + 1);
+  for (Environment& environment : environments) environment["TEST_TIMEOUT_MS"] = "1500";
+  expect_refused(run_by_hand(environments, {"steps", "5"}),
+                 "rank 1 of 3 did not arrive within 1.5 s");
+  CHECK(residue(directory.path()).empty());
+}
+
+TEST_CASE("a missing rank 0 is named by those that came") {
+  const TemporaryDirectory directory;
+  auto environments = torchrun(3, directory.path());
+  environments.erase(environments.begin());
+  for (Environment& environment : environments) environment["TEST_TIMEOUT_MS"] = "500";
+  expect_refused(run_by_hand(environments, {"steps", "5"}),
+                 "rank 0 of 3 did not arrive within 0.5 s");
+}
+
+TEST_CASE("two processes with one rank are refused, and all others with them") {
+  for (const int twice : {0, 1}) {
+    const TemporaryDirectory directory;
+    auto environments = torchrun(2, directory.path());
+    environments.push_back(environments[twice]);
+    expect_refused(run_by_hand(environments, {"steps", "5"}),
+                   fmt::format("two processes have RANK={}: pid ", twice));
+    CHECK(residue(directory.path()).empty());
+  }
+}
+
+TEST_CASE("world sizes that differ are refused on all ranks, with both values") {
+  const TemporaryDirectory directory;
+  auto environments = torchrun(3, directory.path());
+  environments[2]["WORLD_SIZE"] = "4";
+  environments[2]["LOCAL_WORLD_SIZE"] = "4";
+  expect_refused(run_by_hand(environments, {"steps", "5"}), "but WORLD_SIZE=4 on rank 2");
+}
+
+TEST_CASE("several hosts and a missing MASTER_PORT are refused") {
+  const TemporaryDirectory directory;
+  auto environment = torchrun_rank(0, 4, directory.path());
+  environment["LOCAL_WORLD_SIZE"] = "2";
+  expect_refused(run_by_hand({environment}, {"steps", "5"}),
+                 "LOCAL_WORLD_SIZE=2, but WORLD_SIZE=4: several hosts are not supported yet");
+  environment = torchrun_rank(0, 2, directory.path());
+  environment["MASTER_PORT"] = "";
+  expect_refused(run_by_hand({environment}, {"steps", "5"}), "MASTER_PORT is not set");
+}
+
+TEST_CASE("a meeting directory that others can enter is not used") {
+  const TemporaryDirectory directory;
+  const auto environment = torchrun_rank(0, 2, directory.path());
+  {
+    const Process alone({RANK_PROGRAM, "steps", "5"}, environment);
+    while (residue(directory.path()).empty()) usleep(1000);
+  }
+  const std::string path = directory.path() + "/" + residue(directory.path()).front();
+  chmod(path.c_str(), 0755);
+  expect_refused(run_by_hand({environment}, {"steps", "5"}), "its mode is 755, not 700");
+}
+
+TEST_CASE("different programs are refused on all ranks") {
+  const TemporaryDirectory directory;
+  const TemporaryDirectory programs;
+  const std::string copy = programs.path() + "/other";
+  // Another build: the same program with another build id.
+  const ProcessResult made =
+      run_process({"sh", "-c",
+                   fmt::format("cp {} {} && objcopy --remove-section .note.gnu.build-id {}",
+                               RANK_PROGRAM, copy, copy)});
+  if (made.code != 0) return;
+  const auto environments = torchrun(2, directory.path());
+  Process first({RANK_PROGRAM, "steps", "5"}, environments[0]);
+  Process second({copy, "steps", "5"}, environments[1]);
+  expect_refused({first.wait(), second.wait()},
+                 "ranks do not agree on the program: rank 0 has "
+                 "'build ");
+}
+
+TEST_CASE("a failure is left where torchrun's agent looks for it") {
+  const TemporaryDirectory directory;
+  auto environments = torchrun(1, directory.path());
+  environments[0]["TORCHELASTIC_ERROR_FILE"] = directory.path() + "/error.json";
+  const auto results = run_by_hand(environments, {"no-such-mode"});
+  CHECK(results[0].code == 64);
+  const std::string json = run_process({"cat", directory.path() + "/error.json"}).out;
+  CHECK(json.find(R"({"message": {"message": "fsdp: error[64] rank 0/1 host )") == 0);
+}
+
+}  // namespace
+}  // namespace fsdp::testing

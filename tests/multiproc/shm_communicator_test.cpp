@@ -1,0 +1,51 @@
+#include <doctest/doctest.h>
+
+#include "comm/support/reduction_bits.h"
+#include "launch.h"
+#include "support/run_ranks.h"
+
+namespace fsdp::testing {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kLarge = (1 << 14) + 1;
+#else
+constexpr int64_t kLarge = (1 << 20) + 1;
+#endif
+
+TEST_CASE("every collective gives exact values on process ranks, for every dtype and size") {
+  for (const int world : {1, 2, 3, 4, 7}) {
+    CAPTURE(world);
+    const ProcessResult result = fsdp_run(world, {"sweep", std::to_string(kLarge)});
+    CHECK(result.out == "");
+    CHECK(result.err == "");
+    CHECK(result.code == 0);
+  }
+  CHECK(residue().empty());
+}
+
+TEST_CASE("processes and threads give the same bits, whatever memory is reduced") {
+  for (const int world : {2, 3, 5}) {
+    for (const int64_t numel : {5, 1009, 200'003}) {
+      CAPTURE(world);
+      CAPTURE(numel);
+      std::vector<std::string> bits(world);
+      run_ranks(world, [&](const Mesh& mesh) {
+        bits[mesh.rank()] = reduction_bits(mesh.reduce_communicator(Axis::kShard), numel);
+      });
+      const ProcessResult result = fsdp_run(world, {"bits", std::to_string(numel)});
+      CHECK(result.code == 0);
+      CHECK(lines_with(result.out, "bits " + bits[0]) == world);
+      for (const std::string& each : bits) CHECK(each == bits[0]);
+    }
+  }
+}
+
+TEST_CASE("more processes than cores work") {
+  const ProcessResult result = fsdp_run(16, {"steps", "50"});
+  CHECK(result.err == "");
+  CHECK(lines_with(result.out, "of 16 done") == 16);
+}
+
+}  // namespace
+}  // namespace fsdp::testing
