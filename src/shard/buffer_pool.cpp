@@ -36,7 +36,10 @@ Slot* BufferPool::try_acquire(int64_t bytes) {
 
 Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
   Slot* slot = nullptr;
-  if (!size_class.free.empty()) {
+  // Where slots are still being read when they come back, a fresh one saves a wait.
+  const bool fresh =
+      reuse_ == SlotReuse::kFirstReturned && size_class.existing() < size_class.planned;
+  if (!size_class.free.empty() && !fresh) {
     const auto next =
         reuse_ == SlotReuse::kLastReturned ? size_class.free.end() - 1 : size_class.free.begin();
     slot = *next;
