@@ -22,6 +22,7 @@ NormalizationOptions normalization(const TokenizerOptions& options) {
 
 WordPieceTokenizer::WordPieceTokenizer(WordPieceVocab vocab, const TokenizerOptions& options)
     : vocab_(std::move(vocab)),
+      options_(options),
       table_(normalization(options)),
       trie_(vocab_, /*fold_ascii_case=*/options.do_lower_case) {
   for (int c = 0; c < 256; ++c) {

@@ -55,6 +55,7 @@ class WordPieceTokenizer {
   TokenList tokenize(std::string_view text) const;
 
   const WordPieceVocab& vocab() const { return vocab_; }
+  const TokenizerOptions& options() const { return options_; }
 
  private:
   friend class TextScan;
@@ -68,6 +69,7 @@ class WordPieceTokenizer {
   Special find_special(std::string_view text, size_t from) const;
 
   WordPieceVocab vocab_;
+  TokenizerOptions options_;
   BertCharTable table_;
   WordPieceTrie trie_;
   std::string special_starts_;  // the first bytes of the special tokens

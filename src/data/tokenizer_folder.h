@@ -1,0 +1,26 @@
+// The tokenizer files of a Hugging Face folder: vocab.txt, tokenizer_config.json and
+// special_tokens_map.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/wordpiece_tokenizer.h"
+
+namespace fsdp {
+
+// The last two files may be missing: an uncased tokenizer with the standard tokens, which `notes`
+// then says, for the user to be told once.
+// Errors: IoError kIoError if vocab.txt cannot be read; IoError kCorruptData for malformed files;
+//         InvalidArgument for a sound file that asks for what a BERT tokenizer does not do here.
+WordPieceTokenizer read_tokenizer(const std::filesystem::path& folder,
+                                  std::vector<std::string>& notes);
+
+// The texts of the three files, as this reader and Python `transformers` accept them.
+std::string format_vocab(const WordPieceVocab& vocab);
+std::string format_tokenizer_config(const WordPieceTokenizer& tokenizer, int64_t model_max_length);
+std::string format_special_tokens_map(const WordPieceTokenizer& tokenizer);
+
+}  // namespace fsdp
