@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "data/counter_hash.h"
 #include "data/support/source_tree.h"
 #include "fsdp/error.h"
 
@@ -130,6 +131,36 @@ TEST_CASE("an error in one of many lines names the line and the byte in the file
   CHECK(message.starts_with("broken JSON"));
   CHECK(message.find("q.json, line 2, byte " + std::to_string(text.size() - 1)) !=
         std::string::npos);
+}
+
+TEST_CASE("a damaged file is read or refused, and nothing else happens") {
+  const std::string whole = nested(qa("1", R"([{"text":"北","answer_start":2}])") + "," +
+                                   qa("2", R"({"text":["a"],"answer_start":[0]})")) +
+                            "\n";
+  uint64_t random = 1;
+  const auto below = [&](uint64_t bound) { return (random = mix64(random)) % bound; };
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = whole;
+    for (uint64_t flips = 1 + below(3); flips > 0; --flips) {
+      const size_t at = below(text.size());
+      switch (below(3)) {
+        case 0:
+          text[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + below(8));
+          break;
+        default:
+          text.insert(at, text, below(text.size()), 1 + below(8));
+      }
+      if (text.empty()) text = "{";
+    }
+    try {
+      parse_squad(text, "q.json");
+    } catch (const IoError& error) {
+      CHECK(error.code() == ExitCode::kCorruptData);
+    }
+  }
 }
 
 }  // namespace

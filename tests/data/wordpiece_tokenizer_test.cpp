@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "data/counter_hash.h"
 #include "data/support/source_tree.h"
 #include "data/unicode_text.h"
 
@@ -142,6 +143,46 @@ TEST_CASE("malformed UTF-8 counts as one dropped character a byte") {
       "c");
   CHECK(tokens.ids == Ids{1037, 1038, 1039});
   CHECK(tokens.spans == Spans{{0, 1}, {4, 5}, {11, 12}});
+}
+
+TEST_CASE("any bytes give tokens in order, inside the text") {
+  const std::string parts[] = {"a",
+                               "B",
+                               "\xff",
+                               "\xe4\xb8",
+                               "\u0301",
+                               "\u302e",
+                               "\U0001d15e",
+                               "北",
+                               "각",
+                               "[SEP]",
+                               "[",
+                               " ",
+                               "-",
+                               std::string(1, '\0'),
+                               std::string(150, 'x')};
+  uint64_t random = 1;
+  const auto below = [&](uint64_t bound) { return (random = mix64(random)) % bound; };
+  TokenList tokens;
+  for (int round = 0; round < 20000; ++round) {
+    std::string text;
+    for (uint64_t n = below(12); n > 0; --n) {
+      if (below(4) == 0) {
+        text += static_cast<char>(below(256));
+      } else {
+        text += parts[below(std::size(parts))];
+      }
+    }
+    uncased().tokenize(text, tokens);
+    const int64_t end = count_code_points(text);
+    int32_t last = 0;
+    bool sound = tokens.spans.size() == tokens.ids.size();
+    for (const TokenSpan& span : tokens.spans) {
+      sound = sound && span.begin >= last && span.begin < span.end && span.end <= end;
+      last = span.begin;
+    }
+    CHECK_MESSAGE(sound, text);
+  }
 }
 
 TEST_CASE("token lists are replaced, not appended to") {
