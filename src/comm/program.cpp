@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <exception>
 #include <fstream>
@@ -37,9 +38,30 @@ int report(const std::exception& error, const ErrorPlace& place,
   return static_cast<int>(exit_code_of(error));
 }
 
+// An exception that nobody can catch (in a thread, in a destructor) still ends as one line, not as
+// `terminate called` and a type's name. The process then dies by SIGABRT, which the others see.
+[[noreturn]] void report_and_abort() {
+  ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
+  LaunchEnvironment environment;
+  try {
+    environment = read_launch_environment();
+    place.rank = environment.rank;
+    place.world_size = environment.world_size;
+    const std::exception_ptr thrown = std::current_exception();
+    if (!thrown) throw std::runtime_error("std::terminate was called without an exception");
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    report(error, place, environment);
+  } catch (...) {
+    report(std::runtime_error("an exception that is no std::exception"), place, environment);
+  }
+  std::abort();
+}
+
 }  // namespace
 
 int run_program(const ProgramBody& body, const MeshOptions& options) {
+  std::set_terminate(report_and_abort);
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;
   try {

@@ -49,6 +49,14 @@ TEST_CASE("a rank that dies is named with its cause by all survivors and by fsdp
   }
 }
 
+TEST_CASE("an exception in a thread of its own ends as one line, too") {
+  const ProcessResult result = fsdp_run(2, {"steps", "100000", "terminate", "1", "10"});
+  CAPTURE(result.err);
+  CHECK(result.err.find("fsdp: error[70] rank 1/2 host ") == 0);
+  CHECK(result.err.find(": lost\n") != std::string::npos);
+  CHECK(result.err.find("terminate called") == std::string::npos);
+}
+
 TEST_CASE("an exception on one rank is the cause that all report, and its code is the job's") {
   const ProcessResult result = fsdp_run(3, {"steps", "100000", "throw", "2", "10"});
   CAPTURE(result.err);

@@ -1,0 +1,64 @@
+#include "fsdp/error.h"
+
+#include <doctest/doctest.h>
+
+#include <stdexcept>
+
+namespace fsdp {
+namespace {
+
+TEST_CASE("the text of an error names what, where, cause and hint, and leaves out what is empty") {
+  CHECK(std::string(StateError({.what = "a call came twice"}).what()) == "a call came twice");
+  const IoError full(ExitCode::kCorruptData, {.what = "header too long: expected 8, got 9 bytes",
+                                              .where = "model.safetensors, byte 8",
+                                              .cause = "the file was cut",
+                                              .hint = "download it again"});
+  CHECK(std::string(full.what()) ==
+        "header too long: expected 8, got 9 bytes (model.safetensors, byte 8); the file was cut; "
+        "hint: download it again");
+  CHECK(full.text().hint == "download it again");
+}
+
+TEST_CASE("each kind of error has the exit code of its case") {
+  CHECK(InvalidArgument({.what = "x"}).exit_code() == 78);
+  CHECK(InvalidArgument({.what = "x"}, ExitCode::kUsage).exit_code() == 64);
+  CHECK(StateError({.what = "x"}).exit_code() == 70);
+  CHECK(DeviceError({.what = "x"}).exit_code() == 70);
+  CHECK(CommError({.what = "x"}).exit_code() == 75);
+  CHECK(CommError({.what = "x"}, ExitCode::kConfiguration).exit_code() == 78);
+  CHECK(IoError(ExitCode::kCannotCreate, {.what = "x"}).exit_code() == 73);
+  CHECK(exit_code_of(IoError(ExitCode::kIoError, {.what = "x"})) == ExitCode::kIoError);
+  CHECK(exit_code_of(std::bad_alloc()) == ExitCode::kInternal);
+}
+
+TEST_CASE("the error line names code, rank, host and step") {
+  const CommError error({.what = "rank 1 died"});
+  CHECK(error_line(error, {.rank = 0, .world_size = 4, .host = "a", .step = 12}) ==
+        "fsdp: error[75] rank 0/4 host a step 12: rank 1 died");
+}
+
+TEST_CASE("the error line leaves the step out before the first one") {
+  const CommError error({.what = "rank 1 died"});
+  CHECK(error_line(error, {.rank = 3, .world_size = 4, .host = "b"}) ==
+        "fsdp: error[75] rank 3/4 host b: rank 1 died");
+  CHECK(error_line(error, {.rank = 3, .world_size = 4, .host = "b", .step = 0}) ==
+        "fsdp: error[75] rank 3/4 host b step 0: rank 1 died");
+}
+
+TEST_CASE("the error line stays one line whatever the text holds") {
+  const StateError error({.what = "a\nb\tc\x1b[31m\r\x7f", .where = "d\n"});
+  CHECK(error_line(error, {.rank = 0, .world_size = 1, .host = "h"}) ==
+        "fsdp: error[70] rank 0/1 host h: a\\nb\\x09c\\x1b[31m\\x0d\\x7f (d\\n)");
+}
+
+TEST_CASE("an exception of another library gets code 70, and ours keeps its own") {
+  const std::runtime_error foreign("vector::_M_range_check");
+  const ErrorPlace place{.rank = 1, .world_size = 2, .host = "h"};
+  CHECK(error_line(foreign, place) == "fsdp: error[70] rank 1/2 host h: vector::_M_range_check");
+  const InvalidArgument ours({.what = "x"});
+  const std::exception& as_base = ours;
+  CHECK(error_line(as_base, place) == "fsdp: error[78] rank 1/2 host h: x");
+}
+
+}  // namespace
+}  // namespace fsdp
