@@ -65,6 +65,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--validation-file",
                         default=reference_run.ROOT / "examples/bert_qa/data/xquad-en-dev.json")
+    parser.add_argument("--max-eval-samples", type=int, help="questions, from the start")
     parser.add_argument("--tolerance", type=float, default=1e-5)
     parser.add_argument("--batch-size", type=int, default=8)
     arguments = parser.parse_args()
@@ -74,7 +75,7 @@ def main():
     model, loading = BertForQuestionAnswering.from_pretrained(arguments.folder,
                                                               output_loading_info=True)
     ok = check_keys(loading)
-    rows = squad.read_questions(arguments.validation_file)
+    rows = squad.read_questions(arguments.validation_file)[:arguments.max_eval_samples]
     windows = squad.make_windows(AutoTokenizer.from_pretrained(arguments.folder), rows)
     logits = reference_run.predict(model, windows, arguments.batch_size)
     predictions, n_best = squad.decode(rows, windows, logits)
