@@ -71,10 +71,12 @@ void add_model_flags(CLI::App& app, Command command, Settings& settings) {
 void add_data_flags(CLI::App& app, Command command, Settings& settings) {
   DataSettings& data = settings.data;
   auto* group = app.add_option_group("data");
-  add_choice<DataSource>(*group, "--data", data.source,
-                         {{"files", DataSource::kFiles}, {"synthetic", DataSource::kSynthetic}},
-                         "files, or synthetic: shapes and labels without a file");
   if (command == Command::kFinetune) {
+    add_choice<DataSource>(*group, "--data", data.source,
+                           {{"files", DataSource::kFiles},
+                            {"synthetic", DataSource::kSynthetic},
+                            {"learnable", DataSource::kLearnable}},
+                           "files; synthetic: shapes without a file; learnable: also answers");
     group->add_option("--train-file", data.train_file, "SQuAD JSON, nested or a row a line");
     group->add_option("--max-train-samples", data.max_train_samples, "questions, from the start");
     group->add_flag("!--no-shuffle", data.shuffle, "windows in file order");
@@ -212,7 +214,7 @@ void check(const Settings& settings) {
     refuse("--doc-stride is not smaller than --max-seq-length", "the defaults are 128 and 384");
   }
   if (!files && !(settings.data.train_file.empty() && settings.data.validation_file.empty())) {
-    refuse("--data synthetic reads no file", "leave --train-file and --validation-file out");
+    refuse("synthetic data reads no file", "leave --train-file and --validation-file out");
   }
   if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
     refuse("no output folder is given", "--output-dir DIR");

@@ -13,7 +13,7 @@
 namespace bert_qa {
 
 enum class Command : uint8_t { kFinetune, kPredict, kEvaluate };
-enum class DataSource : uint8_t { kFiles, kSynthetic };
+enum class DataSource : uint8_t { kFiles, kSynthetic, kLearnable };
 
 struct ModelSource {
   std::filesystem::path folder;      // a Hugging Face folder, or

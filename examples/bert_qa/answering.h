@@ -1,0 +1,40 @@
+// Answering questions with all ranks: each runs its share of the windows, rank 0 decodes.
+#pragma once
+
+#include <fsdp/engine.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "bert_model.h"
+#include "data/qa_decoding.h"
+#include "data/qa_features.h"
+#include "settings.h"
+
+namespace bert_qa {
+
+struct Questions {
+  fsdp::QaDataset dataset;
+  fsdp::QaFeatures features;
+};
+
+struct Answered {
+  std::vector<fsdp::DecodedAnswer> answers;  // rank 0; empty on the others
+  double seconds = 0;
+};
+
+// Collective. The model is in evaluation mode meanwhile, and as it was afterwards.
+Answered answer(fsdp::Unit<QuestionAnswering> model, const fsdp::Engine& engine,
+                const Questions& questions, const Settings& settings);
+
+// exact_match, f1 and, for v2, the rest of the official script's names.
+nlohmann::ordered_json score(const Questions& questions, const Answered& answered,
+                             const AnswerSettings& settings);
+
+// Writes predictions.json, nbest_predictions.json and, for v2, null_odds.json.
+void write_answers(const Answered& answered, const Settings& settings);
+
+// A few of them in plain words, right and wrong ones.
+std::string some_answers(const Questions& questions, const Answered& answered);
+
+}  // namespace bert_qa

@@ -1,0 +1,190 @@
+#include "commands.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fsdp/engine.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "answering.h"
+#include "base/bytes.h"
+#include "inputs.h"
+#include "memory_report.h"
+#include "model_weights.h"
+#include "output_folder.h"
+#include "progress.h"
+#include "qa_trainer.h"
+#include "rank_values.h"
+#include "refusal.h"
+#include "synthetic_task.h"
+
+namespace bert_qa {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Memory is measured at the first step after which nothing new is asked of the system.
+constexpr int64_t kMeasuredStep = 2;
+
+template <class... A>
+void say(const fsdp::Mesh& mesh, fmt::format_string<A...> format, A&&... arguments) {
+  if (mesh.rank() != 0) return;
+  fmt::print(format, std::forward<A>(arguments)...);
+  std::fflush(stdout);
+}
+
+void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const int64_t share = std::max<int64_t>(1, cores / mesh.world_size());
+  at::set_num_threads(static_cast<int>(settings.num_threads > 0 ? settings.num_threads : share));
+}
+
+Inputs open_inputs(const Settings& settings, const fsdp::Mesh& mesh) {
+  Inputs inputs;
+  refuse_together(mesh, [&] {
+    if (mesh.rank() == 0 && !settings.output_dir.empty()) {
+      prepare_output_folder(settings.output_dir);
+    }
+    inputs = read_inputs(settings);
+  });
+  for (const std::string& note : inputs.notes) say(mesh, "note: {}\n", note);
+  return inputs;
+}
+
+struct ShardedModel {
+  fsdp::Unit<QuestionAnswering> model;
+  std::unique_ptr<fsdp::Engine> engine;
+};
+
+ShardedModel build_model(const Settings& settings, const Inputs& inputs, const fsdp::Mesh& mesh) {
+  fsdp::Options options = settings.engine;
+  options.unit_options = unit_options;
+  fsdp::BuildScope building(mesh, options);
+  fsdp::Unit<QuestionAnswering> model(inputs.config);
+  auto engine = std::make_unique<fsdp::Engine>(model, building);
+  refuse_together(mesh, [&] {
+    const fsdp::SafetensorsFile* head = inputs.head ? &*inputs.head : nullptr;
+    std::vector<std::string> notes;
+    if (inputs.folder) {
+      notes = load_weights(*engine, *inputs.folder, head);
+    } else if (head != nullptr) {
+      load_head(*engine, *head);
+    }
+    for (const std::string& note : notes) say(mesh, "note: {}\n", note);
+  });
+  return {std::move(model), std::move(engine)};
+}
+
+WindowSource training_source(const Settings& settings, const Inputs& inputs) {
+  if (!inputs.train) return synthetic_source(settings, inputs.config);
+  const fsdp::QaFeatures& features = inputs.train->features;
+  return {.count = features.window_count(),
+          .make_batch = [&features](int64_t, std::span<const int64_t> windows) {
+            return fsdp::make_batch(features, windows);
+          }};
+}
+
+TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
+                   fsdp::ErrorPlace& place) {
+  fsdp::Engine& engine = *sharded.engine;
+  const fsdp::Mesh& mesh = engine.mesh();
+  QaTrainer trainer(sharded.model, engine, windows, settings.train);
+  say(mesh, "{}\n{}", engine.describe(),
+      fmt::format("\n{} steps, {} an epoch; {} threads a rank\n\n", windows.total_steps(),
+                  windows.steps_per_epoch(), at::get_num_threads()));
+  std::optional<TrainLog> log;
+  if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
+  Progress progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.total_steps(),
+                    settings.train.logging_steps);
+  place.step = 1;
+  return trainer.train([&](const StepRecord& record) {
+    place.step = record.step + 1;
+    if (log) log->append(record);
+    progress.update(record.step, fmt::format("loss {:.4f}  {:.1f} samples/s", record.loss,
+                                             record.samples_per_second()));
+    if (record.step == kMeasuredStep) {
+      progress.interrupt(
+          planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak));
+    }
+  });
+}
+
+ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh) {
+  return {{"train_loss", summary.last_loss},
+          {"train_steps", summary.steps},
+          {"skipped_steps", summary.skipped_steps},
+          {"train_samples", summary.windows},
+          {"train_runtime", summary.seconds},
+          {"train_samples_per_second", summary.samples_per_second()},
+          {"exposed_comm_ms_per_step",
+           summary.steps > 0 ? summary.exposed_comm_ms / static_cast<double>(summary.steps) : 0.0},
+          {"peak_memory_bytes", max_over_ranks(mesh, summary.peak_engine_bytes, "peak")},
+          {"peak_resident_bytes", max_over_ranks(mesh, peak_resident_bytes(), "resident")},
+          {"world_size", mesh.world_size()}};
+}
+
+// Answers the validation questions, writes and shows what came out; returns the scores.
+ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
+                              const Questions& questions) {
+  const fsdp::Mesh& mesh = sharded.engine->mesh();
+  const Answered answered = answer(sharded.model, *sharded.engine, questions, settings);
+  ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
+                          {"eval_runtime", answered.seconds}};
+  if (mesh.rank() != 0) return metrics;
+  if (settings.command != Command::kPredict) {
+    metrics.update(score(questions, answered, settings.answers));
+  }
+  if (!settings.output_dir.empty()) write_answers(answered, settings);
+  say(mesh, "\n{}", some_answers(questions, answered));
+  return metrics;
+}
+
+void show_scores(const fsdp::Mesh& mesh, const ordered_json& metrics) {
+  for (const auto& [name, title] :
+       {std::pair{"exact_match", "exact match"}, {"exact", "exact match"}, {"f1", "F1"}}) {
+    if (metrics.contains(name)) say(mesh, "{} {:.2f}\n", title, metrics[name].get<double>());
+  }
+}
+
+}  // namespace
+
+void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+  set_threads(settings, mesh);
+  const Inputs inputs = open_inputs(settings, mesh);
+  std::optional<TrainingWindows> windows;
+  refuse_together(mesh, [&] {
+    windows.emplace(training_source(settings, inputs), settings, mesh.rank(), mesh.world_size());
+  });
+  ShardedModel sharded = build_model(settings, inputs, mesh);
+
+  const TrainSummary summary = train(settings, sharded, *windows, place);
+  ordered_json metrics = training_metrics(summary, mesh);
+  say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
+      clock_text(summary.seconds), summary.samples_per_second());
+  save_model(*sharded.engine, inputs, settings.output_dir);
+  if (inputs.validation) {
+    metrics.update(answer_questions(settings, sharded, *inputs.validation));
+  } else if (settings.data.source == DataSource::kLearnable) {
+    metrics.update(score_synthetic(settings, sharded.model, *sharded.engine, inputs.config));
+  }
+  show_scores(mesh, metrics);
+  if (mesh.rank() == 0) write_json(settings.output_dir / "metrics.json", metrics);
+  say(mesh, "the model was written to {}\n", settings.output_dir.string());
+}
+
+void answer_file(const Settings& settings, const fsdp::Mesh& mesh) {
+  set_threads(settings, mesh);
+  const Inputs inputs = open_inputs(settings, mesh);
+  ShardedModel sharded = build_model(settings, inputs, mesh);
+  const ordered_json metrics = answer_questions(settings, sharded, *inputs.validation);
+  show_scores(mesh, metrics);
+  if (mesh.rank() == 0 && !settings.output_dir.empty()) {
+    write_json(settings.output_dir / "metrics.json", metrics);
+    say(mesh, "the answers were written to {}\n", settings.output_dir.string());
+  }
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,114 @@
+#include "inputs.h"
+
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include "data/tokenizer_folder.h"
+#include "presets.h"
+
+namespace bert_qa {
+namespace {
+
+[[noreturn]] void refuse(std::string what, std::string hint) {
+  throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
+                              fsdp::ExitCode::kUsage);
+}
+
+Questions read_questions(const std::filesystem::path& file, const Settings& settings,
+                         const fsdp::WordPieceTokenizer& tokenizer, bool for_training,
+                         std::vector<std::string>& notes) {
+  fsdp::QaDataset dataset = fsdp::read_squad(
+      file, {.check_answers = for_training, .skip_bad_rows = settings.data.skip_bad_rows});
+  for (const fsdp::BadRow& row : dataset.skipped) {
+    notes.push_back(fmt::format("{}: row {} left out: {}", file.string(), row.id, row.reason));
+  }
+  const int64_t limit =
+      for_training ? settings.data.max_train_samples : settings.data.max_eval_samples;
+  if (limit >= 0 && limit < std::ssize(dataset.questions)) dataset.questions.resize(limit);
+  if (dataset.questions.empty()) {
+    throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
+                        {.what = "there is no question in it", .where = file.string()});
+  }
+  if (!settings.answers.version_2 && dataset.unanswerable_count() > 0) {
+    refuse(fmt::format("{} questions of {} have no answer", dataset.unanswerable_count(),
+                       file.string()),
+           "--version-2-with-negative");
+  }
+  fsdp::QaFeatures features(
+      dataset, tokenizer,
+      {.max_seq_length = settings.data.max_seq_length, .doc_stride = settings.data.doc_stride});
+  return {std::move(dataset), std::move(features)};
+}
+
+// The model's sizes bound what may be asked of it.
+void check_fit(const Settings& settings, const Inputs& inputs) {
+  const int64_t positions = inputs.config.max_position_embeddings;
+  if (settings.data.max_seq_length > positions) {
+    refuse(fmt::format("--max-seq-length {} is more than the model's {} positions",
+                       settings.data.max_seq_length, positions),
+           fmt::format("--max-seq-length {}", positions));
+  }
+  if (inputs.tokenizer && inputs.tokenizer->vocab().size() > inputs.config.vocab_size) {
+    throw fsdp::IoError(
+        fsdp::ExitCode::kCorruptData,
+        {.what = fmt::format("the vocabulary has {} tokens, the model only {}",
+                             inputs.tokenizer->vocab().size(), inputs.config.vocab_size),
+         .where = settings.model.vocab_file.empty() ? settings.model.folder.string()
+                                                    : settings.model.vocab_file.string(),
+         .hint = "take the vocab.txt that came with the model"});
+  }
+}
+
+void read_model(const ModelSource& source, Inputs& inputs) {
+  if (source.preset.empty()) {
+    inputs.folder.emplace(source.folder);
+    inputs.config = inputs.folder->read_config();
+    inputs.notes.assign(inputs.folder->notes().begin(), inputs.folder->notes().end());
+  } else {
+    inputs.config = preset_config(source.preset);
+  }
+  inputs.config.architectures = {inputs.config.model_type == "bert"
+                                     ? "BertForQuestionAnswering"
+                                     : "MegatronBertForQuestionAnswering"};
+  if (source.dropout) {
+    inputs.config.hidden_dropout_prob = *source.dropout;
+    inputs.config.attention_probs_dropout_prob = *source.dropout;
+  }
+  if (!source.qa_head.empty()) inputs.head.emplace(source.qa_head);
+}
+
+void read_vocabulary(const ModelSource& source, Inputs& inputs) {
+  if (!source.vocab_file.empty()) {
+    inputs.tokenizer.emplace(fsdp::WordPieceVocab::read(source.vocab_file));
+  } else {
+    inputs.tokenizer.emplace(fsdp::read_tokenizer(source.folder, inputs.notes));
+  }
+  if (inputs.folder) return;
+  inputs.config.vocab_size = inputs.tokenizer->vocab().size();
+  inputs.config.pad_token_id = inputs.tokenizer->vocab().pad_id();
+}
+
+}  // namespace
+
+Inputs read_inputs(const Settings& settings) {
+  Inputs inputs;
+  read_model(settings.model, inputs);
+  if (settings.data.source == DataSource::kFiles) {
+    read_vocabulary(settings.model, inputs);
+    const auto read = [&](const std::filesystem::path& file, bool for_training) {
+      return read_questions(file, settings, *inputs.tokenizer, for_training, inputs.notes);
+    };
+    check_fit(settings, inputs);
+    if (!settings.data.train_file.empty()) {
+      inputs.train.emplace(read(settings.data.train_file, true));
+    }
+    if (!settings.data.validation_file.empty()) {
+      inputs.validation.emplace(read(settings.data.validation_file, false));
+    }
+  } else {
+    check_fit(settings, inputs);
+  }
+  return inputs;
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,52 @@
+// bert_qa finetune | predict | evaluate: question answering with BERT on sharded parameters.
+#include <fsdp/program.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "command_line.h"
+#include "commands.h"
+#include "refusal.h"
+
+namespace {
+
+int run(const bert_qa::CommandLine& line, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+  if (!line.help.empty()) {
+    if (mesh.rank() == 0) std::fputs(line.help.c_str(), stdout);
+    return 0;
+  }
+  switch (line.settings.command) {
+    case bert_qa::Command::kFinetune:
+      bert_qa::finetune(line.settings, mesh, place);
+      break;
+    case bert_qa::Command::kPredict:
+    case bert_qa::Command::kEvaluate:
+      bert_qa::answer_file(line.settings, mesh);
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bert_qa::CommandLine line;
+  std::exception_ptr usage;
+  try {
+    line = bert_qa::parse_command_line(argc, argv);
+  } catch (const std::exception&) {
+    usage = std::current_exception();  // said once, not by every rank
+  }
+  return fsdp::run_program(
+      [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+        try {
+          bert_qa::refuse_together(mesh, [&] {
+            if (usage) std::rethrow_exception(usage);
+          });
+          return run(line, mesh, place);
+        } catch (const bert_qa::SaidElsewhere& refusal) {
+          return static_cast<int>(refusal.code);
+        }
+      },
+      {.timeout = line.settings.timeout});
+}

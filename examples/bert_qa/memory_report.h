@@ -1,0 +1,20 @@
+// Memory of a run in words: what the plan said and what was measured.
+#pragma once
+
+#include <fsdp/memory.h>
+
+#include <cstdint>
+#include <string>
+
+namespace bert_qa {
+
+// A row a category: at rest and at the highest point of a step, planned beside measured. Engine
+// buffers of one rank.
+std::string planned_and_measured(const fsdp::MemoryPlan& plan, const fsdp::MemoryBytes& rest,
+                                 const fsdp::MemoryBytes& peak);
+
+// The most memory that this process has had resident so far, whatever for; 0 where the system does
+// not tell.
+int64_t peak_resident_bytes();
+
+}  // namespace bert_qa

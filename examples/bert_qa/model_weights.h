@@ -1,0 +1,31 @@
+// Weights between Hugging Face files and the engine's shards. No rank ever holds a whole model.
+#pragma once
+
+#include <fsdp/data.h>
+#include <fsdp/engine.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/model_folder.h"
+
+namespace bert_qa {
+
+// Fills each rank's shards from the mapped files: only this rank's intervals are read. Tensors of
+// `head` (may be null) come before the folder's; parameters of a head that no file has keep their
+// initial values.
+// Returns what a user should be told once: tensors renamed, dropped or left at their initial
+// values. Errors: IoError kCorruptData with the names where file and model do not fit together.
+std::vector<std::string> load_weights(fsdp::Engine& engine, const fsdp::ModelFolder& folder,
+                                      const fsdp::SafetensorsFile* head);
+
+// The same for a randomly initialised model: `head` alone is read.
+void load_head(fsdp::Engine& engine, const fsdp::SafetensorsFile& head);
+
+// Writes all parameters in float32. Collective; rank 0 writes, a unit at a time.
+// Errors: IoError on rank 0, after which the other ranks see a CommError.
+void save_weights(fsdp::Engine& engine, const std::filesystem::path& file);
+
+}  // namespace bert_qa

@@ -1,0 +1,105 @@
+#include "qa_trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "batch.h"
+#include "rank_values.h"
+
+namespace bert_qa {
+namespace {
+
+fsdp::AdamWOptions adamw_options(const TrainSettings& settings) {
+  return {.lr = settings.learning_rate,
+          .beta1 = settings.adam_beta1,
+          .beta2 = settings.adam_beta2,
+          .eps = settings.adam_epsilon,
+          .weight_decay = settings.weight_decay,
+          .bias_correction = settings.bias_correction,
+          .groups = {{.match = fsdp::is_bias_or_norm, .weight_decay = 0.0}}};
+}
+
+fsdp::LrSchedule lr_schedule(const TrainSettings& settings, int64_t total_steps) {
+  const auto by_ratio = static_cast<int64_t>(std::ceil(settings.warmup_ratio * total_steps));
+  return {.shape = settings.schedule,
+          .warmup_steps = settings.warmup_steps > 0 ? settings.warmup_steps : by_ratio,
+          .total_steps = total_steps};
+}
+
+double clip_limit(const TrainSettings& settings) {
+  return settings.max_grad_norm > 0 ? settings.max_grad_norm
+                                    : std::numeric_limits<double>::infinity();
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+QaTrainer::QaTrainer(fsdp::Unit<QuestionAnswering> model, fsdp::Engine& engine,
+                     const TrainingWindows& windows, const TrainSettings& settings)
+    : model_(std::move(model)),
+      engine_(engine),
+      windows_(windows),
+      settings_(settings),
+      optimizer_(engine, adamw_options(settings)),
+      schedule_(lr_schedule(settings, windows.total_steps())) {}
+
+TrainSummary QaTrainer::train(const OnStep& on_step) {
+  TrainSummary summary;
+  model_->train();
+  for (int64_t step = 0; step < windows_.total_steps(); ++step) {
+    const StepRecord record = train_step(step);
+    summary.steps += 1;
+    summary.skipped_steps += record.skipped ? 1 : 0;
+    summary.windows += record.windows;
+    summary.seconds += record.seconds;
+    summary.last_loss = record.loss;
+    summary.exposed_comm_ms += record.exposed_comm_ms;
+    summary.peak_engine_bytes = std::max(summary.peak_engine_bytes, record.peak.total());
+    on_step(record);
+  }
+  return summary;
+}
+
+StepRecord QaTrainer::train_step(int64_t step) {
+  const auto began = std::chrono::steady_clock::now();
+  const int64_t exposed_before_ns = engine_.stats().exposed_comm_ns;
+  engine_.reset_peak_memory();
+
+  const fsdp::GlobalBatch batch = windows_.step(step);
+  double loss = 0;
+  for (const fsdp::MicroBatch& micro : batch.micro_batches) loss += forward_backward(step, micro);
+  const double norm = optimizer_.clip_grad_norm(clip_limit(settings_));
+  optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
+  const fsdp::StepReport report = optimizer_.step();
+  optimizer_.zero_grad();
+  const fsdp::Mesh& mesh = engine_.mesh();
+  loss = sum_over_ranks(mesh, loss, "loss") / mesh.world_size();
+
+  const fsdp::EngineStats stats = engine_.stats();
+  return {.step = step + 1,
+          .loss = loss,
+          .grad_norm = norm,
+          .lr = optimizer_.lr(),
+          .skipped = report.skipped,
+          .windows = batch.window_count,
+          .seconds = seconds_since(began),
+          .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - exposed_before_ns) / 1e6,
+          .peak = stats.memory.peak};
+}
+
+// The weight makes the sum over micro-batches and the mean over ranks the mean over all windows.
+double QaTrainer::forward_backward(int64_t step, const fsdp::MicroBatch& micro) {
+  const Batch batch(windows_.rows(step, micro));
+  const at::Tensor logits_BS2 = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
+  const at::Tensor sum = span_loss_sum(logits_BS2.to(at::kFloat), batch.first_B, batch.last_B);
+  const at::Tensor loss = sum * (micro.weight / static_cast<double>(micro.windows.size()));
+  loss.backward();
+  return loss.item<double>();
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,52 @@
+// The training loop.
+#pragma once
+
+#include <fsdp/engine.h>
+#include <fsdp/optim.h>
+
+#include <cstdint>
+#include <functional>
+
+#include "bert_model.h"
+#include "settings.h"
+#include "train_log.h"
+#include "training_windows.h"
+
+namespace bert_qa {
+
+struct TrainSummary {
+  int64_t steps = 0;
+  int64_t skipped_steps = 0;
+  int64_t windows = 0;  // of all ranks
+  double seconds = 0;
+  double last_loss = 0;
+  double exposed_comm_ms = 0;     // of this rank
+  int64_t peak_engine_bytes = 0;  // of this rank
+  double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
+};
+
+// All ranks run the same steps, with the same collectives, whatever windows they hold. Losses and
+// gradients are means over all windows of a step: each counts equally.
+class QaTrainer {
+ public:
+  using OnStep = std::function<void(const StepRecord&)>;
+
+  // Requires: the engine averages gradients over ranks (the default).
+  QaTrainer(fsdp::Unit<QuestionAnswering> model, fsdp::Engine& engine,
+            const TrainingWindows& windows, const TrainSettings& settings);
+  // Calls `on_step` after each step, on every rank.
+  TrainSummary train(const OnStep& on_step);
+
+ private:
+  double forward_backward(int64_t step, const fsdp::MicroBatch& micro);
+  StepRecord train_step(int64_t step);
+
+  fsdp::Unit<QuestionAnswering> model_;
+  fsdp::Engine& engine_;
+  const TrainingWindows& windows_;
+  const TrainSettings& settings_;
+  fsdp::AdamW optimizer_;
+  fsdp::LrSchedule schedule_;
+};
+
+}  // namespace bert_qa

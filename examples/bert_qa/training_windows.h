@@ -1,0 +1,37 @@
+// Which windows each rank trains on, step by step.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "data/batch_sampler.h"
+#include "data/qa_batch.h"
+#include "settings.h"
+
+namespace bert_qa {
+
+// The windows of an epoch by number, from files or from a generator.
+struct WindowSource {
+  int64_t count = 0;
+  std::function<fsdp::QaBatch(int64_t epoch, std::span<const int64_t> windows)> make_batch;
+};
+
+class TrainingWindows {
+ public:
+  // Errors: InvalidArgument if no batch can be made.
+  TrainingWindows(WindowSource source, const Settings& settings, int rank, int world_size);
+
+  int64_t total_steps() const { return total_steps_; }
+  int64_t steps_per_epoch() const { return sampler_.batches_per_epoch(); }
+  // This rank's slices of a step, in all micro-batches. Requires 0 <= step < total_steps().
+  fsdp::GlobalBatch step(int64_t step) const;
+  fsdp::QaBatch rows(int64_t step, const fsdp::MicroBatch& micro) const;
+
+ private:
+  WindowSource source_;
+  fsdp::BatchSampler sampler_;
+  int64_t total_steps_;
+};
+
+}  // namespace bert_qa
