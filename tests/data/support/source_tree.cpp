@@ -9,9 +9,8 @@
 namespace fsdp {
 namespace {
 
-std::filesystem::path tests_folder() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path();
-}
+// From CMake: __FILE__ may be relative to the build folder.
+std::filesystem::path tests_folder() { return std::filesystem::path(FSDP_TESTS_DIR) / "data"; }
 
 }  // namespace
 
