@@ -1,0 +1,132 @@
+// One rank's memory while a BERT trains: planned, measured, by the formula, and what the system
+// says. benchmarks/memory starts it with 1, 2, 4 and 8 ranks; rank 0 prints one JSON object.
+//   fsdp-run -n 4 memory_probe [PRESET]
+#include <fmt/format.h>
+#include <fsdp/fsdp.h>
+#include <fsdp/program.h>
+#include <torch/torch.h>
+
+#include <array>
+#include <fstream>
+#include <string>
+
+#include "base/bytes.h"
+#include "examples/bert_qa/bert_model.h"
+#include "examples/bert_qa/presets.h"
+#include "runtime/stream.h"
+
+namespace {
+
+using fsdp::MemoryBytes;
+using fsdp::MemoryCategory;
+
+constexpr int64_t kTokens = 128;
+
+// Proportional set size: pages that n processes share count 1/n in each, so ranks' figures add up.
+int64_t resident_bytes() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(rollup, line);) {
+    if (line.starts_with("Pss:")) return std::stoll(line.substr(4)) * 1024;
+  }
+  return 0;
+}
+
+struct Measured {
+  std::array<MemoryBytes, 5> phases;  // rest, forward peak, after forward, backward peak, after
+  int64_t resident_before = 0, resident_built = 0, resident_peak = 0;
+};
+
+at::Tensor train_forward(fsdp::Unit<bert_qa::QuestionAnswering>& model) {
+  const at::Tensor ids = torch::randint(1000, {1, kTokens}, torch::kLong);
+  const at::Tensor logits =
+      model(ids, torch::zeros_like(ids), torch::ones({1, kTokens}, torch::kLong));
+  const at::Tensor at = torch::zeros({1}, torch::kLong);
+  return bert_qa::span_loss_sum(logits, at, at);
+}
+
+// The largest value over the ranks.
+int64_t most(const fsdp::Mesh& mesh, int64_t value) {
+  const auto stream = fsdp::make_cpu_stream(fsdp::CpuStreams::kInline, "probe");
+  const fsdp::CollectivePart part{&value, &value, 1, fsdp::DType::kInt64};
+  mesh.control_communicator().all_reduce({&part, 1}, fsdp::ReduceOp::kMax, {0, "probe"}, *stream);
+  return value;
+}
+
+std::string to_json(const MemoryBytes& bytes) {
+  std::string json = "{";
+  for (int i = 0; i < fsdp::kMemoryCategories; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    json += fmt::format("\"{}\": {}, ", name_of(category), bytes[category]);
+  }
+  return json + fmt::format("\"total\": {}}}", bytes.total());
+}
+
+// docs/memory.md: state at the optimizer's step, and with the slots of k + 1 layers and the units
+// that have a size of their own.
+double formula_bytes(double state_bytes, double parameters, int ranks) {
+  return state_bytes * parameters / ranks;
+}
+
+int probe(const fsdp::Mesh& mesh, const std::string& preset) {
+  at::set_num_threads(1);
+  Measured measured;
+  const auto config = bert_qa::preset_config(preset);
+  measured.resident_before = most(mesh, resident_bytes());
+  fsdp::BuildScope building(mesh, {.unit_options = bert_qa::unit_options});
+  fsdp::Unit<bert_qa::QuestionAnswering> model(config);
+  fsdp::Engine engine(model, building);
+  measured.resident_built = most(mesh, resident_bytes());
+  fsdp::AdamW optimizer(engine, {.lr = 1e-4});
+  const auto& phases = measured.phases;
+  for (int step = 0; step < 2; ++step) {
+    engine.reset_peak_memory();
+    measured.phases[0] = engine.stats().memory.in_use;
+    const at::Tensor loss = train_forward(model);
+    measured.phases[1] = engine.stats().memory.peak;
+    measured.phases[2] = engine.stats().memory.in_use;
+    engine.reset_peak_memory();
+    loss.backward();
+    measured.phases[3] = engine.stats().memory.peak;
+    measured.phases[4] = engine.stats().memory.in_use;
+    measured.resident_peak = std::max(measured.resident_peak, most(mesh, resident_bytes()));
+    optimizer.clip_grad_norm(1.0);
+    optimizer.step();
+    measured.resident_peak = std::max(measured.resident_peak, most(mesh, resident_bytes()));
+    optimizer.zero_grad();
+  }
+  int64_t parameters = 0;
+  for (const auto& parameter : engine.sharded_parameters()) {
+    int64_t numel = 1;
+    for (const int64_t size : parameter.shape) numel *= size;
+    parameters += numel;
+  }
+  if (mesh.rank() != 0) return 0;
+  const fsdp::MemoryPlan plan = engine.memory_plan();
+  const std::array planned{plan.rest, plan.forward_peak, plan.after_forward, plan.backward_peak,
+                           plan.after_backward};
+  const std::array names{"rest", "forward peak", "after forward", "backward peak",
+                         "after backward"};
+  std::string json = fmt::format("{{\"ranks\": {}, \"preset\": \"{}\", \"parameters\": {}",
+                                 mesh.world_size(), preset, parameters);
+  for (size_t i = 0; i < names.size(); ++i) {
+    json += fmt::format(", \"{}\": {{\"planned\": {}, \"measured\": {}}}", names[i],
+                        to_json(planned[i]), to_json(phases[i]));
+  }
+  json += fmt::format(", \"formula rest\": {:.0f}, \"formula step\": {:.0f}",
+                      formula_bytes(12, static_cast<double>(parameters), mesh.world_size()),
+                      formula_bytes(16, static_cast<double>(parameters), mesh.world_size()));
+  json += fmt::format(", \"held\": {}, \"planned held\": {}", engine.stats().memory.held_bytes,
+                      plan.held_bytes);
+  json += fmt::format(", \"resident before\": {}, \"resident built\": {}, \"resident peak\": {}}}",
+                      measured.resident_before, measured.resident_built, measured.resident_peak);
+  std::printf("%s\n", json.c_str());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string preset = argc > 1 ? argv[1] : "small";
+  return fsdp::run_program(
+      [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return probe(mesh, preset); });
+}
