@@ -113,6 +113,8 @@ void add_training_flags(CLI::App& app, Settings& settings) {
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
   group->add_option("--max-steps", train.max_steps, "instead of epochs");
+  group->add_option("--stop-after-step", train.stop_after_step,
+                    "end there, on the schedule of the whole run");
   group->add_option("--learning-rate", train.learning_rate)
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();

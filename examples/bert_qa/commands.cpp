@@ -82,9 +82,11 @@ WindowSource training_source(const Settings& settings, const Inputs& inputs) {
   if (!inputs.train) return synthetic_source(settings, inputs.config);
   const fsdp::QaFeatures& features = inputs.train->features;
   return {.count = features.window_count(),
-          .make_batch = [&features](int64_t, std::span<const int64_t> windows) {
-            return fsdp::make_batch(features, windows);
-          }};
+          .length = [&features](int64_t, int64_t window) { return features.window_length(window); },
+          .make_batch =
+              [&features](int64_t, std::span<const int64_t> windows, int64_t length) {
+                return fsdp::make_batch(features, windows, length);
+              }};
 }
 
 TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
@@ -93,11 +95,11 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   const fsdp::Mesh& mesh = engine.mesh();
   QaTrainer trainer(sharded.model, engine, windows, settings.train);
   say(mesh, "{}\n{}", engine.describe(),
-      fmt::format("\n{} steps, {} an epoch; {} threads a rank\n\n", windows.total_steps(),
+      fmt::format("{} steps, {} an epoch; {} threads a rank\n\n", windows.total_steps(),
                   windows.steps_per_epoch(), at::get_num_threads()));
   std::optional<TrainLog> log;
   if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
-  Progress progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.total_steps(),
+  Progress progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.steps_to_run(),
                     settings.train.logging_steps);
   place.step = 1;
   return trainer.train([&](const StepRecord& record) {

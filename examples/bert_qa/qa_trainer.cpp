@@ -51,7 +51,7 @@ QaTrainer::QaTrainer(fsdp::Unit<QuestionAnswering> model, fsdp::Engine& engine,
 TrainSummary QaTrainer::train(const OnStep& on_step) {
   TrainSummary summary;
   model_->train();
-  for (int64_t step = 0; step < windows_.total_steps(); ++step) {
+  for (int64_t step = 0; step < windows_.steps_to_run(); ++step) {
     const StepRecord record = train_step(step);
     summary.steps += 1;
     summary.skipped_steps += record.skipped ? 1 : 0;
@@ -72,7 +72,10 @@ StepRecord QaTrainer::train_step(int64_t step) {
 
   const fsdp::GlobalBatch batch = windows_.step(step);
   double loss = 0;
-  for (const fsdp::MicroBatch& micro : batch.micro_batches) loss += forward_backward(step, micro);
+  const std::vector<fsdp::QaBatch> rows = windows_.rows(step, batch);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    loss += forward_backward(rows[i], batch.micro_batches[i].weight);
+  }
   const double norm = optimizer_.clip_grad_norm(clip_limit(settings_));
   optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
   const fsdp::StepReport report = optimizer_.step();
@@ -93,11 +96,11 @@ StepRecord QaTrainer::train_step(int64_t step) {
 }
 
 // The weight makes the sum over micro-batches and the mean over ranks the mean over all windows.
-double QaTrainer::forward_backward(int64_t step, const fsdp::MicroBatch& micro) {
-  const Batch batch(windows_.rows(step, micro));
+double QaTrainer::forward_backward(const fsdp::QaBatch& rows, double weight) {
+  const Batch batch(rows);
   const at::Tensor logits_BS2 = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
   const at::Tensor sum = span_loss_sum(logits_BS2.to(at::kFloat), batch.first_B, batch.last_B);
-  const at::Tensor loss = sum * (micro.weight / static_cast<double>(micro.windows.size()));
+  const at::Tensor loss = sum * (weight / static_cast<double>(rows.rows));
   loss.backward();
   return loss.item<double>();
 }

@@ -38,7 +38,7 @@ class QaTrainer {
   TrainSummary train(const OnStep& on_step);
 
  private:
-  double forward_backward(int64_t step, const fsdp::MicroBatch& micro);
+  double forward_backward(const fsdp::QaBatch& rows, double weight);
   StepRecord train_step(int64_t step);
 
   fsdp::Unit<QuestionAnswering> model_;

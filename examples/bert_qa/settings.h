@@ -39,7 +39,8 @@ struct TrainSettings {
   int64_t train_batch_size = 8;  // windows a rank and micro-batch
   int64_t accumulation_steps = 1;
   double num_epochs = 3.0;
-  int64_t max_steps = -1;  // negative: by epochs
+  int64_t max_steps = -1;        // negative: by epochs
+  int64_t stop_after_step = -1;  // ends early, on the schedule of the whole run; negative: never
   double learning_rate = 5e-5;
   double weight_decay = 0.0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;

@@ -40,9 +40,12 @@ WindowSource synthetic_source(const Settings& settings, const fsdp::ModelConfig&
   // Shared by the copies of the function alone.
   const auto generator = std::make_shared<fsdp::SyntheticQa>(options_of(settings, config));
   return {.count = generator->window_count(),
-          .make_batch = [generator](int64_t epoch, std::span<const int64_t> windows) {
-            return generator->make_batch(epoch, windows);
-          }};
+          .length = [generator](int64_t epoch,
+                                int64_t window) { return generator->window_length(epoch, window); },
+          .make_batch =
+              [generator](int64_t epoch, std::span<const int64_t> windows, int64_t length) {
+                return generator->make_batch(epoch, windows, length);
+              }};
 }
 
 nlohmann::ordered_json score_synthetic(const Settings& settings,

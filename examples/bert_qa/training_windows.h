@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "data/batch_sampler.h"
 #include "data/qa_batch.h"
@@ -14,7 +15,10 @@ namespace bert_qa {
 // The windows of an epoch by number, from files or from a generator.
 struct WindowSource {
   int64_t count = 0;
-  std::function<fsdp::QaBatch(int64_t epoch, std::span<const int64_t> windows)> make_batch;
+  std::function<int64_t(int64_t epoch, int64_t window)> length;
+  // Rows of `length` tokens.
+  std::function<fsdp::QaBatch(int64_t epoch, std::span<const int64_t> windows, int64_t length)>
+      make_batch;
 };
 
 class TrainingWindows {
@@ -22,16 +26,20 @@ class TrainingWindows {
   // Errors: InvalidArgument if no batch can be made.
   TrainingWindows(WindowSource source, const Settings& settings, int rank, int world_size);
 
-  int64_t total_steps() const { return total_steps_; }
+  int64_t total_steps() const { return total_steps_; }  // of the schedule
+  int64_t steps_to_run() const { return steps_to_run_; }
   int64_t steps_per_epoch() const { return sampler_.batches_per_epoch(); }
   // This rank's slices of a step, in all micro-batches. Requires 0 <= step < total_steps().
   fsdp::GlobalBatch step(int64_t step) const;
-  fsdp::QaBatch rows(int64_t step, const fsdp::MicroBatch& micro) const;
+  // The rows of a slice, padded to the longest window that any rank has in this micro-batch:
+  // padding takes part in the loss's softmax, so its width must not depend on the number of ranks.
+  std::vector<fsdp::QaBatch> rows(int64_t step, const fsdp::GlobalBatch& slices) const;
 
  private:
   WindowSource source_;
   fsdp::BatchSampler sampler_;
-  int64_t total_steps_;
+  fsdp::BatchSampler all_ranks_;  // the same micro-batches, whole
+  int64_t total_steps_, steps_to_run_;
 };
 
 }  // namespace bert_qa
