@@ -75,8 +75,9 @@ struct EngineStats {
 struct GradientReport {
   double norm = 0;
   bool finite = true;
-  std::string
-      first_nonfinite;  // on this rank: "unit 'layer.3'", parameter's FQN; empty if none here
+  // "unit 'layer.3', parameter 'layer.3.weight'": the first in the order of units that any rank
+  // found; empty if all are finite.
+  std::string first_nonfinite;
 };
 
 class Engine {

@@ -36,16 +36,19 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("strategy {}", static_cast<int>(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
+          fmt::format("idle_passes_limit {}", options.idle_passes_limit),
           fmt::format("seed {}", options.seed)};
 }
 
 std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
-                                        const std::vector<UnitRules>& rules) {
+                                        const std::vector<UnitRules>& rules,
+                                        const std::vector<std::optional<DType>>& param_dtypes) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < units.size(); ++i) {
     lines.push_back(fmt::format(
-        "unit '{}' reshard_after_forward {} prefetch {} unshard_in_backward {}", units[i].fqn,
-        rules[i].reshard_after_forward, rules[i].prefetch_units, rules[i].unshard_in_backward));
+        "unit '{}' param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {}",
+        units[i].fqn, name_or_unset(param_dtypes[i]), rules[i].reshard_after_forward,
+        rules[i].prefetch_units, rules[i].unshard_in_backward));
     for (const FoundParameter& found : units[i].parameters) {
       const at::Tensor& tensor = found.tensor;
       lines.push_back(fmt::format(
@@ -118,9 +121,10 @@ std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& uni
     }
   }
   const auto shape = [](const ShardLayout& of) {
-    std::vector<std::pair<DType, int64_t>> segments;
+    // Main shards are fp32 whatever the unit computes in: its dtype may be chosen by its FQN.
+    std::vector<std::pair<bool, int64_t>> segments;
     for (const SegmentLayout& segment : of.segments())
-      segments.emplace_back(segment.dtype, segment.numel);
+      segments.emplace_back(segment.trainable, segment.numel);
     return segments;
   };
   if (!known || expected != built || shape(layout) != shape(found->second.layout)) {
@@ -179,8 +183,6 @@ void EngineState::attach(BuildScope::State* building) {
                                "unit inside it holds"});
   }
   std::vector<FoundUnit> found = find_units(*root, options.ignore);
-  if (building == nullptr) check_shardable(found);
-  std::vector<UnitRules> rules;
   for (const FoundUnit& unit : found) {
     if (unit.unit->attached()) {
       throw StateError(
@@ -189,14 +191,20 @@ void EngineState::attach(BuildScope::State* building) {
            .cause = {},
            .hint = "one engine a model; clone the model before its first engine takes it"});
     }
+  }
+  if (building == nullptr) check_shardable(found);
+  std::vector<UnitRules> rules;
+  std::vector<std::optional<DType>> param_dtypes;
+  for (const FoundUnit& unit : found) {
     const UnitOptions own = options_of(options, unit.fqn);
+    param_dtypes.push_back(own.param_dtype);
     rules.push_back(
         {.reshard_after_forward = own.reshard_after_forward.value_or(options.reshard_after_forward),
          .unshard_in_backward = own.unshard_in_backward.value_or(true),
          .prefetch_units = *own.prefetch_units});
   }
   lanes->mesh.agree("configuration", describe_options(options));
-  lanes->mesh.agree("model", describe_model(found, rules));
+  lanes->mesh.agree("model", describe_model(found, rules, param_dtypes));
   for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], rules[i], building);
   broadcast_buffers(*root, *lanes);
   schedule = std::make_unique<Schedule>(parents);
@@ -224,9 +232,10 @@ void EngineState::add_unit(const FoundUnit& found, UnitRules rules, BuildScope::
     main = slice_parameters(layout, found.parameters, *lanes);
   }
   const int index = static_cast<int>(units.size());
-  const bool casts = options.cast_forward_inputs && own.param_dtype.has_value();
+  const std::optional<DType> input_dtype =
+      options.cast_forward_inputs ? own.param_dtype : std::nullopt;
   units.push_back(std::make_shared<EngineUnit>(
-      *this, index, casts, rules,
+      *this, index, input_dtype, rules,
       std::make_unique<ShardUnit>(found.fqn, *lanes, std::move(layout), std::move(tensors),
                                   std::move(main))));
   parents.push_back(found.parent);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <utility>
 
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
@@ -17,6 +18,7 @@ namespace fsdp {
 void EngineState::begin_forward() {
   if (clock->in_backward()) clock->discard_stale_tasks();  // a backward that threw
   absorb_changes();
+  check_idle_passes();
   check_frozen();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
   Event ready;
@@ -113,7 +115,7 @@ void EngineState::open_unit(EngineUnit& unit, const Call& call, bool captures) {
 
 void EngineState::close_unit(EngineUnit& unit, bool reduces) {
   reshard(unit);
-  if (!reduces) return unit.shard->drop_gradients();
+  if (!reduces) return;  // nothing was captured; gradients kept by earlier passes stay
   if (unit.shard->gradient_state() != ShardUnit::GradientState::kCapturing) return;
   if (!reduces_gradients) return unit.shard->keep_gradients();
   event("reduce", unit);
@@ -145,17 +147,20 @@ void EngineState::finalize_backward() {
     lanes->compute->wait(reduced);  // wait 7
   }
   if (!captures) return schedule->abandon_pass();
-  if (reduces_gradients) ++passes;
+  if (reduces_gradients) {
+    ++passes;
+    ++idle_passes_;
+  }
   if (schedule->end_pass()) remake_plan();
 }
 
 // A backward threw: nothing is communicated any more, and nothing half-captured survives.
 void EngineState::abandon_backward() {
-  in_pass = false;
+  const bool failed = std::exchange(in_pass, false);
   schedule->abandon_pass();
   for (const auto& unit : units) {
     if (unit->active_calls > 0) continue;
-    unit->shard->drop_gradients();
+    if (failed) unit->shard->abandon_gradients();
     reshard(*unit);
   }
 }
@@ -165,7 +170,30 @@ void EngineState::abandon_backward() {
 // Parameters changed by an optimizer, a load or the user: seated ones are dropped, graphs that
 // saved them will throw, resident copies are made anew.
 void EngineState::absorb_changes() {
-  for (const auto& unit : units) unit->shard->absorb_changes();
+  for (const auto& unit : units) {
+    if (unit->shard->absorb_changes()) idle_passes_ = 0;
+  }
+}
+
+void EngineState::zero_grad() {
+  const std::lock_guard lock(clock->mutex);
+  idle_passes_ = 0;
+  for (const auto& unit : units) unit->shard->zero_grad();
+}
+
+// Gradients that nobody uses: the parameters of the module have none, an optimizer that holds them
+// does nothing, in silence.
+void EngineState::check_idle_passes() const {
+  if (options.idle_passes_limit <= 0 || idle_passes_ < options.idle_passes_limit) return;
+  throw StateError(
+      {.what = fmt::format("{} backwards have reduced gradients, but no parameter was changed and "
+                           "zero_grad was not called",
+                           idle_passes_),
+       .where = {},
+       .cause = {},
+       .hint = "give the optimizer Engine::sharded_parameters() instead of model->parameters(), or "
+               "use fsdp::AdamW or fsdp::SGD; to accumulate over more backwards, raise "
+               "Options::idle_passes_limit"});
 }
 
 void EngineState::check_frozen() const {

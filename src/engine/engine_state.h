@@ -51,6 +51,7 @@ class EngineState : public ClockedEngine {
   // The main shards were written through raw pointers (with resident copies, or without).
   void mark_changed(bool copies_written);
   GradientReport measure_gradients(double norm_type);
+  void zero_grad();
   int find_unit(std::string_view fqn) const;  // Errors: InvalidArgument listing what exists
 
   const std::shared_ptr<torch::nn::Module> root;
@@ -71,11 +72,14 @@ class EngineState : public ClockedEngine {
   void absorb_changes();
   void prefetch(const std::vector<int>& ahead);
   void check_frozen() const;
+  void check_idle_passes() const;
+  std::string name_first_nonfinite(int64_t found_here);
   void remake_plan();
   void add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
   int64_t optimizer_state_bytes_ = 0;
+  int64_t idle_passes_ = 0;  // that reduced, since a parameter changed or zero_grad was called
   bool forward_in_graph_ = false;
 };
 

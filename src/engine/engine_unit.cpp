@@ -8,15 +8,13 @@
 
 namespace fsdp {
 
-EngineUnit::EngineUnit(EngineState& owner, int unit_index, bool casts, UnitRules unit_rules,
-                       std::unique_ptr<ShardUnit> bytes)
+EngineUnit::EngineUnit(EngineState& owner, int unit_index, std::optional<DType> cast_inputs_to,
+                       UnitRules unit_rules, std::unique_ptr<ShardUnit> bytes)
     : engine(owner),
       index(unit_index),
-      casts_inputs(casts),
       rules(unit_rules),
       shard(std::move(bytes)),
-      input_dtype(shard->layout().segments().empty() ? DType::kFloat32
-                                                     : shard->layout().segments().front().dtype) {}
+      input_dtype(cast_inputs_to) {}
 
 void EngineUnit::capture_gradients() {
   for (size_t i = 0; i < shard->parameters().size(); ++i) {
@@ -57,7 +55,7 @@ void EngineUnit::close(bool reduces) { engine.close_unit(*this, reduces); }
 void EngineUnit::rest() { engine.rest_unit(*this); }
 
 void EngineUnit::abandon() {
-  shard->drop_gradients();
+  shard->abandon_gradients();
   engine.reshard(*this);
 }
 

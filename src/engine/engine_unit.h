@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ class EngineState;
 // while it runs.
 class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<EngineUnit> {
  public:
-  EngineUnit(EngineState& engine, int index, bool casts_inputs, UnitRules rules,
+  EngineUnit(EngineState& engine, int index, std::optional<DType> input_dtype, UnitRules rules,
              std::unique_ptr<ShardUnit> shard);
 
   // Arms the gradient hooks. Once, when the unit is owned by a shared_ptr.
@@ -35,11 +36,10 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   EngineState& engine;
   const int index;
-  const bool casts_inputs;
   const UnitRules rules;
   const std::unique_ptr<ShardUnit> shard;
-  const DType input_dtype;
-  int active_calls = 0;  // forwards under way
+  const std::optional<DType> input_dtype;  // floating inputs are cast to it; unset: left alone
+  int active_calls = 0;                    // forwards under way
 
  private:
   void on_gradient(int parameter, const at::Tensor& gradient);

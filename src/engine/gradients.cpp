@@ -21,18 +21,42 @@ kernels::NormType norm_type_of(double norm_type) {
                          .hint = "use 1, 2 or infinity"});
 }
 
-std::string name_first_nonfinite(const EngineUnit& unit, const MainSegment& segment) {
+// The first parameter of the segment, by index in its unit, with a gradient that is not finite.
+int first_nonfinite_in(const MainSegment& segment) {
   for (const Interval& interval : segment.intervals) {
     for (int64_t i = interval.offset; i < interval.offset + interval.numel; ++i) {
-      if (std::isfinite(segment.grad[i])) continue;
-      const std::string& fqn = unit.shard->layout().parameters()[interval.parameter].fqn;
-      return fmt::format("unit '{}', parameter '{}'", unit.shard->fqn(), fqn);
+      if (!std::isfinite(segment.grad[i])) return interval.parameter;
     }
   }
-  return fmt::format("unit '{}', padding", unit.shard->fqn());
+  return 0;
 }
 
 }  // namespace
+
+// The first of what the ranks found, on every rank. Rare, so a collective of its own.
+std::string EngineState::name_first_nonfinite(int64_t found_here) {
+  int64_t total = 0;
+  for (const auto& unit : units) total += static_cast<int64_t>(unit->shard->parameters().size());
+  double from_end = found_here >= 0 ? static_cast<double>(total - found_here) : 0.0;
+  if (lanes->shards_parameters()) {
+    const CollectivePart part{&from_end, &from_end, 1, DType::kFloat64};
+    lanes->reduce().all_reduce(
+        {&part, 1}, ReduceOp::kMax,
+        lanes->mesh.next_tag(Operation::kAllReduce, part.numel, "first non-finite gradient"),
+        *lanes->reduce_stream);
+    lanes->reduce_stream->synchronize();
+  }
+  int64_t index = total - static_cast<int64_t>(from_end);
+  for (const auto& unit : units) {
+    const auto& parameters = unit->shard->layout().parameters();
+    if (index < static_cast<int64_t>(parameters.size())) {
+      return fmt::format("unit '{}', parameter '{}'", unit->shard->fqn(),
+                         parameters[static_cast<size_t>(index)].fqn);
+    }
+    index -= static_cast<int64_t>(parameters.size());
+  }
+  return {};
+}
 
 GradientReport EngineState::measure_gradients(double norm_type) {
   const std::lock_guard lock(clock->mutex);
@@ -49,9 +73,13 @@ GradientReport EngineState::measure_gradients(double norm_type) {
   kernels::GradNorm result;
   kernels::grad_norm(*lanes->compute, table, type, &result);
   GradientReport report;
+  int64_t first = -1;  // among all parameters of the engine, on this rank
   if (result.first_non_finite >= 0) {
-    const auto& [unit, segment] = owners[static_cast<size_t>(result.first_non_finite)];
-    report.first_nonfinite = name_first_nonfinite(*unit, segment);
+    const auto& [owner, segment] = owners[static_cast<size_t>(result.first_non_finite)];
+    first = first_nonfinite_in(segment);
+    for (int i = 0; i < owner->index; ++i) {
+      first += static_cast<int64_t>(units[i]->shard->parameters().size());
+    }
   }
   if (lanes->shards_parameters()) {
     const CollectivePart part{&result, &result, kernels::GradNorm::kReducedNumel, DType::kFloat64};
@@ -63,6 +91,7 @@ GradientReport EngineState::measure_gradients(double norm_type) {
     lanes->reduce_stream->synchronize();
   }
   report.finite = result.non_finite == 0;
+  if (!report.finite) report.first_nonfinite = name_first_nonfinite(first);
   float norm = 0;
   kernels::clip_coefficient(*lanes->compute, &result, type, 1.0, {.norm = &norm});
   report.norm = norm;

@@ -54,10 +54,7 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
   return result;
 }
 
-void Engine::zero_grad() {
-  const std::lock_guard lock(state_->clock->mutex);
-  for (const auto& unit : state_->units) unit->shard->zero_grad();
-}
+void Engine::zero_grad() { state_->zero_grad(); }
 
 GradientReport Engine::measure_gradients(double norm_type) {
   return state_->measure_gradients(norm_type);
@@ -68,7 +65,7 @@ double Engine::clip_grad_norm(double max_norm, double norm_type) {
   // In fp32, as torch's clip_grad_norm_ has it.
   const float coefficient =
       static_cast<float>(max_norm) / (static_cast<float>(report.norm) + 1e-6F);
-  if (!(coefficient < 1.0F)) return report.norm;
+  if (coefficient >= 1.0F) return report.norm;  // a norm that is not a number goes on, as in torch
   for (const auto& unit : state_->units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {
       for (int64_t i = 0; segment.grad != nullptr && i < segment.numel; ++i) {
@@ -166,6 +163,13 @@ Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_ba
 
 void Gathered::seat() {
   const std::lock_guard lock(state_.clock->mutex);
+  if (state_.active_calls > 0 || state_.clock->in_backward()) {
+    throw StateError({.what = "fsdp::Gathered inside a forward or backward",
+                      .where = {},
+                      .cause = {},
+                      .hint = "gather before the forward or after the backward; inside a unit's "
+                              "own forward its parameters can be read as they are"});
+  }
   for (const int index : units_) {
     ShardUnit& shard = *state_.units[index]->shard;
     shard.absorb_changes();
@@ -179,14 +183,25 @@ void Gathered::seat() {
 
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
+  std::string lost;
   for (size_t i = 0; i < units_.size(); ++i) {
     EngineUnit& unit = *state_.units[units_[i]];
     // An exception is under way on this rank: a collective here could hang the others.
-    if (write_back_ != WriteBack::kNone && std::uncaught_exceptions() == 0) {
+    const bool unwinding = std::uncaught_exceptions() > 0;
+    if (write_back_ != WriteBack::kNone && !unwinding) {
       unit.shard->write_back(versions_[i], write_back_ == WriteBack::kFromRankZero);
+    }
+    if (write_back_ == WriteBack::kNone && lost.empty()) {
+      lost = unit.shard->first_modified(versions_[i]);
     }
     state_.reshard(unit);
   }
+  if (lost.empty() || std::uncaught_exceptions() > 0) return;
+  throw StateError(
+      {.what = fmt::format("parameter '{}' was modified while gathered for reading", lost),
+       .where = {},
+       .cause = {},
+       .hint = "use fsdp::WriteBack::kOwnSlice or kFromRankZero"});
 }
 
 GradSync::GradSync(Engine& engine, bool reduce)

@@ -1,4 +1,5 @@
 // UnitCall: what happens around a unit's forward.
+#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include "engine/autograd_hooks.h"
@@ -31,11 +32,11 @@ UnitCall::UnitCall(UnitBase& unit) {
   state_ = std::make_unique<State>();
 }
 
-bool UnitCall::casts_inputs() const { return unit_->casts_inputs; }
+bool UnitCall::casts_inputs() const { return unit_->input_dtype.has_value(); }
 
 void UnitCall::input(at::Tensor& tensor) {
-  if (unit_->casts_inputs && tensor.defined() && tensor.is_floating_point()) {
-    tensor = tensor.to(torch_compat::scalar_type_of(unit_->input_dtype));
+  if (unit_->input_dtype && tensor.defined() && tensor.is_floating_point()) {
+    tensor = tensor.to(torch_compat::scalar_type_of(*unit_->input_dtype));
   }
   state_->inputs.push_back(tensor);
 }
@@ -46,6 +47,12 @@ void UnitCall::begin() {
   EngineState& engine = unit_->engine;
   Clock& clock = *engine.clock;
   const std::lock_guard lock(clock.mutex);
+  if (at::autocast::is_autocast_enabled(at::kCPU)) {
+    throw StateError({.what = "a sharded unit was called under autocast",
+                      .where = fmt::format("unit '{}'", unit_->shard->fqn()),
+                      .cause = "autocast keeps copies of parameters, which would outlive the unit",
+                      .hint = "choose the type of computation with Options::param_dtype"});
+  }
   const int task = autograd_hooks::current_task();
   if (task >= 0) {
     clock.enter(task);

@@ -143,8 +143,7 @@ double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
 StepReport Optimizer::step() { return state_->step(); }
 
 void Optimizer::zero_grad() {
-  const std::lock_guard lock(state_->engine.clock->mutex);
-  for (const auto& unit : state_->engine.units) unit->shard->zero_grad();
+  state_->engine.zero_grad();
   state_->measured.reset();
   state_->grad_scale = 1.0F;
 }

@@ -1,6 +1,7 @@
 #include "shard/buffer_pool.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace fsdp {
 
@@ -68,7 +69,11 @@ void BufferPool::release(Slot* slot) {
 void BufferPool::trim(int64_t bytes, SizeClass& size_class) {
   while (size_class.existing() > size_class.planned && !size_class.free.empty()) {
     Slot* slot = size_class.free.front();
-    slot->released.synchronize();
+    try {
+      slot->released.synchronize();
+    } catch (const std::exception&) {
+      // A stream that failed runs nothing more, so nobody uses the slot; its users hear of it.
+    }
     size_class.free.erase(size_class.free.begin());
     std::erase_if(size_class.slots, [&](const auto& owned) { return owned.get() == slot; });
     ledger_.hold(-bytes);

@@ -16,12 +16,19 @@ struct ShardUnit::Segment {
   // Makes every parameter of this segment a view of `storage`, once and for good.
   void bind(const ShardLayout& unit_layout, std::vector<at::Tensor>& parameters);
 
+  // [Note: changes without a version]
+  // Optimizers change main shards through local views, whose version counter is main_tensor's. But
+  // some (torch::optim::SGD) write through Tensor::data(), which has a counter of its own: once
+  // views are handed out, only the content tells.
+  uint64_t content() const;
+
   const SegmentLayout& layout;
   Buffer main;             // slice_numel fp32
   at::Tensor main_tensor;  // the same memory; its version counter tells of changes
   Buffer resident;         // whole, in layout.dtype, where parameters are not sharded and not fp32
   torch_compat::SeatedStorage storage;
   int64_t seen_version = 0;     // of main_tensor, when last looked at
+  uint64_t seen_content = 0;    // digest of main, then; only once local views are handed out
   int64_t copied_version = -1;  // of main_tensor, when the resident copy was written
 };
 

@@ -143,11 +143,11 @@ void ShardUnit::reshard() {
   if (state_ == State::kSharded) require(*this, State::kUnsharded, "reshard");
   unseat();
   if (parameter_slot_ != nullptr) {
-    // A slot that was gathered and never used is still being filled: its release is behind the
-    // gather.
-    if (state_ == State::kGathering) lanes_.compute->wait(gathered_);
-    poison(parameter_slot_, /*gradients=*/false);
-    lanes_.compute->record(parameter_slot_->released);  // wait 4
+    // A slot that was gathered and never used is still being filled: it is released behind the
+    // gather, without waiting here. That also cannot throw what a failed gather would.
+    Stream& stream = state_ == State::kGathering ? *lanes_.gather_stream : *lanes_.compute;
+    poison(parameter_slot_, /*gradients=*/false, stream);
+    stream.record(parameter_slot_->released);  // wait 4
     lanes_.parameter_slots.release(parameter_slot_);
     parameter_slot_ = nullptr;
   }
@@ -192,6 +192,11 @@ void ShardUnit::check_seated() const {
 bool ShardUnit::absorb_changes() {
   bool changed = false;
   for (const auto& segment : segments_) {
+    if (!local_views_.empty()) {  // [Note: changes without a version]
+      const uint64_t content = segment->content();
+      if (content != segment->seen_content) torch_compat::bump_version(segment->main_tensor);
+      segment->seen_content = content;
+    }
     const int64_t now = torch_compat::version(segment->main_tensor);
     changed = changed || now != segment->seen_version;
     segment->seen_version = now;
@@ -263,6 +268,8 @@ void ShardUnit::broadcast_changed(std::vector<uint8_t>& changed) {
 
 void ShardUnit::write_back(const std::vector<int64_t>& versions, bool from_rank_zero) {
   require(*this, State::kUnsharded, "write_back");
+  // Whole copies on several ranks must not drift apart: there rank 0's values count in any case.
+  from_rank_zero = from_rank_zero || lanes_.all_reduces_gradients();
   std::vector<uint8_t> changed(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     changed[i] = torch_compat::version(parameters_[i]) != versions[i] ? 1 : 0;
@@ -282,7 +289,14 @@ void ShardUnit::write_back(const std::vector<int64_t>& versions, bool from_rank_
   mark_changed(/*copies_written=*/false);
 }
 
-void ShardUnit::poison(const Slot* slot, bool gradients) {
+std::string ShardUnit::first_modified(const std::vector<int64_t>& versions) const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (torch_compat::version(parameters_[i]) != versions[i]) return layout_.parameters()[i].fqn;
+  }
+  return {};
+}
+
+void ShardUnit::poison(const Slot* slot, bool gradients, Stream& stream) {
   if (!lanes_.debug) return;
   std::vector<kernels::FillRun> runs;
   for (size_t i = 0; i < segments_.size(); ++i) {
@@ -295,8 +309,7 @@ void ShardUnit::poison(const Slot* slot, bool gradients) {
                       layout.numel, lanes_.reduce_dtype});
     }
   }
-  kernels::fill_nan(gradients ? *lanes_.reduce_stream : static_cast<Stream&>(*lanes_.compute),
-                    runs);
+  kernels::fill_nan(stream, runs);
 }
 
 }  // namespace fsdp

@@ -79,8 +79,12 @@ class ShardUnit {
   // Zero-fills what did not arrive, reduces over the ranks and adds to the main gradient.
   void reduce();
   void keep_gradients();
-  // Throws away whole gradients without reducing (after an error, or autograd::grad).
+  // Throws away whole gradients without reducing.
   void drop_gradients();
+  // After a failed backward: what only this pass has captured is thrown away. If gradients of other
+  // passes or finished reductions are left, they cannot be told apart any more: every use of them
+  // throws until zero_grad.
+  void abandon_gradients();
 
   // The optimizer's view; segments with trainable parameters only.
   std::vector<MainSegment> main_segments();
@@ -96,9 +100,12 @@ class ShardUnit {
   void gather_main(std::vector<Buffer>& whole);
 
   // Parameters whose version counter differs from `versions` go back into the main shards: each
-  // rank's own slice of what it has seated, or of rank 0's values (collective). Requires:
+  // rank's own slice of what it has seated, or of rank 0's values (collective; always where
+  // parameters are replicated). Requires:
   // kUnsharded.
   void write_back(const std::vector<int64_t>& versions, bool from_rank_zero);
+  // FQN of the first parameter whose version counter differs from `versions`; empty if none does.
+  std::string first_modified(const std::vector<int64_t>& versions) const;
 
   // Change of the main shards since the last call, by version counters: bumps parameters' versions,
   // drops seats and refreshes the resident copy. Returns true if there was one.
@@ -124,7 +131,8 @@ class ShardUnit {
   void take_main_gradients(Stream& stream);
   void adopt_user_gradients();
   void attach_gradient_views();
-  void poison(const Slot* slot, bool gradients);
+  void check_not_spoiled() const;
+  void poison(const Slot* slot, bool gradients, Stream& stream);
   void refresh_resident_copies();
 
   std::string fqn_;
@@ -137,6 +145,8 @@ class ShardUnit {
   Slot* parameter_slot_ = nullptr;
   Slot* reduce_slot_ = nullptr;        // null while capturing: straight into the main gradient
   std::vector<Slot*> main_gradients_;  // one a segment, null for frozen; empty without a gradient
+  bool adds_to_earlier_ = false;       // while capturing: earlier passes' gradients are in it too
+  bool spoiled_ = false;               // by a failed backward, until zero_grad
   Event gathered_;
   Event captured_;
   std::vector<char> arrived_;

@@ -53,15 +53,17 @@ std::byte* ShardUnit::gradient_base(int segment) const {
 void ShardUnit::open_gradients(bool will_reduce) {
   if (!layout_.has_trainable()) return;
   if (gradient_state_ == GradientState::kCapturing) return;
-  const bool continues = gradient_state_ == GradientState::kKept;
-  gradient_state_ = GradientState::kCapturing;
-  if (continues) return;
   adopt_user_gradients();
+  check_not_spoiled();
+  adds_to_earlier_ = gradient_state_ == GradientState::kKept;
+  gradient_state_ = GradientState::kCapturing;
+  if (adds_to_earlier_) return;
   std::fill(arrived_.begin(), arrived_.end(), 0);
   const bool whole_fp32 = !lanes_.shards_parameters() && lanes_.reduce_dtype == DType::kFloat32;
   if (whole_fp32 && (lanes_.one_rank() || (will_reduce && main_gradients_.empty()))) {
     // Straight into the main gradient. On one rank later micro-batches add to it where it lies.
     if (!main_gradients_.empty()) {
+      adds_to_earlier_ = true;
       std::fill(arrived_.begin(), arrived_.end(), 1);
       return;
     }
@@ -182,7 +184,7 @@ void ShardUnit::reduce() {
   ++lanes_.reduces;
   if (!adds.empty()) kernels::accumulate(*lanes_.reduce_stream, adds);
   if (reduce_slot_ != nullptr) {
-    poison(reduce_slot_, /*gradients=*/true);
+    poison(reduce_slot_, /*gradients=*/true, *lanes_.reduce_stream);
     lanes_.reduce_stream->record(reduce_slot_->released);
     lanes_.reduce_slots.release(reduce_slot_);
     reduce_slot_ = nullptr;
@@ -206,6 +208,24 @@ void ShardUnit::drop_gradients() {
   gradient_state_ = GradientState::kNone;
 }
 
+void ShardUnit::abandon_gradients() {
+  if (gradient_state_ == GradientState::kCapturing) {
+    const bool straight = reduce_slot_ == nullptr;
+    spoiled_ = spoiled_ || adds_to_earlier_;
+    drop_gradients();
+    if (straight && !adds_to_earlier_) zero_grad();
+  }
+  spoiled_ = spoiled_ || !main_gradients_.empty() || gradient_state_ == GradientState::kKept;
+}
+
+void ShardUnit::check_not_spoiled() const {
+  if (!spoiled_) return;
+  throw StateError({.what = "gradients of a backward that failed are mixed with others",
+                    .where = fmt::format("unit '{}'", fqn_),
+                    .cause = {},
+                    .hint = "call zero_grad after catching an exception from backward"});
+}
+
 void ShardUnit::take_main_gradients(Stream& stream) {
   for (const auto& segment : segments_) {
     Slot* slot =
@@ -222,12 +242,14 @@ void ShardUnit::zero_grad() {
     lanes_.main_gradients.release(slot);
   }
   main_gradients_.clear();
+  spoiled_ = false;
   for (at::Tensor& view : local_views_) view.mutable_grad() = at::Tensor();
   if (gradient_state_ == GradientState::kKept) drop_gradients();
 }
 
 std::vector<MainSegment> ShardUnit::main_segments() {
   adopt_user_gradients();
+  check_not_spoiled();
   std::vector<MainSegment> result;
   for (size_t i = 0; i < segments_.size(); ++i) {
     Segment& segment = *segments_[i];
@@ -254,6 +276,7 @@ const std::vector<at::Tensor>& ShardUnit::local_views() {
     view.set_requires_grad(segment.layout.trainable);
     local_views_.push_back(std::move(view));
   }
+  for (const auto& segment : segments_) segment->seen_content = segment->content();
   if (!main_gradients_.empty()) attach_gradient_views();
   return local_views_;
 }
@@ -263,6 +286,8 @@ void ShardUnit::attach_gradient_views() {
   for (size_t i = 0; i < local_views_.size(); ++i) {
     const int segment = layout_.segment_of(static_cast<int>(i));
     if (!segments_[segment]->layout.trainable || local_views_[i].mutable_grad().defined()) continue;
+    // Frozen since: plain optimizers skip what has no gradient.
+    if (!parameters_[i].requires_grad()) continue;
     Slot* slot = main_gradients_[segment];
     float* data = slot != nullptr ? static_cast<float*>(slot->buffer.data()) : nullptr;
     local_views_[i].mutable_grad() =
@@ -295,7 +320,7 @@ void ShardUnit::adopt_user_gradients() {
     } else {
       here.zero_();
     }
-    gradient = here;
+    if (parameters_[i].requires_grad()) gradient = here;
   }
 }
 

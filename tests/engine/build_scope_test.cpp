@@ -1,0 +1,64 @@
+#include "engine/support/twin.h"
+#include "fsdp/error.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace nn = torch::nn;
+
+TEST_CASE("plain builds get rank 0's values; a BuildScope gives the seed's, for any world") {
+  const auto plain = build_seeded(11, [] { return Unit<Chain>(8, 2); });
+  const auto expected = plain_parameters(*plain);
+  const auto check = [&](Engine& engine) {
+    const auto whole = full_parameters(engine);
+    CHECK(whole.size() == expected.size());
+    for (const auto& [fqn, value] : whole) CHECK(bit_equal(value, expected.at(fqn)));
+  };
+  for (const int world : {1, 2, 3, 5}) {
+    for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+      CAPTURE(world);
+      run_torch_ranks(world, [&](Mesh mesh) {
+        auto model = build_seeded(mesh.rank() == 0 ? 11 : 99, [] { return Unit<Chain>(8, 2); });
+        Engine engine(model, mesh, {.strategy = strategy});
+        check(engine);
+      });
+      run_torch_ranks(world, [&](Mesh mesh) {
+        BuildScope building(mesh, {.strategy = strategy, .seed = 11});
+        Unit<Chain> model(8, 2);
+        Engine engine(model, building);
+        check(engine);
+        loss_of(model, batch_of(0, mesh.rank())).backward();
+        CHECK(engine.measure_gradients().finite);
+      });
+    }
+  }
+}
+
+TEST_CASE("under a BuildScope no more than the shards and one unit exist at any time") {
+  struct WatchedImpl : nn::Module {
+    explicit WatchedImpl(std::vector<Unit<nn::Linear>>& made) : made_(made) {
+      for (int i = 0; i < 4; ++i) {
+        made_.emplace_back(8, 8);
+        register_module("l" + std::to_string(i), made_.back());
+        // Sharded as soon as it is made: its whole values are gone.
+        CHECK_THROWS_WITH(made_.back()->weight.sum(),
+                          doctest::Contains("initialise parameters in the constructor"));
+      }
+    }
+    at::Tensor forward(const at::Tensor& x) { return x; }
+    std::vector<Unit<nn::Linear>>& made_;
+  };
+  struct Watched : nn::ModuleHolder<WatchedImpl> {
+    using nn::ModuleHolder<WatchedImpl>::ModuleHolder;
+  };
+  run_torch_ranks(2, [](Mesh mesh) {
+    BuildScope building(mesh);
+    std::vector<Unit<nn::Linear>> made;
+    Unit<Watched> model(made);
+    Engine engine(model, building);
+    CHECK(engine.stats().memory.in_use.total() ==
+          4 * engine.state().units[1]->shard->layout().slice_numel() * 4);
+    CHECK_THROWS_WITH_AS(Engine(model, building), doctest::Contains("given to an engine before"),
+                         StateError);
+  });
+}

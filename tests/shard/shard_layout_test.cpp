@@ -1,0 +1,117 @@
+#include "shard/shard_layout.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+using namespace fsdp;
+
+namespace {
+
+ParameterSpec spec(std::string fqn, int64_t numel, DType dtype = DType::kFloat32,
+                   bool trainable = true) {
+  return {.fqn = std::move(fqn),
+          .shape = {numel},
+          .strides = {1},
+          .dtype = dtype,
+          .trainable = trainable,
+          .numel = numel};
+}
+
+}  // namespace
+
+TEST_CASE("parameters start at multiples of 128 elements and slices are even") {
+  const ShardLayout layout({spec("a", 5), spec("b", 130), spec("c", 1)}, 3);
+  REQUIRE(layout.segments().size() == 1);
+  const SegmentLayout& segment = layout.segments()[0];
+  CHECK(
+      (segment.parameters == std::vector<PlacedParameter>{{0, 0, 5}, {1, 128, 130}, {2, 384, 1}}));
+  // 385 elements in 3 slices: 129, rounded up to a cache line of 16.
+  CHECK(segment.slice_numel == 144);
+  CHECK(segment.numel == 432);
+  CHECK((segment.gaps == std::vector<Gap>{{5, 123}, {258, 126}, {385, 47}}));
+  CHECK(layout.parameter_numel() == 136);
+}
+
+TEST_CASE("every element belongs to exactly one rank's interval, for any sizes and world") {
+  const std::vector<std::vector<int64_t>> sizes = {
+      {1}, {0, 7, 0}, {127, 128, 129}, {1000003}, {3, 1, 4, 1, 5, 9, 2, 6}, {0}};
+  for (const auto& numels : sizes) {
+    for (const int ranks : {1, 2, 3, 5, 7, 64}) {
+      CAPTURE(ranks);
+      std::vector<ParameterSpec> specs;
+      for (const int64_t numel : numels) specs.push_back(spec("p", numel));
+      const ShardLayout layout(specs, ranks);
+      for (size_t s = 0; s < layout.segments().size(); ++s) {
+        const SegmentLayout& segment = layout.segments()[s];
+        CHECK(segment.numel == segment.slice_numel * ranks);
+        std::vector<int64_t> next(numels.size());
+        for (int rank = 0; rank < ranks; ++rank) {
+          const std::vector<Interval> intervals = layout.intervals(static_cast<int>(s), rank);
+          REQUIRE(intervals.size() == numels.size());  // empty ones too
+          for (const Interval& interval : intervals) {
+            if (interval.numel == 0) continue;
+            CHECK(interval.begin == next[interval.parameter]);
+            CHECK(interval.offset + interval.numel <= segment.slice_numel);
+            CHECK(rank * segment.slice_numel + interval.offset ==
+                  layout.place_of(interval.parameter).offset + interval.begin);
+            next[interval.parameter] += interval.numel;
+          }
+        }
+        CHECK(next == numels);
+      }
+    }
+  }
+}
+
+TEST_CASE("gaps and parameters together cover a segment without overlap") {
+  const ShardLayout layout({spec("a", 200), spec("b", 0), spec("c", 128), spec("d", 3)}, 2);
+  const SegmentLayout& segment = layout.segments()[0];
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (const auto& placed : segment.parameters) runs.emplace_back(placed.offset, placed.numel);
+  for (const auto& gap : segment.gaps) runs.emplace_back(gap.offset, gap.numel);
+  std::erase_if(runs, [](const auto& run) { return run.second == 0; });
+  std::sort(runs.begin(), runs.end());
+  int64_t end = 0;
+  for (const auto& [offset, numel] : runs) {
+    CHECK(offset == end);
+    end = offset + numel;
+  }
+  CHECK(end == segment.numel);
+}
+
+TEST_CASE("types and frozen parameters are segments of their own") {
+  const ShardLayout layout({spec("a", 10), spec("b", 10, DType::kBFloat16),
+                            spec("c", 10, DType::kFloat32, false), spec("d", 10, DType::kBFloat16)},
+                           2);
+  REQUIRE(layout.segments().size() == 3);
+  CHECK(layout.segment_of(0) == 0);
+  CHECK(layout.segment_of(1) == 1);
+  CHECK(layout.segment_of(2) == 2);
+  CHECK(layout.segment_of(3) == 1);
+  CHECK(layout.slice_numel() == 16 + 80 + 16);
+  CHECK(layout.trainable_slice_numel() == 16 + 80);
+  // Gathered: 32 fp32, 160 bf16, 32 fp32 elements, each from a multiple of 512 bytes.
+  CHECK(layout.unsharded_offset_bytes(1) == 512);
+  CHECK(layout.unsharded_offset_bytes(2) == 1024);
+  CHECK(layout.unsharded_bytes() == 1536);
+  // Gradients: the trainable ones, in the reduction's type.
+  CHECK(layout.gradient_bytes(DType::kFloat32) == 512 + 1024);
+  CHECK(layout.gradient_bytes(DType::kBFloat16) == 512 + 512);
+  CHECK(layout.gradient_offset_bytes(2, DType::kFloat32) == 1536);
+}
+
+TEST_CASE("a unit without parameters has an empty layout") {
+  const ShardLayout layout({}, 3);
+  CHECK(layout.segments().empty());
+  CHECK(layout.unsharded_bytes() == 0);
+  CHECK(layout.slice_numel() == 0);
+  CHECK_FALSE(layout.has_trainable());
+}
+
+TEST_CASE("with one rank the slice is the segment") {
+  const ShardLayout layout({spec("a", 1000003)}, 1);
+  CHECK(layout.segments()[0].slice_numel == layout.segments()[0].numel);
+  CHECK((layout.intervals(0, 0) == std::vector<Interval>{{0, 0, 0, 1000003}}));
+}
