@@ -236,7 +236,7 @@ TEST_CASE("one rank's non-finite gradient makes all ranks skip, and all can name
             AdamW optimizer(engine, {.lr = 1e-2});
             const auto before = full_parameters(engine);
             graph_loss(*model, 0, mesh.rank()).backward();
-            // The first element of u1.weight lies on rank 0, the last of u2.weight on the last.
+            // u2.bias ends its unit: it lies on the last ranks.
             for (ShardedParameter& each : engine.sharded_parameters()) {
               const bool whole = strategy == Strategy::kReplicate;
               const bool here = whole || mesh.rank() == world - 1;
@@ -323,27 +323,8 @@ TEST_CASE("the optimizer writes the resident bfloat16 copies in its own pass") {
   }
 }
 
-TEST_CASE("set_lr and the schedules' factors give the learning rates that were asked for") {
-  const LrSchedule linear{
-      .shape = LrSchedule::Shape::kLinear, .warmup_steps = 4, .total_steps = 12};
-  const LrSchedule cosine{
-      .shape = LrSchedule::Shape::kCosine, .warmup_steps = 4, .total_steps = 12};
-  const LrSchedule constant{.shape = LrSchedule::Shape::kConstant, .warmup_steps = 4};
-  for (const LrSchedule& each : {linear, cosine, constant}) {
-    CHECK(each.factor(0) == 0.0);
-    CHECK(each.factor(1) == 0.25);
-    CHECK(each.factor(4) == 1.0);
-  }
-  CHECK(linear.factor(6) == 0.75);
-  CHECK(linear.factor(8) == 0.5);
-  CHECK(linear.factor(12) == 0.0);
-  CHECK(linear.factor(20) == 0.0);
-  CHECK(cosine.factor(8) == doctest::Approx(0.5));
-  CHECK(cosine.factor(6) == doctest::Approx(0.5 * (1 + std::sqrt(0.5))));
-  CHECK(cosine.factor(12) == doctest::Approx(0.0));
-  CHECK(constant.factor(1000) == 1.0);
-  CHECK(LrSchedule{.total_steps = 10}.factor(0) == 1.0);  // no warm-up
-
+TEST_CASE("a schedule followed through set_lr gives torch's bits at the same rates") {
+  const LrSchedule linear{.shape = LrSchedule::Shape::kLinear, .warmup_steps = 2, .total_steps = 6};
   const auto scheduled = train(2, kTwin, [&](Engine& engine) {
     auto optimizer = std::make_shared<SGD>(engine, SgdOptions{.lr = 0.5});
     return [=](int step) {
