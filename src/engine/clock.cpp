@@ -115,8 +115,13 @@ void Clock::tick(int task, uint64_t sequence) {
 }
 
 void Clock::rest_idle(const ClockedUnit* except) {
+  // A unit that is recomputed while an older call of it rests still reads its parameters.
+  const auto runs_forward = [&](const ClockedUnit* unit) {
+    return std::any_of(calls_.begin(), calls_.end(),
+                       [&](const auto& call) { return call->unit.lock().get() == unit; });
+  };
   for (ClockedUnit* unit : open_) {
-    if (!unit->is_idle || unit == except) continue;
+    if (!unit->is_idle || unit == except || runs_forward(unit)) continue;
     unit->rest();
     unit->is_idle = false;
   }

@@ -110,7 +110,7 @@ class Clock : public std::enable_shared_from_this<Clock> {
   bool captures() const { return !inputs_given_; }
   void enter(int task);
   void tick(int task, uint64_t sequence);
-  // Reshards what is idle: another unit is about to unshard.
+  // Reshards what is idle and runs no forward: another unit is about to unshard.
   void rest_idle(const ClockedUnit* except);
   // The pre_backward of a call: at the first of its output nodes that runs in a task.
   void pre_backward(Call& call, int task, uint64_t sequence);
