@@ -139,6 +139,16 @@ bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
   return hooked;
 }
 
+at::Tensor pass_through(const at::Tensor& input) {
+  at::Tensor output = input.view_as(input);
+  // As for a torch::autograd::Function that returns its input: "the logic to handle view + inplace
+  // would override the custom backward".
+  if (auto* view = ag::impl::get_view_autograd_meta(output)) {
+    view->set_creation_meta(ag::CreationMeta::IN_CUSTOM_FUNCTION);
+  }
+  return output;
+}
+
 void hook_producer(ag::Node& producer, const std::shared_ptr<Call>& call) {
   auto& hooks = producer.pre_hooks();
   hooks.insert(hooks.begin(), std::make_unique<ProducerHook>(call));

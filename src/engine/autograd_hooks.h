@@ -43,6 +43,9 @@ uint64_t sequence_of(const torch::autograd::Node& node);
 // number is at least call->begin); for a view also before its base's, which replaces it after an
 // in-place change. Returns whether anything was hooked.
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call);
+// `input`, returned by a call that passed it on, as an output that can be hooked: a view of it. An
+// in-place change of either would replace the hooked node, so LibTorch is told to refuse it.
+at::Tensor pass_through(const at::Tensor& input);
 // A tick of the clock before `producer` runs, in front of its other hooks: this call's unit is
 // given back before the previous one's is gathered.
 void hook_producer(torch::autograd::Node& producer, const std::shared_ptr<Call>& call);

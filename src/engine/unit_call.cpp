@@ -101,7 +101,7 @@ void UnitCall::end() {
       // The unit returned an input on this rank (a dropped layer): the call still has to fire here
       // whenever this output is used, as it does on the others.
       if (!hooked && output->defined() && output->requires_grad()) {
-        *output = output->view_as(*output);
+        *output = autograd_hooks::pass_through(*output);
         hooked = autograd_hooks::hook_output(*output, call);
       }
       in_graph = in_graph || hooked;
