@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
+#include "fsdp/error.h"
 #include "kernels/adamw.h"
 #include "optim/optimizer_state.h"
 
@@ -88,7 +91,25 @@ void Optimizer::State::make_runs() {
   }
 }
 
+void Optimizer::State::check_gradients_complete() const {
+  if (measured && measured_passes != engine.passes) {
+    throw StateError({.what = "gradients were added after clip_grad_norm measured them",
+                      .where = {},
+                      .cause = {},
+                      .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
+                              "the optimizer forgets it"});
+  }
+  for (const auto& unit : engine.units) {
+    if (unit->shard->gradient_state() != ShardUnit::GradientState::kKept) continue;
+    throw StateError({.what = "step while gradients wait to be reduced",
+                      .where = fmt::format("unit '{}'", unit->shard->fqn()),
+                      .cause = "all backwards since the last step ran under GradSync(false)",
+                      .hint = "run the last backward of a step outside of it, or call zero_grad"});
+  }
+}
+
 StepReport Optimizer::State::step() {
+  check_gradients_complete();
   StepReport report;
   if (!measured && skip_nonfinite_) measured = engine.measure_gradients(2.0);
   if (measured) report.gradients = *measured;
@@ -133,6 +154,7 @@ Optimizer::~Optimizer() = default;
 
 double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
   state_->measured = state_->engine.measure_gradients(norm_type);
+  state_->measured_passes = state_->engine.passes;
   // In fp32, as torch's clip_grad_norm_ has it.
   const auto norm = static_cast<float>(state_->measured->norm);
   const float coefficient = static_cast<float>(max_norm) / (norm + 1e-6F);

@@ -55,8 +55,10 @@ struct Optimizer::State {
   float grad_scale =
       1.0F;  // the clip coefficient of this step; read by the kernels through a pointer
   std::optional<GradientReport> measured;  // by clip_grad_norm, for this step
+  int64_t measured_passes = 0;             // Engine's count of passes at that time
 
  private:
+  void check_gradients_complete() const;
   void make_runs();
 
   double weight_decay_;
