@@ -1,0 +1,316 @@
+// The rule of closing alone: numbers, tasks and units, no graphs.
+#include "engine/clock.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fsdp/error.h"
+
+using namespace fsdp;
+
+namespace {
+
+struct FakeUnit : ClockedUnit {
+  FakeUnit(std::string unit_name, std::vector<std::string>& shared_log)
+      : name(std::move(unit_name)), log(shared_log) {}
+  void open(Call&, bool captures) override {
+    log.push_back((captures ? "open " : "open without capture ") + name);
+  }
+  void close(bool reduces) override { log.push_back((reduces ? "reduce " : "reshard ") + name); }
+  void rest() override { log.push_back("rest " + name); }
+  void abandon() override { log.push_back("abandon " + name); }
+  std::string name;
+  std::vector<std::string>& log;
+};
+
+struct FakeEngine : ClockedEngine {
+  explicit FakeEngine(std::vector<std::string>& shared_log) : log(shared_log) {}
+  void begin_backward() override {}
+  void finalize_backward() override { log.push_back("finalize"); }
+  void abandon_backward() override { log.push_back("abandon pass"); }
+  std::vector<std::string>& log;
+};
+
+// A mesh's clock over a made-up autograd: each call has one output node, which is the call itself.
+struct Scene {
+  Scene() {
+    clock = std::make_shared<Clock>(Clock::Queries{
+        .will_run = [this](void* node) { return to_run.contains(node); },
+        .inputs_given = [this] { return inputs_given; },
+        .at_end_of_task = [this](std::function<void()> run) { at_end.push_back(std::move(run)); }});
+    clock->join(engine);
+  }
+  std::shared_ptr<FakeUnit> unit(std::string name) {
+    units.push_back(std::make_shared<FakeUnit>(std::move(name), log));
+    return units.back();
+  }
+  // A call that owns the numbers from `begin` on, in the graph of the next backward.
+  std::shared_ptr<Call> call(const std::shared_ptr<FakeUnit>& unit, uint64_t begin,
+                             int forward_task = -1) {
+    auto made = std::make_shared<Call>(unit, *clock);
+    made->begin = begin;
+    made->forward_task = forward_task;
+    made->output_nodes.push_back(made.get());
+    to_run.insert(made.get());
+    return made;
+  }
+  void fire(Call& call, uint64_t sequence, int task = 0) {
+    clock->pre_backward(call, task, sequence);
+    to_run.erase(&call);
+  }
+  // The innermost task ends, or fails.
+  void end_task() {
+    const auto run = std::move(at_end.back());
+    at_end.pop_back();
+    run();
+  }
+  void fail_task() { at_end.pop_back(); }
+
+  std::vector<std::string> log;
+  FakeEngine engine{log};
+  std::set<void*> to_run;
+  bool inputs_given = false;
+  std::vector<std::function<void()>> at_end;
+  std::vector<std::shared_ptr<FakeUnit>> units;
+  std::shared_ptr<Clock> clock;
+};
+
+using Log = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a unit closes at the first tick below its call, not before") {
+  Scene scene;
+  const auto call = scene.call(scene.unit("a"), 10);
+  scene.fire(*call, 19);
+  scene.clock->tick(0, 10);
+  CHECK(scene.log == Log{"open a"});
+  scene.clock->tick(0, 9);
+  CHECK(scene.log == Log{"open a", "reduce a"});
+  scene.end_task();
+  CHECK(scene.log == Log{"open a", "reduce a", "finalize"});
+  CHECK_FALSE(scene.clock->in_backward());
+}
+
+TEST_CASE("a call fires once a task, however many outputs it has") {
+  Scene scene;
+  const auto call = scene.call(scene.unit("a"), 10);
+  scene.fire(*call, 19);
+  scene.fire(*call, 15);
+  CHECK(scene.log == Log{"open a"});
+  scene.end_task();
+  scene.fire(*call, 19, 1);  // a retained graph, backward again
+  CHECK(scene.log == Log{"open a", "reduce a", "finalize", "open a"});
+}
+
+TEST_CASE("the previous unit closes before the next one opens, without any other tick") {
+  Scene scene;
+  const auto older = scene.call(scene.unit("a"), 10), newer = scene.call(scene.unit("b"), 20);
+  scene.fire(*newer, 29);
+  scene.fire(*older, 19);
+  CHECK(scene.log == Log{"open b", "reduce b", "open a"});
+}
+
+TEST_CASE("several units close in descending order of their oldest fired call") {
+  Scene scene;
+  const auto a = scene.call(scene.unit("a"), 10), b = scene.call(scene.unit("b"), 20);
+  const auto c = scene.call(scene.unit("c"), 30);
+  // Fired in the order of their outputs' numbers, as nested calls are.
+  scene.fire(*a, 40);
+  scene.fire(*c, 39);
+  scene.fire(*b, 38);
+  scene.clock->tick(0, 5);
+  CHECK(scene.log == Log{"open a", "open c", "open b", "reduce c", "reduce b", "reduce a"});
+}
+
+TEST_CASE("a unit with calls still to run rests and is reduced once") {
+  Scene scene;
+  const auto shared = scene.unit("shared");
+  const auto first = scene.call(shared, 10);
+  const auto between = scene.call(scene.unit("between"), 20);
+  const auto last = scene.call(shared, 30);
+  scene.fire(*last, 39);
+  scene.clock->tick(0, 25);
+  CHECK(scene.log == Log{"open shared"});  // over, but kept until another unit needs memory
+  scene.fire(*between, 24);
+  scene.fire(*first, 15);
+  scene.clock->tick(0, 5);
+  CHECK(scene.log == Log{"open shared", "rest shared", "open between", "reduce between",
+                         "open shared", "reduce shared"});
+}
+
+TEST_CASE("a unit that rests keeps its parameters while it is recomputed") {
+  Scene scene;
+  const auto unit = scene.unit("a");
+  const auto still_to_run = scene.call(unit, 10);
+  const auto call = scene.call(unit, 30);
+  scene.fire(*call, 35);
+  scene.clock->tick(0, 20);
+  scene.clock->push_call(scene.call(unit, 50, /*forward_task=*/0));
+  scene.clock->rest_idle(nullptr);  // a unit inside the recomputed one begins
+  CHECK(scene.log == Log{"open a"});
+  scene.clock->pop_call();
+  scene.clock->rest_idle(nullptr);
+  CHECK(scene.log == Log{"open a", "rest a"});
+}
+
+TEST_CASE("a call that is alive but not in this backward holds nothing up") {
+  Scene scene;
+  const auto unit = scene.unit("a");
+  const auto other_graph = scene.call(unit, 10), call = scene.call(unit, 20);
+  scene.to_run.erase(other_graph.get());
+  scene.fire(*call, 25);
+  scene.clock->tick(0, 15);
+  CHECK(scene.log == Log{"open a", "reduce a"});
+}
+
+TEST_CASE("a call that dies is forgotten") {
+  Scene scene;
+  const auto unit = scene.unit("a");
+  auto dead = scene.call(unit, 10);
+  const auto call = scene.call(unit, 20);
+  dead.reset();
+  REQUIRE(unit->calls.size() == 1);
+  scene.fire(*call, 25);
+  scene.clock->tick(0, 15);
+  CHECK(scene.log == Log{"open a", "reduce a"});
+}
+
+TEST_CASE("enclosing calls fire first, outermost first, if they are in the graph") {
+  Scene scene;
+  const auto outer = scene.call(scene.unit("outer"), 10);
+  const auto middle = scene.call(scene.unit("middle"), 12);
+  const auto inner = scene.call(scene.unit("inner"), 14);
+  inner->parent = middle;
+  middle->parent = outer;
+  SUBCASE("all in the graph") {
+    scene.fire(*inner, 19);
+    CHECK(scene.log == Log{"open outer", "open middle", "open inner"});
+    scene.fire(*outer, 18);
+    CHECK(scene.log.size() == 3);
+  }
+  SUBCASE("the outer outputs are not used") {
+    scene.to_run.erase(outer.get());
+    scene.to_run.erase(middle.get());
+    scene.fire(*inner, 19);
+    CHECK(scene.log == Log{"open inner"});
+  }
+}
+
+TEST_CASE("what no tick closed is closed at the end of the task, newest first") {
+  Scene scene;
+  const auto a = scene.call(scene.unit("a"), 10), b = scene.call(scene.unit("b"), 20);
+  scene.fire(*a, 40);
+  scene.fire(*b, 39);
+  scene.end_task();
+  CHECK(scene.log == Log{"open a", "open b", "reduce b", "reduce a", "finalize"});
+}
+
+TEST_CASE("a recomputed unit closes with the inner task, the units around it stay open") {
+  Scene scene;
+  const auto outer = scene.call(scene.unit("outer"), 10);
+  scene.fire(*outer, 30, 0);
+  scene.clock->enter(0);
+  const auto recomputed = scene.call(scene.unit("a"), 50, /*forward_task=*/0);
+  scene.fire(*recomputed, 55, 1);
+  scene.clock->tick(1, 5);  // numbers of the inner graph say nothing of the outer one
+  CHECK(scene.log == Log{"open outer", "open a", "reduce a"});
+  scene.end_task();
+  CHECK(scene.clock->in_backward());
+  scene.end_task();
+  CHECK(scene.log == Log{"open outer", "open a", "reduce a", "reduce outer", "finalize"});
+}
+
+TEST_CASE("a unit that is open outside an inner task is not closed in it") {
+  Scene scene;
+  const auto unit = scene.unit("a");
+  const auto outside = scene.call(unit, 10);
+  scene.fire(*outside, 30, 0);
+  const auto recomputed = scene.call(unit, 50, /*forward_task=*/0);
+  scene.fire(*recomputed, 55, 1);
+  scene.clock->tick(1, 5);
+  scene.end_task();
+  CHECK(scene.log == Log{"open a", "open a"});
+  scene.clock->tick(0, 5);
+  CHECK(scene.log == Log{"open a", "open a", "reduce a"});
+}
+
+TEST_CASE("a recomputation that reaches into another graph is refused") {
+  Scene scene;
+  const auto outer = scene.call(scene.unit("outer"), 10);
+  const auto captured = scene.call(scene.unit("captured"), 5);
+  scene.fire(*outer, 30, 0);
+  CHECK_THROWS_WITH_AS(
+      scene.fire(*captured, 8, 1),
+      "a recomputed forward uses a tensor that carries a graph from outside; hint: pass such "
+      "tensors as arguments of the recomputed function, or detach them",
+      StateError);
+}
+
+TEST_CASE("a backward with given inputs opens without capture and reduces nothing") {
+  Scene scene;
+  scene.inputs_given = true;
+  const auto call = scene.call(scene.unit("a"), 10);
+  scene.fire(*call, 19);
+  scene.clock->tick(0, 5);
+  scene.end_task();
+  CHECK(scene.log == Log{"open without capture a", "reshard a", "finalize"});
+}
+
+TEST_CASE("a task that fails takes back what it has opened") {
+  Scene scene;
+  const auto call = scene.call(scene.unit("a"), 10);
+  scene.fire(*call, 19);
+  scene.fail_task();
+  CHECK(scene.log == Log{"open a", "abandon a", "abandon pass"});
+  CHECK_FALSE(scene.clock->in_backward());
+}
+
+TEST_CASE("the clock ticks for all engines of a mesh") {
+  Scene scene;
+  std::vector<std::string>& log = scene.log;
+  FakeEngine second(log);
+  scene.clock->join(second);
+  const auto generator = scene.call(scene.unit("generator"), 10);
+  const auto discriminator = scene.call(scene.unit("discriminator"), 20);
+  scene.fire(*discriminator, 29);
+  scene.fire(*generator, 19);
+  scene.end_task();
+  CHECK(log == Log{"open discriminator", "reduce discriminator", "open generator",
+                   "reduce generator", "finalize", "finalize"});
+  scene.clock->leave(second);
+}
+
+TEST_CASE("a unit's forward on another thread than its caller's is refused") {
+  Scene scene;
+  scene.clock->push_call(scene.call(scene.unit("a"), 10));
+  scene.clock->check_thread();
+  std::string text;
+  std::thread([&] {
+    try {
+      scene.clock->check_thread();
+    } catch (const StateError& error) {
+      text = error.what();
+    }
+  }).join();
+  CHECK(text ==
+        "a unit's forward runs on another thread than the forward that contains it; hint: call all "
+        "units of one forward from one thread");
+  scene.clock->pop_call();
+}
+
+TEST_CASE("a backward through a destroyed engine's graph is refused") {
+  Scene scene;
+  const auto call = scene.call(scene.unit("a"), 10);
+  scene.units.clear();
+  CHECK_THROWS_WITH_AS(scene.fire(*call, 19),
+                       "backward through a graph whose engine was destroyed; hint: keep the engine "
+                       "alive until backward is done",
+                       StateError);
+}

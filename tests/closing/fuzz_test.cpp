@@ -1,0 +1,48 @@
+#include <cstdlib>
+#include <string>
+
+#include "closing/support/program_run.h"
+#include "closing/support/random_program.h"
+#include "support/torch_doctest.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+int64_t number_from_environment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::stoll(text);
+}
+
+}  // namespace
+
+// FSDP_FUZZ_PROGRAMS runs more of them, FSDP_FUZZ_SEED starts elsewhere (to repeat one failure).
+TEST_CASE("random programs give equal lists on all ranks and the plain model's bits") {
+  const int64_t wanted = number_from_environment("FSDP_FUZZ_PROGRAMS", 500);
+  const int64_t first = number_from_environment("FSDP_FUZZ_SEED", 1);
+  int64_t ran = 0, invalid = 0, failed = 0, most_seated = 0;
+  for (int64_t seed = first; ran < wanted && failed < 5; ++seed) {
+    const Program program = random_program(static_cast<uint64_t>(seed));
+    if (!is_valid(program)) {
+      ++invalid;
+      continue;
+    }
+    const ProgramRun run = run_program(program, static_cast<int>(seed % 3));
+    if (!run.is_finite) {
+      ++invalid;
+      continue;
+    }
+    ++ran;
+    most_seated = std::max<int64_t>(most_seated, run.seated);
+    if (!run.failure.empty()) ++failed;
+    CAPTURE(seed);
+    const std::string text = run.failure.empty() ? "" : describe(program);
+    CAPTURE(text);
+    CHECK(run.failure == "");
+  }
+  CHECK(ran == wanted);
+  CHECK(invalid < wanted / 2);  // programs that plain LibTorch refuses show nothing
+  MESSAGE(ran << " programs, " << invalid
+              << " that plain LibTorch refuses or that overflow, at most " << most_seated
+              << " units seated at once");
+}

@@ -1,0 +1,116 @@
+// Small training programs as data: the same program runs on the plain model, on the engine, and in
+// the head (program_reach.h). Values are [rows, width] matrices in numbered registers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::testing {
+
+enum class OpKind : uint8_t {
+  kLinear,   // args: x; index: weight. Closed gate: the weight is not used.
+  kEmbed,    // args: tokens; index: weight
+  kAdd,      // args: a, b. Closed gate: b is not used.
+  kTanh,     // args: a
+  kView,     // args: a. A view of a view.
+  kHalves,   // args: a, b. Two views of one new base.
+  kInplace,  // args: a. Changes it, and all that share its memory.
+  kChoose,   // args: a, b. Closed gate: b itself, not a.
+  kDetach,   // args: a. Closed gate: without its graph.
+  kCall,     // args: inputs; index: part. Closed gate: skipped, the first input instead.
+};
+
+struct Op {
+  OpKind kind = OpKind::kAdd;
+  std::vector<int> args;
+  int index = 0;
+  int gate = -1;
+  bool recompute = false;
+};
+
+// Closed for some ranks in some steps.
+struct Gate {
+  uint32_t closed = 0;
+  static uint32_t bit(int step, int rank) { return 1U << (8 * step + rank); }
+  bool is_open(int step, int rank) const { return (closed & bit(step, rank)) == 0; }
+};
+
+// A unit, or a segment of the unit that calls it (its weights are the caller's).
+struct Part {
+  std::string name;
+  int parent = 0;  // in the module tree
+  bool is_unit = true;
+  bool frozen = false;
+  int weights = 2;
+  int inputs = 1;
+  std::vector<Op> ops;
+  std::vector<int> outputs;  // registers
+};
+
+enum class Plan : uint8_t {
+  kOneForward,
+  kTwoForwardsOneBackward,
+  kTwoForwardsTwoBackwards,    // the older graph first
+  kTwoForwardsNewestBackward,  // the newer graph first
+  kRetainTwice,                // one forward, two backwards
+  kRecomputedRoot,             // the whole model in one checkpoint
+};
+
+// parts[0] is the root unit: register 0 is a batch of floats, register 1 of tokens.
+struct Program {
+  std::vector<Part> parts;
+  std::vector<Gate> gates;
+  Plan plan = Plan::kOneForward;
+
+  int new_gate(uint32_t closed) {
+    gates.push_back({closed});
+    return static_cast<int>(gates.size()) - 1;
+  }
+  bool is_open(int gate, int step, int rank) const {
+    return gate < 0 || gates[gate].is_open(step, rank);
+  }
+};
+
+// For people: one op a line.
+std::string describe(const Program& program);
+
+// Appends ops to one part of a program; each returns the register of its (first) result.
+class PartWriter {
+ public:
+  PartWriter(Program& program, int part) : program_(program), part_(part) {
+    next_ = program.parts[part].inputs;
+  }
+  int write(Op op) {
+    const int results = op.kind == OpKind::kHalves ? 2
+                        : op.kind == OpKind::kCall
+                            ? static_cast<int>(program_.parts[op.index].outputs.size())
+                            : 1;
+    program_.parts[part_].ops.push_back(std::move(op));
+    return std::exchange(next_, next_ + results);
+  }
+  int linear(int x, int weight = 0, int gate = -1) {
+    return write({OpKind::kLinear, {x}, weight, gate});
+  }
+  int add(int a, int b, int gate = -1) { return write({OpKind::kAdd, {a, b}, 0, gate}); }
+  int tanh(int a) { return write({OpKind::kTanh, {a}}); }
+  int view(int a) { return write({OpKind::kView, {a}}); }
+  int inplace(int a) { return write({OpKind::kInplace, {a}}); }
+  int choose(int a, int b, int gate) { return write({OpKind::kChoose, {a, b}, 0, gate}); }
+  int call(int part, std::vector<int> args, int gate = -1) {
+    return write({OpKind::kCall, std::move(args), part, gate});
+  }
+  int recompute(int part, std::vector<int> args, int gate = -1) {
+    return write({OpKind::kCall, std::move(args), part, gate, true});
+  }
+  void returns(std::vector<int> outputs) { program_.parts[part_].outputs = std::move(outputs); }
+  int registers() const { return next_; }
+
+ private:
+  Program& program_;
+  int part_;
+  int next_ = 0;
+};
+
+}  // namespace fsdp::testing

@@ -1,0 +1,115 @@
+#include "closing/support/program_model.h"
+
+#include "support/torch_ranks.h"
+
+namespace fsdp::testing {
+
+BodyImpl::BodyImpl(std::shared_ptr<Scene> scene, int part)
+    : scene_(std::move(scene)), part_(scene_->program->parts[part]) {
+  for (int i = 0; i < part_.weights; ++i) {
+    const uint64_t seed = 100 * part + 10 * i;
+    const auto add = [&](const char* kind, Tensors& list, std::vector<int64_t> sizes,
+                         uint64_t key) {
+      list.push_back(register_parameter(kind + std::to_string(i), values(std::move(sizes), key),
+                                        !part_.frozen));
+    };
+    add("weight", weights_, {i == 0 ? kVocabulary : kWidth, kWidth}, seed + 1);
+    add("bias", biases_, {kWidth}, seed + 2);
+  }
+  const auto& parts = scene_->program->parts;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].parent != part || !parts[i].is_unit) continue;
+    auto child = std::make_shared<UnitImpl<BodyImpl>>(scene_, static_cast<int>(i));
+    scene_->units[i] = [unit = child.get()](Tensors given) { return unit->call(std::move(given)); };
+    register_module(parts[i].name, std::move(child));
+  }
+}
+
+Tensors BodyImpl::forward(Tensors inputs) {
+  const uint64_t begin = at::sequence_number::peek();
+  Tensors outputs = run(part_, std::move(inputs));
+  if (!scene_->plain || !at::GradMode::is_enabled()) return outputs;
+  // The engine adds a node to what a unit passes through, and with it another order of summation.
+  const auto is_made_here = [&](const at::TensorBase& tensor) {
+    return tensor.grad_fn() && tensor.grad_fn()->sequence_nr() >= begin;
+  };
+  for (at::Tensor& output : outputs) {
+    if (!output.requires_grad() || is_made_here(output)) continue;
+    if (output.is_view() && is_made_here(output._base())) continue;
+    output = output.view_as(output);
+  }
+  return outputs;
+}
+
+Tensors BodyImpl::run(const Part& part, Tensors registers) {
+  for (const Op& op : part.ops) {
+    const bool open = scene_->is_open(op.gate);
+    const at::Tensor a = registers[op.args[0]];
+    switch (op.kind) {
+      case OpKind::kLinear:
+        registers.push_back(
+            open ? at::addmm(biases_[op.index], a, weights_[op.index].narrow(0, 0, kWidth))
+                 : a * 0.5);
+        break;
+      case OpKind::kEmbed:
+        registers.push_back(at::embedding(weights_[op.index], a));
+        break;
+      case OpKind::kAdd:
+        registers.push_back(open ? a + registers[op.args[1]] : a * 0.5);
+        break;
+      case OpKind::kTanh:
+        registers.push_back(a.tanh());
+        break;
+      case OpKind::kView:
+        registers.push_back(a.view({-1}).view(a.sizes()));
+        break;
+      case OpKind::kHalves: {
+        const at::Tensor base = at::cat({a, registers[op.args[1]]});
+        registers.push_back(base.narrow(0, 0, kRows));
+        registers.push_back(base.narrow(0, kRows, kRows));
+        break;
+      }
+      case OpKind::kInplace: {
+        at::Tensor changed = a;
+        changed.mul_(0.75);
+        registers.push_back(std::move(changed));
+        break;
+      }
+      case OpKind::kChoose:
+        registers.push_back(open ? a : registers[op.args[1]]);
+        break;
+      case OpKind::kDetach:
+        registers.push_back(open ? a : a.detach());
+        break;
+      case OpKind::kCall: {
+        Tensors inputs;
+        for (const int arg : op.args) inputs.push_back(registers[arg]);
+        const size_t results = scene_->program->parts[op.index].outputs.size();
+        const Tensors outputs = open ? call(op, inputs) : Tensors(results, a);
+        registers.insert(registers.end(), outputs.begin(), outputs.end());
+        break;
+      }
+    }
+  }
+  Tensors outputs;
+  for (const int output : part.outputs) outputs.push_back(registers[output]);
+  return outputs;
+}
+
+Tensors BodyImpl::call(const Op& op, const Tensors& inputs) {
+  const SegmentForward forward = [this, index = op.index](Tensors given) {
+    const Part& part = scene_->program->parts[index];
+    if (part.is_unit) return scene_->units[index](std::move(given));
+    return run(part, std::move(given));
+  };
+  return op.recompute ? recompute(forward, inputs) : forward(inputs);
+}
+
+ProgramModel::ProgramModel(std::shared_ptr<const Program> program)
+    : scene(std::make_shared<Scene>()) {
+  scene->program = std::move(program);
+  scene->units.resize(scene->program->parts.size());
+  root = Unit<Body>(scene, 0);
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,212 @@
+#include "closing/support/program_reach.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp::testing {
+namespace {
+
+// One graph: a forward's, or a recomputed segment's.
+class Graph {
+ public:
+  Graph(const Program& program, int step, int rank, Reach& result)
+      : program_(program), step_(step), rank_(rank), result_(result) {}
+
+  struct Value {
+    int node = 0;
+    int storage = 0;
+    int version = 0;
+  };
+  Value leaf(bool requires_grad) { return in_new_storage(node({}, requires_grad)); }
+
+  // `weights_of`: the unit whose weights the part uses.
+  std::vector<Value> run(int part_index, int weights_of, std::vector<Value> registers) {
+    const Part& part = program_.parts[part_index];
+    for (const Op& op : part.ops) step(op, weights_of, registers);
+    std::vector<Value> outputs;
+    for (const int output : part.outputs) outputs.push_back(registers[output]);
+    return outputs;
+  }
+  std::vector<Value> call(int part_index, int weights_of, std::vector<Value> inputs) {
+    if (!program_.parts[part_index].is_unit) {
+      return run(part_index, weights_of, std::move(inputs));
+    }
+    const int begin = static_cast<int>(nodes_.size());
+    std::vector<Value> outputs = run(part_index, part_index, std::move(inputs));
+    Call made;
+    for (Value& output : outputs) {
+      const int now = read(output);
+      if (!nodes_[now].requires_grad) continue;
+      const int base = storages_[output.storage].node;
+      if (now < begin && base < begin) {
+        output.node = node({now}, false);
+        storages_[output.storage].passed_through = true;
+      }
+      made.outputs.push_back(output.node);
+      if (base >= begin) made.outputs.push_back(base);
+    }
+    calls_.push_back(std::move(made));
+    return outputs;
+  }
+  bool requires_grad(Value& value) { return nodes_[read(value)].requires_grad; }
+
+  // Adds to the result what a backward from `roots` fires here and in the segments it recomputes.
+  void backward(std::vector<Value> roots) {
+    std::vector<int> todo;
+    for (Value& root : roots) todo.push_back(read(root));
+    std::vector<char> reached(nodes_.size(), 0);
+    while (!todo.empty()) {
+      const int next = todo.back();
+      todo.pop_back();
+      if (reached[next] || !nodes_[next].requires_grad) continue;
+      reached[next] = 1;
+      todo.insert(todo.end(), nodes_[next].inputs.begin(), nodes_[next].inputs.end());
+    }
+    for (const Call& made : calls_) {
+      result_.fired.push_back(std::any_of(made.outputs.begin(), made.outputs.end(),
+                                          [&](int output) { return reached[output] != 0; }));
+    }
+    for (const Checkpoint& each : checkpoints_) {
+      result_.fired.push_back(reached[each.node]);
+      if (!reached[each.node]) continue;
+      Graph inner(program_, step_, rank_, result_);
+      std::vector<Value> inputs;
+      for (const bool requires_grad : each.requires_grad)
+        inputs.push_back(inner.leaf(requires_grad));
+      inner.backward(inner.call(each.part, each.weights_of, std::move(inputs)));
+    }
+  }
+
+ private:
+  struct Node {
+    std::vector<int> inputs;
+    bool requires_grad = false;
+  };
+  struct Storage {
+    int node = 0;
+    int version = 0;
+    bool passed_through = false;
+  };
+  struct Call {
+    std::vector<int> outputs;
+  };
+  struct Checkpoint {
+    int node = 0, part = 0, weights_of = 0;
+    std::vector<bool> requires_grad;
+  };
+
+  int node(std::vector<int> inputs, bool requires_grad) {
+    for (const int input : inputs) requires_grad = requires_grad || nodes_[input].requires_grad;
+    nodes_.push_back({std::move(inputs), requires_grad});
+    return static_cast<int>(nodes_.size()) - 1;
+  }
+  Value in_new_storage(int made_by) {
+    storages_.push_back({.node = made_by});
+    return {made_by, static_cast<int>(storages_.size()) - 1, 0};
+  }
+  // A value whose memory was changed through another gets a new node.
+  int read(Value& value) {
+    const Storage& storage = storages_[value.storage];
+    if (storage.version != value.version) {
+      value.node = node({storage.node}, false);
+      value.version = storage.version;
+    }
+    return value.node;
+  }
+  bool has_weight(int unit) const { return !program_.parts[unit].frozen; }
+
+  void step(const Op& op, int weights_of, std::vector<Value>& registers) {
+    const bool open = program_.is_open(op.gate, step_, rank_);
+    std::vector<int> args;
+    for (const int arg : op.args) args.push_back(read(registers[arg]));
+    const Value first = registers[op.args[0]];
+    switch (op.kind) {
+      case OpKind::kLinear:
+        registers.push_back(in_new_storage(node(args, open && has_weight(weights_of))));
+        return;
+      case OpKind::kEmbed:
+        registers.push_back(in_new_storage(node({}, has_weight(weights_of))));
+        return;
+      case OpKind::kAdd:
+        registers.push_back(in_new_storage(node(open ? args : std::vector{args[0]}, false)));
+        return;
+      case OpKind::kTanh:
+        registers.push_back(in_new_storage(node(args, false)));
+        return;
+      case OpKind::kView:
+        registers.push_back({node(args, false), first.storage, first.version});
+        return;
+      case OpKind::kHalves: {
+        const Value base = in_new_storage(node(args, false));
+        for (int half = 0; half < 2; ++half) {
+          registers.push_back({node({base.node}, false), base.storage, 0});
+        }
+        return;
+      }
+      case OpKind::kInplace: {
+        Storage& storage = storages_[first.storage];
+        if (storage.passed_through) result_.changes_passed_through = true;
+        const int changed = node({args[0], storage.node}, false);
+        storages_[first.storage].node = changed;
+        ++storages_[first.storage].version;
+        registers.push_back({changed, first.storage, storages_[first.storage].version});
+        return;
+      }
+      case OpKind::kChoose:
+        registers.push_back(open ? first : registers[op.args[1]]);
+        return;
+      case OpKind::kDetach:
+        registers.push_back(open ? first : in_new_storage(node({}, false)));
+        return;
+      case OpKind::kCall:
+        return step_call(op, open, weights_of, args, registers);
+    }
+  }
+
+  void step_call(const Op& op, bool open, int weights_of, const std::vector<int>& args,
+                 std::vector<Value>& registers) {
+    const size_t results = program_.parts[op.index].outputs.size();
+    if (!open) {
+      registers.insert(registers.end(), results, Value(registers[op.args[0]]));
+      return;
+    }
+    std::vector<Value> inputs, outputs;
+    for (const int arg : op.args) inputs.push_back(registers[arg]);
+    if (op.recompute) {
+      Checkpoint made{.part = op.index, .weights_of = weights_of, .requires_grad = {}};
+      for (const int arg : args) made.requires_grad.push_back(nodes_[arg].requires_grad);
+      made.node = node(args, true);
+      for (size_t i = 0; i < results; ++i) {
+        outputs.push_back(in_new_storage(node({made.node}, false)));
+      }
+      checkpoints_.push_back(std::move(made));
+    } else {
+      outputs = call(op.index, weights_of, std::move(inputs));
+    }
+    registers.insert(registers.end(), outputs.begin(), outputs.end());
+  }
+
+  const Program& program_;
+  const int step_, rank_;
+  Reach& result_;
+  std::vector<Node> nodes_;
+  std::vector<Storage> storages_;
+  std::vector<Call> calls_;
+  std::vector<Checkpoint> checkpoints_;
+};
+
+}  // namespace
+
+Reach reach_of(const Program& program, int step, int rank) {
+  Reach result;
+  Graph graph(program, step, rank, result);
+  std::vector<Graph::Value> inputs = {graph.leaf(false), graph.leaf(false)};
+  std::vector<Graph::Value> outputs = graph.call(0, 0, std::move(inputs));
+  for (Graph::Value& output : outputs) {
+    result.loss_requires_grad = result.loss_requires_grad || graph.requires_grad(output);
+  }
+  graph.backward(std::move(outputs));
+  return result;
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,351 @@
+#include "closing/support/program_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "closing/support/program_model.h"
+#include "support/torch_ranks.h"
+
+namespace fsdp::testing {
+namespace {
+
+constexpr float kLearningRate = 1.0F / 64;  // a power of two: the product is exact
+
+using Shared = std::shared_ptr<const Program>;
+
+// One gradient on its way to a parameter.
+struct Arrival {
+  size_t parameter = 0;
+  at::Tensor gradient;
+};
+
+template <class Log>
+void log_gradients(torch::nn::Module& module, Log log) {
+  const Tensors parameters = module.parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].requires_grad()) continue;
+    parameters[i].register_hook([i, log](const at::Tensor& gradient) { log(i, gradient); });
+  }
+}
+
+at::Tensor loss_of_forward(ProgramModel& model, int forward) {
+  Scene& scene = *model.scene;
+  const uint64_t seed = 1000 * scene.step + 100 * forward + scene.rank + 1;
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  const Tensors inputs = {values({kRows, kWidth}, seed),
+                          torch::randint(kVocabulary, {kRows}, generator, torch::kLong)};
+  const bool whole = scene.program->plan == Plan::kRecomputedRoot;
+  const SegmentForward call = [&](Tensors given) { return model.root(std::move(given)); };
+  Tensors outputs =
+      whole
+          ? recompute([root = model.root](Tensors given) mutable { return root(std::move(given)); },
+                      inputs)
+          : call(inputs);
+  at::Tensor loss;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor part = (outputs[i] * values({kRows, kWidth}, seed + 7 + i)).sum();
+    loss = loss.defined() ? loss + part : part;
+  }
+  return loss;
+}
+
+// The forwards and backwards of one step; returns the losses.
+std::vector<float> run_plan(ProgramModel& model) {
+  std::vector<at::Tensor> losses = {loss_of_forward(model, 0)};
+  switch (model.scene->program->plan) {
+    case Plan::kOneForward:
+    case Plan::kRecomputedRoot:
+      losses[0].backward();
+      break;
+    case Plan::kTwoForwardsOneBackward:
+      losses.push_back(loss_of_forward(model, 1));
+      (losses[0] + losses[1]).backward();
+      break;
+    case Plan::kTwoForwardsTwoBackwards:
+      losses.push_back(loss_of_forward(model, 1));
+      losses[0].backward();
+      losses[1].backward();
+      break;
+    case Plan::kTwoForwardsNewestBackward:
+      losses.push_back(loss_of_forward(model, 1));
+      losses[1].backward();
+      losses[0].backward();
+      break;
+    case Plan::kRetainTwice:
+      losses[0].backward({}, /*retain_graph=*/true);
+      losses[0].backward();
+      break;
+  }
+  std::vector<float> numbers;
+  for (const at::Tensor& loss : losses) numbers.push_back(loss.item<float>());
+  return numbers;
+}
+
+// What one rank did and got in one step.
+struct Slice {
+  int64_t begin = 0;
+  at::Tensor gradient, value;
+};
+struct RankStep {
+  std::vector<float> losses;
+  std::vector<std::string> events;
+  std::vector<std::vector<int>> arrivals_at_reduce;  // by parameter: arrivals before each reduce
+  std::vector<int> arrivals;                         // by parameter: all
+  std::map<std::string, Slice> slices;
+};
+struct RankRun {
+  std::vector<std::string> collectives;
+  std::vector<RankStep> steps;
+};
+
+std::string unit_of(const std::string& fqn) {
+  const size_t dot = fqn.rfind('.');
+  return dot == std::string::npos ? "" : fqn.substr(0, dot);
+}
+
+RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units) {
+  ProgramModel model(program);
+  model.scene->plain = false;
+  model.scene->rank = mesh.rank();
+  std::vector<std::string> fqns;
+  for (const auto& item : model.root->named_parameters()) fqns.push_back(item.key());
+  mesh.record_all_collectives();
+  RankRun result;
+  result.steps.resize(kProgramSteps);
+  RankStep* now = nullptr;
+  log_gradients(*model.root, [&now](size_t i, const at::Tensor&) { ++now->arrivals[i]; });
+  Engine engine(model.root, mesh, {.prefetch_units = prefetch_units, .debug = true});
+  engine.observe_events([&](std::string_view event, std::string_view unit) {
+    if (now == nullptr) return;
+    now->events.push_back(fmt::format("{} '{}'", event, unit));
+    if (event != "reduce") return;
+    for (size_t i = 0; i < fqns.size(); ++i) {
+      if (unit_of(fqns[i]) == unit) now->arrivals_at_reduce[i].push_back(now->arrivals[i]);
+    }
+  });
+  for (int step = 0; step < kProgramSteps; ++step) {
+    now = &result.steps[step];
+    now->arrivals.assign(fqns.size(), 0);
+    now->arrivals_at_reduce.resize(fqns.size());
+    model.scene->step = step;
+    now->losses = run_plan(model);
+    const at::NoGradGuard no_grad;
+    for (const ShardedParameter& parameter : engine.sharded_parameters()) {
+      at::Tensor local = parameter.local;
+      Slice slice{.begin = parameter.begin, .gradient = {}, .value = {}};
+      if (local.grad().defined()) {
+        slice.gradient = local.grad().clone();
+        local.add_(local.grad(), -kLearningRate);
+      }
+      slice.value = local.detach().clone();
+      now->slices[parameter.fqn] = std::move(slice);
+    }
+    engine.zero_grad();
+  }
+  result.collectives = mesh.recent_collectives();
+  return result;
+}
+
+std::string first_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    const std::string left = i < a.size() ? a[i] : "nothing";
+    const std::string right = i < b.size() ? b[i] : "nothing";
+    if (left != right) return fmt::format("entry {}: {} / {}", i, left, right);
+  }
+  return {};
+}
+
+std::string compare_lists(const std::vector<RankRun>& ranks) {
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    const std::string collectives = first_difference(ranks[0].collectives, ranks[rank].collectives);
+    if (!collectives.empty())
+      return fmt::format("collectives of ranks 0, {}: {}", rank, collectives);
+    for (int step = 0; step < kProgramSteps; ++step) {
+      const std::string events =
+          first_difference(ranks[0].steps[step].events, ranks[rank].steps[step].events);
+      if (!events.empty()) return fmt::format("events of ranks 0, {}: {}", rank, events);
+    }
+  }
+  return {};
+}
+
+// The plain model, rank after rank, and the means as the engine's reductions group them.
+class PlainRun {
+ public:
+  explicit PlainRun(const Shared& program) : model_(program) {
+    log_gradients(*model_.root, [this](size_t i, const at::Tensor& gradient) {
+      arrivals_.push_back({i, gradient.defined() ? gradient.clone() : at::Tensor()});
+    });
+    for (const auto& item : model_.root->named_parameters()) {
+      fqns_.push_back(item.key());
+      parameters_.push_back(item.value());
+    }
+  }
+
+  std::string compare_step(const std::vector<RankRun>& ranks, int step) {
+    std::vector<std::vector<std::vector<at::Tensor>>> gradients;  // by rank, parameter, arrival
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const std::vector<float> losses = run(step, static_cast<int>(rank));
+      is_finite_ =
+          is_finite_ && is_finite() &&
+          std::all_of(losses.begin(), losses.end(), [](float x) { return std::isfinite(x); });
+      if (!is_finite_) return {};
+      if (losses != ranks[rank].steps[step].losses) {
+        return fmt::format("loss of rank {} in step {}", rank, step);
+      }
+      gradients.emplace_back(fqns_.size());
+      for (Arrival& each : arrivals_) gradients.back()[each.parameter].push_back(each.gradient);
+    }
+    for (size_t i = 0; i < fqns_.size(); ++i) {
+      const std::string failure = compare_parameter(ranks, step, i, gradients);
+      if (!failure.empty()) return fmt::format("'{}' in step {}: {}", fqns_[i], step, failure);
+    }
+    return {};
+  }
+  std::vector<float> run(int step, int rank) {
+    arrivals_.clear();
+    model_.scene->step = step;
+    model_.scene->rank = rank;
+    std::vector<float> losses = run_plan(model_);
+    for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
+    return losses;
+  }
+  // Without an overflow so far: only then do equal bits say something.
+  bool stayed_finite() const { return is_finite_; }
+  bool is_finite() const {
+    return std::all_of(arrivals_.begin(), arrivals_.end(), [](const Arrival& each) {
+      return !each.gradient.defined() || each.gradient.isfinite().all().item<bool>();
+    });
+  }
+
+ private:
+  using Gradients = std::vector<std::vector<std::vector<at::Tensor>>>;
+
+  std::string compare_parameter(const std::vector<RankRun>& ranks, int step, size_t i,
+                                const Gradients& gradients) {
+    const size_t groups = ranks[0].steps[step].arrivals_at_reduce[i].size();
+    at::Tensor mean;
+    for (size_t group = 0; group < groups; ++group) {
+      at::Tensor sum;
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const std::vector<int>& ends = ranks[rank].steps[step].arrivals_at_reduce[i];
+        at::Tensor own = torch::zeros_like(parameters_[i]);
+        bool any = false;
+        for (int arrival = group == 0 ? 0 : ends[group - 1]; arrival < ends[group]; ++arrival) {
+          const at::Tensor& gradient = gradients[rank][i].at(arrival);
+          if (!gradient.defined()) continue;
+          own = any ? own + gradient : gradient;
+          any = true;
+        }
+        sum = rank == 0 ? own.clone() : sum + own;
+      }
+      sum = sum / static_cast<double>(ranks.size());
+      mean = group == 0 ? sum : mean + sum;
+    }
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const RankStep& got = ranks[rank].steps[step];
+      const size_t expected = gradients[rank][i].size();
+      if (static_cast<size_t>(got.arrivals[i]) != expected) {
+        return fmt::format("{} gradients arrived on rank {}, {} in plain torch", got.arrivals[i],
+                           rank, expected);
+      }
+      if (expected > 0 && (groups == 0 || got.arrivals_at_reduce[i].back() < got.arrivals[i])) {
+        return fmt::format("a gradient of rank {} was never reduced", rank);
+      }
+    }
+    if (mean.defined()) {
+      const at::NoGradGuard no_grad;
+      at::Tensor parameter = parameters_[i];
+      parameter.add_(mean, -kLearningRate);
+    }
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const Slice& slice = ranks[rank].steps[step].slices.at(fqns_[i]);
+      const auto same = [&](const at::Tensor& whole, const at::Tensor& part) {
+        return bit_equal(whole.detach().flatten().narrow(0, slice.begin, part.numel()), part);
+      };
+      if (mean.defined() != slice.gradient.defined() && slice.value.numel() > 0) {
+        return "a gradient is missing, or one too many";
+      }
+      if (mean.defined() && slice.gradient.defined() && !same(mean, slice.gradient)) {
+        return fmt::format("gradient of rank {}", rank);
+      }
+      if (!same(parameters_[i], slice.value)) return fmt::format("values on rank {}", rank);
+    }
+    return {};
+  }
+
+  ProgramModel model_;
+  std::vector<std::string> fqns_;
+  Tensors parameters_;
+  std::vector<Arrival> arrivals_;
+  bool is_finite_ = true;
+};
+
+void count_events(const RankRun& rank, ProgramRun& result) {
+  for (const RankStep& step : rank.steps) {
+    std::set<std::string> seated;
+    for (const std::string& event : step.events) {
+      const size_t space = event.find(' ');
+      const std::string name = event.substr(0, space), unit = event.substr(space + 1);
+      if (name == "unshard") {
+        seated.insert(unit);
+        ++result.gathers;
+      }
+      if (name == "reshard") seated.erase(unit);
+      if (name == "reduce") {
+        ++result.reduces;
+        ++result.reduces_of[unit];
+      }
+      result.seated = std::max(result.seated, static_cast<int>(seated.size()));
+    }
+  }
+}
+
+}  // namespace
+
+bool is_valid(const Program& program) {
+  at::set_num_threads(1);
+  try {
+    PlainRun plain(std::make_shared<const Program>(program));
+    for (int step = 0; step < kProgramSteps; ++step) {
+      for (int rank = 0; rank < kProgramRanks; ++rank) {
+        plain.run(step, rank);
+        if (!plain.is_finite()) return false;
+      }
+    }
+  } catch (const c10::Error&) {
+    return false;
+  }
+  return true;
+}
+
+ProgramRun run_program(const Program& given, int prefetch_units) {
+  const auto program = std::make_shared<const Program>(given);
+  std::vector<RankRun> ranks(kProgramRanks);
+  const std::vector<std::string> errors = errors_of_ranks(
+      kProgramRanks,
+      [&](Mesh mesh) { ranks[mesh.rank()] = run_rank(program, mesh, prefetch_units); },
+      torch_ranks_options());
+  ProgramRun result;
+  for (int rank = 0; rank < kProgramRanks; ++rank) {
+    if (errors[rank].empty()) continue;
+    // Without the stack that LibTorch appends.
+    const std::string text = errors[rank].substr(0, errors[rank].find("\nException raised from"));
+    result.failure += fmt::format("rank {} threw: {}\n", rank, text);
+  }
+  if (result.failure.empty()) result.failure = compare_lists(ranks);
+  if (!result.failure.empty()) return result;
+  PlainRun plain(program);
+  for (int step = 0; step < kProgramSteps && result.failure.empty(); ++step) {
+    result.failure = plain.compare_step(ranks, step);
+    if (!plain.stayed_finite()) break;
+  }
+  result.is_finite = plain.stayed_finite();
+  count_events(ranks[0], result);
+  return result;
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,27 @@
+// Trains a program for two steps of plain SGD on thread ranks, and holds it against the plain
+// model.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "closing/support/program.h"
+
+namespace fsdp::testing {
+
+struct ProgramRun {
+  std::string failure;    // empty if the lists of all ranks are equal and all bits are right
+  bool is_finite = true;  // false: numbers overflowed, nothing was compared from there on
+  int seated = 0;         // most units seated at once, the root among them
+  int gathers = 0, reduces = 0;
+  std::map<std::string, int> reduces_of;  // by unit
+};
+
+inline constexpr int kProgramSteps = 2;
+inline constexpr int kProgramRanks = 3;
+
+// True if plain LibTorch runs the program on every rank and its gradients are finite.
+bool is_valid(const Program& program);
+ProgramRun run_program(const Program& program, int prefetch_units);
+
+}  // namespace fsdp::testing

@@ -1,0 +1,16 @@
+// Random programs, a function of the seed.
+#pragma once
+
+#include <cstdint>
+
+#include "closing/support/program.h"
+
+namespace fsdp::testing {
+
+// Units with several inputs and outputs, repeated, nested up to three deep, recomputed, passed
+// through, views and in-place changes, weights and outputs used on some ranks only, skipped units,
+// several forwards and backwards. The calls that fire are the same on every rank. May be invalid
+// in plain LibTorch (an in-place change of what autograd has saved); program_run.h tells.
+Program random_program(uint64_t seed);
+
+}  // namespace fsdp::testing
