@@ -4,29 +4,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 
 #include "batch.h"
-#include "data/atomic_file.h"
 #include "data/qa_metric.h"
+#include "output_folder.h"
 #include "progress.h"
 #include "rank_values.h"
 
 namespace bert_qa {
 namespace {
 
-// Windows of like lengths share a batch; which rank and batch a window falls into changes nothing
-// but the time.
-std::vector<int64_t> by_length(const fsdp::QaFeatures& features) {
-  std::vector<int64_t> order(features.window_count());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater{},
-                           [&](int64_t window) { return features.window_length(window); });
-  return order;
-}
+// A round: every rank runs a batch, in file order. Ranks that have none left run padding.
+struct Round {
+  int64_t begin, count, batch_size;
 
-// The logits of `windows` as [batch_size][2][row] floats; rows and windows beyond are zero.
+  std::vector<int64_t> windows_of(int64_t rank) const {
+    const int64_t first = std::min(begin + rank * batch_size, count);
+    std::vector<int64_t> windows(std::min(batch_size, count - first));
+    std::iota(windows.begin(), windows.end(), first);
+    return windows;
+  }
+};
+
+// The logits of a rank's windows as [batch_size][2][row] floats; what is beyond them is zero.
 std::vector<float> run_batch(fsdp::Unit<QuestionAnswering>& model, const fsdp::QaFeatures& features,
                              std::span<const int64_t> windows, int64_t batch_size, int64_t row) {
   const Batch batch(fsdp::make_batch(features, windows));
@@ -43,50 +46,63 @@ std::vector<float> run_batch(fsdp::Unit<QuestionAnswering>& model, const fsdp::Q
   return padded;
 }
 
+// Undoes what run_batch did, for one rank.
+void take_logits(const float* padded, const fsdp::QaFeatures& features,
+                 std::span<const int64_t> windows, int64_t row,
+                 std::vector<fsdp::WindowLogits>& logits) {
+  for (const int64_t window : windows) {
+    const float* end = padded + row;
+    const int64_t length = features.window_length(window);
+    logits[window] = {.start = {padded, padded + length}, .end = {end, end + length}};
+    padded += 2 * row;
+  }
+}
+
+// All windows' logits on rank 0; nothing on the others.
+std::vector<fsdp::WindowLogits> run_windows(fsdp::Unit<QuestionAnswering>& model,
+                                            const fsdp::Mesh& mesh,
+                                            const fsdp::QaFeatures& features, int64_t batch_size) {
+  const int64_t count = features.window_count(), in_round = batch_size * mesh.world_size();
+  const bool collects = mesh.rank() == 0;
+  int64_t row = 0;
+  for (int64_t window = 0; window < count; ++window) {
+    row = std::max(row, features.window_length(window));
+  }
+  std::vector<fsdp::WindowLogits> logits(collects ? count : 0);
+  Progress progress(collects ? stdout : nullptr, "answering", count, count);
+  for (int64_t begin = 0; begin < count; begin += in_round) {
+    const Round round{.begin = begin, .count = count, .batch_size = batch_size};
+    const std::vector<float> gathered = gather_from_ranks(
+        mesh, run_batch(model, features, round.windows_of(mesh.rank()), batch_size, row), "logits");
+    for (int rank = 0; collects && rank < mesh.world_size(); ++rank) {
+      take_logits(gathered.data() + rank * batch_size * 2 * row, features, round.windows_of(rank),
+                  row, logits);
+    }
+    progress.update(std::min(begin + in_round, count), "windows");
+  }
+  return logits;
+}
+
 }  // namespace
 
 Answered answer(fsdp::Unit<QuestionAnswering> model, const fsdp::Engine& engine,
-                const Questions& questions, const Settings& settings) {
+                const Questions& questions, const AnswerSettings& settings) {
   const at::NoGradGuard no_grad;
-  const bool was_training = model->is_training();
+  const auto began = std::chrono::steady_clock::now();
   model->eval();
-  const fsdp::Mesh& mesh = engine.mesh();
-  const fsdp::QaFeatures& features = questions.features;
-  const int64_t batch_size = settings.answers.eval_batch_size;
-  const int64_t ranks = mesh.world_size(), count = features.window_count();
-  const bool decodes = mesh.rank() == 0;
-  std::vector<fsdp::WindowLogits> logits(decodes ? count : 0);
-  const std::vector<int64_t> order = by_length(features);
-  Progress progress(decodes ? stdout : nullptr, "answering", count, 100 * batch_size * ranks);
-  for (int64_t begin = 0; begin < count; begin += batch_size * ranks) {
-    const auto share = [&](int64_t rank) {
-      const int64_t first = std::min(begin + rank * batch_size, count);
-      return std::span(order).subspan(first, std::min(batch_size, count - first));
-    };
-    const int64_t row = features.window_length(order[begin]);  // the longest of all ranks
-    const std::vector<float> gathered = gather_from_ranks(
-        mesh, run_batch(model, features, share(mesh.rank()), batch_size, row), "logits");
-    const float* next = gathered.data();
-    for (int64_t rank = 0; decodes && rank < ranks; ++rank) {
-      next = gathered.data() + rank * batch_size * 2 * row;
-      for (const int64_t window : share(rank)) {
-        const int64_t length = features.window_length(window);
-        logits[window] = {.start = {next, next + length}, .end = {next + row, next + row + length}};
-        next += 2 * row;
-      }
-    }
-    progress.update(std::min(begin + batch_size * ranks, count), "windows");
+  const std::vector<fsdp::WindowLogits> logits =
+      run_windows(model, engine.mesh(), questions.features, settings.eval_batch_size);
+  Answered answered;
+  if (engine.mesh().rank() == 0) {
+    answered.answers =
+        fsdp::decode_answers(questions.dataset, questions.features, logits,
+                             {.n_best_size = settings.n_best_size,
+                              .max_answer_length = settings.max_answer_length,
+                              .version_2_with_negative = settings.version_2,
+                              .null_score_diff_threshold = settings.null_score_diff_threshold});
   }
-  model->train(was_training);
-  Answered answered{.seconds = progress.seconds()};
-  if (decodes) {
-    answered.answers = fsdp::decode_answers(
-        questions.dataset, features, logits,
-        {.n_best_size = settings.answers.n_best_size,
-         .max_answer_length = settings.answers.max_answer_length,
-         .version_2_with_negative = settings.answers.version_2,
-         .null_score_diff_threshold = settings.answers.null_score_diff_threshold});
-  }
+  answered.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return answered;
 }
 
@@ -106,7 +122,7 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
 
 void write_answers(const Answered& answered, const Settings& settings) {
   const auto write = [&](const char* name, const nlohmann::ordered_json& json) {
-    fsdp::write_file(settings.output_dir / name, json.dump(2) + "\n");
+    write_json(settings.output_dir / name, json);
   };
   write("predictions.json", fsdp::predictions_json(answered.answers));
   write("nbest_predictions.json", fsdp::n_best_json(answered.answers));

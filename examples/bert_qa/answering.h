@@ -23,9 +23,9 @@ struct Answered {
   double seconds = 0;
 };
 
-// Collective. The model is in evaluation mode meanwhile, and as it was afterwards.
+// Collective. Leaves the model in evaluation mode.
 Answered answer(fsdp::Unit<QuestionAnswering> model, const fsdp::Engine& engine,
-                const Questions& questions, const Settings& settings);
+                const Questions& questions, const AnswerSettings& settings);
 
 // exact_match, f1 and, for v2, the rest of the official script's names.
 nlohmann::ordered_json score(const Questions& questions, const Answered& answered,

@@ -132,7 +132,7 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mes
 ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
                               const Questions& questions) {
   const fsdp::Mesh& mesh = sharded.engine->mesh();
-  const Answered answered = answer(sharded.model, *sharded.engine, questions, settings);
+  const Answered answered = answer(sharded.model, *sharded.engine, questions, settings.answers);
   ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
                           {"eval_runtime", answered.seconds}};
   if (mesh.rank() != 0) return metrics;

@@ -2,7 +2,6 @@
 #include <fsdp/fsdp.h>
 #include <fsdp/program.h>
 #include <torch/torch.h>
-
 namespace nn = torch::nn;
 
 struct BlockImpl : nn::Module {
@@ -19,7 +18,6 @@ struct BlockImpl : nn::Module {
   nn::Sequential mlp;
 };
 TORCH_MODULE(Block);
-
 struct GptImpl : nn::Module {
   GptImpl(int64_t vocabulary, int64_t width)
       : tokens(register_module("tokens", fsdp::Unit<nn::Embedding>(vocabulary, width))),
