@@ -38,12 +38,11 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
          .hint = "call backward() without inputs; freeze what should get no gradient"});
   }
   if (!engine.clock->captures()) {
-    throw StateError(
-        {.what = fmt::format("autograd::grad through a recomputed forward of unit '{}'",
-                             shard->fqn()),
-         .where = {},
-         .cause = "recomputation runs a backward of its own, for all parameters",
-         .hint = "call backward(), or do not recompute this forward"});
+    throw StateError({.what = fmt::format(
+                          "autograd::grad through a recomputed forward of unit '{}'", shard->fqn()),
+                      .where = {},
+                      .cause = "recomputation runs a backward of its own, for all parameters",
+                      .hint = "call backward(), or do not recompute this forward"});
   }
   // Kept in release builds: it makes every breach of the closing rule loud.
   if (!is_open || shard->gradient_state() != ShardUnit::GradientState::kCapturing) {
