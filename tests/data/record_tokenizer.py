@@ -1,7 +1,7 @@
 """Records what Hugging Face's `tokenizers` makes of every Unicode scalar value and of real text.
 
 usage: record_tokenizer.py record FILE          writes the record that the tests compare with
-       record_tokenizer.py print CASE           prints the hashes of one case, a block a line (live)
+       record_tokenizer.py print CASE STEP      prints the hashes of every STEP-th block (live)
        record_tokenizer.py fuzz SEED COUNT      prints random texts with their tokens (live)
 
 A case is a vocabulary ("bert": the real one; "chars": every code point of the planes that have
@@ -136,7 +136,9 @@ def main():
             json.dump(record, file, indent=1)
             file.write("\n")
     elif sys.argv[1] == "print":
-        print(*(f"{h >> 32:08x}" for h in hashes(sys.argv[2])), sep="\n")
+        tokenizer = tokenizer_of(sys.argv[2])
+        for block in range(0, LAST_BLOCK, int(sys.argv[3])):
+            print(f"{hash_block(tokenizer, block) >> 32:08x}")
     else:
         fuzz(int(sys.argv[2]), int(sys.argv[3]))
 

