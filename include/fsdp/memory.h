@@ -53,6 +53,8 @@ struct MemoryPlan {
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
   int64_t held_bytes = 0;  // what the system has given once everything was used; never grows after
+  // Beside all of the above while GradSync(engine, false) keeps every unit's whole gradients.
+  int64_t kept_gradient_bytes = 0;
 
   int64_t peak_bytes() const;
   // A table for people: a row a category, a column a phase.

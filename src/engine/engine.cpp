@@ -246,7 +246,9 @@ void EngineState::remake_plan() {
          .reduce_slot_bytes = shard.reduce_slot_bytes(),
          .main_shard_bytes = layout.slice_numel() * size_of(DType::kFloat32),
          .main_gradient_bytes = layout.trainable_slice_numel() * size_of(DType::kFloat32),
-         .resident_bytes = shard.resident_bytes()});
+         .resident_bytes = shard.resident_bytes(),
+         .kept_gradient_bytes =
+             lanes->one_rank() ? 0 : layout.gradient_bytes(lanes->reduce_dtype)});
     rules.push_back(unit->rules);
     for (const SegmentLayout& segment : layout.segments()) {
       if (segment.trainable) ++gradients[segment.slice_numel * size_of(DType::kFloat32)];

@@ -70,6 +70,8 @@ class Player {
 
   MemoryPlan finish() {
     plan_.held_bytes = plan_.rest.total() + gradient_bytes_;
+    for (const UnitSizes& unit : inputs_.units)
+      plan_.kept_gradient_bytes += unit.kept_gradient_bytes;
     add_slots(MemoryCategory::kParameterSlots, parameters_, 0);
     add_slots(MemoryCategory::kReduceSlots, reduces_, inputs_.streams_overlap ? 1 : 0);
     return plan_;
@@ -150,6 +152,10 @@ std::string MemoryPlan::to_string() const {
     row(name_of(category), [&](const MemoryBytes& bytes) { return bytes[category]; });
   }
   row("total", [](const MemoryBytes& bytes) { return bytes.total(); });
+  if (kept_gradient_bytes > 0) {
+    table += fmt::format("{:<20} {:>12} more while GradSync(false) keeps whole gradients\n",
+                         "kept gradients", format_bytes(kept_gradient_bytes));
+  }
   return table;
 }
 

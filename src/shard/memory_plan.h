@@ -17,6 +17,7 @@ struct UnitSizes {
   int64_t main_shard_bytes = 0;
   int64_t main_gradient_bytes = 0;
   int64_t resident_bytes = 0;
+  int64_t kept_gradient_bytes = 0;  // between micro-batches that do not reduce
 };
 
 enum class MemoryAction : uint8_t {

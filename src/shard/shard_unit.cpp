@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "kernels/fill.h"
@@ -24,16 +22,16 @@ std::string_view name_of(ShardUnit::State state) {
   return "unknown";
 }
 
-void require(const ShardUnit& unit, ShardUnit::State expected, std::string_view transition) {
-  if (unit.state() == expected) return;
+}  // namespace
+
+void ShardUnit::require(State expected, std::string_view transition) const {
+  if (state_ == expected) return;
   throw StateError({.what = fmt::format("{} of a unit that is {}, expected {}", transition,
-                                        name_of(unit.state()), name_of(expected)),
-                    .where = fmt::format("unit '{}'", unit.fqn()),
+                                        name_of(state_), name_of(expected)),
+                    .where = fmt::format("unit '{}'", fqn_),
                     .cause = {},
                     .hint = {}});
 }
-
-}  // namespace
 
 ShardUnit::ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout,
                      std::vector<at::Tensor> parameters, std::vector<Buffer> main)
@@ -92,7 +90,7 @@ CollectiveTag ShardUnit::next_tag(Operation operation, int64_t numel) const {
 }
 
 bool ShardUnit::unshard(Urgency urgency) {
-  require(*this, State::kSharded, "unshard");
+  require(State::kSharded, "unshard");
   if (!lanes_.shards_parameters() || layout_.unsharded_bytes() == 0) {
     state_ = State::kGathering;
     return true;
@@ -129,7 +127,7 @@ bool ShardUnit::unshard(Urgency urgency) {
 }
 
 void ShardUnit::wait_for_unshard() {
-  require(*this, State::kGathering, "wait_for_unshard");
+  require(State::kGathering, "wait_for_unshard");
   if (parameter_slot_ != nullptr) {
     const ExposedTimer timer(lanes_.exposed_comm_ns);
     lanes_.compute->wait(gathered_);  // wait 3
@@ -140,7 +138,7 @@ void ShardUnit::wait_for_unshard() {
 }
 
 void ShardUnit::reshard() {
-  if (state_ == State::kSharded) require(*this, State::kUnsharded, "reshard");
+  if (state_ == State::kSharded) require(State::kUnsharded, "reshard");
   unseat();
   if (parameter_slot_ != nullptr) {
     // A slot that was gathered and never used is still being filled: it is released behind the
@@ -227,73 +225,6 @@ void ShardUnit::mark_changed(bool copies_written) {
       segment->copied_version = torch_compat::version(segment->main_tensor);
     }
   }
-}
-
-void ShardUnit::gather_main(std::vector<Buffer>& whole) {
-  whole.clear();
-  std::vector<CollectivePart> parts;
-  for (const auto& segment : segments_) {
-    const int64_t numel = segment->layout.slice_numel;
-    whole.push_back(lanes_.allocate(segment->layout.numel * size_of(DType::kFloat32)));
-    if (lanes_.shards_parameters()) {
-      parts.push_back({segment->main.data(), whole.back().data(), numel, DType::kFloat32});
-    } else if (numel > 0) {
-      std::memcpy(whole.back().data(), segment->main.data(), segment->main.bytes());
-    }
-  }
-  if (parts.empty()) return;
-  lanes_.gather().all_gather(parts, next_tag(Operation::kAllGather, layout_.slice_numel()),
-                             *lanes_.gather_stream);
-  lanes_.gather_stream->record(gathered_);
-  lanes_.compute->wait(gathered_);
-}
-
-// What rank 0 has changed, and the values, on every rank.
-void ShardUnit::broadcast_changed(std::vector<uint8_t>& changed) {
-  if (lanes_.one_rank() || changed.empty()) return;
-  const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
-    lanes_.gather().broadcast(parts, 0, next_tag(Operation::kBroadcast, 0), *lanes_.gather_stream);
-    lanes_.gather_stream->synchronize();
-  };
-  from_zero(
-      {{changed.data(), changed.data(), static_cast<int64_t>(changed.size()), DType::kUInt8}});
-  std::vector<CollectivePart> values;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!changed[i]) continue;
-    void* data = parameters_[i].data_ptr();
-    values.push_back({data, data, static_cast<int64_t>(parameters_[i].nbytes()), DType::kUInt8});
-  }
-  if (!values.empty()) from_zero(values);
-}
-
-void ShardUnit::write_back(const std::vector<int64_t>& versions, bool from_rank_zero) {
-  require(*this, State::kUnsharded, "write_back");
-  // Whole copies on several ranks must not drift apart: there rank 0's values count in any case.
-  from_rank_zero = from_rank_zero || lanes_.all_reduces_gradients();
-  std::vector<uint8_t> changed(parameters_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    changed[i] = torch_compat::version(parameters_[i]) != versions[i] ? 1 : 0;
-  }
-  if (from_rank_zero) broadcast_changed(changed);
-  std::vector<kernels::CastRun> runs;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (!changed[i] || local_[i].numel == 0) continue;
-    const Segment& segment = *segments_[layout_.segment_of(static_cast<int>(i))];
-    const DType dtype = segment.layout.dtype;
-    const auto* values = static_cast<const std::byte*>(parameters_[i].const_data_ptr());
-    std::byte* place = segment.main.at(local_[i].offset * size_of(DType::kFloat32));
-    const std::byte* source = values + local_[i].begin * size_of(dtype);
-    if (source != place) runs.push_back({source, place, local_[i].numel, dtype, DType::kFloat32});
-  }
-  kernels::cast_pack(*lanes_.compute, runs);
-  mark_changed(/*copies_written=*/false);
-}
-
-std::string ShardUnit::first_modified(const std::vector<int64_t>& versions) const {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (torch_compat::version(parameters_[i]) != versions[i]) return layout_.parameters()[i].fqn;
-  }
-  return {};
 }
 
 void ShardUnit::poison(const Slot* slot, bool gradients, Stream& stream) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shard/lanes.h"
@@ -121,6 +122,8 @@ class ShardUnit {
 
  private:
   struct Segment;
+  // Errors: StateError naming both states if the unit is in another one.
+  void require(State expected, std::string_view transition) const;
   void seat();
   void unseat();
   CollectiveTag next_tag(Operation operation, int64_t numel) const;

@@ -118,3 +118,17 @@ TEST_CASE("bytes by rank follow the formula within two per cent") {
     });
   }
 }
+
+TEST_CASE("gradients kept between micro-batches take what the plan's row says") {
+  for (const int world : {1, 2, 3}) {
+    CAPTURE(world);
+    run_torch_ranks(world, [&](Mesh mesh) {
+      auto model = build_seeded(7, [] { return Unit<Chain>(16, 4); });
+      Engine engine(model, mesh, {});
+      const GradSync keep(engine, false);
+      loss_of(model, batch_of(0, mesh.rank())).backward();
+      CHECK(engine.stats().memory.in_use[MemoryCategory::kReduceSlots] ==
+            engine.memory_plan().kept_gradient_bytes);
+    });
+  }
+}
