@@ -212,7 +212,7 @@ void check(const Settings& settings) {
   if (files && !finetune && settings.data.validation_file.empty()) {
     refuse("no questions are given", "--validation-file FILE");
   }
-  if (settings.data.doc_stride >= settings.data.max_seq_length) {
+  if (files && settings.data.doc_stride >= settings.data.max_seq_length) {
     refuse("--doc-stride is not smaller than --max-seq-length", "the defaults are 128 and 384");
   }
   if (!files && !(settings.data.train_file.empty() && settings.data.validation_file.empty())) {

@@ -1,0 +1,143 @@
+// The example's BERT against what Python transformers computed for the same weights and inputs:
+// tests/data/records/bert_small (benchmarks/peers/record_bert.py).
+#include "examples/bert_qa/bert_model.h"
+
+#include <fsdp/data.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "examples/bert_qa/model_weights.h"
+#include "support/torch_doctest.h"
+#include "support/torch_ranks.h"
+
+namespace {
+
+using fsdp::SafetensorsFile;
+using fsdp::StoredTensor;
+
+const std::filesystem::path kFolder = FSDP_TESTS_DIR "/data/records/bert_small";
+
+at::Tensor tensor_of(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor* stored = file.find(name);
+  REQUIRE_MESSAGE(stored != nullptr, name);
+  const bool is_float = stored->dtype == fsdp::StoredDType::kF32;
+  REQUIRE((is_float || stored->dtype == fsdp::StoredDType::kI64));
+  at::Tensor tensor = torch::empty(stored->shape, is_float ? torch::kFloat : torch::kLong);
+  std::memcpy(tensor.mutable_data_ptr(), file.bytes(*stored).data(), stored->nbytes);
+  return tensor;
+}
+
+fsdp::ModelConfig small_config(std::string hidden_act) {
+  fsdp::ModelConfig config = fsdp::read_model_config(kFolder / "config.json");
+  config.hidden_act = std::move(hidden_act);
+  return config;
+}
+
+struct Recorded {
+  SafetensorsFile record{kFolder / "record.safetensors"};
+  fsdp::Unit<bert_qa::QuestionAnswering> model;
+
+  explicit Recorded(const std::string& hidden_act) : model(small_config(hidden_act)) {
+    const SafetensorsFile weights(kFolder / "model.safetensors");
+    torch::NoGradGuard no_grad;
+    const auto parameters = model->named_parameters();
+    REQUIRE(parameters.size() == weights.tensors().size());
+    for (const auto& parameter : parameters) {
+      parameter.value().copy_(tensor_of(weights, parameter.key()));
+    }
+  }
+  at::Tensor logits() {
+    return model(tensor_of(record, "inputs.input_ids"), tensor_of(record, "inputs.token_type_ids"),
+                 tensor_of(record, "inputs.attention_mask"));
+  }
+};
+
+double largest_difference(const at::Tensor& ours, const at::Tensor& theirs) {
+  REQUIRE(ours.sizes() == theirs.sizes());
+  return (ours - theirs).abs().max().item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("logits, loss and every gradient of a small BERT equal Python transformers'") {
+  Recorded recorded("gelu");
+  const at::Tensor logits = recorded.logits();
+  CHECK(largest_difference(logits.select(2, 0), tensor_of(recorded.record, "logits.start")) < 1e-5);
+  CHECK(largest_difference(logits.select(2, 1), tensor_of(recorded.record, "logits.end")) < 1e-5);
+
+  const at::Tensor first = tensor_of(recorded.record, "labels.start_positions");
+  const at::Tensor last = tensor_of(recorded.record, "labels.end_positions");
+  const at::Tensor loss = bert_qa::span_loss_sum(logits, first, last) / first.size(0);
+  CHECK(loss.item<double>() ==
+        doctest::Approx(tensor_of(recorded.record, "loss").item<double>()).epsilon(1e-6));
+
+  loss.backward();
+  for (const auto& parameter : recorded.model->named_parameters()) {
+    CAPTURE(parameter.key());
+    CHECK(largest_difference(parameter.value().grad(),
+                             tensor_of(recorded.record, "grad." + parameter.key())) < 1e-5);
+  }
+}
+
+TEST_CASE("each rank's gradient shards are its runs of transformers' gradients") {
+  const SafetensorsFile record(kFolder / "record.safetensors");
+  const fsdp::ModelFolder folder(kFolder);
+  const auto input = [&](const char* name) { return tensor_of(record, name); };
+  for (const int world : {1, 2, 3}) {
+    CAPTURE(world);
+    fsdp::testing::run_torch_ranks(world, [&](fsdp::Mesh mesh) {
+      // Every rank runs the whole batch, so the mean over ranks is the recorded gradient.
+      fsdp::BuildScope building(mesh, {.unit_options = bert_qa::unit_options});
+      fsdp::Unit<bert_qa::QuestionAnswering> model(small_config("gelu"));
+      fsdp::Engine engine(model, building);
+      CHECK(bert_qa::load_weights(engine, folder, nullptr).empty());
+      const at::Tensor logits = model(input("inputs.input_ids"), input("inputs.token_type_ids"),
+                                      input("inputs.attention_mask"));
+      const at::Tensor first = input("labels.start_positions");
+      (bert_qa::span_loss_sum(logits, first, input("labels.end_positions")) / first.size(0))
+          .backward();
+      for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters()) {
+        CAPTURE(parameter.fqn);
+        if (parameter.local.numel() == 0) continue;
+        const at::Tensor whole = input(("grad." + parameter.fqn).c_str()).flatten();
+        const int64_t end = parameter.begin + parameter.local.numel();
+        CHECK(largest_difference(parameter.local.grad(), whole.slice(0, parameter.begin, end)) <
+              1e-5);
+      }
+    });
+  }
+}
+
+TEST_CASE("gelu_new is the tanh approximation") {
+  Recorded recorded("gelu_new");
+  const at::Tensor logits = recorded.logits();
+  CHECK(largest_difference(logits.select(2, 0),
+                           tensor_of(recorded.record, "gelu_new.logits.start")) < 1e-5);
+  CHECK(largest_difference(logits.select(2, 1), tensor_of(recorded.record, "gelu_new.logits.end")) <
+        1e-5);
+}
+
+TEST_CASE("positions at or past the length count for nothing") {
+  Recorded recorded("gelu");
+  const at::Tensor first = tensor_of(recorded.record, "ignored.labels.start_positions");
+  const at::Tensor last = tensor_of(recorded.record, "ignored.labels.end_positions");
+  // One of three windows is ignored; transformers then divides by the other two.
+  const at::Tensor loss = bert_qa::span_loss_sum(recorded.logits(), first, last) / 2;
+  CHECK(loss.item<double>() ==
+        doctest::Approx(tensor_of(recorded.record, "ignored.loss").item<double>()).epsilon(1e-6));
+}
+
+TEST_CASE("dropout acts in training alone") {
+  fsdp::ModelConfig config = small_config("gelu");
+  config.hidden_dropout_prob = 0.5;
+  config.attention_probs_dropout_prob = 0.5;
+  fsdp::Unit<bert_qa::QuestionAnswering> model(config);
+  const at::Tensor ids = torch::randint(1, 96, {2, 7});
+  const auto logits = [&] { return model(ids, torch::zeros_like(ids), torch::ones_like(ids)); };
+  CHECK_FALSE(at::equal(logits(), logits()));
+  model->eval();
+  CHECK(at::equal(logits(), logits()));
+}

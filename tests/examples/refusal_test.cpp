@@ -1,0 +1,98 @@
+// What bert_qa refuses before the first step: the code, one line, and nothing left behind.
+#include "program.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+Words finetune(const std::string& output) {
+  return {"finetune",     "--preset", "tiny",         "--vocab-file", kVocabFile,
+          "--train-file", kTrainFile, "--output-dir", output};
+}
+
+void check_refused(const Words& arguments, int code, const std::string& text) {
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    CAPTURE(text);
+    const ProcessResult result = run_ranks_of(BERT_QA, ranks, arguments);
+    INFO(result.out << result.err);
+    CHECK(result.code == code);
+    // The program's line, then the launcher's: nothing from the other ranks.
+    const std::string begin = "fsdp: error[" + std::to_string(code) + "] rank 0/";
+    const size_t end = result.err.find('\n') + 1;
+    const std::string line = result.err.substr(0, end), rest = result.err.substr(end);
+    CHECK(line.starts_with(begin));
+    CHECK(line.find(text) != std::string::npos);
+    CHECK(rest.starts_with(begin));
+    CHECK(rest.find("rank 0 ended with code") != std::string::npos);
+    CHECK(rest.find('\n') + 1 == rest.size());
+    CHECK(result.out.find("step ") == std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a wrong command line ends with 64 and the flag") {
+  const TemporaryDirectory output;
+  check_refused({"finetune", "--typo"}, 64, "--typo");
+  check_refused({"finetune", "--train-file", kTrainFile, "--output-dir", output.path()}, 64,
+                "--preset NAME");
+  check_refused(finetune(output.path()) + Words{"--learning-rate", "fast"}, 64, "--learning-rate");
+  check_refused({"finetune", "--preset", "huge", "--vocab-file", kVocabFile, "--train-file",
+                 kTrainFile, "--output-dir", output.path()},
+                64, "choose from tiny, mini");
+  check_refused(finetune(output.path()) + Words{"--max-seq-length", "1024"}, 64, "512 positions");
+  check_refused({"predict", "--model", kPretrained, "--output-dir", output.path()}, 64,
+                "--validation-file");
+}
+
+TEST_CASE("a model folder that is missing or broken ends with its name") {
+  const TemporaryDirectory place;
+  const auto with_model = [&](const std::string& model) {
+    return Words{"finetune",           "--model", model, "--train-file", kTrainFile, "--output-dir",
+                 place.path() + "/out"};
+  };
+  check_refused(with_model(place.path() + "/nowhere"), 74, "/nowhere");
+  const std::string broken = place.path() + "/broken";
+  std::filesystem::create_directory(broken);
+  std::ofstream(broken + "/model.safetensors") << "no tensors here";
+  check_refused(with_model(broken), 65, "model.safetensors");
+}
+
+TEST_CASE("a head that does not fit the model ends with 65 and the tensor") {
+  const TemporaryDirectory output;
+  check_refused(finetune(output.path()) + Words{"--qa-head", kHeadFile}, 65, "qa_outputs");
+}
+
+TEST_CASE("a broken data file ends with 65, file and place") {
+  const TemporaryDirectory place;
+  const std::string file = place.path() + "/train.json";
+  std::ofstream(file) << "{\"data\": [{\"paragraphs\": [}";
+  check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file", file,
+                 "--output-dir", place.path() + "/out"},
+                65, file);
+  std::ofstream(file) << R"({"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "q1",
+      "question": "?", "answers": [{"text": "b", "answer_start": 0}]}]}]}]})";
+  check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file", file,
+                 "--output-dir", place.path() + "/out"},
+                65, "q1");
+}
+
+TEST_CASE("an output folder that cannot be written ends with 73 before anything is read") {
+  const TemporaryDirectory place;
+  std::ofstream(place.path() + "/file") << "not a folder";
+  check_refused(finetune(place.path() + "/file/out"), 73, place.path() + "/file/out");
+  check_refused({"finetune", "--model", place.path() + "/nowhere", "--train-file", kTrainFile,
+                 "--output-dir", place.path() + "/file/out"},
+                73, "output folder");
+}
+
+TEST_CASE("unanswerable questions need --version-2-with-negative") {
+  const TemporaryDirectory place;
+  const std::string file = place.path() + "/train.json";
+  std::ofstream(file) << R"({"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "q1",
+      "question": "why?", "answers": [], "is_impossible": true}]}]}]})";
+  check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file", file,
+                 "--output-dir", place.path() + "/out"},
+                64, "--version-2-with-negative");
+}
