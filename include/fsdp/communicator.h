@@ -43,18 +43,17 @@ struct CollectiveTag {
 // Requires (all collectives): every rank of the group issues the same collectives in the same order
 //   with equal operation, part count, counts, dtypes, reduce-op, root and tag. send memory stays
 //   unchanged and recv memory untouched by others until the stream has passed the collective.
-// Effects: the work is issued on `stream`; with an inline CPU stream it is complete on return. All
-// parts
-//   of one call travel as one collective (one meeting of the ranks).
-// Ordering: sums are formed in rank order 0, 1, …, size-1 in fp32 for floating types narrower than
-// 64
-//   bits (then rounded once), in the type itself otherwise; so local and shm give the same bits on
-//   all ranks. kAvg divides that sum by size() (exact IEEE division).
-// Errors: CommError, from the call or, for threaded streams, from the next wait on the stream: a
-// rank
-//   died (named, with its cause), the deadline passed (the missing rank named), or ranks disagree
-//   (both sides named with operation, count, dtype, reduce-op, label and sequence). After an error
-//   the communicator is aborted: every later call on any rank throws the first error.
+// Effects: the work is issued on `stream`; with an inline CPU stream it is complete on return. The
+//   parts of one call travel as one collective (one meeting of the ranks; CPU: 32 parts a meeting).
+// Ordering: sums are formed in rank order 0, 1, …, size-1, in fp32 for floating types narrower than
+//   64 bits (then rounded once), in the type itself otherwise (integers wrap); so local and shm
+//   give the same bits on all ranks. kAvg divides that sum by size() (exact IEEE division) and
+//   needs a floating type. kMax is NaN if any contribution is.
+// Errors: InvalidArgument for arguments that no rank may use. CommError, from the call or, for
+//   threaded streams, from the next wait on the stream: a rank died (named, with its cause), the
+//   deadline passed (the missing rank named), or ranks disagree (both sides named with operation,
+//   count, dtype, reduce-op, label and sequence). After an error the job is aborted: every later
+//   call on any rank, in any of its communicators, throws the first error.
 class Communicator {
  public:
   virtual ~Communicator() = default;

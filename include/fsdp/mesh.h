@@ -20,16 +20,20 @@ struct MeshOptions {
   std::chrono::milliseconds timeout{30'000};
 };
 
-// Shared by value: copies speak for the same rank of the same job.
+// Shared by value: copies speak for the same rank of the same job. When the last copy is gone this
+// rank has finished; ranks that still need it get an error that says so. If an exception destroys
+// it, the others are told that this rank gave up.
 // All collectives of a mesh, over all its communicators and engines, are issued in one host order
 // that is the same on every rank; `next_tag` numbers them and keeps a rolling hash.
 class Mesh {
  public:
   // The launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (fsdp-run,
-  // torchrun); none set = one rank. Several ranks on one host meet through shared memory. Effects:
-  // blocks until all ranks have arrived and agree on build and world. Errors: InvalidArgument (78)
-  // naming variable, value and remedy; CommError (78) when ranks' builds
-  //   differ or a rank is missing, named.
+  // torchrun), else mpirun's, PMI's or srun's; none set = one rank. Several ranks on one host meet
+  // through shared memory, without a port. Make it first thing in a program, once a process.
+  // Effects: blocks until all ranks have arrived and agree on build and world.
+  // Errors: InvalidArgument (78) naming variable, value and remedy; CommError (78) on all ranks
+  // when
+  //   their builds or worlds differ, two have one rank, or a rank is missing, named.
   static Mesh from_env(MeshOptions options = {});
   // One rank that moves nothing.
   static Mesh single();
@@ -53,8 +57,8 @@ class Mesh {
   // once.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view label) const;
   uint64_t order_hash() const;
-  // The last collectives issued, oldest first, one readable line each (at most 64): the event log
-  // of tests and of error messages.
+  // The last collectives issued, oldest first, one readable line each (at most 64), as
+  // "#12 all_gather 4096 layers.0": the event log of tests and of error messages.
   std::vector<std::string> recent_collectives() const;
   // Keeps all lines from now on (tests); recent_collectives then returns everything since.
   void record_all_collectives() const;

@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <span>
+#include <vector>
 
 #include "comm/fingerprint.h"
 #include "fsdp/error.h"
@@ -53,14 +54,22 @@ int look_into(dl_phdr_info* info, size_t, void* found) {
 
 std::string hash_of_program() {
   std::ifstream file("/proc/self/exe", std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (!file || bytes.empty()) {
+  std::vector<uint64_t> block(1 << 16);
+  uint64_t hash = 0;
+  int64_t bytes = 0;
+  while (file) {
+    std::fill(block.begin(), block.end(), 0);  // what the last, shorter block leaves
+    file.read(reinterpret_cast<char*>(block.data()), block.size() * sizeof(uint64_t));
+    bytes += file.gcount();
+    for (const uint64_t word : block) hash = mix(hash, word);
+  }
+  if (bytes == 0 || file.bad()) {
     throw IoError(ExitCode::kIoError, {.what = "this program's own file cannot be read",
                                        .where = "/proc/self/exe",
                                        .cause = {},
                                        .hint = "mount /proc"});
   }
-  return fmt::format("file {:016x}", mix_text(0, bytes));
+  return fmt::format("file {:016x} of {} bytes", hash, bytes);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ enum class ChannelKind : int { kGather, kReduce, kControl };
 inline constexpr int kChannels = 3;
 
 // A payload up to this size travels in the rank's slot.
-inline constexpr int64_t kLetterBytes = 256;
+inline constexpr int64_t kLetterBytes = 1024;
 // Parts of one meeting; a call with more takes several.
 inline constexpr int kMeetingParts = 32;
 

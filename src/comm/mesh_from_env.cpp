@@ -17,9 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Wrong environments end within 10 s, the program's own start included. With fsdp-run nobody can be
-// missing: ranks are given the time of a collective.
+// Wrong environments end within 10 s, the program's own start included.
 constexpr auto kMeetWithin = milliseconds(8000);
+// With fsdp-run nobody can be missing, only slow: a rank that ended before it came is known.
+constexpr auto kStartWithin = milliseconds(60'000);
 
 void require_one_host(const LaunchEnvironment& environment) {
   if (environment.local_world_size != environment.world_size) {
@@ -94,8 +95,7 @@ Mesh Mesh::from_env(MeshOptions options) {
   if (environment.world_size == 1) return single();
   require_one_host(environment);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
-  const milliseconds meet_within =
-      launched ? options.timeout : std::min(options.timeout, kMeetWithin);
+  const milliseconds meet_within = launched ? kStartWithin : std::min(options.timeout, kMeetWithin);
   const auto memory = std::make_shared<const JobMemory>(
       launched ? inherited_job(environment) : meet_in_directory(environment, meet_within),
       environment.world_size);

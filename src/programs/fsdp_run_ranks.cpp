@@ -82,6 +82,7 @@ void RankProcesses::start(int rank) {
   }
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
+  const pid_t launcher = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
     throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
@@ -89,7 +90,7 @@ void RankProcesses::start(int rank) {
                        .cause = std::strerror(errno),
                        .hint = "check the limit of processes (ulimit -u)"});
   }
-  if (pid == 0) become_rank(rank, write_end.get());
+  if (pid == 0) become_rank(rank, launcher, write_end.get());
   ranks_[rank].pid = pid;
   write_end = Descriptor();
   int error = 0;
@@ -102,9 +103,10 @@ void RankProcesses::start(int rank) {
   }
 }
 
-void RankProcesses::become_rank(int rank, int error_pipe) {
+void RankProcesses::become_rank(int rank, pid_t launcher, int error_pipe) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(127);  // it died before it could be watched
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -239,10 +241,12 @@ JobEnd RankProcesses::judge() const {
   if (all_well) return {};
   ErrorPlace place{.rank = 0, .world_size = options_.ranks, .host = host_name()};
   if (forwarded_signal_ != 0) {
+    const int code = 128 + forwarded_signal_;
     const CommError stopped(
         {.what = fmt::format("the job was stopped by signal {} (SIG{})", forwarded_signal_,
-                             sigabbrev_np(forwarded_signal_))});
-    return {.code = 128 + forwarded_signal_, .line = error_line(stopped, place)};
+                             sigabbrev_np(forwarded_signal_))},
+        static_cast<ExitCode>(code));
+    return {.code = code, .line = error_line(stopped, place)};
   }
   const std::optional<Failure> failure = first_failure(control_.failure());
   const bool names_one = failure && failure->rank >= 0;

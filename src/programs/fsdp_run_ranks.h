@@ -50,7 +50,7 @@ class RankProcesses {
   };
 
   void start(int rank);
-  [[noreturn]] void become_rank(int rank, int error_pipe);
+  [[noreturn]] void become_rank(int rank, pid_t launcher, int error_pipe);
   void export_environment(int rank) const;
   void redirect_output(int rank) const;
   std::string log_path(int rank, const char* stream) const;

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 struct Side {
   std::string_view operation = "all_reduce";
-  int64_t numel = 200;
+  int64_t numel = 300;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
@@ -63,50 +63,50 @@ void expect_disagreement(const Side& ours, const Side& theirs, const std::string
 
 TEST_CASE("a different operation is an error that names both sides") {
   expect_disagreement({}, {.operation = "barrier"},
-                      "all_reduce (sum) of 200 float32 'norm' #7, rank 2 issued barrier 'norm' #7");
+                      "all_reduce (sum) of 300 float32 'norm' #7, rank 2 issued barrier 'norm' #7");
 }
 
 TEST_CASE("a different count is an error that names both sides") {
-  expect_disagreement({}, {.numel = 201},
-                      "all_reduce (sum) of 200 float32 'norm' #7, "
-                      "rank 2 issued all_reduce (sum) of 201 float32 'norm' #7");
+  expect_disagreement({}, {.numel = 301},
+                      "all_reduce (sum) of 300 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (sum) of 301 float32 'norm' #7");
   expect_disagreement({.operation = "all_gather", .numel = 3}, {.operation = "all_gather"},
                       "all_gather of 3 float32 'norm' #7, "
-                      "rank 2 issued all_gather of 200 float32 'norm' #7");
+                      "rank 2 issued all_gather of 300 float32 'norm' #7");
 }
 
 TEST_CASE("a different dtype of the same size is an error that names both sides") {
   expect_disagreement({}, {.dtype = DType::kInt32},
-                      "all_reduce (sum) of 200 float32 'norm' #7, "
-                      "rank 2 issued all_reduce (sum) of 200 int32 'norm' #7");
+                      "all_reduce (sum) of 300 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (sum) of 300 int32 'norm' #7");
 }
 
 TEST_CASE("a different reduce-op is an error that names both sides") {
   expect_disagreement({}, {.op = ReduceOp::kMax},
-                      "all_reduce (sum) of 200 float32 'norm' #7, "
-                      "rank 2 issued all_reduce (max) of 200 float32 'norm' #7");
+                      "all_reduce (sum) of 300 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (max) of 300 float32 'norm' #7");
 }
 
 TEST_CASE("a different root is an error that names both sides") {
   expect_disagreement({.operation = "broadcast"}, {.operation = "broadcast", .root = 1},
-                      "broadcast from rank 0 of 200 float32 'norm' #7, "
-                      "rank 2 issued broadcast from rank 1 of 200 float32 'norm' #7");
+                      "broadcast from rank 0 of 300 float32 'norm' #7, "
+                      "rank 2 issued broadcast from rank 1 of 300 float32 'norm' #7");
 }
 
 TEST_CASE("a different unit or place in the host order is an error that names both sides") {
   expect_disagreement({.label = "layers.1"}, {.label = "layers.2"},
-                      "all_reduce (sum) of 200 float32 'layers.1' #7, "
-                      "rank 2 issued all_reduce (sum) of 200 float32 'layers.2' #7");
+                      "all_reduce (sum) of 300 float32 'layers.1' #7, "
+                      "rank 2 issued all_reduce (sum) of 300 float32 'layers.2' #7");
   expect_disagreement({}, {.sequence = 8},
-                      "all_reduce (sum) of 200 float32 'norm' #7, "
-                      "rank 2 issued all_reduce (sum) of 200 float32 'norm' #8");
+                      "all_reduce (sum) of 300 float32 'norm' #7, "
+                      "rank 2 issued all_reduce (sum) of 300 float32 'norm' #8");
 }
 
 TEST_CASE("a different number of parts is an error, also when the total is equal") {
-  const std::string three = "200 float32 + 200 float32 + 200 float32 'norm' #7";
+  const std::string three = "300 float32 + 300 float32 + 300 float32 'norm' #7";
   expect_disagreement(
-      {.parts = 3}, {.numel = 600},
-      "all_reduce (sum) of " + three + ", rank 2 issued all_reduce (sum) of 600 float32 'norm' #7");
+      {.parts = 3}, {.numel = 900},
+      "all_reduce (sum) of " + three + ", rank 2 issued all_reduce (sum) of 900 float32 'norm' #7");
 }
 
 TEST_CASE("two communicators used in different orders are found out by the sequence") {
@@ -156,7 +156,7 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
   CHECK(errors[0] == errors[2]);
   CHECK(errors[1].empty());
   CHECK(errors[0] ==
-        "rank 1 did not arrive within 0.2 s (all_gather of 200 float32 'norm' #7); it is alive, "
+        "rank 1 did not arrive within 0.2 s (all_gather of 300 float32 'norm' #7); it is alive, "
         "but stopped, stuck, slow or doing something else; hint: look at that rank with a "
         "debugger, or raise MeshOptions::timeout if it may be that slow");
 }
@@ -172,7 +172,7 @@ TEST_CASE("a rank that gives up is the first cause on all ranks, in all communic
   CHECK(errors[2] == "the disk is full");
   for (const int rank : {0, 1, 3}) {
     CHECK(errors[rank] ==
-          "rank 2 gave up (all_reduce (sum) of 200 float32 'norm' #7); the disk is full; hint: "
+          "rank 2 gave up (all_reduce (sum) of 300 float32 'norm' #7); the disk is full; hint: "
           "see what rank 2 printed");
   }
 }
@@ -203,7 +203,7 @@ TEST_CASE("a rank that finishes while others need it is named") {
     issue(mesh.reduce_communicator(Axis::kShard), {.label = "one more"}, *stream);
   });
   CHECK(errors[0].empty());
-  CHECK(errors[1].find("rank 0 left while other ranks still need it (all_reduce (sum) of 200 "
+  CHECK(errors[1].find("rank 0 left while other ranks still need it (all_reduce (sum) of 300 "
                        "float32 'one more' #7)") == 0);
   CHECK(errors[1] == errors[2]);
 }
@@ -234,11 +234,11 @@ TEST_CASE("arguments that no rank may use are refused at the call") {
       "a part of -1 elements (all_reduce (sum) of -1 float32 'norm' #7); hint: 0 is the least",
       InvalidArgument);
   CHECK_THROWS_WITH_AS(issue(communicator, {.dtype = DType::kInt64, .op = ReduceOp::kAvg}, *stream),
-                       "int64 cannot be averaged (all_reduce (avg) of 200 int64 'norm' #7); hint: "
+                       "int64 cannot be averaged (all_reduce (avg) of 300 int64 'norm' #7); hint: "
                        "average floating types; sum integers",
                        InvalidArgument);
   CHECK_THROWS_WITH_AS(issue(communicator, {.operation = "broadcast", .root = 1}, *stream),
-                       "root 1 of 1 ranks (broadcast from rank 1 of 200 float32 'norm' #7); hint: "
+                       "root 1 of 1 ranks (broadcast from rank 1 of 300 float32 'norm' #7); hint: "
                        "ranks are 0 to size() - 1",
                        InvalidArgument);
 }

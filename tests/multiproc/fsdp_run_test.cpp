@@ -100,6 +100,8 @@ TEST_CASE("a signal is forwarded to the ranks and gives 128 + signal") {
     const ProcessResult result = process.wait();
     CAPTURE(result.err);
     CHECK(result.code == 128 + signal);
+    CHECK(result.err.find(fmt::format("fsdp: error[{}] rank 0/2 host ", 128 + signal)) !=
+          std::string::npos);
     CHECK(processes_with("fsdp-test-linger") == 0);
   }
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/run_process.h"
@@ -33,17 +34,29 @@ inline Environment torchrun_rank(int rank, int world, const std::string& directo
           {"XDG_RUNTIME_DIR", directory}};
 }
 
-// Starts one process an environment and waits for all.
+// Starts one process an environment and waits for all, beside each other.
 inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& environments,
                                               const std::vector<std::string>& arguments) {
   std::vector<std::string> command{RANK_PROGRAM};
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::vector<Process> processes;
   for (const Environment& environment : environments) processes.emplace_back(command, environment);
-  std::vector<ProcessResult> results;
-  for (Process& process : processes) results.push_back(process.wait());
+  std::vector<ProcessResult> results(processes.size());
+  std::vector<std::thread> waiters;
+  for (size_t i = 0; i < processes.size(); ++i) {
+    waiters.emplace_back([&, i] { results[i] = processes[i].wait(); });
+  }
+  for (std::thread& waiter : waiters) waiter.join();
   return results;
 }
+
+// What "at once" means here: the promises hold for a machine with time to run the ranks, which a
+// sanitised build is not.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr double kPatience = 10;
+#else
+inline constexpr double kPatience = 1;
+#endif
 
 // Files of ours in /dev/shm and in `directory`: there must be none when a job is over.
 inline std::vector<std::string> residue(const std::string& directory = {}) {
