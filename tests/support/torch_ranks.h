@@ -61,9 +61,9 @@ inline std::map<std::string, at::Tensor> plain_parameters(const torch::nn::Modul
 }
 
 inline bool bit_equal(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(),
-                     a.nbytes()) == 0;
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  return a.numel() == 0 || std::memcmp(a.contiguous().const_data_ptr(),
+                                       b.contiguous().const_data_ptr(), a.nbytes()) == 0;
 }
 
 // The plain model trained as the mean over `world` ranks would: gradients of the ranks' losses,
