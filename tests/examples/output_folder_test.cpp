@@ -96,7 +96,7 @@ TEST_CASE("v2 questions without an answer are trained on, answered and scored") 
 TEST_CASE("a tiny model learns the synthetic task that can be learnt") {
   const TemporaryDirectory place;
   run(2, {"finetune", "--preset", "tiny", "--data", "learnable", "--output-dir", place.path(),
-          "--max-seq-length", "64", "--learning-rate", "1e-3", "--max-steps", "300", "--dropout",
+          "--max-seq-length", "64", "--learning-rate", "1e-3", "--max-steps", "100", "--dropout",
           "0", "--warmup-ratio", "0.1", "--per-device-train-batch-size", "8"});
   CHECK(read_json(place.path() + "/metrics.json")["exact_match"].get<double>() >= 95.0);
 }
