@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 import record_bert
+import record_megatron
 import record_squad
 import reference_run
 import squad
@@ -23,6 +24,16 @@ def check_bert():
     largest = max((recorded[name].double() - computed[name].double()).abs().max().item()
                   for name in recorded)
     print(f"bert_small: {len(recorded)} tensors, largest difference {largest:.2g}")
+    return largest <= 1e-6
+
+
+def check_megatron():
+    computed = record_megatron.make_record(record_megatron.make_model())
+    recorded = load_file(record_megatron.FOLDER / "record.safetensors")
+    assert recorded.keys() == computed.keys(), recorded.keys() ^ computed.keys()
+    largest = max((recorded[name].double() - computed[name].double()).abs().max().item()
+                  for name in recorded)
+    print(f"megatron_small: {len(recorded)} tensors, largest difference {largest:.2g}")
     return largest <= 1e-6
 
 
@@ -54,7 +65,7 @@ def main():
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(1)
-    results = [check_bert(), check_windows(), check_reference()]
+    results = [check_bert(), check_megatron(), check_windows(), check_reference()]
     sys.exit(0 if all(results) else 1)
 
 

@@ -1,5 +1,6 @@
 // The example's BERT against what Python transformers computed for the same weights and inputs:
-// tests/data/records/bert_small (benchmarks/peers/record_bert.py).
+// tests/data/records/bert_small and, pre-LN, megatron_small (benchmarks/peers/record_bert.py,
+// record_megatron.py).
 #include "examples/bert_qa/bert_model.h"
 
 #include <fsdp/data.h>
@@ -18,7 +19,8 @@ namespace {
 using fsdp::SafetensorsFile;
 using fsdp::StoredTensor;
 
-const std::filesystem::path kFolder = FSDP_TESTS_DIR "/data/records/bert_small";
+const std::filesystem::path kBert = FSDP_TESTS_DIR "/data/records/bert_small";
+const std::filesystem::path kMegatron = FSDP_TESTS_DIR "/data/records/megatron_small";
 
 at::Tensor tensor_of(const SafetensorsFile& file, const std::string& name) {
   const StoredTensor* stored = file.find(name);
@@ -30,18 +32,15 @@ at::Tensor tensor_of(const SafetensorsFile& file, const std::string& name) {
   return tensor;
 }
 
-fsdp::ModelConfig small_config(std::string hidden_act) {
-  fsdp::ModelConfig config = fsdp::read_model_config(kFolder / "config.json");
-  config.hidden_act = std::move(hidden_act);
-  return config;
-}
-
 struct Recorded {
-  SafetensorsFile record{kFolder / "record.safetensors"};
+  SafetensorsFile record;
   fsdp::Unit<bert_qa::QuestionAnswering> model;
 
-  explicit Recorded(const std::string& hidden_act) : model(small_config(hidden_act)) {
-    const SafetensorsFile weights(kFolder / "model.safetensors");
+  explicit Recorded(const std::filesystem::path& folder)
+      : Recorded(folder, fsdp::read_model_config(folder / "config.json")) {}
+  Recorded(const std::filesystem::path& folder, const fsdp::ModelConfig& config)
+      : record(folder / "record.safetensors"), model(config) {
+    const SafetensorsFile weights(folder / "model.safetensors");
     torch::NoGradGuard no_grad;
     const auto parameters = model->named_parameters();
     REQUIRE(parameters.size() == weights.tensors().size());
@@ -62,36 +61,37 @@ double largest_difference(const at::Tensor& ours, const at::Tensor& theirs) {
 
 }  // namespace
 
-TEST_CASE("logits, loss and every gradient of a small BERT equal Python transformers'") {
-  Recorded recorded("gelu");
-  const at::Tensor logits = recorded.logits();
-  CHECK(largest_difference(logits.select(2, 0), tensor_of(recorded.record, "logits.start")) < 1e-5);
-  CHECK(largest_difference(logits.select(2, 1), tensor_of(recorded.record, "logits.end")) < 1e-5);
+TEST_CASE("logits, loss and every gradient of small BERTs equal Python transformers'") {
+  for (const std::filesystem::path& folder : {kBert, kMegatron}) {
+    CAPTURE(folder.string());
+    Recorded recorded(folder);
+    const auto theirs = [&](const std::string& name) { return tensor_of(recorded.record, name); };
+    const at::Tensor logits = recorded.logits();
+    CHECK(largest_difference(logits.select(2, 0), theirs("logits.start")) < 1e-5);
+    CHECK(largest_difference(logits.select(2, 1), theirs("logits.end")) < 1e-5);
 
-  const at::Tensor first = tensor_of(recorded.record, "labels.start_positions");
-  const at::Tensor last = tensor_of(recorded.record, "labels.end_positions");
-  const at::Tensor loss = bert_qa::span_loss_sum(logits, first, last) / first.size(0);
-  CHECK(loss.item<double>() ==
-        doctest::Approx(tensor_of(recorded.record, "loss").item<double>()).epsilon(1e-6));
-
-  loss.backward();
-  for (const auto& parameter : recorded.model->named_parameters()) {
-    CAPTURE(parameter.key());
-    CHECK(largest_difference(parameter.value().grad(),
-                             tensor_of(recorded.record, "grad." + parameter.key())) < 1e-5);
+    const at::Tensor first = theirs("labels.start_positions");
+    const at::Tensor loss =
+        bert_qa::span_loss_sum(logits, first, theirs("labels.end_positions")) / first.size(0);
+    CHECK(loss.item<double>() == doctest::Approx(theirs("loss").item<double>()).epsilon(1e-6));
+    loss.backward();
+    for (const auto& parameter : recorded.model->named_parameters()) {
+      CAPTURE(parameter.key());
+      CHECK(largest_difference(parameter.value().grad(), theirs("grad." + parameter.key())) < 1e-5);
+    }
   }
 }
 
 TEST_CASE("each rank's gradient shards are its runs of transformers' gradients") {
-  const SafetensorsFile record(kFolder / "record.safetensors");
-  const fsdp::ModelFolder folder(kFolder);
+  const SafetensorsFile record(kBert / "record.safetensors");
+  const fsdp::ModelFolder folder(kBert);
   const auto input = [&](const char* name) { return tensor_of(record, name); };
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
     fsdp::testing::run_torch_ranks(world, [&](fsdp::Mesh mesh) {
       // Every rank runs the whole batch, so the mean over ranks is the recorded gradient.
       fsdp::BuildScope building(mesh, {.unit_options = bert_qa::unit_options});
-      fsdp::Unit<bert_qa::QuestionAnswering> model(small_config("gelu"));
+      fsdp::Unit<bert_qa::QuestionAnswering> model(folder.read_config());
       fsdp::Engine engine(model, building);
       CHECK(bert_qa::load_weights(engine, folder, nullptr).empty());
       const at::Tensor logits = model(input("inputs.input_ids"), input("inputs.token_type_ids"),
@@ -112,7 +112,9 @@ TEST_CASE("each rank's gradient shards are its runs of transformers' gradients")
 }
 
 TEST_CASE("gelu_new is the tanh approximation") {
-  Recorded recorded("gelu_new");
+  fsdp::ModelConfig config = fsdp::read_model_config(kBert / "config.json");
+  config.hidden_act = "gelu_new";
+  Recorded recorded(kBert, config);
   const at::Tensor logits = recorded.logits();
   CHECK(largest_difference(logits.select(2, 0),
                            tensor_of(recorded.record, "gelu_new.logits.start")) < 1e-5);
@@ -121,7 +123,7 @@ TEST_CASE("gelu_new is the tanh approximation") {
 }
 
 TEST_CASE("positions at or past the length count for nothing") {
-  Recorded recorded("gelu");
+  Recorded recorded(kBert);
   const at::Tensor first = tensor_of(recorded.record, "ignored.labels.start_positions");
   const at::Tensor last = tensor_of(recorded.record, "ignored.labels.end_positions");
   // One of three windows is ignored; transformers then divides by the other two.
@@ -131,7 +133,7 @@ TEST_CASE("positions at or past the length count for nothing") {
 }
 
 TEST_CASE("dropout acts in training alone") {
-  fsdp::ModelConfig config = small_config("gelu");
+  fsdp::ModelConfig config = fsdp::read_model_config(kBert / "config.json");
   config.hidden_dropout_prob = 0.5;
   config.attention_probs_dropout_prob = 0.5;
   fsdp::Unit<bert_qa::QuestionAnswering> model(config);

@@ -1,0 +1,72 @@
+// The engine's flags change what a run costs, not what it learns.
+#include <sstream>
+#include <thread>
+
+#include "program.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+std::vector<double> losses(int ranks, const Words& flags) {
+  const TemporaryDirectory output;
+  const ProcessResult result =
+      run_ranks_of(BERT_QA, ranks,
+                   Words{"finetune", "--preset", "tiny", "--data", "learnable", "--output-dir",
+                         output.path(), "--max-seq-length", "64", "--learning-rate", "1e-3",
+                         "--max-steps", "5", "--dropout", "0", "--num-threads", "1"} +
+                       flags);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  std::vector<double> losses;
+  for (const nlohmann::json& line : read_json_lines(output.path() + "/train_log.jsonl")) {
+    losses.push_back(line["loss"]);
+  }
+  return losses;
+}
+
+}  // namespace
+
+TEST_CASE("prefetch, resharding and replication give the same bits") {
+  const std::vector<double> plain = losses(2, {});
+  REQUIRE(plain.size() == 5);
+  CHECK(losses(2, {"--prefetch", "0"}) == plain);
+  CHECK(losses(2, {"--prefetch", "2"}) == plain);
+  CHECK(losses(2, {"--reshard-after-forward", "false"}) == plain);
+  CHECK(losses(2, {"--strategy", "replicate"}) == plain);
+}
+
+TEST_CASE("bfloat16 parameters and gradients train to about the same losses") {
+  const std::vector<double> plain = losses(2, {});
+  const std::vector<double> narrow =
+      losses(2, {"--param-dtype", "bfloat16", "--reduce-dtype", "bfloat16"});
+  REQUIRE(narrow.size() == plain.size());
+  for (size_t step = 0; step < plain.size(); ++step) {
+    CAPTURE(step);
+    CHECK(narrow[step] != plain[step]);
+    CHECK(narrow[step] == doctest::Approx(plain[step]).epsilon(0.05));  // 8 bits of mantissa
+  }
+}
+
+TEST_CASE("a rank killed while it trains ends the job with 75 and its name") {
+  const TemporaryDirectory output;
+  Process job({FSDP_RUN, "-n", "2", BERT_QA, "finetune", "--preset", "tiny", "--data", "learnable",
+               "--output-dir", output.path(), "--max-steps", "1000000"});
+  const std::string log = output.path() + "/train_log.jsonl";
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (read_json_lines(log).size() < 3 && std::chrono::steady_clock::now() < give_up) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it runs in its own time
+  }
+  const std::string pid = std::to_string(job.pid());
+  std::istringstream children(read_text("/proc/" + pid + "/task/" + pid + "/children"));
+  pid_t first = 0, second = 0;
+  children >> first >> second;
+  REQUIRE(second > 0);
+  REQUIRE(kill(second, SIGKILL) == 0);
+  const ProcessResult result = job.wait(std::chrono::seconds(90));
+  INFO(result.err);
+  CHECK(result.code == 75);
+  CHECK(result.err.find("rank 1 was killed by signal 9 (SIGKILL)") != std::string::npos);
+  CHECK(result.err.find("fsdp: error[75] rank 0/2") != std::string::npos);
+  CHECK(result.err.find("terminate called") == std::string::npos);
+}
