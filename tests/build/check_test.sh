@@ -15,7 +15,7 @@ fsdp_layer(shard DEPENDS comm LIBRARIES torch::cpu)
 fsdp_layer(engine DEPENDS shard LIBRARIES torch::cpu HEADERS unit.h)
 EOF
 for tour in examples/hello_unit/hello_unit.cpp src/engine/engine.cpp src/shard/shard_unit.cpp \
-  src/comm/local_communicator.cpp; do
+  src/comm/cpu_communicator.cpp; do
   echo '#include <fsdp/error.h>' >$tour
 done
 for header in error.h mesh.h unit.h; do
