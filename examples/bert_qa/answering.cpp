@@ -115,7 +115,10 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
     null_scores.push_back(each.null_score_diff);
   }
   if (settings.version_2) {
-    return fsdp::metrics_json(fsdp::score_v2(questions.dataset, texts, null_scores));
+    nlohmann::ordered_json metrics =
+        fsdp::metrics_json(fsdp::score_v2(questions.dataset, texts, null_scores));
+    metrics["exact_match"] = metrics["exact"];  // the name that v1.1 has for it
+    return metrics;
   }
   return fsdp::metrics_json(fsdp::score_v1(questions.dataset, texts));
 }

@@ -90,7 +90,11 @@ TEST_CASE("v2 questions without an answer are trained on, answered and scored") 
           "--validation-file", file, "--output-dir", output, "--version-2-with-negative",
           "--max-steps", "3"});
   CHECK(read_json(output + "/null_odds.json").size() == 2);
-  CHECK(read_json(output + "/metrics.json").contains("NoAns_f1"));
+  const nlohmann::json metrics = read_json(output + "/metrics.json");
+  for (const char* name : {"exact_match", "f1", "NoAns_f1", "best_f1_thresh"}) {
+    CAPTURE(name);
+    CHECK(metrics.contains(name));
+  }
 }
 
 TEST_CASE("a tiny model learns the synthetic task that can be learnt") {
