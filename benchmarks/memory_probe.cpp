@@ -61,8 +61,7 @@ std::string to_json(const MemoryBytes& bytes) {
   return json + fmt::format("\"total\": {}}}", bytes.total());
 }
 
-// docs/memory.md: state at the optimizer's step, and with the slots of k + 1 layers and the units
-// that have a size of their own.
+// docs/memory.md: 12 bytes a parameter at rest, 16 with main gradients, cut by the ranks.
 double formula_bytes(double state_bytes, double parameters, int ranks) {
   return state_bytes * parameters / ranks;
 }
