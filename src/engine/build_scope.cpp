@@ -3,8 +3,8 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <malloc.h>
 
+#include "base/heap.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "shard/torch_compat.h"
@@ -45,9 +45,7 @@ BuildScope::State::State(Mesh mesh_in, Options options_in)
                       .hint = "give the first one to its engine before the next model is built"});
   }
   building_.lock();
-  // glibc raises its mmap threshold when large blocks are freed and then keeps them: what
-  // construction frees would stay resident.
-  mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+  return_freed_blocks();
   at::manual_seed(options.seed);
   current_scope = this;
 }
@@ -60,7 +58,7 @@ void BuildScope::State::finish() {
   current_scope = nullptr;
   at::manual_seed(options.seed + static_cast<uint64_t>(mesh.rank()));
   building_.unlock();
-  malloc_trim(0);
+  keep_freed_blocks();
 }
 
 void BuildScope::State::shard_if_building(torch::nn::Module& module) {

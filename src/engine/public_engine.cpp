@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/bytes.h"
+#include "base/heap.h"
 #include "engine/build_scope.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
@@ -17,6 +18,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
   auto lanes = std::make_unique<Lanes>(std::move(mesh), options);
   state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(lanes));
   state_->attach(nullptr);
+  keep_freed_blocks();
 }
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {

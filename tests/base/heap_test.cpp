@@ -1,0 +1,39 @@
+#include "base/heap.h"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <cstring>
+
+namespace fsdp {
+namespace {
+
+constexpr size_t kBlockBytes = 8 << 20;
+constexpr int64_t kPages = kBlockBytes / 4096;
+
+// Pages that the system had to supply while a block was taken, written and freed.
+int64_t pages_supplied() {
+  rusage before{}, after{};
+  getrusage(RUSAGE_SELF, &before);
+  void* block = std::malloc(kBlockBytes);
+  std::memset(block, 1, kBlockBytes);
+  asm volatile("" : : "r"(block) : "memory");
+  std::free(block);
+  getrusage(RUSAGE_SELF, &after);
+  return after.ru_minflt - before.ru_minflt;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they replace malloc
+TEST_CASE("large blocks go back to the system during construction and are kept for the steps") {
+  return_freed_blocks();
+  CHECK(pages_supplied() >= kPages);
+  CHECK(pages_supplied() >= kPages);
+  keep_freed_blocks();
+  pages_supplied();
+  CHECK(pages_supplied() < kPages / 100);
+}
+#endif
+
+}  // namespace
+}  // namespace fsdp
