@@ -50,6 +50,13 @@ bool is_chinese(char32_t c) {
   return is_in(kBlocks, c);
 }
 
+// Planes 4 to 13 are not assigned, 15 and 16 are for private use but for their last two characters:
+// within one of them all pages but the last are alike.
+bool is_as_before(char32_t page) {
+  const char32_t plane = page >> 8, in_plane = page & 0xFF;
+  return plane >= 4 && plane != 14 && in_plane != 0 && in_plane != 0xFF;
+}
+
 char32_t lower_of(char32_t c) {
   for (const bert_unicode::LowerRange& range : bert_unicode::kNewCapitals) {
     if (c >= range.first && c <= range.last) return c + range.distance;
@@ -81,6 +88,10 @@ BertCharTable::BertCharTable(const NormalizationOptions& options) : options_(opt
     });
   };
   for (char32_t high = 0; high < page_of_.size(); ++high) {
+    if (is_as_before(high)) {
+      page_of_[high] = page_of_[high - 1];
+      continue;
+    }
     Page page;
     for (char32_t low = 0; low < page.size(); ++low) page[low] = make_entry(high << 8 | low);
     // Equal pages lie next to each other: blocks of ideographs, private use, unassigned planes.

@@ -136,6 +136,9 @@ class StrictSax final : public nlohmann::json_sax<json> {
     return events_.start_object(), true;
   }
   bool key(string_t& key) override {
+    if (++key_count_ > limits_.keys) {
+      cursor_.fail(fmt::format("more than {} keys in open objects", limits_.keys));
+    }
     const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
     if (!keys_.back().emplace(hash.high64, hash.low64).second) {
       cursor_.fail(fmt::format("the key {} appears twice in one object", quoted_name(key)));
@@ -144,6 +147,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   }
   bool end_object() override {
     --depth_;
+    key_count_ -= std::ssize(keys_.back());
     keys_.pop_back();
     return events_.end_object(), true;
   }
@@ -176,6 +180,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   const JsonCursor& cursor_;
   const JsonLimits limits_;
   int depth_ = 0;
+  int64_t key_count_ = 0;
   // Hashes of the open objects' keys, so that a key of megabytes costs no second copy; at 128 bits
   // two different keys never share one. Ordered, so that no choice of keys makes it slow.
   std::vector<std::set<std::pair<uint64_t, uint64_t>>> keys_;
@@ -200,6 +205,9 @@ class DocumentEvents final : public JsonEvents {
 
  private:
   json* put(json value) {
+    if (++value_count_ > kMaxDocumentValues) {
+      fail(fmt::format("more than {} values", kMaxDocumentValues));
+    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -213,6 +221,7 @@ class DocumentEvents final : public JsonEvents {
   json root_;
   std::vector<json*> open_;
   std::string key_;
+  int64_t value_count_ = 0;
 };
 
 }  // namespace

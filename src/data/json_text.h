@@ -3,7 +3,8 @@
 //
 // Refused beyond plain syntax errors: a NUL anywhere, a byte order mark, invalid UTF-8, a key twice
 // in one object, an integer that does not fit 64 bits, a number that does not fit a double, nesting
-// beyond a limit, a string, number or white space beyond a limit, anything after the value.
+// beyond a limit, a string, number or white space beyond a limit, more keys or values than a limit,
+// anything after the value.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,12 @@ struct JsonText {
 struct JsonLimits {
   int depth = 64;
   int64_t string_bytes = 16 << 20;  // also of a number or of white space
+  int64_t keys = 1 << 17;           // of all objects open at once
 };
+
+// For files that describe others: with them a document takes at most its text's size and 16 MiB.
+inline constexpr JsonLimits kDocumentLimits{.string_bytes = 2 << 20};
+inline constexpr int64_t kMaxDocumentValues = 1 << 15;
 
 // Where a parser stands.
 class JsonCursor {
@@ -71,7 +77,7 @@ class JsonEvents {
 // Errors: IoError kCorruptData.
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits = {});
 
-// The same as a document, for small files.
-nlohmann::json parse_json(const JsonText& text, JsonLimits limits = {});
+// The same as a document, for small files: at most kMaxDocumentValues values.
+nlohmann::json parse_json(const JsonText& text, JsonLimits limits = kDocumentLimits);
 
 }  // namespace fsdp

@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-constexpr size_t kMaxTensors = 1 << 18;
+constexpr size_t kMaxTensors = 1 << 16;
 
 bool is_plain_name(std::string_view name) {
   const auto allowed = [](char c) {
@@ -89,7 +89,7 @@ class IndexEvents final : public JsonEvents {
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file) {
   SafetensorsIndex index;
   IndexEvents events(index);
-  parse_json({.text = text, .file = file}, events);
+  parse_json({.text = text, .file = file}, events, kDocumentLimits);
   return index;
 }
 

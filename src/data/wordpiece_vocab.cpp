@@ -34,6 +34,10 @@ std::vector<std::string> split_lines(std::string_view text, const std::string& n
     if (line.empty()) {
       refuse(name, number, "the vocabulary has an empty line", "every line is one token");
     }
+    if (line.find('\r') != std::string_view::npos) {
+      refuse(name, number, "a carriage return within a line of the vocabulary",
+             "lines end in LF or CR LF");
+    }
     if (line.find('\0') != std::string_view::npos || !is_valid_utf8(line)) {
       refuse(name, number, "the vocabulary is not UTF-8 text", "give the model's vocab.txt");
     }
@@ -53,6 +57,9 @@ WordPieceVocab WordPieceVocab::read(const std::filesystem::path& path,
 WordPieceVocab WordPieceVocab::parse(std::string_view text, const std::string& name,
                                      const SpecialTokens& special) {
   WordPieceVocab vocab;
+  if (text.starts_with("\xef\xbb\xbf")) {
+    refuse(name, 1, "the vocabulary starts with a byte order mark", "save it as plain UTF-8");
+  }
   vocab.tokens_ = split_lines(text, name);
   if (vocab.tokens_.empty()) {
     refuse(name, 0, "the vocabulary is empty", "expected one token a line");

@@ -188,5 +188,45 @@ TEST_CASE("A hostile header costs no more than the names that it holds and 16 Mi
   if (kMemoryIsLimited) CHECK(run({folder.write("f", file_of(names + "}"))}, kLimit).code == 70);
 }
 
+TEST_CASE("A hostile index or configuration costs no more than its text and 16 MiB") {
+  if (!is_built()) return;
+  constexpr size_t kSize = 8'000'000;
+  constexpr rlim_t kLimit = 16 << 20;
+  const auto numbered = [](const std::string& value, size_t size) {
+    std::string text;
+    for (int i = 0; text.size() < size; ++i) text += "\"" + std::to_string(i) + "\":" + value + ",";
+    return text + "\"last\":" + value;
+  };
+  struct Case {
+    std::string name, index, config, expected;
+  };
+  const Case cases[] = {
+      {"many tensors", R"({"weight_map":{)" + numbered("\"f\"", kSize) + "}}", "",
+       "more than 65536 tensors"},
+      {"many foreign keys", R"({"x":{)" + numbered("0", kSize) + "}}", "", "more than 131072 keys"},
+      {"a long name", R"({"weight_map":{")" + std::string(kSize, 'n') + R"(":"f"}})", "",
+       "a string of more than 2097152 bytes"},
+      {"deep", R"({"x":)" + std::string(kSize, '['), "", "deeper than 64"},
+      {"a configuration of objects", "", "{" + numbered("{}", 1'000'000) + "}",
+       "more than 32768 values"},
+      {"a large configuration", "", "{" + numbered("{}", kSize) + "}", "at most 1048576"},
+  };
+  for (const auto& [name, hostile_index, config, expected] : cases) {
+    CAPTURE(name);
+    const ScratchFolder folder;
+    if (hostile_index.empty()) {
+      write_zeros(folder / "model.safetensors", small_tensors({"x"}));
+      folder.write("config.json", config);
+    } else {
+      folder.write("model.safetensors.index.json", hostile_index);
+    }
+    const Ending ending = run({folder.path()}, kLimit);
+    CAPTURE(ending.err);
+    CHECK(ending.code == 65);
+    CHECK(ending.err.find(expected) != std::string::npos);
+    CHECK(ending.err.size() < 600);
+  }
+}
+
 }  // namespace
 }  // namespace fsdp

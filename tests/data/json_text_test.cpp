@@ -1,6 +1,7 @@
 #include "data/json_text.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -110,6 +111,23 @@ TEST_CASE("Nesting and strings are bounded") {
     CHECK(refusal(run, limits) == limited + "0)");
   }
   CHECK(refusal(R"(["\"", "\\", "a\\\"b"])") == "accepted");
+}
+
+TEST_CASE("Keys and values are counted") {
+  const auto keys = [](int count) {
+    std::string text = "{";
+    for (int i = 0; i < count; ++i) text += fmt::format("\"{}\":0,", i);
+    return text + "\"last\":0}";
+  };
+  JsonLimits limits{.keys = 4};
+  CHECK(refusal(keys(3), limits) == "accepted");
+  CHECK(refusal(keys(4), limits) == "more than 4 keys in open objects (f.json, line 1, byte 30)");
+  CHECK(refusal("[" + keys(3) + "," + keys(3) + "]", limits) == "accepted");
+  CHECK(refusal("{\"a\":" + keys(3) + "}", limits).starts_with("more than 4 keys"));
+  std::string values = "[0";
+  for (int i = 2; i < kMaxDocumentValues; ++i) values += ",0";
+  CHECK(refusal(values + "]") == "accepted");
+  CHECK(refusal(values + ",0]").starts_with("more than 32768 values (f.json, line 1, byte 65"));
 }
 
 TEST_CASE("A message stays short and printable whatever the text holds") {

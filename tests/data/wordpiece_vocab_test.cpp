@@ -58,6 +58,12 @@ TEST_CASE("broken vocabularies are refused with the file and the line") {
         "token has one line");
   CHECK(refusal(head + "a\xff\n") ==
         "the vocabulary is not UTF-8 text (vocab.txt line 6); hint: give the model's vocab.txt");
+  CHECK(refusal(head + "a\rb\n") ==
+        "a carriage return within a line of the vocabulary (vocab.txt line 6); hint: lines end in "
+        "LF or CR LF");
+  CHECK(refusal("\xef\xbb\xbf" + head) ==
+        "the vocabulary starts with a byte order mark (vocab.txt line 1); hint: save it as plain "
+        "UTF-8");
   CHECK(refusal(head + "a\0b\n"s).find("vocab.txt line 6") != std::string::npos);
   CHECK(refusal("[PAD]\n[UNK]\n[CLS]\n[SEP]\n") ==
         "the vocabulary has no special token '[MASK]' (vocab.txt); hint: a BERT vocabulary has "
