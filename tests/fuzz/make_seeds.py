@@ -1,0 +1,105 @@
+"""usage: make_seeds.py FOLDER
+
+Writes seed inputs for the fuzz targets to FOLDER/TARGET, cut from files of this repository: small enough
+that a mutation hits what matters.
+"""
+import json
+import pathlib
+import struct
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+RECORDS = ROOT / "tests/data/records"
+DATA = ROOT / "examples/bert_qa/data"
+
+
+def header_alone(path, tensors=6):
+    """The first tensors of a safetensors file, their data zero and each dimension at most 2."""
+    raw = path.read_bytes()
+    (size,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8:8 + size])
+    widths = {"F32": 4, "BF16": 2, "F16": 2, "I64": 8, "U8": 1}
+    small, at = {}, 0
+    for name, tensor in list(header.items())[:tensors]:
+        if name == "__metadata__":
+            small[name] = tensor
+        elif tensor["dtype"] in widths:
+            shape = [min(dimension, 2) for dimension in tensor["shape"]]
+            nbytes = widths[tensor["dtype"]]
+            for dimension in shape:
+                nbytes *= dimension
+            small[name] = {"dtype": tensor["dtype"], "shape": shape, "data_offsets": [at, at + nbytes]}
+            at += nbytes
+    text = json.dumps(small).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + bytes(at)
+
+
+def safetensors():
+    yield (DATA / "qa-head-minilm.safetensors").read_bytes()
+    yield (RECORDS / "safetensors_peer.safetensors").read_bytes()
+    for model in ("bert_small", "megatron_small"):
+        yield header_alone(RECORDS / model / "model.safetensors")
+
+
+def index():
+    names = [f"bert.encoder.layer.{i}.attention.self.query.weight" for i in range(4)]
+    files = {name: f"model-0000{i % 2 + 1}-of-00002.safetensors" for i, name in enumerate(names)}
+    yield json.dumps({"metadata": {"total_size": 96}, "weight_map": files}, indent=2).encode()
+    yield json.dumps({"weight_map": files}).encode()
+
+
+def config():
+    for model in ("bert_small", "megatron_small"):
+        yield (RECORDS / model / "config.json").read_bytes()
+
+
+def paragraphs():
+    for article in json.loads((DATA / "xquad-en-dev.json").read_text("utf-8"))["data"][:6]:
+        yield article["paragraphs"][0]
+
+
+def squad():
+    for paragraph in paragraphs():
+        context, qas = paragraph["context"][:300], []
+        for qa in paragraph["qas"]:
+            qas.append({**qa, "answers": [answer for answer in qa["answers"]
+                                          if answer["answer_start"] + len(answer["text"]) <= 300]})
+        nested = {"data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas[:2]}]}]}
+        yield json.dumps(nested, ensure_ascii=False).encode()
+        rows = [{"id": qa["id"], "context": context, "question": qa["question"],
+                 "answers": {"text": [answer["text"] for answer in qa["answers"]],
+                             "answer_start": [answer["answer_start"] for answer in qa["answers"]]}}
+                for qa in qas[:2]]
+        yield "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
+
+
+def vocabulary():
+    lines = (DATA / "bert-base-uncased-vocab.txt").read_text("utf-8").splitlines()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    for first in (1000, 2000, 5000, 29000):
+        yield "\n".join([*special, *lines[first:first + 60]]).encode() + b"\n"
+
+
+def tokenizer():
+    texts = [paragraph["context"][:200] for paragraph in paragraphs()]
+    texts += [paragraph["qas"][0]["question"] for paragraph in paragraphs()]
+    texts += ["ÀÉÎõü naïve café x[MASK]é [SEP]", "北京 is 中国's capital", "\u0301a\u302e\u0327 가각",
+              "x" * 120 + "é\u200d", "\U0001d15e\U0001f600\u0344"]
+    for choice, text in enumerate(texts):
+        yield bytes([choice % 4]) + text.encode()
+
+
+def main():
+    makers = {"safetensors": safetensors, "index": index, "config": config,
+              "json": lambda: [*index(), *config(), *squad()], "squad": squad,
+              "vocabulary": vocabulary, "tokenizer": tokenizer}
+    for target, make in makers.items():
+        folder = pathlib.Path(sys.argv[1]) / target
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, seed in enumerate(make()):
+            (folder / f"shipped-{number}").write_bytes(seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+// A libFuzzer program for one of the readers: FSDP_FUZZ_READER. What the reader holds at once is
+// counted and bounded; whatever is not sound ends the program with an uncaught exception.
+#include <sanitizer/allocator_interface.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "data/support/byte_readers.h"
+
+namespace {
+
+// libFuzzer's own threads allocate too, but seldom and little.
+std::atomic<int64_t> g_live_bytes{0}, g_peak_bytes{0};
+
+void on_malloc(const volatile void*, size_t size) {
+  const int64_t live = g_live_bytes += static_cast<int64_t>(size);
+  if (live > g_peak_bytes) g_peak_bytes = live;
+}
+
+void on_free(const volatile void* memory) {
+  g_live_bytes -= static_cast<int64_t>(__sanitizer_get_allocated_size(memory));
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  // What is built once and kept is not the input's.
+  const std::string_view reader = FSDP_FUZZ_READER;
+  const bool tokenizes = reader == "squad" || reader == "tokenizer";
+  for (int choice = 0; tokenizes && choice < 4; ++choice) {
+    fsdp::byte_reader("tokenizer").read(std::string(1, static_cast<char>(choice)));
+  }
+  __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const fsdp::ByteReader& reader = fsdp::byte_reader(FSDP_FUZZ_READER);
+  g_live_bytes = g_peak_bytes = 0;
+  reader.read({reinterpret_cast<const char*>(data), size});
+  const int64_t allowed = reader.bytes_a_byte * static_cast<int64_t>(size) + (16 << 20);
+  if (g_peak_bytes > allowed) {
+    throw fsdp::Finding("held " + std::to_string(g_peak_bytes) + " bytes for an input of " +
+                        std::to_string(size));
+  }
+  return 0;
+}
