@@ -93,6 +93,8 @@ struct ErrorPlace {
 std::string error_line(const Error& error, const ErrorPlace& place);
 // The same for an exception of another kind: code 70.
 std::string error_line(const std::exception& error, const ErrorPlace& place);
+// `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`: the run goes on.
+std::string warning_line(const ErrorText& text, const ErrorPlace& place);
 // The code of any exception: its own if it is an fsdp::Error, else kInternal.
 ExitCode exit_code_of(const std::exception& error);
 

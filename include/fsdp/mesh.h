@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,9 +16,19 @@ namespace fsdp {
 // A mesh has one axis now, `shard`, over all ranks; `replicate` is the axis of size one beside it.
 enum class Axis : uint8_t { kReplicate, kShard };
 
+// A rank that a collective has waited for longer than a third of the time-out.
+struct SlowRank {
+  int rank = 0;
+  std::chrono::milliseconds waited{0};
+  std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
+};
+
 struct MeshOptions {
   // How long a collective waits for a rank before it throws, naming that rank.
   std::chrono::milliseconds timeout{30'000};
+  // Hears of each slow rank once a job, on the rank that notices first; the wait goes on. Called on
+  // the thread that waits; must not throw. run_program prints a line if this is empty.
+  std::function<void(const SlowRank& slow)> on_slow_rank{};
 };
 
 // Shared by value: copies speak for the same rank of the same job. When the last copy is gone this

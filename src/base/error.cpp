@@ -28,11 +28,13 @@ std::string on_one_line(std::string_view text) {
   return line;
 }
 
-std::string line(int code, const ErrorPlace& place, std::string_view text) {
+std::string line(std::string_view kind, const ErrorPlace& place, std::string_view text) {
   const std::string step = place.step >= 0 ? fmt::format(" step {}", place.step) : "";
-  return fmt::format("fsdp: error[{}] rank {}/{} host {}{}: {}", code, place.rank, place.world_size,
+  return fmt::format("fsdp: {} rank {}/{} host {}{}: {}", kind, place.rank, place.world_size,
                      place.host, step, on_one_line(text));
 }
+
+std::string error_kind(ExitCode code) { return fmt::format("error[{}]", static_cast<int>(code)); }
 
 }  // namespace
 
@@ -40,12 +42,16 @@ Error::Error(ExitCode code, ErrorText text)
     : std::runtime_error(compose(text)), code_(code), text_(std::move(text)) {}
 
 std::string error_line(const Error& error, const ErrorPlace& place) {
-  return line(error.exit_code(), place, error.what());
+  return line(error_kind(error.code()), place, error.what());
 }
 
 std::string error_line(const std::exception& error, const ErrorPlace& place) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return error_line(*ours, place);
-  return line(static_cast<int>(ExitCode::kInternal), place, error.what());
+  return line(error_kind(ExitCode::kInternal), place, error.what());
+}
+
+std::string warning_line(const ErrorText& text, const ErrorPlace& place) {
+  return line("warning", place, compose(text));
 }
 
 ExitCode exit_code_of(const std::exception& error) {

@@ -58,6 +58,11 @@ std::optional<PeerEnd> Job::end_of(int peer) const {
   return std::nullopt;
 }
 
+void Job::call_slow(const SlowRank& slow) const {
+  if (control().status(slow.rank).called_slow.exchange(1) != 0) return;
+  if (seat_.on_slow_rank) seat_.on_slow_rank(slow);
+}
+
 Failure failure_of_end(const JobControl& control, int peer, PeerEnd end) {
   const RankStatus& status = control.status(peer);
   Failure failure{.rank = peer, .code = ExitCode::kPeerFailed, .text = {}};
@@ -70,6 +75,7 @@ Failure failure_of_end(const JobControl& control, int peer, PeerEnd end) {
       break;
     case PeerEnd::kReported:
       failure.text.what = describe_end(peer, status.wait_status.load());
+      failure.text.hint = hint_for_end(peer, status.wait_status.load());
       break;
     case PeerEnd::kProcessIsGone:
       failure.text.what =

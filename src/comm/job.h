@@ -1,6 +1,8 @@
 // One rank's part in a job: the control segment, the first failure, and whether peers still live.
 #pragma once
 
+#include <fsdp/mesh.h>
+
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -37,7 +39,8 @@ class Job {
     JobControl control;
     int rank;
     std::chrono::milliseconds timeout;
-    std::function<bool(int rank)> process_ended;  // empty: ranks are threads
+    std::function<bool(int rank)> process_ended{};  // empty: ranks are threads
+    std::function<void(const SlowRank& slow)> on_slow_rank{};
   };
   explicit Job(Seat seat);
   ~Job();
@@ -58,6 +61,8 @@ class Job {
   }
 
   std::optional<PeerEnd> end_of(int peer) const;
+  // Tells on_slow_rank, unless some rank of the job has told its own about this peer already.
+  void call_slow(const SlowRank& slow) const;
 
  private:
   Seat seat_;

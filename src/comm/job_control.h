@@ -33,6 +33,7 @@ struct alignas(64) RankStatus {
   std::atomic<RankState> state;
   std::atomic<int32_t> pid;
   std::atomic<int32_t> wait_status;
+  std::atomic<uint32_t> called_slow;  // 1: that others waited long for it was said
 };
 
 // Where peers find a part: an address (threads) or an offset in the rank's heap (processes).

@@ -19,7 +19,7 @@ namespace fsdp {
 namespace {
 
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
-constexpr uint64_t kLayoutVersion = 1;
+constexpr uint64_t kLayoutVersion = 2;
 
 uint64_t layout_mark() {
   return mix(mix(mix_text(kLayoutVersion, "fsdp job"), sizeof(RankSlot)), sizeof(FailureCell));

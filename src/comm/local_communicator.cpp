@@ -15,7 +15,7 @@ std::byte* LocalCommunicator::resolve(int, uint64_t place) const {
 }
 
 std::vector<std::shared_ptr<const Job>> make_local_jobs(int world_size,
-                                                        std::chrono::milliseconds timeout) {
+                                                        const MeshOptions& options) {
   const auto memory = std::make_shared<Buffer>(allocate_host(JobControl::bytes_for(world_size)));
   const JobControl control(memory->data(), world_size);
   control.header().world_size = world_size;
@@ -25,8 +25,8 @@ std::vector<std::shared_ptr<const Job>> make_local_jobs(int world_size,
     jobs.push_back(std::make_shared<const Job>(Job::Seat{.memory = memory,
                                                          .control = control,
                                                          .rank = rank,
-                                                         .timeout = timeout,
-                                                         .process_ended = {}}));
+                                                         .timeout = options.timeout,
+                                                         .on_slow_rank = options.on_slow_rank}));
   }
   return jobs;
 }

@@ -21,7 +21,6 @@ class LocalCommunicator final : public CpuCommunicator {
 };
 
 // The jobs of `world_size` thread ranks that meet in one control segment; element r is rank r's.
-std::vector<std::shared_ptr<const Job>> make_local_jobs(int world_size,
-                                                        std::chrono::milliseconds timeout);
+std::vector<std::shared_ptr<const Job>> make_local_jobs(int world_size, const MeshOptions& options);
 
 }  // namespace fsdp

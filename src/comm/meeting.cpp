@@ -1,8 +1,11 @@
 #include "comm/meeting.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 
+#include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "comm/futex.h"
@@ -18,6 +21,8 @@ constexpr auto kYieldFor = std::chrono::microseconds(100);
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
 // With a launcher a death is known here before the launcher could say how: wait that long for it.
 constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
+// A rank is called slow when this part of the time-out is over.
+constexpr int kSlowPart = 3;
 constexpr auto kReadersGrace = std::chrono::seconds(10);
 
 void relax() {
@@ -80,6 +85,7 @@ void Meeting::wait() {
   }
   const auto start = Clock::now();
   noticed_ = {};
+  called_slow_ = false;
   while (!all_arrived()) {
     if (job_->has_failed()) leave();
     if (Clock::now() - start < kYieldFor) {
@@ -89,6 +95,7 @@ void Meeting::wait() {
     sleep_once();
     if (all_arrived()) return;
     check_peers();
+    check_slow(start);
     check_deadline(start);
   }
 }
@@ -117,25 +124,51 @@ void Meeting::check_peers() {
   }
 }
 
+bool Meeting::is_ahead_elsewhere(int peer) const {
+  const JobControl& control = job_->control();
+  for (int channel = 0; channel < kChannels; ++channel) {
+    const uint64_t reached = control.slot(channel, peer).phase.load(std::memory_order_seq_cst);
+    for (int other = 0; other < job_->size(); ++other) {
+      if (control.slot(channel, other).phase.load(std::memory_order_seq_cst) < reached) return true;
+    }
+  }
+  return false;
+}
+
+std::vector<int> Meeting::absent() const {
+  std::vector<int> absent;
+  for (int peer = 0; peer < job_->size(); ++peer) {
+    if (slot(peer).phase.load(std::memory_order_seq_cst) < phase_) absent.push_back(peer);
+  }
+  // One that waits for a third in another channel is not the reason; in a circle all of them are.
+  std::vector<int> to_blame;
+  std::copy_if(absent.begin(), absent.end(), std::back_inserter(to_blame),
+               [this](int peer) { return !is_ahead_elsewhere(peer); });
+  return to_blame.empty() ? absent : to_blame;
+}
+
+void Meeting::check_slow(Clock::time_point start) {
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  if (called_slow_ || waited < job_->timeout() / kSlowPart) return;
+  called_slow_ = true;
+  for (const int peer : absent()) {
+    job_->call_slow({.rank = peer, .waited = waited, .collective = describe(record_)});
+  }
+}
+
 void Meeting::check_deadline(Clock::time_point start) const {
   if (Clock::now() - start < job_->timeout()) return;
-  std::string missing;
-  int first = -1;
-  for (int peer = 0; peer < job_->size(); ++peer) {
-    if (slot(peer).phase.load(std::memory_order_seq_cst) >= phase_) continue;
-    if (first < 0) first = peer;
-    missing += fmt::format("{}{}", missing.empty() ? "" : ", ", peer);
-  }
-  if (first < 0) return;
+  const std::vector<int> missing = absent();
+  if (missing.empty()) return;
   const double seconds = std::chrono::duration<double>(job_->timeout()).count();
-  job_->fail(
-      {.rank = first,
-       .code = ExitCode::kPeerFailed,
-       .text = {.what = fmt::format("rank {} did not arrive within {:.1f} s", missing, seconds),
-                .where = describe(record_),
-                .cause = "it is alive, but stopped, stuck, slow or doing something else",
-                .hint = "look at that rank with a debugger, or raise MeshOptions::timeout "
-                        "if it may be that slow"}});
+  job_->fail({.rank = missing.front(),
+              .code = ExitCode::kPeerFailed,
+              .text = {.what = fmt::format("rank {} did not arrive within {:.1f} s",
+                                           fmt::join(missing, ", "), seconds),
+                       .where = describe(record_),
+                       .cause = "it is alive, but stopped, stuck, slow or doing something else",
+                       .hint = "look at that rank with a debugger, or raise MeshOptions::timeout "
+                               "if it may be that slow"}});
   leave();
 }
 

@@ -1,8 +1,10 @@
 // Where the ranks of one communicator meet: arrival, waiting, comparing what each came to do.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "comm/job.h"
 
@@ -50,6 +52,11 @@ class Meeting {
   void wait();
   void sleep_once();
   void check_peers();
+  // It has arrived in another channel where some rank has not.
+  bool is_ahead_elsewhere(int peer) const;
+  // The ranks that keep this meeting waiting.
+  std::vector<int> absent() const;
+  void check_slow(std::chrono::steady_clock::time_point start);
   void check_deadline(std::chrono::steady_clock::time_point start) const;
   [[noreturn]] void leave() const;
 
@@ -61,6 +68,7 @@ class Meeting {
   uint64_t phase_ = 0;
   int awaited_ = 0;                                  // ranks below it have arrived
   std::chrono::steady_clock::time_point noticed_{};  // when a process was first seen gone
+  bool called_slow_ = false;                         // in this wait
 };
 
 }  // namespace fsdp

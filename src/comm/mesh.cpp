@@ -95,7 +95,7 @@ std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
                            .hint = "one rank is the least"});
   }
   std::vector<Mesh> meshes;
-  for (auto& job : make_local_jobs(world_size, options.timeout)) {
+  for (auto& job : make_local_jobs(world_size, options)) {
     auto state = std::make_shared<State>();
     state->job = job;
     state->local_rank = job->rank();

@@ -42,17 +42,19 @@ void require_one_host(const LaunchEnvironment& environment) {
   }
 }
 
-// Marks this rank as present. Errors: InvalidArgument if another process did.
+// Marks this rank as present. Errors: InvalidArgument, for the whole job, if another process did.
 void take_seat(const JobControl& control, int rank) {
   RankStatus& status = control.status(rank);
   int32_t nobody = 0;
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
-    throw InvalidArgument({.what = fmt::format("two processes have RANK={}: pid {} and pid {}",
-                                               rank, nobody, getpid()),
-                           .where = "start of the job",
-                           .cause = {},
-                           .hint = "make one mesh a process, and do not start fsdp programs from "
-                                   "within a rank"});
+    const ErrorText text{
+        .what =
+            fmt::format("two processes have RANK={}: pid {} and pid {}", rank, nobody, getpid()),
+        .where = "start of the job",
+        .cause = {},
+        .hint = "make one mesh a process, and do not start fsdp programs from within a rank"};
+    report_failure(control, {.rank = -1, .code = ExitCode::kConfiguration, .text = text});
+    throw InvalidArgument(text);
   }
   status.state.store(RankState::kPresent, std::memory_order_seq_cst);
   control.ring_all();
@@ -96,9 +98,9 @@ Mesh Mesh::from_env(MeshOptions options) {
   require_one_host(environment);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds meet_within = launched ? kStartWithin : std::min(options.timeout, kMeetWithin);
-  const auto memory = std::make_shared<const JobMemory>(
-      launched ? inherited_job(environment) : meet_in_directory(environment, meet_within),
-      environment.world_size);
+  Met met = launched ? Met{inherited_job(environment), nullptr}
+                     : meet_in_directory(environment, meet_within);
+  const auto memory = std::make_shared<const JobMemory>(met.files, environment.world_size);
   const JobControl control = memory->control();
   const int rank = environment.rank;
   take_seat(control, rank);
@@ -109,7 +111,8 @@ Mesh Mesh::from_env(MeshOptions options) {
                 .control = control,
                 .rank = rank,
                 .timeout = options.timeout,
-                .process_ended = [peers](int peer) { return peers->ended(peer); }});
+                .process_ended = [peers](int peer) { return peers->ended(peer); },
+                .on_slow_rank = options.on_slow_rank});
   const auto heap =
       std::make_shared<SharedHeap>(memory, memory->heap(rank).data(), memory->heap(rank).bytes());
   auto state = std::make_shared<State>();
@@ -120,6 +123,8 @@ Mesh Mesh::from_env(MeshOptions options) {
     state->channels[kind] =
         std::make_unique<ShmCommunicator>(job, memory, heap, static_cast<ChannelKind>(kind));
   }
+  if (met.host) met.host->refuse_latecomers(memory);
+  state->host_of_meeting = std::move(met.host);
   Mesh mesh(std::move(state));
   mesh.agree("program", {fmt::format("build {}", build_id())});
   return mesh;

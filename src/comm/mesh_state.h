@@ -9,6 +9,7 @@
 
 #include "comm/host_order.h"
 #include "comm/job.h"
+#include "comm/meeting_host.h"
 
 namespace fsdp {
 
@@ -20,6 +21,7 @@ struct Mesh::State {
   std::string host;
   HostOrder order;
   std::weak_ptr<void> engine_state;
+  std::unique_ptr<MeetingHost> host_of_meeting;  // of ranks that met by themselves; on rank 0 alone
 };
 
 // The name of this host, as the system has it.

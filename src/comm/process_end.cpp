@@ -5,6 +5,8 @@
 
 #include <cstring>
 
+#include "fsdp/error.h"
+
 namespace fsdp {
 
 std::string describe_end(int rank, int wait_status) {
@@ -17,6 +19,22 @@ std::string describe_end(int rank, int wait_status) {
   const int code = WEXITSTATUS(wait_status);
   if (code == 0) return fmt::format("rank {} left early with code 0", rank);
   return fmt::format("rank {} ended with code {}", rank, code);
+}
+
+std::string hint_for_end(int rank, int wait_status) {
+  std::string hint = fmt::format("see what rank {} printed", rank);
+  switch (static_cast<ExitCode>(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0)) {
+    case ExitCode::kUsage:
+    case ExitCode::kCorruptData:
+    case ExitCode::kInternal:
+    case ExitCode::kCannotCreate:
+    case ExitCode::kConfiguration:
+      return hint + "; a restart alone is likely to end the same way";
+    case ExitCode::kIoError:
+      return hint + ", free space or check the path, then restart the job";
+    default:
+      return hint + ", then restart the job";
+  }
 }
 
 }  // namespace fsdp

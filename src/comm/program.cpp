@@ -38,6 +38,17 @@ int report(const std::exception& error, const ErrorPlace& place,
   return static_cast<int>(exit_code_of(error));
 }
 
+// Without the step: the thread that waits is not the one that counts them.
+void warn_of(const SlowRank& slow, const ErrorPlace& place) {
+  const double seconds = std::chrono::duration<double>(slow.waited).count();
+  const ErrorText text{
+      .what = fmt::format("rank {} is slow: waited {:.1f} s for it", slow.rank, seconds),
+      .where = slow.collective,
+      .cause = "the wait goes on until the time-out",
+      .hint = fmt::format("see what rank {} does; each rank is named once", slow.rank)};
+  fmt::print(stderr, "{}\n", warning_line(text, place));
+}
+
 // An exception that nobody can catch (in a thread, in a destructor) still ends as one line, not as
 // `terminate called` and a type's name. The process then dies by SIGABRT, which the others see.
 [[noreturn]] void report_and_abort() {
@@ -60,7 +71,7 @@ int report(const std::exception& error, const ErrorPlace& place,
 
 }  // namespace
 
-int run_program(const ProgramBody& body, const MeshOptions& options) {
+int run_program(const ProgramBody& body, MeshOptions options) {
   std::set_terminate(report_and_abort);
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;
@@ -68,6 +79,9 @@ int run_program(const ProgramBody& body, const MeshOptions& options) {
     environment = read_launch_environment();
     place.rank = environment.rank;
     place.world_size = environment.world_size;
+    if (!options.on_slow_rank) {
+      options.on_slow_rank = [at = place](const SlowRank& slow) { warn_of(slow, at); };
+    }
     const Mesh mesh = Mesh::from_env(options);
     try {
       return body(mesh, place);

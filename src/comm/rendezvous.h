@@ -2,21 +2,27 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 
 #include "base/environment.h"
 #include "comm/job_memory.h"
+#include "comm/meeting_host.h"
 
 namespace fsdp {
 
 // Descriptors inherited from fsdp-run. Effects: they are not inherited any further.
 JobDescriptors inherited_job(const LaunchEnvironment& environment);
 
+struct Met {
+  JobDescriptors files;
+  std::unique_ptr<MeetingHost> host;  // on rank 0 alone
+};
+
 // Rank 0 makes the job's files and waits, in a private directory named after the job's key, for the
-// others; when all have come it hands them the descriptors and removes the directory. What a run
-// that died left there is removed, too.
-// Errors: CommError or InvalidArgument (78), on all ranks that came: a rank missing after `timeout`
-//   (named), two processes with one rank, WORLD_SIZE differing.
-JobDescriptors meet_in_directory(const LaunchEnvironment& environment,
-                                 std::chrono::milliseconds timeout);
+// others; when all have come it hands them the descriptors. The directory goes with the host; what
+// a run that died left there is taken over. Errors: CommError or InvalidArgument (78), on all ranks
+// that came: a rank missing after `timeout`
+//   (named), two processes with one rank, WORLD_SIZE differing, something else in rank 0's place.
+Met meet_in_directory(const LaunchEnvironment& environment, std::chrono::milliseconds timeout);
 
 }  // namespace fsdp

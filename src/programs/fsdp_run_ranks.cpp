@@ -215,9 +215,7 @@ void RankProcesses::note_end(int rank) {
                             .text = {.what = describe_end(rank, ended.wait_status),
                                      .where = {},
                                      .cause = {},
-                                     .hint = fmt::format("see what rank {} printed, then restart "
-                                                         "the job",
-                                                         rank)}});
+                                     .hint = hint_for_end(rank, ended.wait_status)}});
   if (first_bad_ >= 0) return;
   first_bad_ = rank;
   kill_at_ = Clock::now() + kGrace;
@@ -257,7 +255,7 @@ JobEnd RankProcesses::judge() const {
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
   ErrorText text{.what = describe_end(root, guilty.wait_status),
-                 .hint = fmt::format("see what rank {} printed, then restart the job", root)};
+                 .hint = hint_for_end(root, guilty.wait_status)};
   if (failure) {
     text = failure->text;
     const bool how_is_known = names_one && !guilty.killed_here;

@@ -1,7 +1,9 @@
 // Ranks that disagree, are missing or give up: never silent, never hanging, both sides named.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 
@@ -159,6 +161,55 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
         "rank 1 did not arrive within 0.2 s (all_gather of 300 float32 'norm' #7); it is alive, "
         "but stopped, stuck, slow or doing something else; hint: look at that rank with a "
         "debugger, or raise MeshOptions::timeout if it may be that slow");
+}
+
+TEST_CASE("a rank that is waited for is named, not the one that waits for it elsewhere") {
+  std::atomic<int> out{0};
+  const auto errors =
+      testing::errors_of_ranks(3,
+                               [&](const Mesh& mesh) {
+                                 if (mesh.rank() == 2) {
+                                   while (out.load() < 2) std::this_thread::yield();
+                                   return;
+                                 }
+                                 const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+                                 try {
+                                   issue(mesh.rank() == 0 ? mesh.gather_communicator(Axis::kShard)
+                                                          : mesh.reduce_communicator(Axis::kShard),
+                                         {}, *stream);
+                                 } catch (...) {
+                                   ++out;
+                                   throw;
+                                 }
+                               },
+                               {.mesh = {.timeout = milliseconds(500)}, .in_each_thread = {}});
+  CHECK(errors[0].find("rank 2 did not arrive within 0.5 s (") == 0);
+  CHECK(errors[0] == errors[1]);
+}
+
+TEST_CASE("a slow rank is called slow once, on one rank, and the wait goes on") {
+  std::atomic<int> calls{0};
+  std::vector<std::string> said(3);
+  const auto hear = [&](const SlowRank& slow) {
+    said[calls++] = fmt::format("rank {}, a third of the time-out: {}, {}", slow.rank,
+                                slow.waited >= milliseconds(1000), slow.collective);
+  };
+  const auto errors = testing::errors_of_ranks(
+      3,
+      [&](const Mesh& mesh) {
+        const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+        for (const int expected : {1, 1}) {
+          if (mesh.rank() == 1) {
+            while (calls.load() < expected) std::this_thread::yield();
+          }
+          issue(mesh.reduce_communicator(Axis::kShard), {}, *stream);
+        }
+      },
+      {.mesh = {.timeout = milliseconds(3000), .on_slow_rank = hear}, .in_each_thread = {}});
+  for (const std::string& error : errors) CHECK(error == "");
+  CHECK(calls == 1);
+  CHECK(said[0] ==
+        "rank 1, a third of the time-out: true, all_reduce (sum) of 300 float32 'norm' #7");
 }
 
 TEST_CASE("a rank that gives up is the first cause on all ranks, in all communicators") {

@@ -17,16 +17,6 @@ std::string content(const std::string& path) {
   return text.str();
 }
 
-// Waits until the condition holds; false after ten seconds.
-template <class Condition>
-bool eventually(Condition condition) {
-  for (int i = 0; i < 1000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
 TEST_CASE("ranks get the launcher's variables and cores are shared out") {
   const std::string script =
       "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE threads=$OMP_NUM_THREADS";
@@ -51,6 +41,25 @@ TEST_CASE("a program that is no rank may run, and its code is the job's") {
   const ProcessResult result = run_process({FSDP_RUN, "-n", "2", "sh", "-c", "exit 9"});
   CHECK(result.code == 9);
   CHECK(lines_with(result.err, "ended with code 9") == 1);
+}
+
+TEST_CASE("a restart is advised only where it helps") {
+  const std::string never =
+      "see what rank 0 printed; a restart alone is likely to end the same way";
+  const std::string then = "see what rank 0 printed, then restart the job";
+  const std::vector<std::pair<std::string, std::string>> hints{
+      {"exit 64", never},   {"exit 65", never},
+      {"exit 70", never},   {"exit 73", never},
+      {"exit 78", never},   {"exit 74", "free space or check the path, then restart the job"},
+      {"exit 75", then},    {"exit 1", then},
+      {"kill -9 $$", then},
+  };
+  for (const auto& [end, hint] : hints) {
+    CAPTURE(end);
+    const ProcessResult result = run_process({FSDP_RUN, "-n", "1", "sh", "-c", end});
+    CAPTURE(result.err);
+    CHECK(lines_with(result.err, hint + "\n") == 1);
+  }
 }
 
 TEST_CASE("a wrong command line ends with code 64 and one line") {

@@ -71,6 +71,16 @@ inline std::vector<std::string> residue(const std::string& directory = {}) {
   return found;
 }
 
+// Waits until the condition holds; false after ten seconds.
+template <class Condition>
+bool eventually(Condition condition) {
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
 // Processes that run with `token` as an argument.
 inline int processes_with(const std::string& token) {
   int count = 0;

@@ -88,6 +88,18 @@ TEST_CASE("a stopped rank is named when the time is over, and does not stay") {
   CHECK(result.seconds < 8 * kPatience);
 }
 
+TEST_CASE("a slow rank is named in one warning line, and the run goes on") {
+  const ProcessResult result =
+      fsdp_run(3, {"steps", "20", "pause", "1", "10"}, {{"TEST_TIMEOUT_MS", "3000"}});
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  CHECK(lines_with(result.out, "of 3 done\n") == 3);
+  CHECK(lines_with(result.err, "\n") == 1);
+  CHECK(result.err.find("fsdp: warning rank ") == 0);
+  CHECK(result.err.find(": rank 1 is slow: waited 1.0 s for it (all_reduce (sum) of 1 float32 "
+                        "'norm' #") != std::string::npos);
+}
+
 TEST_CASE("without a launcher survivors still notice a death within a second") {
   const TemporaryDirectory directory;
   std::vector<Environment> environments;

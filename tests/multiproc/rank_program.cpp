@@ -1,6 +1,7 @@
 // One rank of the tests with real processes.
 //   rank_program sweep LARGE            every collective, exact values
-//   rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at STEP
+//   rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at STEP;
+//                                       $TEST_BEGUN names a file that appears with the first step
 //   rank_program disagree RANK          RANK's configuration differs
 //   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
 //   rank_program linger [TOKEN]         waits to be stopped; TOKEN makes it findable
@@ -14,6 +15,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,6 +45,7 @@ void commit(const std::string& fault) {
   if (fault == "abort") std::abort();
   if (fault == "segv") raise(SIGSEGV);
   if (fault == "stop") raise(SIGSTOP);
+  if (fault == "pause") std::this_thread::sleep_for(std::chrono::milliseconds(1500));
   if (fault == "exit-0") std::exit(0);
   if (fault == "_exit-0") _exit(0);
   if (fault == "exit-3") std::exit(3);
@@ -63,6 +66,7 @@ int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& a
   Communicator& reduce = mesh.reduce_communicator(Axis::kShard);
   const Buffer unit = gather.allocate(mesh.world_size() * kNumel * 4);
   std::vector<float> norm(1);
+  if (const char* begun = std::getenv("TEST_BEGUN")) std::ofstream(begun) << "begun";
   for (place.step = 0; place.step < count; ++place.step) {
     const CollectivePart unit_part{unit.at(mesh.rank() * kNumel * 4), unit.data(), kNumel,
                                    DType::kFloat32};

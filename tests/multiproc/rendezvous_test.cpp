@@ -93,6 +93,36 @@ TEST_CASE("two processes with one rank are refused, and all others with them") {
   }
 }
 
+TEST_CASE(
+    "a second process of a rank that comes when all have begun is refused, and the job, too") {
+  for (const int twice : {0, 1}) {
+    CAPTURE(twice);
+    const TemporaryDirectory directory, marks;
+    auto environments = torchrun(2, directory.path());
+    const auto latecomer = environments[twice];
+    const std::vector<std::string> command{RANK_PROGRAM, "steps", "1000000000"};
+    std::vector<Process> processes;
+    for (int rank = 0; rank < 2; ++rank) {
+      const std::string mark = fmt::format("{}/{}", marks.path(), rank);
+      environments[rank]["TEST_BEGUN"] = mark;
+      processes.emplace_back(command, environments[rank]);
+    }
+    REQUIRE(eventually([&] { return residue(marks.path()).size() == 2; }));
+    processes.emplace_back(command, latecomer);
+    std::vector<ProcessResult> results;
+    for (Process& process : processes) results.push_back(process.wait());
+    for (const ProcessResult& result : results) {
+      CAPTURE(result.err);
+      CHECK(result.code == 78);
+      CHECK(lines_with(result.err, "\n") == 1);
+      CHECK(result.err.find("fsdp: error[78] rank ") == 0);
+      CHECK(result.err.find(fmt::format(": two processes have RANK={}: pid ", twice)) !=
+            std::string::npos);
+    }
+    CHECK(residue(directory.path()).empty());
+  }
+}
+
 TEST_CASE("world sizes that differ are refused on all ranks, with both values") {
   const TemporaryDirectory directory;
   auto environments = torchrun(3, directory.path());

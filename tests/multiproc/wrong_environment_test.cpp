@@ -1,0 +1,120 @@
+// Every wrong environment ends within ten seconds with code 78 and one line a process that names
+// the variable, what it is and what to do. Ranks that meet wrongly: rendezvous_test.cpp.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "comm/descriptor.h"
+#include "launch.h"
+
+namespace fsdp::testing {
+namespace {
+
+struct Wrong {
+  Environment changes;  // of a rank's right environment; empty values are unset
+  std::string line;     // what, where and hint
+};
+
+const std::vector<Wrong> kWrong{
+    {{{"RANK", ""}},
+     "RANK is not set, but WORLD_SIZE='2' is (environment); hint: set both, unset both for one "
+     "rank, or start the ranks with fsdp-run"},
+    {{{"WORLD_SIZE", ""}},
+     "WORLD_SIZE is not set, but RANK='1' is (environment); hint: set both, unset both for one "
+     "rank, or start the ranks with fsdp-run"},
+    {{{"RANK", "one"}},
+     "RANK='one' is not a whole number (environment); hint: set RANK to a number from 0 on, or "
+     "start the ranks with fsdp-run"},
+    {{{"RANK", "-1"}},
+     "RANK='-1' is not a whole number (environment); hint: set RANK to a number from 0 on, or "
+     "start the ranks with fsdp-run"},
+    {{{"RANK", "1 "}},
+     "RANK='1 ' is not a whole number (environment); hint: set RANK to a number from 0 on, or "
+     "start the ranks with fsdp-run"},
+    {{{"WORLD_SIZE", "2.0"}},
+     "WORLD_SIZE='2.0' is not a whole number (environment); hint: set WORLD_SIZE to a number from "
+     "0 on, or start the ranks with fsdp-run"},
+    {{{"WORLD_SIZE", "99999999999999999999"}},
+     "WORLD_SIZE='99999999999999999999' is not a whole number (environment); hint: set WORLD_SIZE "
+     "to a number from 0 on, or start the ranks with fsdp-run"},
+    {{{"WORLD_SIZE", "0"}}, "WORLD_SIZE=0 (environment); hint: a job has at least one rank"},
+    {{{"RANK", "2"}}, "RANK=2, but WORLD_SIZE=2 (environment); hint: RANK must be 0 to 1"},
+    {{{"LOCAL_RANK", "2"}},
+     "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: LOCAL_RANK must be 0 to 1"},
+    {{{"LOCAL_WORLD_SIZE", "3"}},
+     "LOCAL_WORLD_SIZE=3, but WORLD_SIZE=2 (environment); hint: LOCAL_WORLD_SIZE is the number of "
+     "ranks on this host"},
+    {{{"MASTER_PORT", ""}},
+     "MASTER_PORT is not set, but WORLD_SIZE=2 is (environment); hint: set MASTER_PORT to one "
+     "number for all ranks of the job (no port is opened), or start the ranks with fsdp-run"},
+    {{{"MASTER_PORT", "http"}},
+     "MASTER_PORT='http' is not a whole number (environment); hint: set MASTER_PORT to a number "
+     "from 0 on, or start the ranks with fsdp-run"},
+    {{{"MASTER_PORT", "65536"}},
+     "MASTER_PORT=65536 is not a port (environment); hint: use 1 to 65535"},
+    {{{"FSDP_JOB_FDS", "3,x"}},
+     "FSDP_JOB_FDS='3,x' is not a list of descriptors (environment); hint: it is set by fsdp-run: "
+     "do not set it by hand"},
+    {{{"FSDP_JOB_FDS", "900,901,902"}},
+     "descriptor 900 of the job is not open (FSDP_JOB_FDS); Bad file descriptor; hint: only a "
+     "program that fsdp-run starts itself can join the job"},
+    // Several hosts, whatever is wrong with the address, the port or who listens there.
+    {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "no-such-host.invalid"}},
+     "LOCAL_WORLD_SIZE=1, but WORLD_SIZE=2: several hosts are not supported yet (environment); "
+     "hint: start all ranks on one host"},
+};
+
+TEST_CASE(
+    "a wrong variable ends with code 78 and one line that names it, its value and the remedy") {
+  const TemporaryDirectory directory;
+  for (const Wrong& wrong : kWrong) {
+    CAPTURE(wrong.line);
+    Environment environment = torchrun_rank(1, 2, directory.path());
+    for (const auto& [name, value] : wrong.changes) environment[name] = value;
+    const ProcessResult result = run_by_hand({environment}, {"steps", "5"}).front();
+    CAPTURE(result.err);
+    CHECK(result.code == 78);
+    CHECK(result.seconds < 10 * kPatience);
+    CHECK(result.err.find("fsdp: error[78] rank ") == 0);
+    CHECK(result.err.ends_with(": " + wrong.line + "\n"));
+    CHECK(lines_with(result.err, "\n") == 1);
+  }
+  CHECK(residue(directory.path()).empty());
+}
+
+TEST_CASE("on one host neither who holds the port nor what the address is matters") {
+  const Descriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(bind(holder.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0);
+  REQUIRE(listen(holder.get(), 1) == 0);
+  REQUIRE(getsockname(holder.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  const TemporaryDirectory directory;
+  std::vector<Environment> environments;
+  for (int rank = 0; rank < 2; ++rank) {
+    environments.push_back(torchrun_rank(rank, 2, directory.path()));
+    environments.back()["MASTER_PORT"] = std::to_string(ntohs(address.sin_port));
+    environments.back()["MASTER_ADDR"] = "no-such-host.invalid";
+  }
+  for (const ProcessResult& result : run_by_hand(environments, {"steps", "5"})) {
+    CHECK(result.err == "");
+    CHECK(result.code == 0);
+  }
+}
+
+TEST_CASE("a process that is started within a rank cannot take its place, and the job says so") {
+  const ProcessResult result =
+      run_process({FSDP_RUN, "-n", "2", "sh", "-c",
+                   fmt::format("if [ $RANK = 1 ]; then {0} linger & fi; exec {0} steps 1000000000",
+                               RANK_PROGRAM)});
+  CAPTURE(result.err);
+  CHECK(result.code == 78);
+  CHECK(lines_with(result.err, ": two processes have RANK=1: pid ") >= 3);
+  CHECK(result.err.find("do not start fsdp programs from within a rank") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdp::testing
