@@ -8,15 +8,10 @@
 
 #include "bert_model.h"
 #include "data/qa_decoding.h"
-#include "data/qa_features.h"
+#include "questions.h"
 #include "settings.h"
 
 namespace bert_qa {
-
-struct Questions {
-  fsdp::QaDataset dataset;
-  fsdp::QaFeatures features;
-};
 
 struct Answered {
   std::vector<fsdp::DecodedAnswer> answers;  // rank 0; empty on the others

@@ -5,6 +5,7 @@
 #include <fsdp/engine.h>
 
 #include <algorithm>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "output_folder.h"
 #include "progress.h"
 #include "qa_trainer.h"
+#include "questions.h"
 #include "rank_values.h"
 #include "refusal.h"
 #include "synthetic_task.h"
@@ -54,6 +56,21 @@ Inputs open_inputs(const Settings& settings, const fsdp::Mesh& mesh) {
   return inputs;
 }
 
+// Starts to read the questions while the model is built; nothing to wait for with synthetic data.
+std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& inputs) {
+  if (!inputs.tokenizer) return {};
+  return read_questions_ahead(settings, *inputs.tokenizer);
+}
+
+QuestionSets finish_reading(std::future<QuestionSets> reading, const fsdp::Mesh& mesh) {
+  QuestionSets questions;
+  refuse_together(mesh, [&] {
+    if (reading.valid()) questions = reading.get();
+  });
+  for (const std::string& note : questions.notes) say(mesh, "note: {}\n", note);
+  return questions;
+}
+
 struct ShardedModel {
   fsdp::Unit<QuestionAnswering> model;
   std::unique_ptr<fsdp::Engine> engine;
@@ -78,9 +95,10 @@ ShardedModel build_model(const Settings& settings, const Inputs& inputs, const f
   return {std::move(model), std::move(engine)};
 }
 
-WindowSource training_source(const Settings& settings, const Inputs& inputs) {
-  if (!inputs.train) return synthetic_source(settings, inputs.config);
-  const fsdp::QaFeatures& features = inputs.train->features;
+WindowSource training_source(const Settings& settings, const Inputs& inputs,
+                             const QuestionSets& questions) {
+  if (!questions.train) return synthetic_source(settings, inputs.config);
+  const fsdp::QaFeatures& features = questions.train->features;
   return {.count = features.window_count(),
           .length = [&features](int64_t, int64_t window) { return features.window_length(window); },
           .make_batch =
@@ -123,6 +141,9 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mes
           {"train_samples_per_second", summary.samples_per_second()},
           {"exposed_comm_ms_per_step",
            summary.steps > 0 ? summary.exposed_comm_ms / static_cast<double>(summary.steps) : 0.0},
+          {"input_ms_per_step",
+           summary.steps > 0 ? summary.input_ms / static_cast<double>(summary.steps) : 0.0},
+          {"input_share", summary.input_share()},
           {"peak_memory_bytes", max_over_ranks(mesh, summary.peak_engine_bytes, "peak")},
           {"peak_resident_bytes", max_over_ranks(mesh, peak_resident_bytes(), "resident")},
           {"world_size", mesh.world_size()}};
@@ -156,19 +177,22 @@ void show_scores(const fsdp::Mesh& mesh, const ordered_json& metrics) {
 void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
   set_threads(settings, mesh);
   const Inputs inputs = open_inputs(settings, mesh);
+  std::future<QuestionSets> reading = start_reading(settings, inputs);
+  ShardedModel sharded = build_model(settings, inputs, mesh);
+  const QuestionSets questions = finish_reading(std::move(reading), mesh);
   std::optional<TrainingWindows> windows;
   refuse_together(mesh, [&] {
-    windows.emplace(training_source(settings, inputs), settings, mesh.rank(), mesh.world_size());
+    windows.emplace(training_source(settings, inputs, questions), settings, mesh.rank(),
+                    mesh.world_size());
   });
-  ShardedModel sharded = build_model(settings, inputs, mesh);
 
   const TrainSummary summary = train(settings, sharded, *windows, place);
   ordered_json metrics = training_metrics(summary, mesh);
   say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
       clock_text(summary.seconds), summary.samples_per_second());
   save_model(*sharded.engine, inputs, settings.output_dir);
-  if (inputs.validation) {
-    metrics.update(answer_questions(settings, sharded, *inputs.validation));
+  if (questions.validation) {
+    metrics.update(answer_questions(settings, sharded, *questions.validation));
   } else if (settings.data.source == DataSource::kLearnable) {
     metrics.update(score_synthetic(settings, sharded.model, *sharded.engine, inputs.config));
   }
@@ -180,8 +204,10 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
 void answer_file(const Settings& settings, const fsdp::Mesh& mesh) {
   set_threads(settings, mesh);
   const Inputs inputs = open_inputs(settings, mesh);
+  std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh);
-  const ordered_json metrics = answer_questions(settings, sharded, *inputs.validation);
+  const QuestionSets questions = finish_reading(std::move(reading), mesh);
+  const ordered_json metrics = answer_questions(settings, sharded, *questions.validation);
   show_scores(mesh, metrics);
   if (mesh.rank() == 0 && !settings.output_dir.empty()) {
     write_json(settings.output_dir / "metrics.json", metrics);

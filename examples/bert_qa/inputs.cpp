@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
+#include "data/mapped_file.h"
 #include "data/tokenizer_folder.h"
 #include "presets.h"
 
@@ -12,32 +13,6 @@ namespace {
 [[noreturn]] void refuse(std::string what, std::string hint) {
   throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
                               fsdp::ExitCode::kUsage);
-}
-
-Questions read_questions(const std::filesystem::path& file, const Settings& settings,
-                         const fsdp::WordPieceTokenizer& tokenizer, bool for_training,
-                         std::vector<std::string>& notes) {
-  fsdp::QaDataset dataset = fsdp::read_squad(
-      file, {.check_answers = for_training, .skip_bad_rows = settings.data.skip_bad_rows});
-  for (const fsdp::BadRow& row : dataset.skipped) {
-    notes.push_back(fmt::format("{}: row {} left out: {}", file.string(), row.id, row.reason));
-  }
-  const int64_t limit =
-      for_training ? settings.data.max_train_samples : settings.data.max_eval_samples;
-  if (limit >= 0 && limit < std::ssize(dataset.questions)) dataset.questions.resize(limit);
-  if (dataset.questions.empty()) {
-    throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
-                        {.what = "there is no question in it", .where = file.string()});
-  }
-  if (!settings.answers.version_2 && dataset.unanswerable_count() > 0) {
-    refuse(fmt::format("{} questions of {} have no answer", dataset.unanswerable_count(),
-                       file.string()),
-           "--version-2-with-negative");
-  }
-  fsdp::QaFeatures features(
-      dataset, tokenizer,
-      {.max_seq_length = settings.data.max_seq_length, .doc_stride = settings.data.doc_stride});
-  return {std::move(dataset), std::move(features)};
 }
 
 // The model's sizes bound what may be asked of it.
@@ -95,15 +70,10 @@ Inputs read_inputs(const Settings& settings) {
   read_model(settings.model, inputs);
   if (settings.data.source == DataSource::kFiles) {
     read_vocabulary(settings.model, inputs);
-    const auto read = [&](const std::filesystem::path& file, bool for_training) {
-      return read_questions(file, settings, *inputs.tokenizer, for_training, inputs.notes);
-    };
     check_fit(settings, inputs);
-    if (!settings.data.train_file.empty()) {
-      inputs.train.emplace(read(settings.data.train_file, true));
-    }
-    if (!settings.data.validation_file.empty()) {
-      inputs.validation.emplace(read(settings.data.validation_file, false));
+    // Whether they can be opened is known now; what is in them is read while the model is built.
+    for (const auto& file : {settings.data.train_file, settings.data.validation_file}) {
+      if (!file.empty()) const fsdp::MappedFile opened(file);
     }
   } else {
     check_fit(settings, inputs);

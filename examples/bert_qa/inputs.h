@@ -1,4 +1,4 @@
-// Everything a run reads, opened and checked before any rank starts to work.
+// What a run reads before any rank starts to work; the questions follow (questions.h).
 #pragma once
 
 #include <fsdp/data.h>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "answering.h"
 #include "data/model_folder.h"
 #include "data/wordpiece_tokenizer.h"
 #include "settings.h"
@@ -19,9 +18,7 @@ struct Inputs {
   std::optional<fsdp::ModelFolder> folder;  // empty for a preset
   std::optional<fsdp::SafetensorsFile> head;
   std::optional<fsdp::WordPieceTokenizer> tokenizer;  // empty for synthetic data
-  std::optional<Questions> train;
-  std::optional<Questions> validation;
-  std::vector<std::string> notes;  // to be told once
+  std::vector<std::string> notes;                     // to be told once
 };
 
 // Errors: IoError and InvalidArgument naming the file and what is wrong with it.

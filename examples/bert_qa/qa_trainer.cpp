@@ -11,6 +11,9 @@
 namespace bert_qa {
 namespace {
 
+// Enough to even out batches that take long to make; a step's rows are small.
+constexpr int64_t kStepsAhead = 4;
+
 fsdp::AdamWOptions adamw_options(const TrainSettings& settings) {
   return {.lr = settings.learning_rate,
           .beta1 = settings.adam_beta1,
@@ -51,28 +54,31 @@ QaTrainer::QaTrainer(fsdp::Unit<QuestionAnswering> model, fsdp::Engine& engine,
 TrainSummary QaTrainer::train(const OnStep& on_step) {
   TrainSummary summary;
   model_->train();
+  fsdp::MadeAhead<StepInput> inputs(windows_.steps_to_run(), kStepsAhead,
+                                    [this](int64_t step) { return windows_.input(step); });
   for (int64_t step = 0; step < windows_.steps_to_run(); ++step) {
-    const StepRecord record = train_step(step);
+    const StepRecord record = train_step(step, inputs);
     summary.steps += 1;
     summary.skipped_steps += record.skipped ? 1 : 0;
     summary.windows += record.windows;
     summary.seconds += record.seconds;
     summary.last_loss = record.loss;
     summary.exposed_comm_ms += record.exposed_comm_ms;
+    summary.input_ms += record.input_ms;
     summary.peak_engine_bytes = std::max(summary.peak_engine_bytes, record.peak.total());
     on_step(record);
   }
   return summary;
 }
 
-StepRecord QaTrainer::train_step(int64_t step) {
+StepRecord QaTrainer::train_step(int64_t step, fsdp::MadeAhead<StepInput>& inputs) {
   const auto began = std::chrono::steady_clock::now();
   const int64_t exposed_before_ns = engine_.stats().exposed_comm_ns;
   engine_.reset_peak_memory();
 
-  const fsdp::GlobalBatch batch = windows_.step(step);
+  const auto [batch, rows] = inputs.next();
+  const double input_seconds = seconds_since(began);
   double loss = 0;
-  const std::vector<fsdp::QaBatch> rows = windows_.rows(step, batch);
   for (size_t i = 0; i < rows.size(); ++i) {
     loss += forward_backward(rows[i], batch.micro_batches[i].weight);
   }
@@ -92,6 +98,7 @@ StepRecord QaTrainer::train_step(int64_t step) {
           .windows = batch.window_count,
           .seconds = seconds_since(began),
           .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - exposed_before_ns) / 1e6,
+          .input_ms = input_seconds * 1e3,
           .peak = stats.memory.peak};
 }
 

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "bert_model.h"
+#include "data/made_ahead.h"
 #include "settings.h"
 #include "train_log.h"
 #include "training_windows.h"
@@ -21,12 +22,16 @@ struct TrainSummary {
   double seconds = 0;
   double last_loss = 0;
   double exposed_comm_ms = 0;     // of this rank
+  double input_ms = 0;            // of this rank
   int64_t peak_engine_bytes = 0;  // of this rank
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
+  // Of the steps' time, what was spent waiting for batches.
+  double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
 };
 
 // All ranks run the same steps, with the same collectives, whatever windows they hold. Losses and
-// gradients are means over all windows of a step: each counts equally.
+// gradients are means over all windows of a step: each counts equally. Batches are made ahead, on a
+// thread of their own, while steps run.
 class QaTrainer {
  public:
   using OnStep = std::function<void(const StepRecord&)>;
@@ -39,7 +44,7 @@ class QaTrainer {
 
  private:
   double forward_backward(const fsdp::QaBatch& rows, double weight);
-  StepRecord train_step(int64_t step);
+  StepRecord train_step(int64_t step, fsdp::MadeAhead<StepInput>& inputs);
 
   fsdp::Unit<QuestionAnswering> model_;
   fsdp::Engine& engine_;

@@ -37,6 +37,7 @@ void TrainLog::append(const StepRecord& record) {
                              {"lr", record.lr},
                              {"samples_per_second", record.samples_per_second()},
                              {"exposed_comm_ms", record.exposed_comm_ms},
+                             {"input_ms", record.input_ms},
                              {"skipped", record.skipped},
                              {"memory_bytes", memory}};
   file_ << line.dump() << '\n' << std::flush;

@@ -18,6 +18,7 @@ struct StepRecord {
   int64_t windows = 0;   // of all ranks
   double seconds = 0;
   double exposed_comm_ms = 0;  // in which this rank's compute waited for others
+  double input_ms = 0;         // in which this rank waited for its batch
   fsdp::MemoryBytes peak;      // engine buffers of this rank at the step's highest point
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
 };

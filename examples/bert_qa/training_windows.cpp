@@ -61,4 +61,10 @@ std::vector<fsdp::QaBatch> TrainingWindows::rows(int64_t step,
   return rows;
 }
 
+StepInput TrainingWindows::input(int64_t step) const {
+  fsdp::GlobalBatch slices = this->step(step);
+  std::vector<fsdp::QaBatch> rows = this->rows(step, slices);
+  return {std::move(slices), std::move(rows)};
+}
+
 }  // namespace bert_qa

@@ -21,6 +21,13 @@ struct WindowSource {
       make_batch;
 };
 
+// A rank's part of a step.
+struct StepInput {
+  fsdp::GlobalBatch slices;
+  std::vector<fsdp::QaBatch> rows;  // of each micro-batch
+};
+
+// A value after construction: its calls may come from any thread.
 class TrainingWindows {
  public:
   // Errors: InvalidArgument if no batch can be made.
@@ -34,6 +41,7 @@ class TrainingWindows {
   // The rows of a slice, padded to the longest window that any rank has in this micro-batch:
   // padding takes part in the loss's softmax, so its width must not depend on the number of ranks.
   std::vector<fsdp::QaBatch> rows(int64_t step, const fsdp::GlobalBatch& slices) const;
+  StepInput input(int64_t step) const;
 
  private:
   WindowSource source_;
