@@ -37,15 +37,15 @@ TEST_CASE("two ranks leave a complete Hugging Face folder, from which the same a
   CHECK(result.out.find("the model was written to " + trained) != std::string::npos);
 
   const nlohmann::json metrics = read_json(trained + "/metrics.json");
-  for (const char* name :
-       {"exact_match", "f1", "train_samples_per_second", "peak_memory_bytes", "train_loss"}) {
+  for (const char* name : {"exact_match", "f1", "train_samples_per_second", "peak_memory_bytes",
+                           "train_loss", "input_share"}) {
     CAPTURE(name);
     CHECK(metrics.contains(name));
   }
   CHECK(metrics["world_size"] == 2);
   const nlohmann::json step = read_json_lines(trained + "/train_log.jsonl").at(0);
   for (const char* name : {"step", "loss", "grad_norm", "lr", "samples_per_second",
-                           "exposed_comm_ms", "memory_bytes"}) {
+                           "exposed_comm_ms", "input_ms", "memory_bytes"}) {
     CAPTURE(name);
     CHECK(step.contains(name));
   }

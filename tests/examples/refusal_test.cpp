@@ -78,6 +78,40 @@ TEST_CASE("a broken data file ends with 65, file and place") {
                 65, "q1");
 }
 
+TEST_CASE("data that is read while the model is built is refused with its place") {
+  const TemporaryDirectory place;
+  const std::string file = place.path() + "/train.json", out = place.path() + "/out";
+  const auto refused = [&](const std::string& content, int code, const std::string& text) {
+    std::ofstream(file, std::ios::binary) << content;
+    check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file", file,
+                   "--output-dir", out},
+                  code, text);
+  };
+  refused("", 65, file + ", line 1, byte 0");
+  refused("\xef\xbb\xbf{}", 65, "a byte order mark (" + file);
+  refused("{\"data\":\n[\xff]}", 65, file + ", line 2, byte 10");
+  refused("{\"data\":[]}", 65, "no question in the file (" + file);
+  check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
+                 place.path() + "/nowhere.json", "--output-dir", out},
+                74, "nowhere.json");
+}
+
+TEST_CASE("a vocabulary that is not the model's ends with 65 and both sizes") {
+  const TemporaryDirectory place;
+  const auto refused = [&](const std::string& vocabulary, const std::string& text) {
+    check_refused({"finetune", "--model", kSource / "tests/data/records/bert_small", "--vocab-file",
+                   vocabulary, "--train-file", kTrainFile, "--max-seq-length", "32", "--doc-stride",
+                   "8", "--output-dir", place.path() + "/out"},
+                  65, text);
+  };
+  refused(kVocabFile, "the vocabulary has 30522 tokens, the model only 96 (" + kVocabFile + ")");
+  const std::string file = place.path() + "/vocab.txt";
+  std::ofstream(file) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n";
+  refused(file, "no special token '[MASK]' (" + file + ")");
+  std::ofstream(file) << "";
+  refused(file, "the vocabulary is empty (" + file + ")");
+}
+
 TEST_CASE("an output folder that cannot be written ends with 73 before anything is read") {
   const TemporaryDirectory place;
   std::ofstream(place.path() + "/file") << "not a folder";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/made_ahead.h"
 #include "support/torch_doctest.h"
 
 using namespace bert_qa;
@@ -57,4 +58,30 @@ TEST_CASE("steps follow from epochs or are given; an early stop keeps the schedu
   CHECK(steps() == std::pair<int64_t, int64_t>(12, 5));
   settings.train.max_steps = 3;
   CHECK(steps() == std::pair<int64_t, int64_t>(3, 3));
+}
+
+TEST_CASE("batches made ahead on a thread are those of the steps, in order") {
+  Settings settings;
+  settings.train.train_batch_size = 3;
+  settings.train.accumulation_steps = 2;
+  WindowSource source = windows_of_growing_length(29);
+  source.make_batch = [](int64_t, std::span<const int64_t> windows, int64_t length) {
+    fsdp::QaBatch batch;
+    batch.resize(static_cast<int64_t>(windows.size()), length);
+    batch.start_positions.assign(windows.begin(), windows.end());
+    return batch;
+  };
+  const TrainingWindows windows(source, settings, 1, 2);
+  fsdp::MadeAhead<StepInput> ahead(windows.total_steps(), 4,
+                                   [&](int64_t step) { return windows.input(step); });
+  for (int64_t step = 0; step < windows.total_steps(); ++step) {
+    const StepInput input = ahead.next();
+    const fsdp::GlobalBatch slices = windows.step(step);
+    REQUIRE(input.slices.micro_batches.size() == slices.micro_batches.size());
+    CHECK(input.slices.window_count == slices.window_count);
+    for (size_t i = 0; i < slices.micro_batches.size(); ++i) {
+      CHECK(input.slices.micro_batches[i].weight == slices.micro_batches[i].weight);
+      CHECK(input.rows[i].start_positions == slices.micro_batches[i].windows);
+    }
+  }
 }
