@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "comm/reduce_cpu.h"
+#include "comm/streaming_copy.h"
 #include "runtime/stream.h"
 
 namespace fsdp {
@@ -286,12 +287,15 @@ void CpuCommunicator::move(const Call& call, std::span<const Slice> slices) {
 
 void CpuCommunicator::gather(const Call& call, const Slice& slice) {
   const CollectivePart& part = call.parts[slice.part];
+  const int64_t bytes = bytes_of(part, slice.numel);
+  const bool streams = bytes * size() * size() >= kStreamFromBytes;  // written by all ranks
   for (int step = 0; step < size(); ++step) {
     // Each rank starts with itself, so that not all read the same peer at once.
     const int peer = (rank() + step) % size();
-    copy_bytes(received(part, peer * part.numel + slice.begin), source(call, slice, peer, 0),
-               bytes_of(part, slice.numel));
+    (streams ? copy_streaming : copy_bytes)(received(part, peer * part.numel + slice.begin),
+                                            source(call, slice, peer, 0), bytes);
   }
+  if (streams) finish_streaming();
 }
 
 void CpuCommunicator::reduce(const Call& call, const Slice& slice, int piece, void* out,

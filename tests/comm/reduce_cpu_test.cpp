@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "comm/narrow_float.h"
+#include "comm/streaming_copy.h"
 
 namespace fsdp {
 namespace {
@@ -81,6 +83,52 @@ TEST_CASE("the output may be any one of the inputs, for every size") {
       for (int64_t i = 0; i < numel; ++i) CHECK(sources[place][i] == static_cast<double>(6 * i));
     }
   }
+}
+
+TEST_CASE("two, four and any other number of sources are summed alike") {
+  constexpr int64_t kNumel = 1009;
+  for (const size_t ranks : {1U, 2U, 3U, 4U, 5U, 8U}) {
+    std::vector<std::vector<float>> sources(ranks);
+    for (size_t r = 0; r < ranks; ++r) {
+      for (int64_t i = 0; i < kNumel; ++i) {
+        sources[r].push_back(1.0F / static_cast<float>(1 + i * 7 + static_cast<int64_t>(r) * 131));
+      }
+    }
+    const auto sums = reduce(sources, DType::kFloat32, ReduceOp::kSum);
+    const auto largest = reduce(sources, DType::kFloat32, ReduceOp::kMax);
+    int wrong = 0;
+    for (int64_t i = 0; i < kNumel; ++i) {
+      float sum = sources[0][i];
+      for (size_t r = 1; r < ranks; ++r) sum += sources[r][i];
+      wrong += sums[i] != sum;
+      wrong += largest[i] != sources[0][i];
+    }
+    CAPTURE(ranks);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a reduction too large for the caches gives the bits of its pieces, in place too") {
+  constexpr int64_t kRanks = 8;
+  const int64_t numel = kStreamFromBytes / (kRanks * kRanks * 2) + 37;
+  std::vector<std::vector<uint16_t>> sources(kRanks, std::vector<uint16_t>(numel));
+  for (int64_t r = 0; r < kRanks; ++r) {
+    for (int64_t i = 0; i < numel; ++i) {
+      sources[r][i] = static_cast<uint16_t>((i * 7919 + r * 104'729) & 0xbbff);
+    }
+  }
+  std::vector<uint16_t> in_pieces(numel);
+  for (int64_t begin = 0; begin < numel; begin += 1000) {
+    std::vector<const void*> pointers;
+    for (const auto& source : sources) pointers.push_back(source.data() + begin);
+    reduce_in_order(pointers, in_pieces.data() + begin, std::min<int64_t>(1000, numel - begin),
+                    DType::kFloat16, ReduceOp::kAvg);
+  }
+  CHECK(reduce(sources, DType::kFloat16, ReduceOp::kAvg) == in_pieces);
+  std::vector<const void*> pointers;
+  for (const auto& source : sources) pointers.push_back(source.data());
+  reduce_in_order(pointers, sources[3].data(), numel, DType::kFloat16, ReduceOp::kAvg);
+  CHECK(sources[3] == in_pieces);
 }
 
 TEST_CASE("every float16 widens to its value and narrows back to itself") {
