@@ -4,6 +4,7 @@
 #include <fsdp/error.h>
 
 #include "data/mapped_file.h"
+#include "data/model_sizes.h"
 #include "data/tokenizer_folder.h"
 #include "presets.h"
 
@@ -38,6 +39,7 @@ void read_model(const ModelSource& source, Inputs& inputs) {
   if (source.preset.empty()) {
     inputs.folder.emplace(source.folder);
     inputs.config = inputs.folder->read_config();
+    fsdp::check_sizes(inputs.config, *inputs.folder);
     inputs.notes.assign(inputs.folder->notes().begin(), inputs.folder->notes().end());
   } else {
     inputs.config = preset_config(source.preset);

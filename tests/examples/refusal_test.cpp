@@ -112,6 +112,20 @@ TEST_CASE("a vocabulary that is not the model's ends with 65 and both sizes") {
   refused(file, "the vocabulary is empty (" + file + ")");
 }
 
+TEST_CASE("a configuration of another size than its weights ends with 65 before it is built") {
+  const TemporaryDirectory place;
+  const std::filesystem::path record = kSource / "tests/data/records/bert_small";
+  std::filesystem::copy_file(record / "model.safetensors", place.path() + "/model.safetensors");
+  nlohmann::json config = read_json(record / "config.json");
+  config["vocab_size"] = 1 << 24;  // with the next, 6 TB of embeddings
+  config["hidden_size"] = 3 << 15;
+  std::ofstream(place.path() + "/config.json") << config;
+  check_refused(
+      {"finetune", "--model", place.path(), "--vocab-file", kVocabFile, "--train-file", kTrainFile,
+       "--max-seq-length", "32", "--doc-stride", "8", "--output-dir", place.path() + "/out"},
+      65, "the configuration says [");
+}
+
 TEST_CASE("an output folder that cannot be written ends with 73 before anything is read") {
   const TemporaryDirectory place;
   std::ofstream(place.path() + "/file") << "not a folder";
