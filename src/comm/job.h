@@ -61,6 +61,8 @@ class Job {
   }
 
   std::optional<PeerEnd> end_of(int peer) const;
+  // Whether memory that a rank frees is gone for its peers, too.
+  bool ranks_are_threads() const { return !seat_.process_ended; }
   // Tells on_slow_rank, unless some rank of the job has told its own about this peer already.
   void call_slow(const SlowRank& slow) const;
 

@@ -192,6 +192,9 @@ void Meeting::compare() const {
 }
 
 void Meeting::leave() const {
+  // Between processes a reader keeps its own mapping, and what it reads of a failed job it drops; a
+  // stopped one would hold up those that live.
+  if (!job_->ranks_are_threads()) job_->throw_failure(describe(record_));
   const auto give_up = Clock::now() + kReadersGrace;
   for (int peer = 0; peer < job_->size(); ++peer) {
     while (slot(peer).reading.load(std::memory_order_seq_cst) != 0 && !job_->end_of(peer) &&

@@ -34,8 +34,8 @@ class Meeting {
   // Requires: the first meet after open. Errors: CommError naming both sides if ranks differ.
   void compare() const;
 
-  // Held while peers' memory is read: a rank that leaves with an error waits until nobody reads,
-  // since its caller will free what it published.
+  // Held while peers' memory is read: a thread rank that leaves with an error waits until nobody
+  // reads, since its caller will free what it published.
   class Reading {
    public:
     explicit Reading(const Meeting& meeting);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -73,6 +74,7 @@ void warn_of(const SlowRank& slow, const ErrorPlace& place) {
 
 int run_program(const ProgramBody& body, MeshOptions options) {
   std::set_terminate(report_and_abort);
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit fails as on a full disk
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;
   try {

@@ -24,6 +24,7 @@ void say(const std::string& line) {
 }
 
 int run(const fsdp::LaunchOptions& options) {
+  std::signal(SIGXFSZ, SIG_IGN);  // the job's memory counts as files; the error says so
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
@@ -31,6 +32,7 @@ int run(const fsdp::LaunchOptions& options) {
   const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
   say(end.line);
   say(end.rank_line);
+  say(end.log_line);
   return end.code;
 }
 
@@ -46,7 +48,8 @@ int main(int argc, char** argv) {
       ->required()
       ->check(CLI::Range(1, 1024));
   app.add_option("--log-dir,--log_dir", options.log_dir,
-                 "write each rank's output to D/rank-R.out and D/rank-R.err");
+                 "write each rank's output to D/rank-R.out and D/rank-R.err, and how each ended to "
+                 "D/ends.jsonl");
   app.prefix_command();
   app.footer(
       "Exit code: 0 when all ranks ended with 0; 75 when the first rank to fail was killed by a\n"

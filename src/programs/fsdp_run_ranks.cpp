@@ -110,6 +110,7 @@ void RankProcesses::become_rank(int rank, pid_t launcher, int error_pipe) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  std::signal(SIGXFSZ, SIG_DFL);
   export_environment(rank);
   redirect_output(rank);
   std::vector<char*> arguments;
@@ -171,7 +172,14 @@ JobEnd RankProcesses::wait() {
     reap();
     if (kill_at_ && Clock::now() > *kill_at_) kill_all();
   }
-  return judge();
+  JobEnd end = judge();
+  try {
+    log_ends();
+  } catch (const IoError& error) {
+    end.log_line =
+        warning_line(error.text(), {.rank = 0, .world_size = options_.ranks, .host = host_name()});
+  }
+  return end;
 }
 
 void RankProcesses::on_signal(int signal) {
@@ -265,6 +273,27 @@ JobEnd RankProcesses::judge() const {
   return {.code = code,
           .line = error_line(CommError(text, static_cast<ExitCode>(code)), place),
           .rank_line = last_error_of(root)};
+}
+
+// ends.jsonl: a line a rank.
+void RankProcesses::log_ends() const {
+  if (options_.log_dir.empty()) return;
+  const std::string path = options_.log_dir + "/ends.jsonl";
+  std::ofstream file(path);
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    const Rank& each = ranks_[rank];
+    const bool killed = WIFSIGNALED(each.wait_status);
+    file << fmt::format(R"({{"rank": {}, "pid": {}, "{}": {}, "first": {}, "by_launcher": {}}})",
+                        rank, each.pid, killed ? "signal" : "code",
+                        killed ? WTERMSIG(each.wait_status) : WEXITSTATUS(each.wait_status),
+                        rank == first_bad_, each.killed_here)
+         << '\n';
+  }
+  if (file.flush()) return;
+  throw IoError(ExitCode::kIoError, {.what = "how the ranks ended could not be written",
+                                     .where = path,
+                                     .cause = std::strerror(errno),
+                                     .hint = "the exit code and the lines above are complete"});
 }
 
 std::string RankProcesses::last_error_of(int rank) const {

@@ -24,6 +24,7 @@ struct JobEnd {
   int code = 0;
   std::string line;       // root cause, as error_line writes it
   std::string rank_line;  // the guilty rank's own last error line, where only a log file has it
+  std::string log_line;   // a warning if the log folder did not take what happened
 };
 
 class RankProcesses {
@@ -60,6 +61,7 @@ class RankProcesses {
   void kill_all();
   bool all_ended() const;
   JobEnd judge() const;
+  void log_ends() const;
   std::string last_error_of(int rank) const;
 
   LaunchOptions options_;

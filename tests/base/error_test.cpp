@@ -51,6 +51,12 @@ TEST_CASE("the error line stays one line whatever the text holds") {
         "fsdp: error[70] rank 0/1 host h: a\\nb\\x09c\\x1b[31m\\x0d\\x7f (d\\n)");
 }
 
+TEST_CASE("a warning has the same form without a code") {
+  CHECK(warning_line({.what = "rank 1 is slow", .where = "norm #7", .cause = "c", .hint = "h"},
+                     {.rank = 0, .world_size = 4, .host = "a"}) ==
+        "fsdp: warning rank 0/4 host a: rank 1 is slow (norm #7); c; hint: h");
+}
+
 TEST_CASE("an exception of another library gets code 70, and ours keeps its own") {
   const std::runtime_error foreign("vector::_M_range_check");
   const ErrorPlace place{.rank = 1, .world_size = 2, .host = "h"};

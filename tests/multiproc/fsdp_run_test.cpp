@@ -93,6 +93,10 @@ TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is 
   CHECK(bad.err.find("fsdp: error[65] rank 1/2 host ") == 0);
   CHECK(bad.err.find(content(logs + "/rank-1.err")) != std::string::npos);
   CHECK(content(logs + "/rank-0.err").find("rank 1 gave up") != std::string::npos);
+  const std::string ends = content(logs + "/ends.jsonl");
+  CHECK(lines_with(ends, "\n") == 2);
+  CHECK(lines_with(ends, R"("code": 75, "first": false, "by_launcher": false})") == 1);
+  CHECK(lines_with(ends, R"("code": 65, "first": true, "by_launcher": false})") == 1);
 }
 
 TEST_CASE("a log folder that cannot be made ends with code 73") {

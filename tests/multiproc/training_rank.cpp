@@ -1,0 +1,149 @@
+// One rank that trains a tiny BERT and comes to harm at a named place. benchmarks/faults starts it.
+//   fsdp-run -n 3 training_rank STEPS TIMEOUT_MS [FAULT RANK STEP PHASE INDEX DELAY_US]
+// FAULT: kill, segv, abort, exit, throw or stop. PHASE: forward, gather, backward, reduce or
+// optimizer. It happens at the INDEX-th time that RANK comes to PHASE in STEP; signals come
+// DELAY_US later, from another thread. Rank 0 prints each step's loss and gradient norm, RANK when
+// it is hit.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fsdp/fsdp.h>
+#include <fsdp/program.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "data/synthetic_qa.h"
+#include "examples/bert_qa/batch.h"
+#include "examples/bert_qa/bert_model.h"
+#include "examples/bert_qa/presets.h"
+
+namespace {
+
+const std::map<std::string_view, std::string_view> kPhaseOfEvent{{"unshard", "gather"},
+                                                                 {"forward", "forward"},
+                                                                 {"pre_backward", "backward"},
+                                                                 {"reduce", "reduce"}};
+
+struct Fault {
+  std::string what;
+  int rank = -1;
+  int64_t step = -1;
+  std::string phase;
+  int64_t index = 0;
+  std::chrono::microseconds delay{0};
+};
+
+void say_hit() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  fmt::print("hit {}\n", std::chrono::duration<double>(now).count());
+  std::fflush(stdout);
+}
+
+void commit(const Fault& fault) {
+  const std::map<std::string, int> signals{{"kill", SIGKILL}, {"segv", SIGSEGV}, {"stop", SIGSTOP}};
+  if (const auto signal = signals.find(fault.what); signal != signals.end()) {
+    std::thread([delay = fault.delay, number = signal->second] {
+      std::this_thread::sleep_for(delay);
+      say_hit();
+      kill(getpid(), number);
+    }).detach();
+    return;
+  }
+  say_hit();
+  if (fault.what == "abort") std::abort();
+  if (fault.what == "exit") std::exit(0);
+  if (fault.what == "throw") throw std::runtime_error("an injected exception");
+  throw fsdp::InvalidArgument({.what = "no fault is called " + fault.what}, fsdp::ExitCode::kUsage);
+}
+
+// Counts how often this rank came to the fault's phase in the present step.
+class Harm {
+ public:
+  Harm(Fault fault, int rank) : fault_(std::move(fault)), mine_(fault_.rank == rank) {}
+  void begin_step(int64_t step) {
+    due_ = mine_ && step == fault_.step;
+    count_ = 0;
+  }
+  void come_to(std::string_view phase) {
+    if (due_ && phase == fault_.phase && count_++ == fault_.index) commit(fault_);
+  }
+
+ private:
+  Fault fault_;
+  bool mine_;
+  bool due_ = false;
+  int64_t count_ = 0;
+};
+
+int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const Fault& fault) {
+  at::set_num_threads(1);
+  const char* preset = std::getenv("TRAINING_PRESET");
+  const char* prefetch = std::getenv("TRAINING_PREFETCH");
+  fsdp::BuildScope building(mesh, {.prefetch_units = prefetch != nullptr ? std::atoi(prefetch) : 1,
+                                   .unit_options = bert_qa::unit_options});
+  fsdp::Unit<bert_qa::QuestionAnswering> model(
+      bert_qa::preset_config(preset != nullptr ? preset : "tiny"));
+  fsdp::Engine engine(model, building);
+  fsdp::AdamW optimizer(engine, {.lr = 1e-3});
+  const fsdp::SyntheticQa windows({.min_length = 32, .max_length = 32});
+  Harm harm(fault, mesh.rank());
+  engine.observe_events([&](std::string_view event, std::string_view) {
+    const auto phase = kPhaseOfEvent.find(event);
+    if (phase != kPhaseOfEvent.end()) harm.come_to(phase->second);
+  });
+  for (place.step = 1; place.step <= steps; ++place.step) {
+    harm.begin_step(place.step);
+    const int64_t window = (place.step * mesh.world_size() + mesh.rank()) % windows.window_count();
+    const bert_qa::Batch batch(windows.make_batch(0, std::array{window}));
+    const at::Tensor logits = model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
+    const at::Tensor loss = bert_qa::span_loss_sum(logits, batch.first_B, batch.last_B);
+    loss.backward();
+    harm.come_to("optimizer");
+    const double norm = optimizer.clip_grad_norm(1.0);
+    harm.come_to("optimizer");
+    optimizer.step();
+    harm.come_to("optimizer");
+    optimizer.zero_grad();
+    if (mesh.rank() != 0) continue;
+    fmt::print("step {} loss {:a} norm {:a}\n", place.step, loss.item<double>(), norm);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // Deaths here are on purpose: no core files.
+  const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+  setrlimit(RLIMIT_CORE, &none);
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() != 2 && words.size() != 8) {
+    fmt::print(stderr, "training_rank STEPS TIMEOUT_MS [FAULT RANK STEP PHASE INDEX DELAY_US]\n");
+    return static_cast<int>(fsdp::ExitCode::kUsage);
+  }
+  Fault fault;
+  if (words.size() == 8) {
+    fault = {.what = words[2],
+             .rank = std::stoi(words[3]),
+             .step = std::stoll(words[4]),
+             .phase = words[5],
+             .index = std::stoll(words[6]),
+             .delay = std::chrono::microseconds(std::stoll(words[7]))};
+  }
+  return fsdp::run_program(
+      [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+        return train(mesh, place, std::stoll(words[0]), fault);
+      },
+      {.timeout = std::chrono::milliseconds(std::stoll(words[1]))});
+}
