@@ -1,0 +1,13 @@
+// A mesh that says it has many ranks and moves nothing: what the engine itself costs a host, and
+// how it lays itself out, at any world size, in one process.
+#pragma once
+
+#include <fsdp/mesh.h>
+
+namespace fsdp::testing {
+
+// Rank 0 of `world_size`. Gathers and reductions return at once and leave memory as it is, so that
+// values are meaningless; on the control communicator every rank is of this rank's opinion.
+Mesh simulated_mesh(int world_size);
+
+}  // namespace fsdp::testing
