@@ -132,11 +132,11 @@ void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const
 
 void CpuCommunicator::through_letters(const Call& call) {
   meeting_.open(call.record);
-  const auto slices = next_slices(call, {}, kLetterBytes);
-  stage(call, slices, meeting_.mine().letters[meeting_.letter()].data());
+  next_slices(call, {}, kLetterBytes);
+  stage(call, meeting_.mine().letters[meeting_.letter()].data());
   meeting_.meet();
   meeting_.compare();
-  move(call, slices);
+  move(call);
 }
 
 // [Note: in place] No rank writes what a peer may read before the next meeting: all_gather and
@@ -148,31 +148,31 @@ void CpuCommunicator::through_memory(const Call& call) {
   const bool staged_here = publish_parts(call);
   // Half of the area takes what is sent, half what all_reduce makes of it.
   const int64_t capacity = staging_bytes() / 2;
-  std::vector<Slice> slices = next_slices(call, {}, capacity);
+  next_slices(call, {}, capacity);
   std::byte* const area = staged_here ? resolve(rank(), staging_place()) : nullptr;
-  if (staged_here) stage(call, slices, area);
+  if (staged_here) stage(call, area);
   meeting_.meet();
   meeting_.compare();
   bool staged_anywhere = false;
   for (int peer = 0; peer < size(); ++peer) staged_anywhere |= meeting_.slot(peer).staged;
-  if (!staged_anywhere) slices = next_slices(call, {}, std::numeric_limits<int64_t>::max());
+  if (!staged_anywhere) next_slices(call, {}, std::numeric_limits<int64_t>::max());
   while (true) {
     {
       const Meeting::Reading reading(meeting_);
-      move(call, slices);
+      move(call);
     }
     meeting_.meet();
     if (call.record.operation == Operation::kAllReduce) {
       {
         const Meeting::Reading reading(meeting_);
-        spread_shares(call, slices);
+        spread_shares(call);
       }
       meeting_.meet();
     }
     if (!staged_anywhere) return;
-    slices = next_slices(call, slices.back(), capacity);
-    if (slices.empty()) return;
-    if (staged_here) stage(call, slices, area);
+    next_slices(call, slices_.back(), capacity);
+    if (slices_.empty()) return;
+    if (staged_here) stage(call, area);
     meeting_.meet();
   }
 }
@@ -206,10 +206,8 @@ bool CpuCommunicator::publish_parts(const Call& call) {
 }
 
 // As many elements after `after` (from the start if it is empty) as fit into `capacity` bytes.
-std::vector<CpuCommunicator::Slice> CpuCommunicator::next_slices(const Call& call,
-                                                                 const Slice& after,
-                                                                 int64_t capacity) const {
-  std::vector<Slice> slices;
+void CpuCommunicator::next_slices(const Call& call, Slice after, int64_t capacity) {
+  slices_.clear();
   const int64_t alignment = call.in_letter ? kLetterAlignment : kStagedAlignment;
   int64_t used = 0;
   int64_t begin = after.begin + after.numel;
@@ -219,19 +217,17 @@ std::vector<CpuCommunicator::Slice> CpuCommunicator::next_slices(const Call& cal
     const int64_t fits = (capacity - used) / (size_of(part.dtype) * call.pieces);
     const int64_t numel = std::min(part.numel - begin, fits);
     if (numel == 0) break;
-    slices.push_back({.part = i, .begin = begin, .numel = numel, .staged_at = used});
+    slices_.push_back({.part = i, .begin = begin, .numel = numel, .staged_at = used});
     if (begin + numel < part.numel) break;
     used += bytes_of(part, numel) * call.pieces;
     if (used > capacity - alignment) break;
     used = round_up(used, alignment);
   }
-  return slices;
 }
 
-void CpuCommunicator::stage(const Call& call, std::span<const Slice> slices,
-                            std::byte* area) const {
+void CpuCommunicator::stage(const Call& call, std::byte* area) const {
   if (!sends(call)) return;
-  for (const Slice& slice : slices) {
+  for (const Slice& slice : slices_) {
     const CollectivePart& part = call.parts[slice.part];
     if (!call.in_letter && meeting_.mine().parts[slice.part].send_direct) continue;
     const int64_t bytes = bytes_of(part, slice.numel);
@@ -255,8 +251,8 @@ const std::byte* CpuCommunicator::source(const Call& call, const Slice& slice, i
   return resolve(peer, staging_place()) + staged_at;
 }
 
-void CpuCommunicator::move(const Call& call, std::span<const Slice> slices) {
-  for (const Slice& slice : slices) {
+void CpuCommunicator::move(const Call& call) {
+  for (const Slice& slice : slices_) {
     const CollectivePart& part = call.parts[slice.part];
     switch (call.record.operation) {
       case Operation::kAllGather:
@@ -315,8 +311,8 @@ std::byte* CpuCommunicator::reduced(const Call& call, const Slice& slice, int pe
   return resolve(peer, staging_place()) + staging_bytes() / 2 + slice.staged_at;
 }
 
-void CpuCommunicator::spread_shares(const Call& call, std::span<const Slice> slices) {
-  for (const Slice& slice : slices) {
+void CpuCommunicator::spread_shares(const Call& call) {
+  for (const Slice& slice : slices_) {
     const CollectivePart& part = call.parts[slice.part];
     for (int step = 0; step < size(); ++step) {
       const int peer = (rank() + step) % size();

@@ -57,7 +57,7 @@ class CpuCommunicator : public Communicator {
   };
   struct Call {
     std::span<const CollectivePart> parts;
-    CollectiveRecord record;
+    const CollectiveRecord& record;
     bool in_letter = false;
     int pieces = 1;  // of `numel` elements in each part's send
   };
@@ -69,20 +69,21 @@ class CpuCommunicator : public Communicator {
   void through_memory(const Call& call);
   bool publish_parts(const Call& call);
   bool sends(const Call& call) const;
-  std::vector<Slice> next_slices(const Call& call, const Slice& after, int64_t capacity) const;
-  void stage(const Call& call, std::span<const Slice> slices, std::byte* area) const;
+  void next_slices(const Call& call, Slice after, int64_t capacity);
+  void stage(const Call& call, std::byte* area) const;
   const std::byte* source(const Call& call, const Slice& slice, int peer, int piece) const;
-  void move(const Call& call, std::span<const Slice> slices);
+  void move(const Call& call);
   void gather(const Call& call, const Slice& slice);
   void reduce(const Call& call, const Slice& slice, int piece, void* out, int64_t skip,
               int64_t numel);
   std::byte* reduced(const Call& call, const Slice& slice, int peer) const;
-  void spread_shares(const Call& call, std::span<const Slice> slices);
+  void spread_shares(const Call& call);
 
   std::shared_ptr<const Job> job_;
   Meeting meeting_;
-  std::vector<const void*>
-      sources_;  // of one reduction; kept so that steady state allocates nothing
+  // Of one round and one reduction; kept so that steady state allocates nothing.
+  std::vector<Slice> slices_;
+  std::vector<const void*> sources_;
 };
 
 }  // namespace fsdp
