@@ -252,6 +252,13 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::IsMember({"hf", "google"}).description(""));
   try {
     std::vector<std::string> arguments = hyphenated(argc, argv);
+    for (const std::string& argument : arguments) {
+      if (line.words.empty() || argument.starts_with("--")) {
+        line.words.push_back(argument);
+      } else {
+        line.words.back() += " " + argument;
+      }
+    }
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     app.parse(arguments);
   } catch (const CLI::CallForHelp&) {

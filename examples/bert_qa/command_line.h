@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "settings.h"
 
@@ -11,6 +12,8 @@ namespace bert_qa {
 struct CommandLine {
   Settings settings;
   std::string help;  // if not empty: print it, do nothing else
+  // As given, a line a flag with its values: the ranks' must be equal.
+  std::vector<std::string> words;
 };
 
 // Underscores in flag names count as hyphens.

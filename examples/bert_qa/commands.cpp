@@ -53,6 +53,7 @@ Inputs open_inputs(const Settings& settings, const fsdp::Mesh& mesh) {
     inputs = read_inputs(settings);
   });
   for (const std::string& note : inputs.notes) say(mesh, "note: {}\n", note);
+  mesh.agree("model configuration", {fsdp::format_model_config(inputs.config)});
   return inputs;
 }
 
@@ -107,6 +108,18 @@ WindowSource training_source(const Settings& settings, const Inputs& inputs,
               }};
 }
 
+// What was read may differ though the command lines are equal: the ranks' files may be others.
+void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
+                   const TrainingWindows& windows) {
+  constexpr int64_t kFirstEpoch = 0;
+  int64_t tokens = 0;
+  for (int64_t window = 0; window < source.count; ++window) {
+    tokens += source.length(kFirstEpoch, window);
+  }
+  mesh.agree("training data", {fmt::format("{} windows of {} tokens", source.count, tokens),
+                               fmt::format("{} steps", windows.steps_to_run())});
+}
+
 TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
                    fsdp::ErrorPlace& place) {
   fsdp::Engine& engine = *sharded.engine;
@@ -123,6 +136,10 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   return trainer.train([&](const StepRecord& record) {
     place.step = record.step + 1;
     if (log) log->append(record);
+    if (record.skipped) {
+      progress.note(fmt::format("step {} was skipped: its gradient is not finite, first in {}",
+                                record.step, record.first_nonfinite));
+    }
     progress.update(record.step, fmt::format("loss {:.4f}  {:.1f} samples/s", record.loss,
                                              record.samples_per_second()));
     if (record.step == kMeasuredStep) {
@@ -181,10 +198,9 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   ShardedModel sharded = build_model(settings, inputs, mesh);
   const QuestionSets questions = finish_reading(std::move(reading), mesh);
   std::optional<TrainingWindows> windows;
-  refuse_together(mesh, [&] {
-    windows.emplace(training_source(settings, inputs, questions), settings, mesh.rank(),
-                    mesh.world_size());
-  });
+  const WindowSource source = training_source(settings, inputs, questions);
+  refuse_together(mesh, [&] { windows.emplace(source, settings, mesh.rank(), mesh.world_size()); });
+  agree_on_data(mesh, source, *windows);
 
   const TrainSummary summary = train(settings, sharded, *windows, place);
   ordered_json metrics = training_metrics(summary, mesh);

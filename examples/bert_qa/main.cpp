@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
           bert_qa::refuse_together(mesh, [&] {
             if (usage) std::rethrow_exception(usage);
           });
+          mesh.agree("command line", line.words);
           return run(line, mesh, place);
         } catch (const bert_qa::SaidElsewhere& refusal) {
           return static_cast<int>(refusal.code);

@@ -45,6 +45,13 @@ void Progress::update(int64_t done, std::string_view details) {
   open_line_ = terminal_;
 }
 
+void Progress::note(std::string_view line) {
+  if (out_ == nullptr) return;
+  fmt::print(out_, "{}{}\n", open_line_ ? "\n" : "", line);
+  std::fflush(out_);
+  open_line_ = false;
+}
+
 void Progress::interrupt(std::string_view text) {
   if (out_ == nullptr) return;
   fmt::print(out_, "{}\n{}\n", open_line_ ? "\n" : "", text);

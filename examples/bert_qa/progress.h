@@ -20,7 +20,9 @@ class Progress {
 
   // `details` stands between the count and the time left, which follows from the mean speed so far.
   void update(int64_t done, std::string_view details);
-  // Shows `text`, whole lines, between two updates.
+  // Shows one line between two updates.
+  void note(std::string_view line);
+  // Shows `text`, whole lines with an empty one before, between two updates.
   void interrupt(std::string_view text);
   double seconds() const;  // since construction
 

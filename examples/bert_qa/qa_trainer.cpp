@@ -95,6 +95,7 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::MadeAhead<StepInput>& input
           .grad_norm = norm,
           .lr = optimizer_.lr(),
           .skipped = report.skipped,
+          .first_nonfinite = report.gradients.first_nonfinite,
           .windows = batch.window_count,
           .seconds = seconds_since(began),
           .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - exposed_before_ns) / 1e6,

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
+#include <string>
 
 namespace bert_qa {
 
@@ -15,7 +15,9 @@ struct StepRecord {
   double grad_norm = 0;  // before clipping
   double lr = 0;
   bool skipped = false;  // a gradient was not finite; nothing was changed
-  int64_t windows = 0;   // of all ranks
+  // "unit 'x', parameter 'x.weight'": the first whose gradient was not finite on any rank.
+  std::string first_nonfinite;
+  int64_t windows = 0;  // of all ranks
   double seconds = 0;
   double exposed_comm_ms = 0;  // in which this rank's compute waited for others
   double input_ms = 0;         // in which this rank waited for its batch
@@ -25,14 +27,18 @@ struct StepRecord {
 
 class TrainLog {
  public:
-  // Errors: IoError kCannotCreate.
+  // Errors: IoError kCannotCreate; kIoError if the disk is full.
   explicit TrainLog(std::filesystem::path file);
-  // Each line is on its way to the disk when this returns. Errors: IoError kIoError.
+  TrainLog(TrainLog&& other) = delete;
+  ~TrainLog();
+  // The line is with the system when this returns. Errors: IoError kIoError; the file then ends
+  // with the last line that fitted whole.
   void append(const StepRecord& record);
 
  private:
   std::filesystem::path path_;
-  std::ofstream file_;
+  int file_;
+  int64_t bytes_ = 0;  // of whole lines
 };
 
 }  // namespace bert_qa

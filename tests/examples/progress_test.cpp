@@ -29,10 +29,20 @@ TEST_CASE("a log gets whole lines: the first, every so many, and the last") {
         "step 20/25  loss 1.0  0:00 left\nstep 25/25  loss 1.0  0:00 left\n");
 }
 
+TEST_CASE("a note is a line of its own") {
+  const std::string text = written_by([](std::FILE* file) {
+    Progress progress(file, "step", 25, 10);
+    progress.update(1, "loss 1.0");
+    progress.note("step 1 was skipped");
+  });
+  CHECK(text == "step  1/25  loss 1.0  0:00 left\nstep 1 was skipped\n");
+}
+
 TEST_CASE("ranks that do not speak write nothing") {
   Progress progress(nullptr, "step", 1, 1);
   progress.update(1, "loss");
   progress.interrupt("table");
+  progress.note("note");
 }
 
 TEST_CASE("durations read as a clock") {
