@@ -284,7 +284,8 @@ void CpuCommunicator::move(const Call& call) {
 void CpuCommunicator::gather(const Call& call, const Slice& slice) {
   const CollectivePart& part = call.parts[slice.part];
   const int64_t bytes = bytes_of(part, slice.numel);
-  const bool streams = bytes * size() * size() >= kStreamFromBytes;  // written by all ranks
+  // Written by all ranks, over all rounds.
+  const bool streams = bytes_of(part, part.numel) * size() * size() >= kStreamFromBytes;
   for (int step = 0; step < size(); ++step) {
     // Each rank starts with itself, so that not all read the same peer at once.
     const int peer = (rank() + step) % size();
