@@ -16,23 +16,35 @@ namespace {
                               fsdp::ExitCode::kUsage);
 }
 
+// Embeddings are often padded to a multiple of 8, 64 or 128 rows a part; a vocabulary that lacks
+// more was cut off or is another model's, and would give wrong answers in silence.
+constexpr int64_t kMaxUnusedRows = 1024;
+
+void check_vocabulary(const ModelSource& source, Inputs& inputs) {
+  const int64_t tokens = inputs.tokenizer->vocab().size(), rows = inputs.config.vocab_size;
+  if (tokens > rows || rows - tokens > kMaxUnusedRows) {
+    throw fsdp::IoError(
+        fsdp::ExitCode::kCorruptData,
+        {.what = fmt::format("the vocabulary has {} tokens, the model {}{}", tokens,
+                             tokens > rows ? "only " : "", rows),
+         .where = source.vocab_file.empty() ? source.folder.string() : source.vocab_file.string(),
+         .hint = "take the vocab.txt that came with the model"});
+  }
+  if (tokens < rows) {
+    inputs.notes.push_back(fmt::format(
+        "the vocabulary has {} tokens, the model {}: the rest is padding", tokens, rows));
+  }
+}
+
 // The model's sizes bound what may be asked of it.
-void check_fit(const Settings& settings, const Inputs& inputs) {
+void check_fit(const Settings& settings, Inputs& inputs) {
   const int64_t positions = inputs.config.max_position_embeddings;
   if (settings.data.max_seq_length > positions) {
     refuse(fmt::format("--max-seq-length {} is more than the model's {} positions",
                        settings.data.max_seq_length, positions),
            fmt::format("--max-seq-length {}", positions));
   }
-  if (inputs.tokenizer && inputs.tokenizer->vocab().size() > inputs.config.vocab_size) {
-    throw fsdp::IoError(
-        fsdp::ExitCode::kCorruptData,
-        {.what = fmt::format("the vocabulary has {} tokens, the model only {}",
-                             inputs.tokenizer->vocab().size(), inputs.config.vocab_size),
-         .where = settings.model.vocab_file.empty() ? settings.model.folder.string()
-                                                    : settings.model.vocab_file.string(),
-         .hint = "take the vocab.txt that came with the model"});
-  }
+  if (inputs.tokenizer) check_vocabulary(settings.model, inputs);
 }
 
 void read_model(const ModelSource& source, Inputs& inputs) {

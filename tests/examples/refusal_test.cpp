@@ -105,6 +105,10 @@ TEST_CASE("a vocabulary that is not the model's ends with 65 and both sizes") {
                   65, text);
   };
   refused(kVocabFile, "the vocabulary has 30522 tokens, the model only 96 (" + kVocabFile + ")");
+  std::ofstream(place.path() + "/cut.txt") << "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n";
+  check_refused({"finetune", "--model", kPretrained, "--vocab-file", place.path() + "/cut.txt",
+                 "--train-file", kTrainFile, "--output-dir", place.path() + "/out"},
+                65, "the vocabulary has 6 tokens, the model 30522 (" + place.path() + "/cut.txt");
   const std::string file = place.path() + "/vocab.txt";
   std::ofstream(file) << "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n";
   refused(file, "no special token '[MASK]' (" + file + ")");
