@@ -39,6 +39,15 @@ int report(const std::exception& error, const ErrorPlace& place,
   return static_cast<int>(exit_code_of(error));
 }
 
+// For the other ranks, whose lines have a hint of their own.
+std::string without_hint(const std::exception& error) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
+  if (ours == nullptr) return error.what();
+  ErrorText text = ours->text();
+  text.hint.clear();
+  return Error(ours->code(), text).what();
+}
+
 // Without the step: the thread that waits is not the one that counts them.
 void warn_of(const SlowRank& slow, const ErrorPlace& place) {
   const double seconds = std::chrono::duration<double>(slow.waited).count();
@@ -90,7 +99,7 @@ int run_program(const ProgramBody& body, MeshOptions options) {
     } catch (const std::exception& error) {
       // Printed before the others are told: the first line is then the cause.
       const int code = report(error, place, environment);
-      mesh.abort(error.what());
+      mesh.abort(without_hint(error));
       return code;
     }
   } catch (const std::exception& error) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <thread>
 #include <utility>
@@ -35,13 +36,36 @@ Descriptor find_host(const std::string& directory, Clock::time_point deadline) {
   }
 }
 
+// One of rank 0's answers, with the descriptors that came with it.
+std::vector<Descriptor> next_answer(const Descriptor& host, const std::string& directory,
+                                    Clock::time_point deadline) {
+  Answer answer;
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  auto received = receive_message(host, bytes_of(answer), std::max(left, milliseconds(0)));
+  if (!received && Clock::now() < deadline) {
+    throw CommError({.what = "rank 0 ended while the ranks met",
+                     .where = "start of the job",
+                     .cause = {},
+                     .hint = "see what rank 0 printed"});
+  }
+  if (!received || answer.magic != kMeetingMagic) {
+    refuse({fmt::format("what listens at the ranks' meeting point {}",
+                        received ? "is not rank 0 of this job" : "does not answer"),
+            fmt::format("see what holds {}/{}, or start the ranks with fsdp-run, which needs no "
+                        "meeting point",
+                        directory, kMeetingSocket)});
+  }
+  answer.what.back() = answer.hint.back() = '\0';
+  if (answer.accepted == 0) refuse({answer.what.data(), answer.hint.data()});
+  return std::move(*received);
+}
+
 JobDescriptors join(const LaunchEnvironment& environment, const std::string& directory,
                     milliseconds timeout) {
-  const double seconds = std::chrono::duration<double>(timeout).count();
   const Descriptor host = find_host(directory, Clock::now() + timeout);
   if (!host) {
     refuse({fmt::format("rank 0 of {} did not arrive within {:.1f} s", environment.world_size,
-                        seconds),
+                        std::chrono::duration<double>(timeout).count()),
             fmt::format("start rank 0, too, with the same MASTER_PORT; a job that is complete "
                         "admits no second process for RANK={}",
                         environment.rank)});
@@ -49,27 +73,10 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
   Hello hello{.rank = environment.rank, .world_size = environment.world_size, .pid = getpid()};
   send_message(host, bytes_of(hello), {});
   // Rank 0 answers at its own deadline, which began when it started.
-  const auto answer_by = Clock::now() + timeout + milliseconds(1000);
+  const auto deadline = Clock::now() + timeout + milliseconds(1000);
   std::vector<Descriptor> descriptors;
   while (descriptors.size() < static_cast<size_t>(environment.world_size) + 1) {
-    Answer answer;
-    auto received = receive_message(host, bytes_of(answer), timeout + milliseconds(1000));
-    if (!received && Clock::now() < answer_by) {
-      throw CommError({.what = "rank 0 ended while the ranks met",
-                       .where = "start of the job",
-                       .cause = {},
-                       .hint = "see what rank 0 printed"});
-    }
-    if (!received || answer.magic != kMeetingMagic) {
-      refuse({fmt::format("what listens at the ranks' meeting point {}",
-                          received ? "is not rank 0 of this job" : "does not answer"),
-              fmt::format("see what holds {}/{}, or start the ranks with fsdp-run, which needs no "
-                          "meeting point",
-                          directory, kMeetingSocket)});
-    }
-    answer.what.back() = answer.hint.back() = '\0';
-    if (answer.accepted == 0) refuse({answer.what.data(), answer.hint.data()});
-    std::move(received->begin(), received->end(), std::back_inserter(descriptors));
+    std::ranges::move(next_answer(host, directory, deadline), std::back_inserter(descriptors));
   }
   JobDescriptors files;
   files.control = std::move(descriptors.front());

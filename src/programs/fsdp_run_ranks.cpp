@@ -267,7 +267,10 @@ JobEnd RankProcesses::judge() const {
   if (failure) {
     text = failure->text;
     const bool how_is_known = names_one && !guilty.killed_here;
-    if (how_is_known) text.what = describe_end(root, guilty.wait_status);
+    if (how_is_known) {
+      text.what = describe_end(root, guilty.wait_status);
+      text.hint = hint_for_end(root, guilty.wait_status);
+    }
   }
   place.rank = root;
   return {.code = code,

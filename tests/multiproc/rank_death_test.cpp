@@ -64,7 +64,9 @@ TEST_CASE("an exception on one rank is the cause that all report, and its code i
   CHECK(result.err.find("fsdp: error[65] rank 2/3 host ") == 0);
   CHECK(lines_with(result.err, "rank 2 gave up (") == 2);
   CHECK(lines_with(result.err, "a file is broken") == 4);
-  CHECK(lines_with(result.err, "rank 2 ended with code 65; a file is broken; hint: ") == 1);
+  CHECK(lines_with(result.err,
+                   "rank 2 ended with code 65; a file is broken; hint: see what rank 2 "
+                   "printed; a restart alone") == 1);
   CHECK(result.err.find("terminate called") == std::string::npos);
   CHECK(result.seconds < 6 * kPatience);
 }

@@ -2,6 +2,8 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include "comm/meeting_messages.h"
+#include "comm/unix_socket.h"
 #include "launch.h"
 
 namespace fsdp::testing {
@@ -152,6 +154,28 @@ TEST_CASE("a meeting directory that others can enter is not used") {
   const std::string path = directory.path() + "/" + residue(directory.path()).front();
   chmod(path.c_str(), 0755);
   expect_refused(run_by_hand({environment}, {"steps", "5"}), "its mode is 755, not 700");
+}
+
+TEST_CASE("something else in rank 0's place is refused") {
+  const TemporaryDirectory directory;
+  const auto environments = torchrun(2, directory.path());
+  {
+    const Process alone({RANK_PROGRAM, "steps", "5"}, environments[0]);
+    REQUIRE(eventually([&] { return residue(directory.path()).size() == 1; }));
+  }
+  const std::string path =
+      directory.path() + "/" + residue(directory.path()).front() + "/" + kMeetingSocket;
+  unlink(path.c_str());
+  const Descriptor listener = listen_at(path);
+  Process rank({RANK_PROGRAM, "steps", "5"}, environments[1]);
+  const Descriptor client = accept_within(listener, std::chrono::seconds(10));
+  Answer answer;
+  answer.magic[0] = 'x';
+  REQUIRE(send_message(client, bytes_of(answer), {}));
+  expect_refused({rank.wait()},
+                 "what listens at the ranks' meeting point is not rank 0 of this job (start of "
+                 "the job); hint: see what holds " +
+                     path);
 }
 
 TEST_CASE("different programs are refused on all ranks") {
