@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <thread>
+#include <utility>
 
 #include "comm/futex.h"
 
@@ -17,6 +18,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kSpins = 400;  // a cache line travels in well under this; about 10–40 µs in all
 constexpr auto kYieldFor = std::chrono::microseconds(100);
+// A yield that took this long gave the core to another program for its time slice. Who sleeps is
+// put back on a core as soon as it is woken; so many waits sleep at once before a yield is tried
+// again.
+constexpr auto kLongYield = std::chrono::milliseconds(1);
+constexpr int kSleepsAfterLongYield = 200;
 // Also how soon a dead peer is noticed.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
 // With a launcher a death is known here before the launcher could say how: wait that long for it.
@@ -86,10 +92,15 @@ void Meeting::wait() {
   const auto start = Clock::now();
   noticed_ = {};
   called_slow_ = false;
+  const bool yields = sleeps_to_come_ == 0;
+  if (!yields) --sleeps_to_come_;
+  auto now = start;
   while (!all_arrived()) {
     if (job_->has_failed()) leave();
-    if (Clock::now() - start < kYieldFor) {
+    if (yields && now - start < kYieldFor) {
       sched_yield();
+      const auto before = std::exchange(now, Clock::now());
+      if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }
     sleep_once();

@@ -62,7 +62,8 @@ class Meeting {
 
   std::shared_ptr<const Job> job_;
   int channel_;
-  int spins_;  // none if ranks outnumber the cores
+  int spins_;               // none if ranks outnumber the cores
+  int sleeps_to_come_ = 0;  // waits that sleep without a yield before
   CollectiveRecord record_{};
   uint64_t opened_ = 0;
   uint64_t phase_ = 0;
