@@ -69,6 +69,14 @@ class Communicator {
   // Lifetime: must be destroyed before the communicator.
   virtual Buffer allocate(int64_t bytes) = 0;
 
+  // All ranks' `mine` side by side, read-only: rank r's bytes lie at r·bytes of the result, the
+  // memory itself and not a copy. Empty, on every rank, where that cannot be shown (threads; less
+  // than 256 KiB; no whole pages): callers gather instead. Nothing is ordered by it: the callers
+  // keep those who write to their own piece and those who read it apart.
+  // Requires: collective, between operations; equal `bytes`; `mine` from allocate().
+  // Lifetime: a piece that its owner has released reads as zeros or as what lies there next.
+  virtual Buffer map_ranks(const void* mine, int64_t bytes);
+
   // recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv + rank·numel.
   virtual void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                           Stream& stream) = 0;

@@ -45,6 +45,10 @@ struct Options {
   bool reshard_after_forward = true;
   // How many units are gathered ahead of the one that runs: 0, 1, 2, …
   int prefetch_units = 1;
+  // Processes of one host read each other's float32 shards where they lie, mapped side by side:
+  // nothing is gathered, no slot is taken. Where that cannot be (threads, lower param_dtype, units
+  // under 256 KiB a rank) or is not wanted (false), parameters are gathered into slots.
+  bool map_shards = true;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divide gradients by this instead of the world size (kMean only).

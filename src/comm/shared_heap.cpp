@@ -11,10 +11,7 @@
 namespace fsdp {
 namespace {
 
-constexpr int64_t kPage = 4096;
 constexpr int64_t kCacheLine = 64;
-// Blocks from this size on are whole pages that the system takes back when they are released.
-constexpr int64_t kLargeFrom = 256 * 1024;
 constexpr int64_t kSmallBegin = kChannels * kStagingBytes;
 constexpr int64_t kSmallEnd = kSmallBegin + (256 << 20);
 
@@ -25,10 +22,10 @@ SharedHeap::SharedHeap(std::shared_ptr<const void> memory, std::byte* base, int6
       base_(base),
       bytes_(bytes),
       small_(kSmallBegin, kSmallEnd, kCacheLine),
-      large_(kSmallEnd, bytes / kPage * kPage, kPage) {}
+      large_(kSmallEnd, bytes / kPageBytes * kPageBytes, kPageBytes) {}
 
 RangeAllocator& SharedHeap::ranges_for(int64_t bytes) {
-  return bytes >= kLargeFrom ? large_ : small_;
+  return bytes >= kLargeBlockBytes ? large_ : small_;
 }
 
 Buffer SharedHeap::allocate(int64_t bytes) {
@@ -46,14 +43,14 @@ Buffer SharedHeap::allocate(int64_t bytes) {
          .hint = "use more ranks, smaller units or a smaller batch"});
   }
   // Pages never touched or taken back are zero already.
-  if (bytes < kLargeFrom) std::memset(base_ + *offset, 0, bytes);
+  if (bytes < kLargeBlockBytes) std::memset(base_ + *offset, 0, bytes);
   return {base_ + *offset, bytes,
           [heap = shared_from_this(), at = *offset, bytes](void*) { heap->release(at, bytes); }};
 }
 
 void SharedHeap::release(int64_t offset, int64_t bytes) {
-  if (bytes >= kLargeFrom) {
-    const int64_t pages = round_up(bytes, kPage);
+  if (bytes >= kLargeBlockBytes) {
+    const int64_t pages = round_up(bytes, kPageBytes);
     // Frees the pages for all processes. Where the system refuses, they are zeroed by hand.
     if (madvise(base_ + offset, pages, MADV_REMOVE) != 0) std::memset(base_ + offset, 0, pages);
   }

@@ -33,6 +33,7 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("cast_forward_inputs {}", options.cast_forward_inputs),
           fmt::format("reshard_after_forward {}", options.reshard_after_forward),
           fmt::format("prefetch_units {}", options.prefetch_units),
+          fmt::format("map_shards {}", options.map_shards),
           fmt::format("strategy {}", static_cast<int>(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),

@@ -25,9 +25,13 @@ void EngineState::begin_forward() {
   lanes->compute->record(ready);
   lanes->gather_stream->wait(ready);
   lanes->reduce_stream->wait(ready);
+  lanes->begin_reading();
   schedule->begin_forward();
   forward_in_graph_ = false;
 }
+
+// The outermost call has returned; not after an exception.
+void EngineState::end_forward() { lanes->end_reading(); }
 
 void EngineState::pre_forward(EngineUnit& unit) {
   const bool recomputes = clock->in_backward();
@@ -95,6 +99,7 @@ void EngineState::reshard(EngineUnit& unit) {
 void EngineState::begin_backward() {
   in_pass = true;
   absorb_changes();
+  lanes->begin_reading();
   schedule->begin_backward();
 }
 
@@ -146,6 +151,7 @@ void EngineState::finalize_backward() {
     const ExposedTimer timer(lanes->exposed_comm_ns);
     lanes->compute->wait(reduced);  // wait 7
   }
+  lanes->end_reading();
   if (!captures) return schedule->abandon_pass();
   if (reduces_gradients) {
     ++passes;

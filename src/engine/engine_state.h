@@ -28,6 +28,7 @@ class EngineState : public ClockedEngine {
 
   // Forward (unit_call.cpp calls these under the clock's mutex).
   void begin_forward();
+  void end_forward();
   void pre_forward(EngineUnit& unit);
   // `in_graph`: the call has outputs that backward can reach.
   void post_forward(EngineUnit& unit, bool in_graph);

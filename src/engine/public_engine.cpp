@@ -175,6 +175,8 @@ void Gathered::seat() {
   for (const int index : units_) {
     ShardUnit& shard = *state_.units[index]->shard;
     shard.absorb_changes();
+    state_.reshard(*state_.units[index]);
+    shard.unshard(ShardUnit::Urgency::kOwnCopy);  // the caller may write to it
     state_.demand(*state_.units[index]);
     std::vector<int64_t>& versions = versions_.emplace_back();
     for (const at::Tensor& parameter : shard.parameters()) {

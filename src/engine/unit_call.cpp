@@ -112,6 +112,7 @@ void UnitCall::end() {
   engine.clock->pop_call();
   if (call->record >= 0) engine.schedule->exit(call->record);
   engine.post_forward(*unit_, in_graph);
+  if (call->forward_task < 0 && state_->outermost) engine.end_forward();
 }
 
 UnitCall::~UnitCall() {

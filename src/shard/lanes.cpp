@@ -78,6 +78,28 @@ Lanes::Lanes(Mesh mesh_in, const Options& options)
       reduce_stream(make_cpu_stream(kind_of(options), "fsdp-reduce")),
       shard_ranks_(placements_of(options.strategy).parameters == Placement::kShard
                        ? mesh.size(Axis::kShard)
-                       : 1) {}
+                       : 1),
+      map_shards_(options.map_shards) {}
+
+Buffer Lanes::map_ranks(const Buffer& mine) {
+  if (!map_shards_ || !shards_parameters()) return {};
+  Buffer view = gather().map_ranks(mine.data(), mine.bytes());
+  reads_peers_ = reads_peers_ || view;
+  return view;
+}
+
+void Lanes::begin_reading() { meet("shards are read from here"); }
+void Lanes::end_reading() { meet("shards are read until here"); }
+
+void Lanes::meet(std::string_view purpose) {
+  if (!reads_peers_) return;
+  const ExposedTimer timer(exposed_comm_ns);
+  Event met;
+  compute->record(met);
+  gather_stream->wait(met);
+  gather().barrier(mesh.next_tag(Operation::kBarrier, 0, purpose), *gather_stream);
+  gather_stream->record(met);
+  compute->wait(met);
+}
 
 }  // namespace fsdp

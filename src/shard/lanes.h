@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "runtime/stream.h"
 #include "shard/buffer_pool.h"
@@ -41,6 +42,15 @@ class Lanes {
   // Memory for slots and main shards, readable by peers where that helps.
   Buffer allocate(int64_t bytes) { return gather().allocate(bytes); }
 
+  // [Note: reading mapped shards]
+  // A unit whose ranks' shards are mapped side by side is unsharded without a collective: forward
+  // and backward read peers' shards where they lie. So nobody may write a shard while somebody
+  // reads: all ranks meet before the first read of a forward or backward, when what they wrote is
+  // written, and after its last, before the caller can write again. Both are collective.
+  Buffer map_ranks(const Buffer& mine);  // empty where the ranks' shards are gathered instead
+  void begin_reading();
+  void end_reading();
+
   const Mesh mesh;
   const DType reduce_dtype;
   const ReduceOp reduce_op;
@@ -62,7 +72,11 @@ class Lanes {
   int64_t exposed_comm_ns = 0;
 
  private:
+  void meet(std::string_view purpose);
+
   int shard_ranks_;
+  const bool map_shards_;
+  bool reads_peers_ = false;  // some unit is mapped
 };
 
 // Adds the time until destruction to `total_ns`: the compute thread waiting for communication.

@@ -19,7 +19,9 @@ ShardLayout::ShardLayout(std::vector<ParameterSpec> parameters, int ranks)
     segment.numel = offset + parameters_[i].numel;
   }
   for (SegmentLayout& segment : segments_) {
-    segment.slice_numel = round_up(divide_up(segment.numel, ranks_), kSliceAlignment);
+    const int64_t share = divide_up(segment.numel, ranks_);
+    const bool pages = ranks_ > 1 && share >= kPagedSliceNumel;
+    segment.slice_numel = round_up(share, pages ? kPageNumel : kSliceAlignment);
     const int64_t padded = segment.slice_numel * ranks_;
     if (padded > segment.numel) segment.gaps.push_back({segment.numel, padded - segment.numel});
     segment.numel = padded;

@@ -69,6 +69,9 @@ class ShardLayout {
   static constexpr int64_t kAlignment = 128;
   // Slices are multiples of this many elements: 64 bytes in fp32, a cache line.
   static constexpr int64_t kSliceAlignment = 16;
+  // Slices of at least 256 KiB in fp32 are whole pages of 4 KiB, which other processes can map.
+  static constexpr int64_t kPagedSliceNumel = 64 * 1024;
+  static constexpr int64_t kPageNumel = 1024;
 
   // `ranks` ≥ 1 is the size of the shard group. With one rank a slice is the segment.
   ShardLayout(std::vector<ParameterSpec> parameters, int ranks);

@@ -25,6 +25,7 @@ struct ShardUnit::Segment {
   const SegmentLayout& layout;
   Buffer main;             // slice_numel fp32
   at::Tensor main_tensor;  // the same memory; its version counter tells of changes
+  Buffer mapped;           // all ranks' slices side by side, where they are read as they lie
   Buffer resident;         // whole, in layout.dtype, where parameters are not sharded and not fp32
   torch_compat::SeatedStorage storage;
   int64_t seen_version = 0;     // of main_tensor, when last looked at

@@ -64,6 +64,7 @@ ShardUnit::ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout,
       local_[interval.parameter] = interval;
     }
   }
+  map_ranks();
   refresh_resident_copies();
 }
 
@@ -74,8 +75,18 @@ ShardUnit::~ShardUnit() {
   }
 }
 
+// All segments or none. The layout decides, so that every rank decides alike.
+void ShardUnit::map_ranks() {
+  mapped_ = !segments_.empty();
+  for (const auto& segment : segments_) mapped_ &= segment->layout.dtype == DType::kFloat32;
+  for (const auto& segment : segments_) {
+    if (mapped_) segment->mapped = lanes_.map_ranks(segment->main);
+    mapped_ = mapped_ && segment->mapped;
+  }
+}
+
 int64_t ShardUnit::parameter_slot_bytes() const {
-  return lanes_.shards_parameters() ? layout_.unsharded_bytes() : 0;
+  return lanes_.shards_parameters() && !mapped_ ? layout_.unsharded_bytes() : 0;
 }
 
 int64_t ShardUnit::resident_bytes() const {
@@ -91,13 +102,14 @@ CollectiveTag ShardUnit::next_tag(Operation operation, int64_t numel) const {
 
 bool ShardUnit::unshard(Urgency urgency) {
   require(State::kSharded, "unshard");
-  if (!lanes_.shards_parameters() || layout_.unsharded_bytes() == 0) {
+  const bool as_it_lies = mapped_ && urgency != Urgency::kOwnCopy;
+  if (!lanes_.shards_parameters() || layout_.unsharded_bytes() == 0 || as_it_lies) {
     state_ = State::kGathering;
     return true;
   }
-  parameter_slot_ = urgency == Urgency::kDemand
-                        ? lanes_.parameter_slots.acquire(layout_.unsharded_bytes())
-                        : lanes_.parameter_slots.try_acquire(layout_.unsharded_bytes());
+  parameter_slot_ = urgency == Urgency::kPrefetch
+                        ? lanes_.parameter_slots.try_acquire(layout_.unsharded_bytes())
+                        : lanes_.parameter_slots.acquire(layout_.unsharded_bytes());
   if (parameter_slot_ == nullptr) return false;
 
   const ExposedTimer timer(lanes_.exposed_comm_ns);
@@ -158,6 +170,8 @@ void ShardUnit::seat() {
     if (parameter_slot_ != nullptr) {
       segment.storage.seat(
           parameter_slot_->at(layout_.unsharded_offset_bytes(static_cast<int>(i))));
+    } else if (mapped_) {
+      segment.storage.seat(segment.mapped.data());
     } else {
       segment.storage.seat(segment.resident ? segment.resident.data() : segment.main.data());
     }

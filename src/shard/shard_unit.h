@@ -66,8 +66,10 @@ class ShardUnit {
   int64_t reduce_slot_bytes() const;
   int64_t resident_bytes() const;
 
-  // Issues the gather. A prefetch returns false, having done nothing, if no planned slot is free.
-  enum class Urgency : uint8_t { kDemand, kPrefetch };
+  // Issues the gather, or nothing where the ranks' shards are mapped side by side ([Note: reading
+  // mapped shards] in lanes.h). A prefetch returns false, having done nothing, if no planned slot is
+  // free; kOwnCopy gathers in any case, for a caller that may write.
+  enum class Urgency : uint8_t { kDemand, kPrefetch, kOwnCopy };
   bool unshard(Urgency urgency);
   void wait_for_unshard();
   // From any state but kSharded; a gather still under way is waited for by the slot's next user.
@@ -124,6 +126,7 @@ class ShardUnit {
   struct Segment;
   // Errors: StateError naming both states if the unit is in another one.
   void require(State expected, std::string_view transition) const;
+  void map_ranks();
   void seat();
   void unseat();
   CollectiveTag next_tag(Operation operation, int64_t numel) const;
@@ -143,6 +146,7 @@ class ShardUnit {
   ShardLayout layout_;
   std::vector<at::Tensor> parameters_;
   std::vector<std::unique_ptr<Segment>> segments_;
+  bool mapped_ = false;
   State state_ = State::kSharded;
   GradientState gradient_state_ = GradientState::kNone;
   Slot* parameter_slot_ = nullptr;
