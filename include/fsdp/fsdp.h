@@ -10,4 +10,5 @@
 #include <fsdp/mesh.h>
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
+#include <fsdp/trace.h>
 #include <fsdp/unit.h>

@@ -79,6 +79,9 @@ class Mesh {
   //   both ranks. `what` says what is compared ("model", "configuration").
   void agree(std::string_view what, const std::vector<std::string>& lines) const;
 
+  // The texts of all ranks, in rank order, of any lengths. Collective, outside steps.
+  std::vector<std::string> exchange(std::string_view what, std::string_view text) const;
+
   // Tells every other rank that this one gives up and why (the first cause wins), so that they stop
   // within seconds. Programs call it on the way out of a failure. Never throws.
   void abort(std::string_view cause) const noexcept;

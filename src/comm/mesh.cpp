@@ -25,8 +25,8 @@ std::string lines_as_text(const std::vector<std::string>& lines) {
 }
 
 // The texts of all ranks, of any lengths.
-std::vector<std::string> exchange(Communicator& communicator, std::string_view text,
-                                  std::string_view label) {
+std::vector<std::string> exchange_texts(Communicator& communicator, std::string_view text,
+                                        std::string_view label) {
   const auto stream = make_cpu_stream(CpuStreams::kInline, "exchange");
   const int size = communicator.size();
   const auto mine = static_cast<int64_t>(text.size());
@@ -137,7 +137,7 @@ std::vector<std::string> Mesh::recent_collectives() const { return state_->order
 void Mesh::record_all_collectives() const { state_->order.keep_all(); }
 
 void Mesh::agree(std::string_view what, const std::vector<std::string>& lines) const {
-  const auto texts = exchange(control_communicator(), lines_as_text(lines), what);
+  const auto texts = exchange(what, lines_as_text(lines));
   for (int other = 1; other < world_size(); ++other) {
     const auto difference = first_difference(texts[0], texts[other]);
     if (!difference) continue;
@@ -154,6 +154,10 @@ void Mesh::agree(std::string_view what, const std::vector<std::string>& lines) c
                           "files"}});
     state_->job->throw_failure({});
   }
+}
+
+std::vector<std::string> Mesh::exchange(std::string_view what, std::string_view text) const {
+  return exchange_texts(control_communicator(), text, what);
 }
 
 void Mesh::abort(std::string_view cause) const noexcept { state_->job->give_up(cause); }

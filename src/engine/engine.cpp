@@ -148,7 +148,8 @@ void EngineState::finalize_backward() {
   Event reduced;
   lanes->reduce_stream->record(reduced);
   {
-    const ExposedTimer timer(lanes->exposed_comm_ns);
+    const ExposedTimer timer(*lanes);
+    const StreamSpan span = lanes->span(*lanes->compute, "wait for reduces", "");
     lanes->compute->wait(reduced);  // wait 7
   }
   lanes->end_reading();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
@@ -57,11 +59,26 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
   shard->capture(parameter, gradient);
 }
 
-void EngineUnit::open(Call& call, bool captures) { engine.open_unit(*this, call, captures); }
-void EngineUnit::close(bool reduces) { engine.close_unit(*this, reduces); }
+void EngineUnit::open(Call& call, bool captures) {
+  if (opened_ns_ == 0) opened_ns_ = span_clock_ns();
+  engine.open_unit(*this, call, captures);
+}
+
+void EngineUnit::close(bool reduces) {
+  engine.close_unit(*this, reduces);
+  const int64_t opened_ns = std::exchange(opened_ns_, 0);
+  if (!engine.lanes->spans.is_on() || opened_ns == 0) return;
+  engine.lanes->spans.add(Span{.lane = SpanLane::kBackward,
+                               .what = "backward",
+                               .subject = shard->fqn(),
+                               .begin_ns = opened_ns,
+                               .end_ns = span_clock_ns()});
+}
+
 void EngineUnit::rest() { engine.rest_unit(*this); }
 
 void EngineUnit::abandon() {
+  opened_ns_ = 0;
   shard->abandon_gradients();
   engine.reshard(*this);
 }

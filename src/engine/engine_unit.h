@@ -44,6 +44,8 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
  private:
   void on_gradient(int parameter, const at::Tensor& gradient);
 
+  int64_t opened_ns_ = 0;  // 0: closed; for the trace
+
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd holds them weakly
 };
 

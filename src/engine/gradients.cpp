@@ -59,6 +59,7 @@ std::string EngineState::name_first_nonfinite(int64_t found_here) {
 }
 
 GradientReport EngineState::measure_gradients(double norm_type) {
+  const StreamSpan span = lanes->span(*lanes->compute, "gradient norm", "");
   const std::lock_guard lock(clock->mutex);
   const kernels::NormType type = norm_type_of(norm_type);
   std::vector<kernels::GradSegment> table;
@@ -84,7 +85,7 @@ GradientReport EngineState::measure_gradients(double norm_type) {
   if (lanes->shards_parameters()) {
     const CollectivePart part{&result, &result, kernels::GradNorm::kReducedNumel, DType::kFloat64};
     const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
-    const ExposedTimer timer(lanes->exposed_comm_ns);
+    const ExposedTimer timer(*lanes);
     lanes->reduce().all_reduce(
         {&part, 1}, op, lanes->mesh.next_tag(Operation::kAllReduce, part.numel, "gradient norm"),
         *lanes->reduce_stream);

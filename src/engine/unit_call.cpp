@@ -17,6 +17,7 @@ struct UnitCall::State {
   std::shared_ptr<torch::autograd::Node> producer;
   bool begun = false;
   bool outermost = false;
+  int64_t began_ns = 0;  // for the trace
 };
 
 UnitCall::UnitCall(UnitBase& unit) {
@@ -73,6 +74,7 @@ void UnitCall::begin() {
   state_->begun = true;
   if (at::GradMode::is_enabled())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
+  if (engine.lanes->spans.is_on()) state_->began_ns = span_clock_ns();
   call.begin = autograd_hooks::next_sequence();
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
@@ -93,6 +95,13 @@ void UnitCall::end() {
       if (!output->defined() || !output->is_floating_point()) continue;
       *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
     }
+  }
+  if (engine.lanes->spans.is_on()) {
+    engine.lanes->spans.add(Span{.lane = SpanLane::kCompute,
+                                 .what = call->forward_task < 0 ? "forward" : "recompute",
+                                 .subject = unit_->shard->fqn(),
+                                 .begin_ns = state_->began_ns,
+                                 .end_ns = span_clock_ns()});
   }
   bool in_graph = false;
   if (at::GradMode::is_enabled()) {

@@ -136,7 +136,8 @@ StepReport Optimizer::State::step() {
       updates.push_back({optimized, segment, run, lr * run.lr_scale});
     }
   }
-  Stream& stream = *engine.lanes->compute;
+  CpuStream& stream = *engine.lanes->compute;
+  const StreamSpan span = engine.lanes->span(stream, "optimizer", "");
   kernels::count_steps(stream, counters, nullptr);
   update(stream, updates);
   for (size_t i = 0; i < kept.size(); ++i) {

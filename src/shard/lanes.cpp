@@ -93,7 +93,8 @@ void Lanes::end_reading() { meet("shards are read until here"); }
 
 void Lanes::meet(std::string_view purpose) {
   if (!reads_peers_) return;
-  const ExposedTimer timer(exposed_comm_ns);
+  const ExposedTimer timer(*this);
+  const StreamSpan span = this->span(*compute, "meet", purpose);
   Event met;
   compute->record(met);
   gather_stream->wait(met);

@@ -5,11 +5,11 @@
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 
+#include "runtime/span_log.h"
 #include "runtime/stream.h"
 #include "shard/buffer_pool.h"
 #include "shard/memory_ledger.h"
@@ -57,7 +57,8 @@ class Lanes {
   const float gradient_scale;  // applied at capture: 1 / gradient_divide_factor, else 1
   const bool debug;
 
-  MemoryLedger ledger;
+  SpanLog spans;  // above the streams, whose last work writes here
+  MemoryLedger ledger{&spans};
   // Destroyed after the pools' slots are idle: streams last in, first out.
   BufferPool parameter_slots;
   BufferPool reduce_slots;
@@ -66,6 +67,14 @@ class Lanes {
   std::unique_ptr<CpuStream> compute;  // LibTorch's operators: always inline on the CPU
   std::unique_ptr<CpuStream> gather_stream;
   std::unique_ptr<CpuStream> reduce_stream;
+
+  // What `subject` does on a stream until the span is destroyed, for a trace.
+  StreamSpan span(CpuStream& stream, std::string_view what, std::string_view subject) {
+    const SpanLane lane = &stream == gather_stream.get()   ? SpanLane::kGather
+                          : &stream == reduce_stream.get() ? SpanLane::kReduce
+                                                           : SpanLane::kCompute;
+    return {spans, stream, lane, what, subject};
+  }
 
   int64_t all_gathers = 0;
   int64_t reduces = 0;
@@ -79,20 +88,17 @@ class Lanes {
   bool reads_peers_ = false;  // some unit is mapped
 };
 
-// Adds the time until destruction to `total_ns`: the compute thread waiting for communication.
+// Adds the time until destruction to the exposed communication: the compute thread waits for it.
 class ExposedTimer {
  public:
-  explicit ExposedTimer(int64_t& total_ns)
-      : total_ns_(total_ns), start_(std::chrono::steady_clock::now()) {}
-  ~ExposedTimer() {
-    total_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start_).count();
-  }
+  explicit ExposedTimer(Lanes& lanes) : lanes_(lanes), start_ns_(span_clock_ns()) {}
+  ~ExposedTimer() { lanes_.exposed_comm_ns += span_clock_ns() - start_ns_; }
   ExposedTimer(const ExposedTimer&) = delete;
   ExposedTimer& operator=(const ExposedTimer&) = delete;
 
  private:
-  int64_t& total_ns_;
-  std::chrono::steady_clock::time_point start_;
+  Lanes& lanes_;
+  int64_t start_ns_;
 };
 
 }  // namespace fsdp

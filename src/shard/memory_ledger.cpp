@@ -5,10 +5,18 @@ namespace fsdp {
 void MemoryLedger::take(MemoryCategory category, int64_t bytes) {
   stats_.in_use[category] += bytes;
   if (stats_.in_use.total() > stats_.peak.total()) stats_.peak = stats_.in_use;
+  note();
 }
 
 void MemoryLedger::give(MemoryCategory category, int64_t bytes) {
   stats_.in_use[category] -= bytes;
+  note();
+}
+
+void MemoryLedger::note() const {
+  if (log_ == nullptr || !log_->is_on()) return;
+  const auto& bytes = stats_.in_use.bytes;
+  log_->add(BytesAt{.at_ns = span_clock_ns(), .bytes = {bytes.begin(), bytes.end()}});
 }
 
 void MemoryLedger::hold(int64_t bytes) {

@@ -6,11 +6,16 @@
 
 #include <cstdint>
 
+#include "runtime/span_log.h"
+
 namespace fsdp {
 
 // Not thread-safe: the engine's mutex covers it.
 class MemoryLedger {
  public:
+  // With a log, every change is noted there while it is on.
+  explicit MemoryLedger(SpanLog* log = nullptr) : log_(log) {}
+
   void take(MemoryCategory category, int64_t bytes);
   void give(MemoryCategory category, int64_t bytes);
   // The system or driver was asked for `bytes` more, or given them back (negative).
@@ -21,7 +26,10 @@ class MemoryLedger {
   const MemoryStats& stats() const { return stats_; }
 
  private:
+  void note() const;
+
   MemoryStats stats_;
+  SpanLog* log_;
 };
 
 }  // namespace fsdp

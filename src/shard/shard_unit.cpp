@@ -112,9 +112,10 @@ bool ShardUnit::unshard(Urgency urgency) {
                         : lanes_.parameter_slots.acquire(layout_.unsharded_bytes());
   if (parameter_slot_ == nullptr) return false;
 
-  const ExposedTimer timer(lanes_.exposed_comm_ns);
+  const ExposedTimer timer(lanes_);
   Stream& stream = *lanes_.gather_stream;
   stream.wait(parameter_slot_->released);  // wait 2
+  const StreamSpan span = lanes_.span(*lanes_.gather_stream, "gather", fqn_);
   std::vector<CollectivePart> parts;
   std::vector<kernels::CastRun> casts;
   int64_t numel = 0;
@@ -141,7 +142,8 @@ bool ShardUnit::unshard(Urgency urgency) {
 void ShardUnit::wait_for_unshard() {
   require(State::kGathering, "wait_for_unshard");
   if (parameter_slot_ != nullptr) {
-    const ExposedTimer timer(lanes_.exposed_comm_ns);
+    const ExposedTimer timer(lanes_);
+    const StreamSpan span = lanes_.span(*lanes_.compute, "wait for gather", fqn_);
     lanes_.compute->wait(gathered_);  // wait 3
   }
   check_seated();

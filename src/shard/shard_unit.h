@@ -67,8 +67,8 @@ class ShardUnit {
   int64_t resident_bytes() const;
 
   // Issues the gather, or nothing where the ranks' shards are mapped side by side ([Note: reading
-  // mapped shards] in lanes.h). A prefetch returns false, having done nothing, if no planned slot is
-  // free; kOwnCopy gathers in any case, for a caller that may write.
+  // mapped shards] in lanes.h). A prefetch returns false, having done nothing, if no planned slot
+  // is free; kOwnCopy gathers in any case, for a caller that may write.
   enum class Urgency : uint8_t { kDemand, kPrefetch, kOwnCopy };
   bool unshard(Urgency urgency);
   void wait_for_unshard();

@@ -107,6 +107,7 @@ void ShardUnit::capture(int parameter, const at::Tensor& gradient) {
   const bool adds = arrived_[parameter] != 0;
   arrived_[parameter] = 1;
   Stream& stream = *lanes_.compute;
+  const StreamSpan span = lanes_.span(*lanes_.compute, "capture", spec.fqn);
   if (lies_like(gradient, spec)) {
     kernels::accumulate(stream,
                         std::vector<kernels::AccumulateRun>{{.source = gradient.const_data_ptr(),
@@ -148,8 +149,9 @@ void ShardUnit::reduce() {
   if (gradient_state_ == GradientState::kNone) return;
   zero_missing();
   lanes_.compute->record(captured_);
-  const ExposedTimer timer(lanes_.exposed_comm_ns);
+  const ExposedTimer timer(lanes_);
   lanes_.reduce_stream->wait(captured_);  // wait 5
+  const StreamSpan span = lanes_.span(*lanes_.reduce_stream, "reduce", fqn_);
   const bool straight = reduce_slot_ == nullptr;
   if (!straight) adopt_user_gradients();
   const bool first = straight || main_gradients_.empty();

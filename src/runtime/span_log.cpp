@@ -1,0 +1,65 @@
+#include "runtime/span_log.h"
+
+#include <chrono>
+#include <utility>
+
+namespace fsdp {
+
+std::string_view name_of(SpanLane lane) {
+  switch (lane) {
+    case SpanLane::kCompute:
+      return "compute";
+    case SpanLane::kGather:
+      return "gather";
+    case SpanLane::kReduce:
+      return "reduce";
+    case SpanLane::kBackward:
+      return "units in backward";
+  }
+  return "unknown";
+}
+
+int64_t span_clock_ns() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void SpanLog::start() { ++starts_; }
+void SpanLog::stop() { --starts_; }
+
+void SpanLog::add(Span span) {
+  const std::lock_guard lock(mutex_);
+  spans_.push_back(std::move(span));
+}
+
+void SpanLog::add(BytesAt bytes) {
+  const std::lock_guard lock(mutex_);
+  bytes_.push_back(std::move(bytes));
+}
+
+std::vector<Span> SpanLog::spans() const {
+  const std::lock_guard lock(mutex_);
+  return spans_;
+}
+
+std::vector<BytesAt> SpanLog::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+StreamSpan::StreamSpan(SpanLog& log, CpuStream& stream, SpanLane lane, std::string_view what,
+                       std::string_view subject)
+    : log_(log), stream_(stream) {
+  if (!log.is_on()) return;
+  span_ = std::make_shared<Span>(Span{.lane = lane, .what = what, .subject = std::string(subject)});
+  stream_.run([span = span_] { span->begin_ns = span_clock_ns(); });
+}
+
+StreamSpan::~StreamSpan() {
+  if (!span_) return;
+  stream_.run([span = span_, &log = log_] {
+    span->end_ns = span_clock_ns();
+    log.add(*span);
+  });
+}
+
+}  // namespace fsdp

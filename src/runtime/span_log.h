@@ -1,0 +1,71 @@
+// What happened when on one rank, for a trace that people look at: spans of time on lanes, and the
+// bytes in use. Off, and then almost free, until somebody asks for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/stream.h"
+
+namespace fsdp {
+
+// A row of the picture. Spans of kBackward may overlap: a unit closes after the next has opened.
+enum class SpanLane : uint8_t { kCompute, kGather, kReduce, kBackward };
+inline constexpr int kSpanLanes = 4;
+std::string_view name_of(SpanLane lane);
+
+// Nanoseconds of the monotonic clock, which the processes of a host share.
+int64_t span_clock_ns();
+
+struct Span {
+  SpanLane lane;
+  std::string_view what;  // "gather", "forward", …: of static lifetime
+  std::string subject;    // the unit's or parameter's FQN
+  int64_t begin_ns = 0;
+  int64_t end_ns = 0;
+};
+
+struct BytesAt {
+  int64_t at_ns = 0;
+  std::vector<int64_t> bytes;  // one a category, as the caller orders them
+};
+
+// Thread-safe: streams with threads of their own write here too.
+class SpanLog {
+ public:
+  // From the first start on, spans are kept until they are taken. Starts nest.
+  void start();
+  void stop();
+  bool is_on() const { return starts_ > 0; }
+  void add(Span span);
+  void add(BytesAt bytes);
+  std::vector<Span> spans() const;
+  std::vector<BytesAt> bytes() const;
+
+ private:
+  int starts_ = 0;
+  mutable std::mutex mutex_;
+  std::vector<Span> spans_;
+  std::vector<BytesAt> bytes_;
+};
+
+// The work issued on `stream` between construction and destruction, as one span.
+class StreamSpan {
+ public:
+  StreamSpan(SpanLog& log, CpuStream& stream, SpanLane lane, std::string_view what,
+             std::string_view subject);
+  ~StreamSpan();
+  StreamSpan(const StreamSpan&) = delete;
+  StreamSpan& operator=(const StreamSpan&) = delete;
+
+ private:
+  SpanLog& log_;
+  CpuStream& stream_;
+  std::shared_ptr<Span> span_;  // shared with the stream's work; null while the log is off
+};
+
+}  // namespace fsdp
