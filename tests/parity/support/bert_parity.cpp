@@ -46,12 +46,12 @@ std::vector<float> train_plain(Model& model, int world, ParityOptimizer kind) {
 }  // namespace
 
 ParityReport train_sharded_and_plain(const Mesh& mesh, const std::filesystem::path& folder,
-                                     ParityOptimizer kind) {
+                                     ParityOptimizer kind, bool map_shards) {
   const ModelFolder files(folder);
   ModelConfig config = files.read_config();
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   Model model = build_seeded(3, [&] { return Model(config); });
-  Engine engine(model, mesh, {.unit_options = bert_qa::unit_options});
+  Engine engine(model, mesh, {.map_shards = map_shards, .unit_options = bert_qa::unit_options});
   bert_qa::load_weights(engine, files, nullptr);
   const auto start = full_parameters(engine);
   std::unique_ptr<Optimizer> optimizer;
@@ -69,7 +69,7 @@ ParityReport train_sharded_and_plain(const Mesh& mesh, const std::filesystem::pa
     optimizer->zero_grad();
   }
   const auto sharded = full_parameters(engine);
-  ParityReport report;
+  ParityReport report{.gathers = engine.stats().all_gathers};
   if (mesh.rank() != 0) return report;
 
   Model plain = build_seeded(3, [&] { return Model(config); });
