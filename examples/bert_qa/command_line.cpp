@@ -174,6 +174,10 @@ void add_engine_flags(CLI::App& app, Settings& settings) {
   group->add_option("--prefetch", engine.prefetch_units, "units gathered ahead")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
+  group
+      ->add_option("--map-shards", engine.map_shards,
+                   "true: read peers' float32 shards where they lie; false: gather them")
+      ->type_name("BOOL");
   group->add_option("--num-threads", settings.num_threads, "a rank; 0: cores / ranks")
       ->check(CLI::Range(0, 4096));
   group
@@ -185,6 +189,17 @@ void add_engine_flags(CLI::App& app, Settings& settings) {
           "seconds after which a rank that does not answer is given up")
       ->check(CLI::Range(0.1, 1e6))
       ->type_name("SECONDS");
+}
+
+void add_diagnostic_flags(CLI::App& app, Settings& settings) {
+  auto* group = app.add_option_group("diagnostics");
+  group->add_option("--trace", settings.trace_file,
+                    "write what every rank did when, for ui.perfetto.dev");
+  group
+      ->add_option_function<std::string>(
+          "--ablate", [&settings](const std::string&) { settings.ablate_communication = true; },
+          "communication: time the same run without it; no model is written")
+      ->check(CLI::IsMember({"communication"}).description(""));
 }
 
 // The recipe's values where none was given.
@@ -231,6 +246,7 @@ CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
   if (command == Command::kFinetune) add_training_flags(*sub, settings);
   add_answer_flags(*sub, settings);
   add_engine_flags(*sub, settings);
+  if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
   sub->add_option("--output-dir", settings.output_dir, "made if it is missing");
   sub->add_option("--seed", settings.seed)->capture_default_str();
   return sub;

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/engine.h>
+#include <fsdp/trace.h>
 
 #include <algorithm>
 #include <future>
@@ -133,7 +134,9 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   Progress progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.steps_to_run(),
                     settings.train.logging_steps);
   place.step = 1;
-  return trainer.train([&](const StepRecord& record) {
+  std::optional<fsdp::Trace> trace;
+  if (!settings.trace_file.empty()) trace.emplace(engine);
+  TrainSummary summary = trainer.train([&](const StepRecord& record) {
     place.step = record.step + 1;
     if (log) log->append(record);
     if (record.skipped) {
@@ -147,6 +150,11 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
           planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak));
     }
   });
+  if (trace) {
+    trace->write(settings.trace_file);
+    say(mesh, "the trace was written to {}\n", settings.trace_file.string());
+  }
+  return summary;
 }
 
 ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh) {
@@ -206,6 +214,12 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   ordered_json metrics = training_metrics(summary, mesh);
   say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
       clock_text(summary.seconds), summary.samples_per_second());
+  if (settings.ablate_communication) {
+    metrics["ablated"] = "communication";
+    if (mesh.rank() == 0) write_json(settings.output_dir / "metrics.json", metrics);
+    say(mesh, "communication was off: these are times of a run that learns nothing\n");
+    return;
+  }
   save_model(*sharded.engine, inputs, settings.output_dir);
   if (questions.validation) {
     metrics.update(answer_questions(settings, sharded, *questions.validation));

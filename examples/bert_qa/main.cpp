@@ -49,5 +49,6 @@ int main(int argc, char** argv) {
           return static_cast<int>(refusal.code);
         }
       },
-      {.timeout = line.settings.timeout});
+      {.timeout = line.settings.timeout,
+       .ablate_communication = line.settings.ablate_communication});
 }

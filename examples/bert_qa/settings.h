@@ -71,6 +71,8 @@ struct Settings {
   int64_t num_threads = 0;                    // a rank; 0: the cores divided by the ranks
   std::chrono::milliseconds timeout{30'000};  // for a rank that does not answer
   fsdp::Options engine;
+  std::filesystem::path trace_file;   // finetune; empty: no trace
+  bool ablate_communication = false;  // finetune: times only, no model and no answers
 };
 
 }  // namespace bert_qa

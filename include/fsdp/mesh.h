@@ -29,6 +29,9 @@ struct MeshOptions {
   // Hears of each slow rank once a job, on the rank that notices first; the wait goes on. Called on
   // the thread that waits; must not throw. run_program prints a line if this is empty.
   std::function<void(const SlowRank& slow)> on_slow_rank{};
+  // A diagnostic: engines' collectives move nothing and wait for nobody, so that the time of a step
+  // shows what communication costs. Results are meaningless. Between processes only.
+  bool ablate_communication = false;
 };
 
 // Shared by value: copies speak for the same rank of the same job. When the last copy is gone this

@@ -10,6 +10,7 @@
 #include "comm/peer_processes.h"
 #include "comm/rendezvous.h"
 #include "comm/shm_communicator.h"
+#include "comm/silent_communicator.h"
 
 namespace fsdp {
 namespace {
@@ -122,6 +123,12 @@ Mesh Mesh::from_env(MeshOptions options) {
   for (int kind = 0; kind < kChannels; ++kind) {
     state->channels[kind] =
         std::make_unique<ShmCommunicator>(job, memory, heap, static_cast<ChannelKind>(kind));
+  }
+  if (options.ablate_communication) {
+    for (const ChannelKind kind : {ChannelKind::kGather, ChannelKind::kReduce}) {
+      auto& channel = state->channels[static_cast<size_t>(kind)];
+      channel = std::make_unique<SilentCommunicator>(std::move(channel));
+    }
   }
   if (met.host) met.host->refuse_latecomers(memory);
   state->host_of_meeting = std::move(met.host);
