@@ -118,6 +118,26 @@ TEST_CASE("without a launcher survivors still notice a death within a second") {
   CHECK(residue(directory.path()).empty());
 }
 
+TEST_CASE("processes that issue different collectives end with code 75 and both sides on all") {
+  const std::string ours = "all_reduce (sum) of 8 float32 'norm' #7";
+  const std::map<std::string, std::string> theirs{
+      {"count", "all_reduce (sum) of 4 float32 'norm' #7"},
+      {"dtype", "all_reduce (sum) of 8 int32 'norm' #7"},
+      {"reduce-op", "all_reduce (max) of 8 float32 'norm' #7"},
+      {"operation", "barrier 'norm' #7"},
+      {"order", "all_reduce (sum) of 8 float32 'norm' #8"}};
+  for (const auto& [what, issued] : theirs) {
+    const ProcessResult result = fsdp_run(3, {"mismatch", what, "2"});
+    CAPTURE(what);
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    // Three ranks and the launcher.
+    CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued " + ours +
+                                     ", rank 2 issued " + issued + " (collective ") == 4);
+    CHECK(lines_with(result.err, "fsdp: error[75] rank ") == 4);
+  }
+}
+
 TEST_CASE("ranks that disagree end with code 78 on all") {
   const ProcessResult result = fsdp_run(3, {"disagree", "1"});
   CAPTURE(result.err);

@@ -2,6 +2,7 @@
 //   rank_program sweep LARGE            every collective, exact values
 //   rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at STEP;
 //                                       $TEST_BEGUN names a file that appears with the first step
+//   rank_program mismatch WHAT RANK     RANK issues another collective than the others
 //   rank_program disagree RANK          RANK's configuration differs
 //   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
 //   rank_program linger [TOKEN]         waits to be stopped; TOKEN makes it findable
@@ -85,6 +86,25 @@ int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& a
   return 0;
 }
 
+int mismatch(const Mesh& mesh, const std::string& what, int odd) {
+  std::array<float, 8> values{};
+  CollectivePart part{values.data(), values.data(), 8, DType::kFloat32};
+  CollectiveTag tag{.sequence = 7, .label = "norm"};
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+  Communicator& reduce = mesh.reduce_communicator(Axis::kShard);
+  const auto differs = [&](const char* kind) { return mesh.rank() == odd && what == kind; };
+  if (differs("count")) part.numel = 4;
+  if (differs("dtype")) part.dtype = DType::kInt32;
+  if (differs("order")) tag.sequence = 8;
+  if (differs("operation")) {
+    reduce.barrier(tag, *stream);
+  } else {
+    reduce.all_reduce({&part, 1}, differs("reduce-op") ? ReduceOp::kMax : ReduceOp::kSum, tag,
+                      *stream);
+  }
+  return 0;
+}
+
 int disagree(const Mesh& mesh, int odd) {
   mesh.agree("configuration", {"hidden 128", mesh.rank() == odd ? "layers 3" : "layers 2"});
   return 0;
@@ -102,6 +122,7 @@ int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& ar
   const std::string& what = arguments[0];
   if (what == "sweep") return sweep(mesh, std::stoll(arguments[1]));
   if (what == "steps") return steps(mesh, place, arguments);
+  if (what == "mismatch") return mismatch(mesh, arguments[1], std::stoi(arguments[2]));
   if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
   if (what == "leave-child") return leave_child(arguments[1]);
   if (what == "bits") {

@@ -187,7 +187,7 @@ TEST_CASE("different programs are refused on all ranks") {
       run_process({"sh", "-c",
                    fmt::format("cp {} {} && objcopy --remove-section .note.gnu.build-id {}",
                                RANK_PROGRAM, copy, copy)});
-  if (made.code != 0) return;
+  REQUIRE(made.code == 0);
   const auto environments = torchrun(2, directory.path());
   Process first({RANK_PROGRAM, "steps", "5"}, environments[0]);
   Process second({copy, "steps", "5"}, environments[1]);
