@@ -42,6 +42,20 @@ def safetensors():
         yield header_alone(RECORDS / model / "model.safetensors")
 
 
+def header():
+    def entry(shape, begin, end):
+        return {"dtype": "U8", "shape": shape, "data_offsets": [begin, end]}
+
+    two = {"a": entry([4], 0, 4), "b": entry([4], 4, 8)}
+    three = {"a": entry([2, 2], 0, 4), "z": entry([0], 4, 4), "b": entry([3], 4, 7)}
+    for tensors in (two, three):
+        text = json.dumps(tensors, separators=(",", ":")).encode()
+        yield struct.pack("<H", max(tensor["data_offsets"][1] for tensor in tensors.values())) + text
+    for raw in list(safetensors())[1:]:
+        (size,) = struct.unpack("<Q", raw[:8])
+        yield struct.pack("<H", len(raw) - 8 - size) + raw[8:8 + size]
+
+
 def index():
     names = [f"bert.encoder.layer.{i}.attention.self.query.weight" for i in range(4)]
     files = {name: f"model-0000{i % 2 + 1}-of-00002.safetensors" for i, name in enumerate(names)}
@@ -91,7 +105,7 @@ def tokenizer():
 
 
 def main():
-    makers = {"safetensors": safetensors, "index": index, "config": config,
+    makers = {"safetensors": safetensors, "header": header, "index": index, "config": config,
               "json": lambda: [*index(), *config(), *squad()], "squad": squad,
               "vocabulary": vocabulary, "tokenizer": tokenizer}
     for target, make in makers.items():

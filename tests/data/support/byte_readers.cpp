@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "data/json_text.h"
 #include "data/model_config.h"
 #include "data/safetensors_header.h"
 #include "data/safetensors_index.h"
 #include "data/squad_dataset.h"
+#include "data/support/safetensors_bytes.h"
 #include "data/support/text_readers.h"
 #include "data/unicode_text.h"
 #include "fsdp/error.h"
@@ -58,18 +58,33 @@ Verdict read_safetensors(std::string_view bytes) {
         parse_safetensors(std::as_bytes(std::span(bytes.data(), bytes.size())), "f");
     int64_t header_bytes = 0;
     for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | uint8_t(bytes[i]);
-    int64_t at = kSafetensorsPrefixBytes + header_bytes;
-    std::set<std::string> names;
+    const int64_t data_begin = kSafetensorsPrefixBytes + header_bytes;
+    const auto header = nlohmann::json::parse(bytes.substr(kSafetensorsPrefixBytes, header_bytes));
+    demand(header.size() == layout.tensors.size() + header.count(kMetadataKey),
+           "a tensor that the header does not name");
+    int64_t at = data_begin;
     for (const StoredTensor& tensor : layout.tensors) {
       demand(tensor.offset_bytes == at, "a tensor that does not follow the one before it");
       const auto count = count_elements(tensor.dtype, tensor.shape);
       demand(count && count->numel == tensor.numel && count->nbytes == tensor.nbytes,
              "a size that is not the shape's");
-      demand(names.insert(tensor.name).second, "a name twice");
+      const nlohmann::json& said = header.at(tensor.name);
+      demand(said.at("dtype") == name_of(tensor.dtype) && said.at("shape") == tensor.shape &&
+                 said.at("data_offsets").at(0) == at - data_begin &&
+                 said.at("data_offsets").at(1) == at - data_begin + tensor.nbytes,
+             "a tensor that is not what the header says");
       at += tensor.nbytes;
     }
     demand(at == std::ssize(bytes), "tensors that do not end with the file");
   });
+}
+
+// The first two bytes are the size of the data, the rest is a header. Its size is put before it, so
+// that any change of the header alone is a file.
+Verdict read_header(std::string_view bytes) {
+  if (bytes.size() < 2) return Verdict::kRefused;
+  const int64_t data_bytes = uint8_t(bytes[0]) | uint8_t(bytes[1]) << 8;
+  return read_safetensors(file_of(bytes.substr(2), data_bytes));
 }
 
 Verdict read_index(std::string_view bytes) {
@@ -141,6 +156,7 @@ Verdict read_text_with_tokenizer(std::string_view bytes) {
 // A question, an answer or a token of a few bytes is an object with several strings.
 constexpr ByteReader kReaders[] = {
     {"safetensors", read_safetensors, 1},
+    {"header", read_header, 1},
     {"index", read_index, 1},
     {"config", read_config, 1},
     {"json", read_json, 1},

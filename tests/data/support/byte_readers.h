@@ -30,7 +30,7 @@ struct ByteReader {
   int64_t bytes_a_byte;
 };
 
-// safetensors, index, config, json, squad, vocabulary, tokenizer.
+// safetensors, header, index, config, json, squad, vocabulary, tokenizer.
 std::span<const ByteReader> byte_readers();
 // Requires one of these names.
 const ByteReader& byte_reader(std::string_view name);
