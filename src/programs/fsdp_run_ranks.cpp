@@ -240,6 +240,12 @@ void RankProcesses::kill_all() {
   }
 }
 
+// A survivor may end sooner than the rank that it reports.
+int RankProcesses::first_to_fail() const {
+  const std::optional<Failure> failure = first_failure(control_.failure());
+  return failure && failure->rank >= 0 ? failure->rank : first_bad_;
+}
+
 JobEnd RankProcesses::judge() const {
   const bool all_well = std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
     return !rank.killed_here && ended_well(rank.wait_status);
@@ -256,7 +262,7 @@ JobEnd RankProcesses::judge() const {
   }
   const std::optional<Failure> failure = first_failure(control_.failure());
   const bool names_one = failure && failure->rank >= 0;
-  const int root = names_one ? failure->rank : first_bad_;
+  const int root = first_to_fail();
   const Rank& guilty = ranks_[root];
   const bool own_code =
       !guilty.killed_here && WIFEXITED(guilty.wait_status) && WEXITSTATUS(guilty.wait_status) != 0;
@@ -289,7 +295,7 @@ void RankProcesses::log_ends() const {
     file << fmt::format(R"({{"rank": {}, "pid": {}, "{}": {}, "first": {}, "by_launcher": {}}})",
                         rank, each.pid, killed ? "signal" : "code",
                         killed ? WTERMSIG(each.wait_status) : WEXITSTATUS(each.wait_status),
-                        rank == first_bad_, each.killed_here)
+                        rank == first_to_fail(), each.killed_here)
          << '\n';
   }
   if (file.flush()) return;

@@ -60,6 +60,7 @@ class RankProcesses {
   void on_signal(int signal);
   void kill_all();
   bool all_ended() const;
+  int first_to_fail() const;
   JobEnd judge() const;
   void log_ends() const;
   std::string last_error_of(int rank) const;
