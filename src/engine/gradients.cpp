@@ -50,7 +50,8 @@ std::string EngineState::name_first_nonfinite(int64_t found_here) {
   for (const auto& unit : units) {
     const auto& parameters = unit->shard->layout().parameters();
     if (index < static_cast<int64_t>(parameters.size())) {
-      return fmt::format("unit '{}', parameter '{}'", unit->shard->fqn(),
+      const std::string& fqn = unit->shard->fqn();
+      return fmt::format("unit '{}', parameter '{}'", fqn.empty() ? "(root)" : fqn,
                          parameters[static_cast<size_t>(index)].fqn);
     }
     index -= static_cast<int64_t>(parameters.size());
