@@ -3,23 +3,26 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "comm/mesh_state.h"
 #include "runtime/buffer.h"
+#include "runtime/stream.h"
 
 namespace fsdp::testing {
 namespace {
 
 class SimulatedCommunicator final : public Communicator {
  public:
-  SimulatedCommunicator(int world_size, bool echoes) : world_size_(world_size), echoes_(echoes) {}
+  SimulatedCommunicator(int world_size, bool echoes, std::chrono::nanoseconds wire_time)
+      : world_size_(world_size), echoes_(echoes), wire_time_(wire_time) {}
 
   int rank() const override { return 0; }
   int size() const override { return world_size_; }
   Buffer allocate(int64_t bytes) override { return allocate_host(bytes); }
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag, Stream&) override {
-    if (!echoes_) return;
+  void all_gather(std::span<const CollectivePart> parts, CollectiveTag, Stream& stream) override {
+    if (!echoes_) return travel(stream);
     for (const CollectivePart& part : parts) {
       const int64_t bytes = part.numel * size_of(part.dtype);
       for (int rank = 0; rank < world_size_; ++rank) {
@@ -27,15 +30,24 @@ class SimulatedCommunicator final : public Communicator {
       }
     }
   }
-  void reduce_scatter(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
+  void reduce_scatter(std::span<const CollectivePart>, ReduceOp, CollectiveTag,
+                      Stream& stream) override {
+    travel(stream);
+  }
   void all_reduce(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
   void broadcast(std::span<const CollectivePart>, int, CollectiveTag, Stream&) override {}
   void barrier(CollectiveTag, Stream&) override {}
   void abort(std::string_view) noexcept override {}
 
  private:
+  void travel(Stream& stream) const {
+    if (wire_time_.count() == 0) return;
+    cpu_stream(stream).run([time = wire_time_] { std::this_thread::sleep_for(time); });
+  }
+
   int world_size_;
   bool echoes_;
+  std::chrono::nanoseconds wire_time_;
 };
 
 using Channels = std::array<std::unique_ptr<Communicator>, kChannels>;
@@ -53,12 +65,12 @@ template struct MeshParts<&Mesh::state_>;
 
 }  // namespace
 
-Mesh simulated_mesh(int world_size) {
+Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time) {
   Mesh mesh = Mesh::local(world_size).front();
   Channels channels;
   for (int kind = 0; kind < kChannels; ++kind) {
     const bool echoes = static_cast<ChannelKind>(kind) == ChannelKind::kControl;
-    channels[kind] = std::make_unique<SimulatedCommunicator>(world_size, echoes);
+    channels[kind] = std::make_unique<SimulatedCommunicator>(world_size, echoes, wire_time);
   }
   replace_channels(mesh, std::move(channels));
   return mesh;

@@ -4,10 +4,13 @@
 
 #include <fsdp/mesh.h>
 
+#include <chrono>
+
 namespace fsdp::testing {
 
 // Rank 0 of `world_size`. Gathers and reductions return at once and leave memory as it is, so that
 // values are meaningless; on the control communicator every rank is of this rank's opinion.
-Mesh simulated_mesh(int world_size);
+// `wire_time`: each gather and each reduction occupies its stream for so long.
+Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time = {});
 
 }  // namespace fsdp::testing
