@@ -7,6 +7,7 @@ neighbours and clock; absolute times of a shared machine prove nothing.
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,13 @@ def use_matplotlib():
     """Starts this script anew under the Python that has matplotlib, unless it runs there already."""
     if pathlib.Path(sys.prefix) != PYTHON.parent.parent:
         os.execv(PYTHON, [PYTHON, *sys.argv])
+
+
+def free_port():
+    """A port of this host on which peers can meet; as text, for MASTER_PORT."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def take_turns(runs, rounds=5, warm_up=1):

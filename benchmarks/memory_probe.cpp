@@ -1,6 +1,6 @@
 // One rank's memory while a BERT trains: planned, measured, by the formula, and what the system
 // says. benchmarks/memory starts it with 1, 2, 4 and 8 ranks; rank 0 prints one JSON object.
-//   fsdp-run -n 4 memory_probe [PRESET]
+//   fsdp-run -n 4 memory_probe [PRESET [TRACE]]
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/program.h>
@@ -66,7 +66,17 @@ double formula_bytes(double state_bytes, double parameters, int ranks) {
   return state_bytes * parameters / ranks;
 }
 
-int probe(const fsdp::Mesh& mesh, const std::string& preset) {
+// For the picture: a step's bytes by category, with the units that hold them.
+void trace_a_step(fsdp::Unit<bert_qa::QuestionAnswering>& model, fsdp::Engine& engine,
+                  fsdp::Optimizer& optimizer, const std::string& file) {
+  const fsdp::Trace trace(engine);
+  train_forward(model).backward();
+  optimizer.step();
+  optimizer.zero_grad();
+  trace.write(file);
+}
+
+int probe(const fsdp::Mesh& mesh, const std::string& preset, const std::string& trace_file) {
   at::set_num_threads(1);
   Measured measured;
   const auto config = bert_qa::preset_config(preset);
@@ -93,6 +103,7 @@ int probe(const fsdp::Mesh& mesh, const std::string& preset) {
     measured.resident_peak = std::max(measured.resident_peak, most(mesh, resident_bytes()));
     optimizer.zero_grad();
   }
+  if (!trace_file.empty()) trace_a_step(model, engine, optimizer, trace_file);
   int64_t parameters = 0;
   for (const auto& parameter : engine.sharded_parameters()) {
     int64_t numel = 1;
@@ -126,6 +137,7 @@ int probe(const fsdp::Mesh& mesh, const std::string& preset) {
 
 int main(int argc, char** argv) {
   const std::string preset = argc > 1 ? argv[1] : "small";
+  const std::string trace_file = argc > 2 ? argv[2] : "";
   return fsdp::run_program(
-      [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return probe(mesh, preset); });
+      [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return probe(mesh, preset, trace_file); });
 }

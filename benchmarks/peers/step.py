@@ -63,6 +63,11 @@ def wrapped(model, mode):
     dist.init_process_group("gloo")
     if mode == "ddp":
         return DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return sharded(model)
+
+
+def sharded(model):
+    """The units of examples/bert_qa."""
     fully_shard(model.bert.embeddings.word_embeddings)
     for layer in model.bert.encoder.layer:
         fully_shard(layer)
