@@ -42,6 +42,8 @@ class GradientHook final : public ag::FunctionPreHook {
 class OutputHook final : public ag::FunctionPreHook {
  public:
   OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
+    const auto clock = call_->clock.lock();  // is there: the call's forward runs
+    const std::lock_guard lock(clock->mutex);
     call_->output_nodes.push_back(node_);
   }
   ~OutputHook() override {

@@ -81,7 +81,10 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 
 }  // namespace
 
-Trace::Trace(Engine& engine) : state_(engine.state()) { state_.lanes->spans.start(); }
+Trace::Trace(Engine& engine) : state_(engine.state()) {
+  state_.lanes->spans.start();
+  state_.lanes->ledger.note();
+}
 Trace::~Trace() { state_.lanes->spans.stop(); }
 
 void Trace::write(const std::filesystem::path& file) const {

@@ -47,6 +47,10 @@ void UnitCall::input(const at::Tensor& tensor) { state_->inputs.push_back(tensor
 void UnitCall::begin() {
   EngineState& engine = unit_->engine;
   Clock& clock = *engine.clock;
+  // [Note: grad_fn before the clock] LibTorch locks a view while it makes its grad_fn anew, and what
+  // that frees may end a hook of ours, which locks the clock: nobody asks for one under the clock.
+  if (at::GradMode::is_enabled())
+    state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
   if (at::autocast::is_autocast_enabled(at::kCPU)) {
     throw StateError({.what = "a sharded unit was called under autocast",
@@ -72,8 +76,6 @@ void UnitCall::begin() {
   engine.pre_forward(*unit_);
   clock.push_call(state_->call);
   state_->begun = true;
-  if (at::GradMode::is_enabled())
-    state_->producer = autograd_hooks::newest_producer(state_->inputs);
   if (engine.lanes->spans.is_on()) state_->began_ns = span_clock_ns();
   call.begin = autograd_hooks::next_sequence();
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
@@ -89,7 +91,6 @@ void UnitCall::output(at::Tensor& tensor) { state_->outputs.push_back(&tensor); 
 void UnitCall::end() {
   EngineState& engine = unit_->engine;
   const std::shared_ptr<Call> call = state_->call;
-  const std::lock_guard lock(engine.clock->mutex);
   if (engine.options.output_dtype && unit_->index == 0) {
     for (at::Tensor* output : state_->outputs) {
       if (!output->defined() || !output->is_floating_point()) continue;
@@ -117,6 +118,7 @@ void UnitCall::end() {
     }
     if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
   }
+  const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the clock]
   state_->begun = false;
   engine.clock->pop_call();
   if (call->record >= 0) engine.schedule->exit(call->record);

@@ -25,9 +25,10 @@ class MemoryLedger {
 
   const MemoryStats& stats() const { return stats_; }
 
- private:
+  // Notes what is in use now.
   void note() const;
 
+ private:
   MemoryStats stats_;
   SpanLog* log_;
 };
