@@ -47,8 +47,9 @@ void UnitCall::input(const at::Tensor& tensor) { state_->inputs.push_back(tensor
 void UnitCall::begin() {
   EngineState& engine = unit_->engine;
   Clock& clock = *engine.clock;
-  // [Note: grad_fn before the clock] LibTorch locks a view while it makes its grad_fn anew, and what
-  // that frees may end a hook of ours, which locks the clock: nobody asks for one under the clock.
+  // [Note: grad_fn before the clock] LibTorch locks a view while it makes its grad_fn anew, and
+  // what that frees may end a hook of ours, which locks the clock: nobody asks for one under the
+  // clock.
   if (at::GradMode::is_enabled())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
