@@ -1,9 +1,9 @@
 // One training step of a BERT, again and again on the same windows: what benchmarks/step times.
 //   fsdp-run -n 2 step_probe MODE PRESET WINDOWS TOKENS STEPS [TRACE]
-// MODE is full-shard, replicate (DDP) or plain: the same modules without an engine and LibTorch's
-// fused AdamW, each rank for itself, which is what a step costs where nothing is communicated.
-// Initial values and windows follow from formulas that benchmarks/peers/step.py shares, so losses
-// are comparable. Rank 0 prints one JSON object.
+// MODE is full-shard, gathered (the same without mapped shards), replicate (DDP) or plain: the same
+// modules without an engine and LibTorch's fused AdamW, each rank for itself, which is what a step
+// costs where nothing is communicated. Initial values and windows follow from formulas that
+// benchmarks/peers/step.py shares, so losses are comparable. Rank 0 prints one JSON object.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +11,7 @@
 #include <fsdp/program.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -149,6 +150,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
     return measured;
   }
   fsdp::Options options{.unit_options = bert_qa::unit_options};
+  options.map_shards = task.mode != "gathered";
   if (task.mode == "replicate") options.strategy = fsdp::Strategy::kReplicate;
   fsdp::BuildScope building(mesh, options);
   Model model(config);
@@ -189,12 +191,13 @@ int probe(const fsdp::Mesh& mesh, const Task& task) {
 int main(int argc, char** argv) {
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
     const std::vector<std::string> words(argv + 1, argv + argc);
+    const std::vector<std::string> modes = {"full-shard", "gathered", "replicate", "plain"};
     const bool known = (words.size() == 5 || words.size() == 6) &&
-                       (words[0] == "full-shard" || words[0] == "replicate" || words[0] == "plain");
+                       std::find(modes.begin(), modes.end(), words[0]) != modes.end();
     if (!known) {
       throw fsdp::InvalidArgument(
-          {.what = "usage: step_probe full-shard|replicate|plain PRESET WINDOWS TOKENS STEPS "
-                   "[TRACE]"},
+          {.what = fmt::format("usage: step_probe {} PRESET WINDOWS TOKENS STEPS [TRACE]",
+                               fmt::join(modes, "|"))},
           fsdp::ExitCode::kUsage);
     }
     return probe(mesh, {.mode = words[0],

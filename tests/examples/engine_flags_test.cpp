@@ -8,16 +8,21 @@ using namespace fsdp::testing;
 
 namespace {
 
-std::vector<double> losses(int ranks, const Words& flags) {
-  const TemporaryDirectory output;
-  const ProcessResult result =
+ProcessResult five_steps(int ranks, const std::string& output, const Words& flags) {
+  ProcessResult result =
       run_ranks_of(BERT_QA, ranks,
                    Words{"finetune", "--preset", "tiny", "--data", "learnable", "--output-dir",
-                         output.path(), "--max-seq-length", "64", "--learning-rate", "1e-3",
-                         "--max-steps", "5", "--dropout", "0", "--num-threads", "1"} +
+                         output, "--max-seq-length", "64", "--learning-rate", "1e-3", "--max-steps",
+                         "5", "--dropout", "0", "--num-threads", "1"} +
                        flags);
   INFO(result.err);
   REQUIRE(result.code == 0);
+  return result;
+}
+
+std::vector<double> losses(int ranks, const Words& flags) {
+  const TemporaryDirectory output;
+  five_steps(ranks, output.path(), flags);
   std::vector<double> losses;
   for (const nlohmann::json& line : read_json_lines(output.path() + "/train_log.jsonl")) {
     losses.push_back(line["loss"]);
@@ -27,9 +32,10 @@ std::vector<double> losses(int ranks, const Words& flags) {
 
 }  // namespace
 
-TEST_CASE("prefetch, resharding and replication give the same bits") {
+TEST_CASE("mapping, prefetch, resharding and replication give the same bits") {
   const std::vector<double> plain = losses(2, {});
   REQUIRE(plain.size() == 5);
+  CHECK(losses(2, {"--map-shards", "false"}) == plain);
   CHECK(losses(2, {"--prefetch", "0"}) == plain);
   CHECK(losses(2, {"--prefetch", "2"}) == plain);
   CHECK(losses(2, {"--reshard-after-forward", "false"}) == plain);
@@ -46,6 +52,30 @@ TEST_CASE("bfloat16 parameters and gradients train to about the same losses") {
     CHECK(narrow[step] != plain[step]);
     CHECK(narrow[step] == doctest::Approx(plain[step]).epsilon(0.05));  // 8 bits of mantissa
   }
+}
+
+TEST_CASE("a trace holds what both ranks did") {
+  const TemporaryDirectory output;
+  const std::string file = output.path() + "/trace.json";
+  const ProcessResult result = five_steps(2, output.path(), {"--trace", file});
+  CHECK(result.out.find("the trace was written to " + file) != std::string::npos);
+  const nlohmann::json trace = nlohmann::json::parse(read_text(file));
+  for (const int rank : {0, 1}) {
+    int64_t steps = 0;
+    for (const nlohmann::json& event : trace.at("traceEvents")) {
+      steps += event["pid"] == rank && event.value("cat", "") == "optimizer" ? 1 : 0;
+    }
+    CHECK(steps == 5);
+  }
+}
+
+TEST_CASE("without communication a run is timed and writes no model") {
+  const TemporaryDirectory output;
+  const ProcessResult result = five_steps(2, output.path(), {"--ablate", "communication"});
+  CHECK(result.out.find("communication was off") != std::string::npos);
+  CHECK(nlohmann::json::parse(read_text(output.path() + "/metrics.json")).at("ablated") ==
+        "communication");
+  CHECK(!std::filesystem::exists(output.path() + "/model.safetensors"));
 }
 
 TEST_CASE("a rank killed while it trains ends the job with 75 and its name") {
