@@ -171,6 +171,7 @@ EngineState::~EngineState() {
         "fsdp: this parameter cannot be read: the engine was destroyed; hint: keep "
         "fsdp::Engine alive as long as the model is used");
   }
+  lanes->finish();  // a gather ahead of its use may still read main shards
 }
 
 void EngineState::attach(BuildScope::State* building) {

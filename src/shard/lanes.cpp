@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -80,6 +82,15 @@ Lanes::Lanes(Mesh mesh_in, const Options& options)
                        ? mesh.size(Axis::kShard)
                        : 1),
       map_shards_(options.map_shards) {}
+
+void Lanes::finish() noexcept {
+  for (CpuStream* stream : {gather_stream.get(), reduce_stream.get()}) {
+    try {
+      stream->synchronize();
+    } catch (const std::exception&) {
+    }
+  }
+}
 
 Buffer Lanes::map_ranks(const Buffer& mine) {
   if (!map_shards_ || !shards_parameters()) return {};

@@ -51,6 +51,10 @@ class Lanes {
   void begin_reading();
   void end_reading();
 
+  // Blocks until the streams have done everything issued; what they threw was or is heard of
+  // elsewhere. Before memory that they may still read is given back.
+  void finish() noexcept;
+
   const Mesh mesh;
   const DType reduce_dtype;
   const ReduceOp reduce_op;
