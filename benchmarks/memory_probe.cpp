@@ -31,9 +31,19 @@ int64_t resident_bytes() {
   return 0;
 }
 
+// "VmRSS", or "VmHWM": the most that ever was.
+int64_t status_bytes(std::string_view name) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(name)) return std::stoll(line.substr(name.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
 struct Measured {
   std::array<MemoryBytes, 5> phases;  // rest, forward peak, after forward, backward peak, after
   int64_t resident_before = 0, resident_built = 0, resident_peak = 0;
+  int64_t building_peak = 0;  // of the resident set, over what it was before
 };
 
 at::Tensor train_forward(fsdp::Unit<bert_qa::QuestionAnswering>& model) {
@@ -81,9 +91,11 @@ int probe(const fsdp::Mesh& mesh, const std::string& preset, const std::string& 
   Measured measured;
   const auto config = bert_qa::preset_config(preset);
   measured.resident_before = most(mesh, resident_bytes());
+  const int64_t before_building = status_bytes("VmRSS");
   fsdp::BuildScope building(mesh, {.unit_options = bert_qa::unit_options});
   fsdp::Unit<bert_qa::QuestionAnswering> model(config);
   fsdp::Engine engine(model, building);
+  measured.building_peak = most(mesh, status_bytes("VmHWM") - before_building);
   measured.resident_built = most(mesh, resident_bytes());
   fsdp::AdamW optimizer(engine, {.lr = 1e-4});
   const auto& phases = measured.phases;
@@ -125,6 +137,7 @@ int probe(const fsdp::Mesh& mesh, const std::string& preset, const std::string& 
   json += fmt::format(", \"formula rest\": {:.0f}, \"formula step\": {:.0f}",
                       formula_bytes(12, static_cast<double>(parameters), mesh.world_size()),
                       formula_bytes(16, static_cast<double>(parameters), mesh.world_size()));
+  json += fmt::format(", \"building peak\": {}", measured.building_peak);
   json += fmt::format(", \"held\": {}, \"planned held\": {}", engine.stats().memory.held_bytes,
                       plan.held_bytes);
   json += fmt::format(", \"resident before\": {}, \"resident built\": {}, \"resident peak\": {}}}",
