@@ -28,11 +28,16 @@ void run_torch_ranks(int world, Body body) {
   run_ranks(world, std::move(body), torch_ranks_options());
 }
 
+// One for all kinds of models: they draw from the process's one generator.
+inline std::mutex& seeding_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 // Builds with a given seed; models of several thread ranks one after another.
 template <class Make>
 auto build_seeded(uint64_t seed, Make make) {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(seeding_mutex());
   at::set_num_threads(1);  // the plain model too: the number of threads changes rounding
   torch::manual_seed(seed);
   return make();
