@@ -51,6 +51,9 @@ Inputs open_inputs(const Settings& settings, const fsdp::Mesh& mesh) {
     if (mesh.rank() == 0 && !settings.output_dir.empty()) {
       prepare_output_folder(settings.output_dir);
     }
+    if (mesh.rank() == 0 && !settings.trace_file.empty()) {
+      fsdp::Trace::check_file(settings.trace_file);
+    }
     inputs = read_inputs(settings);
   });
   for (const std::string& note : inputs.notes) say(mesh, "note: {}\n", note);
@@ -134,9 +137,7 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   Progress progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.steps_to_run(),
                     settings.train.logging_steps);
   place.step = 1;
-  std::optional<fsdp::Trace> trace;
-  if (!settings.trace_file.empty()) trace.emplace(engine);
-  TrainSummary summary = trainer.train([&](const StepRecord& record) {
+  return trainer.train([&](const StepRecord& record) {
     place.step = record.step + 1;
     if (log) log->append(record);
     if (record.skipped) {
@@ -150,11 +151,15 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
           planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak));
     }
   });
-  if (trace) {
-    trace->write(settings.trace_file);
-    say(mesh, "the trace was written to {}\n", settings.trace_file.string());
-  }
-  return summary;
+}
+
+// Behind what the run was for: a disk that is full by now costs the trace alone.
+void write_trace(const Settings& settings, const fsdp::Mesh& mesh,
+                 std::optional<fsdp::Trace>& trace) {
+  if (!trace) return;
+  trace->write(settings.trace_file);
+  trace.reset();
+  say(mesh, "the trace was written to {}\n", settings.trace_file.string());
 }
 
 ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh) {
@@ -210,6 +215,8 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   refuse_together(mesh, [&] { windows.emplace(source, settings, mesh.rank(), mesh.world_size()); });
   agree_on_data(mesh, source, *windows);
 
+  std::optional<fsdp::Trace> trace;
+  if (!settings.trace_file.empty()) trace.emplace(*sharded.engine);
   const TrainSummary summary = train(settings, sharded, *windows, place);
   ordered_json metrics = training_metrics(summary, mesh);
   say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
@@ -218,9 +225,10 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
     metrics["ablated"] = "communication";
     if (mesh.rank() == 0) write_json(settings.output_dir / "metrics.json", metrics);
     say(mesh, "communication was off: these are times of a run that learns nothing\n");
-    return;
+    return write_trace(settings, mesh, trace);
   }
   save_model(*sharded.engine, inputs, settings.output_dir);
+  write_trace(settings, mesh, trace);
   if (questions.validation) {
     metrics.update(answer_questions(settings, sharded, *questions.validation));
   } else if (settings.data.source == DataSource::kLearnable) {

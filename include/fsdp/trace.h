@@ -23,6 +23,10 @@ class Trace {
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
+  // Whether a trace can be written there, before a long run. Makes the file if it is missing.
+  // Errors: IoError (73).
+  static void check_file(const std::filesystem::path& file);
+
   // Writes what all ranks have recorded so far, in Chrome's JSON format. Rank 0 writes.
   // Requires: collective; outside forward and backward. Errors: IoError (73 or 74) on rank 0.
   void write(const std::filesystem::path& file) const;

@@ -94,6 +94,12 @@ std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
                            .cause = {},
                            .hint = "one rank is the least"});
   }
+  if (options.ablate_communication) {
+    throw InvalidArgument({.what = "ablate_communication with ranks that are threads",
+                           .where = {},
+                           .cause = "ranks of one process do not run apart from each other",
+                           .hint = "start processes and use Mesh::from_env"});
+  }
   std::vector<Mesh> meshes;
   for (auto& job : make_local_jobs(world_size, options)) {
     auto state = std::make_shared<State>();

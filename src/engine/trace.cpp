@@ -61,6 +61,15 @@ void append_bytes(std::string& events, int rank, const BytesAt& at) {
   events += "}},\n";
 }
 
+std::ofstream create(const std::filesystem::path& file, std::ios::openmode mode) {
+  std::ofstream out(file, mode);
+  if (out) return out;
+  throw IoError(ExitCode::kCannotCreate, {.what = "the trace cannot be created",
+                                          .where = file.string(),
+                                          .cause = std::strerror(errno),
+                                          .hint = "choose a file in a folder that exists"});
+}
+
 std::string events_of(const SpanLog& log, const Mesh& mesh) {
   const int rank = mesh.rank();
   std::string events = fmt::format(
@@ -87,19 +96,15 @@ Trace::Trace(Engine& engine) : state_(engine.state()) {
 }
 Trace::~Trace() { state_.lanes->spans.stop(); }
 
+void Trace::check_file(const std::filesystem::path& file) { create(file, std::ios::app); }
+
 void Trace::write(const std::filesystem::path& file) const {
   const Mesh& mesh = state_.lanes->mesh;
   state_.lanes->gather_stream->synchronize();
   state_.lanes->reduce_stream->synchronize();
   const auto texts = mesh.exchange("trace", events_of(state_.lanes->spans, mesh));
   if (mesh.rank() != 0) return;
-  std::ofstream out(file, std::ios::binary);
-  if (!out) {
-    throw IoError(ExitCode::kCannotCreate, {.what = "the trace cannot be created",
-                                            .where = file.string(),
-                                            .cause = std::strerror(errno),
-                                            .hint = "choose a file in a folder that exists"});
-  }
+  std::ofstream out = create(file, std::ios::binary);
   out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   std::string all;
   for (const std::string& text : texts) all += text;

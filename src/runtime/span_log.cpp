@@ -23,7 +23,12 @@ int64_t span_clock_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-void SpanLog::start() { ++starts_; }
+void SpanLog::start() {
+  const std::lock_guard lock(mutex_);
+  if (starts_++ > 0) return;
+  spans_.clear();
+  bytes_.clear();
+}
 void SpanLog::stop() { --starts_; }
 
 void SpanLog::add(Span span) {

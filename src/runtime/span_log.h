@@ -37,7 +37,7 @@ struct BytesAt {
 // Thread-safe: streams with threads of their own write here too.
 class SpanLog {
  public:
-  // From the first start on, spans are kept until they are taken. Starts nest.
+  // Keeps what happens from here on; the first start forgets what was kept before. Starts nest.
   void start();
   void stop();
   bool is_on() const { return starts_ > 0; }

@@ -139,6 +139,12 @@ TEST_CASE("an output folder that cannot be written ends with 73 before anything 
                 73, "output folder");
 }
 
+TEST_CASE("a trace that cannot be written ends with 73 before the first step") {
+  const TemporaryDirectory output;
+  check_refused(finetune(output.path()) + Words{"--trace", "/no/such/folder/trace.json"}, 73,
+                "/no/such/folder/trace.json");
+}
+
 TEST_CASE("unanswerable questions need --version-2-with-negative") {
   const TemporaryDirectory place;
   const std::string file = place.path() + "/train.json";

@@ -39,6 +39,11 @@ TEST_CASE("a trace shows each rank's forwards, gathers, captures, reductions and
       SGD optimizer(engine, {.lr = 0.1});
       loss_of(model, batch_of(0, mesh.rank())).backward();  // before the trace: not in it
       optimizer.zero_grad();
+      {
+        const Trace earlier(engine);
+        loss_of(model, batch_of(0, mesh.rank())).backward();
+        optimizer.zero_grad();
+      }
       const EngineStats before = engine.stats();
       const Trace trace(engine);
       loss_of(model, batch_of(1, mesh.rank())).backward();
