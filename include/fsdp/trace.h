@@ -18,6 +18,7 @@ namespace fsdp {
 // Requires: the engine outlives it.
 class Trace {
  public:
+  // Waits for the engine's streams, so that nothing issued earlier is recorded.
   explicit Trace(Engine& engine);
   ~Trace();
   Trace(const Trace&) = delete;

@@ -61,6 +61,12 @@ void append_bytes(std::string& events, int rank, const BytesAt& at) {
   events += "}},\n";
 }
 
+// Every span of what has been issued is in the log afterwards.
+void settle(Lanes& lanes) {
+  lanes.gather_stream->synchronize();
+  lanes.reduce_stream->synchronize();
+}
+
 std::ofstream create(const std::filesystem::path& file, std::ios::openmode mode) {
   std::ofstream out(file, mode);
   if (out) return out;
@@ -91,6 +97,7 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 }  // namespace
 
 Trace::Trace(Engine& engine) : state_(engine.state()) {
+  settle(*state_.lanes);  // else a span of earlier work could end in this trace
   state_.lanes->spans.start();
   state_.lanes->ledger.note();
 }
@@ -100,8 +107,7 @@ void Trace::check_file(const std::filesystem::path& file) { create(file, std::io
 
 void Trace::write(const std::filesystem::path& file) const {
   const Mesh& mesh = state_.lanes->mesh;
-  state_.lanes->gather_stream->synchronize();
-  state_.lanes->reduce_stream->synchronize();
+  settle(*state_.lanes);
   const auto texts = mesh.exchange("trace", events_of(state_.lanes->spans, mesh));
   if (mesh.rank() != 0) return;
   std::ofstream out = create(file, std::ios::binary);
