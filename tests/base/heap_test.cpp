@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they replace malloc
 namespace fsdp {
 namespace {
 
@@ -24,7 +25,6 @@ int64_t pages_supplied() {
   return after.ru_minflt - before.ru_minflt;
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they replace malloc
 TEST_CASE("large blocks go back to the system during construction and are kept for the steps") {
   return_freed_blocks();
   CHECK(pages_supplied() >= kPages);
@@ -33,7 +33,7 @@ TEST_CASE("large blocks go back to the system during construction and are kept f
   pages_supplied();
   CHECK(pages_supplied() < kPages / 100);
 }
-#endif
 
 }  // namespace
 }  // namespace fsdp
+#endif
