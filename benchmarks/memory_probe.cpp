@@ -1,6 +1,9 @@
-// One rank's memory while a BERT trains: planned, measured, by the formula, and what the system
-// says. benchmarks/memory starts it with 1, 2, 4 and 8 ranks; rank 0 prints one JSON object.
+// One rank's memory while a BERT trains: engine buffers planned, measured and by the formula, the
+// tensors that LibTorch holds beside them, and what the system says. benchmarks/memory starts it
+// with 1, 2, 4 and 8 ranks and watches the processes; rank 0 prints one JSON object.
 //   fsdp-run -n 4 memory_probe [PRESET [TRACE]]
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/program.h>
@@ -21,6 +24,7 @@ using fsdp::MemoryBytes;
 using fsdp::MemoryCategory;
 
 constexpr int64_t kTokens = 128;
+constexpr int kSteps = 4;
 
 // Proportional set size: pages that n processes share count 1/n in each, so ranks' figures add up.
 int64_t resident_bytes() {
@@ -42,8 +46,23 @@ int64_t status_bytes(std::string_view name) {
 
 struct Measured {
   std::array<MemoryBytes, 5> phases;  // rest, forward peak, after forward, backward peak, after
-  int64_t resident_before = 0, resident_built = 0, resident_peak = 0;
+  int64_t resident_before = 0, resident_built = 0;
   int64_t building_peak = 0;  // of the resident set, over what it was before
+  int64_t activations = 0;    // LibTorch's own tensors between forward and backward
+};
+
+// What LibTorch's CPU allocator has given to this thread since it was made and not got back. Engine
+// buffers come from elsewhere.
+class TensorBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    in_use_ += bytes;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t in_use() const { return in_use_; }
+
+ private:
+  int64_t in_use_ = 0;
 };
 
 at::Tensor train_forward(fsdp::Unit<bert_qa::QuestionAnswering>& model) {
@@ -98,29 +117,32 @@ int probe(const fsdp::Mesh& mesh, const std::string& preset, const std::string& 
   measured.building_peak = most(mesh, status_bytes("VmHWM") - before_building);
   measured.resident_built = most(mesh, resident_bytes());
   fsdp::AdamW optimizer(engine, {.lr = 1e-4});
+  const auto tensors = std::make_shared<TensorBytes>();
+  const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, tensors);
   const auto& phases = measured.phases;
-  for (int step = 0; step < 2; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     engine.reset_peak_memory();
     measured.phases[0] = engine.stats().memory.in_use;
     const at::Tensor loss = train_forward(model);
     measured.phases[1] = engine.stats().memory.peak;
     measured.phases[2] = engine.stats().memory.in_use;
+    measured.activations = std::max(measured.activations, tensors->in_use());
     engine.reset_peak_memory();
     loss.backward();
     measured.phases[3] = engine.stats().memory.peak;
     measured.phases[4] = engine.stats().memory.in_use;
-    measured.resident_peak = std::max(measured.resident_peak, most(mesh, resident_bytes()));
     optimizer.clip_grad_norm(1.0);
     optimizer.step();
-    measured.resident_peak = std::max(measured.resident_peak, most(mesh, resident_bytes()));
     optimizer.zero_grad();
   }
+  measured.activations = most(mesh, measured.activations);
   if (!trace_file.empty()) trace_a_step(model, engine, optimizer, trace_file);
-  int64_t parameters = 0;
+  int64_t parameters = 0, largest = 0;
   for (const auto& parameter : engine.sharded_parameters()) {
     int64_t numel = 1;
     for (const int64_t size : parameter.shape) numel *= size;
     parameters += numel;
+    largest = std::max(largest, numel);
   }
   if (mesh.rank() != 0) return 0;
   const fsdp::MemoryPlan plan = engine.memory_plan();
@@ -140,8 +162,9 @@ int probe(const fsdp::Mesh& mesh, const std::string& preset, const std::string& 
   json += fmt::format(", \"building peak\": {}", measured.building_peak);
   json += fmt::format(", \"held\": {}, \"planned held\": {}", engine.stats().memory.held_bytes,
                       plan.held_bytes);
-  json += fmt::format(", \"resident before\": {}, \"resident built\": {}, \"resident peak\": {}}}",
-                      measured.resident_before, measured.resident_built, measured.resident_peak);
+  json += fmt::format(", \"largest gradient\": {}", largest * static_cast<int64_t>(sizeof(float)));
+  json += fmt::format(", \"activations\": {}, \"resident before\": {}, \"resident built\": {}}}",
+                      measured.activations, measured.resident_before, measured.resident_built);
   std::printf("%s\n", json.c_str());
   return 0;
 }
