@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <tuple>
+#include <vector>
 
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
@@ -27,33 +30,80 @@ std::string json_text(std::string_view text) {
   return quoted + '"';
 }
 
-double microseconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e3; }
+// Digits of its own: a double's 53 bits do not hold nanoseconds of a machine that is up for months.
+std::string microseconds(int64_t nanoseconds) {
+  return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+}
 
-// A lane whose spans nest is a thread; one whose spans overlap is a track of begins and ends.
-void append_span(std::string& events, int rank, size_t id, const Span& span) {
-  const std::string name =
-      json_text(span.subject.empty() ? span.what : fmt::format("{} {}", span.what, span.subject));
-  const auto lane = static_cast<int>(span.lane);
-  if (span.lane != SpanLane::kBackward) {
-    fmt::format_to(std::back_inserter(events),
-                   "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":{},\"tid\":{},\"ts\":{:.3f},"
-                   "\"dur\":{:.3f}}},\n",
-                   name, json_text(span.what), rank, lane, microseconds(span.begin_ns),
-                   microseconds(span.end_ns - span.begin_ns));
-    return;
+// [Note: rows of a trace]
+// Viewers draw a thread's spans as a stack and drop or misplace one that crosses another. So a
+// lane is as many threads as its spans need to nest: one, or two while units in backward overlap.
+class Rows {
+ public:
+  // The row of a span. Requires: spans come by lane, then by begin, of equal ones the longer first.
+  size_t place(const Span& span) {
+    if (rows_.empty() || span.lane != lane_) {
+      lane_ = span.lane;
+      first_of_lane_ = rows_.size();
+    }
+    for (size_t row = first_of_lane_; row < rows_.size(); ++row) {
+      std::vector<int64_t>& open_until = rows_[row];
+      while (!open_until.empty() && open_until.back() <= span.begin_ns) open_until.pop_back();
+      if (!open_until.empty() && open_until.back() < span.end_ns) continue;
+      open_until.push_back(span.end_ns);
+      return row;
+    }
+    rows_.push_back({span.end_ns});
+    return rows_.size() - 1;
   }
-  for (const auto& [phase, at] : {std::pair{'b', span.begin_ns}, std::pair{'e', span.end_ns}}) {
+  size_t count() const { return rows_.size(); }
+
+ private:
+  std::vector<std::vector<int64_t>> rows_;  // the ends of what is open, the innermost last
+  SpanLane lane_ = {};
+  size_t first_of_lane_ = 0;
+};
+
+// Unlike any process: Perfetto takes 0 for none and a process's own number for its main thread.
+int64_t thread_of(int rank, size_t row) {
+  return (rank + 1) * int64_t{1000} + static_cast<int64_t>(row);
+}
+
+// What a viewer calls a "process" or "thread", and where it shows it.
+void append_label(std::string& events, std::string_view what, int rank, int64_t thread,
+                  std::string_view name, size_t place) {
+  const std::string whose = fmt::format("\"pid\":{},\"tid\":{}", rank, thread);
+  fmt::format_to(
+      std::back_inserter(events),
+      "{{\"ph\":\"M\",\"name\":\"{0}_name\",{1},\"args\":{{\"name\":{2}}}}},\n"
+      "{{\"ph\":\"M\",\"name\":\"{0}_sort_index\",{1},\"args\":{{\"sort_index\":{3}}}}},\n",
+      what, whose, json_text(name), place);
+}
+
+void append_spans(std::string& events, int rank, std::vector<Span> spans) {
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+    return std::tuple(a.lane, a.begin_ns, b.end_ns) < std::tuple(b.lane, b.begin_ns, a.end_ns);
+  });
+  Rows rows;
+  for (const Span& span : spans) {
+    const size_t known = rows.count();
+    const size_t row = rows.place(span);
+    const int64_t thread = thread_of(rank, row);
+    if (row == known) append_label(events, "thread", rank, thread, name_of(span.lane), row);
+    const std::string name =
+        json_text(span.subject.empty() ? span.what : fmt::format("{} {}", span.what, span.subject));
     fmt::format_to(std::back_inserter(events),
-                   "{{\"ph\":\"{}\",\"name\":{},\"cat\":{},\"id\":\"{}.{}\",\"pid\":{},\"tid\":{},"
-                   "\"ts\":{:.3f}}},\n",
-                   phase, name, json_text(span.what), rank, id, rank, lane, microseconds(at));
+                   "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":{},\"tid\":{},\"ts\":{},"
+                   "\"dur\":{}}},\n",
+                   name, json_text(span.what), rank, thread, microseconds(span.begin_ns),
+                   microseconds(span.end_ns - span.begin_ns));
   }
 }
 
 void append_bytes(std::string& events, int rank, const BytesAt& at) {
   fmt::format_to(std::back_inserter(events),
-                 "{{\"ph\":\"C\",\"name\":\"engine bytes\",\"pid\":{},\"ts\":{:.3f},\"args\":{{",
-                 rank, microseconds(at.at_ns));
+                 "{{\"ph\":\"C\",\"name\":\"engine bytes\",\"pid\":{},\"ts\":{},\"args\":{{", rank,
+                 microseconds(at.at_ns));
   for (size_t i = 0; i < at.bytes.size(); ++i) {
     fmt::format_to(std::back_inserter(events), "{}{}:{}", i == 0 ? "" : ",",
                    json_text(name_of(static_cast<MemoryCategory>(i))), at.bytes[i]);
@@ -78,18 +128,10 @@ std::ofstream create(const std::filesystem::path& file, std::ios::openmode mode)
 
 std::string events_of(const SpanLog& log, const Mesh& mesh) {
   const int rank = mesh.rank();
-  std::string events = fmt::format(
-      "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":{0},\"args\":{{\"name\":\"rank {0}/{1}\"}}"
-      "}},\n",
-      rank, mesh.world_size());
-  for (int lane = 0; lane < kSpanLanes; ++lane) {
-    fmt::format_to(std::back_inserter(events),
-                   "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":{},\"tid\":{},\"args\":{{"
-                   "\"name\":{}}}}},\n",
-                   rank, lane, json_text(name_of(static_cast<SpanLane>(lane))));
-  }
-  size_t id = 0;
-  for (const Span& span : log.spans()) append_span(events, rank, id++, span);
+  const std::string name = fmt::format("rank {}/{}", rank, mesh.world_size());
+  std::string events;
+  append_label(events, "process", rank, thread_of(rank, 0), name, rank);
+  append_spans(events, rank, log.spans());
   for (const BytesAt& at : log.bytes()) append_bytes(events, rank, at);
   return events;
 }
