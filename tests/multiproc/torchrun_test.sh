@@ -1,0 +1,33 @@
+#!/bin/bash
+# usage: torchrun_test.sh BINARY TORCHRUN
+# A real torchrun trains with fsdp-run's losses, to the bit, and nothing stays. A rank that is
+# killed ends torchrun's first start of the job; its second meets anew and trains the same.
+set -euo pipefail
+binary=$1 torchrun=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export XDG_RUNTIME_DIR=$work/runtime PATH=$binary/bin:$PATH
+mkdir -m 700 "$XDG_RUNTIME_DIR"
+
+fail() {
+  echo "$1" && cat "$work"/torchrun.*
+  exit 1
+}
+
+run() {
+  "$torchrun" --standalone --no-python --nproc-per-node 2 "$@" \
+    >"$work/torchrun.out" 2>"$work/torchrun.err" || fail "torchrun ended with $?"
+}
+
+fsdp-run -n 2 training_rank 8 30000 >"$work/expected"
+[ "$(grep -c '^step . loss ' "$work/expected")" = 8 ]
+
+run training_rank 8 30000
+cmp "$work/expected" "$work/torchrun.out" || fail "torchrun's ranks train otherwise"
+! grep 'fsdp: ' "$work/torchrun.err" || fail "a rank complained"
+[ -z "$(ls -A "$XDG_RUNTIME_DIR")" ] || fail "a file stayed"
+
+run --max-restarts 1 sh -c 'test "$TORCHELASTIC_RESTART_COUNT" = 1 && exec training_rank 8 30000
+                            exec training_rank 8 30000 kill 1 4 backward 1 0'
+grep -q '^hit ' "$work/torchrun.out" || fail "no rank was hit"
+tail -n 8 "$work/torchrun.out" | cmp "$work/expected" || fail "the restarted ranks train otherwise"
