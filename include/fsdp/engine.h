@@ -94,7 +94,7 @@ class Engine {
   template <class Contained>
   Engine(const torch::nn::ModuleHolder<Contained>& root, BuildScope& building)
       : Engine(root.ptr(), building) {}
-  Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options);
+  Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options = {});
   Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building);
   // Parameters stay unreadable afterwards ("the engine was destroyed"). Optimizers must be gone.
   ~Engine();
@@ -106,7 +106,8 @@ class Engine {
 
   // Every parameter that the engine shards, in the order of units and of registration; local
   // views, no communication. Any element-wise torch::optim optimizer works on `local` of the
-  // trainable ones: the engine notices the change by itself at the next forward.
+  // trainable ones: the engine notices the change by itself at the next forward, for which it reads
+  // the shards once more as long as somebody holds one of these tensors.
   std::vector<ShardedParameter> sharded_parameters();
 
   // Hands the main gradients back. Optimizers' zero_grad calls it.

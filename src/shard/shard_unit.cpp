@@ -215,6 +215,7 @@ bool ShardUnit::absorb_changes() {
     changed = changed || now != segment->seen_version;
     segment->seen_version = now;
   }
+  forget_unused_views();
   if (!changed) return false;
   if (state_ != State::kSharded) reshard();
   for (const at::Tensor& parameter : parameters_) torch_compat::bump_version(parameter);

@@ -94,7 +94,8 @@ class ShardUnit {
   bool has_main_gradient() const { return !main_gradients_.empty(); }
   void zero_grad();
   // Per-parameter views of main shard and gradient, for torch::optim and for loading; empty ones
-  // too. From the first call on, gradients are handed out and taken back through `.grad` as well.
+  // too. While anybody else holds one of them, gradients are handed out and taken back through
+  // `.grad` as well.
   const std::vector<at::Tensor>& local_views();
   const Interval& local_interval(int parameter) const { return local_[parameter]; }
 
@@ -137,6 +138,7 @@ class ShardUnit {
   void take_main_gradients(Stream& stream);
   void adopt_user_gradients();
   void attach_gradient_views();
+  void forget_unused_views();
   void check_not_spoiled() const;
   void poison(const Slot* slot, bool gradients, Stream& stream);
   void refresh_resident_copies();

@@ -283,6 +283,21 @@ const std::vector<at::Tensor>& ShardUnit::local_views() {
   return local_views_;
 }
 
+// Views that were taken to load or print values and let go since need no digest a forward. With a
+// main gradient they stay: their `.grad` may be the user's.
+void ShardUnit::forget_unused_views() {
+  if (local_views_.empty() || !main_gradients_.empty()) return;
+  std::vector<size_t> own(segments_.size(), 1);  // tensors on a main shard: main_tensor and views
+  for (size_t i = 0; i < local_views_.size(); ++i) {
+    if (local_views_[i].use_count() > 1) return;
+    ++own[layout_.segment_of(static_cast<int>(i))];
+  }
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    if (segments_[i]->main_tensor.storage().use_count() > own[i]) return;  // a view of a view
+  }
+  local_views_.clear();
+}
+
 void ShardUnit::attach_gradient_views() {
   if (main_gradients_.empty()) return;
   for (size_t i = 0; i < local_views_.size(); ++i) {

@@ -139,6 +139,36 @@ TEST_CASE("evaluation after a step sees the new parameters") {
   });
 }
 
+TEST_CASE(
+    "local views that nobody holds are forgotten by the next forward, which sees their changes") {
+  run_torch_ranks(2, [&](Mesh mesh) {
+    const auto model = build_seeded(7, graph_twin(2, 6, in_a_row).make);
+    Engine engine(model, mesh, {});
+    auto& graph = dynamic_cast<UnitImpl<GraphImpl>&>(*model);
+    const at::NoGradGuard no_grad;
+    const auto output = [&] { return graph.call(values({2, 6}, 5)).abs().sum().item<float>(); };
+    c10::weak_intrusive_ptr<c10::TensorImpl> view(
+        engine.sharded_parameters()[0].local.getIntrusivePtr());
+    CHECK_FALSE(view.expired());
+    std::vector<at::Tensor> inner;  // views of views
+    for (ShardedParameter& each : engine.sharded_parameters()) {
+      each.local.data().fill_(0.5);
+      inner.push_back(each.local.data());
+    }
+    const float half = output();
+    CHECK_FALSE(view.expired());
+    for (at::Tensor& each : inner) each.zero_();
+    CHECK(output() == 0);
+    CHECK_FALSE(view.expired());
+    for (at::Tensor& each : inner) each.fill_(0.5);
+    inner.clear();
+    CHECK(output() == half);
+    CHECK(view.expired());
+    for (ShardedParameter& each : engine.sharded_parameters()) each.local.data().zero_();
+    CHECK(output() == 0);
+  });
+}
+
 TEST_CASE("a unit trained alone reduces its own gradients and no others") {
   run_torch_ranks(2, [&](Mesh mesh) {
     const auto twin = graph_twin(3, 6, in_a_row);
