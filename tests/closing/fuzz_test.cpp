@@ -27,7 +27,9 @@ TEST_CASE("random programs give equal lists on all ranks and the plain model's b
       ++invalid;
       continue;
     }
-    const ProgramRun run = run_program(program, static_cast<int>(seed % 3));
+    const ProgramRun run =
+        run_program(program, static_cast<int>(seed % 3),
+                    seed % 2 == 0 ? fsdp::CpuStreamKind::kInline : fsdp::CpuStreamKind::kThreaded);
     if (!run.is_finite) {
       ++invalid;
       continue;

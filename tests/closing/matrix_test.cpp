@@ -12,7 +12,10 @@ TEST_CASE("every graph of the matrix gives equal lists and the plain model's bit
         CAPTURE(graph.name);
         CAPTURE(static_cast<int>(usage));
         CAPTURE(prefetch);
-        CHECK(run_program(graph.make(usage), prefetch).failure == "");
+        for (const auto streams : {fsdp::CpuStreamKind::kInline, fsdp::CpuStreamKind::kThreaded}) {
+          CAPTURE(static_cast<int>(streams));
+          CHECK(run_program(graph.make(usage), prefetch, streams).failure == "");
+        }
       }
     }
   }

@@ -106,7 +106,7 @@ std::string unit_of(const std::string& fqn) {
   return dot == std::string::npos ? "" : fqn.substr(0, dot);
 }
 
-RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units) {
+RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStreamKind streams) {
   ProgramModel model(program);
   model.scene->plain = false;
   model.scene->rank = mesh.rank();
@@ -117,7 +117,8 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units) {
   result.steps.resize(kProgramSteps);
   RankStep* now = nullptr;
   log_gradients(*model.root, [&now](size_t i, const at::Tensor&) { ++now->arrivals[i]; });
-  Engine engine(model.root, mesh, {.prefetch_units = prefetch_units, .debug = true});
+  Engine engine(model.root, mesh,
+                {.prefetch_units = prefetch_units, .debug = true, .cpu_streams = streams});
   engine.observe_events([&](std::string_view event, std::string_view unit) {
     if (now == nullptr) return;
     now->events.push_back(fmt::format("{} '{}'", event, unit));
@@ -322,12 +323,12 @@ bool is_valid(const Program& program) {
   return true;
 }
 
-ProgramRun run_program(const Program& given, int prefetch_units) {
+ProgramRun run_program(const Program& given, int prefetch_units, CpuStreamKind streams) {
   const auto program = std::make_shared<const Program>(given);
   std::vector<RankRun> ranks(kProgramRanks);
   const std::vector<std::string> errors = errors_of_ranks(
       kProgramRanks,
-      [&](Mesh mesh) { ranks[mesh.rank()] = run_rank(program, mesh, prefetch_units); },
+      [&](Mesh mesh) { ranks[mesh.rank()] = run_rank(program, mesh, prefetch_units, streams); },
       torch_ranks_options());
   ProgramRun result;
   for (int rank = 0; rank < kProgramRanks; ++rank) {

@@ -2,6 +2,8 @@
 // model.
 #pragma once
 
+#include <fsdp/options.h>
+
 #include <map>
 #include <string>
 
@@ -22,6 +24,7 @@ inline constexpr int kProgramRanks = 3;
 
 // True if plain LibTorch runs the program on every rank and its gradients are finite.
 bool is_valid(const Program& program);
-ProgramRun run_program(const Program& program, int prefetch_units);
+ProgramRun run_program(const Program& program, int prefetch_units,
+                       CpuStreamKind streams = CpuStreamKind::kInline);
 
 }  // namespace fsdp::testing
