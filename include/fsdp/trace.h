@@ -1,4 +1,4 @@
-// A trace of what every rank's engine does, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+// A trace of what every rank's engine does, for Perfetto (ui.perfetto.dev).
 //
 //   fsdp::Trace trace(engine);          // records from here
 //   … steps …

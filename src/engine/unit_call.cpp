@@ -17,7 +17,7 @@ struct UnitCall::State {
   std::shared_ptr<torch::autograd::Node> producer;
   bool begun = false;
   bool outermost = false;
-  int64_t began_ns = 0;  // for the trace
+  int64_t began_ns = 0;  // for the trace; 0 where none was on
 };
 
 UnitCall::UnitCall(UnitBase& unit) {
@@ -98,7 +98,7 @@ void UnitCall::end() {
       *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
     }
   }
-  if (engine.lanes->spans.is_on()) {
+  if (engine.lanes->spans.is_on() && state_->began_ns != 0) {
     engine.lanes->spans.add(Span{.lane = SpanLane::kCompute,
                                  .what = call->forward_task < 0 ? "forward" : "recompute",
                                  .subject = unit_->shard->fqn(),

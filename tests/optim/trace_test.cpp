@@ -7,10 +7,12 @@
 #include <compare>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/engine_state.h"
 #include "fsdp/error.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
@@ -121,6 +123,35 @@ TEST_CASE("a trace shows each rank's forwards, gathers, captures, reductions and
           stats.memory.in_use[MemoryCategory::kMainShards]);
     check_rows(events);
   }
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("a lane whose spans cross is shown as two rows, each with spans that nest") {
+  const std::filesystem::path file = scratch_file();
+  run_torch_ranks(1, [&](Mesh mesh) {
+    auto model = build_seeded(7, [] { return Unit<Chain>(); });
+    Engine engine(model, mesh);
+    const Trace trace(engine);
+    const auto add = [&](std::string unit, int64_t begin, int64_t end) {
+      engine.state().lanes->spans.add({SpanLane::kBackward, "backward", unit, begin, end});
+    };
+    constexpr int64_t kMonths = 123'456'789'012'345'001;  // a double would round it
+    add("b", kMonths + 40, kMonths + 60);
+    add("a", kMonths + 10, kMonths + 50);
+    add("c", kMonths + 60, kMonths + 90);
+    add("all", kMonths, kMonths + 100);
+    add("first", kMonths, kMonths + 10);
+    trace.write(file);
+  });
+  std::ifstream stream(file);
+  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+  CHECK(text.find("\"ts\":123456789012345.011,\"dur\":0.040}") != std::string::npos);
+  const auto events = nlohmann::json::parse(text).at("traceEvents");
+  std::map<int64_t, std::string> rows;
+  for (const auto& event : events) {
+    if (event["ph"] == "X") rows[event["tid"]] += event["name"].get<std::string>().substr(8);
+  }
+  CHECK(rows == std::map<int64_t, std::string>{{1000, " all first a c"}, {1001, " b"}});
   std::filesystem::remove(file);
 }
 
