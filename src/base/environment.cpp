@@ -55,17 +55,21 @@ constexpr Names kOpenMpiNames{Launcher::kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_
                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kPmiNames{Launcher::kPmi, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                           "MPI_LOCALNRANKS"};
-constexpr Names kSlurmNames{Launcher::kSlurm, "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
-                            "SLURM_NTASKS_PER_NODE"};
+// The step's own: SLURM_NTASKS and SLURM_NTASKS_PER_NODE may be those of the allocation around it.
+constexpr Names kSlurmNames{Launcher::kSlurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+                            "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
 
 std::optional<Names> names_in(const Lookup& lookup) {
-  for (const Names& names : {kTorchrunNames, kOpenMpiNames, kPmiNames}) {
-    if (lookup(names.rank) != nullptr || lookup(names.world_size) != nullptr) return names;
-  }
   // Outside a step, in a batch script, SLURM_* describes the allocation and not this process.
-  if (lookup("SLURM_STEP_ID") != nullptr && lookup(kSlurmNames.rank) != nullptr) {
-    return kSlurmNames;
+  const bool in_step = lookup("SLURM_STEP_ID") != nullptr && lookup(kSlurmNames.rank) != nullptr;
+  for (const Names& names : {kTorchrunNames, kOpenMpiNames, kPmiNames}) {
+    if (lookup(names.rank) == nullptr && lookup(names.world_size) == nullptr) continue;
+    // srun --mpi=pmi2 sets PMI_*, too, but says nothing of this host there, as an mpiexec does.
+    const bool by_srun =
+        names.launcher == Launcher::kPmi && in_step && lookup(names.local_world_size) == nullptr;
+    return by_srun ? kSlurmNames : names;
   }
+  if (in_step) return kSlurmNames;
   return std::nullopt;
 }
 
@@ -84,6 +88,35 @@ void require_below(const char* name, int value, const char* limit_name, int limi
          fmt::format("{} must be 0 to {}", name, limit - 1));
 }
 
+// The entry of this node in SLURM_STEP_TASKS_PER_NODE, as in "2(x3),1": three nodes of two, then
+// one.
+int tasks_on_node(const std::string& text, int node) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view entry = std::string_view(text).substr(begin, end - begin);
+    const size_t open = std::min(entry.find("(x"), entry.size());
+    const std::optional<int> tasks = parse(entry.substr(0, open));
+    std::optional<int> nodes = 1;
+    if (open < entry.size()) {
+      nodes = entry.ends_with(')') ? parse(entry.substr(open + 2, entry.size() - open - 3))
+                                   : std::nullopt;
+    }
+    if (!tasks || !nodes) break;
+    if (node < *nodes) return *tasks;
+    node -= *nodes;
+    begin = end + 1;
+  }
+  refuse(
+      fmt::format("SLURM_STEP_TASKS_PER_NODE='{}' does not say how many tasks this node has", text),
+      "it is set by srun: do not set it by hand");
+}
+
+std::optional<int> local_world_size(const Lookup& lookup, const Names& names) {
+  if (names.launcher != Launcher::kSlurm) return number(lookup, names.local_world_size);
+  if (lookup(names.local_world_size) == nullptr) return std::nullopt;
+  return tasks_on_node(lookup(names.local_world_size), number(lookup, "SLURM_NODEID").value_or(0));
+}
+
 void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& found) {
   found.launcher = names.launcher;
   found.rank = required(lookup, names.rank, names.world_size);
@@ -92,7 +125,7 @@ void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& f
     refuse(fmt::format("{}=0", names.world_size), "a job has at least one rank");
   }
   require_below(names.rank, found.rank, names.world_size, found.world_size);
-  found.local_world_size = number(lookup, names.local_world_size).value_or(found.world_size);
+  found.local_world_size = local_world_size(lookup, names).value_or(found.world_size);
   if (found.local_world_size < 1 || found.local_world_size > found.world_size) {
     refuse(fmt::format("{}={}, but {}={}", names.local_world_size, found.local_world_size,
                        names.world_size, found.world_size),

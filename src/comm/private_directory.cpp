@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
 
 #include "comm/fingerprint.h"
 #include "fsdp/error.h"
@@ -29,12 +31,23 @@ bool same_file(int fd, const std::string& path) {
          by_fd.st_ino == by_path.st_ino && by_fd.st_dev == by_path.st_dev;
 }
 
+std::string name_prefix() { return fmt::format("fsdp-{}-", geteuid()); }
+
+// A start opens its lock a moment before it takes it, and must not find it taken then.
+constexpr time_t kStartsWithinSeconds = 60;
+
+bool may_be_abandoned(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && status.st_mtime < time(nullptr) - kStartsWithinSeconds;
+}
+
 }  // namespace
 
 std::string private_directory_path(const std::string& runtime_dir, const std::string& key) {
   // A socket's path has about 100 characters.
   const bool usable = runtime_dir.starts_with('/') && runtime_dir.size() < 60;
-  return fmt::format("{}/fsdp-{}-{:016x}", usable ? runtime_dir : "/tmp", geteuid(),
+  return fmt::format("{}/{}{:016x}", usable ? runtime_dir : "/tmp", name_prefix(),
                      mix_text(geteuid(), key));
 }
 
@@ -76,6 +89,21 @@ void remove_private_directory(const std::string& path, const std::string& file) 
   unlink((path + "/" + file).c_str());
   unlink((path + "/lock").c_str());
   rmdir(path.c_str());
+}
+
+void remove_abandoned_directories(const std::string& path, const std::string& file) noexcept {
+  namespace fs = std::filesystem;
+  std::error_code unreadable;  // then there is nothing that could be removed
+  fs::directory_iterator entry(fs::path(path).parent_path(), unreadable);
+  for (; !unreadable && entry != fs::directory_iterator(); entry.increment(unreadable)) {
+    const std::string other = entry->path();
+    if (other == path || !entry->path().filename().string().starts_with(name_prefix())) continue;
+    if (!may_be_abandoned(other)) continue;
+    const std::string lock_file = other + "/lock";
+    const Descriptor lock(open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    if (same_file(lock.get(), lock_file)) remove_private_directory(other, file);
+  }
 }
 
 }  // namespace fsdp

@@ -23,4 +23,8 @@ Descriptor lock_private_directory(const std::string& path);
 // Removes the directory with the lock and `file` in it. Never throws.
 void remove_private_directory(const std::string& path, const std::string& file) noexcept;
 
+// Removes this user's directories beside `path` that runs left which were killed while their ranks
+// could still meet: those whose lock is free and that nobody touched for a minute. Never throws.
+void remove_abandoned_directories(const std::string& path, const std::string& file) noexcept;
+
 }  // namespace fsdp

@@ -106,6 +106,7 @@ Met meet_in_directory(const LaunchEnvironment& environment, milliseconds timeout
   if (environment.rank == 0) {
     // Without the lock there is a rank 0 already: it will refuse this one, and all others with it.
     if (Descriptor lock = lock_private_directory(directory)) {
+      remove_abandoned_directories(directory, kMeetingSocket);
       auto host = std::make_unique<MeetingHost>(environment, directory, std::move(lock));
       JobDescriptors files = host->serve(timeout);
       return {std::move(files), std::move(host)};

@@ -84,11 +84,15 @@ TEST_CASE("mpirun's, PMI's and srun's variables are read, in this order after RA
   Variables all{{"SLURM_STEP_ID", "0"},
                 {"SLURM_JOB_ID", "99"},
                 {"SLURM_PROCID", "1"},
-                {"SLURM_NTASKS", "2"},
+                {"SLURM_STEP_NUM_TASKS", "2"},
                 {"SLURM_LOCALID", "1"}};
   CHECK(read(all).launcher == Launcher::kSlurm);
   CHECK(read(all).job_key == "srun 99 0");
-  all.insert({{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALRANKID", "2"}});
+  all.insert({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}});  // srun --mpi=pmi2
+  CHECK(read(all).launcher == Launcher::kSlurm);
+  all.insert({{"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "3"}});  // an mpiexec within a step
+  all["PMI_RANK"] = "2";
+  all["PMI_SIZE"] = "3";
   CHECK(read(all).launcher == Launcher::kPmi);
   CHECK(read(all).local_rank == 2);
   all.insert({{"OMPI_COMM_WORLD_RANK", "3"},
@@ -101,6 +105,43 @@ TEST_CASE("mpirun's, PMI's and srun's variables are read, in this order after RA
   CHECK(read(all).job_key == "mpirun prte-7@1");
   all.insert({{"RANK", "4"}, {"WORLD_SIZE", "5"}});
   CHECK(read(all).launcher == Launcher::kTorchrun);
+}
+
+TEST_CASE("a step's numbers count, not those of the allocation around it") {
+  const Variables step{{"SLURM_STEP_ID", "0"},        {"SLURM_PROCID", "1"},
+                       {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                       {"SLURM_NTASKS", "4"},         {"SLURM_NTASKS_PER_NODE", "4"}};
+  CHECK(read(step).world_size == 2);
+  CHECK(read(step).local_world_size == 2);
+  // The shell that salloc opens with LaunchParameters=use_interactive_step: one process.
+  CHECK(read({{"SLURM_STEP_ID", "4294967290"},
+              {"SLURM_PROCID", "0"},
+              {"SLURM_STEP_NUM_TASKS", "1"},
+              {"SLURM_STEP_TASKS_PER_NODE", "1"},
+              {"SLURM_NTASKS", "4"}})
+            .world_size == 1);
+}
+
+TEST_CASE("srun says how many ranks each of its hosts has") {
+  Variables step{{"SLURM_STEP_ID", "0"},
+                 {"SLURM_PROCID", "0"},
+                 {"SLURM_STEP_NUM_TASKS", "7"},
+                 {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
+  CHECK(read(step).local_world_size == 2);
+  step["SLURM_NODEID"] = "2";
+  CHECK(read(step).local_world_size == 2);
+  step["SLURM_NODEID"] = "3";
+  CHECK(read(step).local_world_size == 1);
+  const std::string hint =
+      " does not say how many tasks this node has (environment); hint: it is set by srun: do not "
+      "set it by hand";
+  step["SLURM_NODEID"] = "4";
+  expect_refused(step, "SLURM_STEP_TASKS_PER_NODE='2(x3),1'" + hint);
+  step["SLURM_NODEID"] = "0";
+  for (const std::string wrong : {"", "x", "2(x", "2(x)", "2(x3"}) {
+    step["SLURM_STEP_TASKS_PER_NODE"] = wrong;
+    expect_refused(step, "SLURM_STEP_TASKS_PER_NODE='" + wrong + "'" + hint);
+  }
 }
 
 TEST_CASE("SLURM_* outside a step says nothing about this process") {

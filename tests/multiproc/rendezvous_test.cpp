@@ -2,6 +2,9 @@
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <csignal>
+
 #include "comm/meeting_messages.h"
 #include "comm/unix_socket.h"
 #include "launch.h"
@@ -63,6 +66,39 @@ TEST_CASE("what a killed start left in the directory does not matter to the next
     CHECK(result.code == 0);
   }
   CHECK(residue(directory.path()).empty());
+}
+
+TEST_CASE("what killed starts of other jobs left goes with a later start, once it is old") {
+  const TemporaryDirectory directory;
+  std::vector<std::filesystem::path> known;
+  // Starts rank 0 of another job and waits until it listens in its directory, which is then known.
+  const auto start = [&](const char* port) {
+    auto environment = torchrun_rank(0, 2, directory.path());
+    environment["MASTER_PORT"] = port;
+    Process alone({RANK_PROGRAM, "steps", "5"}, environment);
+    REQUIRE(eventually([&] { return residue(directory.path()).size() > known.size(); }));
+    for (const std::string& name : residue(directory.path())) {
+      const auto path = std::filesystem::path(directory.path()) / name;
+      if (std::ranges::find(known, path) != known.end()) continue;
+      REQUIRE(eventually([&] { return std::filesystem::exists(path / kMeetingSocket); }));
+      known.push_back(path);
+    }
+    return alone;
+  };
+  { const Process killed = start("29512"); }
+  { const Process killed = start("29513"); }
+  const Process alive = start("29514");
+  ::kill(alive.pid(), SIGSTOP);  // it holds its lock, and does not give up meanwhile
+  REQUIRE(known.size() == 3);
+  for (const int old : {1, 2}) {
+    last_write_time(known[old], last_write_time(known[old]) - std::chrono::minutes(2));
+  }
+  for (const ProcessResult& result : run_by_hand(torchrun(2, directory.path()), {"steps", "5"})) {
+    CHECK(result.code == 0);
+  }
+  CHECK(std::filesystem::exists(known[0]));
+  CHECK_FALSE(std::filesystem::exists(known[1]));
+  CHECK(std::filesystem::exists(known[2]));
 }
 
 TEST_CASE("a missing rank is named by those that came") {
