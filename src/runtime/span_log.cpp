@@ -1,7 +1,6 @@
 #include "runtime/span_log.h"
 
 #include <chrono>
-#include <utility>
 
 namespace fsdp {
 
@@ -19,6 +18,12 @@ std::string_view name_of(SpanLane lane) {
   return "unknown";
 }
 
+namespace {
+// Of some ten steps of a large model; a longer trace allocates seldom.
+constexpr size_t kSpansAhead = 1 << 16;
+constexpr size_t kBytesAhead = 1 << 14;
+}  // namespace
+
 int64_t span_clock_ns() {
   return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -28,17 +33,19 @@ void SpanLog::start() {
   if (starts_++ > 0) return;
   spans_.clear();
   bytes_.clear();
+  spans_.reserve(kSpansAhead);
+  bytes_.reserve(kBytesAhead);
 }
 void SpanLog::stop() { --starts_; }
 
-void SpanLog::add(Span span) {
+void SpanLog::add(const Span& span) {
   const std::lock_guard lock(mutex_);
-  spans_.push_back(std::move(span));
+  spans_.push_back(span);
 }
 
-void SpanLog::add(BytesAt bytes) {
+void SpanLog::add(const BytesAt& bytes) {
   const std::lock_guard lock(mutex_);
-  bytes_.push_back(std::move(bytes));
+  bytes_.push_back(bytes);
 }
 
 std::vector<Span> SpanLog::spans() const {
@@ -55,7 +62,7 @@ StreamSpan::StreamSpan(SpanLog& log, CpuStream& stream, SpanLane lane, std::stri
                        std::string_view subject)
     : log_(log), stream_(stream) {
   if (!log.is_on()) return;
-  span_ = std::make_shared<Span>(Span{.lane = lane, .what = what, .subject = std::string(subject)});
+  span_ = std::make_shared<Span>(Span{.lane = lane, .what = what, .subject = subject});
   stream_.run([span = span_] { span->begin_ns = span_clock_ns(); });
 }
 

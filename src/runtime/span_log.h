@@ -2,10 +2,10 @@
 // bytes in use. Off, and then almost free, until somebody asks for it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,17 +23,23 @@ int64_t span_clock_ns();
 
 struct Span {
   SpanLane lane;
-  std::string_view what;  // "gather", "forward", …: of static lifetime
-  std::string subject;    // the unit's or parameter's FQN
+  std::string_view what;     // "gather", "forward", …: of static lifetime
+  std::string_view subject;  // the unit's or parameter's FQN: lives until the log is read
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
 };
 
+inline constexpr int kByteCounts = 6;
+
 struct BytesAt {
   int64_t at_ns = 0;
-  std::vector<int64_t> bytes;  // one a category, as the caller orders them
+  std::array<int64_t, kByteCounts> bytes{};  // one a category, as the caller orders them
 };
 
+// [Note: a log that leaves the heap alone]
+// Nothing is allocated while a step is recorded: a small block that stays, taken from the hole that
+// an activation left, makes the next step's activation come from the system, page by page. Steps
+// of one rank took 1.9 times as long so.
 // Thread-safe: streams with threads of their own write here too.
 class SpanLog {
  public:
@@ -41,8 +47,8 @@ class SpanLog {
   void start();
   void stop();
   bool is_on() const { return starts_ > 0; }
-  void add(Span span);
-  void add(BytesAt bytes);
+  void add(const Span& span);
+  void add(const BytesAt& bytes);
   std::vector<Span> spans() const;
   std::vector<BytesAt> bytes() const;
 
