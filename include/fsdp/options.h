@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// Rows of the placement table (src/engine/placement.h).
+// Rows of the placement table (src/shard/lanes.cpp).
 enum class Strategy : uint8_t {
   kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state sharded
   kReplicate,  // DDP: everything whole on every rank, gradients averaged
