@@ -60,7 +60,7 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
 }
 
 void EngineUnit::open(Call& call, bool captures) {
-  if (opened_ns_ == 0) opened_ns_ = span_clock_ns();
+  if (opened_ns_ == 0 && engine.lanes->spans.is_on()) opened_ns_ = span_clock_ns();
   engine.open_unit(*this, call, captures);
 }
 

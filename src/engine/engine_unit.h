@@ -44,7 +44,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
  private:
   void on_gradient(int parameter, const at::Tensor& gradient);
 
-  int64_t opened_ns_ = 0;  // 0: closed; for the trace
+  int64_t opened_ns_ = 0;  // for the trace; 0 where none was on, or closed
 
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd holds them weakly
 };

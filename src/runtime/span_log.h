@@ -37,10 +37,10 @@ struct BytesAt {
 };
 
 // [Note: a log that leaves the heap alone]
-// Nothing is allocated while a step is recorded: a small block that stays, taken from the hole that
-// an activation left, makes the next step's activation come from the system, page by page. Steps
-// of one rank took 1.9 times as long so.
-// Thread-safe: streams with threads of their own write here too.
+// Nothing that stays is allocated while steps are recorded, until the log outgrows what start()
+// took: a small block in the hole that an activation left makes the next step's activation come
+// from the system, page by page. Steps of one rank took 1.9 times as long so. Thread-safe: streams
+// with threads of their own write here too.
 class SpanLog {
  public:
   // Keeps what happens from here on; the first start forgets what was kept before. Starts nest.
