@@ -4,6 +4,7 @@ people and one JSON object a line for programs.
 A claim is a ratio of two medians from one run in which both took turns, so that both saw the same
 neighbours and clock; absolute times of a shared machine prove nothing.
 """
+import argparse
 import json
 import os
 import pathlib
@@ -16,6 +17,43 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "build/cpu/bin"
 PYTHON = ROOT / ".venv/bin/python"
 PEERS_PYTHON = ROOT / ".venv-peers/bin/python"
+
+
+class Arguments(argparse.ArgumentParser):
+    """The command line of a benchmark: what its docstring says is what -h says. A word that is not understood
+    ends it with 64, as it does every program here."""
+
+    def __init__(self, doc):
+        usage, _, description = doc.partition("\n\n")
+        super().__init__(usage=usage.removeprefix("usage: "), description=description, allow_abbrev=False,
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.add_argument("--json", metavar="FILE", help="write the rows there, one JSON object a line")
+
+    def error(self, message):
+        self.print_usage(sys.stderr)
+        self.exit(64, f"{self.prog}: {message}\n")
+
+
+class Process:
+    """A program that answers each command with a line of one number."""
+
+    def __init__(self, command, **environment):
+        self.process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True, bufsize=1, env={**os.environ, **environment})
+
+    def run(self, *words):
+        try:
+            print(*words, file=self.process.stdin)
+        except BrokenPipeError:
+            pass  # it has said why
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"{self.process.args[0]} ended with {self.process.wait()}")
+        return float(line)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def prepare(*targets, model=False, peers=False):
@@ -53,17 +91,23 @@ def take_turns(runs, rounds=5, warm_up=1):
 def row(bench, case, ranks, ours, peer, peer_name, unit, calibration=None, higher_is_better=False):
     """One line of a benchmark. `ours` and `peer` are the samples of interleaved rounds; `ratio` says how
     many times better we are (over 1: ours is better) by the medians, `min` and `max` by the single rounds.
-    `peer` may be empty: then the row has no ratio. `calibration` is {name: value} in the same unit."""
+    `peer` may be empty: then the row has no ratio; so may `ours`, where a run came to nothing. `calibration`
+    is {name: value} in the same unit. A field that does not apply is None; what a benchmark knows beyond
+    these fields goes into one more, "details"."""
     def better(own, other):
         return own / other if higher_is_better else other / own
 
     ratios = [better(own, other) for own, other in zip(ours, peer)]
-    middle = statistics.median
-    return {"bench": bench, "case": case, "ranks": ranks, "ours": middle(ours),
-            "peer": middle(peer) if peer else None, "peer_name": peer_name,
-            "ratio": better(middle(ours), middle(peer)) if peer else None,
+    ours, peer = (statistics.median(samples) if samples else None for samples in (ours, peer))
+    return {"bench": bench, "case": case, "ranks": ranks, "ours": ours, "peer": peer,
+            "peer_name": peer_name, "ratio": better(ours, peer) if ratios else None,
             "calibration": calibration, "unit": unit,
             "min": min(ratios, default=None), "max": max(ratios, default=None)}
+
+
+def spread(row):
+    """The ratio of a row for a sentence, with its smallest and largest round."""
+    return f"{row['ratio']:.3g} ({row['min']:.3g}–{row['max']:.3g})"
 
 
 def write_json(path, rows):

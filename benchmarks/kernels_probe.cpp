@@ -1,0 +1,305 @@
+// One kernel and what it is measured against, on as many bytes and one thread, in one process.
+// Reads a command a line and prints GB/s of the kernel's traffic, the mean of REPETITIONS calls.
+//   kernels_probe CASE
+//   ours | copy | stream | torch  REPETITIONS
+// copy: memcpy that moves as many bytes. stream: a loop over as many arrays, read and written
+// alike, that only adds. torch: LibTorch's own kernel; its result is compared with ours before any
+// command.
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/accumulate.h"
+#include "kernels/adamw.h"
+#include "kernels/cast_pack.h"
+#include "kernels/grad_norm.h"
+#include "kernels/sgd.h"
+#include "kernels/target_clones.h"
+#include "runtime/buffer.h"
+#include "runtime/stream.h"
+
+namespace fsdp {
+namespace {
+
+using Work = std::function<void()>;
+using Contestant = std::pair<const std::string, Work>;
+
+constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB an array: beyond every cache
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw InvalidArgument({.what = what,
+                         .where = "kernels_probe",
+                         .cause = {},
+                         .hint = "see the head of benchmarks/kernels_probe.cpp"});
+}
+
+// The compiler may not leave out what nobody reads.
+void keep_stores() { asm volatile("" ::: "memory"); }
+
+// Answers commands until there are no more.
+void serve(int64_t bytes, const std::map<std::string, Work>& contestants) {
+  std::string name;
+  for (int64_t repetitions = 0; std::cin >> name >> repetitions;) {
+    const auto found = contestants.find(name);
+    if (found == contestants.end()) refuse(fmt::format("this case has no '{}'", name));
+    const auto start = std::chrono::steady_clock::now();
+    for (int64_t i = 0; i < repetitions; ++i) found->second();
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    fmt::print("{:.4f}\n", static_cast<double>(bytes * repetitions) / spent.count() * 1e-9);
+    std::fflush(stdout);
+  }
+}
+
+at::ScalarType torch_type(DType dtype) {
+  return dtype == DType::kFloat32    ? at::kFloat
+         : dtype == DType::kBFloat16 ? at::kBFloat16
+                                     : at::kHalf;
+}
+
+// Arrays of 64 MiB with positive numbers in them, the first of them of another type if asked for.
+struct Arrays {
+  explicit Arrays(int count, DType first = DType::kFloat32) {
+    const at::Tensor values = at::arange(kNumel, at::kFloat).remainder_(1021).add_(1).mul_(0.01);
+    for (int i = 0; i < count; ++i) {
+      buffers.push_back(allocate_host(kNumel * 4));
+      tensor(i, i == 0 ? first : DType::kFloat32).copy_(values);
+    }
+  }
+  float* at(int i) const { return static_cast<float*>(buffers[static_cast<size_t>(i)].data()); }
+  at::Tensor tensor(int i, DType type = DType::kFloat32) const {
+    return at::from_blob(at(i), {kNumel}, torch_type(type));
+  }
+  std::vector<Buffer> buffers;
+};
+
+void check_close(const at::Tensor& ours, const at::Tensor& torch, double tolerance = 0) {
+  if (at::allclose(ours, torch, tolerance, 0)) return;
+  throw StateError({.what = "ours and LibTorch's results differ",
+                    .where = "kernels_probe",
+                    .cause = {},
+                    .hint = "no time of a wrong result counts"});
+}
+
+// A copy that reads bytes/2 and writes bytes/2.
+Contestant copy_of(int64_t bytes) {
+  auto from = std::make_shared<Buffer>(allocate_host(bytes / 2));
+  auto to = std::make_shared<Buffer>(allocate_host(bytes / 2));
+  std::memset(from->data(), 1, static_cast<size_t>(bytes / 2));
+  return {"copy", [from, to, bytes] {
+            std::memcpy(to->data(), from->data(), static_cast<size_t>(bytes / 2));
+            keep_stores();
+          }};
+}
+
+// Reads four arrays and writes three of them.
+FSDP_TARGET_CLONES
+void stream_seven(float* __restrict a, const float* __restrict b, float* __restrict c,
+                  float* __restrict d) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < kNumel; ++i) {
+    const float x = b[i];
+    a[i] += x;
+    c[i] += x;
+    d[i] += x;
+  }
+}
+
+// And writes a narrow fifth.
+FSDP_TARGET_CLONES
+void stream_eight(float* __restrict a, const float* __restrict b, float* __restrict c,
+                  float* __restrict d, uint16_t* __restrict e) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < kNumel; ++i) {
+    const float x = b[i];
+    a[i] += x;
+    c[i] += x;
+    d[i] += x;
+    e[i] = static_cast<uint16_t>(i);
+  }
+}
+
+void adamw(bool with_copy) {
+  const Arrays ours(5);
+  const Arrays other(5);
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const int64_t step = 10;
+  const kernels::AdamWSegment segment{.param = ours.at(0),
+                                      .grad = ours.at(1),
+                                      .exp_avg = ours.at(2),
+                                      .exp_avg_sq = ours.at(3),
+                                      .low_precision_copy = with_copy ? ours.at(4) : nullptr,
+                                      .numel = kNumel,
+                                      .lr = 1e-5,
+                                      .weight_decay = 0.01,
+                                      .step = &step};
+  const Work kernel = [&] { kernels::adamw(*stream, {&segment, 1}, {}); };
+  const Work torch = [&] {
+    const at::Tensor param = other.tensor(0);
+    at::_fused_adamw_({param}, {other.tensor(1)}, {other.tensor(2)}, {other.tensor(3)}, {},
+                      {at::full({}, 10.0F)}, 1e-5, 0.9, 0.999, 0.01, 1e-8, false, false);
+    if (with_copy) other.tensor(4, DType::kBFloat16).copy_(param);
+  };
+  const Work stream_loop = [&] {
+    if (with_copy) {
+      stream_eight(other.at(0), other.at(1), other.at(2), other.at(3),
+                   reinterpret_cast<uint16_t*>(other.at(4)));
+    } else {
+      stream_seven(other.at(0), other.at(1), other.at(2), other.at(3));
+    }
+    keep_stores();
+  };
+  kernel();
+  torch();
+  check_close(ours.tensor(0), other.tensor(0), 1e-6);
+  if (with_copy) {
+    check_close(ours.tensor(4, DType::kBFloat16), other.tensor(4, DType::kBFloat16), 1e-2);
+  }
+  const int64_t bytes = kNumel * (with_copy ? 30 : 28);
+  serve(bytes, {{"ours", kernel}, {"torch", torch}, {"stream", stream_loop}, copy_of(bytes)});
+}
+
+void sgd() {
+  const Arrays arrays(3);
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const int64_t step = 10;
+  const kernels::SgdSegment segment{.param = arrays.at(0),
+                                    .grad = arrays.at(1),
+                                    .momentum_buffer = arrays.at(2),
+                                    .numel = kNumel,
+                                    .lr = 1e-5,
+                                    .weight_decay = 0.01,
+                                    .step = &step};
+  const Work kernel = [&] { kernels::sgd(*stream, {&segment, 1}, {.momentum = 0.9}); };
+  serve(kNumel * 20, {{"ours", kernel}, copy_of(kNumel * 20)});
+}
+
+// Of the kernels below LibTorch's turn has a destination of its own.
+
+void cast(DType from, DType to) {
+  const Arrays arrays(3, from);
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const kernels::CastRun run{arrays.at(0), arrays.at(1), kNumel, from, to};
+  const Work kernel = [&] { kernels::cast_pack(*stream, {&run, 1}); };
+  const Work torch = [&] { arrays.tensor(2, to).copy_(arrays.tensor(0, from)); };
+  kernel();
+  torch();
+  check_close(arrays.tensor(1, to), arrays.tensor(2, to));
+  const int64_t bytes = kNumel * (size_of(from) + size_of(to));
+  serve(bytes, {{"ours", kernel}, {"torch", torch}, copy_of(bytes)});
+}
+
+void cast_many_small() {
+  const Arrays arrays(2);
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  std::vector<kernels::CastRun> runs;
+  for (int64_t start = 0; start < kNumel; start += 1024) {
+    runs.push_back({arrays.at(0) + start, reinterpret_cast<uint16_t*>(arrays.at(1)) + start, 1024,
+                    DType::kFloat32, DType::kBFloat16});
+  }
+  const Work kernel = [&] { kernels::cast_pack(*stream, runs); };
+  serve(kNumel * 6, {{"ours", kernel}, copy_of(kNumel * 6)});
+}
+
+void transpose(DType to) {
+  const Arrays arrays(3);
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const kernels::StridedSource source{
+      .data = arrays.at(0), .dims = 2, .sizes = {4096, 4096}, .strides = {1, 4096}};
+  const Work kernel = [&] { kernels::cast_pack_strided(*stream, source, arrays.at(1), to); };
+  const Work torch = [&] {
+    arrays.tensor(2, to).view({4096, 4096}).copy_(arrays.tensor(0).view({4096, 4096}).t());
+  };
+  kernel();
+  torch();
+  check_close(arrays.tensor(1, to), arrays.tensor(2, to));
+  const int64_t bytes = kNumel * (4 + size_of(to));
+  serve(bytes, {{"ours", kernel}, {"torch", torch}, copy_of(bytes)});
+}
+
+void accumulate(DType from) {
+  const Arrays arrays(3, from);
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const kernels::AccumulateRun run{
+      .source = arrays.at(0), .destination = arrays.at(1), .numel = kNumel, .source_dtype = from};
+  const Work kernel = [&] { kernels::accumulate(*stream, {&run, 1}); };
+  const Work torch = [&] { arrays.tensor(2).add_(arrays.tensor(0, from)); };
+  kernel();
+  torch();
+  check_close(arrays.tensor(1), arrays.tensor(2));
+  const int64_t bytes = kNumel * (8 + size_of(from));
+  serve(bytes, {{"ours", kernel}, {"torch", torch}, copy_of(bytes)});
+}
+
+void grad_norm(kernels::NormType type) {
+  const Arrays arrays(1);
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const kernels::GradSegment segment{arrays.at(0), kNumel};
+  kernels::GradNorm result;
+  const Work kernel = [&] { kernels::grad_norm(*stream, {&segment, 1}, type, &result); };
+  serve(kNumel * 4, {{"ours", kernel}, copy_of(kNumel * 4)});
+}
+
+const std::map<std::string, Work>& cases() {
+  using kernels::NormType;
+  constexpr DType kF32 = DType::kFloat32, kBf16 = DType::kBFloat16, kF16 = DType::kFloat16;
+  static const std::map<std::string, Work> table = {
+      {"adamw", [] { adamw(false); }},
+      {"adamw, bfloat16 copy", [] { adamw(true); }},
+      {"sgd, momentum", sgd},
+      {"cast float32 to float32", [] { cast(kF32, kF32); }},
+      {"cast float32 to bfloat16", [] { cast(kF32, kBf16); }},
+      {"cast float32 to float16", [] { cast(kF32, kF16); }},
+      {"cast bfloat16 to float32", [] { cast(kBf16, kF32); }},
+      {"cast float16 to float32", [] { cast(kF16, kF32); }},
+      {"cast 16384 runs of 1024", cast_many_small},
+      {"transpose float32", [] { transpose(kF32); }},
+      {"transpose to bfloat16", [] { transpose(kBf16); }},
+      {"accumulate float32", [] { accumulate(kF32); }},
+      {"accumulate bfloat16", [] { accumulate(kBf16); }},
+      {"grad_norm 1", [] { grad_norm(NormType::kOne); }},
+      {"grad_norm 2", [] { grad_norm(NormType::kTwo); }},
+      {"grad_norm inf", [] { grad_norm(NormType::kInf); }},
+  };
+  return table;
+}
+
+void run(const std::string& name) {
+  at::set_num_threads(1);
+  const auto found = cases().find(name);
+  if (found == cases().end()) refuse(fmt::format("no case '{}'", name));
+  found->second();
+}
+
+}  // namespace
+}  // namespace fsdp
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    fmt::print(stderr, "usage: kernels_probe CASE\n");
+    return 64;
+  }
+  try {
+    fsdp::run(argv[1]);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", fsdp::error_line(error, {}));
+    return static_cast<int>(fsdp::exit_code_of(error));
+  }
+}
