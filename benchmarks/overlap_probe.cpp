@@ -1,8 +1,8 @@
 // Units that compute for a known time (they sleep) under a wire on which every gather and reduction
 // takes a known time. Reads a command a line and prints the milliseconds that it took.
 //   overlap_probe UNITS FORWARD BACKWARD WIRE    in milliseconds: a unit's passes, a collective
-//   threaded | inline          a step; collectives on threads of their own, or where they are
-//   called forward | backward | wire  a sleep of that time; it is longer on a busy machine
+//   threaded | inline          a step; collectives on threads of their own, or where called
+//   forward | backward | wire  a sleep of that time; it is longer on a busy machine
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
