@@ -23,6 +23,12 @@ enum class Operation : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadc
 std::string_view name_of(ReduceOp op);
 std::string_view name_of(Operation operation);
 
+// Elements of the part's dtype that lie together.
+struct SendRun {
+  const void* data = nullptr;
+  int64_t numel = 0;
+};
+
 // One contiguous run of a collective. `numel` counts the elements of ONE rank's piece for
 // all_gather (recv holds size()·numel) and reduce_scatter (send holds size()·numel), else of the
 // whole run. 0 is legal. send and recv may be the same memory where "in place" is said below; else
@@ -32,6 +38,11 @@ struct CollectivePart {
   void* recv = nullptr;
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
+  // What is sent, one run after the other, where it does not lie in one place: then `send` is
+  // ignored. Together as many elements as send would hold; recv overlaps none. Peers do not read
+  // runs where they lie, they are copied to a staging area. Ranks need not agree on runs.
+  // Lifetime: the array, too, until the stream has passed the collective.
+  std::span<const SendRun> runs = {};
 };
 
 // What all ranks must agree on about a collective besides its operation, parts and reduce-op.

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "comm/reduce_cpu.h"
+#include "comm/sent.h"
 #include "comm/streaming_copy.h"
 #include "runtime/stream.h"
 
@@ -18,12 +19,9 @@ namespace {
 // Staged slices start on a cache line; in a letter, where every byte counts, on 8 bytes.
 constexpr int64_t kStagedAlignment = 64;
 constexpr int64_t kLetterAlignment = 8;
+constexpr int64_t kHalfBytes = kStagingBytes / 2;
 
 int64_t bytes_of(const CollectivePart& part, int64_t numel) { return numel * size_of(part.dtype); }
-
-const std::byte* sent(const CollectivePart& part, int64_t element) {
-  return static_cast<const std::byte*>(part.send) + bytes_of(part, element);
-}
 
 std::byte* received(const CollectivePart& part, int64_t element) {
   return static_cast<std::byte*>(part.recv) + bytes_of(part, element);
@@ -47,6 +45,15 @@ void validate(std::span<const CollectivePart> parts, const CollectiveRecord& rec
                              .where = describe(record),
                              .cause = {},
                              .hint = "0 is the least"});
+    }
+    const int64_t sends = part.numel * (record.operation == Operation::kReduceScatter ? size : 1);
+    int64_t in_runs = 0;
+    for (const SendRun& run : part.runs) in_runs += run.numel;
+    if (!part.runs.empty() && in_runs != sends) {
+      throw InvalidArgument({.what = fmt::format("runs of {} elements", in_runs),
+                             .where = describe(record),
+                             .cause = {},
+                             .hint = fmt::format("{} are sent", sends)});
     }
     if (record.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
       throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
@@ -125,15 +132,13 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
 }
 
 void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const {
-  for (const CollectivePart& part : parts) {
-    copy_bytes(part.recv, part.send, bytes_of(part, part.numel));
-  }
+  for (const CollectivePart& part : parts) copy_sent(part, 0, part.numel, part.recv);
 }
 
 void CpuCommunicator::through_letters(const Call& call) {
   meeting_.open(call.record);
-  next_slices(call, {}, kLetterBytes);
-  stage(call, meeting_.mine().letters[meeting_.letter()].data());
+  find_slices(call, {}, kLetterBytes, 0, slices_);
+  stage(call, slices_, meeting_.mine().letters[meeting_.letter()].data());
   meeting_.meet();
   meeting_.compare();
   move(call);
@@ -143,37 +148,38 @@ void CpuCommunicator::through_letters(const Call& call) {
 // broadcast write only what others sent; reduce_scatter writes its own piece, which it alone reads;
 // the first half of all_reduce writes this rank's share, which it alone reads, the second half the
 // other shares of recv, where peers read only this rank's.
+//
+// [Note: rounds] Where a rank stages, all go in rounds. The area has two halves. What is sent
+// alternates between them, so that a rank stages the next round while its peers read this one and
+// one meeting ends both. all_reduce needs the second half for its results; its first is free again
+// when all have reduced.
 void CpuCommunicator::through_memory(const Call& call) {
+  const bool in_two_steps = call.record.operation == Operation::kAllReduce;
   meeting_.open(call.record);
   const bool staged_here = publish_parts(call);
-  // Half of the area takes what is sent, half what all_reduce makes of it.
-  const int64_t capacity = staging_bytes() / 2;
-  next_slices(call, {}, capacity);
   std::byte* const area = staged_here ? resolve(rank(), staging_place()) : nullptr;
-  if (staged_here) stage(call, area);
+  find_slices(call, {}, kHalfBytes, 0, slices_);
+  if (staged_here) stage(call, slices_, area);
   meeting_.meet();
   meeting_.compare();
   bool staged_anywhere = false;
   for (int peer = 0; peer < size(); ++peer) staged_anywhere |= meeting_.slot(peer).staged;
-  if (!staged_anywhere) next_slices(call, {}, std::numeric_limits<int64_t>::max());
-  while (true) {
+  if (!staged_anywhere) find_slices(call, {}, std::numeric_limits<int64_t>::max(), 0, slices_);
+  for (int64_t next_half = kHalfBytes;; next_half = kHalfBytes - next_half) {
     {
       const Meeting::Reading reading(meeting_);
       move(call);
     }
-    meeting_.meet();
-    if (call.record.operation == Operation::kAllReduce) {
-      {
-        const Meeting::Reading reading(meeting_);
-        spread_shares(call);
-      }
+    if (in_two_steps) {
       meeting_.meet();
+      const Meeting::Reading reading(meeting_);
+      spread_shares(call);
     }
-    if (!staged_anywhere) return;
-    next_slices(call, slices_.back(), capacity);
-    if (slices_.empty()) return;
-    if (staged_here) stage(call, area);
+    find_slices(call, slices_.back(), kHalfBytes, in_two_steps ? 0 : next_half, upcoming_);
+    if (staged_here) stage(call, upcoming_, area);
     meeting_.meet();
+    if (upcoming_.empty()) return;
+    slices_.swap(upcoming_);
   }
 }
 
@@ -191,23 +197,26 @@ bool CpuCommunicator::publish_parts(const Call& call) {
     place = {.send = 0, .recv = 0, .send_direct = true, .recv_direct = true};
     if (bytes == 0) continue;
     if (sends(call)) {
-      const auto send = publish(part.send, bytes * call.pieces);
-      place.send = send.value_or(0);
+      std::optional<uint64_t> send;
+      if (part.runs.empty()) send = publish(part.send, bytes * call.pieces);
       place.send_direct = send.has_value();
+      place.send = send ? *send : staging_place();
     }
     if (call.record.operation == Operation::kAllReduce) {
       const auto recv = publish(part.recv, bytes);
-      place.recv = recv.value_or(0);
       place.recv_direct = recv.has_value();
+      place.recv = recv ? *recv : staging_place() + kHalfBytes;
     }
     slot.staged |= !place.send_direct || !place.recv_direct;
   }
   return slot.staged;
 }
 
-// As many elements after `after` (from the start if it is empty) as fit into `capacity` bytes.
-void CpuCommunicator::next_slices(const Call& call, Slice after, int64_t capacity) {
-  slices_.clear();
+// As many elements after `after` (from the start if it is empty) as fit into `capacity` bytes, to
+// be staged from `staged_at` on.
+void CpuCommunicator::find_slices(const Call& call, const Slice& after, int64_t capacity,
+                                  int64_t staged_at, std::vector<Slice>& slices) {
+  slices.clear();
   const int64_t alignment = call.in_letter ? kLetterAlignment : kStagedAlignment;
   int64_t used = 0;
   int64_t begin = after.begin + after.numel;
@@ -217,7 +226,7 @@ void CpuCommunicator::next_slices(const Call& call, Slice after, int64_t capacit
     const int64_t fits = (capacity - used) / (size_of(part.dtype) * call.pieces);
     const int64_t numel = std::min(part.numel - begin, fits);
     if (numel == 0) break;
-    slices_.push_back({.part = i, .begin = begin, .numel = numel, .staged_at = used});
+    slices.push_back({.part = i, .begin = begin, .numel = numel, .staged_at = staged_at + used});
     if (begin + numel < part.numel) break;
     used += bytes_of(part, numel) * call.pieces;
     if (used > capacity - alignment) break;
@@ -225,15 +234,26 @@ void CpuCommunicator::next_slices(const Call& call, Slice after, int64_t capacit
   }
 }
 
-void CpuCommunicator::stage(const Call& call, std::byte* area) const {
+// Where this rank reads what it sends itself; null if it is cut, then it reads what it has staged.
+const std::byte* CpuCommunicator::own_together(const Call& call, const Slice& slice,
+                                               int piece) const {
+  const CollectivePart& part = call.parts[slice.part];
+  return sent_together(part, piece * part.numel + slice.begin, slice.numel);
+}
+
+void CpuCommunicator::stage(const Call& call, const std::vector<Slice>& slices,
+                            std::byte* area) const {
   if (!sends(call)) return;
-  for (const Slice& slice : slices_) {
+  for (const Slice& slice : slices) {
     const CollectivePart& part = call.parts[slice.part];
     if (!call.in_letter && meeting_.mine().parts[slice.part].send_direct) continue;
     const int64_t bytes = bytes_of(part, slice.numel);
     for (int piece = 0; piece < call.pieces; ++piece) {
-      std::memcpy(area + slice.staged_at + piece * bytes,
-                  sent(part, piece * part.numel + slice.begin), bytes);
+      // A piece that no peer reads.
+      const bool own = call.pieces > 1 && piece == rank();
+      if (own && own_together(call, slice, piece) != nullptr) continue;
+      copy_sent(part, piece * part.numel + slice.begin, slice.numel,
+                area + slice.staged_at + piece * bytes);
     }
   }
 }
@@ -241,14 +261,15 @@ void CpuCommunicator::stage(const Call& call, std::byte* area) const {
 const std::byte* CpuCommunicator::source(const Call& call, const Slice& slice, int peer,
                                          int piece) const {
   const CollectivePart& part = call.parts[slice.part];
-  const int64_t element = piece * part.numel + slice.begin;
-  if (peer == rank()) return sent(part, element);
-  const RankSlot& slot = meeting_.slot(peer);
   const int64_t staged_at = slice.staged_at + piece * bytes_of(part, slice.numel);
+  if (peer == rank()) {
+    if (const std::byte* together = own_together(call, slice, piece)) return together;
+  }
+  const RankSlot& slot = meeting_.slot(peer);
   if (call.in_letter) return slot.letters[meeting_.letter()].data() + staged_at;
   const PublishedPart& place = slot.parts[slice.part];
-  if (place.send_direct) return resolve(peer, place.send) + bytes_of(part, element);
-  return resolve(peer, staging_place()) + staged_at;
+  const int64_t element = piece * part.numel + slice.begin;
+  return resolve(peer, place.send) + (place.send_direct ? bytes_of(part, element) : staged_at);
 }
 
 void CpuCommunicator::move(const Call& call) {
@@ -308,8 +329,8 @@ void CpuCommunicator::reduce(const Call& call, const Slice& slice, int piece, vo
 std::byte* CpuCommunicator::reduced(const Call& call, const Slice& slice, int peer) const {
   const CollectivePart& part = call.parts[slice.part];
   const PublishedPart& place = meeting_.slot(peer).parts[slice.part];
-  if (place.recv_direct) return resolve(peer, place.recv) + bytes_of(part, slice.begin);
-  return resolve(peer, staging_place()) + staging_bytes() / 2 + slice.staged_at;
+  return resolve(peer, place.recv) +
+         (place.recv_direct ? bytes_of(part, slice.begin) : slice.staged_at);
 }
 
 void CpuCommunicator::spread_shares(const Call& call) {

@@ -18,7 +18,8 @@ namespace fsdp {
 // of the rank, in rounds. [Note: what travels how]
 //   ≤ kLetterBytes in all   in the rank's slot: one meeting, nothing is read but cache lines
 //   memory peers can read   read where it lies: meet, read, meet
-//   other memory            copied into the staging area first, one round a filling
+//   other memory, runs      copied into the staging area first, in rounds; what the next round
+//                           needs is copied while peers still read this one
 // A large all_reduce is split: each rank reduces its share of the elements, all meet, all copy the
 // others' shares. An element's sum is formed in rank order in every case.
 class CpuCommunicator : public Communicator {
@@ -42,9 +43,8 @@ class CpuCommunicator : public Communicator {
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) const = 0;
   // The address, here, of what `rank` published at `place`.
   virtual std::byte* resolve(int rank, uint64_t place) const = 0;
-  // This rank's area for memory that peers cannot read: where they find it, and its size.
-  virtual uint64_t staging_place() const = 0;
-  virtual int64_t staging_bytes() const = 0;
+  // Where peers find this rank's staging area, of kStagingBytes.
+  virtual uint64_t staging_place() = 0;
 
  private:
   // A range of elements of one part that travels in one round. For reduce_scatter there are size()
@@ -69,8 +69,10 @@ class CpuCommunicator : public Communicator {
   void through_memory(const Call& call);
   bool publish_parts(const Call& call);
   bool sends(const Call& call) const;
-  void next_slices(const Call& call, Slice after, int64_t capacity);
-  void stage(const Call& call, std::byte* area) const;
+  static void find_slices(const Call& call, const Slice& after, int64_t capacity, int64_t staged_at,
+                          std::vector<Slice>& slices);
+  const std::byte* own_together(const Call& call, const Slice& slice, int piece) const;
+  void stage(const Call& call, const std::vector<Slice>& slices, std::byte* area) const;
   const std::byte* source(const Call& call, const Slice& slice, int peer, int piece) const;
   void move(const Call& call);
   void gather(const Call& call, const Slice& slice);
@@ -81,8 +83,9 @@ class CpuCommunicator : public Communicator {
 
   std::shared_ptr<const Job> job_;
   Meeting meeting_;
-  // Of one round and one reduction; kept so that steady state allocates nothing.
+  // Of one round, the next one and one reduction; kept so that steady state allocates nothing.
   std::vector<Slice> slices_;
+  std::vector<Slice> upcoming_;
   std::vector<const void*> sources_;
 };
 

@@ -16,6 +16,9 @@ namespace fsdp {
 // Communicators of one job that may be used at the same time, each from its own thread.
 enum class ChannelKind : int { kGather, kReduce, kControl };
 inline constexpr int kChannels = 3;
+// Of a channel's staging area in every rank, for what peers cannot read where it lies: what is
+// staged should still be in a cache when they read it.
+inline constexpr int64_t kStagingBytes = 1 << 20;
 
 // A payload up to this size travels in the rank's slot.
 inline constexpr int64_t kLetterBytes = 1024;

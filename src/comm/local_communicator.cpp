@@ -1,7 +1,5 @@
 #include "comm/local_communicator.h"
 
-#include "runtime/buffer.h"
-
 namespace fsdp {
 
 Buffer LocalCommunicator::allocate(int64_t bytes) { return allocate_host(bytes); }
@@ -12,6 +10,11 @@ std::optional<uint64_t> LocalCommunicator::publish(const void* data, int64_t) co
 
 std::byte* LocalCommunicator::resolve(int, uint64_t place) const {
   return reinterpret_cast<std::byte*>(place);
+}
+
+uint64_t LocalCommunicator::staging_place() {
+  if (staging_.bytes() == 0) staging_ = allocate_host(kStagingBytes);
+  return reinterpret_cast<uint64_t>(staging_.data());
 }
 
 std::vector<std::shared_ptr<const Job>> make_local_jobs(int world_size,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "comm/cpu_communicator.h"
+#include "runtime/buffer.h"
 
 namespace fsdp {
 
@@ -16,8 +17,9 @@ class LocalCommunicator final : public CpuCommunicator {
  private:
   std::optional<uint64_t> publish(const void* data, int64_t bytes) const override;
   std::byte* resolve(int rank, uint64_t place) const override;
-  uint64_t staging_place() const override { return 0; }
-  int64_t staging_bytes() const override { return 0; }
+  uint64_t staging_place() override;
+
+  Buffer staging_;  // empty until something is sent in runs
 };
 
 // The jobs of `world_size` thread ranks that meet in one control segment; element r is rank r's.

@@ -14,8 +14,6 @@
 
 namespace fsdp {
 
-// Bytes of each channel's staging area at the start of every heap.
-inline constexpr int64_t kStagingBytes = 4 << 20;
 // Blocks from this size on are whole pages, which the system takes back when they are released.
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kLargeBlockBytes = 256 * 1024;

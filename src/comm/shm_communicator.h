@@ -25,8 +25,7 @@ class ShmCommunicator final : public CpuCommunicator {
  private:
   std::optional<uint64_t> publish(const void* data, int64_t bytes) const override;
   std::byte* resolve(int rank, uint64_t place) const override;
-  uint64_t staging_place() const override { return staging_place_; }
-  int64_t staging_bytes() const override { return kStagingBytes; }
+  uint64_t staging_place() override { return staging_place_; }
 
   std::shared_ptr<const JobMemory> memory_;
   std::shared_ptr<SharedHeap> heap_;

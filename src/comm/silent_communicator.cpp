@@ -1,8 +1,8 @@
 #include "comm/silent_communicator.h"
 
-#include <cstring>
 #include <vector>
 
+#include "comm/sent.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
 
@@ -15,9 +15,8 @@ void keep_own(std::span<const CollectivePart> parts, int send_piece, int recv_pi
   cpu_stream(stream).run([kept = std::vector(parts.begin(), parts.end()), send_piece, recv_piece] {
     for (const CollectivePart& part : kept) {
       const int64_t bytes = part.numel * size_of(part.dtype);
-      const auto* from = static_cast<const std::byte*>(part.send) + send_piece * bytes;
-      auto* to = static_cast<std::byte*>(part.recv) + recv_piece * bytes;
-      if (from != to && bytes > 0) std::memcpy(to, from, bytes);
+      copy_sent(part, send_piece * part.numel, part.numel,
+                static_cast<std::byte*>(part.recv) + recv_piece * bytes);
     }
   });
 }

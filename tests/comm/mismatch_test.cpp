@@ -292,6 +292,12 @@ TEST_CASE("arguments that no rank may use are refused at the call") {
                        "root 1 of 1 ranks (broadcast from rank 1 of 300 float32 'norm' #7); hint: "
                        "ranks are 0 to size() - 1",
                        InvalidArgument);
+  std::array<float, 4> values{};
+  const std::array<SendRun, 2> runs{SendRun{values.data(), 2}, SendRun{values.data(), 1}};
+  const CollectivePart part{nullptr, values.data(), 4, DType::kFloat32, runs};
+  CHECK_THROWS_WITH_AS(
+      communicator.all_gather({&part, 1}, {.sequence = 7, .label = "norm"}, *stream),
+      "runs of 3 elements (all_gather of 4 float32 'norm' #7); hint: 4 are sent", InvalidArgument);
 }
 
 }  // namespace

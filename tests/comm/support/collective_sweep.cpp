@@ -154,6 +154,21 @@ class Sweep {
                        [](unsigned char byte) { return byte == kUntouched; });
   }
 
+  // A collective that sends `numel_sent` elements from `send` on.
+  CollectivePart part_of(std::byte* send, std::byte* recv, int64_t numel_sent) {
+    CollectivePart part{send, recv, numel(), dtype_};
+    if (!case_.in_runs || rank() % 3 == 1) return part;  // ranks need not agree
+    // Runs that end in, between and (of no element) beside pieces. They follow each other in
+    // memory, which a communicator cannot know.
+    const std::array cuts{int64_t{0}, numel_sent / 3, numel_sent / 3, numel_sent / 2, numel_sent};
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      runs_[i] = {send + cuts[i] * size_of(dtype_), cuts[i + 1] - cuts[i]};
+    }
+    part.send = nullptr;
+    part.runs = runs_;
+    return part;
+  }
+
   void expect(bool right, std::string_view what) {
     if (right || wrong_.size() >= 5) return;
     wrong_.push_back(fmt::format("rank {}/{}: {} of {} is wrong ({})", rank(), size(), what,
@@ -185,7 +200,7 @@ class Sweep {
     const Array& send = case_.in_place ? recv : apart;
     const int64_t begin = case_.in_place ? rank() * numel() : 0;
     fill(send, begin, numel(), [&](int64_t i) { return value(rank(), i); });
-    const CollectivePart part{send.at(begin), recv.data, numel(), dtype_};
+    const CollectivePart part = part_of(send.at(begin), recv.data, numel());
     communicator_.all_gather({&part, 1}, tag("gather"), *stream_);
     stream_->synchronize();
     bool right = guarded(recv) && guarded(apart);
@@ -204,7 +219,7 @@ class Sweep {
     }
     const Array& recv = case_.in_place ? send : apart;
     const int64_t begin = case_.in_place ? rank() * numel() : 0;
-    const CollectivePart part{send.data, recv.at(begin), numel(), dtype_};
+    const CollectivePart part = part_of(send.data, recv.at(begin), numel() * size());
     communicator_.reduce_scatter({&part, 1}, op, tag("scatter"), *stream_);
     stream_->synchronize();
     bool right =
@@ -223,7 +238,7 @@ class Sweep {
     const Array apart = make_apart();
     const Array& recv = case_.in_place ? send : apart;
     fill(send, 0, numel(), [&](int64_t i) { return value(rank(), i); });
-    const CollectivePart part{send.data, recv.data, numel(), dtype_};
+    const CollectivePart part = part_of(send.data, recv.data, numel());
     communicator_.all_reduce({&part, 1}, op, tag("reduce"), *stream_);
     stream_->synchronize();
     expect(guarded(send) && guarded(apart) && holds(recv, 0, numel(), reduced_for(op, 0)),
@@ -237,7 +252,7 @@ class Sweep {
     if (rank() == root) {
       fill(send, 0, numel(), [](int64_t i) { return i % 97; });
     }
-    const CollectivePart part{send.data, recv.data, numel(), dtype_};
+    const CollectivePart part = part_of(send.data, recv.data, numel());
     communicator_.broadcast({&part, 1}, root, tag("broadcast"), *stream_);
     stream_->synchronize();
     expect(guarded(send) && guarded(apart) &&
@@ -250,6 +265,7 @@ class Sweep {
   std::unique_ptr<CpuStream> stream_;
   Buffer whole_;
   Buffer piece_;
+  std::array<SendRun, 4> runs_;
   DType dtype_ = DType::kFloat32;
   std::vector<std::string> wrong_;
 };
@@ -272,16 +288,23 @@ std::vector<SweepCase> all_cases(int64_t large) {
       }
     }
   }
+  for (const int64_t numel : {int64_t{1}, int64_t{1009}, large}) {
+    cases.push_back({.numel = numel,
+                     .in_place = false,
+                     .in_peer_memory = numel == large,
+                     .threaded = numel == 1009,
+                     .in_runs = true});
+  }
   cases.push_back({.numel = large, .in_place = true, .in_peer_memory = true});
   cases.push_back({.numel = large, .in_place = false, .in_peer_memory = false});
   return cases;
 }
 
 std::string describe(const SweepCase& sweep_case) {
-  return fmt::format("numel {}, {} place, {} memory, {} stream", sweep_case.numel,
-                     sweep_case.in_place ? "in" : "out of",
-                     sweep_case.in_peer_memory ? "peer" : "any",
-                     sweep_case.threaded ? "threaded" : "inline");
+  return fmt::format(
+      "numel {}, {} place, {} memory, {} stream{}", sweep_case.numel,
+      sweep_case.in_place ? "in" : "out of", sweep_case.in_peer_memory ? "peer" : "any",
+      sweep_case.threaded ? "threaded" : "inline", sweep_case.in_runs ? ", in runs" : "");
 }
 
 }  // namespace fsdp::testing

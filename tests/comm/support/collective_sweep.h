@@ -15,6 +15,7 @@ struct SweepCase {
   bool in_place = false;
   bool in_peer_memory = false;  // from Communicator::allocate, else from the system
   bool threaded = false;        // on a threaded stream
+  bool in_runs = false;         // what is sent is cut; out of place only
 };
 
 // Runs all_gather, reduce_scatter and all_reduce (sum, avg where floating, max), broadcast from

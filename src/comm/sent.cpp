@@ -1,0 +1,49 @@
+#include "comm/sent.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fsdp {
+namespace {
+
+// Calls visit(bytes, numel) for each piece of [element, element + numel) that lies together.
+template <class Visit>
+void visit_runs(const CollectivePart& part, int64_t element, int64_t numel, Visit visit) {
+  for (const SendRun& run : part.runs) {
+    if (numel == 0) return;
+    if (element >= run.numel) {
+      element -= run.numel;
+      continue;
+    }
+    const int64_t here = std::min(numel, run.numel - element);
+    visit(static_cast<const std::byte*>(run.data) + element * size_of(part.dtype), here);
+    numel -= here;
+    element = 0;
+  }
+}
+
+}  // namespace
+
+const std::byte* sent_together(const CollectivePart& part, int64_t element, int64_t numel) {
+  if (part.runs.empty()) {
+    return static_cast<const std::byte*>(part.send) + element * size_of(part.dtype);
+  }
+  const std::byte* together = nullptr;
+  visit_runs(part, element, numel, [&](const std::byte* bytes, int64_t here) {
+    if (here == numel) together = bytes;
+  });
+  return together;
+}
+
+void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void* to) {
+  auto* out = static_cast<std::byte*>(to);
+  const auto copy = [&](const std::byte* from, int64_t count) {
+    const int64_t bytes = count * size_of(part.dtype);
+    if (from != out && bytes > 0) std::memcpy(out, from, bytes);
+    out += bytes;
+  };
+  if (part.runs.empty()) return copy(sent_together(part, element, numel), numel);
+  visit_runs(part, element, numel, copy);
+}
+
+}  // namespace fsdp
