@@ -254,8 +254,7 @@ void EngineState::remake_plan() {
          .main_shard_bytes = layout.slice_numel() * size_of(DType::kFloat32),
          .main_gradient_bytes = layout.trainable_slice_numel() * size_of(DType::kFloat32),
          .resident_bytes = shard.resident_bytes(),
-         .kept_gradient_bytes =
-             lanes->one_rank() ? 0 : layout.gradient_bytes(lanes->reduce_dtype)});
+         .kept_gradient_bytes = shard.kept_gradient_bytes()});
     rules.push_back(unit->rules);
     for (const SegmentLayout& segment : layout.segments()) {
       if (segment.trainable) ++gradients[segment.slice_numel * size_of(DType::kFloat32)];

@@ -68,19 +68,6 @@ int64_t ShardLayout::unsharded_bytes() const {
   return unsharded_offset_bytes(static_cast<int>(segments_.size()));
 }
 
-int64_t ShardLayout::gradient_offset_bytes(int segment, DType reduce_dtype) const {
-  int64_t offset = 0;
-  for (int i = 0; i < segment; ++i) {
-    if (!segments_[i].trainable) continue;
-    offset += round_up(segments_[i].numel * size_of(reduce_dtype), kSlotAlignment);
-  }
-  return offset;
-}
-
-int64_t ShardLayout::gradient_bytes(DType reduce_dtype) const {
-  return gradient_offset_bytes(static_cast<int>(segments_.size()), reduce_dtype);
-}
-
 int64_t ShardLayout::slice_numel() const {
   int64_t numel = 0;
   for (const SegmentLayout& segment : segments_) numel += segment.slice_numel;

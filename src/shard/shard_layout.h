@@ -93,9 +93,6 @@ class ShardLayout {
   static constexpr int64_t kSlotAlignment = 512;
   int64_t unsharded_bytes() const;
   int64_t unsharded_offset_bytes(int segment) const;
-  // The same for whole gradients in reduce_dtype: trainable segments only.
-  int64_t gradient_bytes(DType reduce_dtype) const;
-  int64_t gradient_offset_bytes(int segment, DType reduce_dtype) const;
 
   int64_t slice_numel() const;            // this many main elements a rank, all segments
   int64_t trainable_slice_numel() const;  // of those, with gradient and optimizer state

@@ -38,7 +38,11 @@ ShardUnit::ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout,
     : fqn_(std::move(fqn)),
       lanes_(lanes),
       layout_(std::move(layout)),
+      places_(layout_, lanes.reduce_dtype,
+              /*may_lend=*/lanes.shards_parameters() && lanes.reduce_dtype == DType::kFloat32 &&
+                  lanes.gradient_scale == 1.0F),
       parameters_(std::move(parameters)),
+      lent_(layout_.segments().size()),
       arrived_(parameters_.size(), 0) {
   const std::string message = fmt::format(
       "fsdp: a parameter of unit '{0}' is sharded and cannot be read or written here; hint: call "
@@ -253,8 +257,8 @@ void ShardUnit::poison(const Slot* slot, bool gradients, Stream& stream) {
     if (!gradients) {
       runs.push_back({slot->at(layout_.unsharded_offset_bytes(index)), layout.numel, layout.dtype});
     } else if (layout.trainable) {
-      runs.push_back({slot->at(layout_.gradient_offset_bytes(index, lanes_.reduce_dtype)),
-                      layout.numel, lanes_.reduce_dtype});
+      runs.push_back({slot->at(places_.slot_offset_bytes(index, 0)), places_.slot_numel(index),
+                      lanes_.reduce_dtype});
     }
   }
   kernels::fill_nan(stream, runs);

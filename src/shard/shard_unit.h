@@ -12,12 +12,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "shard/gradient_places.h"
 #include "shard/lanes.h"
 #include "shard/shard_layout.h"
 #include "shard/torch_compat.h"
@@ -44,7 +46,7 @@ class ShardUnit {
   };
   enum class GradientState : uint8_t {
     kNone,       // no whole gradients exist
-    kCapturing,  // the unit is open: gradients arrive in the reduce slot
+    kCapturing,  // the unit is open: gradients arrive in the reduce slot, or are lent
     kKept,       // closed without reducing (GradSync): the reduce slot waits for the next pass
   };
 
@@ -64,6 +66,8 @@ class ShardUnit {
   // Bytes of the slots that unshard and open_gradients take; 0 where they take none.
   int64_t parameter_slot_bytes() const;
   int64_t reduce_slot_bytes() const;
+  // Of whole gradients between passes that do not reduce.
+  int64_t kept_gradient_bytes() const;
   int64_t resident_bytes() const;
 
   // Issues the gather, or nothing where the ranks' shards are mapped side by side ([Note: reading
@@ -125,6 +129,12 @@ class ShardUnit {
 
  private:
   struct Segment;
+  // [Note: lent gradients] in gradient_places.h
+  struct LentGradient {
+    at::Tensor gradient;  // elements in the parameter's memory order; nobody else's
+    at::Tensor reduced;   // this rank's slice, where it cannot land in the main gradient
+    std::array<SendRun, 3> runs;
+  };
   // Errors: StateError naming both states if the unit is in another one.
   void require(State expected, std::string_view transition) const;
   void map_ranks();
@@ -133,7 +143,12 @@ class ShardUnit {
   CollectiveTag next_tag(Operation operation, int64_t numel) const;
   void zero_gaps();
   void zero_missing();
-  std::byte* gradient_base(int segment) const;
+  bool captures_whole_fp32() const;
+  std::byte* gradient_place(int segment, int64_t element) const;
+  void add_gradient(const at::Tensor& gradient, DType dtype, int parameter, std::byte* place);
+  bool lend(int parameter, const at::Tensor& gradient, DType dtype);
+  CollectivePart reduction_of(int segment, std::byte* landing);
+  void give_gradients_back(CpuStream& stream);
   void broadcast_changed(std::vector<uint8_t>& changed);
   void take_main_gradients(Stream& stream);
   void adopt_user_gradients();
@@ -146,14 +161,17 @@ class ShardUnit {
   std::string fqn_;
   Lanes& lanes_;
   ShardLayout layout_;
+  GradientPlaces places_;
   std::vector<at::Tensor> parameters_;
   std::vector<std::unique_ptr<Segment>> segments_;
   bool mapped_ = false;
   State state_ = State::kSharded;
   GradientState gradient_state_ = GradientState::kNone;
   Slot* parameter_slot_ = nullptr;
-  Slot* reduce_slot_ = nullptr;        // null while capturing: straight into the main gradient
+  Slot* reduce_slot_ = nullptr;
+  std::vector<LentGradient> lent_;     // one a segment
   std::vector<Slot*> main_gradients_;  // one a segment, null for frozen; empty without a gradient
+  bool straight_ = false;              // while capturing: into the main gradient, not into a slot
   bool adds_to_earlier_ = false;       // while capturing: earlier passes' gradients are in it too
   bool spoiled_ = false;               // by a failed backward, until zero_grad
   Event gathered_;

@@ -1,10 +1,12 @@
 // The gradient half of ShardUnit: from autograd's hook to the main gradient.
-#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "fsdp/error.h"
 #include "kernels/accumulate.h"
@@ -37,17 +39,27 @@ std::vector<int64_t> memory_order(const ParameterSpec& spec) {
 
 }  // namespace
 
-int64_t ShardUnit::reduce_slot_bytes() const {
-  // Captured straight into the main gradient (see open_gradients).
-  if (!lanes_.shards_parameters() && lanes_.reduce_dtype == DType::kFloat32) return 0;
-  return layout_.gradient_bytes(lanes_.reduce_dtype);
+bool ShardUnit::captures_whole_fp32() const {
+  return !lanes_.shards_parameters() && lanes_.reduce_dtype == DType::kFloat32;
 }
 
-std::byte* ShardUnit::gradient_base(int segment) const {
-  if (reduce_slot_ != nullptr) {
-    return reduce_slot_->at(layout_.gradient_offset_bytes(segment, lanes_.reduce_dtype));
+int64_t ShardUnit::reduce_slot_bytes() const {
+  // Captured straight into the main gradient (see open_gradients).
+  return captures_whole_fp32() ? 0 : places_.slot_bytes();
+}
+
+int64_t ShardUnit::kept_gradient_bytes() const {
+  return lanes_.one_rank() ? 0 : places_.whole_bytes();
+}
+
+// Of an element that is not lent; null in a segment of empty parameters.
+std::byte* ShardUnit::gradient_place(int segment, int64_t element) const {
+  if (!straight_) {
+    return reduce_slot_ == nullptr ? nullptr
+                                   : reduce_slot_->at(places_.slot_offset_bytes(segment, element));
   }
-  return main_gradients_[segment] != nullptr ? main_gradients_[segment]->at(0) : nullptr;
+  Slot* main = main_gradients_[segment];
+  return main == nullptr ? nullptr : main->at(element * size_of(DType::kFloat32));
 }
 
 void ShardUnit::open_gradients(bool will_reduce) {
@@ -59,8 +71,9 @@ void ShardUnit::open_gradients(bool will_reduce) {
   gradient_state_ = GradientState::kCapturing;
   if (adds_to_earlier_) return;
   std::fill(arrived_.begin(), arrived_.end(), 0);
-  const bool whole_fp32 = !lanes_.shards_parameters() && lanes_.reduce_dtype == DType::kFloat32;
-  if (whole_fp32 && (lanes_.one_rank() || (will_reduce && main_gradients_.empty()))) {
+  straight_ =
+      captures_whole_fp32() && (lanes_.one_rank() || (will_reduce && main_gradients_.empty()));
+  if (straight_) {
     // Straight into the main gradient. On one rank later micro-batches add to it where it lies.
     if (!main_gradients_.empty()) {
       adds_to_earlier_ = true;
@@ -70,8 +83,8 @@ void ShardUnit::open_gradients(bool will_reduce) {
     take_main_gradients(*lanes_.compute);
     return zero_gaps();
   }
-  reduce_slot_ = lanes_.reduce_slots.acquire(layout_.gradient_bytes(lanes_.reduce_dtype));
-  lanes_.compute->wait(reduce_slot_->released);  // wait 6
+  reduce_slot_ = lanes_.reduce_slots.acquire(places_.slot_bytes());
+  if (reduce_slot_ != nullptr) lanes_.compute->wait(reduce_slot_->released);  // wait 6
   zero_gaps();
 }
 
@@ -81,10 +94,9 @@ void ShardUnit::zero_gaps() {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const SegmentLayout& layout = segments_[i]->layout;
     if (!layout.trainable) continue;
-    std::byte* base = gradient_base(static_cast<int>(i));
     for (const Gap& gap : layout.gaps) {
       runs.push_back(
-          {base + gap.offset * size_of(lanes_.reduce_dtype), gap.numel, lanes_.reduce_dtype});
+          {gradient_place(static_cast<int>(i), gap.offset), gap.numel, lanes_.reduce_dtype});
     }
   }
   kernels::fill_zero(*lanes_.compute, runs);
@@ -101,9 +113,34 @@ void ShardUnit::capture(int parameter, const at::Tensor& gradient) {
                            .cause = {},
                            .hint = "build the embedding with sparse(false)"});
   }
+  if (places_.lends(parameter) && lend(parameter, gradient, *dtype)) return;
   const int segment = layout_.segment_of(parameter);
+  add_gradient(gradient, *dtype, parameter,
+               places_.lends(parameter)
+                   ? static_cast<std::byte*>(lent_[segment].gradient.mutable_data_ptr())
+                   : gradient_place(segment, layout_.place_of(parameter).offset));
+}
+
+// True if the gradient itself is kept. One that somebody else may read or write, or that lies in
+// another order, is copied to memory of LibTorch's; later ones are added to what is lent.
+bool ShardUnit::lend(int parameter, const at::Tensor& gradient, DType dtype) {
+  at::Tensor& lent = lent_[layout_.segment_of(parameter)].gradient;
+  if (lent.defined()) return false;
+  const ParameterSpec& spec = layout_.parameters()[parameter];
+  const bool ours = gradient.use_count() == 1 && gradient.storage().use_count() == 1;
+  if (!ours || dtype != lanes_.reduce_dtype || !lies_like(gradient, spec)) {
+    lent = at::empty({spec.numel}, torch_compat::scalar_type_of(lanes_.reduce_dtype));
+    return false;
+  }
+  lent = gradient;
+  arrived_[parameter] = 1;
+  return true;
+}
+
+void ShardUnit::add_gradient(const at::Tensor& gradient, DType dtype, int parameter,
+                             std::byte* place) {
+  const ParameterSpec& spec = layout_.parameters()[parameter];
   const DType to = lanes_.reduce_dtype;
-  std::byte* place = gradient_base(segment) + layout_.place_of(parameter).offset * size_of(to);
   const bool adds = arrived_[parameter] != 0;
   arrived_[parameter] = 1;
   Stream& stream = *lanes_.compute;
@@ -113,7 +150,7 @@ void ShardUnit::capture(int parameter, const at::Tensor& gradient) {
                         std::vector<kernels::AccumulateRun>{{.source = gradient.const_data_ptr(),
                                                              .destination = place,
                                                              .numel = spec.numel,
-                                                             .source_dtype = *dtype,
+                                                             .source_dtype = dtype,
                                                              .destination_dtype = to,
                                                              .overwrite = !adds}},
                         lanes_.gradient_scale);
@@ -121,7 +158,7 @@ void ShardUnit::capture(int parameter, const at::Tensor& gradient) {
   }
   at::Tensor ordered = gradient.permute(memory_order(spec));
   if (ordered.dim() > kernels::kMaxDims) ordered = ordered.contiguous().flatten();
-  kernels::StridedSource source{.data = ordered.const_data_ptr(), .dtype = *dtype};
+  kernels::StridedSource source{.data = ordered.const_data_ptr(), .dtype = dtype};
   source.dims = static_cast<int>(ordered.dim());
   std::copy(ordered.sizes().begin(), ordered.sizes().end(), source.sizes.begin());
   std::copy(ordered.strides().begin(), ordered.strides().end(), source.strides.begin());
@@ -139,8 +176,12 @@ void ShardUnit::zero_missing() {
     const int segment = layout_.segment_of(parameter);
     if (!segments_[segment]->layout.trainable || arrived_[i]) continue;
     const PlacedParameter& place = layout_.place_of(parameter);
-    runs.push_back({gradient_base(segment) + place.offset * size_of(lanes_.reduce_dtype),
-                    place.numel, lanes_.reduce_dtype});
+    if (places_.lends(parameter)) {
+      lent_[segment].gradient =
+          at::zeros({place.numel}, torch_compat::scalar_type_of(lanes_.reduce_dtype));
+      continue;
+    }
+    runs.push_back({gradient_place(segment, place.offset), place.numel, lanes_.reduce_dtype});
   }
   kernels::fill_zero(*lanes_.compute, runs);
 }
@@ -152,9 +193,8 @@ void ShardUnit::reduce() {
   const ExposedTimer timer(lanes_);
   lanes_.reduce_stream->wait(captured_);  // wait 5
   const StreamSpan span = lanes_.span(*lanes_.reduce_stream, "reduce", fqn_);
-  const bool straight = reduce_slot_ == nullptr;
-  if (!straight) adopt_user_gradients();
-  const bool first = straight || main_gradients_.empty();
+  if (!straight_) adopt_user_gradients();
+  const bool first = straight_ || main_gradients_.empty();
   if (main_gradients_.empty()) take_main_gradients(*lanes_.reduce_stream);
   const DType dtype = lanes_.reduce_dtype;
   // The first fp32 reduction of a step lands in the main gradient; else in place, then it is added.
@@ -164,17 +204,14 @@ void ShardUnit::reduce() {
   std::vector<kernels::AccumulateRun> adds;
   int64_t numel = 0;
   for (size_t i = 0; i < segments_.size(); ++i) {
-    const SegmentLayout& layout = segments_[i]->layout;
-    if (!layout.trainable) continue;
-    std::byte* whole = gradient_base(static_cast<int>(i));
-    std::byte* own = whole + lanes_.shard_rank() * layout.slice_numel * size_of(dtype);
     Slot* main = main_gradients_[i];
-    if (main == nullptr) continue;  // a segment of empty parameters
-    parts.push_back({whole, lands ? main->at(0) : own, layout.slice_numel, dtype});
-    if (!lands && !straight) {
-      adds.push_back({own, main->at(0), layout.slice_numel, dtype, DType::kFloat32, first});
+    if (main == nullptr) continue;  // frozen, or a segment of empty parameters
+    const CollectivePart& part =
+        parts.emplace_back(reduction_of(static_cast<int>(i), lands ? main->at(0) : nullptr));
+    if (!lands && !straight_) {
+      adds.push_back({part.recv, main->at(0), part.numel, dtype, DType::kFloat32, first});
     }
-    numel += layout.slice_numel;
+    numel += part.numel;
   }
   if (lanes_.shards_parameters()) {
     lanes_.reduce().reduce_scatter(
@@ -185,37 +222,59 @@ void ShardUnit::reduce() {
   }
   ++lanes_.reduces;
   if (!adds.empty()) kernels::accumulate(*lanes_.reduce_stream, adds);
+  if (reduce_slot_ != nullptr) poison(reduce_slot_, /*gradients=*/true, *lanes_.reduce_stream);
+  give_gradients_back(*lanes_.reduce_stream);
+  if (!local_views_.empty()) attach_gradient_views();
+}
+
+// The whole gradients of a segment to `landing`, or to where they can be added from if it is null.
+CollectivePart ShardUnit::reduction_of(int segment, std::byte* landing) {
+  const SegmentLayout& layout = segments_[segment]->layout;
+  std::byte* whole = gradient_place(segment, 0);
+  LentGradient& lent = lent_[segment];
+  CollectivePart part{.numel = layout.slice_numel, .dtype = lanes_.reduce_dtype};
+  if (lent.gradient.defined()) {
+    lent.runs = places_.runs(segment, whole, lent.gradient.const_data_ptr());
+    part.runs = lent.runs;
+    if (landing == nullptr) lent.reduced = at::empty({part.numel}, lent.gradient.options());
+    part.recv = landing != nullptr ? landing : lent.reduced.mutable_data_ptr();
+    return part;
+  }
+  part.send = whole;
+  part.recv = landing != nullptr
+                  ? landing
+                  : whole + lanes_.shard_rank() * part.numel * size_of(lanes_.reduce_dtype);
+  return part;
+}
+
+// When `stream` has passed what uses them.
+void ShardUnit::give_gradients_back(CpuStream& stream) {
   if (reduce_slot_ != nullptr) {
-    poison(reduce_slot_, /*gradients=*/true, *lanes_.reduce_stream);
-    lanes_.reduce_stream->record(reduce_slot_->released);
+    stream.record(reduce_slot_->released);
     lanes_.reduce_slots.release(reduce_slot_);
     reduce_slot_ = nullptr;
   }
+  for (LentGradient& lent : lent_) {
+    if (!lent.gradient.defined()) continue;
+    stream.run([gradient = std::exchange(lent.gradient, {}),
+                reduced = std::exchange(lent.reduced, {})] {});
+  }
   gradient_state_ = GradientState::kNone;
-  if (!local_views_.empty()) attach_gradient_views();
 }
 
 void ShardUnit::keep_gradients() {
   if (gradient_state_ != GradientState::kCapturing) return;
-  if (reduce_slot_ == nullptr) return reduce();  // one rank: the main gradient has it already
+  if (straight_) return reduce();  // one rank: the main gradient has it already
   gradient_state_ = GradientState::kKept;
 }
 
-void ShardUnit::drop_gradients() {
-  if (reduce_slot_ != nullptr) {
-    lanes_.compute->record(reduce_slot_->released);
-    lanes_.reduce_slots.release(reduce_slot_);
-    reduce_slot_ = nullptr;
-  }
-  gradient_state_ = GradientState::kNone;
-}
+void ShardUnit::drop_gradients() { give_gradients_back(*lanes_.compute); }
 
 void ShardUnit::abandon_gradients() {
   if (gradient_state_ == GradientState::kCapturing) {
-    const bool straight = reduce_slot_ == nullptr;
     spoiled_ = spoiled_ || adds_to_earlier_;
     drop_gradients();
-    if (straight && !adds_to_earlier_) zero_grad();
+    if (straight_ && !adds_to_earlier_) zero_grad();
   }
   spoiled_ = spoiled_ || !main_gradients_.empty() || gradient_state_ == GradientState::kKept;
 }
@@ -266,79 +325,6 @@ std::vector<MainSegment> ShardUnit::main_segments() {
          .intervals = layout_.intervals(static_cast<int>(i), lanes_.shard_rank())});
   }
   return result;
-}
-
-const std::vector<at::Tensor>& ShardUnit::local_views() {
-  if (!local_views_.empty()) return local_views_;
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Segment& segment = *segments_[layout_.segment_of(static_cast<int>(i))];
-    // A view of the main shard shares its version counter: in-place optimizers are noticed.
-    at::Tensor view = segment.main_tensor.narrow(0, local_[i].offset, local_[i].numel);
-    view.set_requires_grad(segment.layout.trainable);
-    local_views_.push_back(std::move(view));
-  }
-  for (const auto& segment : segments_) segment->seen_content = segment->content();
-  if (!main_gradients_.empty()) attach_gradient_views();
-  return local_views_;
-}
-
-// Views that were taken to load or print values and let go since need no digest a forward. With a
-// main gradient they stay: their `.grad` may be the user's.
-void ShardUnit::forget_unused_views() {
-  if (local_views_.empty() || !main_gradients_.empty()) return;
-  std::vector<size_t> own(segments_.size(), 1);  // tensors on a main shard: main_tensor and views
-  for (size_t i = 0; i < local_views_.size(); ++i) {
-    if (local_views_[i].use_count() > 1) return;
-    ++own[layout_.segment_of(static_cast<int>(i))];
-  }
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    if (segments_[i]->main_tensor.storage().use_count() > own[i]) return;  // a view of a view
-  }
-  local_views_.clear();
-}
-
-void ShardUnit::attach_gradient_views() {
-  if (main_gradients_.empty()) return;
-  for (size_t i = 0; i < local_views_.size(); ++i) {
-    const int segment = layout_.segment_of(static_cast<int>(i));
-    if (!segments_[segment]->layout.trainable || local_views_[i].mutable_grad().defined()) continue;
-    // Frozen since: plain optimizers skip what has no gradient.
-    if (!parameters_[i].requires_grad()) continue;
-    Slot* slot = main_gradients_[segment];
-    float* data = slot != nullptr ? static_cast<float*>(slot->buffer.data()) : nullptr;
-    local_views_[i].mutable_grad() =
-        torch_compat::wrap(data != nullptr ? data + local_[i].offset : nullptr, local_[i].numel,
-                           DType::kFloat32, at::kCPU);
-  }
-}
-
-// What torch::optim or the user did to `.grad` since the views were attached: cleared ones become
-// zero, or hand the main gradient back if all were cleared; replaced ones are copied in.
-void ShardUnit::adopt_user_gradients() {
-  if (local_views_.empty() || main_gradients_.empty()) return;
-  bool any = false;
-  for (size_t i = 0; i < local_views_.size(); ++i) {
-    const bool trainable = segments_[layout_.segment_of(static_cast<int>(i))]->layout.trainable;
-    any = any || (trainable && local_views_[i].mutable_grad().defined());
-  }
-  if (!any) return zero_grad();
-  const at::NoGradGuard no_grad;
-  lanes_.reduce_stream->synchronize();  // the main gradient may still be written there
-  for (size_t i = 0; i < local_views_.size(); ++i) {
-    const int segment = layout_.segment_of(static_cast<int>(i));
-    if (!segments_[segment]->layout.trainable || local_[i].numel == 0) continue;
-    float* place = static_cast<float*>(main_gradients_[segment]->buffer.data()) + local_[i].offset;
-    at::Tensor& gradient = local_views_[i].mutable_grad();
-    if (gradient.defined() && gradient.const_data_ptr() == place) continue;
-    at::Tensor here = torch_compat::wrap(place, local_[i].numel, DType::kFloat32, at::kCPU);
-    if (gradient.defined()) {
-      here.copy_(gradient);
-    } else {
-      here.zero_();
-    }
-    if (parameters_[i].requires_grad()) gradient = here;
-  }
 }
 
 }  // namespace fsdp

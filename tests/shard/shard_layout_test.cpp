@@ -96,10 +96,6 @@ TEST_CASE("types and frozen parameters are segments of their own") {
   CHECK(layout.unsharded_offset_bytes(1) == 512);
   CHECK(layout.unsharded_offset_bytes(2) == 1024);
   CHECK(layout.unsharded_bytes() == 1536);
-  // Gradients: the trainable ones, in the reduction's type.
-  CHECK(layout.gradient_bytes(DType::kFloat32) == 512 + 1024);
-  CHECK(layout.gradient_bytes(DType::kBFloat16) == 512 + 512);
-  CHECK(layout.gradient_offset_bytes(2, DType::kFloat32) == 1536);
 }
 
 TEST_CASE("a unit without parameters has an empty layout") {

@@ -1,0 +1,60 @@
+#include "shard/gradient_places.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace fsdp {
+
+GradientPlaces::GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bool may_lend)
+    : dtype_(reduce_dtype) {
+  for (const SegmentLayout& segment : layout.segments()) {
+    Segment& own = segments_.emplace_back();
+    own.offset_bytes = slot_bytes_;
+    if (!segment.trainable) continue;
+    own.numel = segment.numel;
+    for (const PlacedParameter& place : segment.parameters) {
+      const bool large = place.numel * size_of(dtype_) >= kLentBytes;
+      if (!may_lend || !large || 2 * place.numel <= segment.numel || segment.dtype != dtype_) {
+        continue;
+      }
+      own.lent = place.parameter;
+      own.lent_begin = place.offset;
+      own.lent_numel = place.numel;
+      own.cut = place.numel / ShardLayout::kAlignment * ShardLayout::kAlignment;
+    }
+    slot_bytes_ += round_up((own.numel - own.cut) * size_of(dtype_), ShardLayout::kSlotAlignment);
+  }
+}
+
+bool GradientPlaces::lends(int parameter) const {
+  return std::any_of(segments_.begin(), segments_.end(),
+                     [&](const Segment& segment) { return segment.lent == parameter; });
+}
+
+int64_t GradientPlaces::slot_offset_bytes(int segment, int64_t element) const {
+  const Segment& own = segments_[segment];
+  const bool behind = element >= own.lent_begin + own.lent_numel;
+  return own.offset_bytes + (behind ? element - own.cut : element) * size_of(dtype_);
+}
+
+int64_t GradientPlaces::slot_numel(int segment) const {
+  return segments_[segment].numel - segments_[segment].cut;
+}
+
+int64_t GradientPlaces::whole_bytes() const {
+  int64_t bytes = slot_bytes_;
+  for (const Segment& segment : segments_) bytes += segment.cut * size_of(dtype_);
+  return bytes;
+}
+
+std::array<SendRun, 3> GradientPlaces::runs(int segment, const void* slot_at,
+                                            const void* lent) const {
+  const Segment& own = segments_[segment];
+  const int64_t lent_end = own.lent_begin + own.lent_numel;
+  const auto* slot = static_cast<const std::byte*>(slot_at);
+  return {SendRun{slot, own.lent_begin}, SendRun{lent, own.lent_numel},
+          SendRun{slot + (lent_end - own.cut) * size_of(dtype_), own.numel - lent_end}};
+}
+
+}  // namespace fsdp

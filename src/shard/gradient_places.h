@@ -1,0 +1,61 @@
+// Where the whole gradients of a unit lie until they are reduced: integers only, like the layout.
+//
+// [Note: lent gradients]
+// Gradients are copied into a slot as they arrive, where peers read them. For a unit that is little
+// but one large parameter (word embeddings, a vocabulary's head) this would hold the largest
+// gradient of the model twice. Such a gradient stays where LibTorch has made it and is sent from
+// there; the slot holds the rest of the segment, as if the parameter were cut out of it:
+//
+//   segment   |p0|gap|lent ···············|gap|p2|padding|
+//   sent      |head  |gradient            |tail          |
+//   slot      |head  |tail          |
+#pragma once
+
+#include <fsdp/communicator.h>
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "shard/shard_layout.h"
+
+namespace fsdp {
+
+class GradientPlaces {
+ public:
+  // A parameter that takes more than half of its segment and at least this many bytes lends.
+  static constexpr int64_t kLentBytes = int64_t{1} << 20;
+
+  // `may_lend`: gradients are summed in slices, unscaled; then those that come in `reduce_dtype`
+  // can be lent.
+  GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bool may_lend);
+
+  // The parameter that lends, as an index of the unit; -1 if none does.
+  int lent_parameter(int segment) const { return segments_[segment].lent; }
+  bool lends(int parameter) const;
+  // All trainable segments, each from a multiple of ShardLayout::kSlotAlignment bytes.
+  int64_t slot_bytes() const { return slot_bytes_; }
+  // Of element `element` of a trainable segment, which is not lent.
+  int64_t slot_offset_bytes(int segment, int64_t element) const;
+  int64_t slot_numel(int segment) const;
+  // Slots and lent gradients together.
+  int64_t whole_bytes() const;
+  // A segment that lends, in the order of its elements. `slot_at` is where the slot's part of the
+  // segment begins.
+  std::array<SendRun, 3> runs(int segment, const void* slot_at, const void* lent) const;
+
+ private:
+  struct Segment {
+    int64_t offset_bytes = 0;  // in the slot
+    int64_t numel = 0;         // of the segment
+    int lent = -1;
+    int64_t lent_begin = 0, lent_numel = 0;
+    int64_t cut = 0;  // elements of lent_numel that the slot leaves out: whole alignments
+  };
+
+  DType dtype_;
+  std::vector<Segment> segments_;
+  int64_t slot_bytes_ = 0;
+};
+
+}  // namespace fsdp

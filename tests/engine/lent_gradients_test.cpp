@@ -1,0 +1,194 @@
+// Gradients that are sent from where LibTorch has made them: [Note: lent gradients] in
+// shard/gradient_places.h.
+#include "engine/support/twin.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+constexpr int64_t kWidth = 128;
+constexpr int64_t kVocabulary = 2221;  // 1.08 MiB of fp32, not a multiple of anything
+
+// A large parameter between two small ones. How it is used is the test's.
+struct TableImpl : torch::nn::Module {
+  using Body = std::function<at::Tensor(TableImpl& table, const at::Tensor& tokens)>;
+  explicit TableImpl(Body the_body) : body(std::move(the_body)) {
+    before = register_parameter("before", torch::randn({kWidth}));
+    weight = register_parameter("weight", torch::randn({kVocabulary, kWidth}));
+    after = register_parameter("after", torch::randn({3, kWidth}));
+  }
+  at::Tensor forward(const at::Tensor& tokens) {
+    return body(*this, tokens) * before + after.sum(0);
+  }
+  Body body;
+  at::Tensor before, weight, after;
+};
+TORCH_MODULE(Table);
+
+struct TableModelImpl : torch::nn::Module {
+  explicit TableModelImpl(const TableImpl::Body& body) : table(body), head(kWidth, 1) {
+    register_module("table", table);
+    register_module("head", head);
+  }
+  at::Tensor forward(const at::Tensor& tokens) { return head(torch::tanh(table(tokens))); }
+  Unit<Table> table;
+  Unit<torch::nn::Linear> head;
+};
+TORCH_MODULE(TableModel);
+
+at::Tensor looked_up(TableImpl& table, const at::Tensor& tokens) {
+  return torch::embedding(table.weight, tokens);
+}
+
+at::Tensor table_loss(torch::nn::Module& model, int step, int rank) {
+  const at::Generator generator = at::detail::createCPUGenerator(100 * step + rank);
+  const at::Tensor tokens = torch::randint(kVocabulary, {9}, generator, torch::kLong);
+  return dynamic_cast<UnitImpl<TableModelImpl>&>(model).call(tokens).square().mean();
+}
+
+Twin table_twin(const TableImpl::Body& body) {
+  return {.make = [=] { return Unit<TableModel>(body).ptr(); }, .loss = table_loss};
+}
+
+thread_local Engine* engine_here = nullptr;
+
+// Two micro-batches a step; the first one's gradients are not reduced.
+Twin kept_twin() {
+  Twin twin = table_twin(looked_up);
+  twin.before_step = [](torch::nn::Module&, Engine* engine, int) { engine_here = engine; };
+  twin.loss = [](torch::nn::Module& model, int step, int rank) {
+    {
+      std::optional<GradSync> keep;
+      if (engine_here != nullptr) keep.emplace(*engine_here, false);
+      table_loss(model, step + 50, rank).backward();
+    }
+    return table_loss(model, step, rank);
+  };
+  return twin;
+}
+
+// The plain model after a step with the sum of two micro-batches' mean gradients.
+std::map<std::string, at::Tensor> plain_after_two(int world) {
+  const auto model = build_seeded(7, table_twin(looked_up).make);
+  std::vector<at::Tensor> first;
+  for (int micro = 0; micro < 2; ++micro) {
+    mean_gradients(*model, world, [&](int rank) { table_loss(*model, micro, rank).backward(); });
+    for (size_t i = 0; i < model->parameters().size(); ++i) {
+      at::Tensor& gradient = model->parameters()[i].mutable_grad();
+      micro == 0 ? first.push_back(gradient.clone()) : void(gradient = first[i] + gradient);
+    }
+  }
+  torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.2)).step();
+  return plain_parameters(*model);
+}
+
+}  // namespace
+
+TEST_CASE("a large parameter between small ones trains to the plain model's bits") {
+  check_twin(table_twin(looked_up));
+}
+
+TEST_CASE("gradients kept without reducing are added where they are lent") {
+  check_twin(kept_twin());
+}
+
+TEST_CASE("a second reduction of a step is added to the first") {
+  for (const int world : {1, 2, 3}) {
+    const auto plain = plain_after_two(world);
+    for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+      run_torch_ranks(world, [&](Mesh mesh) {
+        const auto model = build_seeded(7, table_twin(looked_up).make);
+        Engine engine(model, mesh, {.debug = true, .cpu_streams = streams});
+        torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(0.2));
+        for (int micro = 0; micro < 2; ++micro) table_loss(*model, micro, mesh.rank()).backward();
+        optimizer.step();
+        for (const auto& [fqn, value] : full_parameters(engine)) {
+          CAPTURE(fqn);
+          CHECK(bit_equal(value, plain.at(fqn)));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("a large gradient in another order than its parameter is brought into order") {
+  check_twin(table_twin([](TableImpl& table, const at::Tensor& tokens) {
+    return table.weight.t().index_select(1, tokens).t();
+  }));
+}
+
+TEST_CASE("ranks on which a large parameter has no gradient contribute zeros") {
+  check_twin(table_twin([](TableImpl& table, const at::Tensor& tokens) {
+    return tokens[0].item<int64_t>() % 2 == 0 ? torch::embedding(table.weight, tokens)
+                                              : torch::ones({tokens.numel(), kWidth});
+  }));
+}
+
+TEST_CASE("a gradient that the user holds is neither kept nor written to") {
+  for (const bool kept : {false, true}) {
+    run_torch_ranks(2, [&](Mesh mesh) {
+      const auto model = build_seeded(7, table_twin(looked_up).make);
+      at::Tensor held, as_it_came;
+      auto& table = *dynamic_cast<TableModelImpl&>(*model).table;
+      table.weight.register_hook([&](const at::Tensor& gradient) {
+        held = gradient;
+        as_it_came = gradient.clone();
+      });
+      Engine engine(model, mesh, {.debug = true});
+      for (int step = 0; step < 2; ++step) {
+        const GradSync sync(engine, step == 1 || !kept);
+        table_loss(*model, step, mesh.rank()).backward();
+        CHECK(held.use_count() == 1);
+        CHECK(bit_equal(held, as_it_came));
+      }
+    });
+  }
+}
+
+TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it once") {
+  constexpr int64_t kLarge = kVocabulary * kWidth * 4;
+  for (const int world : {2, 3}) {
+    run_torch_ranks(world, [&](Mesh mesh) {
+      const auto model = build_seeded(7, table_twin(looked_up).make);
+      Engine engine(model, mesh, {.debug = true});
+      for (int step = 0; step < 2; ++step) {
+        table_loss(*model, step, mesh.rank()).backward();
+        CHECK(engine.stats().memory.overflow_slots == 0);
+        engine.zero_grad();
+      }
+      const MemoryPlan plan = engine.memory_plan();
+      CHECK(plan.backward_peak[MemoryCategory::kReduceSlots] < kLarge / 10);
+      CHECK(plan.kept_gradient_bytes > kLarge);
+      CHECK(engine.stats().memory.peak[MemoryCategory::kReduceSlots] < kLarge / 10);
+    });
+  }
+}
+
+TEST_CASE("a backward that fails after a large gradient came leaves nothing of it") {
+  for (const int world : {1, 2}) {
+    run_torch_ranks(world, [&](Mesh mesh) {
+      bool fails = true;
+      const auto body = [&fails](TableImpl& table, const at::Tensor& tokens) {
+        at::Tensor before = table.before * 1;
+        before.register_hook([&fails](const at::Tensor&) -> at::Tensor {
+          if (fails) throw std::runtime_error("this backward fails");
+          return {};
+        });
+        // Later in forward, hence earlier in backward.
+        return torch::embedding(table.weight, tokens) + before.sum() * 0;
+      };
+      const auto model = build_seeded(7, [&] { return Unit<TableModel>(body).ptr(); });
+      Engine engine(model, mesh, {.debug = true});
+      CHECK_THROWS_WITH(table_loss(*model, 0, mesh.rank()).backward(),
+                        doctest::Contains("this backward fails"));
+      engine.zero_grad();
+      fails = false;
+      table_loss(*model, 0, mesh.rank()).backward();
+      const double after = engine.measure_gradients(2.0).norm;
+      engine.zero_grad();
+      table_loss(*model, 0, mesh.rank()).backward();
+      CHECK(engine.measure_gradients(2.0).norm == after);
+    });
+  }
+}
