@@ -1,7 +1,7 @@
 // What the engine holds, in bytes by category: predicted (MemoryPlan) and measured (MemoryStats).
 //
 // Both speak of engine buffers of one rank. Activations, unsharded gradients on their way from
-// autograd into a reduce slot, and LibTorch's own memory are not engine buffers. Formulas:
+// autograd into a reduce slot or lent, and LibTorch's own memory are not engine buffers. Formulas:
 // docs/memory.md.
 #pragma once
 
@@ -53,7 +53,8 @@ struct MemoryPlan {
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
   int64_t held_bytes = 0;  // what the system has given once everything was used; never grows after
-  // Beside all of the above while GradSync(engine, false) keeps every unit's whole gradients.
+  // Beside all of the above while GradSync(engine, false) keeps every unit's whole gradients; those
+  // that are lent (docs/memory.md) in LibTorch's memory.
   int64_t kept_gradient_bytes = 0;
 
   int64_t peak_bytes() const;

@@ -1,5 +1,8 @@
 // Gradients that are sent from where LibTorch has made them: [Note: lent gradients] in
 // shard/gradient_places.h.
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -50,6 +53,20 @@ at::Tensor table_loss(torch::nn::Module& model, int step, int rank) {
 Twin table_twin(const TableImpl::Body& body) {
   return {.make = [=] { return Unit<TableModel>(body).ptr(); }, .loss = table_loss};
 }
+
+// The most that LibTorch's allocator had given at once to this thread.
+class TensorBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
+    in_use_ += bytes;
+    peak_ = std::max(peak_, in_use_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t in_use_ = 0, peak_ = 0;
+};
 
 thread_local Engine* engine_here = nullptr;
 
@@ -152,11 +169,17 @@ TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it o
     run_torch_ranks(world, [&](Mesh mesh) {
       const auto model = build_seeded(7, table_twin(looked_up).make);
       Engine engine(model, mesh, {.debug = true});
-      for (int step = 0; step < 2; ++step) {
-        table_loss(*model, step, mesh.rank()).backward();
-        CHECK(engine.stats().memory.overflow_slots == 0);
-        engine.zero_grad();
+      const auto tensors = std::make_shared<TensorBytes>();
+      {
+        const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, tensors);
+        for (int step = 0; step < 2; ++step) {
+          table_loss(*model, step, mesh.rank()).backward();
+          CHECK(engine.stats().memory.overflow_slots == 0);
+          engine.zero_grad();
+        }
       }
+      CHECK(tensors->peak() > kLarge);
+      CHECK(tensors->peak() < kLarge * 3 / 2);
       const MemoryPlan plan = engine.memory_plan();
       CHECK(plan.backward_peak[MemoryCategory::kReduceSlots] < kLarge / 10);
       CHECK(plan.kept_gradient_bytes > kLarge);
