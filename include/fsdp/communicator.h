@@ -38,10 +38,11 @@ struct CollectivePart {
   void* recv = nullptr;
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
-  // What is sent, one run after the other, where it does not lie in one place: then `send` is
-  // ignored. Together as many elements as send would hold; recv overlaps none. Peers do not read
-  // runs where they lie, they are copied to a staging area. Ranks need not agree on runs.
-  // Lifetime: the array, too, until the stream has passed the collective.
+  // What is sent, one run after the other, where it does not lie in one place; empty: it lies at
+  // `send`, which is ignored otherwise. Together as many elements as send would hold, on every
+  // rank; recv overlaps none. Ranks need not agree on runs. An implementation may copy them:
+  // between CPU ranks a staging area of a fixed size takes them in rounds. Lifetime: the array,
+  // too, until the stream has passed the collective.
   std::span<const SendRun> runs = {};
 };
 

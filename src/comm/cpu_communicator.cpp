@@ -48,9 +48,14 @@ void validate(std::span<const CollectivePart> parts, const CollectiveRecord& rec
     }
     const int64_t sends = part.numel * (record.operation == Operation::kReduceScatter ? size : 1);
     int64_t in_runs = 0;
-    for (const SendRun& run : part.runs) in_runs += run.numel;
-    if (!part.runs.empty() && in_runs != sends) {
-      throw InvalidArgument({.what = fmt::format("runs of {} elements", in_runs),
+    bool negative = false;
+    for (const SendRun& run : part.runs) {
+      in_runs += run.numel;
+      negative |= run.numel < 0;
+    }
+    if (!part.runs.empty() && (negative || in_runs != sends)) {
+      throw InvalidArgument({.what = fmt::format("runs of {} elements{}", in_runs,
+                                                 negative ? ", one of less than none" : ""),
                              .where = describe(record),
                              .cause = {},
                              .hint = fmt::format("{} are sent", sends)});

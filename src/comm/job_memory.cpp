@@ -19,10 +19,12 @@ namespace fsdp {
 namespace {
 
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
-constexpr uint64_t kLayoutVersion = 2;
+constexpr uint64_t kLayoutVersion = 3;
 
 uint64_t layout_mark() {
-  return mix(mix(mix_text(kLayoutVersion, "fsdp job"), sizeof(RankSlot)), sizeof(FailureCell));
+  const uint64_t mark =
+      mix(mix(mix_text(kLayoutVersion, "fsdp job"), sizeof(RankSlot)), sizeof(FailureCell));
+  return mix(mark, kStagingBytes);
 }
 
 [[noreturn]] void refused(std::string what, int error) {

@@ -44,7 +44,7 @@ int64_t GradientPlaces::slot_numel(int segment) const {
 
 int64_t GradientPlaces::whole_bytes() const {
   int64_t bytes = slot_bytes_;
-  for (const Segment& segment : segments_) bytes += segment.cut * size_of(dtype_);
+  for (size_t i = 0; i < segments_.size(); ++i) bytes += lent_bytes(static_cast<int>(i));
   return bytes;
 }
 

@@ -3,8 +3,9 @@
 // [Note: lent gradients]
 // Gradients are copied into a slot as they arrive, where peers read them. For a unit that is little
 // but one large parameter (word embeddings, a vocabulary's head) this would hold the largest
-// gradient of the model twice. Such a gradient stays where LibTorch has made it and is sent from
-// there; the slot holds the rest of the segment, as if the parameter were cut out of it:
+// gradient of the model twice. Such a gradient stays where LibTorch has made it, as LibTorch's own
+// accumulation keeps a gradient that nobody else holds, and is sent from there. The slot holds the
+// rest of the segment, as if the parameter were cut out of it:
 //
 //   segment   |p0|gap|lent ···············|gap|p2|padding|
 //   sent      |head  |gradient            |tail          |
@@ -30,15 +31,16 @@ class GradientPlaces {
   // can be lent.
   GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bool may_lend);
 
-  // The parameter that lends, as an index of the unit; -1 if none does.
-  int lent_parameter(int segment) const { return segments_[segment].lent; }
   bool lends(int parameter) const;
+  bool any_lends() const { return whole_bytes() > slot_bytes_; }
   // All trainable segments, each from a multiple of ShardLayout::kSlotAlignment bytes.
   int64_t slot_bytes() const { return slot_bytes_; }
   // Of element `element` of a trainable segment, which is not lent.
   int64_t slot_offset_bytes(int segment, int64_t element) const;
   int64_t slot_numel(int segment) const;
-  // Slots and lent gradients together.
+  // What the slot has no room for, because a parameter lends it.
+  int64_t lent_bytes(int segment) const { return segments_[segment].cut * size_of(dtype_); }
+  // Slot and lent gradients together.
   int64_t whole_bytes() const;
   // A segment that lends, in the order of its elements. `slot_at` is where the slot's part of the
   // segment begins.

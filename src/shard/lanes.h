@@ -5,6 +5,7 @@
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -79,6 +80,12 @@ class Lanes {
                                                            : SpanLane::kCompute;
     return {spans, stream, lane, what, subject};
   }
+
+  // [Note: lent gradients] in gradient_places.h. The last two reductions of such; the next one is
+  // recorded at `lent_turn`. Compute waits there for the older one before it makes another, so that
+  // no more than two stand whole.
+  std::array<Event, 2> lent_reduced;
+  int lent_turn = 0;
 
   int64_t all_gathers = 0;
   int64_t reduces = 0;

@@ -47,7 +47,7 @@ class ShardUnit {
   enum class GradientState : uint8_t {
     kNone,       // no whole gradients exist
     kCapturing,  // the unit is open: gradients arrive in the reduce slot, or are lent
-    kKept,       // closed without reducing (GradSync): the reduce slot waits for the next pass
+    kKept,       // closed without reducing (GradSync): they wait for the next pass
   };
 
   // `main` holds this rank's fp32 slice of each segment of `layout`; `parameters` are bound to the
@@ -82,7 +82,6 @@ class ShardUnit {
   // `will_reduce`: false if this pass keeps whole gradients.
   void open_gradients(bool will_reduce);
   void capture(int parameter, const at::Tensor& gradient);
-  bool captured(int parameter) const { return arrived_[parameter]; }
   // Zero-fills what did not arrive, reduces over the ranks and adds to the main gradient.
   void reduce();
   void keep_gradients();
@@ -129,7 +128,8 @@ class ShardUnit {
 
  private:
   struct Segment;
-  // [Note: lent gradients] in gradient_places.h
+  // [Note: lent gradients] in gradient_places.h. The stream that reduces it holds it, too: the unit
+  // may have the next one before this one is reduced.
   struct LentGradient {
     at::Tensor gradient;  // elements in the parameter's memory order; nobody else's
     at::Tensor reduced;   // this rank's slice, where it cannot land in the main gradient
@@ -169,7 +169,8 @@ class ShardUnit {
   GradientState gradient_state_ = GradientState::kNone;
   Slot* parameter_slot_ = nullptr;
   Slot* reduce_slot_ = nullptr;
-  std::vector<LentGradient> lent_;     // one a segment
+  std::vector<std::shared_ptr<LentGradient>> lent_;  // one a segment; null: none has come
+  int64_t kept_lent_bytes_ = 0;                      // counted in the ledger
   std::vector<Slot*> main_gradients_;  // one a segment, null for frozen; empty without a gradient
   bool straight_ = false;              // while capturing: into the main gradient, not into a slot
   bool adds_to_earlier_ = false;       // while capturing: earlier passes' gradients are in it too

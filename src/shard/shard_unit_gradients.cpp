@@ -28,6 +28,15 @@ bool lies_like(const at::Tensor& gradient, const ParameterSpec& spec) {
   return true;
 }
 
+// True if nobody else holds the gradient or its memory. That of a Linear's weight is a view of a
+// product that only this view holds.
+bool is_sole(const at::Tensor& gradient) {
+  if (gradient.use_count() != 1) return false;
+  if (!gradient.is_view()) return gradient.storage().use_count() == 1;
+  return gradient._base().use_count() == 1 && gradient.storage().use_count() == 2 &&
+         gradient.storage().nbytes() == gradient.nbytes();
+}
+
 // Dimensions from the slowest to the fastest in the parameter's memory.
 std::vector<int64_t> memory_order(const ParameterSpec& spec) {
   std::vector<int64_t> order(spec.shape.size());
@@ -84,7 +93,8 @@ void ShardUnit::open_gradients(bool will_reduce) {
     return zero_gaps();
   }
   reduce_slot_ = lanes_.reduce_slots.acquire(places_.slot_bytes());
-  if (reduce_slot_ != nullptr) lanes_.compute->wait(reduce_slot_->released);  // wait 6
+  if (reduce_slot_ != nullptr) lanes_.compute->wait(reduce_slot_->released);             // wait 6
+  if (places_.any_lends()) lanes_.compute->wait(lanes_.lent_reduced[lanes_.lent_turn]);  // wait 8
   zero_gaps();
 }
 
@@ -103,7 +113,9 @@ void ShardUnit::zero_gaps() {
 }
 
 void ShardUnit::capture(int parameter, const at::Tensor& gradient) {
-  if (!gradient.defined()) return;  // counts as missing: zero-filled when the unit closes
+  // Counts as missing: zero-filled when the unit closes.
+  if (!gradient.defined() || gradient._is_zerotensor()) return;
+  if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
   const ParameterSpec& spec = layout_.parameters()[parameter];
   const auto dtype = torch_compat::dtype_of(gradient.scalar_type());
   if (gradient.layout() != at::kStrided || !dtype || !is_floating(*dtype)) {
@@ -117,22 +129,22 @@ void ShardUnit::capture(int parameter, const at::Tensor& gradient) {
   const int segment = layout_.segment_of(parameter);
   add_gradient(gradient, *dtype, parameter,
                places_.lends(parameter)
-                   ? static_cast<std::byte*>(lent_[segment].gradient.mutable_data_ptr())
+                   ? static_cast<std::byte*>(lent_[segment]->gradient.mutable_data_ptr())
                    : gradient_place(segment, layout_.place_of(parameter).offset));
 }
 
 // True if the gradient itself is kept. One that somebody else may read or write, or that lies in
 // another order, is copied to memory of LibTorch's; later ones are added to what is lent.
 bool ShardUnit::lend(int parameter, const at::Tensor& gradient, DType dtype) {
-  at::Tensor& lent = lent_[layout_.segment_of(parameter)].gradient;
-  if (lent.defined()) return false;
+  std::shared_ptr<LentGradient>& lent = lent_[layout_.segment_of(parameter)];
+  if (lent) return false;
+  lent = std::make_shared<LentGradient>();
   const ParameterSpec& spec = layout_.parameters()[parameter];
-  const bool ours = gradient.use_count() == 1 && gradient.storage().use_count() == 1;
-  if (!ours || dtype != lanes_.reduce_dtype || !lies_like(gradient, spec)) {
-    lent = at::empty({spec.numel}, torch_compat::scalar_type_of(lanes_.reduce_dtype));
+  if (!is_sole(gradient) || dtype != lanes_.reduce_dtype || !lies_like(gradient, spec)) {
+    lent->gradient = at::empty({spec.numel}, torch_compat::scalar_type_of(lanes_.reduce_dtype));
     return false;
   }
-  lent = gradient;
+  lent->gradient = gradient;
   arrived_[parameter] = 1;
   return true;
 }
@@ -177,7 +189,8 @@ void ShardUnit::zero_missing() {
     if (!segments_[segment]->layout.trainable || arrived_[i]) continue;
     const PlacedParameter& place = layout_.place_of(parameter);
     if (places_.lends(parameter)) {
-      lent_[segment].gradient =
+      lent_[segment] = std::make_shared<LentGradient>();
+      lent_[segment]->gradient =
           at::zeros({place.numel}, torch_compat::scalar_type_of(lanes_.reduce_dtype));
       continue;
     }
@@ -224,6 +237,10 @@ void ShardUnit::reduce() {
   if (!adds.empty()) kernels::accumulate(*lanes_.reduce_stream, adds);
   if (reduce_slot_ != nullptr) poison(reduce_slot_, /*gradients=*/true, *lanes_.reduce_stream);
   give_gradients_back(*lanes_.reduce_stream);
+  if (places_.any_lends()) {
+    lanes_.reduce_stream->record(lanes_.lent_reduced[lanes_.lent_turn]);
+    lanes_.lent_turn = 1 - lanes_.lent_turn;
+  }
   if (!local_views_.empty()) attach_gradient_views();
 }
 
@@ -231,13 +248,13 @@ void ShardUnit::reduce() {
 CollectivePart ShardUnit::reduction_of(int segment, std::byte* landing) {
   const SegmentLayout& layout = segments_[segment]->layout;
   std::byte* whole = gradient_place(segment, 0);
-  LentGradient& lent = lent_[segment];
+  LentGradient* lent = lent_[segment].get();
   CollectivePart part{.numel = layout.slice_numel, .dtype = lanes_.reduce_dtype};
-  if (lent.gradient.defined()) {
-    lent.runs = places_.runs(segment, whole, lent.gradient.const_data_ptr());
-    part.runs = lent.runs;
-    if (landing == nullptr) lent.reduced = at::empty({part.numel}, lent.gradient.options());
-    part.recv = landing != nullptr ? landing : lent.reduced.mutable_data_ptr();
+  if (lent != nullptr) {
+    lent->runs = places_.runs(segment, whole, lent->gradient.const_data_ptr());
+    part.runs = lent->runs;
+    if (landing == nullptr) lent->reduced = at::empty({part.numel}, lent->gradient.options());
+    part.recv = landing != nullptr ? landing : lent->reduced.mutable_data_ptr();
     return part;
   }
   part.send = whole;
@@ -254,10 +271,11 @@ void ShardUnit::give_gradients_back(CpuStream& stream) {
     lanes_.reduce_slots.release(reduce_slot_);
     reduce_slot_ = nullptr;
   }
-  for (LentGradient& lent : lent_) {
-    if (!lent.gradient.defined()) continue;
-    stream.run([gradient = std::exchange(lent.gradient, {}),
-                reduced = std::exchange(lent.reduced, {})] {});
+  for (std::shared_ptr<LentGradient>& lent : lent_) {
+    if (lent) stream.run([held = std::exchange(lent, nullptr)] {});
+  }
+  if (kept_lent_bytes_ > 0) {
+    lanes_.ledger.give(MemoryCategory::kReduceSlots, std::exchange(kept_lent_bytes_, 0));
   }
   gradient_state_ = GradientState::kNone;
 }
@@ -266,6 +284,11 @@ void ShardUnit::keep_gradients() {
   if (gradient_state_ != GradientState::kCapturing) return;
   if (straight_) return reduce();  // one rank: the main gradient has it already
   gradient_state_ = GradientState::kKept;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < lent_.size(); ++i) {
+    if (lent_[i]) bytes += places_.lent_bytes(static_cast<int>(i));
+  }
+  lanes_.ledger.take(MemoryCategory::kReduceSlots, bytes - std::exchange(kept_lent_bytes_, bytes));
 }
 
 void ShardUnit::drop_gradients() { give_gradients_back(*lanes_.compute); }

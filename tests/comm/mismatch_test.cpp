@@ -293,11 +293,15 @@ TEST_CASE("arguments that no rank may use are refused at the call") {
                        "ranks are 0 to size() - 1",
                        InvalidArgument);
   std::array<float, 4> values{};
-  const std::array<SendRun, 2> runs{SendRun{values.data(), 2}, SendRun{values.data(), 1}};
+  std::array<SendRun, 2> runs{SendRun{values.data(), 2}, SendRun{values.data(), 1}};
   const CollectivePart part{nullptr, values.data(), 4, DType::kFloat32, runs};
   CHECK_THROWS_WITH_AS(
       communicator.all_gather({&part, 1}, {.sequence = 7, .label = "norm"}, *stream),
       "runs of 3 elements (all_gather of 4 float32 'norm' #7); hint: 4 are sent", InvalidArgument);
+  runs = {SendRun{values.data(), 6}, SendRun{values.data(), -2}};
+  CHECK_THROWS_WITH_AS(
+      communicator.all_gather({&part, 1}, {.sequence = 7, .label = "norm"}, *stream),
+      doctest::Contains("runs of 4 elements, one of less than none"), InvalidArgument);
 }
 
 }  // namespace

@@ -42,6 +42,36 @@ TEST_CASE("an optimizer that writes through data() is noticed by resident copies
   });
 }
 
+TEST_CASE("a gradient that LibTorch hands over with a pending sign is read with it") {
+  struct SignedImpl : torch::nn::Module {
+    explicit SignedImpl(int64_t rows) {
+      weight = register_parameter("weight", torch::ones({rows, 512}));
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      return at::imag(torch::complex(torch::zeros_like(weight), weight).conj().resolve_conj())
+                 .sum() *
+             x;
+    }
+    at::Tensor weight;
+  };
+  struct Signed : torch::nn::ModuleHolder<SignedImpl> {
+    using torch::nn::ModuleHolder<SignedImpl>::ModuleHolder;
+  };
+  for (const int64_t rows : {3, 512}) {  // copied to a slot, and lent
+    run_torch_ranks(2, [&](Mesh mesh) {
+      Unit<Signed> model(rows);
+      bool pending = false;
+      model->weight.register_hook([&](const at::Tensor& each) { pending = each.is_neg(); });
+      Engine engine(model, mesh);
+      model(torch::ones({1})).sum().backward();
+      CHECK(pending);
+      for (const ShardedParameter& each : engine.sharded_parameters()) {
+        CHECK(each.local.grad().eq(-1).all().item<bool>());
+      }
+    });
+  }
+}
+
 TEST_CASE("a gradient that arrives sparse is refused with the fix") {
   struct SparseImpl : torch::nn::Module {
     SparseImpl() { weight = register_parameter("weight", torch::ones({5, 3})); }

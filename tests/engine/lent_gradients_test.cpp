@@ -3,6 +3,9 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <atomic>
+
+#include "engine/support/recompute.h"
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -165,9 +168,18 @@ TEST_CASE("a gradient that the user holds is neither kept nor written to") {
 
 TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it once") {
   constexpr int64_t kLarge = kVocabulary * kWidth * 4;
-  for (const int world : {2, 3}) {
-    run_torch_ranks(world, [&](Mesh mesh) {
-      const auto model = build_seeded(7, table_twin(looked_up).make);
+  // An embedding's gradient is a tensor of its own, a product's with weight.t() is a view.
+  const auto multiplied = [](TableImpl& table, const at::Tensor& tokens) {
+    const at::Tensor chosen = torch::nn::functional::one_hot(tokens, kVocabulary).to(torch::kFloat);
+    return torch::linear(chosen, table.weight.t());
+  };
+  const auto as_linear = [](TableImpl& table, const at::Tensor& tokens) {
+    const at::Tensor x = table.before.detach().expand({tokens.numel(), kWidth});
+    return torch::linear(x, table.weight).mean(1, /*keepdim=*/true);
+  };
+  for (const auto& body : std::vector<TableImpl::Body>{looked_up, multiplied, as_linear}) {
+    run_torch_ranks(2, [&](Mesh mesh) {
+      const auto model = build_seeded(7, table_twin(body).make);
       Engine engine(model, mesh, {.debug = true});
       const auto tensors = std::make_shared<TensorBytes>();
       {
@@ -178,7 +190,7 @@ TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it o
           engine.zero_grad();
         }
       }
-      CHECK(tensors->peak() > kLarge);
+      CHECK(tensors->peak() >= kLarge);
       CHECK(tensors->peak() < kLarge * 3 / 2);
       const MemoryPlan plan = engine.memory_plan();
       CHECK(plan.backward_peak[MemoryCategory::kReduceSlots] < kLarge / 10);
@@ -186,6 +198,93 @@ TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it o
       CHECK(engine.stats().memory.peak[MemoryCategory::kReduceSlots] < kLarge / 10);
     });
   }
+}
+
+namespace {
+
+// A weight that fills its unit: on two ranks there is no padding and no reduce slot.
+struct SquareImpl : torch::nn::Module {
+  explicit SquareImpl(int64_t width) {
+    weight = register_parameter("weight", torch::randn({width, width}) / 32);
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::matmul(x, weight); }
+  at::Tensor weight;
+};
+TORCH_MODULE(Square);
+
+struct SquaresImpl : torch::nn::Module {
+  // `again`: the first one three times, recomputed in backward; it then closes three times.
+  SquaresImpl(int count, int64_t width, bool runs_again) : again(runs_again) {
+    for (int i = 0; i < count; ++i) {
+      squares.emplace_back(width);
+      register_module("square" + std::to_string(i), squares.back());
+    }
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor h = x;
+    if (!again) {
+      for (auto& square : squares) h = torch::tanh(square(h));
+      return h;
+    }
+    for (int i = 0; i < 3; ++i) {
+      h = torch::tanh(recompute([this](const at::Tensor& in) { return squares[0](in); }, h));
+    }
+    return h;
+  }
+  bool again;
+  std::vector<Unit<Square>> squares;
+};
+TORCH_MODULE(Squares);
+
+struct Flight {
+  std::atomic<int> issued = 0, done = 0, most = 0;
+};
+
+// Makes reductions late and counts how many are under way.
+void delay_reductions(Engine& engine, const std::shared_ptr<Flight>& flight) {
+  engine.observe_events([&engine, flight](std::string_view event, std::string_view) {
+    if (event != "reduce") return;
+    flight->most = std::max<int>(flight->most, ++flight->issued - flight->done);
+    engine.state().lanes->reduce_stream->run([flight] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ++flight->done;
+    });
+  });
+}
+
+constexpr int64_t kSquare = 512;  // 1 MiB
+
+}  // namespace
+
+TEST_CASE("a unit that closes again while its last gradient waits to be reduced keeps both") {
+  std::map<std::string, at::Tensor> inline_gradients;
+  for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+    run_torch_ranks(2, [&](Mesh mesh) {
+      Unit<Squares> model = build_seeded(7, [] { return Unit<Squares>(1, kSquare, true); });
+      Engine engine(model.ptr(), mesh, {.cpu_streams = streams});
+      delay_reductions(engine, std::make_shared<Flight>());
+      model(values({4, kSquare}, 5 + mesh.rank())).square().mean().backward();
+      CHECK(engine.stats().reduces == 3);
+      if (mesh.rank() != 0) return;
+      for (const ShardedParameter& each : engine.sharded_parameters()) {
+        const at::Tensor gradient = each.local.grad().clone();
+        const auto [at, first] = inline_gradients.emplace(each.fqn, gradient);
+        if (!first) CHECK(bit_equal(gradient, at->second));
+      }
+    });
+  }
+}
+
+TEST_CASE("no more than two lent gradients stand whole while reductions are late") {
+  const auto flight = std::make_shared<Flight>();
+  run_torch_ranks(2, [&](Mesh mesh) {
+    Unit<Squares> model = build_seeded(7, [] { return Unit<Squares>(6, kSquare, false); });
+    Engine engine(model.ptr(), mesh, {.cpu_streams = CpuStreamKind::kThreaded});
+    if (mesh.rank() == 0) delay_reductions(engine, flight);
+    model(values({4, kSquare}, 5 + mesh.rank())).square().mean().backward();
+  });
+  CHECK(flight->issued == 6);
+  CHECK(flight->most <= 2);
 }
 
 TEST_CASE("a backward that fails after a large gradient came leaves nothing of it") {

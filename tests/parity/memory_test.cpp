@@ -92,7 +92,10 @@ TEST_CASE("the plan holds where gradients are lent") {
   const auto make = [] { return Unit<Chain>(128, 2, 2221); };
   for (const int world : {2, 3}) {
     for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
-      run_torch_ranks(world, [&](Mesh mesh) { check_steps(mesh, {.cpu_streams = streams}, make); });
+      for (const int prefetch : {0, 2}) {
+        const Options options{.prefetch_units = prefetch, .cpu_streams = streams};
+        run_torch_ranks(world, [&](Mesh mesh) { check_steps(mesh, options, make); });
+      }
     }
   }
 }
@@ -135,12 +138,24 @@ TEST_CASE("gradients kept between micro-batches take what the plan's row says") 
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
     run_torch_ranks(world, [&](Mesh mesh) {
-      auto model = build_seeded(7, [] { return Unit<Chain>(16, 4); });
-      Engine engine(model, mesh, {});
-      const GradSync keep(engine, false);
-      loss_of(model, batch_of(0, mesh.rank())).backward();
-      CHECK(engine.stats().memory.in_use[MemoryCategory::kReduceSlots] ==
-            engine.memory_plan().kept_gradient_bytes);
+      // Copied to slots, and lent.
+      for (const auto& [width, vocabulary] : {std::pair{16, 17}, std::pair{128, 2221}}) {
+        auto model =
+            build_seeded(7, [width, vocabulary] { return Unit<Chain>(width, 4, vocabulary); });
+        Engine engine(model, mesh, {});
+        const auto kept = [&] {
+          return engine.stats().memory.in_use[MemoryCategory::kReduceSlots];
+        };
+        {
+          const GradSync keep(engine, false);
+          for (int micro = 0; micro < 2; ++micro) {
+            loss_of(model, batch_of(micro, mesh.rank())).backward();
+            CHECK(kept() == engine.memory_plan().kept_gradient_bytes);
+          }
+        }
+        loss_of(model, batch_of(2, mesh.rank())).backward();
+        CHECK(kept() == 0);
+      }
     });
   }
 }
