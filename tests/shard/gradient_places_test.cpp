@@ -5,19 +5,12 @@
 #include <numeric>
 #include <vector>
 
+#include "shard/support/parameter_spec.h"
+
 using namespace fsdp;
+using testing::spec;
 
 namespace {
-
-ParameterSpec spec(std::string fqn, int64_t numel, DType dtype = DType::kFloat32,
-                   bool trainable = true) {
-  return {.fqn = std::move(fqn),
-          .shape = {numel},
-          .strides = {1},
-          .dtype = dtype,
-          .trainable = trainable,
-          .numel = numel};
-}
 
 constexpr int64_t kLarge = GradientPlaces::kLentBytes / 4;
 

@@ -5,21 +5,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "shard/support/parameter_spec.h"
+
 using namespace fsdp;
-
-namespace {
-
-ParameterSpec spec(std::string fqn, int64_t numel, DType dtype = DType::kFloat32,
-                   bool trainable = true) {
-  return {.fqn = std::move(fqn),
-          .shape = {numel},
-          .strides = {1},
-          .dtype = dtype,
-          .trainable = trainable,
-          .numel = numel};
-}
-
-}  // namespace
+using testing::spec;
 
 TEST_CASE("parameters start at multiples of 128 elements and slices are even") {
   const ShardLayout layout({spec("a", 5), spec("b", 130), spec("c", 1)}, 3);
