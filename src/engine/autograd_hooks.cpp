@@ -110,14 +110,14 @@ Clock::Queries clock_queries() {
               }};
 }
 
-std::shared_ptr<ag::Node> capture_gradients(const at::Tensor& parameter, GradientArrived arrived) {
-  std::shared_ptr<ag::Node> accumulator = ag::impl::grad_accumulator(parameter);
+torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArrived arrived) {
+  torch_compat::NodePtr accumulator = ag::impl::grad_accumulator(parameter);
   accumulator->add_pre_hook(std::make_unique<GradientHook>(std::move(arrived)));
   return accumulator;
 }
 
-std::shared_ptr<ag::Node> newest_producer(const std::vector<at::Tensor>& inputs) {
-  std::shared_ptr<ag::Node> newest;
+torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs) {
+  torch_compat::NodePtr newest;
   for (const at::Tensor& input : inputs) {
     if (!input.defined() || !input.requires_grad()) continue;
     const auto& node = input.grad_fn();
@@ -130,7 +130,7 @@ uint64_t sequence_of(const ag::Node& node) { return node.sequence_nr(); }
 
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
   bool hooked = false;
-  const auto hook = [&](const std::shared_ptr<ag::Node>& node) {
+  const auto hook = [&](const torch_compat::NodePtr& node) {
     if (!node || node->sequence_nr() < call->begin) return;
     node->add_pre_hook(std::make_unique<OutputHook>(call, node.get()));
     hooked = true;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/clock.h"
+#include "shard/torch_compat.h"
 
 namespace torch::autograd {
 struct Node;
@@ -31,12 +32,11 @@ bool inputs_given();
 // accumulation. Returns what must be kept for the hook to live. Requires: the parameter's final
 // storage and dtype.
 using GradientArrived = std::function<void(const at::Tensor& gradient)>;
-std::shared_ptr<torch::autograd::Node> capture_gradients(const at::Tensor& parameter,
-                                                         GradientArrived arrived);
+torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArrived arrived);
 
 // The newest non-leaf node that produced one of `inputs`; null if there is none. Leaves are left
 // out: their nodes run at any time.
-std::shared_ptr<torch::autograd::Node> newest_producer(const std::vector<at::Tensor>& inputs);
+torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs);
 uint64_t sequence_of(const torch::autograd::Node& node);
 
 // Makes the call's pre_backward run before the node that made `output`, if the call made it (its

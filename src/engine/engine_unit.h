@@ -9,10 +9,7 @@
 #include "engine/clock.h"
 #include "engine/schedule.h"
 #include "shard/shard_unit.h"
-
-namespace torch::autograd {
-struct Node;
-}
+#include "shard/torch_compat.h"
 
 namespace fsdp {
 
@@ -46,7 +43,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   int64_t opened_ns_ = 0;  // for the trace; 0 where none was on, or closed
 
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd holds them weakly
+  std::vector<torch_compat::NodePtr> accumulators_;  // autograd holds them weakly
 };
 
 }  // namespace fsdp

@@ -14,7 +14,7 @@ struct UnitCall::State {
   std::shared_ptr<Call> call;
   std::vector<at::Tensor> inputs;    // as forward gets them, for their producers
   std::vector<at::Tensor*> outputs;  // in the caller's result
-  std::shared_ptr<torch::autograd::Node> producer;
+  torch_compat::NodePtr producer;
   bool begun = false;
   bool outermost = false;
   int64_t began_ns = 0;  // for the trace; 0 where none was on

@@ -11,8 +11,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 namespace fsdp::torch_compat {
+
+// What holds a node of autograd's graph, as LibTorch hands it out: a shared_ptr up to 2.14, c10's
+// intrusive_ptr from 2.15 on.
+using NodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
 // Empty for types that the engine does not move (complex, quantised, bool, …).
 std::optional<DType> dtype_of(at::ScalarType type);
