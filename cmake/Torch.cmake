@@ -19,18 +19,40 @@ if(NOT FSDP_TORCH_ROOT)
 endif()
 set(FSDP_TORCH_ROOT ${FSDP_TORCH_ROOT} CACHE PATH "LibTorch folder with include/ and lib/")
 
-# Seating a storage uses interfaces of LibTorch that are not stable between versions.
-set(_torch_version_file ${FSDP_TORCH_ROOT}/include/torch/headeronly/version.h)
+# Seating a storage and capturing gradients use interfaces that are not stable between versions: these
+# are the ones that all tests pass on.
+set(_torch_oldest 2.11)
+set(_torch_newest 2.15)
+set(_torch_supported "LibTorch ${_torch_oldest} to ${_torch_newest}")
+option(FSDP_TRY_NEWER_TORCH "Accept a LibTorch 2 that is newer than what is supported" OFF)
+foreach(_file torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # the second in old ones
+  set(_torch_version_file ${FSDP_TORCH_ROOT}/include/${_file})
+  if(EXISTS ${_torch_version_file})
+    break()
+  endif()
+endforeach()
 if(NOT EXISTS ${FSDP_TORCH_ROOT}/lib/libtorch_cpu.so OR NOT EXISTS ${_torch_version_file})
-  message(FATAL_ERROR "${FSDP_TORCH_ROOT} is not a LibTorch 2.11 folder: lib/libtorch_cpu.so or "
+  message(FATAL_ERROR "${FSDP_TORCH_ROOT} is not a folder of ${_torch_supported}: lib/libtorch_cpu.so or "
                       "include/torch/headeronly/version.h is missing. hint: set FSDP_TORCH_ROOT anew")
 endif()
-file(STRINGS ${_torch_version_file} _torch_version REGEX "define TORCH_VERSION_M(AJOR|INOR) ")
-list(TRANSFORM _torch_version REPLACE "[^0-9]" "")
-list(JOIN _torch_version "." _torch_version)
-if(NOT _torch_version STREQUAL "2.11")
-  message(FATAL_ERROR "LibTorch in ${FSDP_TORCH_ROOT} is version ${_torch_version}, expected 2.11. "
-                      "hint: tools/setup installs the right one into .venv")
+file(STRINGS ${_torch_version_file} FSDP_TORCH_VERSION REGEX "define TORCH_VERSION_M(AJOR|INOR) ")
+list(TRANSFORM FSDP_TORCH_VERSION REPLACE "[^0-9]" "")
+list(JOIN FSDP_TORCH_VERSION "." FSDP_TORCH_VERSION)
+set(_torch_found "LibTorch in ${FSDP_TORCH_ROOT} is version ${FSDP_TORCH_VERSION}")
+if(FSDP_BUILT_WITH_TORCH)  # an installed package, whose libraries fit the one version
+  if(NOT FSDP_TORCH_VERSION STREQUAL FSDP_BUILT_WITH_TORCH)
+    message(FATAL_ERROR "${_torch_found}, but this fsdp was built with ${FSDP_BUILT_WITH_TORCH}. hint: point "
+                        "FSDP_TORCH_ROOT at that version, or build and install fsdp with this one")
+  endif()
+elseif(FSDP_TORCH_VERSION VERSION_LESS _torch_oldest OR FSDP_TORCH_VERSION VERSION_GREATER_EQUAL 3)
+  message(FATAL_ERROR "${_torch_found}; ${_torch_supported} are supported. "
+                      "hint: tools/setup installs one of these into .venv")
+elseif(FSDP_TORCH_VERSION VERSION_GREATER _torch_newest)
+  if(NOT FSDP_TRY_NEWER_TORCH)
+    message(FATAL_ERROR "${_torch_found}; ${_torch_supported} are supported. hint: tools/setup installs one "
+                        "of these into .venv; -D FSDP_TRY_NEWER_TORCH=ON tries this one: run all tests then")
+  endif()
+  message(WARNING "${_torch_found}, newer than what is supported and tested: ${_torch_supported}")
 endif()
 
 if(NOT TARGET torch::headers)
@@ -52,7 +74,7 @@ if(NOT TARGET fsdp::fmt)
   file(MAKE_DIRECTORY ${_fmt_only})
   if(NOT EXISTS ${FSDP_TORCH_ROOT}/include/fmt/format.h)
     message(FATAL_ERROR "This LibTorch ships no fmt headers (expected ${FSDP_TORCH_ROOT}/include/fmt). "
-                        "hint: use LibTorch 2.11")
+                        "hint: use the LibTorch that tools/setup installs")
   endif()
   file(CREATE_LINK ${FSDP_TORCH_ROOT}/include/fmt ${_fmt_only}/fmt SYMBOLIC)
   add_library(fsdp::fmt INTERFACE IMPORTED)

@@ -11,7 +11,9 @@ set_tests_properties(package PROPERTIES TIMEOUT 600)
 
 add_test(NAME tools_check COMMAND ${CMAKE_CURRENT_LIST_DIR}/check_test.sh
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/check)
-set_tests_properties(tools_check PROPERTIES TIMEOUT 120)
+add_test(NAME torch_versions COMMAND ${CMAKE_CURRENT_LIST_DIR}/torch_versions_test.sh
+  ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/torch_versions)
+set_tests_properties(tools_check torch_versions PROPERTIES TIMEOUT 120)
 
 # Where tools/setup --peers was run: the records that the tests compare with are computed anew, and
 # transformers reads a folder that bert_qa wrote.
