@@ -7,6 +7,7 @@
 
 #include <fsdp/dtype.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -46,10 +47,20 @@ struct CollectivePart {
   std::span<const SendRun> runs = {};
 };
 
+// What a rank's program did since its collective before: Mesh::note.
+struct CollectiveNote {
+  uint64_t hash = 0;            // of all of it; 0: nothing
+  std::array<char, 96> text{};  // its beginning, for messages, with a closing zero
+};
+
 // What all ranks must agree on about a collective besides its operation, parts and reduce-op.
 struct CollectiveTag {
-  uint64_t sequence = 0;   // position in the mesh's one host order; 0: not part of it (control)
-  std::string_view label;  // the unit's FQN or the purpose ("norm"); copied, at most 47 bytes count
+  // Position in the mesh's one host order, and of one collective; 0: not part of it (control).
+  uint64_t sequence = 0;
+  // The unit's FQN or the purpose ("norm"); copied. All of it is compared, messages show the last
+  // 44 bytes of a long one.
+  std::string_view label;
+  CollectiveNote note{};
 };
 
 // Requires (all collectives): every rank of the group issues the same collectives in the same order

@@ -36,6 +36,32 @@ std::string_view name_of(Operation operation) {
   return "unknown";
 }
 
+namespace {
+
+constexpr std::string_view kCut = "…";
+
+bool continues_a_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// The last bytes of a label that does not fit.
+void put_end(std::string_view label, std::span<char> field) {
+  std::string_view end = label;
+  if (label.size() >= field.size()) {
+    end.remove_prefix(label.size() - (field.size() - 1 - kCut.size()));
+    while (!end.empty() && continues_a_character(end.front())) end.remove_prefix(1);
+    field = field.subspan(std::copy(kCut.begin(), kCut.end(), field.data()) - field.data());
+  }
+  std::copy(end.begin(), end.end(), field.data());
+}
+
+}  // namespace
+
+void mark_cut(std::span<char> field) {
+  size_t at = field.size() - 1 - kCut.size();
+  while (at > 0 && continues_a_character(field[at])) --at;
+  std::fill(std::copy(kCut.begin(), kCut.end(), field.data() + at), field.data() + field.size(),
+            '\0');
+}
+
 CollectiveRecord make_record(Operation operation, std::span<const CollectivePart> parts,
                              CollectiveTag tag, ReduceOp op, int root) {
   CollectiveRecord record{};
@@ -49,8 +75,10 @@ CollectiveRecord make_record(Operation operation, std::span<const CollectivePart
     record.parts_hash = mix(record.parts_hash, static_cast<uint64_t>(parts[i].dtype));
   }
   record.sequence = tag.sequence;
-  std::copy_n(tag.label.data(), std::min<size_t>(tag.label.size(), kLabelBytes - 1),
-              record.label.data());
+  record.label_hash = mix_text(0, tag.label);
+  record.note_hash = tag.note.hash;
+  put_end(tag.label, record.label);
+  record.note = tag.note.text;
   return record;
 }
 
@@ -61,7 +89,8 @@ uint64_t fingerprint_of(const CollectiveRecord& record) {
   hash = mix(hash, static_cast<uint64_t>(record.part_count));
   hash = mix(hash, record.parts_hash);
   hash = mix(hash, record.sequence);
-  return mix_text(hash, record.label.data());
+  hash = mix(hash, record.label_hash);
+  return mix(hash, record.note_hash);
 }
 
 std::string describe(const CollectiveRecord& record) {
@@ -81,6 +110,19 @@ std::string describe(const CollectiveRecord& record) {
   }
   text += fmt::format(" '{}'", record.label.data());
   if (record.sequence != 0) text += fmt::format(" #{}", record.sequence);
+  if (record.note_hash != 0) text += fmt::format(" after '{}'", record.note.data());
+  return text;
+}
+
+std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
+                                const CollectiveRecord& other) {
+  const std::string here = describe(record);
+  const std::string there = describe(other);
+  std::string text =
+      fmt::format("rank {} issued {}, rank {} issued {}", rank, here, other_rank, there);
+  if (here != there) return text;
+  if (record.label_hash != other.label_hash) text += "; the names differ before what is shown";
+  if (record.note_hash != other.note_hash) text += "; what was done differs after what is shown";
   return text;
 }
 

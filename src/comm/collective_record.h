@@ -11,7 +11,7 @@
 namespace fsdp {
 
 inline constexpr int kRecordedParts = 4;
-inline constexpr int kLabelBytes = 48;  // with the closing zero
+inline constexpr int kLabelBytes = 48;  // that are shown, with the closing zero
 
 // Plain bytes: it lies in memory that processes share.
 struct CollectiveRecord {
@@ -27,7 +27,11 @@ struct CollectiveRecord {
   std::array<Part, kRecordedParts> parts;  // the first ones; all of them are in parts_hash
   uint64_t parts_hash;
   uint64_t sequence;
+  uint64_t label_hash;  // of all of it
+  uint64_t note_hash;   // 0: nothing was noted
+  // What messages show: the end of a long label, where names of units differ; a note's beginning.
   std::array<char, kLabelBytes> label;
+  decltype(CollectiveNote::text) note;
 };
 
 CollectiveRecord make_record(Operation operation, std::span<const CollectivePart> parts,
@@ -36,7 +40,14 @@ CollectiveRecord make_record(Operation operation, std::span<const CollectivePart
 // Equal for equal records.
 uint64_t fingerprint_of(const CollectiveRecord& record);
 
-// "all_reduce (sum) of 12 float32 'norm' #7": everything that is compared.
+// "all_reduce (sum) of 12 float32 'norm' #7 after 'AdamW step 7: lr 0.001'": everything that is
+// compared, but for what of a long label or note is not shown.
 std::string describe(const CollectiveRecord& record);
+// "rank 0 issued all_reduce …, rank 1 issued barrier …", and what differs if that is not shown.
+std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
+                                const CollectiveRecord& other);
+
+// Ends the full text of `field` with "…".
+void mark_cut(std::span<char> field);
 
 }  // namespace fsdp

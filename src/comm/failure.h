@@ -21,7 +21,7 @@ struct FailureCell {
   std::atomic<uint32_t> state;  // 0 empty, 1 being written, 2 written
   int32_t rank;
   int32_t code;
-  std::array<char, 640> what;
+  std::array<char, 960> what;  // two collectives with all that is shown of them
   std::array<char, 256> where;
   std::array<char, 1024> cause;
   std::array<char, 256> hint;

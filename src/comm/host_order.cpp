@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
+#include "comm/collective_record.h"
 #include "comm/fingerprint.h"
 
 namespace fsdp {
@@ -12,6 +16,7 @@ CollectiveTag HostOrder::next(Operation operation, int64_t numel, std::string_vi
   hash_ = mix(hash_, static_cast<uint64_t>(operation));
   hash_ = mix(hash_, static_cast<uint64_t>(numel));
   hash_ = mix_text(hash_, label);
+  if (note_.hash != 0) hash_ = mix(hash_, note_.hash);
   Entry entry;
   if (!keeps_all_ && entries_.size() == kRecentCollectives) {
     entry = std::move(entries_.front());  // its label's memory serves again
@@ -22,7 +27,21 @@ CollectiveTag HostOrder::next(Operation operation, int64_t numel, std::string_vi
   entry.numel = numel;
   entry.label.assign(label);
   entries_.push_back(std::move(entry));
-  return {.sequence = sequence_, .label = label};
+  note_length_ = 0;
+  return {.sequence = sequence_, .label = label, .note = std::exchange(note_, {})};
+}
+
+void HostOrder::note(std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  note_.hash = mix_text(note_.hash + 1, text);
+  const auto put = [this](std::string_view words) {
+    const size_t room = note_.text.size() - 1 - note_length_;
+    std::copy_n(words.data(), std::min(words.size(), room), note_.text.data() + note_length_);
+    if (words.size() > room) mark_cut(note_.text);
+    note_length_ += std::min(words.size(), room);
+  };
+  if (note_length_ > 0) put("; ");
+  put(text);
 }
 
 uint64_t HostOrder::hash() const {

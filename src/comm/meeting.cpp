@@ -190,10 +190,9 @@ void Meeting::compare() const {
     if (first.fingerprints[letter()] == other.fingerprints[letter()]) continue;
     job_->fail({.rank = -1,
                 .code = ExitCode::kPeerFailed,
-                .text = {.what = fmt::format("ranks disagree about a collective: rank 0 issued {}, "
-                                             "rank {} issued {}",
-                                             describe(first.records[letter()]), peer,
-                                             describe(other.records[letter()])),
+                .text = {.what = "ranks disagree about a collective: " +
+                                 describe_difference(0, first.records[letter()], peer,
+                                                     other.records[letter()]),
                          .where = fmt::format("collective {} of its communicator", opened_),
                          .cause = {},
                          .hint = "every rank must issue the same collectives in the same order; "

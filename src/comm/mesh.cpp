@@ -138,6 +138,8 @@ CollectiveTag Mesh::next_tag(Operation operation, int64_t numel, std::string_vie
   return state_->order.next(operation, numel, label);
 }
 
+void Mesh::note(std::string_view text) const { state_->order.note(text); }
+
 uint64_t Mesh::order_hash() const { return state_->order.hash(); }
 std::vector<std::string> Mesh::recent_collectives() const { return state_->order.recent(); }
 void Mesh::record_all_collectives() const { state_->order.keep_all(); }

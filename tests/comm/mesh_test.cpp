@@ -4,8 +4,11 @@
 
 #include <mutex>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "fsdp/error.h"
+#include "runtime/stream.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {
@@ -63,6 +66,71 @@ TEST_CASE("the host order numbers collectives and its hash tells orders apart") 
   CHECK(a.order_hash() != b.order_hash());
   CHECK(a.recent_collectives() ==
         std::vector<std::string>{"#1 all_gather 4096 layers.0", "#2 reduce_scatter 12 "});
+}
+
+// What the ranks throw if rank 1 notes `theirs`, the others `ours`, before each of two collectives.
+std::vector<std::string> errors_after_notes(const std::vector<std::string>& ours,
+                                            const std::vector<std::string>& theirs) {
+  return testing::errors_of_ranks(3, [&](const Mesh& mesh) {
+    const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+    mesh.note("the same everywhere");
+    const auto meet = [&] {
+      mesh.gather_communicator(Axis::kShard)
+          .barrier(mesh.next_tag(Operation::kBarrier, 0, "layers.0"), *stream);
+    };
+    meet();
+    for (const std::string& text : mesh.rank() == 1 ? theirs : ours) mesh.note(text);
+    meet();
+    meet();
+  });
+}
+
+TEST_CASE("what ranks note is compared by the next collective, and both sides are shown") {
+  const auto errors = errors_after_notes({"AdamW step 7: lr 0.001"}, {"AdamW step 7: lr 0.002"});
+  for (const std::string& error : errors) {
+    CHECK(error.find("ranks disagree about a collective: rank 0 issued barrier 'layers.0' #2 after "
+                     "'AdamW step 7: lr 0.001', rank 1 issued barrier 'layers.0' #2 after 'AdamW "
+                     "step 7: lr 0.002' (collective 2 of its communicator)") == 0);
+  }
+}
+
+TEST_CASE("notes that are equal, whatever their number and length, are no difference") {
+  std::string umlauts;
+  for (int i = 0; i < 100; ++i) umlauts += "ä";
+  const std::vector<std::string> notes{"AdamW step 7: lr 0.001", "clip 1", umlauts};
+  for (const std::string& error : errors_after_notes(notes, notes)) CHECK(error == "");
+}
+
+TEST_CASE("notes that differ in number, order or far beyond what is shown are found") {
+  const std::string clip = "clip 1";
+  const std::string step = "SGD step 3: lr 0.1";
+  CHECK(errors_after_notes({clip, step}, {step})[0].find(
+            "#2 after 'clip 1; SGD step 3: lr 0.1', rank 1 issued barrier 'layers.0' #2 after 'SGD "
+            "step 3: lr 0.1'") != std::string::npos);
+  CHECK(errors_after_notes({}, {step})[0].find(
+            "rank 0 issued barrier 'layers.0' #2, rank 1 issued barrier 'layers.0' #2 after 'SGD "
+            "step 3: lr 0.1'") != std::string::npos);
+  CHECK(errors_after_notes({clip, step}, {step, clip})[0].find("ranks disagree") == 0);
+  CHECK(errors_after_notes({"ab", "c"}, {"a", "bc"})[0].find("ranks disagree") == 0);
+  for (const int length : {95, 96, 200, 1000}) {
+    const std::string text(length, 'x');
+    const std::string shown = "after '" + std::string(92, 'x') + "…'";
+    const std::string error = errors_after_notes({text + "a"}, {text + "b"})[0];
+    CHECK(error.find("barrier 'layers.0' #2 " + shown + ", rank 1 issued barrier 'layers.0' #2 " +
+                     shown + "; what was done differs after what is shown") != std::string::npos);
+  }
+}
+
+TEST_CASE("notes are part of the hash of the host order") {
+  const Mesh a = Mesh::single();
+  const Mesh b = Mesh::single();
+  a.note("clip 1");
+  b.note("clip 2");
+  CHECK(a.order_hash() == b.order_hash());
+  a.next_tag(Operation::kBarrier, 0, "x");
+  b.next_tag(Operation::kBarrier, 0, "x");
+  CHECK(a.order_hash() != b.order_hash());
+  CHECK(a.next_tag(Operation::kBarrier, 0, "x").note.hash == 0);
 }
 
 TEST_CASE("the mesh keeps the last 64 collectives, or all of them when asked") {

@@ -104,6 +104,57 @@ TEST_CASE("a different unit or place in the host order is an error that names bo
                       "rank 2 issued all_reduce (sum) of 300 float32 'norm' #8");
 }
 
+// `length` bytes, of which `differs` alone is not the same for every rank.
+std::string name_that_differs_at(int64_t differs, int64_t length, bool odd) {
+  std::string name(length, 'x');
+  name[differs] = odd ? 'b' : 'a';
+  return name;
+}
+
+TEST_CASE("names of any length are compared as a whole") {
+  for (const int64_t length : {10, 44, 45, 47, 48, 49, 63, 64, 100, 200}) {
+    for (const int64_t differs : {int64_t{0}, length / 2, length - 1}) {
+      CAPTURE(length);
+      CAPTURE(differs);
+      const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
+        const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+        const std::string same(length, 'x');
+        issue(mesh.reduce_communicator(Axis::kShard), {.label = same}, *stream);
+        const std::string name = name_that_differs_at(differs, length, mesh.rank() == 1);
+        issue(mesh.reduce_communicator(Axis::kShard), {.label = name}, *stream);
+      });
+      CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
+      CHECK(errors[0].find("collective 2 of") != std::string::npos);
+      CHECK(errors[0] == errors[1]);
+    }
+  }
+}
+
+TEST_CASE("a long name is shown by its end, where units differ") {
+  const std::string stem = "bert.encoder.a_module_with_a_long_name.layers.";
+  const std::string rest = ".attention.output.dense";
+  const std::string first = stem + "17" + rest;
+  const std::string second = stem + "18" + rest;
+  expect_disagreement({.label = first}, {.label = second},
+                      "all_reduce (sum) of 300 float32 '…a_long_name.layers.17.attention."
+                      "output.dense' #7, rank 2 issued all_reduce (sum) of 300 float32 "
+                      "'…a_long_name.layers.18.attention.output.dense' #7");
+}
+
+TEST_CASE("where the shown ends of two names are equal, the error says that their fronts differ") {
+  const std::string end(44, 'x');
+  const std::string text = "all_reduce (sum) of 300 float32 '…" + end + "' #7";
+  expect_disagreement({.label = "first" + end}, {.label = "other" + end},
+                      text + ", rank 2 issued " + text + "; the names differ before what is shown");
+}
+
+TEST_CASE("a name is not cut in the middle of a character") {
+  const std::string name = std::string(10, 'x') + "ä" + std::string(43, 'y');
+  const std::string text = "all_reduce (sum) of 300 float32 '…" + std::string(43, 'y') + "' #";
+  expect_disagreement({.label = name}, {.label = name, .sequence = 8},
+                      text + "7, rank 2 issued " + text + "8");
+}
+
 TEST_CASE("a different number of parts is an error, also when the total is equal") {
   const std::string three = "300 float32 + 300 float32 + 300 float32 'norm' #7";
   expect_disagreement(
@@ -174,9 +225,10 @@ TEST_CASE("a rank that is waited for is named, not the one that waits for it els
                                  }
                                  const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
                                  try {
-                                   issue(mesh.rank() == 0 ? mesh.gather_communicator(Axis::kShard)
-                                                          : mesh.reduce_communicator(Axis::kShard),
-                                         {}, *stream);
+                                   const bool gathers = mesh.rank() == 0;
+                                   issue(gathers ? mesh.gather_communicator(Axis::kShard)
+                                                 : mesh.reduce_communicator(Axis::kShard),
+                                         {.sequence = gathers ? 7U : 8U}, *stream);
                                  } catch (...) {
                                    ++out;
                                    throw;
@@ -218,12 +270,12 @@ TEST_CASE("a rank that gives up is the first cause on all ranks, in all communic
     const auto stream = make_cpu_stream(CpuStreams::kThreaded, "x");
     auto& communicator = mesh.rank() == 0 ? mesh.gather_communicator(Axis::kShard)
                                           : mesh.reduce_communicator(Axis::kShard);
-    issue(communicator, {}, *stream);
+    issue(communicator, {.sequence = 0}, *stream);
   });
   CHECK(errors[2] == "the disk is full");
   for (const int rank : {0, 1, 3}) {
     CHECK(errors[rank] ==
-          "rank 2 gave up (all_reduce (sum) of 300 float32 'norm' #7); the disk is full; hint: "
+          "rank 2 gave up (all_reduce (sum) of 300 float32 'norm'); the disk is full; hint: "
           "see what rank 2 printed");
   }
 }

@@ -138,6 +138,17 @@ TEST_CASE("processes that issue different collectives end with code 75 and both 
   }
 }
 
+TEST_CASE("processes that use names of any length in another order are told so") {
+  for (const int length : {10, 47, 48, 100, 200}) {
+    const ProcessResult result = fsdp_run(2, {"mismatch", fmt::format("name{}", length), "1"});
+    CAPTURE(length);
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued all_reduce") ==
+          3);
+  }
+}
+
 TEST_CASE("ranks that disagree end with code 78 on all") {
   const ProcessResult result = fsdp_run(3, {"disagree", "1"});
   CAPTURE(result.err);

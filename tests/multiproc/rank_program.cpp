@@ -96,6 +96,12 @@ int mismatch(const Mesh& mesh, const std::string& what, int odd) {
   if (differs("count")) part.numel = 4;
   if (differs("dtype")) part.dtype = DType::kInt32;
   if (differs("order")) tag.sequence = 8;
+  std::string name;  // "name60": of 60 bytes, of which the first differs
+  if (what.starts_with("name")) {
+    name.assign(std::stoi(what.substr(4)), 'x');
+    if (mesh.rank() == odd) name.front() = 'y';
+    tag.label = name;
+  }
   if (differs("operation")) {
     reduce.barrier(tag, *stream);
   } else {
