@@ -3,11 +3,31 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <csignal>
 #include <cstring>
 
 #include "fsdp/error.h"
 
 namespace fsdp {
+namespace {
+
+// What a process does to itself; others are killed from outside.
+bool is_fault_of_program(int signal) {
+  switch (signal) {
+    case SIGSEGV:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGABRT:
+    case SIGTRAP:
+    case SIGSYS:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
 
 std::string describe_end(int rank, int wait_status) {
   if (WIFSIGNALED(wait_status)) {
@@ -23,6 +43,11 @@ std::string describe_end(int rank, int wait_status) {
 
 std::string hint_for_end(int rank, int wait_status) {
   std::string hint = fmt::format("see what rank {} printed", rank);
+  if (WIFSIGNALED(wait_status) && is_fault_of_program(WTERMSIG(wait_status))) {
+    return hint +
+           "; the program is at fault and a restart alone is likely to end the same way: look at "
+           "its core dump, or run it under a debugger or built with -fsanitize=address";
+  }
   switch (static_cast<ExitCode>(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0)) {
     case ExitCode::kUsage:
     case ExitCode::kCorruptData:

@@ -9,8 +9,9 @@ namespace fsdp {
 // code 3", "rank 2 left early with code 0".
 std::string describe_end(int rank, int wait_status);
 
-// What to do about it: restarting helps after a signal or an early end, not after a code that says
-// that the command line, a file or the configuration is wrong.
+// What to do about it: restarting helps after a signal from outside or an early end, not after a
+// fault of the program or a code that says that the command line, a file or the configuration is
+// wrong.
 std::string hint_for_end(int rank, int wait_status);
 
 }  // namespace fsdp

@@ -52,13 +52,29 @@ TEST_CASE("a restart is advised only where it helps") {
       {"exit 70", never},   {"exit 73", never},
       {"exit 78", never},   {"exit 74", "free space or check the path, then restart the job"},
       {"exit 75", then},    {"exit 1", then},
-      {"kill -9 $$", then},
+      {"kill -9 $$", then}, {"kill -TERM $$", then},
   };
   for (const auto& [end, hint] : hints) {
     CAPTURE(end);
     const ProcessResult result = run_process({FSDP_RUN, "-n", "1", "sh", "-c", end});
     CAPTURE(result.err);
     CHECK(lines_with(result.err, hint + "\n") == 1);
+  }
+}
+
+TEST_CASE("after a fault of the program the hint says where to look, not to restart") {
+  for (const std::string signal : {"SEGV", "ABRT", "BUS", "FPE", "ILL"}) {
+    CAPTURE(signal);
+    const ProcessResult result = run_process(
+        {FSDP_RUN, "-n", "1", "sh", "-c", fmt::format("ulimit -c 0; kill -{} $$", signal)});
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    CHECK(lines_with(result.err,
+                     fmt::format("(SIG{}); hint: see what rank 0 printed; the program is at fault "
+                                 "and a restart alone is likely to end the same way: look at its "
+                                 "core dump, or run it under a debugger",
+                                 signal)) == 1);
+    CHECK(lines_with(result.err, "then restart") == 0);
   }
 }
 
