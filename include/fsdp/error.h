@@ -91,10 +91,13 @@ struct ErrorPlace {
 // `fsdp: error[CODE] rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`, always one line:
 // control characters in the text are escaped.
 std::string error_line(const Error& error, const ErrorPlace& place);
-// The same for an exception of another kind: code 70.
+// The same for an exception of another kind: code 70, and what message_of says.
 std::string error_line(const std::exception& error, const ErrorPlace& place);
 // `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`: the run goes on.
 std::string warning_line(const ErrorText& text, const ErrorPlace& place);
+// what() without the stack that LibTorch appends to its own (several KB), and without trailing line
+// breaks. Lifetime: as long as what().
+std::string_view message_of(const std::exception& error);
 // The code of any exception: its own if it is an fsdp::Error, else kInternal.
 ExitCode exit_code_of(const std::exception& error);
 

@@ -34,6 +34,9 @@ std::string line(std::string_view kind, const ErrorPlace& place, std::string_vie
                      place.host, step, on_one_line(text));
 }
 
+// What LibTorch's exceptions begin their stack with, in a line of its own.
+constexpr std::string_view kStackMarker = "Exception raised from ";
+
 std::string error_kind(ExitCode code) { return fmt::format("error[{}]", static_cast<int>(code)); }
 
 }  // namespace
@@ -47,7 +50,19 @@ std::string error_line(const Error& error, const ErrorPlace& place) {
 
 std::string error_line(const std::exception& error, const ErrorPlace& place) {
   if (const auto* ours = dynamic_cast<const Error*>(&error)) return error_line(*ours, place);
-  return line(error_kind(ExitCode::kInternal), place, error.what());
+  return line(error_kind(ExitCode::kInternal), place, message_of(error));
+}
+
+std::string_view message_of(const std::exception& error) {
+  std::string_view text = error.what();
+  size_t marker = text.find(kStackMarker);
+  // Elsewhere than at the start of a line it is part of somebody's message.
+  while (marker != std::string_view::npos && marker > 0 && text[marker - 1] != '\n') {
+    marker = text.find(kStackMarker, marker + 1);
+  }
+  text = text.substr(0, marker);
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  return text;
 }
 
 std::string warning_line(const ErrorText& text, const ErrorPlace& place) {

@@ -42,7 +42,7 @@ int report(const std::exception& error, const ErrorPlace& place,
 // For the other ranks, whose lines have a hint of their own.
 std::string without_hint(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
-  if (ours == nullptr) return error.what();
+  if (ours == nullptr) return std::string(message_of(error));
   ErrorText text = ours->text();
   text.hint.clear();
   return Error(ours->code(), text).what();

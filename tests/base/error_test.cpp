@@ -66,5 +66,26 @@ TEST_CASE("an exception of another library gets code 70, and ours keeps its own"
   CHECK(error_line(as_base, place) == "fsdp: error[78] rank 1/2 host h: x");
 }
 
+TEST_CASE("of an exception of LibTorch the line holds the message, without the stack") {
+  const ErrorPlace place{.rank = 0, .world_size = 1, .host = "h"};
+  const std::runtime_error torch(
+      "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)\n"
+      "Exception raised from meta at LinearAlgebra.cpp:201 (most recent call first):\n"
+      "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x9d (0x7f1 in libc10.so)\n"
+      "frame #1: <unknown function> + 0x2\n");
+  CHECK(error_line(torch, place) ==
+        "fsdp: error[70] rank 0/1 host h: "
+        "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
+  CHECK(message_of(torch) == "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
+  const std::runtime_error two_lines("first\nsecond\nException raised from f\nframe #0");
+  CHECK(error_line(two_lines, place) == "fsdp: error[70] rank 0/1 host h: first\\nsecond");
+}
+
+TEST_CASE("words of LibTorch's marker inside a message do not cut it") {
+  const std::runtime_error quoting("log says: Exception raised from f\nbut goes on");
+  CHECK(message_of(quoting) == "log says: Exception raised from f\nbut goes on");
+  CHECK(message_of(std::runtime_error("")).empty());
+}
+
 }  // namespace
 }  // namespace fsdp
