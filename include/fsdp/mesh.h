@@ -13,6 +13,9 @@
 
 namespace fsdp {
 
+class CpuStream;
+enum class CpuStreams;
+
 // A mesh has one axis now, `shard`, over all ranks; `replicate` is the axis of size one beside it.
 enum class Axis : uint8_t { kReplicate, kShard };
 
@@ -32,6 +35,11 @@ struct MeshOptions {
   // A diagnostic: engines' collectives move nothing and wait for nobody, so that the time of a step
   // shows what communication costs. Results are meaningless. Between processes only.
   bool ablate_communication = false;
+};
+
+// On which a rank's gathers and reductions run. Shared by the engines of the mesh.
+struct MeshStreams {
+  std::shared_ptr<CpuStream> gather, reduce;
 };
 
 // Shared by value: copies speak for the same rank of the same job. When the last copy is gone this
@@ -65,6 +73,13 @@ class Mesh {
   Communicator& gather_communicator(Axis axis) const;
   Communicator& reduce_communicator(Axis axis) const;
   Communicator& control_communicator() const;
+
+  // The streams of the gather and the reduce communicator. A communicator serves one thread at a
+  // time, so all engines of a rank issue on one pair, in their common host order. Made by the first
+  // call; they end, all work done, when the last caller lets them go.
+  // Requires: callers keep a copy of the mesh until then.
+  // Errors: InvalidArgument while streams of another kind are in use.
+  MeshStreams streams(CpuStreams kind) const;
 
   // The next place in the host order, with `operation`, `numel` (all parts), and `label` mixed into
   // the rolling hash. Thread-safe against engines of one rank; the caller issues the collective at

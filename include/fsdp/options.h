@@ -64,6 +64,7 @@ struct Options {
   int idle_passes_limit = 64;
   // Debugging aid: fills released slots with NaN and checks that padding stays zero.
   bool debug = false;
+  // The engines of a mesh share its streams, so all of them have one kind.
   CpuStreamKind cpu_streams = CpuStreamKind::kInline;
   // BuildScope seeds construction with it on every rank alike, and random numbers afterwards with
   // seed + rank.

@@ -134,6 +134,24 @@ Communicator& Mesh::control_communicator() const {
   return *state_->channels[static_cast<size_t>(ChannelKind::kControl)];
 }
 
+MeshStreams Mesh::streams(CpuStreams kind) const {
+  const std::lock_guard lock(state_->streams_mutex);
+  std::shared_ptr<OwnStreams> own = state_->streams.lock();
+  if (!own) {
+    own = std::make_shared<OwnStreams>(
+        OwnStreams{make_cpu_stream(kind, "fsdp-gather"), make_cpu_stream(kind, "fsdp-reduce")});
+    state_->streams = own;
+  }
+  if (own->gather->is_inline() != (kind == CpuStreams::kInline)) {
+    throw InvalidArgument({.what = "engines of one mesh ask for inline and for threaded streams",
+                           .where = "Options::cpu_streams",
+                           .cause = "their collectives travel on the mesh's two streams",
+                           .hint = "give all engines of a mesh the same cpu_streams, or let the "
+                                   "other engine go first"});
+  }
+  return {.gather = {own, own->gather.get()}, .reduce = {own, own->reduce.get()}};
+}
+
 CollectiveTag Mesh::next_tag(Operation operation, int64_t numel, std::string_view label) const {
   return state_->order.next(operation, numel, label);
 }

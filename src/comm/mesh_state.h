@@ -5,13 +5,19 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "comm/host_order.h"
 #include "comm/job.h"
 #include "comm/meeting_host.h"
+#include "runtime/stream.h"
 
 namespace fsdp {
+
+struct OwnStreams {
+  std::unique_ptr<CpuStream> gather, reduce;
+};
 
 struct Mesh::State {
   std::shared_ptr<const Job> job;
@@ -20,6 +26,8 @@ struct Mesh::State {
   int local_rank = 0;
   std::string host;
   HostOrder order;
+  std::mutex streams_mutex;
+  std::weak_ptr<OwnStreams> streams;  // kept alive by engines
   std::weak_ptr<void> engine_state;
   std::unique_ptr<MeetingHost> host_of_meeting;  // of ranks that met by themselves; on rank 0 alone
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <utility>
 
 #include "fsdp/error.h"
 
@@ -60,6 +61,9 @@ Placements placements_of(Strategy strategy) {
 }
 
 Lanes::Lanes(Mesh mesh_in, const Options& options)
+    : Lanes(mesh_in, options, mesh_in.streams(kind_of(options))) {}
+
+Lanes::Lanes(Mesh mesh_in, const Options& options, MeshStreams streams)
     : mesh(std::move(mesh_in)),
       reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
       reduce_op(reduce_op_of(options)),
@@ -76,8 +80,8 @@ Lanes::Lanes(Mesh mesh_in, const Options& options)
       main_gradients(MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
                      [this](int64_t bytes) { return reduce().allocate(bytes); }),
       compute(make_cpu_stream(CpuStreams::kInline, "fsdp-compute")),
-      gather_stream(make_cpu_stream(kind_of(options), "fsdp-gather")),
-      reduce_stream(make_cpu_stream(kind_of(options), "fsdp-reduce")),
+      gather_stream(std::move(streams.gather)),
+      reduce_stream(std::move(streams.reduce)),
       shard_ranks_(placements_of(options.strategy).parameters == Placement::kShard
                        ? mesh.size(Axis::kShard)
                        : 1),
@@ -94,6 +98,7 @@ void Lanes::finish() noexcept {
 
 Buffer Lanes::map_ranks(const Buffer& mine) {
   if (!map_shards_ || !shards_parameters()) return {};
+  gather_stream->synchronize();  // another engine's gathers: the channel is used here, next
   Buffer view = gather().map_ranks(mine.data(), mine.bytes());
   reads_peers_ = reads_peers_ || view;
   return view;

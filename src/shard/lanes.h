@@ -29,6 +29,9 @@ Placements placements_of(Strategy strategy);
 class Lanes {
  public:
   Lanes(Mesh mesh, const Options& options);
+  ~Lanes() { finish(); }
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
 
   // Ranks among which a unit's flat parameters are cut. 1: every rank holds them whole.
   int shard_ranks() const { return shard_ranks_; }
@@ -64,14 +67,14 @@ class Lanes {
 
   SpanLog spans;  // above the streams, whose last work writes here
   MemoryLedger ledger{&spans};
-  // Destroyed after the pools' slots are idle: streams last in, first out.
   BufferPool parameter_slots;
   BufferPool reduce_slots;
   BufferPool main_gradients;
 
   std::unique_ptr<CpuStream> compute;  // LibTorch's operators: always inline on the CPU
-  std::unique_ptr<CpuStream> gather_stream;
-  std::unique_ptr<CpuStream> reduce_stream;
+  // The mesh's, shared by its engines: what is queued here is idle only after finish().
+  std::shared_ptr<CpuStream> gather_stream;
+  std::shared_ptr<CpuStream> reduce_stream;
 
   // What `subject` does on a stream until the span is destroyed, for a trace.
   StreamSpan span(CpuStream& stream, std::string_view what, std::string_view subject) {
@@ -92,6 +95,7 @@ class Lanes {
   int64_t exposed_comm_ns = 0;
 
  private:
+  Lanes(Mesh mesh, const Options& options, MeshStreams streams);
   void meet(std::string_view purpose);
 
   int shard_ranks_;
