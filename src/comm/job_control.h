@@ -52,6 +52,7 @@ struct PublishedPart {
 struct alignas(64) RankSlot {
   std::atomic<uint64_t> phase;  // meetings arrived at
   std::array<uint64_t, 2> fingerprints;
+  std::atomic<uint64_t> sequence;  // of the record opened last, which stands when this is read
   alignas(64) std::atomic<uint32_t> reading;  // 1 while it reads peers' memory
   bool staged;                                // some part of the present collective is staged
   alignas(64) std::array<std::array<std::byte, kLetterBytes>, 2> letters;

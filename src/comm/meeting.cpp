@@ -57,6 +57,7 @@ void Meeting::open(const CollectiveRecord& record) {
   ++opened_;
   mine().records[letter()] = record;
   mine().fingerprints[letter()] = fingerprint_of(record);
+  mine().sequence.store(record.sequence, std::memory_order_release);
 }
 
 void Meeting::meet() {
@@ -106,6 +107,7 @@ void Meeting::wait() {
     sleep_once();
     if (all_arrived()) return;
     check_peers();
+    check_other_channels();
     check_slow(start);
     check_deadline(start);
   }
@@ -135,13 +137,45 @@ void Meeting::check_peers() {
   }
 }
 
-bool Meeting::is_ahead_elsewhere(int peer) const {
-  const JobControl& control = job_->control();
+// [Note: disagreement across channels] Ranks that part ways often wait in different channels: one
+// gathers the next unit, another reduces. Let d be the first place of the host order at which two
+// ranks differ. All before it is complete or will be, in every channel, so both come to open d: in
+// one channel, where compare() finds it, or in two, where this does.
+// It is no false alarm: a rank uses a number once. Were the peer's collective with my number over,
+// I would have taken part in it, with that number, and not be here with the same. For the same
+// reason the peer's records stand while they are read: it cannot go on without me. is_open() keeps
+// that true where callers number collectives by hand and begin anew in each channel.
+void Meeting::check_other_channels() const {
+  const uint64_t sequence = record_.sequence;
+  if (sequence == 0) return;
   for (int channel = 0; channel < kChannels; ++channel) {
-    const uint64_t reached = control.slot(channel, peer).phase.load(std::memory_order_seq_cst);
-    for (int other = 0; other < job_->size(); ++other) {
-      if (control.slot(channel, other).phase.load(std::memory_order_seq_cst) < reached) return true;
+    for (int peer = 0; peer < job_->size(); ++peer) {
+      const RankSlot& there = job_->control().slot(channel, peer);
+      if (channel == channel_ || peer == job_->rank() ||
+          there.sequence.load(std::memory_order_acquire) != sequence || !is_open(channel, peer)) {
+        continue;
+      }
+      const CollectiveRecord& theirs = there.records[there.records[0].sequence == sequence ? 0 : 1];
+      const bool first = job_->rank() < peer;
+      disagree(first ? describe_difference(job_->rank(), record_, peer, theirs)
+                     : describe_difference(peer, theirs, job_->rank(), record_),
+               fmt::format("place {} of the host order, in different communicators", sequence));
     }
+  }
+}
+
+bool Meeting::is_open(int channel, int peer) const {
+  const JobControl& control = job_->control();
+  const uint64_t reached = control.slot(channel, peer).phase.load(std::memory_order_seq_cst);
+  for (int other = 0; other < job_->size(); ++other) {
+    if (control.slot(channel, other).phase.load(std::memory_order_seq_cst) < reached) return true;
+  }
+  return false;
+}
+
+bool Meeting::is_ahead_elsewhere(int peer) const {
+  for (int channel = 0; channel < kChannels; ++channel) {
+    if (is_open(channel, peer)) return true;
   }
   return false;
 }
@@ -188,17 +222,20 @@ void Meeting::compare() const {
     const RankSlot& first = slot(0);
     const RankSlot& other = slot(peer);
     if (first.fingerprints[letter()] == other.fingerprints[letter()]) continue;
-    job_->fail({.rank = -1,
-                .code = ExitCode::kPeerFailed,
-                .text = {.what = "ranks disagree about a collective: " +
-                                 describe_difference(0, first.records[letter()], peer,
-                                                     other.records[letter()]),
-                         .where = fmt::format("collective {} of its communicator", opened_),
-                         .cause = {},
-                         .hint = "every rank must issue the same collectives in the same order; "
-                                 "look for a condition that depends on the rank or its data"}});
-    leave();
+    disagree(describe_difference(0, first.records[letter()], peer, other.records[letter()]),
+             fmt::format("collective {} of its communicator", opened_));
   }
+}
+
+void Meeting::disagree(const std::string& difference, const std::string& where) const {
+  job_->fail({.rank = -1,
+              .code = ExitCode::kPeerFailed,
+              .text = {.what = "ranks disagree about a collective: " + difference,
+                       .where = where,
+                       .cause = {},
+                       .hint = "every rank must issue the same collectives in the same order; look "
+                               "for a condition that depends on the rank or its data"}});
+  leave();
 }
 
 void Meeting::leave() const {

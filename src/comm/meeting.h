@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/job.h"
@@ -14,7 +15,7 @@ namespace fsdp {
 // [Note: meetings] A collective opens with a letter (record, fingerprint, small payload, where the
 // rest lies), all ranks meet, each compares the fingerprints and reads. If memory of a rank is read
 // they meet once more, so that it may be used again. Nobody waits without looking at the first
-// failure, at the peers' lives and at the clock.
+// failure, at the peers' lives, at what they wait for in other channels, and at the clock.
 class Meeting {
  public:
   Meeting(std::shared_ptr<const Job> job, ChannelKind channel);
@@ -52,12 +53,17 @@ class Meeting {
   void wait();
   void sleep_once();
   void check_peers();
+  void check_other_channels() const;
+  // Some rank has not come to the meeting at which `peer` arrived last in that channel.
+  bool is_open(int channel, int peer) const;
   // It has arrived in another channel where some rank has not.
   bool is_ahead_elsewhere(int peer) const;
   // The ranks that keep this meeting waiting.
   std::vector<int> absent() const;
   void check_slow(std::chrono::steady_clock::time_point start);
   void check_deadline(std::chrono::steady_clock::time_point start) const;
+  // Says that two ranks came to do different things.
+  [[noreturn]] void disagree(const std::string& difference, const std::string& where) const;
   [[noreturn]] void leave() const;
 
   std::shared_ptr<const Job> job_;

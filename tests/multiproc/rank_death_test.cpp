@@ -1,6 +1,7 @@
 // A rank dies in the middle of a step: the others say which and why, and leave; nothing stays.
 #include <doctest/doctest.h>
 
+#include "comm/support/steps_apart.h"
 #include "launch.h"
 
 namespace fsdp::testing {
@@ -146,6 +147,19 @@ TEST_CASE("processes that use names of any length in another order are told so")
     CHECK(result.code == 75);
     CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued all_reduce") ==
           3);
+  }
+}
+
+TEST_CASE("processes that part ways into different communicators end with code 75 and both sides") {
+  for (const std::string_view way : kWaysApart) {
+    const ProcessResult result =
+        fsdp_run(3, {"apart", std::string(way), "1"}, {{"TEST_TIMEOUT_MS", "600000"}});
+    CAPTURE(way);
+    CAPTURE(result.err);
+    CHECK(result.code == 75);
+    // Three ranks and the launcher.
+    CHECK(lines_with(result.err, "ranks disagree about a collective: rank ") == 4);
+    CHECK(lines_with(result.err, ", in different communicators)") == 4);
   }
 }
 

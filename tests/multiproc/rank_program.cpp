@@ -3,6 +3,7 @@
 //   rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at STEP;
 //                                       $TEST_BEGUN names a file that appears with the first step
 //   rank_program mismatch WHAT RANK     RANK issues another collective than the others
+//   rank_program apart WAY RANK         RANK's second step is another one (steps_apart.h)
 //   rank_program disagree RANK          RANK's configuration differs
 //   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
 //   rank_program linger [TOKEN]         waits to be stopped; TOKEN makes it findable
@@ -23,6 +24,7 @@
 
 #include "comm/support/collective_sweep.h"
 #include "comm/support/reduction_bits.h"
+#include "comm/support/steps_apart.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
 
@@ -129,6 +131,10 @@ int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& ar
   if (what == "sweep") return sweep(mesh, std::stoll(arguments[1]));
   if (what == "steps") return steps(mesh, place, arguments);
   if (what == "mismatch") return mismatch(mesh, arguments[1], std::stoi(arguments[2]));
+  if (what == "apart") {
+    testing::step_apart(mesh, arguments[1], std::stoi(arguments[2]), CpuStreams::kInline);
+    return 0;
+  }
   if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
   if (what == "leave-child") return leave_child(arguments[1]);
   if (what == "bits") {
