@@ -20,8 +20,10 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,8 @@ constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB an array: beyond every c
 
 // The compiler may not leave out what nobody reads.
 void keep_stores() { asm volatile("" ::: "memory"); }
+
+void keep_value(uint32_t value) { asm volatile("" ::"r"(value) : "memory"); }
 
 // Answers commands until there are no more.
 void serve(int64_t bytes, const std::map<std::string, Work>& contestants) {
@@ -133,6 +137,17 @@ void stream_eight(float* __restrict a, const float* __restrict b, float* __restr
     d[i] += x;
     e[i] = static_cast<uint16_t>(i);
   }
+}
+
+// Only reads. Sixty-four sums, so that no addition waits for another.
+FSDP_TARGET_CLONES
+uint32_t stream_one(const uint32_t* a) {
+  constexpr int64_t kSums = 64;
+  uint32_t sums[kSums] = {};
+  for (int64_t i = 0; i < kNumel; i += kSums) {
+    for (int64_t j = 0; j < kSums; ++j) sums[j] += a[i + j];
+  }
+  return std::accumulate(std::begin(sums), std::end(sums), 0U);
 }
 
 void adamw(bool with_copy) {
@@ -247,13 +262,29 @@ void accumulate(DType from) {
   serve(bytes, {{"ours", kernel}, {"torch", torch}, copy_of(bytes)});
 }
 
+// LibTorch's norm in float64, whose order of summation is another.
+void check_norm(const kernels::GradNorm& ours, const at::Tensor& grad, kernels::NormType type) {
+  const at::Tensor terms = grad.to(at::kDouble).abs_();
+  const at::Tensor power = type == kernels::NormType::kOne   ? terms.sum()
+                           : type == kernels::NormType::kTwo ? terms.square().sum()
+                                                             : terms.max();
+  check_close(at::full({}, ours.power, at::kDouble), power, 1e-12);
+}
+
 void grad_norm(kernels::NormType type) {
   const Arrays arrays(1);
   const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
   const kernels::GradSegment segment{arrays.at(0), kNumel};
   kernels::GradNorm result;
   const Work kernel = [&] { kernels::grad_norm(*stream, {&segment, 1}, type, &result); };
-  serve(kNumel * 4, {{"ours", kernel}, copy_of(kNumel * 4)});
+  uint32_t read = 0;
+  const Work stream_loop = [&] {
+    read += stream_one(reinterpret_cast<const uint32_t*>(arrays.at(0)));
+    keep_value(read);
+  };
+  kernel();
+  check_norm(result, arrays.tensor(0), type);
+  serve(kNumel * 4, {{"ours", kernel}, {"stream", stream_loop}, copy_of(kNumel * 4)});
 }
 
 const std::map<std::string, Work>& cases() {

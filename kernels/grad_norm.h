@@ -31,8 +31,22 @@ struct GradNorm {
   int64_t first_non_finite = -1;  // index of the first segment with such an element; -1: none
 };
 
-// Writes *result, in device memory. Sums are formed in float64 in an order that depends on the
-// segments' sizes only, so that equal tables give equal bits on every machine. No segments: zeros.
+// Writes *result, in device memory. No segments, or only empty ones: zeros.
+//
+// Sums have one order, a function of the segments' sizes alone, and so the same bits with every
+// instruction set, number of threads and device:
+// 1. A segment is cut into blocks of 1,024 elements; its last one may be shorter, and an empty
+//    segment has none. The blocks of all segments stand in one list, in the table's order.
+// 2. A block has 8 sums in float64, each from zero: to sum j it adds, in order of i, the terms of
+//    its elements i with i % 8 == j. A term is |x| or x² of x as float64, subnormals included. It
+//    is exact, so that a fused multiply-add may add it; missing elements may be taken for zeros.
+// 3. A block's result is ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7)): sum j takes j + 4, then
+//    j + 2, then j + 1, as lanes that shuffle do.
+// 4. A tree over the list: neighbours are added, results 2k and 2k + 1 giving result k of the next
+//    level; the last of an odd level goes to the next as it is. What remains is the power.
+// A GPU warp can take four whole blocks at once, lane l sum l % 8 of block l / 8, and write their
+// results to an array, of which any aligned 2^n make a subtree. The largest |x| needs no order. A
+// power that is not a number is the quiet NaN with positive sign (0x7ff8000000000000).
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
                GradNorm* result);
 

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu_table.h"
 #include "kernels/grad_norm.h"
@@ -13,68 +15,173 @@
 namespace fsdp::kernels {
 namespace {
 
-// Vectors of fixed width: the partial sums, hence the order of summation, are the same on every
-// instruction set, which only decides how many registers hold one.
+// The order of summation is the header's. The code chooses only how many blocks it reads at a time.
+constexpr int64_t kBlock = 1024;
+constexpr int64_t kSums = 8;
 constexpr int64_t kLanes = 4;
-constexpr int64_t kVectors = 8;
+constexpr int64_t kVectors = kSums / kLanes;
+// One core has more of the memory's bandwidth when it reads at several places, some pages apart;
+// and the sums of four blocks are the additions in flight that it takes to hide their latency.
+constexpr int64_t kPlaces = 4;
+constexpr int64_t kGroup = kPlaces * kPlaces;
+
 typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
 typedef int32_t Bits __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
+typedef int64_t WideBits __attribute__((vector_size(kLanes * sizeof(int64_t))));
+
+// Of floats without their sign, infinity and NaN included, the bits order as the values do, with
+// NaN on top: the largest is found among integers.
+template <NormType kType>
+using Partial = std::conditional_t<kType == NormType::kInf, Bits, Doubles>;
+
+// `one` is 1, but the compiler must not know: as |x| * one + sum a term of norm 1 goes to the units
+// for multiply-adds, while the adders' convert.
+template <NormType kType>
+FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double one) {
+  if constexpr (kType == NormType::kInf) {
+    Bits magnitude;
+    std::memcpy(&magnitude, grad, sizeof magnitude);
+    magnitude &= 0x7fffffff;
+    partial = magnitude > partial ? magnitude : partial;
+  } else {
+    Floats x;
+    std::memcpy(&x, grad, sizeof x);
+    // Written out, this is one instruction with GCC 12; __builtin_convertvector becomes four.
+    const Doubles wide = {x[0], x[1], x[2], x[3]};
+    if constexpr (kType == NormType::kTwo) {
+      partial += wide * wide;
+    } else {
+      const WideBits magnitude = reinterpret_cast<WideBits>(wide) & 0x7fffffffffffffff;
+      partial += reinterpret_cast<Doubles>(magnitude) * one;
+    }
+  }
+}
 
 template <NormType kType>
-FSDP_INLINE double sum_of_terms(const float* grad, int64_t numel) {
-  Doubles sums[kVectors] = {};
-  int64_t i = 0;
-  for (; i + kVectors * kLanes <= numel; i += kVectors * kLanes) {
-    for (int64_t v = 0; v < kVectors; ++v) {
-      if constexpr (kType == NormType::kTwo) {
-        Floats x;
-        std::memcpy(&x, grad + i + v * kLanes, sizeof x);
-        const Doubles wide = __builtin_convertvector(x, Doubles);
-        sums[v] += wide * wide;
-      } else {
-        Bits bits;
-        std::memcpy(&bits, grad + i + v * kLanes, sizeof bits);
-        const auto magnitude = reinterpret_cast<Floats>(bits & 0x7fffffff);
-        sums[v] += __builtin_convertvector(magnitude, Doubles);
+FSDP_INLINE double block_result(const Partial<kType> (&partial)[kVectors]) {
+  if constexpr (kType == NormType::kInf) {
+    const Bits largest = partial[0] > partial[1] ? partial[0] : partial[1];
+    return std::bit_cast<float>(
+        std::max(std::max(largest[0], largest[1]), std::max(largest[2], largest[3])));
+  } else {
+    const Doubles sum = partial[0] + partial[1];
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+  }
+}
+
+// Whole blocks at kPlaces places, each `distance` blocks from the one before.
+template <NormType kType>
+FSDP_INLINE void reduce_places(const float* grad, int64_t distance, double one, double* results) {
+  Partial<kType> partial[kPlaces][kVectors] = {};
+  for (int64_t i = 0; i < kBlock; i += kSums) {
+#pragma GCC unroll 4
+    for (int64_t place = 0; place < kPlaces; ++place) {
+#pragma GCC unroll 2
+      for (int64_t v = 0; v < kVectors; ++v) {
+        add_terms<kType>(partial[place][v], grad + place * distance * kBlock + i + v * kLanes, one);
       }
     }
   }
-  Doubles sum = {};
-  for (const Doubles& partial : sums) sum += partial;
-  double total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  for (; i < numel; ++i) {
-    const double magnitude = std::fabs(static_cast<double>(grad[i]));
-    total += kType == NormType::kTwo ? magnitude * magnitude : magnitude;
+  for (int64_t place = 0; place < kPlaces; ++place) {
+    results[place * distance] = block_result<kType>(partial[place]);
   }
-  return total;
 }
 
-// Of non-negative floats, infinity and NaN the bits order as the values do, with NaN on top.
-FSDP_INLINE double largest_magnitude(const float* grad, int64_t numel) {
-  int32_t largest = 0;
-  for (int64_t i = 0; i < numel; ++i) {
-    const int32_t magnitude = std::bit_cast<int32_t>(grad[i]) & 0x7fffffff;
-    largest = magnitude > largest ? magnitude : largest;
+// One block, which may be a segment's last with fewer elements.
+template <NormType kType>
+FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
+  Partial<kType> partial[kVectors] = {};
+  const int64_t whole = numel - numel % kSums;
+  for (int64_t i = 0; i < whole; i += kSums) {
+    for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], grad + i + v * kLanes, one);
   }
-  return std::bit_cast<float>(largest);
+  if (whole < numel) {
+    // A zero changes no sum, as none is negative.
+    float padded[kSums] = {};
+    std::memcpy(padded, grad + whole, static_cast<size_t>(numel - whole) * sizeof(float));
+    for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], padded + v * kLanes, one);
+  }
+  return block_result<kType>(partial);
 }
 
+template <NormType kType>
+FSDP_INLINE void reduce_group(const float* grad, int64_t numel, double one, double* results) {
+  if (numel == kGroup * kBlock) {
+    for (int64_t i = 0; i < kPlaces; ++i) {
+      reduce_places<kType>(grad + i * kBlock, kPlaces, one, results + i);
+    }
+    return;
+  }
+  int64_t start = 0;
+  for (; start + kPlaces * kBlock <= numel; start += kPlaces * kBlock, results += kPlaces) {
+    reduce_places<kType>(grad + start, 1, one, results);
+  }
+  for (; start < numel; start += kBlock) {
+    *results++ = reduce_block<kType>(grad + start, std::min(kBlock, numel - start), one);
+  }
+}
+
+// The results of up to kGroup blocks that lie one behind the other.
 FSDP_TARGET_CLONES
-double power_of(const GradSegment& segment, NormType type) {
+void reduce_blocks(NormType type, const GradSegment& blocks, double one, double* results) {
   switch (type) {
     case NormType::kOne:
-      return sum_of_terms<NormType::kOne>(segment.grad, segment.numel);
+      return reduce_group<NormType::kOne>(blocks.grad, blocks.numel, one, results);
     case NormType::kTwo:
-      return sum_of_terms<NormType::kTwo>(segment.grad, segment.numel);
+      return reduce_group<NormType::kTwo>(blocks.grad, blocks.numel, one, results);
     case NormType::kInf:
-      return largest_magnitude(segment.grad, segment.numel);
+      return reduce_group<NormType::kInf>(blocks.grad, blocks.numel, one, results);
   }
-  return std::numeric_limits<double>::quiet_NaN();
 }
 
-// NaN wins, as in torch.
-double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+// The tree over blocks, built as they come: a node is joined with its neighbour once both are
+// there, so that no more are held than the tree has levels.
+class BlockTree {
+ public:
+  explicit BlockTree(NormType type) : type_(type) {}
+
+  void add(double result) {
+    for (int64_t pairs = blocks_++; pairs % 2 != 0; pairs /= 2) result = join(pop(), result);
+    nodes_[depth_++] = result;
+  }
+
+  double root() {
+    if (depth_ == 0) return 0;
+    double result = pop();
+    while (depth_ > 0) result = join(pop(), result);
+    // One NaN for all: which of several an addition hands on is the machine's choice.
+    return std::isnan(result) ? std::numeric_limits<double>::quiet_NaN() : result;
+  }
+
+ private:
+  double pop() { return nodes_[--depth_]; }
+  double join(double left, double right) const {
+    if (type_ != NormType::kInf) return left + right;
+    return std::isnan(left) || left > right ? left : right;  // NaN wins, as in torch
+  }
+
+  NormType type_;
+  int64_t blocks_ = 0;
+  size_t depth_ = 0;
+  double nodes_[64];
+};
+
+// Adds the blocks of a segment; whether all of their results are finite.
+bool add_segment(const GradSegment& segment, NormType type, BlockTree& tree) {
+  volatile double one = 1;
+  bool finite = true;
+  double results[kGroup];
+  for (int64_t start = 0; start < segment.numel; start += kGroup * kBlock) {
+    const int64_t numel = std::min(kGroup * kBlock, segment.numel - start);
+    reduce_blocks(type, {segment.grad + start, numel}, one, results);
+    for (int64_t block = 0; block * kBlock < numel; ++block) {
+      finite = finite && std::isfinite(results[block]);
+      tree.add(results[block]);
+    }
+  }
+  return finite;
+}
 
 }  // namespace
 
@@ -82,16 +189,16 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
                GradNorm* result) {
   run_over_table(stream, segments, [type, result](std::span<const GradSegment> table) {
     GradNorm norm;
+    BlockTree tree(type);
     for (size_t i = 0; i < table.size(); ++i) {
-      const double power = power_of(table[i], type);
       // Squares and sums of finite floats cannot leave the range of double, so this sees exactly
       // the elements that are not finite, without a look at each.
-      if (!std::isfinite(power) && norm.first_non_finite < 0) {
+      if (!add_segment(table[i], type, tree) && norm.first_non_finite < 0) {
         norm.first_non_finite = static_cast<int64_t>(i);
         norm.non_finite = 1;
       }
-      norm.power = type == NormType::kInf ? larger(norm.power, power) : norm.power + power;
     }
+    norm.power = tree.root();
     *result = norm;
   });
 }

@@ -3,9 +3,13 @@
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
-#include <string>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/support/elements.h"
@@ -18,19 +22,70 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr NormType kTypes[] = {NormType::kOne, NormType::kTwo, NormType::kInf};
 
-double add_term(double power, float x, NormType type) {
+using Grads = std::vector<std::vector<float>>;
+
+double term(float x, NormType type) {
   const double magnitude = std::fabs(static_cast<double>(x));
-  switch (type) {
-    case NormType::kOne:
-      return power + magnitude;
-    case NormType::kTwo:
-      return power + magnitude * magnitude;
-    default:
-      return std::max(power, magnitude);
-  }
+  return type == NormType::kTwo ? magnitude * magnitude : magnitude;
 }
 
-GradNorm norm_of(Stream& stream, const std::vector<std::vector<float>>& grads, NormType type) {
+double join(double left, double right, NormType type) {
+  return type == NormType::kInf ? std::max(left, right) : left + right;
+}
+
+// What the header says of a block, in its words.
+double block_result(std::span<const float> block, NormType type) {
+  std::array<double, 8> sums{};
+  for (size_t i = 0; i < block.size(); ++i) {
+    sums[i % 8] = join(sums[i % 8], term(block[i], type), type);
+  }
+  for (const size_t apart : {4, 2, 1}) {
+    for (size_t j = 0; j < apart; ++j) sums[j] = join(sums[j], sums[j + apart], type);
+  }
+  return sums[0];
+}
+
+// And of the tree over the blocks, level by level.
+double power_in_order(const Grads& grads, NormType type) {
+  std::vector<double> level;
+  for (const std::vector<float>& grad : grads) {
+    for (size_t start = 0; start < grad.size(); start += 1024) {
+      const size_t numel = std::min<size_t>(1024, grad.size() - start);
+      level.push_back(block_result({grad.data() + start, numel}, type));
+    }
+  }
+  if (level.empty()) return 0;
+  while (level.size() > 1) {
+    std::vector<double> next;
+    for (size_t i = 0; i + 1 < level.size(); i += 2) {
+      next.push_back(join(level[i], level[i + 1], type));
+    }
+    if (level.size() % 2 != 0) next.push_back(level.back());
+    level = std::move(next);
+  }
+  return level[0];
+}
+
+double power_one_by_one(const Grads& grads, NormType type) {
+  double power = 0;
+  for (const auto& grad : grads) {
+    for (const float x : grad) power = join(power, term(x, type), type);
+  }
+  return power;
+}
+
+// Values so far apart that nearly every addition in double rounds: another order gives other bits.
+std::vector<float> spread_values(int64_t numel, uint32_t seed) {
+  std::vector<float> result = test::values(numel, seed);
+  int exponent = 0;
+  for (float& value : result) {
+    value = std::ldexp(value, exponent - 30);
+    exponent = (exponent + 37) % 61;
+  }
+  return result;
+}
+
+GradNorm norm_of(Stream& stream, const Grads& grads, NormType type) {
   GradNorm result;
   {
     std::vector<GradSegment> segments;
@@ -43,27 +98,56 @@ GradNorm norm_of(Stream& stream, const std::vector<std::vector<float>>& grads, N
   return result;
 }
 
-TEST_CASE("the power of every norm equals the plain sum in double, for every size") {
+TEST_CASE("every norm has the bits of the order that the header fixes, for every size") {
   test::on_each_stream([](Stream& stream) {
     for (const NormType type : kTypes) {
-      for (const int64_t numel : test::kSizes) {
+      for (const int64_t numel :
+           {0,    1,    3,    4,    7,    8,    9,     127,   128,   1009,  1023,
+            1024, 1025, 2048, 4095, 4096, 4097, 16383, 16384, 16385, 65537, 1000007}) {
         CAPTURE(static_cast<int>(type));
         CAPTURE(numel);
-        const std::vector<std::vector<float>> grads{test::values(numel, 10, 3.0F),
-                                                    test::values(7, 11)};
-        double expected = 0;
-        for (const auto& grad : grads) {
-          for (const float x : grad) expected = add_term(expected, x, type);
-        }
+        const Grads grads{spread_values(numel, 10)};
         const GradNorm result = norm_of(stream, grads, type);
+        CHECK(result.power == power_in_order(grads, type));
         // Another order of a million additions in double.
-        CHECK(result.power == doctest::Approx(expected).epsilon(1e-12));
-        if (type == NormType::kInf) CHECK(result.power == expected);
+        CHECK(result.power == doctest::Approx(power_one_by_one(grads, type)).epsilon(1e-12));
         CHECK(result.non_finite == 0);
         CHECK(result.first_non_finite == -1);
       }
     }
   });
+}
+
+TEST_CASE("the blocks of all segments make one tree, where empty segments have no part") {
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  Grads grads;
+  for (const int64_t numel : {5, 0, 1024, 1025, 0, 0, 40000, 1, 16384, 3 * 1024, 777}) {
+    grads.push_back(spread_values(numel, static_cast<uint32_t>(grads.size())));
+    for (const NormType type : kTypes) {
+      CAPTURE(static_cast<int>(type));
+      CAPTURE(grads.size());
+      CHECK(norm_of(*stream, grads, type).power == power_in_order(grads, type));
+    }
+  }
+  // The values would show another order.
+  for (const NormType type : {NormType::kOne, NormType::kTwo}) {
+    CHECK(power_in_order(grads, type) != power_one_by_one(grads, type));
+  }
+}
+
+TEST_CASE("the bits do not depend on where in memory a segment starts") {
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const std::vector<float> grad = spread_values(20 * 1024 + 5, 12);
+  for (const NormType type : kTypes) {
+    for (size_t offset = 0; offset < 16; ++offset) {
+      std::vector<float> moved(offset, kNan);
+      moved.insert(moved.end(), grad.begin(), grad.end());
+      const GradSegment segment{moved.data() + offset, static_cast<int64_t>(grad.size())};
+      GradNorm result;
+      grad_norm(*stream, {&segment, 1}, type, &result);
+      CHECK(result.power == power_in_order({grad}, type));
+    }
+  }
 }
 
 TEST_CASE("sums of exact terms are exact") {
@@ -104,6 +188,23 @@ TEST_CASE("one element that is not finite is seen wherever it is, and its segmen
         REQUIRE(result.first_non_finite == 2);
         REQUIRE(!std::isfinite(result.power));
       }
+    }
+  }
+}
+
+TEST_CASE("one element that is not finite is seen in every block of a large segment") {
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  for (const NormType type : kTypes) {
+    std::vector<float> grad(21 * 1024 + 5, 1.0F);
+    for (size_t position = 3; position < grad.size(); position += 509) {
+      CAPTURE(position);
+      grad[position] = kInfinity;
+      REQUIRE(norm_of(*stream, {{1.0F}, grad}, type).power == kInfinity);
+      grad[position] = std::bit_cast<float>(0xffc12345);
+      const GradNorm result = norm_of(*stream, {{1.0F}, grad}, type);
+      REQUIRE(result.first_non_finite == 1);
+      REQUIRE(std::bit_cast<uint64_t>(result.power) == 0x7ff8000000000000);
+      grad[position] = 1.0F;
     }
   }
 }
