@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -65,6 +68,43 @@ void sync_folder(const std::filesystem::path& folder) {
   }
 }
 
+// ".NAME.tmp.PID.I"
+std::string temporary_prefix(std::string_view name) { return fmt::format(".{}.tmp.", name); }
+
+bool is_temporary_of(std::string_view name, std::string_view of) {
+  const std::string prefix = temporary_prefix(of);
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  const size_t dot = name.find('.');
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  return dot != name.npos && is_number(name.substr(0, dot)) && is_number(name.substr(dot + 1));
+}
+
+// Locks a temporary file for its writer. False if remove_leftovers came between its creation and
+// this: then it is gone. Where a file system has no locks nobody removes anything.
+bool hold(int fd) {
+  struct stat status {};
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  return ::fstat(fd, &status) != 0 || status.st_nlink > 0;
+}
+
+bool remove_if_dead(const std::filesystem::path& path) {
+  // For writing, since a network file system locks no other.
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  struct stat opened {
+  }, named{};
+  // The name may have become another file's since it was opened.
+  const bool dead = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &opened) == 0 &&
+                    ::lstat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+                    opened.st_ino == named.st_ino && S_ISREG(opened.st_mode);
+  const bool removed = dead && ::unlink(path.c_str()) == 0;
+  ::close(fd);
+  return removed;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
@@ -73,13 +113,18 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   if (std::filesystem::is_directory(path_, ignored)) cannot_create(path_, EISDIR);
   for (int i = 0; i < kMaxNames; ++i) {
     std::filesystem::path name =
-        folder_of(path_) / fmt::format(".{}.tmp.{}.{}", path_.filename().string(), ::getpid(), i);
+        folder_of(path_) /
+        fmt::format("{}{}.{}", temporary_prefix(path_.filename().string()), ::getpid(), i);
     fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd_ >= 0) {
+    if (fd_ >= 0 && hold(fd_)) {
       temporary_ = std::move(name);
       return;
     }
-    if (errno != EEXIST) break;
+    if (fd_ >= 0) {
+      ::close(std::exchange(fd_, -1));
+    } else if (errno != EEXIST) {
+      break;
+    }
   }
   cannot_create(path_, errno);
 }
@@ -124,12 +169,18 @@ void AtomicFile::commit() {
   if (::fsync(fd_) != 0) {
     fail(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
-  // Network file systems report a full disk only here.
-  if (::close(std::exchange(fd_, -1)) != 0) {
-    fail(ExitCode::kIoError, "cannot close the file", path_.string(), errno);
+  // A second descriptor keeps the lock until the file has its name.
+  const int lock = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  // Network file systems report a full disk only when one is closed.
+  const int close_error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
+  const bool renamed = close_error == 0 && ::rename(temporary_.c_str(), path_.c_str()) == 0;
+  const int rename_error = errno;
+  if (renamed) temporary_.clear();
+  if (lock >= 0) ::close(lock);
+  if (close_error != 0) {
+    fail(ExitCode::kIoError, "cannot close the file", path_.string(), close_error);
   }
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) cannot_create(path_, errno);
-  temporary_.clear();
+  if (!renamed) cannot_create(path_, rename_error);
   sync_folder(folder_of(path_));
 }
 
@@ -137,6 +188,21 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   AtomicFile file(path);
   file.write_at(0, std::as_bytes(std::span(content.data(), content.size())));
   file.commit();
+}
+
+std::vector<std::string> remove_leftovers(const std::filesystem::path& folder,
+                                          const std::vector<std::string>& names) {
+  std::vector<std::string> removed;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string found = entry->path().filename();
+    const bool ours = std::ranges::any_of(
+        names, [&](const std::string& name) { return is_temporary_of(found, name); });
+    if (ours && remove_if_dead(entry->path())) removed.push_back(found);
+  }
+  std::ranges::sort(removed);
+  return removed;
 }
 
 }  // namespace fsdp

@@ -7,11 +7,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fsdp {
 
 // Writes to a temporary file beside `path` and renames it in commit(). Until then, and after any
 // failure, `path` keeps what it had; the destructor removes what was not committed. Move-only.
+// The temporary file is locked while its writer lives, so that remove_leftovers knows a dead one's.
 class AtomicFile {
  public:
   // Errors: IoError kCannotCreate if the folder is missing or read-only or `path` is a folder;
@@ -39,6 +41,12 @@ class AtomicFile {
   std::filesystem::path temporary_;  // empty once committed
   int fd_ = -1;
 };
+
+// Removes the temporary files of writers of folder/NAME that died, for each of `names`; returns
+// their names. A living writer's stays, also another process's. Never throws: what cannot be
+// removed, or be known to be a dead one's, stays.
+std::vector<std::string> remove_leftovers(const std::filesystem::path& folder,
+                                          const std::vector<std::string>& names);
 
 // The whole of a small file: configuration, vocabulary, metrics.
 void write_file(const std::filesystem::path& path, std::string_view content);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -95,6 +96,40 @@ TEST_CASE("A path without a folder part is written to the current folder") {
   write_file("here", "content");
   std::filesystem::current_path(before);
   CHECK(read_whole(folder / "here") == "content");
+}
+
+// A process that dies between its first byte and its commit.
+void die_while_writing(const std::filesystem::path& path) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    AtomicFile file(path);
+    file.write_at(0, bytes_of("half"));
+    ::_exit(0);  // no destructor runs
+  }
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("What a dead writer left is removed; a living one's file, and what is not ours, stays") {
+  const ScratchFolder folder;
+  die_while_writing(folder / "f");
+  die_while_writing(folder / "g");
+  REQUIRE(folder.names().size() == 2);
+  const std::string of_g = folder.names()[1];
+  for (const char* name : {".f.tmp", ".f.tmp.1", ".f.tmp.1.x", ".f.tmp.1.2.3", "f.tmp.1.2"}) {
+    folder.write(name, "not ours");
+  }
+  AtomicFile living(folder / "f");
+  living.write_at(0, bytes_of("whole"));
+  const std::vector<std::string> before = folder.names();
+  const std::vector<std::string> removed = remove_leftovers(folder.path(), {"f", "h"});
+  REQUIRE(removed.size() == 1);
+  CHECK(removed[0].starts_with(".f.tmp."));
+  CHECK(folder.names().size() == before.size() - 1);
+  CHECK(remove_leftovers(folder.path(), {"f", "h"}).empty());
+  CHECK(remove_leftovers(folder.path(), {"g"}) == std::vector{of_g});
+  living.commit();
+  CHECK(read_whole(folder / "f") == "whole");
+  CHECK(remove_leftovers(folder / "nowhere", {"f"}).empty());
 }
 
 TEST_CASE("What cannot be created is code 73 with the reason") {
