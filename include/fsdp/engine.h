@@ -96,7 +96,8 @@ class Engine {
       : Engine(root.ptr(), building) {}
   Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options = {});
   Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building);
-  // Parameters stay unreadable afterwards ("the engine was destroyed"). Optimizers must be gone.
+  // Parameters stay unreadable afterwards ("the engine was destroyed"). Tensors that the engine has
+  // handed out keep their memory, and with it the mesh; an optimizer's calls throw.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -144,8 +145,11 @@ class Engine {
 
 // While alive, the named unit's parameters (all units' if no FQN is given) can be read whole, in
 // param_dtype, through the module. On destruction what was modified in place is written back to the
-// main shards: each rank its own slice, or rank 0's values on all ranks.
-// Requires: collective; outside forward and backward.
+// main shards: each rank its own slice, or rank 0's values on all ranks. torch::load of a model and
+// other calls that give a parameter new storage count as a modification; torch::save sees whole
+// values.
+// Requires: collective; outside forward and backward, which throw inside, as does a second
+// Gathered.
 enum class WriteBack : uint8_t { kNone, kOwnSlice, kFromRankZero };
 class Gathered {
  public:
@@ -161,7 +165,6 @@ class Gathered {
   EngineState& state_;
   WriteBack write_back_;
   std::vector<int> units_;
-  std::vector<std::vector<int64_t>> versions_;  // of the parameters, when they were seated
 };
 
 // While alive with `reduce` false, backwards keep whole gradients on each rank instead of reducing

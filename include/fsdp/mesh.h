@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/communicator.h>
+#include <fsdp/error.h>
 
 #include <chrono>
 #include <cstdint>
@@ -32,6 +33,9 @@ struct MeshOptions {
   // Hears of each slow rank once a job, on the rank that notices first; the wait goes on. Called on
   // the thread that waits; must not throw. run_program prints a line if this is empty.
   std::function<void(const SlowRank& slow)> on_slow_rank{};
+  // Hears of what an engine has noticed and goes on with, once for each thing. Called in the rank's
+  // own thread; must not throw. run_program prints a line if this is empty.
+  std::function<void(const ErrorText& warning)> on_warning{};
   // A diagnostic: engines' collectives move nothing and wait for nobody, so that the time of a step
   // shows what communication costs. Results are meaningless. Between processes only.
   bool ablate_communication = false;
@@ -105,6 +109,9 @@ class Mesh {
 
   // The texts of all ranks, in rank order, of any lengths. Collective, outside steps.
   std::vector<std::string> exchange(std::string_view what, std::string_view text) const;
+
+  // Passes a warning to MeshOptions::on_warning.
+  void warn(const ErrorText& warning) const;
 
   // Tells every other rank that this one gives up and why (the first cause wins), so that they stop
   // within seconds. Programs call it on the way out of a failure. Never throws.

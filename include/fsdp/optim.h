@@ -52,7 +52,8 @@ struct StepReport {
   GradientReport gradients;
 };
 
-// What AdamW and SGD share. Requires: the engine outlives the optimizer; all calls are collective.
+// What AdamW and SGD share. Requires: all calls are collective, between steps; the engine lives, or
+// they throw.
 class Optimizer {
  public:
   virtual ~Optimizer();

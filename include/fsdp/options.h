@@ -57,11 +57,6 @@ struct Options {
   std::function<UnitOptions(std::string_view fqn)> unit_options;
   // Parameters by FQN that the engine leaves alone: not sharded, not reduced, not optimised.
   std::function<bool(std::string_view fqn)> ignore;
-  // Backwards in a row that reduce gradients while no parameter is changed and zero_grad is not
-  // called; the next forward then throws: an optimizer was given model->parameters(), which have no
-  // gradients, instead of Engine::sharded_parameters(). Raise it to accumulate over more backwards
-  // than this; 0: no limit.
-  int idle_passes_limit = 64;
   // Debugging aid: fills released slots with NaN and checks that padding stays zero.
   bool debug = false;
   // The engines of a mesh share its streams, so all of them have one kind.

@@ -106,6 +106,7 @@ std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
     state->job = job;
     state->local_rank = job->rank();
     state->host = host_name();
+    state->on_warning = options.on_warning;
     for (const ChannelKind kind : kChannelKinds) {
       state->channels[static_cast<size_t>(kind)] = std::make_unique<LocalCommunicator>(job, kind);
     }
@@ -184,6 +185,10 @@ void Mesh::agree(std::string_view what, const std::vector<std::string>& lines) c
 
 std::vector<std::string> Mesh::exchange(std::string_view what, std::string_view text) const {
   return exchange_texts(control_communicator(), text, what);
+}
+
+void Mesh::warn(const ErrorText& warning) const {
+  if (state_->on_warning) state_->on_warning(warning);
 }
 
 void Mesh::abort(std::string_view cause) const noexcept { state_->job->give_up(cause); }

@@ -95,7 +95,7 @@ void wait_for_all(const JobControl& control, milliseconds timeout) {
 
 Mesh Mesh::from_env(MeshOptions options) {
   const LaunchEnvironment environment = read_launch_environment();
-  if (environment.world_size == 1) return single();
+  if (environment.world_size == 1) return local(1, {.on_warning = options.on_warning}).front();
   require_one_host(environment);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds meet_within = launched ? kStartWithin : std::min(options.timeout, kMeetWithin);
@@ -120,6 +120,7 @@ Mesh Mesh::from_env(MeshOptions options) {
   state->job = job;
   state->local_rank = environment.local_rank;
   state->host = host_name();
+  state->on_warning = options.on_warning;
   for (int kind = 0; kind < kChannels; ++kind) {
     state->channels[kind] =
         std::make_unique<ShmCommunicator>(job, memory, heap, static_cast<ChannelKind>(kind));

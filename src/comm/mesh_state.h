@@ -4,6 +4,7 @@
 #include <fsdp/mesh.h>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -25,6 +26,7 @@ struct Mesh::State {
   std::unique_ptr<Communicator> alone;                            // for the axis of size one
   int local_rank = 0;
   std::string host;
+  std::function<void(const ErrorText& warning)> on_warning;
   HostOrder order;
   std::mutex streams_mutex;
   std::weak_ptr<OwnStreams> streams;  // kept alive by engines

@@ -90,6 +90,11 @@ int run_program(const ProgramBody& body, MeshOptions options) {
     environment = read_launch_environment();
     place.rank = environment.rank;
     place.world_size = environment.world_size;
+    if (!options.on_warning) {
+      options.on_warning = [&place](const ErrorText& text) {
+        fmt::print(stderr, "{}\n", warning_line(text, place));
+      };
+    }
     if (!options.on_slow_rank) {
       options.on_slow_rank = [at = place](const SlowRank& slow) { warn_of(slow, at); };
     }

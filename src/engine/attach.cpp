@@ -37,7 +37,6 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("strategy {}", static_cast<int>(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
-          fmt::format("idle_passes_limit {}", options.idle_passes_limit),
           fmt::format("seed {}", options.seed)};
 }
 
@@ -160,18 +159,21 @@ std::shared_ptr<Clock> EngineState::clock_of(const Mesh& mesh) {
   return made;
 }
 
-EngineState::~EngineState() {
+EngineState::~EngineState() { shut_down(); }
+
+void EngineState::shut_down() noexcept {
+  if (is_shut_down()) return;
   const std::lock_guard lock(clock->mutex);
   clock->leave(*this);
   for (const auto& unit : units) {
     unit->shard->drop_gradients();
     unit->shard->zero_grad();
     if (unit->shard->state() != ShardUnit::State::kSharded) unit->shard->reshard();
-    unit->shard->set_message(
-        "fsdp: this parameter cannot be read: the engine was destroyed; hint: keep "
-        "fsdp::Engine alive as long as the model is used");
+    unit->shard->set_reason("cannot be read: the engine was destroyed",
+                            "keep fsdp::Engine alive as long as the model is used");
   }
   lanes->finish();  // a gather ahead of its use may still read main shards
+  units.clear();
 }
 
 void EngineState::attach(BuildScope::State* building) {

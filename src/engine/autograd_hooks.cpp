@@ -5,8 +5,11 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <unordered_set>
 
 #include "fsdp/error.h"
 
@@ -101,6 +104,15 @@ bool inputs_given() {
   return selected != nullptr && !selected->empty();
 }
 
+bool keeps_graph() { return ag::get_current_graph_task_keep_graph(); }
+
+bool is_captured(const ag::Node& node) {
+  const auto* selected = ag::get_current_graph_task_exec_info();
+  if (selected == nullptr) return false;
+  const auto found = selected->find(const_cast<ag::Node*>(&node));
+  return found != selected->end() && found->second.captures_ && !found->second.captures_->empty();
+}
+
 Clock::Queries clock_queries() {
   return {.will_run = [](void* node) { return will_run(static_cast<ag::Node*>(node)); },
           .inputs_given = inputs_given,
@@ -127,6 +139,29 @@ torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs) {
 }
 
 uint64_t sequence_of(const ag::Node& node) { return node.sequence_nr(); }
+
+std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64_t begin) {
+  std::vector<at::Tensor> leaves;
+  std::vector<ag::Node*> to_see;
+  std::unordered_set<const ag::Node*> seen;
+  const auto see = [&](ag::Node* node) {
+    if (node != nullptr && node->sequence_nr() >= begin && seen.insert(node).second) {
+      to_see.push_back(node);
+    }
+  };
+  for (const at::Tensor& output : outputs) {
+    if (output.defined() && output.requires_grad()) see(output.grad_fn().get());
+  }
+  while (!to_see.empty()) {
+    ag::Node* node = to_see.back();
+    to_see.pop_back();
+    if (const auto* leaf = dynamic_cast<const ag::AccumulateGrad*>(node)) {
+      leaves.push_back(leaf->variable);
+    }
+    for (const ag::Edge& edge : node->next_edges()) see(edge.function.get());
+  }
+  return leaves;
+}
 
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
   bool hooked = false;

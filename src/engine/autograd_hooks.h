@@ -27,6 +27,10 @@ uint64_t next_sequence();
 // What the clock asks.
 Clock::Queries clock_queries();
 bool inputs_given();
+// Whether the backward that runs leaves the graph usable (retain_graph).
+bool keeps_graph();
+// Whether the graph task that runs hands this node's gradient to its caller (autograd::grad).
+bool is_captured(const torch::autograd::Node& node);
 
 // Calls `arrived` with each gradient of the leaf `parameter` and drops it: no `.grad`, no
 // accumulation. Returns what must be kept for the hook to live. Requires: the parameter's final
@@ -38,6 +42,10 @@ torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArr
 // out: their nodes run at any time.
 torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs);
 uint64_t sequence_of(const torch::autograd::Node& node);
+
+// The leaves that the graph of `outputs` accumulates gradients into, as far as it was made since
+// the node number `begin`.
+std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64_t begin);
 
 // Makes the call's pre_backward run before the node that made `output`, if the call made it (its
 // number is at least call->begin); for a view also before its base's, which replaces it after an

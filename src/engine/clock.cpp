@@ -57,7 +57,15 @@ bool Clock::is_enclosing(int task) const {
 void Clock::enter(int task) {
   if (!tasks_.empty() && tasks_.back() == task) return;
   if (is_enclosing(task)) return;
-  if (tasks_.empty()) inputs_given_ = queries_.inputs_given();
+  if (tasks_.empty()) {
+    inputs_given_ = queries_.inputs_given();
+    backward_thread_ = std::this_thread::get_id();
+  } else if (backward_thread_ != std::this_thread::get_id()) {
+    throw StateError({.what = "two backwards at once, on two threads, through sharded units",
+                      .where = {},
+                      .cause = "the order of collectives would depend on which is faster",
+                      .hint = "run one backward after the other"});
+  }
   tasks_.push_back(task);
   // The callback runs at the end of the task. If the task fails it is destroyed without having run:
   // then its sentinel takes back what the task has opened.
@@ -134,10 +142,12 @@ void Clock::pre_backward(Call& call, int task, uint64_t sequence) {
   const int enclosing = found == tasks_.begin() ? -1 : *(found - 1);
   if (call.forward_task != enclosing) {
     throw StateError(
-        {.what = "a recomputed forward uses a tensor that carries a graph from outside",
+        {.what = "a backward inside a backward reaches a unit whose forward ran elsewhere",
          .where = {},
-         .cause = {},
-         .hint = "pass such tensors as arguments of the recomputed function, or detach them"});
+         .cause = "a recomputed forward used a tensor that carries a graph from outside, or a hook "
+                  "ran the backward of another graph",
+         .hint = "pass such tensors as arguments of the recomputed function, or detach them; call "
+                 "other backwards when this one has returned"});
   }
   tick(task, sequence);
   const auto parent = call.parent.lock();

@@ -129,7 +129,7 @@ class Clock : public std::enable_shared_from_this<Clock> {
   Queries queries_;
   std::vector<ClockedEngine*> engines_;
   std::vector<std::shared_ptr<Call>> calls_;  // forwards under way, outermost first
-  std::thread::id forward_thread_;
+  std::thread::id forward_thread_, backward_thread_;
   std::vector<int> tasks_;          // graph tasks under way, outermost first
   std::vector<ClockedUnit*> open_;  // in the order of opening
   uint64_t ordinal_ = 0;

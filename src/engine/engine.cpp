@@ -1,14 +1,14 @@
 // The pass, boundary by boundary. Which unit is finished in backward: clock.h. Where the bytes go:
-// shard/shard_unit.h. What a boundary waits for: docs/streams.md.
+// shard/shard_unit.h. What a boundary waits for: docs/streams.md. Between passes:
+// between_passes.cpp.
 #include <fmt/format.h>
 
-#include <map>
 #include <utility>
 
+#include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
 #include "fsdp/unit.h"
-#include "shard/memory_plan.h"
 
 namespace fsdp {
 
@@ -17,9 +17,11 @@ namespace fsdp {
 // The outermost call of this engine begins, outside backward.
 void EngineState::begin_forward() {
   if (clock->in_backward()) clock->discard_stale_tasks();  // a backward that threw
-  absorb_changes();
-  check_idle_passes();
-  check_frozen();
+  require_not_gathered("a forward");
+  absorb_changes(/*reseats=*/true);
+  unfreeze();
+  for (const auto& unit : units) unit->shard->guard_gradients();
+  forget_dropped_forwards();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
   Event ready;
   lanes->compute->record(ready);
@@ -49,6 +51,7 @@ void EngineState::pre_forward(EngineUnit& unit) {
 }
 
 void EngineState::post_forward(EngineUnit& unit, bool in_graph) {
+  unit.note_written();
   --unit.active_calls;
   --active_calls;
   forward_in_graph_ = forward_in_graph_ || in_graph;
@@ -98,7 +101,9 @@ void EngineState::reshard(EngineUnit& unit) {
 // plain torch: absorbing the change bumps the versions that it saved.
 void EngineState::begin_backward() {
   in_pass = true;
-  absorb_changes();
+  keeps_graph_ = autograd_hooks::keeps_graph();
+  lanes->ledger.begin_phase();
+  absorb_changes(/*reseats=*/false);
   lanes->begin_reading();
   schedule->begin_backward();
 }
@@ -119,10 +124,14 @@ void EngineState::open_unit(EngineUnit& unit, const Call& call, bool captures) {
 }
 
 void EngineState::close_unit(EngineUnit& unit, bool reduces) {
+  unit.note_written();
   reshard(unit);
   if (!reduces) return;  // nothing was captured; gradients kept by earlier passes stay
   if (unit.shard->gradient_state() != ShardUnit::GradientState::kCapturing) return;
-  if (!reduces_gradients) return unit.shard->keep_gradients();
+  if (!reduces_gradients) {
+    keeps_gradients_ = true;
+    return unit.shard->keep_gradients();
+  }
   event("reduce", unit);
   unit.shard->reduce();
 }
@@ -153,122 +162,29 @@ void EngineState::finalize_backward() {
     lanes->compute->wait(reduced);  // wait 7
   }
   lanes->end_reading();
+  forget_records();
   if (!captures) return schedule->abandon_pass();
-  if (reduces_gradients) {
-    ++passes;
-    ++idle_passes_;
+  if (reduces_gradients) ++passes;
+  if (schedule->end_pass()) {
+    learned_gradients_ = 0;
+    learned_peak_ = {};
+    remake_plan();
+  } else {
+    learn_from_overflow();
   }
-  if (schedule->end_pass()) remake_plan();
+  if (!strays.is_done() && !keeps_graph_) refuse_strays();
 }
 
 // A backward threw: nothing is communicated any more, and nothing half-captured survives.
 void EngineState::abandon_backward() {
   const bool failed = std::exchange(in_pass, false);
+  forget_records();
   schedule->abandon_pass();
   for (const auto& unit : units) {
     if (unit->active_calls > 0) continue;
     if (failed) unit->shard->abandon_gradients();
     reshard(*unit);
   }
-}
-
-// ---- between passes ----
-
-// Parameters changed by an optimizer, a load or the user: seated ones are dropped, graphs that
-// saved them will throw, resident copies are made anew.
-void EngineState::absorb_changes() {
-  for (const auto& unit : units) {
-    if (unit->shard->absorb_changes()) idle_passes_ = 0;
-  }
-}
-
-void EngineState::zero_grad() {
-  const std::lock_guard lock(clock->mutex);
-  idle_passes_ = 0;
-  for (const auto& unit : units) unit->shard->zero_grad();
-}
-
-// Gradients that nobody uses: the parameters of the module have none, an optimizer that holds them
-// does nothing, in silence.
-void EngineState::check_idle_passes() const {
-  if (options.idle_passes_limit <= 0 || idle_passes_ < options.idle_passes_limit) return;
-  throw StateError(
-      {.what = fmt::format("{} backwards have reduced gradients, but no parameter was changed and "
-                           "zero_grad was not called",
-                           idle_passes_),
-       .where = {},
-       .cause = {},
-       .hint = "give the optimizer Engine::sharded_parameters() instead of model->parameters(), or "
-               "use fsdp::AdamW or fsdp::SGD; to accumulate over more backwards, raise "
-               "Options::idle_passes_limit"});
-}
-
-void EngineState::check_frozen() const {
-  for (const auto& unit : units) {
-    const ShardLayout& layout = unit->shard->layout();
-    for (size_t i = 0; i < unit->shard->parameters().size(); ++i) {
-      const bool frozen = !layout.segments()[layout.segment_of(static_cast<int>(i))].trainable;
-      if (!frozen || !unit->shard->parameters()[i].requires_grad()) continue;
-      throw StateError(
-          {.what = fmt::format("parameter '{}' was frozen when the engine was built and "
-                               "now requires a gradient",
-                               layout.parameters()[i].fqn),
-           .where = fmt::format("unit '{}'", unit->shard->fqn()),
-           .cause = {},
-           .hint = "set requires_grad before constructing the engine, or construct it anew"});
-    }
-  }
-}
-
-void EngineState::add_optimizer_state(int64_t bytes) {
-  const std::lock_guard lock(clock->mutex);
-  optimizer_state_bytes_ += bytes;
-  if (bytes > 0) {
-    lanes->ledger.hold(bytes);
-    lanes->ledger.take(MemoryCategory::kOptimizerState, bytes);
-  } else {
-    lanes->ledger.hold(bytes);
-    lanes->ledger.give(MemoryCategory::kOptimizerState, -bytes);
-  }
-  remake_plan();
-}
-
-void EngineState::mark_changed(bool copies_written) {
-  const std::lock_guard lock(clock->mutex);
-  for (const auto& unit : units) unit->shard->mark_changed(copies_written);
-}
-
-// Slots follow the order of units that was seen last.
-void EngineState::remake_plan() {
-  MemoryInputs inputs{.units = {},
-                      .optimizer_state_bytes = optimizer_state_bytes_,
-                      .streams_overlap = !lanes->reduce_stream->is_inline()};
-  std::vector<UnitRules> rules;
-  std::map<int64_t, int64_t> gradients;  // main gradients by size
-  for (const auto& unit : units) {
-    const ShardUnit& shard = *unit->shard;
-    const ShardLayout& layout = shard.layout();
-    inputs.units.push_back(
-        {.parameter_slot_bytes = shard.parameter_slot_bytes(),
-         .reduce_slot_bytes = shard.reduce_slot_bytes(),
-         .main_shard_bytes = layout.slice_numel() * size_of(DType::kFloat32),
-         .main_gradient_bytes = layout.trainable_slice_numel() * size_of(DType::kFloat32),
-         .resident_bytes = shard.resident_bytes(),
-         .kept_gradient_bytes = shard.kept_gradient_bytes()});
-    rules.push_back(unit->rules);
-    for (const SegmentLayout& segment : layout.segments()) {
-      if (segment.trainable) ++gradients[segment.slice_numel * size_of(DType::kFloat32)];
-    }
-  }
-  plan = play_memory(inputs, schedule->memory_events(rules));
-  std::map<int64_t, int64_t> parameter_slots, reduce_slots;
-  for (const PlannedSlots& slots : plan.slots) {
-    const bool parameters = slots.category == MemoryCategory::kParameterSlots;
-    (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
-  }
-  lanes->parameter_slots.plan(parameter_slots);
-  lanes->reduce_slots.plan(reduce_slots);
-  lanes->main_gradients.plan(gradients);
 }
 
 }  // namespace fsdp

@@ -12,15 +12,24 @@
 #include "engine/engine_unit.h"
 #include "engine/module_walk.h"
 #include "engine/schedule.h"
+#include "engine/stray_leaves.h"
 #include "shard/lanes.h"
 
 namespace fsdp {
 
-class EngineState : public ClockedEngine {
+class EngineState : public ClockedEngine, public std::enable_shared_from_this<EngineState> {
  public:
   EngineState(std::shared_ptr<torch::nn::Module> root, Options options,
               std::unique_ptr<Lanes> lanes);
   ~EngineState() override;
+
+  // The end of the Engine: parameters stay unreadable, units are gone. What optimizers hold of this
+  // object is a shell then, on which nothing but their own end works.
+  void shut_down() noexcept;
+  bool is_shut_down() const { return units.empty(); }
+  // Errors: StateError if the engine is gone, or inside a forward or backward.
+  void require_between_passes(std::string_view call) const;
+  void require_not_gathered(std::string_view call) const;
 
   // Finds and takes the root's units; collective. `building` is null for a plainly built model.
   // Once, right after construction (a unit's hooks need the state to be owned).
@@ -40,6 +49,10 @@ class EngineState : public ClockedEngine {
   void open_unit(EngineUnit& unit, const Call& call, bool captures);
   void close_unit(EngineUnit& unit, bool reduces);
   void rest_unit(EngineUnit& unit);
+
+  // [stray_leaves.h] What the outermost call of a first forward has used.
+  void look_for_strays(const std::vector<at::Tensor>& inputs,
+                       const std::vector<at::Tensor>& leaves);
 
   void demand(EngineUnit& unit);
   void reshard(EngineUnit& unit);
@@ -67,21 +80,31 @@ class EngineState : public ClockedEngine {
   bool reduces_gradients = true;  // GradSync
   int64_t passes = 0;
   int active_calls = 0;  // forwards of this engine's units under way
+  StrayLeaves strays;
+  int gathered = 0;      // units seated by Gathered
   bool in_pass = false;  // between the first pre_backward and finalize_backward
 
  private:
-  void absorb_changes();
+  void absorb_changes(bool reseats);
+  void unfreeze();
+  void refuse_strays();
+  void forget_records();
+  void forget_dropped_forwards();
   void prefetch(const std::vector<int>& ahead);
-  void check_frozen() const;
-  void check_idle_passes() const;
+  void learn_from_overflow();
+  void add_learned();
   std::string name_first_nonfinite(int64_t found_here);
   void remake_plan();
   void add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
   int64_t optimizer_state_bytes_ = 0;
-  int64_t idle_passes_ = 0;  // that reduced, since a parameter changed or zero_grad was called
+  bool warned_of_overflow_ = false;
+  bool keeps_gradients_ = false;   // GradSync was used
+  int64_t learned_gradients_ = 0;  // bytes of main gradients that the played order does not show
+  MemoryBytes learned_peak_;       // of a backward that was higher than the plan
   bool forward_in_graph_ = false;
+  bool keeps_graph_ = false;  // the backward under way
 };
 
 }  // namespace fsdp

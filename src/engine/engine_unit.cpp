@@ -19,13 +19,61 @@ EngineUnit::EngineUnit(EngineState& owner, int unit_index, std::optional<DType> 
       input_dtype(cast_inputs_to) {}
 
 void EngineUnit::capture_gradients() {
+  accumulators_.resize(shard->parameters().size());
   for (size_t i = 0; i < shard->parameters().size(); ++i) {
     const int parameter = static_cast<int>(i);
-    if (!shard->layout().segments()[shard->layout().segment_of(parameter)].trainable) continue;
-    accumulators_.push_back(autograd_hooks::capture_gradients(
+    if (accumulators_[i] || !shard->parameters()[i].requires_grad()) continue;
+    accumulators_[i] = autograd_hooks::capture_gradients(
         shard->parameters()[i], [unit = weak_from_this(), parameter](const at::Tensor& gradient) {
           if (const auto alive = unit.lock()) alive->on_gradient(parameter, gradient);
-        }));
+        });
+  }
+}
+
+bool EngineUnit::unfreeze() {
+  bool any = false;
+  for (size_t i = 0; i < shard->parameters().size(); ++i) {
+    if (accumulators_[i] || !shard->parameters()[i].requires_grad()) continue;
+    shard->unfreeze(static_cast<int>(i));
+    any = true;
+  }
+  if (!any) return false;
+  capture_gradients();
+  rules.has_trainable = shard->layout().has_trainable();
+  rules.captures_in_place = rules.has_trainable && shard->reduce_slot_bytes() == 0;
+  return true;
+}
+
+void EngineUnit::note_written() {
+  if (!written_.empty() || shard->state() != ShardUnit::State::kUnsharded) return;
+  if (shard->loses_writes()) {
+    written_ = shard->first_written();
+  } else {
+    shard->keep_writes();
+  }
+}
+
+void EngineUnit::throw_if_written() {
+  if (written_.empty()) return;
+  const std::string fqn = std::exchange(written_, {});
+  throw StateError(
+      {.what = fmt::format("parameter '{}' was written inside a forward or backward", fqn),
+       .where = name_of_unit(shard->fqn()),
+       .cause = "a sharded parameter is whole only while its unit runs; the change would be lost",
+       .hint =
+           "change parameters between steps, through Engine::sharded_parameters() or "
+           "fsdp::Gathered with fsdp::WriteBack; renormalise embeddings (max_norm) there, too"});
+}
+
+void EngineUnit::refuse_captured() const {
+  for (size_t i = 0; i < accumulators_.size(); ++i) {
+    if (!accumulators_[i] || !autograd_hooks::is_captured(*accumulators_[i])) continue;
+    throw StateError(
+        {.what = fmt::format("autograd::grad with respect to the sharded parameter '{}'",
+                             shard->layout().parameters()[i].fqn),
+         .where = name_of_unit(shard->fqn()),
+         .cause = "it would return this rank's own gradient, which no other rank has a part in",
+         .hint = "call backward() and read `local.grad()` of Engine::sharded_parameters()"});
   }
 }
 
@@ -35,37 +83,39 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
   if (autograd_hooks::inputs_given()) {
     throw StateError(
         {.what = fmt::format("backward(inputs) names the sharded parameter '{}'", fqn),
-         .where = fmt::format("unit '{}'", shard->fqn()),
+         .where = name_of_unit(shard->fqn()),
          .cause = {},
          .hint = "call backward() without inputs; freeze what should get no gradient"});
   }
   if (!engine.clock->captures()) {
-    throw StateError({.what = fmt::format(
-                          "autograd::grad through a recomputed forward of unit '{}'", shard->fqn()),
+    throw StateError({.what = fmt::format("autograd::grad through a recomputed forward of {}",
+                                          name_of_unit(shard->fqn())),
                       .where = {},
                       .cause = "recomputation runs a backward of its own, for all parameters",
                       .hint = "call backward(), or do not recompute this forward"});
   }
   // Kept in release builds: it makes every breach of the closing rule loud.
   if (!is_open || shard->gradient_state() != ShardUnit::GradientState::kCapturing) {
-    throw StateError(
-        {.what =
-             fmt::format("a gradient of '{}' arrived after unit '{}' closed", fqn, shard->fqn()),
-         .where = {},
-         .cause = {},
-         .hint = "was a part of the unit's forward run on another thread, or a parameter "
-                 "used outside its unit's call?"});
+    throw StateError({.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
+                                          name_of_unit(shard->fqn())),
+                      .where = {},
+                      .cause = {},
+                      .hint =
+                          "was a part of the unit's forward run on another thread, or a parameter "
+                          "used outside its unit's call?"});
   }
   shard->capture(parameter, gradient);
 }
 
 void EngineUnit::open(Call& call, bool captures) {
   if (opened_ns_ == 0 && engine.lanes->spans.is_on()) opened_ns_ = span_clock_ns();
+  if (!captures) refuse_captured();
   engine.open_unit(*this, call, captures);
 }
 
 void EngineUnit::close(bool reduces) {
   engine.close_unit(*this, reduces);
+  throw_if_written();
   const int64_t opened_ns = std::exchange(opened_ns_, 0);
   if (!engine.lanes->spans.is_on() || opened_ns == 0) return;
   engine.lanes->spans.add(Span{.lane = SpanLane::kBackward,

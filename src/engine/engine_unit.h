@@ -22,8 +22,16 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   EngineUnit(EngineState& engine, int index, std::optional<DType> input_dtype, UnitRules rules,
              std::unique_ptr<ShardUnit> shard);
 
-  // Arms the gradient hooks. Once, when the unit is owned by a shared_ptr.
+  // Arms the gradient hooks of parameters that require a gradient and have none. Requires: the unit
+  // is owned by a shared_ptr.
   void capture_gradients();
+  // Takes parameters in that were frozen and now require a gradient. Returns whether there were
+  // any.
+  bool unfreeze();
+  // Looks whether a parameter was written where it is lost; throw_if_written says so later, when
+  // the unit's bytes are back in order.
+  void note_written();
+  void throw_if_written();
 
   // The clock's side.
   void open(Call& call, bool captures) override;
@@ -33,17 +41,20 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   EngineState& engine;
   const int index;
-  const UnitRules rules;
+  UnitRules rules;
   const std::unique_ptr<ShardUnit> shard;
   const std::optional<DType> input_dtype;  // floating inputs are cast to it; unset: left alone
   int active_calls = 0;                    // forwards under way
 
  private:
   void on_gradient(int parameter, const at::Tensor& gradient);
+  void refuse_captured() const;
 
   int64_t opened_ns_ = 0;  // for the trace; 0 where none was on, or closed
 
-  std::vector<torch_compat::NodePtr> accumulators_;  // autograd holds them weakly
+  // By parameter, null without hook; autograd holds them weakly.
+  std::vector<torch_compat::NodePtr> accumulators_;
+  std::string written_;  // FQN of a parameter whose change is lost
 };
 
 }  // namespace fsdp

@@ -60,6 +60,7 @@ std::string EngineState::name_first_nonfinite(int64_t found_here) {
 }
 
 GradientReport EngineState::measure_gradients(double norm_type) {
+  require_between_passes("measuring gradients");
   const StreamSpan span = lanes->span(*lanes->compute, "gradient norm", "");
   const std::lock_guard lock(clock->mutex);
   const kernels::NormType type = norm_type_of(norm_type);

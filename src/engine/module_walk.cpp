@@ -44,15 +44,21 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor) {
   }
 }
 
-void check_module(const std::string& fqn, const torch::nn::Module& module) {
-  const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module);
-  if (embedding == nullptr) return;
-  if (embedding->options.max_norm()) {
+void check_embedding(const std::string& fqn, bool renormalises, bool is_sparse) {
+  if (renormalises) {
     refuse(join(fqn, "weight"), "its embedding renormalises it in forward (max_norm)",
            "renormalise after the optimizer's step instead");
   }
-  if (embedding->options.sparse()) {
+  if (is_sparse) {
     refuse(join(fqn, "weight"), "its embedding makes sparse gradients", "use sparse(false)");
+  }
+}
+
+void check_module(const std::string& fqn, const torch::nn::Module& module) {
+  if (const auto* rows = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module)) {
+    check_embedding(fqn, rows->options.max_norm().has_value(), rows->options.sparse());
+  } else if (const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module)) {
+    check_embedding(fqn, bag->options.max_norm().has_value(), bag->options.sparse());
   }
 }
 

@@ -34,7 +34,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   state_->attach(&scope);
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() { state_->shut_down(); }
 
 const Mesh& Engine::mesh() const { return state_->lanes->mesh; }
 const Options& Engine::options() const { return state_->options; }
@@ -45,10 +45,11 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
   for (const auto& unit : state_->units) {
     const auto& views = unit->shard->local_views();
     for (size_t i = 0; i < views.size(); ++i) {
-      const ParameterSpec& spec = unit->shard->layout().parameters()[i];
+      const ShardLayout& layout = unit->shard->layout();
+      const ParameterSpec& spec = layout.parameters()[i];
       result.push_back({.fqn = spec.fqn,
                         .shape = spec.shape,
-                        .trainable = spec.trainable && unit->shard->parameters()[i].requires_grad(),
+                        .trainable = unit->shard->parameters()[i].requires_grad(),
                         .begin = unit->shard->local_interval(static_cast<int>(i)).begin,
                         .local = views[i]});
     }
@@ -63,6 +64,8 @@ GradientReport Engine::measure_gradients(double norm_type) {
 }
 
 double Engine::clip_grad_norm(double max_norm, double norm_type) {
+  state_->require_between_passes("clip_grad_norm");
+  state_->lanes->mesh.note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientReport report = state_->measure_gradients(norm_type);
   // In fp32, as torch's clip_grad_norm_ has it.
   const float coefficient =
@@ -172,32 +175,29 @@ void Gathered::seat() {
                       .hint = "gather before the forward or after the backward; inside a unit's "
                               "own forward its parameters can be read as they are"});
   }
+  state_.require_not_gathered("another fsdp::Gathered");
   for (const int index : units_) {
     ShardUnit& shard = *state_.units[index]->shard;
-    shard.absorb_changes();
+    shard.absorb_changes(/*reseats=*/true);
     state_.reshard(*state_.units[index]);
     shard.unshard(ShardUnit::Urgency::kOwnCopy);  // the caller may write to it
     state_.demand(*state_.units[index]);
-    std::vector<int64_t>& versions = versions_.emplace_back();
-    for (const at::Tensor& parameter : shard.parameters()) {
-      versions.push_back(torch_compat::version(parameter));
-    }
   }
+  state_.gathered = static_cast<int>(units_.size());
 }
 
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
   std::string lost;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    EngineUnit& unit = *state_.units[units_[i]];
+  state_.gathered = 0;
+  for (const int index : units_) {
+    EngineUnit& unit = *state_.units[index];
     // An exception is under way on this rank: a collective here could hang the others.
     const bool unwinding = std::uncaught_exceptions() > 0;
     if (write_back_ != WriteBack::kNone && !unwinding) {
-      unit.shard->write_back(versions_[i], write_back_ == WriteBack::kFromRankZero);
+      unit.shard->write_back(write_back_ == WriteBack::kFromRankZero);
     }
-    if (write_back_ == WriteBack::kNone && lost.empty()) {
-      lost = unit.shard->first_modified(versions_[i]);
-    }
+    if (write_back_ == WriteBack::kNone && lost.empty()) lost = unit.shard->first_written();
     state_.reshard(unit);
   }
   if (lost.empty() || std::uncaught_exceptions() > 0) return;

@@ -99,6 +99,7 @@ bool Schedule::end_pass() {
   }
   const bool differs = calls_ != hint_;
   hint_ = std::exchange(calls_, {});
+  kept_ = 0;
   forward_hint_ = by_enter(hint_);
   backward_hint_ = needs_.empty() ? by_reversed_exit(hint_) : std::exchange(needs_, {});
   backward_seen_ = true;
@@ -107,8 +108,15 @@ bool Schedule::end_pass() {
   return differs;
 }
 
+void Schedule::keep_only(std::span<const int> records) {
+  for (size_t i = 0; i < records.size(); ++i) calls_[i] = calls_[records[i]];
+  calls_.resize(records.size());
+  kept_ = calls_.size();
+}
+
 void Schedule::abandon_pass() {
   calls_.clear();
+  kept_ = 0;
   needs_.clear();
   position_ = 0;
   forward_cursor_ = backward_cursor_ = 0;

@@ -47,6 +47,11 @@ class Schedule {
   // Takes the pass as the next hint. Returns true if it differs from the hint before.
   bool end_pass();
   void abandon_pass();
+  // Far more calls are recorded than a pass has: forwards may have been dropped without a backward.
+  bool is_long() const { return calls_.size() > 2 * kept_ + 2 * hint_.size() + 64; }
+  size_t recorded_calls() const { return calls_.size(); }
+  // Drops all calls but these, in ascending order; the i-th of them becomes record i.
+  void keep_only(std::span<const int> records);
 
   // The next `depth` distinct other units after the place where `unit` is now, by the hint.
   std::vector<int> ahead_in_forward(int depth) const;
@@ -66,6 +71,7 @@ class Schedule {
   std::vector<int> needs_;
   int position_ = 0;
   int forward_start_ = 0;  // first call of the forward under way
+  size_t kept_ = 0;        // by keep_only
   size_t forward_cursor_ = 0;
   size_t backward_cursor_ = 0;
 };

@@ -119,12 +119,20 @@ void UnitCall::end() {
     }
     if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
   }
+  std::vector<at::Tensor> leaves;
+  if (in_graph && state_->outermost && call->forward_task < 0 && !engine.strays.is_done()) {
+    std::vector<at::Tensor> outputs;
+    for (const at::Tensor* output : state_->outputs) outputs.push_back(*output);
+    leaves = autograd_hooks::leaves_of(outputs, call->begin);
+  }
   const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the clock]
   state_->begun = false;
   engine.clock->pop_call();
+  if (!leaves.empty()) engine.look_for_strays(state_->inputs, leaves);
   if (call->record >= 0) engine.schedule->exit(call->record);
   engine.post_forward(*unit_, in_graph);
   if (call->forward_task < 0 && state_->outermost) engine.end_forward();
+  unit_->throw_if_written();
 }
 
 UnitCall::~UnitCall() {

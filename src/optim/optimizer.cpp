@@ -26,25 +26,38 @@ bool is_bias_or_norm(const ShardedParameter& parameter) { return parameter.shape
 
 Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay,
                         std::vector<ParameterGroup> groups, bool skip_nonfinite, int moments)
-    : engine(owner.state()),
+    : engine_held(owner.state().shared_from_this()),
+      engine(*engine_held),
       lr(learning_rate),
       weight_decay_(weight_decay),
       groups_(std::move(groups)),
-      skip_nonfinite_(skip_nonfinite) {
+      skip_nonfinite_(skip_nonfinite),
+      moments_(moments) {
+  make_runs();
+}
+
+// Segments that are trainable now: at construction, and when parameters were unfrozen, whose
+// moments begin at zero then.
+void Optimizer::State::add_segments() {
+  int64_t added = 0;
   for (const auto& unit : engine.units) {
-    const std::vector<MainSegment> segments = unit->shard->main_segments();
-    for (size_t i = 0; i < segments.size(); ++i) {
-      OptimizedSegment optimized{.unit = unit->index, .index = i};
-      for (int moment = 0; moment < moments; ++moment) {
-        const int64_t bytes = segments[i].numel * size_of(DType::kFloat32);
+    for (const MainSegment& segment : unit->shard->main_segments()) {
+      const bool known =
+          std::any_of(segments_.begin(), segments_.end(), [&](const OptimizedSegment& each) {
+            return each.unit == unit->index && each.segment == segment.segment;
+          });
+      if (known) continue;
+      OptimizedSegment optimized{.unit = unit->index, .segment = segment.segment};
+      for (int moment = 0; moment < moments_; ++moment) {
+        const int64_t bytes = segment.numel * size_of(DType::kFloat32);
         optimized.moments.push_back(allocate_host(bytes));
-        state_bytes_ += bytes;
+        added += bytes;
       }
       segments_.push_back(std::move(optimized));
     }
   }
-  make_runs();
-  if (state_bytes_ > 0) engine.add_optimizer_state(state_bytes_);
+  state_bytes_ += added;
+  if (added > 0) engine.add_optimizer_state(added);
 }
 
 Optimizer::State::~State() {
@@ -55,12 +68,12 @@ Optimizer::State::~State() {
 // are.
 void Optimizer::State::make_runs() {
   trained_ = trained_now(engine);
+  add_segments();
   for (OptimizedSegment& optimized : segments_) {
     const ShardUnit& shard = *engine.units[optimized.unit]->shard;
-    const MainSegment segment =
-        engine.units[optimized.unit]->shard->main_segments()[optimized.index];
     optimized.runs.clear();
-    for (const Interval& interval : segment.intervals) {
+    for (const Interval& interval :
+         shard.layout().intervals(optimized.segment, engine.lanes->shard_rank())) {
       const ParameterSpec& spec = shard.layout().parameters()[interval.parameter];
       if (interval.numel == 0 || !shard.parameters()[interval.parameter].requires_grad()) continue;
       const ShardedParameter described{.fqn = spec.fqn,
@@ -102,15 +115,24 @@ void Optimizer::State::check_gradients_complete() const {
   for (const auto& unit : engine.units) {
     if (unit->shard->gradient_state() != ShardUnit::GradientState::kKept) continue;
     throw StateError({.what = "step while gradients wait to be reduced",
-                      .where = fmt::format("unit '{}'", unit->shard->fqn()),
+                      .where = name_of_unit(unit->shard->fqn()),
                       .cause = "all backwards since the last step ran under GradSync(false)",
                       .hint = "run the last backward of a step outside of it, or call zero_grad"});
   }
 }
 
+// What the ranks must do alike, and would show nowhere else: compared with the next collective.
+void Optimizer::State::note_step() const {
+  engine.lanes->mesh.note(
+      fmt::format("optimizer step {}: lr {}, clip {}", steps + 1, lr, grad_scale));
+}
+
 StepReport Optimizer::State::step() {
+  engine.require_between_passes("an optimizer's step");
+  engine.require_not_gathered("an optimizer's step");
   check_gradients_complete();
   StepReport report;
+  note_step();
   if (!measured && skip_nonfinite_) measured = engine.measure_gradients(2.0);
   if (measured) report.gradients = *measured;
   const float scale = std::exchange(grad_scale, 1.0F);
@@ -128,7 +150,9 @@ StepReport Optimizer::State::step() {
   for (const OptimizedSegment& optimized : segments_) {
     std::vector<MainSegment>& segments = kept[optimized.unit];
     if (segments.empty()) segments = engine.units[optimized.unit]->shard->main_segments();
-    const MainSegment& segment = segments[optimized.index];
+    const MainSegment& segment =
+        *std::find_if(segments.begin(), segments.end(),
+                      [&](const MainSegment& each) { return each.segment == optimized.segment; });
     // A unit that no backward touched since zero_grad: not updated, not counted.
     if (segment.grad == nullptr) continue;
     counters.push_back(optimized.step.get());
@@ -154,6 +178,8 @@ Optimizer::Optimizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Optimizer::~Optimizer() = default;
 
 double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
+  state_->engine.require_between_passes("clip_grad_norm");
+  state_->engine.lanes->mesh.note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   state_->measured = state_->engine.measure_gradients(norm_type);
   state_->measured_passes = state_->engine.passes;
   // In fp32, as torch's clip_grad_norm_ has it.

@@ -23,7 +23,7 @@ struct OptimizerRun {
 // The optimizer's side of one trainable segment.
 struct OptimizedSegment {
   int unit = 0;
-  size_t index = 0;  // among the unit's main segments
+  int segment = 0;  // of the unit's layout
   std::vector<OptimizerRun> runs;
   std::vector<Buffer> moments;  // fp32, as long as the segment
   std::unique_ptr<int64_t> step =
@@ -49,6 +49,7 @@ struct Optimizer::State {
 
   StepReport step();
 
+  const std::shared_ptr<EngineState> engine_held;  // a shell, once the engine is gone
   EngineState& engine;
   double lr;
   int64_t steps = 0;
@@ -59,11 +60,14 @@ struct Optimizer::State {
 
  private:
   void check_gradients_complete() const;
+  void note_step() const;
+  void add_segments();
   void make_runs();
 
   double weight_decay_;
   std::vector<ParameterGroup> groups_;
   bool skip_nonfinite_;
+  int moments_;
   std::vector<OptimizedSegment> segments_;
   std::vector<char> trained_;  // requires_grad of every parameter when the runs were made
   int64_t state_bytes_ = 0;

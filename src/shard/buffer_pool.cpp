@@ -10,9 +10,24 @@ BufferPool::BufferPool(MemoryCategory category, MemoryLedger& ledger, SlotReuse 
     : category_(category), ledger_(ledger), reuse_(reuse), allocate_(std::move(allocate)) {}
 
 void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
-  for (auto& [bytes, size_class] : classes_) size_class.planned = 0;
-  for (const auto& [bytes, count] : count_by_bytes) classes_[bytes].planned = count;
+  for (auto& [bytes, size_class] : classes_) size_class.planned = size_class.learned;
+  for (const auto& [bytes, count] : count_by_bytes) {
+    SizeClass& size_class = classes_[bytes];
+    size_class.planned = std::max(count, size_class.learned);
+  }
   for (auto& [bytes, size_class] : classes_) trim(bytes, size_class);
+}
+
+bool BufferPool::learn() {
+  bool exceeds = false;
+  for (auto& [bytes, size_class] : classes_) {
+    if (size_class.most_in_use > size_class.planned) {
+      size_class.learned = size_class.most_in_use;
+      exceeds = true;
+    }
+    size_class.most_in_use = size_class.in_use;
+  }
+  return exceeds;
 }
 
 std::vector<PlannedSlots> BufferPool::planned() const {
@@ -46,12 +61,12 @@ Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
     slot = *next;
     size_class.free.erase(next);
   } else {
-    size_class.slots.push_back(std::make_unique<Slot>());
+    size_class.slots.push_back(std::make_shared<Slot>());
     slot = size_class.slots.back().get();
     slot->buffer = allocate_(bytes);
     ledger_.hold(bytes);
   }
-  ++size_class.in_use;
+  size_class.most_in_use = std::max(size_class.most_in_use, ++size_class.in_use);
   ledger_.take(category_, bytes);
   return slot;
 }

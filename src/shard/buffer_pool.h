@@ -16,7 +16,7 @@
 
 namespace fsdp {
 
-struct Slot {
+struct Slot : std::enable_shared_from_this<Slot> {
   Buffer buffer;
   // Recorded by the last user when it gave the slot back; the next user's stream waits for it.
   Event released;
@@ -38,6 +38,9 @@ class BufferPool {
   // back to the system as they become free.
   void plan(const std::map<int64_t, int64_t>& count_by_bytes);
   std::vector<PlannedSlots> planned() const;
+  // Where more slots were out at once since the last call than the plan allows, plans made from now
+  // on allow as many. Returns whether there were.
+  bool learn();
 
   // A demand: always served. Beyond the plan it is an overflow, counted in the ledger. 0 bytes:
   // null.
@@ -50,8 +53,10 @@ class BufferPool {
  private:
   struct SizeClass {
     int64_t planned = 0;
+    int64_t learned = 0;
     int64_t in_use = 0;
-    std::vector<std::unique_ptr<Slot>> slots;  // all that exist
+    int64_t most_in_use = 0;                   // since learn()
+    std::vector<std::shared_ptr<Slot>> slots;  // all that exist; shared with gradients' views
     std::vector<Slot*> free;                   // in the order of return
     int64_t existing() const { return static_cast<int64_t>(slots.size()); }
   };

@@ -27,6 +27,7 @@ class GradientPlaces {
   // A parameter that takes more than half of its segment and at least this many bytes lends.
   static constexpr int64_t kLentBytes = int64_t{1} << 20;
 
+  GradientPlaces() = default;
   // `may_lend`: gradients are summed in slices, unscaled; then those that come in `reduce_dtype`
   // can be lent.
   GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bool may_lend);
@@ -55,7 +56,7 @@ class GradientPlaces {
     int64_t cut = 0;  // elements of lent_numel that the slot leaves out: whole alignments
   };
 
-  DType dtype_;
+  DType dtype_ = DType::kFloat32;
   std::vector<Segment> segments_;
   int64_t slot_bytes_ = 0;
 };

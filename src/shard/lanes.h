@@ -26,6 +26,13 @@ struct Placements {
 };
 Placements placements_of(Strategy strategy);
 
+// Memory of a mesh's communicator for those who may hold it longer than the engine.
+struct MeshBuffer {
+  MeshBuffer(Mesh of, Buffer memory) : mesh(std::move(of)), buffer(std::move(memory)) {}
+  Mesh mesh;  // first, hence destroyed last
+  Buffer buffer;
+};
+
 class Lanes {
  public:
   Lanes(Mesh mesh, const Options& options);

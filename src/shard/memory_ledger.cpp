@@ -5,6 +5,7 @@ namespace fsdp {
 void MemoryLedger::take(MemoryCategory category, int64_t bytes) {
   stats_.in_use[category] += bytes;
   if (stats_.in_use.total() > stats_.peak.total()) stats_.peak = stats_.in_use;
+  if (stats_.in_use.total() > phase_peak_.total()) phase_peak_ = stats_.in_use;
   note();
 }
 

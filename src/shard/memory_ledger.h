@@ -22,6 +22,10 @@ class MemoryLedger {
   void hold(int64_t bytes);
   void count_overflow() { ++stats_.overflow_slots; }
   void reset_peak() { stats_.peak = stats_.in_use; }
+  // The highest total since the last begin_phase, by category at that moment: the engine's own
+  // mark, beside the user's.
+  void begin_phase() { phase_peak_ = stats_.in_use; }
+  const MemoryBytes& phase_peak() const { return phase_peak_; }
 
   const MemoryStats& stats() const { return stats_; }
 
@@ -30,6 +34,7 @@ class MemoryLedger {
 
  private:
   MemoryStats stats_;
+  MemoryBytes phase_peak_;
   SpanLog* log_;
 };
 

@@ -74,6 +74,8 @@ int64_t ShardLayout::slice_numel() const {
   return numel;
 }
 
+void ShardLayout::make_trainable(int segment) { segments_[segment].trainable = true; }
+
 int64_t ShardLayout::trainable_slice_numel() const {
   int64_t numel = 0;
   for (const SegmentLayout& segment : segments_)

@@ -80,6 +80,9 @@ class ShardLayout {
   const std::vector<SegmentLayout>& segments() const { return segments_; }
   int ranks() const { return ranks_; }
 
+  // A frozen segment gets gradients from now on. Parameters stay where they are.
+  void make_trainable(int segment);
+
   // Segment of a parameter and its run there.
   int segment_of(int parameter) const { return places_[parameter].segment; }
   const PlacedParameter& place_of(int parameter) const;

@@ -1,19 +1,19 @@
 #include "shard/shard_segment.h"
 
-#include <ATen/core/grad_mode.h>
-
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 namespace fsdp {
 
-ShardUnit::Segment::Segment(const SegmentLayout& segment_layout, Buffer main_shard,
-                            const std::string& message)
+ShardUnit::Segment::Segment(const SegmentLayout& segment_layout, const Mesh& mesh,
+                            Buffer main_shard)
     : layout(segment_layout),
-      main(std::move(main_shard)),
-      main_tensor(torch_compat::wrap(main.data(), layout.slice_numel, DType::kFloat32, at::kCPU)),
-      storage(layout.bytes(), at::kCPU, message) {}
+      memory(std::make_shared<const MeshBuffer>(mesh, std::move(main_shard))),
+      main(memory->buffer),
+      main_tensor(
+          torch_compat::wrap(main.data(), layout.slice_numel, DType::kFloat32, at::kCPU, memory)) {}
 
 // Eight independent lanes, so that the multiplications overlap. main is a multiple of 64 bytes.
 uint64_t ShardUnit::Segment::content() const {
@@ -30,16 +30,6 @@ uint64_t ShardUnit::Segment::content() const {
   uint64_t digest = 0;
   for (const uint64_t lane : lanes) digest = (std::rotl(digest, 23) ^ lane) * 0x9E3779B97F4A7C15ULL;
   return digest;
-}
-
-void ShardUnit::Segment::bind(const ShardLayout& unit_layout, std::vector<at::Tensor>& parameters) {
-  const at::NoGradGuard no_grad;
-  for (const PlacedParameter& placed : layout.parameters) {
-    const ParameterSpec& spec = unit_layout.parameters()[placed.parameter];
-    // set_data keeps the TensorImpl: module members, names, requires_grad and version counter stay.
-    parameters[placed.parameter].set_data(
-        storage.view(layout.dtype, placed.offset, spec.shape, spec.strides));
-  }
 }
 
 }  // namespace fsdp

@@ -1,20 +1,15 @@
-// A segment's memory: main shard, resident copy, and the storage that its parameters are views of.
-// Private to ShardUnit.
+// A segment's memory: main shard, mapped view of all ranks', resident copy. Private to ShardUnit.
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <memory>
 
 #include "shard/shard_unit.h"
 
 namespace fsdp {
 
 struct ShardUnit::Segment {
-  Segment(const SegmentLayout& segment_layout, Buffer main_shard, const std::string& message);
-
-  // Makes every parameter of this segment a view of `storage`, once and for good.
-  void bind(const ShardLayout& unit_layout, std::vector<at::Tensor>& parameters);
+  Segment(const SegmentLayout& segment_layout, const Mesh& mesh, Buffer main_shard);
 
   // [Note: changes without a version]
   // Optimizers change main shards through local views, whose version counter is main_tensor's. But
@@ -23,11 +18,13 @@ struct ShardUnit::Segment {
   uint64_t content() const;
 
   const SegmentLayout& layout;
-  Buffer main;             // slice_numel fp32
+  // slice_numel fp32. Shared with the views of it that users and optimizers hold, also when the
+  // engine is gone.
+  std::shared_ptr<const MeshBuffer> memory;
+  const Buffer& main;
   at::Tensor main_tensor;  // the same memory; its version counter tells of changes
   Buffer mapped;           // all ranks' slices side by side, where they are read as they lie
   Buffer resident;         // whole, in layout.dtype, where parameters are not sharded and not fp32
-  torch_compat::SeatedStorage storage;
   int64_t seen_version = 0;     // of main_tensor, when last looked at
   uint64_t seen_content = 0;    // digest of main, then; only once local views are handed out
   int64_t copied_version = -1;  // of main_tensor, when the resident copy was written

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "kernels/fill.h"
@@ -28,7 +31,7 @@ void ShardUnit::require(State expected, std::string_view transition) const {
   if (state_ == expected) return;
   throw StateError({.what = fmt::format("{} of a unit that is {}, expected {}", transition,
                                         name_of(state_), name_of(expected)),
-                    .where = fmt::format("unit '{}'", fqn_),
+                    .where = name_of_unit(fqn_),
                     .cause = {},
                     .hint = {}});
 }
@@ -38,21 +41,13 @@ ShardUnit::ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout,
     : fqn_(std::move(fqn)),
       lanes_(lanes),
       layout_(std::move(layout)),
-      places_(layout_, lanes.reduce_dtype,
-              /*may_lend=*/lanes.shards_parameters() && lanes.reduce_dtype == DType::kFloat32 &&
-                  lanes.gradient_scale == 1.0F),
-      parameters_(std::move(parameters)),
+      seats_(layout_, std::move(parameters), fqn_),
       lent_(layout_.segments().size()),
-      arrived_(parameters_.size(), 0) {
-  const std::string message = fmt::format(
-      "fsdp: a parameter of unit '{0}' is sharded and cannot be read or written here; hint: call "
-      "the "
-      "unit through fsdp::Unit (forward is not virtual), use fsdp::UnitScope for other methods, or "
-      "fsdp::Gathered to look at whole values",
-      fqn_);
+      arrived_(seats_.tensors().size(), 0) {
+  make_places();
   for (size_t i = 0; i < layout_.segments().size(); ++i) {
     segments_.push_back(
-        std::make_unique<Segment>(layout_.segments()[i], std::move(main[i]), message));
+        std::make_unique<Segment>(layout_.segments()[i], lanes_.mesh, std::move(main[i])));
     Segment& segment = *segments_.back();
     lanes_.ledger.take(MemoryCategory::kMainShards, segment.main.bytes());
     if (!lanes_.shards_parameters() && segment.layout.dtype != DType::kFloat32) {
@@ -60,10 +55,9 @@ ShardUnit::ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout,
       lanes_.ledger.hold(segment.resident.bytes());
       lanes_.ledger.take(MemoryCategory::kResidentParameters, segment.resident.bytes());
     }
-    segment.bind(layout_, parameters_);
     for (const Interval& interval : layout_.intervals(static_cast<int>(i), lanes_.shard_rank())) {
       if (local_.size() <= static_cast<size_t>(interval.parameter)) {
-        local_.resize(parameters_.size());
+        local_.resize(arrived_.size());
       }
       local_[interval.parameter] = interval;
     }
@@ -150,14 +144,14 @@ void ShardUnit::wait_for_unshard() {
     const StreamSpan span = lanes_.span(*lanes_.compute, "wait for gather", fqn_);
     lanes_.compute->wait(gathered_);  // wait 3
   }
-  check_seated();
+  check_seats();
   seat();
   state_ = State::kUnsharded;
 }
 
 void ShardUnit::reshard() {
   if (state_ == State::kSharded) require(State::kUnsharded, "reshard");
-  unseat();
+  seats_.unseat();
   if (parameter_slot_ != nullptr) {
     // A slot that was gathered and never used is still being filled: it is released behind the
     // gather, without waiting here. That also cannot throw what a failed gather would.
@@ -171,43 +165,58 @@ void ShardUnit::reshard() {
 }
 
 void ShardUnit::seat() {
+  places_of_segments_.clear();
   for (size_t i = 0; i < segments_.size(); ++i) {
-    Segment& segment = *segments_[i];
+    const Segment& segment = *segments_[i];
     if (parameter_slot_ != nullptr) {
-      segment.storage.seat(
+      places_of_segments_.push_back(
           parameter_slot_->at(layout_.unsharded_offset_bytes(static_cast<int>(i))));
-    } else if (mapped_) {
-      segment.storage.seat(segment.mapped.data());
     } else {
-      segment.storage.seat(segment.resident ? segment.resident.data() : segment.main.data());
+      const Buffer& whole = mapped_            ? segment.mapped
+                            : segment.resident ? segment.resident
+                                               : segment.main;
+      places_of_segments_.push_back(whole.at(0));
     }
   }
+  seats_.seat(places_of_segments_);
 }
 
-void ShardUnit::unseat() {
-  for (const auto& segment : segments_) segment->storage.unseat();
+void ShardUnit::check_seats() const {
+  const std::optional<int> replaced = seats_.first_replaced();
+  if (!replaced) return;
+  throw StateError({.what = fmt::format("parameter '{}' was given other storage after the engine "
+                                        "took it (to(), set_data, or an assignment to .data)",
+                                        layout_.parameters()[*replaced].fqn),
+                    .where = name_of_unit(fqn_),
+                    .cause = {},
+                    .hint =
+                        "choose dtype and device through fsdp::Options, and load values through "
+                        "fsdp::Gathered or Engine::sharded_parameters"});
 }
 
-void ShardUnit::set_message(const std::string& message) {
-  for (const auto& segment : segments_) segment->storage.set_message(message);
+bool ShardUnit::loses_writes() const {
+  return parameter_slot_ != nullptr || mapped_ ||
+         std::any_of(segments_.begin(), segments_.end(),
+                     [](const auto& segment) { return bool(segment->resident); });
 }
 
-void ShardUnit::check_seated() const {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Segment& segment = *segments_[layout_.segment_of(static_cast<int>(i))];
-    if (segment.storage.owns(parameters_[i])) continue;
-    throw StateError({.what = fmt::format("parameter '{}' was given other storage after the engine "
-                                          "took it (to(), set_data, or an assignment to .data)",
-                                          layout_.parameters()[i].fqn),
-                      .where = fmt::format("unit '{}'", fqn_),
-                      .cause = {},
-                      .hint =
-                          "choose dtype and device through fsdp::Options, and load values through "
-                          "fsdp::Gathered or Engine::sharded_parameters"});
+std::string ShardUnit::first_written() {
+  std::optional<int> written = seats_.first_changed();
+  if (!written) written = seats_.first_replaced();
+  return written ? layout_.parameters()[*written].fqn : std::string();
+}
+
+void ShardUnit::keep_writes() {
+  if (!seats_.first_changed()) return;
+  for (const auto& segment : segments_) {
+    torch_compat::bump_version(segment->main_tensor);
+    segment->seen_version = torch_compat::version(segment->main_tensor);
+    if (!local_views_.empty()) segment->seen_content = segment->content();
   }
+  seats_.forget_changes();
 }
 
-bool ShardUnit::absorb_changes() {
+void ShardUnit::absorb_changes(bool reseats) {
   bool changed = false;
   for (const auto& segment : segments_) {
     if (!local_views_.empty()) {  // [Note: changes without a version]
@@ -220,11 +229,11 @@ bool ShardUnit::absorb_changes() {
     segment->seen_version = now;
   }
   forget_unused_views();
-  if (!changed) return false;
-  if (state_ != State::kSharded) reshard();
-  for (const at::Tensor& parameter : parameters_) torch_compat::bump_version(parameter);
+  if (reseats && state_ != State::kSharded && (changed || !local_views_.empty())) reshard();
+  if (!changed) return;
+  for (const at::Tensor& parameter : parameters()) torch_compat::bump_version(parameter);
+  seats_.forget_changes();
   refresh_resident_copies();
-  return true;
 }
 
 void ShardUnit::refresh_resident_copies() {
@@ -257,8 +266,8 @@ void ShardUnit::poison(const Slot* slot, bool gradients, Stream& stream) {
     if (!gradients) {
       runs.push_back({slot->at(layout_.unsharded_offset_bytes(index)), layout.numel, layout.dtype});
     } else if (layout.trainable) {
-      runs.push_back({slot->at(places_.slot_offset_bytes(index, 0)), places_.slot_numel(index),
-                      lanes_.reduce_dtype});
+      runs.push_back({slot->at(places().slot_offset_bytes(index, 0)), places().slot_numel(index),
+                      whole_dtype()});
     }
   }
   kernels::fill_nan(stream, runs);

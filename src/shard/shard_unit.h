@@ -21,6 +21,7 @@
 
 #include "shard/gradient_places.h"
 #include "shard/lanes.h"
+#include "shard/parameter_seats.h"
 #include "shard/shard_layout.h"
 #include "shard/torch_compat.h"
 
@@ -28,6 +29,7 @@ namespace fsdp {
 
 // fp32 elements of one segment that this rank optimises. `grad` is null without a gradient.
 struct MainSegment {
+  int segment = 0;  // of the unit's layout
   float* param = nullptr;
   float* grad = nullptr;
   void* resident_copy =
@@ -60,7 +62,7 @@ class ShardUnit {
 
   const std::string& fqn() const { return fqn_; }
   const ShardLayout& layout() const { return layout_; }
-  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  const std::vector<at::Tensor>& parameters() const { return seats_.tensors(); }
   State state() const { return state_; }
   GradientState gradient_state() const { return gradient_state_; }
   // Bytes of the slots that unshard and open_gradients take; 0 where they take none.
@@ -106,25 +108,37 @@ class ShardUnit {
   // padded).
   void gather_main(std::vector<Buffer>& whole);
 
-  // Parameters whose version counter differs from `versions` go back into the main shards: each
-  // rank's own slice of what it has seated, or of rank 0's values (collective; always where
-  // parameters are replicated). Requires:
-  // kUnsharded.
-  void write_back(const std::vector<int64_t>& versions, bool from_rank_zero);
-  // FQN of the first parameter whose version counter differs from `versions`; empty if none does.
-  std::string first_modified(const std::vector<int64_t>& versions) const;
+  // Parameters written since they were seated, or given other storage, go back into the main
+  // shards: each rank's own slice of what it has seated, or of rank 0's values (collective; always
+  // where parameters are replicated). Requires: kUnsharded.
+  void write_back(bool from_rank_zero);
+  // FQN of the first parameter that was written since it was seated, or given other storage; empty
+  // if none was. What is written while parameters are seated is lost, but for write_back and where
+  // main shards themselves are seated (`loses_writes`).
+  std::string first_written();
+  bool loses_writes() const;
+  // Where main shards are seated: what was written is the parameters' value now, as in plain
+  // LibTorch, and no change for a graph that was made after it.
+  void keep_writes();
 
-  // Change of the main shards since the last call, by version counters: bumps parameters' versions,
-  // drops seats and refreshes the resident copy. Returns true if there was one.
-  bool absorb_changes();
+  // Change of the main shards since the last call, by version counters: bumps parameters' versions
+  // and refreshes the resident copy. At a forward (`reseats`) seated parameters are given back, so
+  // that they are gathered anew: alike on all ranks, whatever each rank's shard looks like, hence
+  // also where nothing is known of a change but somebody may have made one.
+  void absorb_changes(bool reseats);
   // Whoever wrote the main shards through raw pointers says so; `copies_written`: with resident
   // copies.
   void mark_changed(bool copies_written);
 
-  // What an access to a sharded parameter throws from now on.
-  void set_message(const std::string& message);
-  // Slots given back are filled with NaN and gaps are checked, if lanes.debug.
-  void check_seated() const;
+  // A parameter that was frozen when the engine was built is to be trained: from now on its segment
+  // has gradients. Requires: no gradients on their way. Errors: StateError.
+  void unfreeze(int parameter);
+  // [Note: guarded gradients] in parameter_seats.h.
+  void guard_gradients() { seats_.guard_gradients(); }
+  // Why an access to a parameter throws from now on.
+  void set_reason(std::string_view reason, std::string_view hint) {
+    seats_.set_reason(reason, hint);
+  }
 
  private:
   struct Segment;
@@ -139,11 +153,17 @@ class ShardUnit {
   void require(State expected, std::string_view transition) const;
   void map_ranks();
   void seat();
-  void unseat();
+  void check_seats() const;
   CollectiveTag next_tag(Operation operation, int64_t numel) const;
   void zero_gaps();
   void zero_missing();
   bool captures_whole_fp32() const;
+  bool narrows() const { return lanes_.reduce_dtype != DType::kFloat32; }
+  const GradientPlaces& places() const { return wide_ ? wide_places_ : places_; }
+  DType whole_dtype() const { return wide_ ? DType::kFloat32 : lanes_.reduce_dtype; }
+  void make_places();
+  void take_reduce_slot();
+  void narrow_gradients();
   std::byte* gradient_place(int segment, int64_t element) const;
   void add_gradient(const at::Tensor& gradient, DType dtype, int parameter, std::byte* place);
   bool lend(int parameter, const at::Tensor& gradient, DType dtype);
@@ -153,6 +173,7 @@ class ShardUnit {
   void take_main_gradients(Stream& stream);
   void adopt_user_gradients();
   void attach_gradient_views();
+  at::Tensor main_gradient_view(int parameter) const;
   void forget_unused_views();
   void check_not_spoiled() const;
   void poison(const Slot* slot, bool gradients, Stream& stream);
@@ -162,7 +183,8 @@ class ShardUnit {
   Lanes& lanes_;
   ShardLayout layout_;
   GradientPlaces places_;
-  std::vector<at::Tensor> parameters_;
+  GradientPlaces wide_places_;  // of gradients kept in fp32 where they are reduced in a lower type
+  ParameterSeats seats_;
   std::vector<std::unique_ptr<Segment>> segments_;
   bool mapped_ = false;
   State state_ = State::kSharded;
@@ -173,12 +195,14 @@ class ShardUnit {
   int64_t kept_lent_bytes_ = 0;                      // counted in the ledger
   std::vector<Slot*> main_gradients_;  // one a segment, null for frozen; empty without a gradient
   bool straight_ = false;              // while capturing: into the main gradient, not into a slot
+  bool wide_ = false;                  // whole gradients lie at wide_places_
   bool adds_to_earlier_ = false;       // while capturing: earlier passes' gradients are in it too
   bool spoiled_ = false;               // by a failed backward, until zero_grad
   Event gathered_;
   Event captured_;
   std::vector<char> arrived_;
   std::vector<Interval> local_;
+  std::vector<std::byte*> places_of_segments_;  // while seated: where each lies whole
   std::vector<at::Tensor> local_views_;
 };
 

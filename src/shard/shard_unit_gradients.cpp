@@ -58,14 +58,21 @@ int64_t ShardUnit::reduce_slot_bytes() const {
 }
 
 int64_t ShardUnit::kept_gradient_bytes() const {
+  if (narrows()) return wide_places_.whole_bytes();
   return lanes_.one_rank() ? 0 : places_.whole_bytes();
+}
+
+void ShardUnit::make_places() {
+  const bool may_lend = lanes_.shards_parameters() && !narrows() && lanes_.gradient_scale == 1.0F;
+  places_ = GradientPlaces(layout_, lanes_.reduce_dtype, may_lend);
+  wide_places_ = GradientPlaces(layout_, DType::kFloat32, /*may_lend=*/false);
 }
 
 // Of an element that is not lent; null in a segment of empty parameters.
 std::byte* ShardUnit::gradient_place(int segment, int64_t element) const {
   if (!straight_) {
     return reduce_slot_ == nullptr ? nullptr
-                                   : reduce_slot_->at(places_.slot_offset_bytes(segment, element));
+                                   : reduce_slot_->at(places().slot_offset_bytes(segment, element));
   }
   Slot* main = main_gradients_[segment];
   return main == nullptr ? nullptr : main->at(element * size_of(DType::kFloat32));
@@ -92,10 +99,37 @@ void ShardUnit::open_gradients(bool will_reduce) {
     take_main_gradients(*lanes_.compute);
     return zero_gaps();
   }
-  reduce_slot_ = lanes_.reduce_slots.acquire(places_.slot_bytes());
-  if (reduce_slot_ != nullptr) lanes_.compute->wait(reduce_slot_->released);             // wait 6
+  // [Note: kept gradients are wide] What is added up over passes is added up in fp32, as a main
+  // gradient is: in bf16 the 257th of equal gradients would add nothing any more.
+  wide_ = narrows() && !will_reduce;
+  take_reduce_slot();
   if (places_.any_lends()) lanes_.compute->wait(lanes_.lent_reduced[lanes_.lent_turn]);  // wait 8
   zero_gaps();
+}
+
+void ShardUnit::take_reduce_slot() {
+  reduce_slot_ = lanes_.reduce_slots.acquire(places().slot_bytes());
+  if (reduce_slot_ != nullptr) lanes_.compute->wait(reduce_slot_->released);  // wait 6
+}
+
+// From the slot of gradients that were kept wide to one of those that travel.
+void ShardUnit::narrow_gradients() {
+  if (!wide_) return;
+  Slot* kept = reduce_slot_;
+  wide_ = false;
+  take_reduce_slot();
+  std::vector<kernels::CastRun> runs;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const int segment = static_cast<int>(i);
+    if (!segments_[i]->layout.trainable || kept == nullptr) continue;
+    runs.push_back({kept->at(wide_places_.slot_offset_bytes(segment, 0)),
+                    gradient_place(segment, 0), segments_[i]->layout.numel, DType::kFloat32,
+                    lanes_.reduce_dtype});
+  }
+  kernels::cast_pack(*lanes_.compute, runs);
+  if (kept == nullptr) return;
+  lanes_.compute->record(kept->released);
+  lanes_.reduce_slots.release(kept);
 }
 
 // Gaps and padding travel with every reduction and end in the main gradient: they are always zero.
@@ -105,8 +139,7 @@ void ShardUnit::zero_gaps() {
     const SegmentLayout& layout = segments_[i]->layout;
     if (!layout.trainable) continue;
     for (const Gap& gap : layout.gaps) {
-      runs.push_back(
-          {gradient_place(static_cast<int>(i), gap.offset), gap.numel, lanes_.reduce_dtype});
+      runs.push_back({gradient_place(static_cast<int>(i), gap.offset), gap.numel, whole_dtype()});
     }
   }
   kernels::fill_zero(*lanes_.compute, runs);
@@ -121,7 +154,7 @@ void ShardUnit::capture(int parameter, const at::Tensor& gradient) {
   if (gradient.layout() != at::kStrided || !dtype || !is_floating(*dtype)) {
     throw InvalidArgument({.what = fmt::format("the gradient of '{}' is sparse or of type {}",
                                                spec.fqn, c10::toString(gradient.scalar_type())),
-                           .where = fmt::format("unit '{}'", fqn_),
+                           .where = name_of_unit(fqn_),
                            .cause = {},
                            .hint = "build the embedding with sparse(false)"});
   }
@@ -152,7 +185,7 @@ bool ShardUnit::lend(int parameter, const at::Tensor& gradient, DType dtype) {
 void ShardUnit::add_gradient(const at::Tensor& gradient, DType dtype, int parameter,
                              std::byte* place) {
   const ParameterSpec& spec = layout_.parameters()[parameter];
-  const DType to = lanes_.reduce_dtype;
+  const DType to = whole_dtype();
   const bool adds = arrived_[parameter] != 0;
   arrived_[parameter] = 1;
   Stream& stream = *lanes_.compute;
@@ -183,7 +216,7 @@ void ShardUnit::add_gradient(const at::Tensor& gradient, DType dtype, int parame
 
 void ShardUnit::zero_missing() {
   std::vector<kernels::FillRun> runs;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  for (size_t i = 0; i < parameters().size(); ++i) {
     const int parameter = static_cast<int>(i);
     const int segment = layout_.segment_of(parameter);
     if (!segments_[segment]->layout.trainable || arrived_[i]) continue;
@@ -194,7 +227,7 @@ void ShardUnit::zero_missing() {
           at::zeros({place.numel}, torch_compat::scalar_type_of(lanes_.reduce_dtype));
       continue;
     }
-    runs.push_back({gradient_place(segment, place.offset), place.numel, lanes_.reduce_dtype});
+    runs.push_back({gradient_place(segment, place.offset), place.numel, whole_dtype()});
   }
   kernels::fill_zero(*lanes_.compute, runs);
 }
@@ -202,6 +235,7 @@ void ShardUnit::zero_missing() {
 void ShardUnit::reduce() {
   if (gradient_state_ == GradientState::kNone) return;
   zero_missing();
+  narrow_gradients();
   lanes_.compute->record(captured_);
   const ExposedTimer timer(lanes_);
   lanes_.reduce_stream->wait(captured_);  // wait 5
@@ -305,7 +339,7 @@ void ShardUnit::abandon_gradients() {
 void ShardUnit::check_not_spoiled() const {
   if (!spoiled_) return;
   throw StateError({.what = "gradients of a backward that failed are mixed with others",
-                    .where = fmt::format("unit '{}'", fqn_),
+                    .where = name_of_unit(fqn_),
                     .cause = {},
                     .hint = "call zero_grad after catching an exception from backward"});
 }
@@ -320,9 +354,13 @@ void ShardUnit::take_main_gradients(Stream& stream) {
 }
 
 void ShardUnit::zero_grad() {
+  // A backward that failed may have left a reduction that still writes them.
+  Event used;
+  lanes_.compute->record(used);
+  lanes_.reduce_stream->wait(used);
   for (Slot* slot : main_gradients_) {
     if (slot == nullptr) continue;
-    lanes_.compute->record(slot->released);
+    lanes_.reduce_stream->record(slot->released);
     lanes_.main_gradients.release(slot);
   }
   main_gradients_.clear();
@@ -331,23 +369,22 @@ void ShardUnit::zero_grad() {
   if (gradient_state_ == GradientState::kKept) drop_gradients();
 }
 
-std::vector<MainSegment> ShardUnit::main_segments() {
-  adopt_user_gradients();
-  check_not_spoiled();
-  std::vector<MainSegment> result;
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    Segment& segment = *segments_[i];
-    if (!segment.layout.trainable) continue;
-    Slot* gradient = main_gradients_.empty() ? nullptr : main_gradients_[i];
-    result.push_back(
-        {.param = static_cast<float*>(segment.main.data()),
-         .grad = gradient != nullptr ? static_cast<float*>(gradient->buffer.data()) : nullptr,
-         .resident_copy = segment.resident.data(),
-         .copy_dtype = segment.layout.dtype,
-         .numel = segment.layout.slice_numel,
-         .intervals = layout_.intervals(static_cast<int>(i), lanes_.shard_rank())});
+void ShardUnit::unfreeze(int parameter) {
+  const int segment = layout_.segment_of(parameter);
+  if (segments_[segment]->layout.trainable) return;
+  if (gradient_state_ != GradientState::kNone || has_main_gradient()) {
+    throw StateError({.what = fmt::format("parameter '{}' was unfrozen while gradients wait for a "
+                                          "step",
+                                          layout_.parameters()[parameter].fqn),
+                      .where = name_of_unit(fqn_),
+                      .cause = {},
+                      .hint = "unfreeze after zero_grad"});
   }
-  return result;
+  layout_.make_trainable(segment);
+  make_places();
+  for (const PlacedParameter& placed : layout_.segments()[segment].parameters) {
+    if (!local_views_.empty()) local_views_[placed.parameter].set_requires_grad(true);
+  }
 }
 
 }  // namespace fsdp

@@ -36,42 +36,38 @@ void ShardUnit::broadcast_changed(std::vector<uint8_t>& changed) {
   from_zero(
       {{changed.data(), changed.data(), static_cast<int64_t>(changed.size()), DType::kUInt8}});
   std::vector<CollectivePart> values;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  for (size_t i = 0; i < changed.size(); ++i) {
     if (!changed[i]) continue;
-    void* data = parameters_[i].data_ptr();
-    values.push_back({data, data, static_cast<int64_t>(parameters_[i].nbytes()), DType::kUInt8});
+    const at::Tensor& parameter = parameters()[i];
+    void* data = parameter.data_ptr();
+    values.push_back({data, data, static_cast<int64_t>(parameter.nbytes()), DType::kUInt8});
   }
   if (!values.empty()) from_zero(values);
 }
 
-void ShardUnit::write_back(const std::vector<int64_t>& versions, bool from_rank_zero) {
+void ShardUnit::write_back(bool from_rank_zero) {
   require(State::kUnsharded, "write_back");
+  seats_.adopt_replaced();
   // Whole copies on several ranks must not drift apart: there rank 0's values count in any case.
   from_rank_zero = from_rank_zero || lanes_.all_reduces_gradients();
-  std::vector<uint8_t> changed(parameters_.size());
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    changed[i] = torch_compat::version(parameters_[i]) != versions[i] ? 1 : 0;
+  std::vector<uint8_t> changed(parameters().size());
+  for (size_t i = 0; i < changed.size(); ++i) {
+    changed[i] = seats_.has_changed(static_cast<int>(i)) ? 1 : 0;
   }
   if (from_rank_zero) broadcast_changed(changed);
   std::vector<kernels::CastRun> runs;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  for (size_t i = 0; i < changed.size(); ++i) {
     if (!changed[i] || local_[i].numel == 0) continue;
     const Segment& segment = *segments_[layout_.segment_of(static_cast<int>(i))];
     const DType dtype = segment.layout.dtype;
-    const auto* values = static_cast<const std::byte*>(parameters_[i].const_data_ptr());
+    const auto* values = static_cast<const std::byte*>(parameters()[i].const_data_ptr());
     std::byte* place = segment.main.at(local_[i].offset * size_of(DType::kFloat32));
     const std::byte* source = values + local_[i].begin * size_of(dtype);
     if (source != place) runs.push_back({source, place, local_[i].numel, dtype, DType::kFloat32});
   }
   kernels::cast_pack(*lanes_.compute, runs);
+  seats_.forget_changes();
   mark_changed(/*copies_written=*/false);
-}
-
-std::string ShardUnit::first_modified(const std::vector<int64_t>& versions) const {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (torch_compat::version(parameters_[i]) != versions[i]) return layout_.parameters()[i].fqn;
-  }
-  return {};
 }
 
 }  // namespace fsdp

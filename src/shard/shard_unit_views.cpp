@@ -1,5 +1,5 @@
-// What the user gets of a ShardUnit: views of the main shards and gradients, parameter by
-// parameter.
+// What optimizers and users get of a ShardUnit: flat segments, and views of the main shards and
+// gradients, parameter by parameter.
 #include <ATen/core/grad_mode.h>
 
 #include "shard/shard_segment.h"
@@ -10,7 +10,7 @@ namespace fsdp {
 const std::vector<at::Tensor>& ShardUnit::local_views() {
   if (!local_views_.empty()) return local_views_;
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  for (size_t i = 0; i < parameters().size(); ++i) {
     const Segment& segment = *segments_[layout_.segment_of(static_cast<int>(i))];
     // A view of the main shard shares its version counter: in-place optimizers are noticed.
     at::Tensor view = segment.main_tensor.narrow(0, local_[i].offset, local_[i].numel);
@@ -43,13 +43,24 @@ void ShardUnit::attach_gradient_views() {
     const int segment = layout_.segment_of(static_cast<int>(i));
     if (!segments_[segment]->layout.trainable || local_views_[i].mutable_grad().defined()) continue;
     // Frozen since: plain optimizers skip what has no gradient.
-    if (!parameters_[i].requires_grad()) continue;
-    Slot* slot = main_gradients_[segment];
-    float* data = slot != nullptr ? static_cast<float*>(slot->buffer.data()) : nullptr;
-    local_views_[i].mutable_grad() =
-        torch_compat::wrap(data != nullptr ? data + local_[i].offset : nullptr, local_[i].numel,
-                           DType::kFloat32, at::kCPU);
+    if (!parameters()[i].requires_grad()) continue;
+    local_views_[i].mutable_grad() = main_gradient_view(static_cast<int>(i));
   }
+}
+
+// This rank's part of a parameter's main gradient. The view keeps the memory, but says nothing any
+// more once the gradient was given back.
+at::Tensor ShardUnit::main_gradient_view(int parameter) const {
+  const Interval& local = local_[parameter];
+  Slot* slot = main_gradients_[layout_.segment_of(parameter)];
+  if (slot == nullptr) return torch_compat::wrap(nullptr, 0, DType::kFloat32, at::kCPU);
+  struct Held {
+    Mesh mesh;  // first, hence destroyed last
+    std::shared_ptr<const Slot> slot;
+  };
+  return torch_compat::wrap(static_cast<float*>(slot->buffer.data()) + local.offset, local.numel,
+                            DType::kFloat32, at::kCPU,
+                            std::make_shared<const Held>(lanes_.mesh, slot->shared_from_this()));
 }
 
 // What torch::optim or the user did to `.grad` since the views were attached: cleared ones become
@@ -70,14 +81,34 @@ void ShardUnit::adopt_user_gradients() {
     float* place = static_cast<float*>(main_gradients_[segment]->buffer.data()) + local_[i].offset;
     at::Tensor& gradient = local_views_[i].mutable_grad();
     if (gradient.defined() && gradient.const_data_ptr() == place) continue;
-    at::Tensor here = torch_compat::wrap(place, local_[i].numel, DType::kFloat32, at::kCPU);
+    at::Tensor here = main_gradient_view(static_cast<int>(i));
     if (gradient.defined()) {
       here.copy_(gradient);
     } else {
       here.zero_();
     }
-    if (parameters_[i].requires_grad()) gradient = here;
+    if (parameters()[i].requires_grad()) gradient = here;
   }
+}
+
+std::vector<MainSegment> ShardUnit::main_segments() {
+  adopt_user_gradients();
+  check_not_spoiled();
+  std::vector<MainSegment> result;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    Segment& segment = *segments_[i];
+    if (!segment.layout.trainable) continue;
+    Slot* gradient = main_gradients_.empty() ? nullptr : main_gradients_[i];
+    result.push_back(
+        {.segment = static_cast<int>(i),
+         .param = static_cast<float*>(segment.main.data()),
+         .grad = gradient != nullptr ? static_cast<float*>(gradient->buffer.data()) : nullptr,
+         .resident_copy = segment.resident.data(),
+         .copy_dtype = segment.layout.dtype,
+         .numel = segment.layout.slice_numel,
+         .intervals = layout_.intervals(static_cast<int>(i), lanes_.shard_rank())});
+  }
+  return result;
 }
 
 }  // namespace fsdp

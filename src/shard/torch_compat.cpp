@@ -106,9 +106,12 @@ void bump_version(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump
 
 int64_t version(const at::Tensor& tensor) { return static_cast<int64_t>(tensor._version()); }
 
-at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device) {
-  return at::from_blob(data, {numel},
-                       at::TensorOptions().dtype(scalar_type_of(dtype)).device(device));
+at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
+                std::shared_ptr<const void> owner) {
+  const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(device);
+  if (!owner) return at::from_blob(data, {numel}, options);
+  return at::from_blob(
+      data, {numel}, [owner = std::move(owner)](void*) {}, options);
 }
 
 }  // namespace fsdp::torch_compat

@@ -8,6 +8,7 @@
 #include <fsdp/dtype.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,7 +26,7 @@ std::optional<DType> dtype_of(at::ScalarType type);
 at::ScalarType scalar_type_of(DType dtype);
 
 // [Note: seating storage]
-// One StorageImpl serves a segment for life; every parameter is a view of it, bound once. Seating
+// One StorageImpl serves a parameter for life; it is a view of it, bound once. Seating
 // points the storage at memory of ours (0.01 µs); unseating points it at nothing and arms a flag in
 // LibTorch that makes every access throw a message. Views saved by autograd share the StorageImpl,
 // so they follow. nbytes stays full: sizes and strides of the views stay valid, and LibTorch's own
@@ -55,7 +56,9 @@ class SeatedStorage {
 void bump_version(const at::Tensor& tensor);
 int64_t version(const at::Tensor& tensor);
 
-// A tensor over memory that somebody else owns; contiguous, one-dimensional.
-at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device);
+// A tensor over memory that somebody else owns; contiguous, one-dimensional. It, and whatever
+// shares its storage, keeps `owner` alive.
+at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
+                std::shared_ptr<const void> owner = nullptr);
 
 }  // namespace fsdp::torch_compat

@@ -248,8 +248,7 @@ TEST_CASE("a recomputation that reaches into another graph is refused") {
   scene.fire(*outer, 30, 0);
   CHECK_THROWS_WITH_AS(
       scene.fire(*captured, 8, 1),
-      "a recomputed forward uses a tensor that carries a graph from outside; hint: pass such "
-      "tensors as arguments of the recomputed function, or detach them",
+      doctest::Contains("a recomputed forward used a tensor that carries a graph from outside"),
       StateError);
 }
 

@@ -60,8 +60,6 @@ TEST_CASE("a different option is refused on all ranks, with both values") {
                "gradient_reduction 0", "gradient_reduction 1");
   check_option([](Options& o) { o.gradient_divide_factor = 2.0F; }, "gradient_divide_factor 0",
                "gradient_divide_factor 2");
-  check_option([](Options& o) { o.idle_passes_limit = 5; }, "idle_passes_limit 64",
-               "idle_passes_limit 5");
   check_option([](Options& o) { o.seed = 3; }, "seed 0", "seed 3");
 }
 

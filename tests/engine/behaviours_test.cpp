@@ -344,19 +344,6 @@ TEST_CASE("a parameter frozen between steps is masked out") {
   check_twin(twin);
 }
 
-TEST_CASE("a frozen parameter made trainable is refused with the fix") {
-  run_torch_ranks(2, [&](Mesh mesh) {
-    auto graph = build_seeded(7, [] { return Unit<Graph>(2, 6, in_a_row); });
-    graph->units[1]->weight.set_requires_grad(false);
-    Engine engine(graph, mesh);
-    graph->units[1]->weight.set_requires_grad(true);
-    CHECK_THROWS_WITH_AS(graph(values({2, 6}, 1)),
-                         doctest::Contains("'u1.weight' was frozen when the engine was built and "
-                                           "now requires a gradient"),
-                         StateError);
-  });
-}
-
 TEST_CASE("one rank issues no collective and reads its parameters from the main shard itself") {
   for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
     run_torch_ranks(1, [&](Mesh mesh) {

@@ -63,6 +63,8 @@ struct Program {
   std::vector<Part> parts;
   std::vector<Gate> gates;
   Plan plan = Plan::kOneForward;
+  int throws_at = -1;     // a backward before each step's plan that throws at its n-th pre_backward
+  bool has_twin = false;  // a second engine of the mesh trains a copy of the model in turn with it
 
   int new_gate(uint32_t closed) {
     gates.push_back({closed});

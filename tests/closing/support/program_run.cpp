@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "closing/support/program_model.h"
@@ -106,6 +107,66 @@ std::string unit_of(const std::string& fqn) {
   return dot == std::string::npos ? "" : fqn.substr(0, dot);
 }
 
+// A backward on all ranks that throws at its n-th pre_backward, and what a program does then.
+void fail_backward(ProgramModel& model, Engine& engine, int at) {
+  int left = at;
+  engine.observe_events([&](std::string_view event, std::string_view) {
+    if (event == "pre_backward" && left-- == 0) throw std::runtime_error("thrown by the test");
+  });
+  try {
+    run_plan(model);
+  } catch (const std::runtime_error& error) {
+    if (std::string_view(error.what()) != "thrown by the test") throw;
+  }
+  engine.observe_events(nullptr);
+  engine.zero_grad();
+}
+
+// One step of plain SGD, and what it did.
+std::map<std::string, Slice> step_slices(Engine& engine) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, Slice> slices;
+  for (const ShardedParameter& parameter : engine.sharded_parameters()) {
+    at::Tensor local = parameter.local;
+    Slice slice{.begin = parameter.begin, .gradient = {}, .value = {}};
+    if (local.grad().defined()) {
+      slice.gradient = local.grad().clone();
+      local.add_(local.grad(), -kLearningRate);
+    }
+    slice.value = local.detach().clone();
+    slices[parameter.fqn] = std::move(slice);
+  }
+  engine.zero_grad();
+  return slices;
+}
+
+// The same program on an engine of its own, beside the first one on the mesh.
+struct EngineTwin {
+  EngineTwin(const Shared& program, const Mesh& mesh, const Options& options)
+      : model(program), engine((seat(mesh.rank()), model.root), mesh, options) {}
+  void seat(int rank) {
+    model.scene->plain = false;
+    model.scene->rank = rank;
+  }
+  void step(int number) {
+    model.scene->step = number;
+    losses = run_plan(model);
+    slices = step_slices(engine);
+  }
+  void compare(const RankStep& first) const {
+    if (losses != first.losses) throw std::runtime_error("the twin's losses differ");
+    for (const auto& [fqn, slice] : slices) {
+      if (bit_equal(slice.value, first.slices.at(fqn).value)) continue;
+      throw std::runtime_error("the twin's values of '" + fqn + "' differ");
+    }
+  }
+
+  ProgramModel model;
+  Engine engine;
+  std::vector<float> losses;
+  std::map<std::string, Slice> slices;
+};
+
 RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStreamKind streams) {
   ProgramModel model(program);
   model.scene->plain = false;
@@ -117,34 +178,31 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStream
   result.steps.resize(kProgramSteps);
   RankStep* now = nullptr;
   log_gradients(*model.root, [&now](size_t i, const at::Tensor&) { ++now->arrivals[i]; });
-  Engine engine(model.root, mesh,
-                {.prefetch_units = prefetch_units, .debug = true, .cpu_streams = streams});
-  engine.observe_events([&](std::string_view event, std::string_view unit) {
+  const Options options{.prefetch_units = prefetch_units, .debug = true, .cpu_streams = streams};
+  Engine engine(model.root, mesh, options);
+  std::optional<EngineTwin> twin;
+  if (program->has_twin) twin.emplace(program, mesh, options);
+  const auto observe = [&](std::string_view event, std::string_view unit) {
     if (now == nullptr) return;
     now->events.push_back(fmt::format("{} '{}'", event, unit));
     if (event != "reduce") return;
     for (size_t i = 0; i < fqns.size(); ++i) {
       if (unit_of(fqns[i]) == unit) now->arrivals_at_reduce[i].push_back(now->arrivals[i]);
     }
-  });
+  };
   for (int step = 0; step < kProgramSteps; ++step) {
     now = &result.steps[step];
     now->arrivals.assign(fqns.size(), 0);
     now->arrivals_at_reduce.resize(fqns.size());
     model.scene->step = step;
+    if (program->throws_at >= 0) fail_backward(model, engine, program->throws_at);
+    now->arrivals.assign(fqns.size(), 0);
+    engine.observe_events(observe);
+    if (twin && step % 2 == 0) twin->step(step);
     now->losses = run_plan(model);
-    const at::NoGradGuard no_grad;
-    for (const ShardedParameter& parameter : engine.sharded_parameters()) {
-      at::Tensor local = parameter.local;
-      Slice slice{.begin = parameter.begin, .gradient = {}, .value = {}};
-      if (local.grad().defined()) {
-        slice.gradient = local.grad().clone();
-        local.add_(local.grad(), -kLearningRate);
-      }
-      slice.value = local.detach().clone();
-      now->slices[parameter.fqn] = std::move(slice);
-    }
-    engine.zero_grad();
+    if (twin && step % 2 == 1) twin->step(step);
+    now->slices = step_slices(engine);
+    if (twin) twin->compare(*now);
   }
   result.collectives = mesh.recent_collectives();
   return result;

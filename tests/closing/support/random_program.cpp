@@ -20,6 +20,8 @@ class Generator {
     write_root();
     const int plan = below(10);
     if (plan >= 5) program_.plan = static_cast<Plan>(plan - 4);
+    if (chance(20)) program_.throws_at = below(6);
+    program_.has_twin = chance(20);
     open_gates_until_ranks_agree();
     return std::move(program_);
   }
@@ -27,6 +29,12 @@ class Generator {
  private:
   int below(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
   bool chance(int percent) { return below(100) < percent; }
+
+  // 10 to 200 bytes that end in the number: most names share their beginning.
+  std::string random_name(int number) {
+    const std::string end = "u" + std::to_string(number);
+    return std::string(10 + below(191) - end.size(), chance(80) ? 'x' : 'y') + end;
+  }
 
   // Closed here and there; never everywhere.
   int random_gate(int percent) {
@@ -47,7 +55,7 @@ class Generator {
     for (int i = 1; i <= units; ++i) {
       int parent = chance(55) ? 0 : below(i);
       if (depth_[parent] == 3) parent = 0;
-      program_.parts.push_back({.name = "u" + std::to_string(i),
+      program_.parts.push_back({.name = random_name(i),
                                 .parent = parent,
                                 .frozen = chance(8),
                                 .weights = 1 + below(2),

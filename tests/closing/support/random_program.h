@@ -9,7 +9,8 @@ namespace fsdp::testing {
 
 // Units with several inputs and outputs, repeated, nested up to three deep, recomputed, passed
 // through, views and in-place changes, weights and outputs used on some ranks only, skipped units,
-// several forwards and backwards. The calls that fire are the same on every rank. May be invalid
+// several forwards and backwards, backwards that throw before a step, a second engine that trains a
+// copy, names of 10 to 200 bytes. The calls that fire are the same on every rank. May be invalid
 // in plain LibTorch (an in-place change of what autograd has saved); program_run.h tells.
 Program random_program(uint64_t seed);
 

@@ -1,0 +1,213 @@
+// EngineState between passes: what users change, what optimizers ask for, what is forgotten, and
+// the plan.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/autograd_hooks.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+#include "shard/memory_plan.h"
+
+namespace fsdp {
+
+// Parameters changed by an optimizer, a load or the user: seated ones are dropped, graphs that
+// saved them will throw, resident copies are made anew.
+void EngineState::absorb_changes(bool reseats) {
+  for (const auto& unit : units) unit->shard->absorb_changes(reseats);
+}
+
+void EngineState::require_between_passes(std::string_view call) const {
+  if (is_shut_down()) {
+    throw StateError({.what = fmt::format("{} after the engine was destroyed", call),
+                      .where = {},
+                      .cause = {},
+                      .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
+  }
+  if (active_calls == 0 && autograd_hooks::current_task() < 0) return;
+  throw StateError(
+      {.what = fmt::format("{} inside a {}", call, active_calls > 0 ? "forward" : "backward"),
+       .where = {},
+       .cause = "gradients are complete when the outermost backward has returned",
+       .hint = "call it between steps, not from a hook or a module's forward"});
+}
+
+void EngineState::require_not_gathered(std::string_view call) const {
+  if (gathered == 0) return;
+  throw StateError({.what = fmt::format("{} while parameters are gathered", call),
+                    .where = {},
+                    .cause = "what is written there would be lost, or overwrite it",
+                    .hint = "end the scope of fsdp::Gathered first"});
+}
+
+void EngineState::zero_grad() {
+  require_between_passes("zero_grad");
+  const std::lock_guard lock(clock->mutex);
+  for (const auto& unit : units) unit->shard->zero_grad();
+}
+
+// What was frozen when the engine was built and is to be trained now. Every rank does the same, or
+// the next reduction tells.
+void EngineState::unfreeze() {
+  bool any = false;
+  for (const auto& unit : units) any = unit->unfreeze() || any;
+  if (any) remake_plan();
+}
+
+void EngineState::look_for_strays(const std::vector<at::Tensor>& inputs,
+                                  const std::vector<at::Tensor>& leaves) {
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const at::Tensor& input : inputs) known.insert(input.unsafeGetTensorImpl());
+  for (const auto& unit : units) {
+    for (const at::Tensor& each : unit->shard->parameters())
+      known.insert(each.unsafeGetTensorImpl());
+  }
+  for (const auto& item : root->named_parameters()) {
+    if (options.ignore && options.ignore(item.key()))
+      known.insert(item.value().unsafeGetTensorImpl());
+  }
+  strays.collect(leaves, known);
+}
+
+void EngineState::refuse_strays() {
+  const std::vector<StrayLeaves::Stray> found = strays.judge();
+  if (found.empty()) return;
+  std::string name = fmt::format("a tensor of shape {}", found[0].shape);
+  for (const auto& item : root->named_parameters()) {
+    if (item.value().unsafeGetTensorImpl() != found[0].tensor) continue;
+    name = fmt::format("parameter '{}', registered after the engine was made", item.key());
+  }
+  throw StateError(
+      {.what =
+           fmt::format("{} requires a gradient and was used in the forward, but the engine does "
+                       "not know it",
+                       name),
+       .where = found.size() > 1 ? fmt::format("the first of {}", found.size()) : std::string(),
+       .cause = "it would be trained on each rank apart, or not at all",
+       .hint =
+           "register it (register_module, register_parameter) before the engine is constructed, "
+           "or list it in Options::ignore; a tensor of the caller goes in as an argument of "
+           "forward"});
+}
+
+// The schedule's list begins anew: calls that outlive the pass (a graph that is kept) are in it no
+// more.
+void EngineState::forget_records() {
+  for (const auto& unit : units) {
+    for (Call* call : unit->calls) call->record = -1;
+  }
+}
+
+// Forwards whose outputs were dropped without a backward: their graph is gone, so are their calls.
+void EngineState::forget_dropped_forwards() {
+  if (!schedule->is_long()) return;
+  std::vector<Call*> alive;
+  for (const auto& unit : units) {
+    for (Call* call : unit->calls) {
+      if (call->record >= 0) alive.push_back(call);
+    }
+  }
+  std::sort(alive.begin(), alive.end(),
+            [](const Call* a, const Call* b) { return a->record < b->record; });
+  std::vector<int> records;
+  for (const Call* call : alive) records.push_back(call->record);
+  schedule->keep_only(records);
+  for (size_t i = 0; i < alive.size(); ++i) alive[i]->record = static_cast<int>(i);
+}
+
+void EngineState::add_optimizer_state(int64_t bytes) {
+  const std::lock_guard lock(clock->mutex);
+  optimizer_state_bytes_ += bytes;
+  lanes->ledger.hold(bytes);
+  if (bytes > 0) {
+    lanes->ledger.take(MemoryCategory::kOptimizerState, bytes);
+  } else {
+    lanes->ledger.give(MemoryCategory::kOptimizerState, -bytes);
+  }
+  if (!is_shut_down()) remake_plan();
+}
+
+void EngineState::mark_changed(bool copies_written) {
+  const std::lock_guard lock(clock->mutex);
+  for (const auto& unit : units) unit->shard->mark_changed(copies_written);
+}
+
+// Slots follow the order of units that was seen last.
+void EngineState::remake_plan() {
+  MemoryInputs inputs{.units = {},
+                      .optimizer_state_bytes = optimizer_state_bytes_,
+                      .streams_overlap = !lanes->reduce_stream->is_inline()};
+  std::vector<UnitRules> rules;
+  std::map<int64_t, int64_t> gradients;  // main gradients by size
+  for (const auto& unit : units) {
+    const ShardUnit& shard = *unit->shard;
+    const ShardLayout& layout = shard.layout();
+    inputs.units.push_back(
+        {.parameter_slot_bytes = shard.parameter_slot_bytes(),
+         .reduce_slot_bytes = shard.reduce_slot_bytes(),
+         .main_shard_bytes = layout.slice_numel() * size_of(DType::kFloat32),
+         .main_gradient_bytes = layout.trainable_slice_numel() * size_of(DType::kFloat32),
+         .resident_bytes = shard.resident_bytes(),
+         .kept_gradient_bytes = shard.kept_gradient_bytes()});
+    rules.push_back(unit->rules);
+    for (const SegmentLayout& segment : layout.segments()) {
+      if (segment.trainable) ++gradients[segment.slice_numel * size_of(DType::kFloat32)];
+    }
+  }
+  plan = play_memory(inputs, schedule->memory_events(rules));
+  std::map<int64_t, int64_t> parameter_slots, reduce_slots;
+  for (const PlannedSlots& slots : plan.slots) {
+    const bool parameters = slots.category == MemoryCategory::kParameterSlots;
+    (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
+  }
+  lanes->parameter_slots.plan(parameter_slots);
+  lanes->reduce_slots.plan(reduce_slots);
+  lanes->main_gradients.plan(gradients);
+  add_learned();
+}
+
+// What passes have taken beyond the played order (recomputation, gradients kept by GradSync) is
+// part of the plan from the second such pass on.
+void EngineState::learn_from_overflow() {
+  const bool parameters = lanes->parameter_slots.learn();
+  const bool reduces = lanes->reduce_slots.learn();
+  const int64_t unforeseen = lanes->ledger.stats().in_use[MemoryCategory::kMainGradients] -
+                             plan.after_backward[MemoryCategory::kMainGradients];
+  learned_gradients_ += std::max<int64_t>(unforeseen, 0);
+  const MemoryBytes& peak = lanes->ledger.phase_peak();
+  const bool higher = peak.total() > plan.backward_peak.total();
+  if (higher) learned_peak_ = peak;
+  const bool is_news = parameters || (reduces && !keeps_gradients_);
+  if (is_news && !warned_of_overflow_ && lanes->mesh.rank() == 0) {
+    warned_of_overflow_ = true;
+    lanes->mesh.warn(
+        {.what = fmt::format("a pass took {} slots more than the plan had",
+                             lanes->ledger.stats().overflow_slots),
+         .where = "the engine's memory",
+         .cause = "units are recomputed in backward, which the plan learns by seeing it",
+         .hint = "they are part of memory_plan() from now on"});
+  }
+  if (parameters || reduces || unforeseen > 0 || higher) remake_plan();
+}
+
+void EngineState::add_learned() {
+  std::vector<PlannedSlots> slots = lanes->parameter_slots.planned();
+  for (const PlannedSlots& each : lanes->reduce_slots.planned()) slots.push_back(each);
+  const auto add = [&](const PlannedSlots& each, int64_t sign) {
+    const int64_t bytes = sign * each.count * each.slot_bytes;
+    plan.held_bytes += bytes;
+    plan.learned_bytes += bytes;
+  };
+  for (const PlannedSlots& each : plan.slots) add(each, -1);
+  for (const PlannedSlots& each : slots) add(each, 1);
+  plan.slots = std::move(slots);
+  plan.held_bytes += learned_gradients_;
+  plan.learned_bytes += learned_gradients_;
+  if (learned_peak_.total() > plan.backward_peak.total()) plan.backward_peak = learned_peak_;
+  plan.after_backward[MemoryCategory::kMainGradients] += learned_gradients_;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,146 @@
+#include "shard/parameter_seats.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::string_view kSharded = "is sharded and cannot be read or written here";
+constexpr std::string_view kShardedHint =
+    "call the unit through fsdp::Unit (forward is not virtual), use fsdp::UnitScope for its other "
+    "methods, fsdp::Gathered to look at, save or load whole values, and "
+    "Engine::sharded_parameters() or fsdp::AdamW to optimise";
+constexpr std::string_view kGradientHint =
+    "give the optimizer Engine::sharded_parameters() or use fsdp::AdamW or fsdp::SGD, clip with "
+    "their clip_grad_norm or Engine::clip_grad_norm, and read gradients in `local.grad()` of "
+    "Engine::sharded_parameters()";
+
+}  // namespace
+
+std::string name_of_unit(std::string_view fqn) {
+  return fqn.empty() ? "unit (root)" : fmt::format("unit '{}'", fqn);
+}
+
+ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor> parameters,
+                               std::string_view unit)
+    : layout_(layout),
+      unit_(name_of_unit(unit)),
+      tensors_(std::move(parameters)),
+      guards_(tensors_.size()),
+      versions_(tensors_.size()) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    const ParameterSpec& spec = layout_.parameters()[i];
+    storages_.emplace_back(
+        spec.numel * size_of(spec.dtype), at::kCPU,
+        fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, kShardedHint));
+    // set_data keeps the TensorImpl.
+    tensors_[i].set_data(view(parameter));
+  }
+  forget_changes();
+  guard_gradients();
+}
+
+std::string ParameterSeats::name(int parameter) const {
+  return fmt::format("'{}' of {}", layout_.parameters()[parameter].fqn, unit_);
+}
+
+at::Tensor ParameterSeats::view(int parameter) const {
+  const ParameterSpec& spec = layout_.parameters()[parameter];
+  return storages_[parameter].view(spec.dtype, 0, spec.shape, spec.strides);
+}
+
+void ParameterSeats::seat(std::span<std::byte* const> segments) {
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    const int64_t offset =
+        layout_.place_of(parameter).offset * size_of(layout_.parameters()[i].dtype);
+    storages_[i].seat(segments[layout_.segment_of(parameter)] + offset);
+  }
+  forget_changes();
+}
+
+void ParameterSeats::unseat() {
+  for (torch_compat::SeatedStorage& storage : storages_) storage.unseat();
+}
+
+bool ParameterSeats::has_changed(int parameter) const {
+  return torch_compat::version(tensors_[parameter]) != versions_[parameter];
+}
+
+std::optional<int> ParameterSeats::first_changed() const {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (has_changed(static_cast<int>(i))) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+void ParameterSeats::forget_changes() {
+  for (size_t i = 0; i < tensors_.size(); ++i) versions_[i] = torch_compat::version(tensors_[i]);
+}
+
+std::optional<int> ParameterSeats::first_replaced() const {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!storages_[i].owns(tensors_[i])) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+void ParameterSeats::adopt_replaced() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (storages_[i].owns(tensors_[i])) continue;
+    const ParameterSpec& spec = layout_.parameters()[i];
+    const at::Tensor values = tensors_[i].detach();
+    if (values.sizes() != at::IntArrayRef(spec.shape) ||
+        values.scalar_type() != torch_compat::scalar_type_of(spec.dtype)) {
+      throw StateError({.what = fmt::format("parameter {} was given another shape or type",
+                                            name(static_cast<int>(i))),
+                        .where = {},
+                        .cause = {},
+                        .hint = "load a model of the same architecture and param_dtype"});
+    }
+    tensors_[i].set_data(view(static_cast<int>(i)));
+    tensors_[i].copy_(values);  // its version tells that it has changed
+  }
+}
+
+void ParameterSeats::guard_gradients() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].requires_grad()) continue;
+    at::Tensor& gradient = tensors_[i].mutable_grad();
+    if (gradient.defined()) {
+      if (gradient.is_same(guards_[i])) continue;
+      throw StateError({.what = fmt::format("parameter {} was given a gradient by hand",
+                                            name(static_cast<int>(i))),
+                        .where = {},
+                        .cause = "gradients of sharded parameters lie in shards",
+                        .hint = "write `local.mutable_grad()` of Engine::sharded_parameters()"});
+    }
+    if (!guards_[i].defined()) {
+      const ParameterSpec& spec = layout_.parameters()[i];
+      const torch_compat::SeatedStorage nothing(
+          spec.numel * size_of(spec.dtype), at::kCPU,
+          fmt::format("fsdp: the gradient of parameter {} is not here: it is reduced to shards; "
+                      "hint: {}",
+                      name(static_cast<int>(i)), kGradientHint));
+      guards_[i] = nothing.view(spec.dtype, 0, spec.shape, spec.strides);
+    }
+    gradient = guards_[i];
+  }
+}
+
+void ParameterSeats::set_reason(std::string_view reason, std::string_view hint) {
+  for (size_t i = 0; i < storages_.size(); ++i) {
+    const std::string text =
+        fmt::format("{} {}; hint: {}", name(static_cast<int>(i)), reason, hint);
+    storages_[i].set_message("fsdp: parameter " + text);
+    tensors_[i].mutable_grad() = at::Tensor();
+  }
+}
+
+}  // namespace fsdp

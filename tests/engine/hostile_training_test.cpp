@@ -1,0 +1,216 @@
+// Legal programs that are easy to get wrong: failed backwards, forwards between backward and step,
+// unfreezing, gradients kept in a low type, forwards that are dropped.
+#include "engine/support/recompute.h"
+#include "engine/support/twin.h"
+#include "fsdp/error.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+GraphImpl& graph_of(torch::nn::Module& model) { return dynamic_cast<GraphImpl&>(model); }
+
+at::Tensor failing_loss(torch::nn::Module& model, int rank) {
+  auto& graph = graph_of(model);
+  const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
+  const at::Tensor last = graph.units[2](torch::tanh(graph.units[1](h)));
+  h.register_hook([](at::Tensor) -> at::Tensor { throw std::runtime_error("thrown"); });
+  return last.sum();
+}
+
+}  // namespace
+
+TEST_CASE("training goes on to the plain model's bits after a backward that threw on all ranks") {
+  Twin twin = graph_twin(3, 6, in_a_row);
+  twin.steps = 4;
+  twin.before_step = [](torch::nn::Module& model, Engine* engine, int step) {
+    if (engine == nullptr || step % 2 == 0) return;
+    CHECK_THROWS_WITH(failing_loss(model, engine->mesh().rank()).backward(), "thrown");
+    engine->zero_grad();
+  };
+  for (const auto strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+    for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+      for (const int world : {2, 3}) {
+        CAPTURE(world);
+        const Options options{.strategy = strategy, .debug = true, .cpu_streams = streams};
+        check_same_bits(train_sharded(twin, world, options, /*delays=*/true),
+                        train_plain(twin, world));
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "a forward with gradients between backward and step is right, whatever a rank's shard holds") {
+  // On five ranks some shards are padding only: torch's SGD changes nothing there.
+  for (const double lr : {0.2, 0.0}) {
+    for (const int world : {1, 2, 5}) {
+      CAPTURE(world);
+      run_torch_ranks(world, [&](Mesh mesh) {
+        const auto model = build_seeded(7, graph_twin(2, 3, in_a_row).make);
+        Engine engine(model, mesh, {.debug = true});
+        torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(lr));
+        at::Tensor before, after;
+        for (int step = 0; step < 70; ++step) {
+          graph_loss(*model, step % 3, mesh.rank()).backward();
+          before = graph_loss(*model, 9, 0);
+          optimizer.step();
+          after = graph_loss(*model, 9, 0);
+          optimizer.zero_grad();
+        }
+        CHECK((before.item<float>() == after.item<float>()) == (lr == 0));
+      });
+    }
+  }
+}
+
+TEST_CASE("parameters are unfrozen between steps") {
+  Twin twin = graph_twin(3, 6, in_a_row);
+  twin.steps = 5;
+  twin.make = [] {
+    Unit<Graph> model(3, 6, in_a_row);
+    model->units[0]->weight.set_requires_grad(false);
+    model->units[1]->weight.set_requires_grad(false);
+    model->units[1]->bias.set_requires_grad(false);
+    return model.ptr();
+  };
+  const auto thaw = [](torch::nn::Module& model, int step) {
+    if (step == 2) graph_of(model).units[1]->weight.set_requires_grad(true);
+    if (step == 3) graph_of(model).units[1]->bias.set_requires_grad(true);
+    if (step == 3) graph_of(model).units[0]->weight.set_requires_grad(true);
+  };
+  const auto optimizer_of = [](std::vector<at::Tensor> tensors) {
+    return torch::optim::SGD(std::move(tensors), torch::optim::SGDOptions(0.2));
+  };
+  for (const int world : {1, 2, 3}) {
+    for (const auto strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+      CAPTURE(world);
+      const auto plain = build_seeded(7, twin.make);
+      auto plain_sgd = optimizer_of(plain->parameters());
+      for (int step = 0; step < twin.steps; ++step) {
+        thaw(*plain, step);
+        mean_gradients(*plain, world, [&](int rank) { graph_loss(*plain, step, rank).backward(); });
+        for (const at::Tensor& each : plain->parameters()) {
+          if (!each.requires_grad()) each.mutable_grad() = at::Tensor();
+        }
+        plain_sgd.step();
+      }
+      const auto expected = plain_parameters(*plain);
+      run_torch_ranks(world, [&](Mesh mesh) {
+        const auto model = build_seeded(7, twin.make);
+        Engine engine(model, mesh, {.strategy = strategy, .debug = true});
+        for (int step = 0; step < twin.steps; ++step) {
+          thaw(*model, step);
+          graph_loss(*model, step, mesh.rank()).backward();
+          auto sgd = optimizer_of(local_shards(engine));
+          sgd.step();
+          engine.zero_grad();
+        }
+        for (const auto& [fqn, value] : full_parameters(engine)) {
+          CAPTURE(fqn);
+          CHECK(bit_equal(value, expected.at(fqn)));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("unfreezing while gradients wait for a step is refused") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    const auto model = build_seeded(7, [] {
+      Unit<Graph> made(2, 6, in_a_row);
+      made->units[0]->weight.set_requires_grad(false);
+      return made.ptr();
+    });
+    Engine engine(model, mesh, {});
+    graph_loss(*model, 0, mesh.rank()).backward();
+    graph_of(*model).units[0]->weight.set_requires_grad(true);
+    CHECK_THROWS_WITH_AS(graph_loss(*model, 1, mesh.rank()),
+                         doctest::Contains("unfreeze after zero_grad"), StateError);
+    engine.zero_grad();
+    graph_loss(*model, 1, mesh.rank()).backward();
+  });
+}
+
+TEST_CASE("gradients kept over six hundred passes add up in fp32 where they are reduced in bf16") {
+  for (const int world : {1, 2}) {
+    for (const auto strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+      CAPTURE(world);
+      run_torch_ranks(world, [&](Mesh mesh) {
+        const auto model = build_seeded(7, [] {
+          return Unit<Graph>(1, 6, [](GraphImpl& g, const at::Tensor& x) { return g.units[0](x); })
+              .ptr();
+        });
+        Engine engine(model, mesh,
+                      {.reduce_dtype = DType::kBFloat16, .strategy = strategy, .debug = true});
+        auto& root = dynamic_cast<UnitImpl<GraphImpl>&>(*model);
+        const auto backward = [&] { root.call(torch::ones({1, 6})).sum().backward(); };
+        {
+          const GradSync keep(engine, false);
+          for (int pass = 0; pass < 599; ++pass) backward();
+          CHECK(engine.stats().memory.in_use[MemoryCategory::kReduceSlots] <=
+                engine.memory_plan().kept_gradient_bytes);
+        }
+        backward();
+        for (const ShardedParameter& each : engine.sharded_parameters()) {
+          if (each.fqn.starts_with("norm") || each.local.numel() == 0) continue;
+          CHECK(each.local.grad().eq(600).all().item<bool>());
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("forwards with gradients whose outputs are dropped leave nothing behind") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    const auto model = build_seeded(7, graph_twin(3, 6, in_a_row).make);
+    Engine engine(model, mesh, {.debug = true});
+    const at::Tensor held = graph_loss(*model, 0, mesh.rank());
+    for (int i = 0; i < 3000; ++i) graph_loss(*model, 1, mesh.rank());
+    CHECK(engine.state().schedule->recorded_calls() < 200);
+    held.backward();
+    graph_loss(*model, 2, mesh.rank()).backward();
+    CHECK(engine.stats().memory.in_use[MemoryCategory::kParameterSlots] == 0);
+  });
+}
+
+TEST_CASE("slots that recomputation needs beyond the plan are part of it after the second step") {
+  std::vector<std::string> warnings;
+  RunRanksOptions ranks_options = torch_ranks_options();
+  ranks_options.mesh.on_warning = [&](const ErrorText& text) { warnings.push_back(text.what); };
+  const auto body = [](Mesh mesh) {
+    const auto model =
+        build_seeded(7, graph_twin(4, 24, [](GraphImpl& g, const at::Tensor& x) {
+                          at::Tensor h = x;
+                          for (int i = 0; i < 4; i += 2) {
+                            h = recompute(
+                                [&g, i](const at::Tensor& in) {
+                                  return torch::tanh(g.units[i + 1](torch::tanh(g.units[i](in))));
+                                },
+                                h);
+                          }
+                          return g.norm(h);
+                        }).make);
+    Engine engine(model, mesh, {.debug = true});
+    int64_t allocations = 0;
+    int64_t overflows = 0;
+    for (int step = 0; step < 6; ++step) {
+      engine.reset_peak_memory();
+      graph_loss(*model, step, mesh.rank()).backward();
+      const EngineStats stats = engine.stats();
+      if (step == 2) allocations = stats.memory.system_allocations;
+      if (step == 2) overflows = stats.memory.overflow_slots;
+      if (step > 2) {
+        CHECK(stats.memory.peak.total() <= engine.memory_plan().peak_bytes());
+        CHECK(stats.memory.held_bytes == engine.memory_plan().held_bytes);
+      }
+      engine.zero_grad();
+    }
+    CHECK(engine.stats().memory.system_allocations == allocations);
+    CHECK(engine.stats().memory.overflow_slots == overflows);
+  };
+  run_ranks(2, body, ranks_options);
+  REQUIRE(warnings.size() == 1);  // rank 0's, once
+  CHECK(warnings[0].find("slots more than the plan had") != std::string::npos);
+}
