@@ -83,7 +83,8 @@ struct GradientReport {
 class Engine {
  public:
   // Shards a model that was built plainly; every rank passes the same architecture. Rank 0's
-  // parameter and buffer values win (broadcast once). Requires: collective; `root` is a Unit, on
+  // parameter and buffer values win (broadcast once; sparse and quantised buffers must be equal).
+  // Requires: collective; `root` is a Unit, on
   // the CPU, float32/bfloat16/float16 parameters. Errors: CommError (78) on all ranks if models,
   // options or builds differ; InvalidArgument for what
   //   cannot be sharded, named (sparse gradients, complex, quantised, overlapping, float64).
@@ -124,6 +125,12 @@ class Engine {
   // only.
   void visit_full_parameters(
       const std::function<void(std::string_view fqn, const at::Tensor& value)>& visit);
+
+  // Buffers are each rank's own after construction: running statistics (BatchNorm) drift apart, and
+  // who saves on rank 0 saves rank 0's. This makes them equal: floating ones become the mean over
+  // the ranks, all others rank 0's; sparse and quantised ones are left alone. Collective, outside
+  // forward and backward. fsdp::SyncBatchNorm keeps them equal by itself.
+  void average_buffers();
 
   // Valid from construction on; refined once the real order of units was seen (first step).
   MemoryPlan memory_plan() const;

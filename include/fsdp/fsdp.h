@@ -10,5 +10,6 @@
 #include <fsdp/mesh.h>
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
+#include <fsdp/sync_batch_norm.h>
 #include <fsdp/trace.h>
 #include <fsdp/unit.h>

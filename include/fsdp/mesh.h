@@ -73,7 +73,8 @@ class Mesh {
   int size(Axis axis) const;
 
   // Gathers and reduces have communicators of their own, so that neither queues behind the other;
-  // control carries handshakes and is never used inside a step.
+  // control carries handshakes and, inside a step, what modules sum over the ranks on the thread
+  // that computes (SyncBatchNorm).
   Communicator& gather_communicator(Axis axis) const;
   Communicator& reduce_communicator(Axis axis) const;
   Communicator& control_communicator() const;

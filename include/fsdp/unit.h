@@ -16,8 +16,8 @@
 #pragma once
 
 #include <fsdp/tensor_visit.h>
+#include <fsdp/unit_module.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
 #include <memory>
@@ -28,58 +28,6 @@
 #include <vector>
 
 namespace fsdp {
-
-class EngineUnit;
-
-// What the engine knows of a unit. Users name this type only to hold units of different modules.
-class UnitBase {
- public:
-  virtual ~UnitBase() = default;
-  virtual torch::nn::Module& as_module() = 0;
-  // True from the engine's construction on, also after the engine is gone.
-  bool attached() const { return attached_; }
-
- protected:
-  UnitBase() = default;
-  // A copy is a new, unattached unit.
-  UnitBase(const UnitBase&) {}
-  UnitBase& operator=(const UnitBase&) { return *this; }
-  // Inside a BuildScope: shards what M's constructor has just made. Returns true.
-  static bool built(torch::nn::Module& module);
-  [[noreturn]] static void refuse_clone();
-
- private:
-  friend class UnitCall;
-  friend class EngineState;
-  bool attached_ = false;
-  std::weak_ptr<EngineUnit> engine_unit_;
-};
-
-// One forward of a unit, from inputs to outputs. Made by Unit; users see it as UnitScope.
-// Order: input() for each tensor, begin(), the module's own forward, output() for each tensor,
-// end(). Destruction without end() (an exception) gives the parameters back.
-class UnitCall {
- public:
-  explicit UnitCall(UnitBase& unit);
-  ~UnitCall();
-  UnitCall(const UnitCall&) = delete;
-  UnitCall& operator=(const UnitCall&) = delete;
-
-  // False without an engine: nothing else needs to be called then.
-  bool active() const { return unit_ != nullptr; }
-  // True if floating inputs are to be cast, so the caller must pass copies that may be changed.
-  bool casts_inputs() const;
-  void input(at::Tensor& tensor);
-  void input(const at::Tensor& tensor);
-  void begin();
-  void output(at::Tensor& tensor);
-  void end();
-
- private:
-  struct State;
-  std::shared_ptr<EngineUnit> unit_;  // keeps the unit's state alive during the call
-  std::unique_ptr<State> state_;
-};
 
 namespace unit_detail {
 
@@ -112,6 +60,14 @@ decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
   }
 }
 
+// What forward may have written through an argument of type A.
+template <class A>
+void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
+  if constexpr (std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>) {
+    for_each_tensor(argument, [&](at::Tensor& tensor) { call.written(tensor); });
+  }
+}
+
 template <class R, class... A, class Forward>
 R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
   static_assert(!std::is_reference_v<R>, "a unit's forward must return by value");
@@ -124,10 +80,12 @@ R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments)
       [&](auto&... inputs) -> R {
         if constexpr (std::is_void_v<R>) {
           forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
+          (collect_written<A>(call, arguments), ...);
           call.end();
         } else {
           R result = forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
           for_each_tensor(result, [&](at::Tensor& tensor) { call.output(tensor); });
+          (collect_written<A>(call, arguments), ...);
           call.end();
           return result;
         }
@@ -140,9 +98,9 @@ R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments)
 // Self is the UnitImpl below. forward keeps M's exact signature, so that Sequential and AnyModule
 // accept a unit wherever they accept M.
 template <class Self, class M, class R, class... A>
-class UnitBody : public M, public UnitBase {
+class UnitBody : public UnitModule<M> {
  public:
-  using M::M;
+  using UnitModule<M>::UnitModule;
 
   R forward(A... arguments) { return run_as<A...>(std::forward<A>(arguments)...); }
   // The same with M's default arguments; Unit::operator() calls it.
@@ -150,18 +108,18 @@ class UnitBody : public M, public UnitBase {
   R call(Given&&... arguments) {
     return call_as(std::index_sequence_for<Given...>{}, std::forward<Given>(arguments)...);
   }
-  torch::nn::Module& as_module() override { return *this; }
   // A new, unsharded unit with copied values. Errors: StateError once an engine has taken this one.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
-    if (attached()) refuse_clone();
+    if (this->attached()) this->refuse_clone();
     // M's copy shares registered tensors and children with the clone, which ends here.
-    return std::make_shared<Self>(CloneOf{}, *std::dynamic_pointer_cast<M>(M::clone(device)));
+    return std::make_shared<Self>(typename UnitModule<M>::CloneOf{},
+                                  *std::dynamic_pointer_cast<M>(M::clone(device)));
   }
 
  protected:
-  struct CloneOf {};
-  UnitBody(CloneOf, const M& plain) : M(plain) {}
+  using typename UnitModule<M>::CloneOf;
+  UnitBody(CloneOf tag, const M& plain) : UnitModule<M>(tag, plain) {}
 
  private:
   template <size_t... I, class... Given>
@@ -176,7 +134,7 @@ class UnitBody : public M, public UnitBase {
         std::forward<Given>(arguments)...);
   }
 
-  bool built_ = built(*this);  // an initialiser of ours runs right after M's constructor
+  bool built_ = this->built(*this);  // an initialiser of ours runs right after M's constructor
 };
 
 template <class M, class Forward = decltype(&M::forward)>

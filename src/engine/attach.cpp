@@ -1,13 +1,15 @@
 // From a module tree to an engine: find the units, agree with the other ranks, cut the parameters.
-#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "engine/autograd_hooks.h"
+#include "engine/buffers.h"
 #include "engine/build_scope.h"
 #include "engine/engine_state.h"
+#include "engine/storage_holders.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 
@@ -46,8 +48,8 @@ std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
   std::vector<std::string> lines;
   for (size_t i = 0; i < units.size(); ++i) {
     lines.push_back(fmt::format(
-        "unit '{}' param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {}",
-        units[i].fqn, name_or_unset(param_dtypes[i]), rules[i].reshard_after_forward,
+        "{} param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {}",
+        name_of_unit(units[i].fqn), name_or_unset(param_dtypes[i]), rules[i].reshard_after_forward,
         rules[i].prefetch_units, rules[i].unshard_in_backward));
     for (const FoundParameter& found : units[i].parameters) {
       const at::Tensor& tensor = found.tensor;
@@ -67,7 +69,7 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
   check_param_dtype(own.param_dtype);
   if (*own.prefetch_units < 0) {
     throw InvalidArgument({.what = fmt::format("prefetch_units is {}", *own.prefetch_units),
-                           .where = fmt::format("unit '{}'", fqn),
+                           .where = name_of_unit(fqn),
                            .cause = {},
                            .hint = "use 0 (no prefetch), 1 or 2"});
   }
@@ -89,27 +91,10 @@ void broadcast_parameters(const FoundUnit& unit, Lanes& lanes) {
   lanes.gather_stream->synchronize();
 }
 
-void broadcast_buffers(torch::nn::Module& root, Lanes& lanes) {
-  if (lanes.one_rank()) return;
-  const at::NoGradGuard no_grad;
-  for (const auto& item : root.named_buffers()) {
-    at::Tensor buffer = item.value();
-    if (!buffer.defined() || buffer.numel() == 0) continue;
-    const at::Tensor whole = buffer.contiguous();
-    void* data = whole.data_ptr();
-    const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
-    lanes.gather().broadcast({&part, 1}, 0,
-                             lanes.mesh.next_tag(Operation::kBroadcast, part.numel, item.key()),
-                             *lanes.gather_stream);
-    lanes.gather_stream->synchronize();
-    if (!whole.is_same(buffer)) buffer.copy_(whole);
-  }
-}
-
 // Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
 std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& unit,
                                const ShardLayout& layout) {
-  const auto found = building.units.find(&unit.unit->as_module());
+  const auto found = building.units.find(unit.unit);
   const bool known = found != building.units.end();
   std::vector<const c10::TensorImpl*> expected, built;
   for (const FoundParameter& each : unit.parameters) {
@@ -129,10 +114,9 @@ std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& uni
   };
   if (!known || expected != built || shape(layout) != shape(found->second.layout)) {
     throw InvalidArgument(
-        {.what =
-             fmt::format("unit '{}' has other parameters, types or frozen flags than when it was "
-                         "constructed under the BuildScope",
-                         unit.fqn),
+        {.what = fmt::format("{} has other parameters, types or frozen flags than when it was "
+                             "constructed under the BuildScope",
+                             name_of_unit(unit.fqn)),
          .where = {},
          .cause =
              "parameters tied across units, replaced, frozen, or given another dtype afterwards",
@@ -177,6 +161,14 @@ void EngineState::shut_down() noexcept {
 }
 
 void EngineState::attach(BuildScope::State* building) {
+  if (c10::InferenceMode::is_enabled()) {
+    throw InvalidArgument({.what = "an engine made under c10::InferenceMode",
+                           .where = {},
+                           .cause = "inference tensors can neither be sharded nor trained",
+                           .hint =
+                               "construct it outside, and run forwards under torch::NoGradGuard "
+                               "where no gradient is wanted"});
+  }
   auto* root_unit = dynamic_cast<UnitBase*>(root.get());
   if (root_unit == nullptr) {
     throw InvalidArgument({.what = "the root of the model is not a unit",
@@ -187,16 +179,13 @@ void EngineState::attach(BuildScope::State* building) {
                                "unit inside it holds"});
   }
   std::vector<FoundUnit> found = find_units(*root, options.ignore);
-  for (const FoundUnit& unit : found) {
-    if (unit.unit->attached()) {
-      throw StateError(
-          {.what = "a unit belongs to an engine already",
-           .where = fmt::format("unit '{}'", unit.fqn),
-           .cause = {},
-           .hint = "one engine a model; clone the model before its first engine takes it"});
-    }
-  }
+  check_takable(found);
   if (building == nullptr) check_shardable(found);
+  std::vector<FoundParameter> parameters;
+  for (const FoundUnit& unit : found) {
+    parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
+  }
+  check_holders(*root, parameters);
   std::vector<UnitRules> rules;
   std::vector<std::optional<DType>> param_dtypes;
   for (const FoundUnit& unit : found) {
@@ -208,12 +197,39 @@ void EngineState::attach(BuildScope::State* building) {
          .prefetch_units = *own.prefetch_units});
   }
   lanes->mesh.agree("configuration", describe_options(options));
-  lanes->mesh.agree("model", describe_model(found, rules, param_dtypes));
+  std::vector<std::string> model = describe_model(found, rules, param_dtypes);
+  if (!lanes->one_rank()) describe_buffers(*root, model);
+  lanes->mesh.agree("model", model);
   for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], rules[i], building);
   broadcast_buffers(*root, *lanes);
   schedule = std::make_unique<Schedule>(parents);
   remake_plan();
   clock->join(*this);
+}
+
+// Errors: StateError if an engine has, or had, one of the units; InvalidArgument if there is
+// nothing to shard.
+void EngineState::check_takable(const std::vector<FoundUnit>& found) {
+  bool any_parameter = false;
+  for (const FoundUnit& unit : found) {
+    any_parameter = any_parameter || !unit.parameters.empty();
+    if (!unit.unit->attached()) continue;
+    const bool gone = unit.unit->engine_unit_.expired();
+    throw StateError(
+        {.what = gone ? "the engine of this model is gone, and the model's values with it"
+                      : "a unit belongs to an engine already",
+         .where = name_of_unit(unit.fqn),
+         .cause = {},
+         .hint = gone ? "build the model anew for a new engine; values outlive an engine only if "
+                        "they are saved (Engine::visit_full_parameters, fsdp::Gathered)"
+                      : "one engine a model; clone the model before its first engine takes it"});
+  }
+  if (any_parameter) return;
+  throw InvalidArgument({.what = "the model has no registered parameter",
+                         .where = {},
+                         .cause = options.ignore ? "or Options::ignore leaves out all of them" : "",
+                         .hint = "register parameters with register_parameter and modules with "
+                                 "register_module in the constructor: members alone are not seen"});
 }
 
 void EngineState::add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building) {

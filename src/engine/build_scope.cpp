@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/heap.h"
+#include "engine/storage_holders.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "shard/torch_compat.h"
@@ -61,14 +62,31 @@ void BuildScope::State::finish() {
   keep_freed_blocks();
 }
 
-void BuildScope::State::shard_if_building(torch::nn::Module& module) {
-  if (current_scope != nullptr) current_scope->shard(module);
+void BuildScope::State::shard_if_building(const UnitBase& unit, torch::nn::Module& module) {
+  if (current_scope != nullptr) current_scope->shard(unit, module);
 }
 
-void BuildScope::State::shard(torch::nn::Module& module) {
+void BuildScope::State::forget_if_building(const UnitBase& unit) {
+  if (current_scope != nullptr) current_scope->forget(unit);
+}
+
+// A unit that was discarded before the engine: its address, and those of its parameters, will be
+// others'.
+void BuildScope::State::forget(const UnitBase& unit) {
+  const auto found = units.find(&unit);
+  if (found == units.end()) return;
+  for (const FoundParameter& each : found->second.parameters) {
+    sharded_.erase(each.tensor.unsafeGetTensorImpl());
+  }
+  for (const Buffer& main : found->second.main) lanes->ledger.hold(-main.bytes());
+  units.erase(found);
+}
+
+void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
   auto parameters = find_parameters(module, [&](const at::Tensor& tensor) {
-    return owners_.contains(tensor.unsafeGetTensorImpl());
+    return sharded_.contains(tensor.unsafeGetTensorImpl());
   });
+  check_holders(module, parameters);
   std::vector<ParameterSpec> specs;
   for (const FoundParameter& found : parameters)
     specs.push_back(spec_of(found, options.param_dtype));
@@ -86,18 +104,21 @@ void BuildScope::State::shard(torch::nn::Module& module) {
                     parameters[i].fqn));
     tensor.set_data(unreadable.view(*torch_compat::dtype_of(tensor.scalar_type()), 0, spec.shape,
                                     spec.strides));
-    owners_[tensor.unsafeGetTensorImpl()] = &module;
+    sharded_.insert(tensor.unsafeGetTensorImpl());
   }
-  units.insert_or_assign(&module,
+  units.insert_or_assign(&unit,
                          BuiltUnit{std::move(parameters), std::move(layout), std::move(main)});
 }
 
 ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype) {
   const at::Tensor& tensor = found.tensor;
+  const DType built = *torch_compat::dtype_of(tensor.scalar_type());
+  DType computed = param_dtype.value_or(built);
+  if (found.has_statistics && size_of(computed) < size_of(built)) computed = built;
   return {.fqn = found.fqn,
           .shape = tensor.sizes().vec(),
           .strides = tensor.strides().vec(),
-          .dtype = param_dtype.value_or(*torch_compat::dtype_of(tensor.scalar_type())),
+          .dtype = computed,
           .trainable = tensor.requires_grad(),
           .numel = tensor.numel()};
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/module_walk.h"
@@ -24,21 +25,23 @@ struct BuildScope::State {
   State(Mesh mesh, Options options);
   ~State();
 
-  // UnitBase::built comes here after every unit's constructor; does nothing outside a scope.
-  static void shard_if_building(torch::nn::Module& module);
+  // Every unit's constructor and destructor come here; they do nothing outside a scope.
+  static void shard_if_building(const UnitBase& unit, torch::nn::Module& module);
+  static void forget_if_building(const UnitBase& unit);
   // Construction is over: other thread ranks may build, random numbers become this rank's own.
   void finish();
 
   Mesh mesh;
   Options options;
   std::unique_ptr<Lanes> lanes;
-  std::unordered_map<const torch::nn::Module*, BuiltUnit> units;
+  std::unordered_map<const UnitBase*, BuiltUnit> units;
   bool finished = false;
 
  private:
-  void shard(torch::nn::Module& module);
+  void shard(const UnitBase& unit, torch::nn::Module& module);
+  void forget(const UnitBase& unit);
 
-  std::unordered_map<const c10::TensorImpl*, const torch::nn::Module*> owners_;
+  std::unordered_set<const c10::TensorImpl*> sharded_;  // parameters of `units`
   // LibTorch's default generator is one for all threads: thread ranks build one after another.
   std::unique_lock<std::mutex> building_;
 };

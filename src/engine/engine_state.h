@@ -95,6 +95,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void add_learned();
   std::string name_first_nonfinite(int64_t found_here);
   void remake_plan();
+  void check_takable(const std::vector<FoundUnit>& found);
   void add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 

@@ -13,6 +13,15 @@
 namespace fsdp {
 namespace {
 
+// Whether a buffer of `module` itself looks like the running statistics of `parameter`.
+bool has_statistics(const torch::nn::Module& module, const at::Tensor& parameter) {
+  const auto buffers = module.named_buffers(/*recurse=*/false);
+  return std::any_of(buffers.begin(), buffers.end(), [&](const auto& item) {
+    const at::Tensor& buffer = item.value();
+    return buffer.defined() && buffer.is_floating_point() && buffer.sizes() == parameter.sizes();
+  });
+}
+
 std::string join(const std::string& prefix, const std::string& name) {
   return prefix.empty() ? name : prefix + "." + name;
 }
@@ -25,6 +34,9 @@ std::string join(const std::string& prefix, const std::string& name) {
 }
 
 void check_parameter(const std::string& fqn, const at::Tensor& tensor) {
+  if (tensor.is_inference()) {
+    refuse(fqn, "it was made under c10::InferenceMode", "build the model outside of it");
+  }
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
     refuse(fqn, "it is sparse or quantised", "list it in Options::ignore");
   }
@@ -94,7 +106,7 @@ class Walk {
     visit(root, "", 0);
     for (auto& [tensor, place] : owners_) {
       FoundUnit& unit = units_[place.unit];
-      unit.parameters.push_back({place.fqn, place.tensor});
+      unit.parameters.push_back(std::move(place.found));
     }
     return std::move(units_);
   }
@@ -102,8 +114,7 @@ class Walk {
  private:
   struct Place {
     int unit;
-    std::string fqn;
-    at::Tensor tensor;
+    FoundParameter found;
   };
 
   void visit(torch::nn::Module& module, const std::string& fqn, int enclosing) {
@@ -116,23 +127,26 @@ class Walk {
     }
     check_module(fqn, module);
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
-      add(join(fqn, item.key()), item.value(), unit);
+      add({join(fqn, item.key()), item.value()}, module, unit);
     }
     for (const auto& child : module.named_children())
       visit(*child.value(), join(fqn, child.key()), unit);
   }
 
-  void add(std::string fqn, const at::Tensor& tensor, int unit) {
-    if (!tensor.defined() || (ignore_ && ignore_(fqn))) return;
+  void add(FoundParameter parameter, const torch::nn::Module& module, int unit) {
+    if (!parameter.tensor.defined() || (ignore_ && ignore_(parameter.fqn))) return;
+    parameter.has_statistics = has_statistics(module, parameter.tensor);
     // named_parameters does not remove duplicates: ties are the same TensorImpl.
-    const auto found = index_.find(tensor.unsafeGetTensorImpl());
+    const c10::TensorImpl* key = parameter.tensor.unsafeGetTensorImpl();
+    const auto found = index_.find(key);
     if (found != index_.end()) {
       Place& place = owners_[found->second].second;
       place.unit = common(place.unit, unit);
+      place.found.has_statistics |= parameter.has_statistics;
       return;
     }
-    index_[tensor.unsafeGetTensorImpl()] = owners_.size();
-    owners_.push_back({tensor.unsafeGetTensorImpl(), {unit, std::move(fqn), tensor}});
+    index_[key] = owners_.size();
+    owners_.push_back({key, {unit, std::move(parameter)}});
   }
 
   int depth(int unit) const { return unit == 0 ? 0 : 1 + depth(units_[unit].parent); }
@@ -175,7 +189,7 @@ std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
       if (!tensor.defined() || known(tensor)) continue;
       if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
       check_parameter(join(fqn, item.key()), tensor);
-      result.push_back({join(fqn, item.key()), tensor});
+      result.push_back({join(fqn, item.key()), tensor, has_statistics(each, tensor)});
     }
     for (const auto& child : each.named_children()) {
       self(self, *child.value(), join(fqn, child.key()));

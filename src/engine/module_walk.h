@@ -15,6 +15,10 @@ namespace fsdp {
 struct FoundParameter {
   std::string fqn;
   at::Tensor tensor;
+  // Its module keeps floating buffers of the parameter's shape: the running statistics of a
+  // normalisation, with which LibTorch's kernels want it in one type. It is never computed in a
+  // narrower one than it was built in.
+  bool has_statistics = false;
 };
 
 struct FoundUnit {
@@ -34,7 +38,8 @@ std::vector<FoundUnit> find_units(torch::nn::Module& root,
 // Errors: InvalidArgument naming the parameter, for what cannot be sharded: dtypes other than
 // float32,
 //   bfloat16 and float16, sparse, quantised or complex ones, other devices, strides with holes or
-//   overlap, memory shared between different parameters, gradients that exist already.
+//   overlap, memory shared between different parameters, gradients that exist already, inference
+//   tensors.
 void check_shardable(const std::vector<FoundUnit>& units);
 
 // The parameters of one module tree that have not been found before (BuildScope), by the same

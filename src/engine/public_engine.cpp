@@ -138,6 +138,11 @@ std::string Engine::describe() const {
   }
   table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->units.size(), elements,
                        state_->lanes->mesh.world_size());
+  if (state_->units.size() == 1) {
+    table +=
+        "warning: the root is the only unit, so all parameters are gathered at once; hint: make "
+        "its layers units, fsdp::Unit<Block>\n\n";
+  }
   return table + state_->plan.to_string();
 }
 

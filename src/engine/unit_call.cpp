@@ -2,8 +2,9 @@
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/autograd_hooks.h"
-#include "engine/build_scope.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
 #include "fsdp/unit.h"
@@ -33,8 +34,6 @@ UnitCall::UnitCall(UnitBase& unit) {
   state_ = std::make_unique<State>();
 }
 
-bool UnitCall::casts_inputs() const { return unit_->input_dtype.has_value(); }
-
 void UnitCall::input(at::Tensor& tensor) {
   if (unit_->input_dtype && tensor.defined() && tensor.is_floating_point()) {
     tensor = tensor.to(torch_compat::scalar_type_of(*unit_->input_dtype));
@@ -55,7 +54,7 @@ void UnitCall::begin() {
   const std::lock_guard lock(clock.mutex);
   if (at::autocast::is_autocast_enabled(at::kCPU)) {
     throw StateError({.what = "a sharded unit was called under autocast",
-                      .where = fmt::format("unit '{}'", unit_->shard->fqn()),
+                      .where = name_of_unit(unit_->shard->fqn()),
                       .cause = "autocast keeps copies of parameters, which would outlive the unit",
                       .hint = "choose the type of computation with Options::param_dtype"});
   }
@@ -81,13 +80,22 @@ void UnitCall::begin() {
   call.begin = autograd_hooks::next_sequence();
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
-                      .where = fmt::format("unit '{}'", unit_->shard->fqn()),
+                      .where = name_of_unit(unit_->shard->fqn()),
                       .cause = {},
                       .hint = "run the whole forward on one thread"});
   }
 }
 
 void UnitCall::output(at::Tensor& tensor) { state_->outputs.push_back(&tensor); }
+
+void UnitCall::written(at::Tensor& tensor) {
+  if (!is_input(tensor)) output(tensor);
+}
+
+bool UnitCall::is_input(const at::Tensor& tensor) const {
+  return std::any_of(state_->inputs.begin(), state_->inputs.end(),
+                     [&](const at::Tensor& input) { return input.is_same(tensor); });
+}
 
 void UnitCall::end() {
   EngineState& engine = unit_->engine;
@@ -117,6 +125,10 @@ void UnitCall::end() {
       }
       in_graph = in_graph || hooked;
     }
+    // What forward has changed in place is an output too, whoever holds it.
+    for (const at::Tensor& input : state_->inputs) {
+      in_graph = autograd_hooks::hook_output(input, call) || in_graph;
+    }
     if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
   }
   std::vector<at::Tensor> leaves;
@@ -143,19 +155,6 @@ UnitCall::~UnitCall() {
   engine.clock->pop_call();
   if (state_->call->record >= 0) engine.schedule->exit(state_->call->record);
   engine.post_forward(*unit_, /*in_graph=*/false);
-}
-
-bool UnitBase::built(torch::nn::Module& module) {
-  BuildScope::State::shard_if_building(module);
-  return true;
-}
-
-void UnitBase::refuse_clone() {
-  throw StateError({.what = "a sharded unit cannot be cloned",
-                    .where = {},
-                    .cause = {},
-                    .hint = "clone before constructing fsdp::Engine, or read whole values with "
-                            "Engine::visit_full_parameters"});
 }
 
 }  // namespace fsdp

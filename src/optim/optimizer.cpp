@@ -198,7 +198,15 @@ void Optimizer::zero_grad() {
 }
 
 double Optimizer::lr() const { return state_->lr; }
-void Optimizer::set_lr(double lr) { state_->lr = lr; }
+void Optimizer::set_lr(double lr) {
+  if (!(lr >= 0) || std::isinf(lr)) {
+    throw InvalidArgument({.what = fmt::format("set_lr({})", lr),
+                           .where = {},
+                           .cause = {},
+                           .hint = "a learning rate is finite and at least 0"});
+  }
+  state_->lr = lr;
+}
 int64_t Optimizer::steps() const { return state_->steps; }
 
 }  // namespace fsdp

@@ -21,7 +21,7 @@ constexpr std::string_view kGradientHint =
 }  // namespace
 
 std::string name_of_unit(std::string_view fqn) {
-  return fqn.empty() ? "unit (root)" : fmt::format("unit '{}'", fqn);
+  return fmt::format("unit '{}'", fqn.empty() ? "(root)" : fqn);
 }
 
 ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor> parameters,

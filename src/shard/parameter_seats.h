@@ -22,7 +22,7 @@
 
 namespace fsdp {
 
-// "unit 'layers.0'", "unit (root)".
+// "unit 'layers.0'", "unit '(root)'": how texts name a unit.
 std::string name_of_unit(std::string_view fqn);
 
 class ParameterSeats {

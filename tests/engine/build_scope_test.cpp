@@ -62,3 +62,25 @@ TEST_CASE("under a BuildScope no more than the shards and one unit exist at any 
                          StateError);
   });
 }
+
+TEST_CASE(
+    "units that were discarded before the engine are forgotten, whoever gets their addresses") {
+  for (const int world : {1, 2}) {
+    run_torch_ranks(world, [](Mesh mesh) {
+      BuildScope building(mesh, {.seed = 3});
+      for (int i = 0; i < 20; ++i) {
+        const Unit<nn::Linear> tried(8 + i % 3, 8);
+        const Unit<Chain> whole(8, 1 + i % 2);
+      }
+      at::manual_seed(3);
+      Unit<Chain> model(8, 2);
+      Engine engine(model, building);
+      loss_of(model, batch_of(0, mesh.rank())).backward();
+      const auto expected = plain_parameters(*build_seeded(3, [] { return Unit<Chain>(8, 2); }));
+      if (mesh.world_size() > 1) return;  // the process's one generator serves one rank at a time
+      for (const auto& [fqn, value] : full_parameters(engine)) {
+        CHECK(bit_equal(value, expected.at(fqn)));
+      }
+    });
+  }
+}

@@ -49,7 +49,7 @@ TEST_CASE("a forward that writes a weight is refused where the change would be l
           options);
       check_refused(
           [&] { clipped.loss(); },
-          "parameter 'norm.weight' was written inside a forward or backward (unit (root))");
+          "parameter 'norm.weight' was written inside a forward or backward (unit '(root)')");
       Trainee renormalised(
           mesh,
           [](GraphImpl& g, const at::Tensor& x) {
@@ -111,7 +111,7 @@ TEST_CASE("a gradient that was given to a sharded parameter by hand is refused")
     Trainee trainee(mesh, in_a_row);
     trainee.graph().norm->weight.mutable_grad() = torch::ones({6});
     check_refused([&] { trainee.loss(); },
-                  "'norm.weight' of unit (root) was given a gradient by hand");
+                  "'norm.weight' of unit '(root)' was given a gradient by hand");
   });
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("an access to a sharded parameter names it, its unit and the fix") {
                       doctest::Contains("fsdp: parameter 'u1.bias' of unit 'u1' is sharded and "
                                         "cannot be read or written here; hint: call the unit"));
     CHECK_THROWS_WITH(trainee.graph().norm->weight.sum().item(),
-                      doctest::Contains("parameter 'norm.weight' of unit (root)"));
+                      doctest::Contains("parameter 'norm.weight' of unit '(root)'"));
   });
 }
 

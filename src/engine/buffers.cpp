@@ -1,0 +1,162 @@
+#include "engine/buffers.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <fmt/format.h>
+#include <fmt/ostream.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_set>
+
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+bool is_dense(const at::Tensor& buffer) {
+  return buffer.layout() == at::kStrided && !buffer.is_quantized();
+}
+
+// Every element once: without the dimensions along which an expanded tensor repeats one.
+at::Tensor without_repetition(at::Tensor buffer) {
+  for (int64_t d = 0; d < buffer.dim(); ++d) {
+    if (buffer.stride(d) == 0 && buffer.size(d) > 1) buffer = buffer.narrow(d, 0, 1);
+  }
+  return buffer;
+}
+
+// The dense tensors that a buffer of another layout consists of.
+std::vector<at::Tensor> components(const std::string& fqn, const at::Tensor& buffer) {
+  if (buffer.is_quantized()) return {buffer.dequantize()};
+  switch (buffer.layout()) {
+    case at::kSparse:
+      return {buffer._indices(), buffer._values()};
+    case at::kSparseCsr:
+    case at::kSparseBsr:
+      return {buffer.crow_indices(), buffer.col_indices(), buffer.values()};
+    case at::kSparseCsc:
+    case at::kSparseBsc:
+      return {buffer.ccol_indices(), buffer.row_indices(), buffer.values()};
+    default:
+      throw InvalidArgument(
+          {.what = fmt::format("buffer '{}' has layout {}, which several ranks "
+                               "cannot compare",
+                               fqn, fmt::streamed(buffer.layout())),
+           .where = {},
+           .cause = {},
+           .hint = "register it dense, or keep it out of the registered buffers"});
+  }
+}
+
+uint64_t digest_of(const std::vector<at::Tensor>& tensors) {
+  uint64_t digest = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const at::Tensor& tensor : tensors) {
+    const at::Tensor whole = tensor.contiguous();
+    const auto* bytes = static_cast<const unsigned char*>(whole.const_data_ptr());
+    for (size_t i = 0; i < whole.nbytes(); ++i) digest = (digest ^ bytes[i]) * 0x100000001b3ULL;
+  }
+  return digest;
+}
+
+// Registered dense buffers with their FQNs, each tensor once, in the order of registration.
+std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module& root) {
+  std::vector<std::pair<std::string, at::Tensor>> result;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : root.named_buffers()) {
+    const at::Tensor& buffer = item.value();
+    if (!buffer.defined() || !is_dense(buffer) || buffer.numel() == 0) continue;
+    if (!seen.insert(buffer.unsafeGetTensorImpl()).second) continue;
+    result.emplace_back(item.key(), without_repetition(buffer));
+  }
+  return result;
+}
+
+void broadcast(const std::string& label, at::Tensor buffer, Lanes& lanes) {
+  const at::Tensor whole = buffer.contiguous();
+  void* data = whole.data_ptr();
+  const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
+  lanes.gather().broadcast({&part, 1}, 0,
+                           lanes.mesh.next_tag(Operation::kBroadcast, part.numel, label),
+                           *lanes.gather_stream);
+  lanes.gather_stream->synchronize();
+  if (!whole.is_same(buffer)) buffer.copy_(whole);
+}
+
+}  // namespace
+
+void describe_buffers(torch::nn::Module& root, std::vector<std::string>& lines) {
+  for (const auto& item : root.named_buffers()) {
+    const at::Tensor& buffer = item.value();
+    if (!buffer.defined()) continue;
+    if (!buffer.device().is_cpu()) {
+      throw InvalidArgument(
+          {.what = fmt::format("buffer '{}' is on {}", item.key(), buffer.device().str()),
+           .where = {},
+           .cause = {},
+           .hint = "build the model on the CPU"});
+    }
+    std::string line =
+        fmt::format("buffer '{}' [{}] {}", item.key(), fmt::join(buffer.sizes().vec(), ", "),
+                    c10::toString(buffer.scalar_type()));
+    if (!is_dense(buffer)) {
+      line += fmt::format(" {} with content {:016x}", fmt::streamed(buffer.layout()),
+                          digest_of(components(item.key(), buffer)));
+    }
+    lines.push_back(std::move(line));
+  }
+}
+
+void broadcast_buffers(torch::nn::Module& root, Lanes& lanes) {
+  if (lanes.one_rank()) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& [fqn, buffer] : dense_buffers(root)) broadcast(fqn, buffer, lanes);
+}
+
+void average_buffers(torch::nn::Module& root, Lanes& lanes) {
+  if (lanes.one_rank()) return;
+  const at::NoGradGuard no_grad;
+  constexpr std::array kFloating{at::kFloat, at::kBFloat16, at::kHalf, at::kDouble};
+  std::array<std::vector<at::Tensor>, kFloating.size()> floating;
+  for (const auto& [fqn, buffer] : dense_buffers(root)) {
+    const auto* type = std::find(kFloating.begin(), kFloating.end(), buffer.scalar_type());
+    if (type == kFloating.end()) {
+      broadcast(fqn, buffer, lanes);
+    } else {
+      floating[static_cast<size_t>(type - kFloating.begin())].push_back(buffer);
+    }
+  }
+  for (size_t i = 0; i < kFloating.size(); ++i) {
+    if (floating[i].empty()) continue;
+    std::vector<at::Tensor> flat;
+    for (const at::Tensor& buffer : floating[i]) flat.push_back(buffer.reshape({-1}));
+    const at::Tensor all = at::cat(flat);
+    const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
+                              *torch_compat::dtype_of(kFloating[i])};
+    lanes.reduce().all_reduce({&part, 1}, ReduceOp::kAvg,
+                              lanes.mesh.next_tag(Operation::kAllReduce, part.numel, "buffers"),
+                              *lanes.reduce_stream);
+    lanes.reduce_stream->synchronize();
+    int64_t offset = 0;
+    for (at::Tensor& buffer : floating[i]) {
+      buffer.copy_(all.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
+      offset += buffer.numel();
+    }
+  }
+}
+
+void Engine::average_buffers() {
+  const std::lock_guard lock(state_->clock->mutex);
+  if (state_->active_calls > 0 || state_->clock->in_backward()) {
+    throw StateError({.what = "average_buffers inside a forward or backward",
+                      .where = {},
+                      .cause = {},
+                      .hint = "call it between steps: after the optimizer's, or before saving"});
+  }
+  fsdp::average_buffers(*state_->root, *state_->lanes);
+}
+
+}  // namespace fsdp

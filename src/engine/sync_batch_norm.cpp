@@ -1,0 +1,199 @@
+// Formulas: Ioffe and Szegedy, "Batch Normalization" (2015), with sums over the batches of all
+// ranks.
+#include "fsdp/sync_batch_norm.h"
+
+#include <fmt/format.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/functional/batchnorm.h>
+
+#include <cmath>
+#include <ostream>
+
+#include "fsdp/error.h"
+#include "runtime/stream.h"
+
+namespace fsdp {
+namespace {
+
+// [Note: collectives of modules]
+// A module computes on the thread that runs forward and backward, beside the streams on which
+// engines gather and reduce: their communicators belong to those streams. Control is free between
+// handshakes, and issued from this thread alone, so its collectives keep the host order.
+void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label) {
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "batch norm");
+  const CollectivePart part{values.data_ptr(), values.data_ptr(), values.numel(), DType::kFloat64};
+  mesh.control_communicator().all_reduce(
+      {&part, 1}, ReduceOp::kSum, mesh.next_tag(Operation::kAllReduce, part.numel, label), *stream);
+}
+
+// Statistics and arithmetic: fp64 inputs in fp64, all others in fp32.
+at::ScalarType computed_in(const at::Tensor& input) {
+  return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// One value a channel, against an input [N, C, …].
+at::Tensor by_channel(const at::Tensor& values, const at::Tensor& input) {
+  std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
+  shape[1] = values.numel();
+  return values.view(shape);
+}
+
+struct BatchStatistics {
+  at::Tensor mean, variance;  // fp64, [C]; the variance is biased
+  double count = 0;           // values per channel
+};
+
+// Of all ranks. Each rank's mean and variance are computed as BatchNorm does and joined in fp64 as
+// sums, which loses nothing where means are large against deviations: the same rounded mean enters
+// both sums.
+BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
+  const at::NoGradGuard no_grad;
+  const int64_t channels = input.size(1);
+  const auto count = static_cast<double>(input.numel() / std::max<int64_t>(channels, 1));
+  at::Tensor sums = at::zeros({2 * channels + 1}, at::kDouble);
+  if (count > 0) {
+    std::vector<int64_t> dimensions{0};
+    for (int64_t d = 2; d < input.dim(); ++d) dimensions.push_back(d);
+    const auto [variance, mean] =
+        at::var_mean(input.to(computed_in(input)), dimensions, /*correction=*/at::Scalar(0));
+    const at::Tensor exact = mean.to(at::kDouble);
+    sums.narrow(0, 0, channels).copy_(exact * count);
+    sums.narrow(0, channels, channels).copy_((variance.to(at::kDouble) + exact * exact) * count);
+    sums.narrow(0, 2 * channels, 1).fill_(count);
+  }
+  sum_over_ranks(mesh, sums, "batch statistics");
+  BatchStatistics all;
+  all.count = sums[2 * channels].item<double>();
+  if (all.count <= 1) {
+    throw InvalidArgument(
+        {.what = fmt::format("batch statistics of {} values per channel, counting "
+                             "all ranks",
+                             all.count),
+         .where = {},
+         .cause = {},
+         .hint = "training needs more than one; give the ranks larger batches"});
+  }
+  all.mean = sums.narrow(0, 0, channels) / all.count;
+  all.variance =
+      (sums.narrow(0, channels, channels) / all.count - all.mean * all.mean).clamp_min(0);
+  return all;
+}
+
+// What backward needs beside tensors.
+struct Held : torch::CustomClassHolder {
+  Held(Mesh of_ranks, double values, double epsilon)
+      : mesh(std::move(of_ranks)), count(values), eps(epsilon) {}
+  const Mesh mesh;
+  const double count, eps;
+};
+
+struct Normalize : torch::autograd::Function<Normalize> {
+  using Context = torch::autograd::AutogradContext;
+
+  static at::Tensor forward(Context* context, const at::Tensor& input, const at::Tensor& weight,
+                            const at::Tensor& bias, const at::Tensor& mean,
+                            const at::Tensor& variance, const c10::intrusive_ptr<Held>& held) {
+    context->save_for_backward({input, weight, mean, variance});
+    context->saved_data["held"] = c10::IValue::make_capsule(held);
+    context->saved_data["has_bias"] = bias.defined();
+    const auto as_computed = [&](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.to(mean.scalar_type()) : tensor;
+    };
+    if (input.numel() == 0) return at::empty_like(input);
+    return at::batch_norm(input, as_computed(weight), as_computed(bias), mean, variance,
+                          /*training=*/false, /*momentum=*/0, held->eps, /*cudnn_enabled=*/false);
+  }
+
+  static torch::autograd::variable_list backward(Context* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
+    const auto held =
+        c10::static_intrusive_pointer_cast<Held>(context->saved_data["held"].toCapsule());
+    const at::Tensor invstd = (variance + held->eps).rsqrt();
+    const int64_t channels = input.size(1);
+    const at::Tensor gradient = gradients[0].to(mean.scalar_type());
+    const at::Tensor deviation = input.to(mean.scalar_type()) - by_channel(mean, input);
+    std::vector<int64_t> dimensions{0};
+    for (int64_t d = 2; d < input.dim(); ++d) dimensions.push_back(d);
+    // This rank's: the gradients of bias and weight.
+    const at::Tensor sum = gradient.sum(dimensions);
+    const at::Tensor sum_normalized = (gradient * deviation).sum(dimensions) * invstd;
+    at::Tensor of_input;
+    if (context->needs_input_grad(0)) {
+      at::Tensor sums = at::cat({sum, sum_normalized}).to(at::kDouble);
+      sum_over_ranks(held->mesh, sums, "batch gradients");
+      const at::Tensor means = (sums / held->count).to(mean.scalar_type());
+      const at::Tensor scale = weight.defined() ? weight.to(mean.scalar_type()) * invstd : invstd;
+      const at::Tensor slope = means.narrow(0, channels, channels) * invstd;
+      of_input = gradient - by_channel(means.narrow(0, 0, channels), input);
+      of_input.sub_(deviation * by_channel(slope, input));
+      of_input = (of_input * by_channel(scale, input)).to(input.scalar_type());
+    }
+    const bool has_bias = context->saved_data["has_bias"].toBool();
+    return {of_input,
+            weight.defined() ? sum_normalized.to(weight.scalar_type()) : at::Tensor(),
+            has_bias ? sum.to(weight.scalar_type()) : at::Tensor(),
+            at::Tensor(),
+            at::Tensor(),
+            at::Tensor()};
+  }
+};
+
+// As BatchNorm: the running variance is of the unbiased one.
+void update_running(at::Tensor& running, const at::Tensor& value, double factor) {
+  const at::NoGradGuard no_grad;
+  running.mul_(1 - factor).add_(value.to(running.scalar_type()), factor);
+}
+
+}  // namespace
+
+SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options, Mesh mesh)
+    : NormImplBase(options), mesh_(std::move(mesh)) {}
+
+void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
+  if (input.dim() >= 2 && input.size(1) == options.num_features()) return;
+  throw InvalidArgument(
+      {.what = fmt::format(
+           "SyncBatchNorm of {} features got an input of {} "
+           "dimensions{}",
+           options.num_features(), input.dim(),
+           input.dim() >= 2 ? fmt::format(" with {} channels", input.size(1)) : std::string()),
+       .where = {},
+       .cause = {},
+       .hint = "pass [N, C, …] with C features"});
+}
+
+at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
+  _check_input_dim(input);
+  const bool tracks = is_training() && options.track_running_stats();
+  double factor = options.momentum().value_or(0.0);
+  if (tracks) {
+    num_batches_tracked += 1;
+    if (!options.momentum()) factor = 1.0 / num_batches_tracked.item<double>();
+  }
+  if (!is_training() || mesh_.world_size() == 1) {
+    return torch::nn::functional::detail::batch_norm(
+        input, running_mean, running_var, weight, bias,
+        is_training() || !options.track_running_stats(), factor, options.eps());
+  }
+  const BatchStatistics batch = statistics_of_ranks(input, mesh_);
+  if (tracks) {
+    update_running(running_mean, batch.mean, factor);
+    update_running(running_var, batch.variance * (batch.count / (batch.count - 1)), factor);
+  }
+  const at::ScalarType type = computed_in(input);
+  return Normalize::apply(input, weight, bias, batch.mean.to(type), batch.variance.to(type),
+                          c10::make_intrusive<Held>(mesh_, batch.count, options.eps()));
+}
+
+void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+  stream << fmt::format(
+      "fsdp::SyncBatchNorm({}, eps={}, momentum={}, affine={}, "
+      "track_running_stats={})",
+      options.num_features(), options.eps(),
+      options.momentum() ? fmt::format("{}", *options.momentum()) : "None", options.affine(),
+      options.track_running_stats());
+}
+
+}  // namespace fsdp

@@ -1,0 +1,75 @@
+// What Module's virtual functions do on a unit that an engine has taken.
+#include "fsdp/unit_base.h"
+
+#include <fmt/format.h>
+
+#include "engine/build_scope.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+UnitBase::~UnitBase() { BuildScope::State::forget_if_building(*this); }
+
+bool UnitBase::built(torch::nn::Module& module) {
+  BuildScope::State::shard_if_building(*this, module);
+  return true;
+}
+
+void UnitBase::refuse_clone() {
+  throw StateError({.what = "a sharded unit cannot be cloned",
+                    .where = {},
+                    .cause = {},
+                    .hint = "clone before constructing fsdp::Engine, or read whole values with "
+                            "Engine::visit_full_parameters"});
+}
+
+void UnitBase::refuse_move() const {
+  const auto unit = engine_unit_.lock();
+  throw StateError({.what = "to() on a model that is sharded",
+                    .where = unit ? name_of_unit(unit->shard->fqn()) : std::string(),
+                    .cause = {},
+                    .hint = "choose the type of computation with Options::param_dtype and "
+                            "output_dtype, or call to() before constructing fsdp::Engine"});
+}
+
+void UnitBase::zero_gradients() {
+  const auto unit = engine_unit_.lock();
+  if (!unit) return;  // the gradients went with the engine
+  EngineState& engine = unit->engine;
+  const auto forget_grad = [](const EngineUnit& each) {
+    for (const at::Tensor& parameter : each.shard->parameters()) parameter.mutable_grad().reset();
+  };
+  if (unit->index == 0) {
+    engine.zero_grad();
+    for (const auto& each : engine.units) forget_grad(*each);
+    return;
+  }
+  engine.require_between_passes("zero_grad");
+  const std::lock_guard lock(engine.clock->mutex);
+  unit->shard->zero_grad();
+  forget_grad(*unit);
+}
+
+void UnitBase::require_whole(std::string_view done) const {
+  if (!attached_) return;
+  const auto unit = engine_unit_.lock();
+  if (!unit) {
+    throw StateError({.what = fmt::format("a model without its engine cannot be {}", done),
+                      .where = {},
+                      .cause = "the model's values went with its engine",
+                      .hint = "save it while the engine is alive; load into a model built anew"});
+  }
+  if (unit->shard->state() == ShardUnit::State::kUnsharded) return;
+  throw StateError(
+      {.what = fmt::format("a sharded unit cannot be {}", done),
+       .where = name_of_unit(unit->shard->fqn()),
+       .cause = {},
+       .hint = done == "saved"
+                   ? "on every rank: { fsdp::Gathered whole(engine); if (mesh.rank() == 0) "
+                     "torch::save(model, file); }"
+                   : "on every rank: { fsdp::Gathered whole(engine, "
+                     "fsdp::WriteBack::kFromRankZero); torch::load(model, file); }"});
+}
+
+}  // namespace fsdp
