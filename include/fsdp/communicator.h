@@ -17,6 +17,7 @@
 namespace fsdp {
 
 class Buffer;
+class RanksView;
 class Stream;
 
 enum class ReduceOp : uint8_t { kSum, kAvg, kMax };
@@ -95,10 +96,11 @@ class Communicator {
   // All ranks' `mine` side by side, read-only: rank r's bytes lie at r·bytes of the result, the
   // memory itself and not a copy. Empty, on every rank, where that cannot be shown (threads; less
   // than 256 KiB; no whole pages): callers gather instead. Nothing is ordered by it: the callers
-  // keep those who write to their own piece and those who read it apart.
+  // keep those who write to their own piece and those who read it apart. Who writes to the view
+  // changes a copy of its own and goes on; take_write() of the view tells.
   // Requires: collective, between operations; equal `bytes`; `mine` from allocate().
   // Lifetime: a piece that its owner has released reads as zeros or as what lies there next.
-  virtual Buffer map_ranks(const void* mine, int64_t bytes);
+  virtual RanksView map_ranks(const void* mine, int64_t bytes);
 
   // recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv + rank·numel.
   virtual void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,

@@ -111,6 +111,8 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
   }
   for (const Descriptor& heap : files.heaps) {
     heaps_.emplace_back(heap, bytes_of(heap), "a rank's heap");
+    heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
+    if (!heap_files_.back()) refused("a descriptor of a rank's heap was refused", errno);
   }
 }
 

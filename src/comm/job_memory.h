@@ -48,10 +48,13 @@ class JobMemory {
 
   JobControl control() const { return {control_.data(), static_cast<int>(heaps_.size())}; }
   const Mapping& heap(int rank) const { return heaps_[rank]; }
+  // Of which further views can be mapped.
+  int heap_file(int rank) const { return heap_files_[rank].get(); }
 
  private:
   Mapping control_;
   std::vector<Mapping> heaps_;
+  std::vector<Descriptor> heap_files_;
 };
 
 }  // namespace fsdp

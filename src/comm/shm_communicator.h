@@ -20,7 +20,7 @@ class ShmCommunicator final : public CpuCommunicator {
         staging_place_(SharedHeap::staging_of(channel)) {}
 
   Buffer allocate(int64_t bytes) override;
-  Buffer map_ranks(const void* mine, int64_t bytes) override;
+  RanksView map_ranks(const void* mine, int64_t bytes) override;
 
  private:
   std::optional<uint64_t> publish(const void* data, int64_t bytes) const override;

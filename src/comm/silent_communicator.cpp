@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "comm/ranks_view.h"
 #include "comm/sent.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
@@ -25,7 +26,7 @@ void keep_own(std::span<const CollectivePart> parts, int send_piece, int recv_pi
 
 Buffer SilentCommunicator::allocate(int64_t bytes) { return real_->allocate(bytes); }
 
-Buffer SilentCommunicator::map_ranks(const void* mine, int64_t bytes) {
+RanksView SilentCommunicator::map_ranks(const void* mine, int64_t bytes) {
   return real_->map_ranks(mine, bytes);
 }
 

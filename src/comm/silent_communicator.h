@@ -17,7 +17,7 @@ class SilentCommunicator final : public Communicator {
   int rank() const override { return real_->rank(); }
   int size() const override { return real_->size(); }
   Buffer allocate(int64_t bytes) override;
-  Buffer map_ranks(const void* mine, int64_t bytes) override;
+  RanksView map_ranks(const void* mine, int64_t bytes) override;
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override;
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,

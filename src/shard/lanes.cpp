@@ -96,10 +96,10 @@ void Lanes::finish() noexcept {
   }
 }
 
-Buffer Lanes::map_ranks(const Buffer& mine) {
+RanksView Lanes::map_ranks(const Buffer& mine) {
   if (!map_shards_ || !shards_parameters()) return {};
   gather_stream->synchronize();  // another engine's gathers: the channel is used here, next
-  Buffer view = gather().map_ranks(mine.data(), mine.bytes());
+  RanksView view = gather().map_ranks(mine.data(), mine.bytes());
   reads_peers_ = reads_peers_ || view;
   return view;
 }

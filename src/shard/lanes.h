@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 
+#include "comm/ranks_view.h"
 #include "runtime/span_log.h"
 #include "runtime/stream.h"
 #include "shard/buffer_pool.h"
@@ -58,7 +59,7 @@ class Lanes {
   // and backward read peers' shards where they lie. So nobody may write a shard while somebody
   // reads: all ranks meet before the first read of a forward or backward, when what they wrote is
   // written, and after its last, before the caller can write again. Both are collective.
-  Buffer map_ranks(const Buffer& mine);  // empty where the ranks' shards are gathered instead
+  RanksView map_ranks(const Buffer& mine);  // empty where the ranks' shards are gathered instead
   void begin_reading();
   void end_reading();
 

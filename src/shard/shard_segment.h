@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "comm/ranks_view.h"
 #include "shard/shard_unit.h"
 
 namespace fsdp {
@@ -23,7 +24,7 @@ struct ShardUnit::Segment {
   std::shared_ptr<const MeshBuffer> memory;
   const Buffer& main;
   at::Tensor main_tensor;  // the same memory; its version counter tells of changes
-  Buffer mapped;           // all ranks' slices side by side, where they are read as they lie
+  RanksView mapped;        // all ranks' slices side by side, where they are read as they lie
   Buffer resident;         // whole, in layout.dtype, where parameters are not sharded and not fp32
   int64_t seen_version = 0;     // of main_tensor, when last looked at
   uint64_t seen_content = 0;    // digest of main, then; only once local views are handed out

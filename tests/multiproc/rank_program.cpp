@@ -4,6 +4,7 @@
 //                                       $TEST_BEGUN names a file that appears with the first step
 //   rank_program mismatch WHAT RANK     RANK issues another collective than the others
 //   rank_program apart WAY RANK         RANK's second step is another one (steps_apart.h)
+//   rank_program stray-write            each rank writes into its view of its neighbour's memory
 //   rank_program disagree RANK          RANK's configuration differs
 //   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
 //   rank_program linger [TOKEN]         waits to be stopped; TOKEN makes it findable
@@ -17,11 +18,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/ranks_view.h"
 #include "comm/support/collective_sweep.h"
 #include "comm/support/reduction_bits.h"
 #include "comm/support/steps_apart.h"
@@ -118,6 +121,35 @@ int disagree(const Mesh& mesh, int odd) {
   return 0;
 }
 
+// Counts what does not hold.
+int stray_write(const Mesh& mesh) {
+  constexpr int64_t kBytes = 512 * 1024;
+  constexpr int64_t kPlace = 5000;
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+  Communicator& gather = mesh.gather_communicator(Axis::kShard);
+  const Buffer mine = gather.allocate(kBytes);
+  const auto letter_of = [](int rank) { return static_cast<char>('a' + rank); };
+  std::memset(mine.data(), letter_of(mesh.rank()), kBytes);
+  int wrong = 0;
+  RanksView view = gather.map_ranks(mine.data(), kBytes);
+  const int peer = (mesh.rank() + 1) % mesh.world_size();
+  const int64_t at = peer * kBytes + kPlace;
+  volatile char& seen = static_cast<volatile char*>(view.data())[at];
+  for (int round = 0; round < 3; ++round) {
+    gather.barrier({}, *stream);
+    wrong += seen != letter_of(peer);
+    wrong += view.take_write().has_value();
+    seen = 'x';
+    wrong += seen != 'x';
+    wrong += view.take_write() != at;
+    wrong += seen != letter_of(peer);
+    gather.barrier({}, *stream);
+    wrong += *reinterpret_cast<const char*>(mine.at(kPlace)) != letter_of(mesh.rank());
+  }
+  fmt::print("rank {}: {} wrong\n", mesh.rank(), wrong);
+  return wrong;
+}
+
 int leave_child(const std::string& token) {
   if (fork() == 0) {
     execl("/proc/self/exe", "rank_program", "sleep", token.c_str(), nullptr);
@@ -135,6 +167,7 @@ int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& ar
     testing::step_apart(mesh, arguments[1], std::stoi(arguments[2]), CpuStreams::kInline);
     return 0;
   }
+  if (what == "stray-write") return stray_write(mesh);
   if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
   if (what == "leave-child") return leave_child(arguments[1]);
   if (what == "bits") {

@@ -41,6 +41,13 @@ TEST_CASE("processes and threads give the same bits, whatever memory is reduced"
   }
 }
 
+TEST_CASE("a write to a view of the ranks' memory is told, reaches no rank and does not stay") {
+  const ProcessResult result = fsdp_run(3, {"stray-write"});
+  CHECK(result.err == "");
+  CHECK(result.code == 0);
+  CHECK(lines_with(result.out, ": 0 wrong") == 3);
+}
+
 TEST_CASE("more processes than cores work") {
   const ProcessResult result = fsdp_run(16, {"steps", "50"});
   CHECK(result.err == "");

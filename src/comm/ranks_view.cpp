@@ -1,0 +1,53 @@
+#include "comm/ranks_view.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+// Addresses for the ranks' pieces, which nothing else takes meanwhile.
+Buffer reserve_addresses(int64_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) {
+    throw DeviceError({.what = format_bytes(bytes) + " of addresses were refused",
+                       .where = "a view of all ranks' shards",
+                       .cause = std::strerror(errno),
+                       .hint = "check the limit of address space (ulimit -v)"});
+  }
+  return {at, bytes, [bytes](void* data) { munmap(data, bytes); }};
+}
+
+}  // namespace
+
+RanksView::RanksView(std::shared_ptr<const void> files, std::span<const FilePages> pieces)
+    : files_(std::move(files)) {
+  int64_t bytes = 0;
+  for (const FilePages& piece : pieces) bytes += piece.bytes;
+  addresses_ = reserve_addresses(bytes);
+  pieces_.reserve(pieces.size());
+  int64_t at = 0;
+  for (const FilePages& piece : pieces) {
+    pieces_.emplace_back(piece, addresses_.at(at));
+    at += piece.bytes;
+  }
+}
+
+std::optional<int64_t> RanksView::take_write() {
+  std::optional<int64_t> written;
+  int64_t at = 0;
+  for (GuardedPages& piece : pieces_) {
+    const std::optional<int64_t> here = piece.take_write();
+    if (here && !written) written = at + *here;
+    at += addresses_.bytes() / static_cast<int64_t>(pieces_.size());
+  }
+  return written;
+}
+
+}  // namespace fsdp

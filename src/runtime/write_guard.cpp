@@ -1,0 +1,181 @@
+#include "runtime/write_guard.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/bytes.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+enum class Shown : uint32_t { kShared, kChanging, kPrivate };
+
+// The handler reads it at any moment, so it is never freed, and `begin` makes the rest valid.
+struct GuardEntry {
+  std::atomic<std::byte*> begin;  // null: shows nothing
+  FilePages pages;
+  std::atomic<Shown> shown;
+  std::atomic<std::byte*> first_write;
+  bool taken = false;  // under the table's mutex
+};
+
+namespace {
+
+static_assert(std::atomic<std::byte*>::is_always_lock_free);
+static_assert(std::atomic<Shown>::is_always_lock_free);
+
+constexpr size_t kEntries = 16'384;
+
+// The process's, since a process has one action for SIGSEGV.
+std::array<GuardEntry, kEntries> table;
+std::atomic<size_t> used_entries{0};  // those above were never taken
+std::mutex table_mutex;
+bool installed = false;
+struct sigaction previous;
+
+bool show(const GuardEntry& entry, std::byte* at, int protection, int sharing) {
+  const FilePages& pages = entry.pages;
+  return mmap(at, pages.bytes, protection, sharing | MAP_FIXED | MAP_NORESERVE, pages.file,
+              pages.offset) != MAP_FAILED;
+}
+
+bool is_write([[maybe_unused]] void* context) {
+#if defined(__x86_64__)
+  constexpr greg_t kWriteBit = 2;  // of a page fault's error code
+  return (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0;
+#else
+  return true;  // what is read-only can be read
+#endif
+}
+
+GuardEntry* find_entry(const std::byte* address) {
+  const size_t used = used_entries.load(std::memory_order_acquire);
+  for (size_t i = 0; i < used; ++i) {
+    const std::byte* begin = table[i].begin.load(std::memory_order_acquire);
+    if (begin != nullptr && address >= begin && address < begin + table[i].pages.bytes) {
+      return &table[i];
+    }
+  }
+  return nullptr;
+}
+
+// One mmap replaces all pages at once, so that threads that read them see no gap. False: the system
+// refused.
+bool make_writable(GuardEntry& entry, std::byte* address) {
+  Shown expected = Shown::kShared;
+  if (entry.shown.compare_exchange_strong(expected, Shown::kChanging)) {
+    entry.first_write.store(address);
+    const bool done = show(entry, entry.begin.load(), PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    entry.shown.store(done ? Shown::kPrivate : Shown::kShared);
+    return done;
+  }
+  // Another thread was first; its private pages are there in a moment.
+  while (entry.shown.load() == Shown::kChanging) sched_yield();
+  return true;
+}
+
+// To whoever would have got the signal without the guard.
+void hand_on(int signal, siginfo_t* info, void* context) {
+  const bool by_instruction = info->si_code > 0;  // happens again on return; others were sent
+  if ((previous.sa_flags & SA_SIGINFO) != 0) {
+    previous.sa_sigaction(signal, info, context);
+  } else if (previous.sa_handler == SIG_IGN && !by_instruction) {
+    return;
+  } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
+    struct sigaction fatal {};
+    fatal.sa_handler = SIG_DFL;
+    sigaction(signal, &fatal, nullptr);
+    if (!by_instruction) raise(signal);
+  } else {
+    previous.sa_handler(signal);
+  }
+}
+
+// Calls nothing but what a signal handler may.
+void on_fault(int signal, siginfo_t* info, void* context) {
+  const int error = errno;
+  auto* const address = static_cast<std::byte*>(info->si_addr);
+  GuardEntry* entry = nullptr;
+  if (info->si_code == SEGV_ACCERR && is_write(context)) entry = find_entry(address);
+  if (entry == nullptr || !make_writable(*entry, address)) hand_on(signal, info, context);
+  errno = error;
+}
+
+void install() {
+  sigaction(SIGSEGV, nullptr, &previous);
+  struct sigaction action {};
+  action.sa_sigaction = on_fault;
+  action.sa_mask = previous.sa_mask;
+  // On the alternate stack where there is one: a stack that overflowed has no room for handlers.
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | (previous.sa_flags & SA_NODEFER);
+  sigaction(SIGSEGV, &action, nullptr);
+  installed = true;
+}
+
+GuardEntry* take_entry() {
+  const std::lock_guard lock(table_mutex);
+  if (!installed) install();
+  for (size_t i = 0; i < kEntries; ++i) {
+    if (table[i].taken) continue;
+    table[i].taken = true;
+    if (i >= used_entries.load()) used_entries.store(i + 1, std::memory_order_release);
+    return &table[i];
+  }
+  return nullptr;
+}
+
+void give_back(GuardEntry& entry) {
+  const std::lock_guard lock(table_mutex);
+  entry.taken = false;
+}
+
+[[noreturn]] void refused(const FilePages& pages, const char* cause) {
+  throw DeviceError(
+      {.what = fmt::format("a read-only view of {} was refused", format_bytes(pages.bytes)),
+       .where = "memory shared by ranks",
+       .cause = cause,
+       .hint = "raise vm.max_map_count, or set Options::map_shards = false"});
+}
+
+}  // namespace
+
+GuardedPages::GuardedPages(FilePages pages, std::byte* at) : entry_(take_entry()) {
+  if (entry_ == nullptr) refused(pages, "there are 16384 already");
+  entry_->pages = pages;
+  entry_->shown.store(Shown::kShared);
+  if (!show(*entry_, at, PROT_READ, MAP_SHARED)) {
+    const int error = errno;
+    give_back(*entry_);
+    refused(pages, std::strerror(error));
+  }
+  entry_->begin.store(at, std::memory_order_release);
+}
+
+GuardedPages::GuardedPages(GuardedPages&& other) noexcept
+    : entry_(std::exchange(other.entry_, nullptr)) {}
+
+GuardedPages::~GuardedPages() {
+  if (entry_ == nullptr) return;
+  entry_->begin.store(nullptr, std::memory_order_release);
+  give_back(*entry_);
+}
+
+std::optional<int64_t> GuardedPages::take_write() {
+  if (entry_->shown.load() != Shown::kPrivate) return std::nullopt;
+  std::byte* const begin = entry_->begin.load();
+  if (!show(*entry_, begin, PROT_READ, MAP_SHARED)) refused(entry_->pages, std::strerror(errno));
+  entry_->shown.store(Shown::kShared);
+  return entry_->first_write.load() - begin;
+}
+
+}  // namespace fsdp
