@@ -172,10 +172,9 @@ void ShardUnit::seat() {
       places_of_segments_.push_back(
           parameter_slot_->at(layout_.unsharded_offset_bytes(static_cast<int>(i))));
     } else {
-      const Buffer& whole = mapped_            ? segment.mapped
-                            : segment.resident ? segment.resident
-                                               : segment.main;
-      places_of_segments_.push_back(whole.at(0));
+      const Buffer& own = segment.resident ? segment.resident : segment.main;
+      places_of_segments_.push_back(
+          static_cast<std::byte*>(mapped_ ? segment.mapped.data() : own.data()));
     }
   }
   seats_.seat(places_of_segments_);
@@ -200,8 +199,24 @@ bool ShardUnit::loses_writes() const {
                      [](const auto& segment) { return bool(segment->resident); });
 }
 
+// Writes to mapped shards leave no version where they go through data(); each is taken, so that the
+// ranks' memory is shown again.
+std::optional<int> ShardUnit::take_stray_write() {
+  std::optional<int> first;
+  for (size_t i = 0; mapped_ && i < segments_.size(); ++i) {
+    const std::optional<int64_t> at = segments_[i]->mapped.take_write();
+    if (!at || first) continue;
+    for (const PlacedParameter& placed : segments_[i]->layout.parameters) {
+      if (placed.offset * size_of(DType::kFloat32) <= *at) first = placed.parameter;
+    }
+  }
+  return first;
+}
+
 std::string ShardUnit::first_written() {
+  const std::optional<int> stray = take_stray_write();
   std::optional<int> written = seats_.first_changed();
+  if (!written) written = stray;
   if (!written) written = seats_.first_replaced();
   return written ? layout_.parameters()[*written].fqn : std::string();
 }

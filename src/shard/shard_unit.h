@@ -15,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -154,6 +155,7 @@ class ShardUnit {
   void map_ranks();
   void seat();
   void check_seats() const;
+  std::optional<int> take_stray_write();
   CollectiveTag next_tag(Operation operation, int64_t numel) const;
   void zero_gaps();
   void zero_missing();

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/buffer.h"
@@ -26,6 +28,13 @@ using Random = std::mt19937_64;
 
 int64_t below(Random& random, int64_t end) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
+}
+
+// Of 10 to 200 bytes, as units are called.
+std::string random_name(Random& random) {
+  std::string name(10 + below(random, 191), 'x');
+  for (char& each : name) each = "abcdefghijklmnopqrstuvwxyz0123456789._"[below(random, 38)];
+  return name;
 }
 
 // Small enough for a byte, which wraps in sums like the others' low bytes.
@@ -126,7 +135,8 @@ void check_calls(const Mesh& mesh, uint64_t seed, int calls, CpuStreams streams)
     }
     std::vector<CollectivePart> parts;
     for (const Part& each : memory) parts.push_back(each.part());
-    const CollectiveTag tag{.sequence = 0, .label = "random"};
+    const std::string name = random_name(common);
+    const CollectiveTag tag{.sequence = 0, .label = name};
     switch (operation) {
       case Operation::kAllGather:
         communicator.all_gather(parts, tag, *stream);
@@ -154,6 +164,47 @@ TEST_CASE("random calls give exact values wherever and however each rank's parts
     for (const auto streams : {CpuStreams::kInline, CpuStreams::kThreaded}) {
       CAPTURE(world);
       testing::run_ranks(world, [&](const Mesh& mesh) { check_calls(mesh, world, 20, streams); });
+    }
+  }
+}
+
+TEST_CASE(
+    "two collectives of one size in another order on one rank are found, whatever their names") {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    CAPTURE(seed);
+    Random common(seed);
+    const int world = 2 + static_cast<int>(below(common, 3));
+    const int odd = static_cast<int>(below(common, world));
+    const std::string first = random_name(common);
+    std::string second = first;  // but for one byte
+    char& differs = second[below(common, static_cast<int64_t>(second.size()))];
+    differs = differs == 'x' ? 'y' : 'x';
+    const Operation operation = kOperations[below(common, kOperations.size())];
+    const int64_t numel = below(common, 3000);
+    const auto streams = below(common, 2) == 0 ? CpuStreams::kInline : CpuStreams::kThreaded;
+    const auto errors = testing::errors_of_ranks(world, [&](const Mesh& mesh) {
+      const Buffer sent = allocate_host(world * numel);
+      const Buffer received = allocate_host(world * numel);
+      const auto stream = make_cpu_stream(streams, "random");
+      const CollectivePart part{sent.data(), received.data(), numel, DType::kUInt8};
+      std::pair names{first, second};
+      if (mesh.rank() == odd) std::swap(names.first, names.second);
+      for (const std::string& name : {names.first, names.second}) {
+        const CollectiveTag tag = mesh.next_tag(operation, numel, name);
+        Communicator& communicator = mesh.reduce_communicator(Axis::kShard);
+        if (operation == Operation::kAllGather) communicator.all_gather({&part, 1}, tag, *stream);
+        if (operation == Operation::kReduceScatter) {
+          communicator.reduce_scatter({&part, 1}, ReduceOp::kSum, tag, *stream);
+        }
+        if (operation == Operation::kAllReduce) {
+          communicator.all_reduce({&part, 1}, ReduceOp::kSum, tag, *stream);
+        }
+        if (operation == Operation::kBroadcast) communicator.broadcast({&part, 1}, 0, tag, *stream);
+      }
+      stream->synchronize();
+    });
+    for (const std::string& error : errors) {
+      CHECK(error.find("ranks disagree about a collective: rank 0 issued ") == 0);
     }
   }
 }

@@ -56,8 +56,7 @@ TEST_CASE("zero_grad of the model hands all gradients back, of a unit its own an
 TEST_CASE("zero_grad also clears what the engine leaves alone") {
   run_torch_ranks(2, [](Mesh mesh) {
     auto model = chain();
-    Engine engine(model, mesh,
-                  {.ignore = [](std::string_view fqn) { return fqn == "head.bias"; }});
+    Engine engine(model, mesh, {.ignore = [](std::string_view fqn) { return fqn == "head.bias"; }});
     for (int step = 0; step < 5; ++step) {
       one_backward(model, mesh, step);
       CHECK(model->head->bias.grad().defined());

@@ -1,0 +1,40 @@
+// One rank whose forward writes a weight that is mapped from all ranks' memory.
+//   fsdp-run -n 2 writing_rank HOW       HOW: clamp, or data (past the version counter)
+#include <ATen/Parallel.h>
+#include <fsdp/fsdp.h>
+#include <fsdp/program.h>
+
+#include <string_view>
+
+namespace {
+
+// A mebibyte: half of it on each of two ranks is enough to be mapped.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(bool through_data) : layer(512, 512), through_data_(through_data) {
+    register_module("layer", layer);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::NoGradGuard no_grad;
+    fsdp::UnitScope scope(*layer, x);
+    at::Tensor weight = through_data_ ? layer->weight.data() : layer->weight;
+    weight.clamp_(-0.01, 0.01);
+    at::Tensor out = x.sum() + layer->weight.sum();
+    scope.outputs(out);
+    return out;
+  }
+  fsdp::Unit<torch::nn::Linear> layer;
+  bool through_data_;
+};
+TORCH_MODULE(Net);
+
+}  // namespace
+
+int main(int, char** arguments) {
+  at::set_num_threads(1);
+  return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
+    fsdp::Unit<Net> model(std::string_view(arguments[1]) == "data");
+    fsdp::Engine engine(model, mesh);
+    model(torch::ones({2, 512}));
+    return 0;
+  });
+}

@@ -1,0 +1,20 @@
+// A forward that writes a weight which lies in all ranks' memory.
+#include <doctest/doctest.h>
+
+#include "launch.h"
+
+namespace fsdp::testing {
+
+TEST_CASE("a write to a mapped parameter is an error that names it and its unit, not a SIGSEGV") {
+  for (const std::string how : {"clamp", "data"}) {
+    CAPTURE(how);
+    const ProcessResult result = run_process({FSDP_RUN, "-n", "2", WRITING_RANK, how}, {});
+    CAPTURE(result.err);
+    CHECK(result.code == 70);
+    CHECK(result.err.find("fsdp: error[70] rank") != std::string::npos);
+    CHECK(result.err.find("parameter 'layer.weight' was written inside a forward or backward "
+                          "(unit 'layer')") != std::string::npos);
+  }
+}
+
+}  // namespace fsdp::testing
