@@ -61,7 +61,8 @@ void add_model_flags(CLI::App& app, Command command, Settings& settings) {
     group->add_option("--preset", model.preset, "random weights: " + preset_names())
         ->excludes(folder);
   }
-  group->add_option("--vocab-file", model.vocab_file, "vocab.txt, instead of the folder's");
+  group->add_option("--vocab-file", model.vocab_file,
+                    "vocab.txt, instead of the folder's; its case is as the folder says");
   group->add_option("--qa-head", model.qa_head,
                     "safetensors file with qa_outputs.weight and qa_outputs.bias");
   group->add_option("--dropout", model.dropout, "instead of the configuration's probabilities")

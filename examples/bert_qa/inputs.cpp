@@ -66,12 +66,27 @@ void read_model(const ModelSource& source, Inputs& inputs) {
   if (!source.qa_head.empty()) inputs.head.emplace(source.qa_head);
 }
 
-void read_vocabulary(const ModelSource& source, Inputs& inputs) {
-  if (!source.vocab_file.empty()) {
-    inputs.tokenizer.emplace(fsdp::WordPieceVocab::read(source.vocab_file));
-  } else {
-    inputs.tokenizer.emplace(fsdp::read_tokenizer(source.folder, inputs.notes));
+// Whose tokenizer_config.json holds: the model's, whose weights know its case; else the one beside
+// --vocab-file.
+std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<std::string>& notes) {
+  if (source.vocab_file.empty()) return source.folder;
+  const std::filesystem::path beside =
+      source.vocab_file.has_parent_path() ? source.vocab_file.parent_path() : ".";
+  const bool of_model = !source.folder.empty() && fsdp::has_tokenizer_config(source.folder);
+  const bool of_vocab = fsdp::has_tokenizer_config(beside);
+  if (!of_model) return of_vocab || source.folder.empty() ? beside : source.folder;
+  std::error_code ignored;
+  if (of_vocab && !std::filesystem::equivalent(beside, source.folder, ignored)) {
+    notes.push_back(fmt::format("text becomes tokens as {} says, not {}",
+                                (source.folder / "tokenizer_config.json").string(),
+                                (beside / "tokenizer_config.json").string()));
   }
+  return source.folder;
+}
+
+void read_vocabulary(const ModelSource& source, Inputs& inputs) {
+  const std::filesystem::path folder = tokenizer_folder(source, inputs.notes);
+  inputs.tokenizer.emplace(fsdp::read_tokenizer(folder, inputs.notes, source.vocab_file));
   if (inputs.folder) return;
   inputs.config.vocab_size = inputs.tokenizer->vocab().size();
   inputs.config.pad_token_id = inputs.tokenizer->vocab().pad_id();

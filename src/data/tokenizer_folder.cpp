@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "data/json_text.h"
 #include "data/mapped_file.h"
@@ -118,9 +119,11 @@ void add_special_tokens(const WordPieceVocab& vocab, ordered_json& object) {
 }  // namespace
 
 WordPieceTokenizer read_tokenizer(const std::filesystem::path& folder,
-                                  std::vector<std::string>& notes) {
-  const std::filesystem::path vocab = folder / "vocab.txt";
-  if (!std::filesystem::exists(vocab) && std::filesystem::exists(folder / "tokenizer.json")) {
+                                  std::vector<std::string>& notes,
+                                  const std::filesystem::path& vocab_file) {
+  const std::filesystem::path vocab = vocab_file.empty() ? folder / "vocab.txt" : vocab_file;
+  if (vocab_file.empty() && !std::filesystem::exists(vocab) &&
+      std::filesystem::exists(folder / "tokenizer.json")) {
     throw IoError(ExitCode::kIoError,
                   {.what = "the folder has tokenizer.json but no vocab.txt",
                    .where = folder.string(),
@@ -138,6 +141,11 @@ WordPieceTokenizer read_tokenizer(const std::filesystem::path& folder,
   }
   return WordPieceTokenizer(WordPieceVocab::read(vocab, read_special_tokens(config, special)),
                             read_options(config));
+}
+
+bool has_tokenizer_config(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / kConfigName, ignored);
 }
 
 std::string format_vocab(const WordPieceVocab& vocab) {

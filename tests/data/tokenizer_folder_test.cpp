@@ -46,6 +46,20 @@ TEST_CASE("what the folder's files say is done, and survives a round trip") {
   CHECK(read_text(copy / "vocab.txt") == kVocab);
 }
 
+TEST_CASE("a vocabulary from elsewhere is used as the folder's files say") {
+  const ScratchFolder folder, elsewhere;
+  folder.write("vocab.txt", "[PAD]\n");  // not looked at
+  folder.write("tokenizer_config.json", R"({"do_lower_case":false,"cls_token":"<s>"})");
+  const std::filesystem::path vocab = elsewhere.write("words.txt", kVocab);
+  std::vector<std::string> notes;
+  const WordPieceTokenizer tokenizer = read_tokenizer(folder.path(), notes, vocab);
+  CHECK(notes.empty());
+  CHECK(tokenizer.tokenize("Bc bc").ids == Ids{6, 5});
+  CHECK(tokenizer.vocab().cls_id() == 9);
+  CHECK(has_tokenizer_config(folder.path()));
+  CHECK_FALSE(has_tokenizer_config(elsewhere.path()));
+}
+
 TEST_CASE("special_tokens_map.json comes before tokenizer_config.json") {
   const ScratchFolder folder;
   folder.write("vocab.txt", kVocab);
