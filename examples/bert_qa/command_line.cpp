@@ -1,5 +1,6 @@
 #include "command_line.h"
 
+#include <fmt/format.h>
 #include <fsdp/error.h>
 
 #include <CLI/CLI.hpp>
@@ -52,6 +53,18 @@ void add_dtype(CLI::App& app, const std::string& flag, T& value, const std::stri
       ->type_name("DTYPE");
 }
 
+// CLI::Range lets NaN through, which is neither below nor above anything.
+CLI::Validator number_in(double least, double most) {
+  const std::string range = fmt::format("[{} - {}]", least, most);
+  return {[=](std::string& text) -> std::string {
+            double value = 0;
+            const bool in =
+                CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+            return in ? "" : fmt::format("{} is not a number in {}", text, range);
+          },
+          "FLOAT in " + range};
+}
+
 void add_model_flags(CLI::App& app, Command command, Settings& settings) {
   ModelSource& model = settings.model;
   auto* group = app.add_option_group("model");
@@ -66,7 +79,7 @@ void add_model_flags(CLI::App& app, Command command, Settings& settings) {
   group->add_option("--qa-head", model.qa_head,
                     "safetensors file with qa_outputs.weight and qa_outputs.bias");
   group->add_option("--dropout", model.dropout, "instead of the configuration's probabilities")
-      ->check(CLI::Range(0.0, 0.99));
+      ->check(number_in(0.0, 0.99));
 }
 
 void add_data_flags(CLI::App& app, Command command, Settings& settings) {
@@ -111,13 +124,13 @@ void add_training_flags(CLI::App& app, Settings& settings) {
       ->check(positive)
       ->capture_default_str();
   group->add_option("--num-train-epochs", train.num_epochs)
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(number_in(0.0, 1e6))
       ->capture_default_str();
   group->add_option("--max-steps", train.max_steps, "instead of epochs");
   group->add_option("--stop-after-step", train.stop_after_step,
                     "end there, on the schedule of the whole run");
   group->add_option("--learning-rate", train.learning_rate)
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(number_in(0.0, 1e9))
       ->capture_default_str();
   using Shape = fsdp::LrSchedule::Shape;
   add_choice<Shape>(
@@ -125,15 +138,16 @@ void add_training_flags(CLI::App& app, Settings& settings) {
       {{"linear", Shape::kLinear}, {"cosine", Shape::kCosine}, {"constant", Shape::kConstant}},
       "linear, cosine or constant, after the warm-up");
   group->add_option("--warmup-ratio", train.warmup_ratio, "share of the steps")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0.0, 1.0));
   group->add_option("--warmup-steps", train.warmup_steps)->check(CLI::Range(0, 1 << 30));
   group->add_option("--weight-decay", train.weight_decay, "not on biases and norms")
-      ->check(CLI::Range(0.0, 1e9));
-  group->add_option("--adam-beta1", train.adam_beta1)->check(CLI::Range(0.0, 1.0));
-  group->add_option("--adam-beta2", train.adam_beta2)->check(CLI::Range(0.0, 1.0));
-  group->add_option("--adam-epsilon", train.adam_epsilon)->check(CLI::Range(1e-30, 1.0));
+      ->check(number_in(0.0, 1e9));
+  constexpr double kBelowOne = 0.999999999;
+  group->add_option("--adam-beta1", train.adam_beta1)->check(number_in(0.0, kBelowOne));
+  group->add_option("--adam-beta2", train.adam_beta2)->check(number_in(0.0, kBelowOne));
+  group->add_option("--adam-epsilon", train.adam_epsilon)->check(number_in(1e-30, 1.0));
   group->add_option("--max-grad-norm", train.max_grad_norm, "0: no clipping")
-      ->check(CLI::Range(0.0, 1e9))
+      ->check(number_in(0.0, 1e9))
       ->capture_default_str();
   group->add_option("--logging-steps", train.logging_steps, "between printed lines")
       ->check(positive)
@@ -149,8 +163,10 @@ void add_answer_flags(CLI::App& app, Settings& settings) {
       ->capture_default_str();
   group->add_flag("--version-2-with-negative", answers.version_2,
                   "some questions have no answer (SQuAD v2)");
-  group->add_option("--null-score-diff-threshold", answers.null_score_diff_threshold,
-                    "no answer if it scores better by more than this");
+  group
+      ->add_option("--null-score-diff-threshold", answers.null_score_diff_threshold,
+                   "no answer if it scores better by more than this")
+      ->check(number_in(-1e30, 1e30));
   group->add_option("--n-best-size", answers.n_best_size)->check(positive)->capture_default_str();
   group->add_option("--max-answer-length", answers.max_answer_length, "tokens")
       ->check(positive)
@@ -188,7 +204,7 @@ void add_engine_flags(CLI::App& app, Settings& settings) {
             settings.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
           },
           "seconds after which a rank that does not answer is given up")
-      ->check(CLI::Range(0.1, 1e6))
+      ->check(number_in(0.1, 1e6))
       ->type_name("SECONDS");
 }
 
@@ -260,6 +276,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   std::string recipe = "hf";
   CLI::App app("Fine-tunes BERT for question answering with sharded parameters.", "bert_qa");
   app.require_subcommand(1);
+  // As run_qa.py's parser has it, so that a script's defaults can be changed behind them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   std::map<Command, CLI::App*> commands;
   for (const auto& [command, text] : kCommands) {
     commands[command] = add_command(app, command, line.settings);

@@ -88,3 +88,31 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
   refused({"predict", "--model", "m", "--output-dir", "o"}, "--validation-file FILE");
   refused({"predict", "--model", "m", "--learning-rate", "1"}, "--help");
 }
+
+TEST_CASE("a number that is none, or beyond its bounds, is refused with code 64 and its flag") {
+  for (const char* flag :
+       {"--num-train-epochs", "--learning-rate", "--weight-decay", "--warmup-ratio", "--adam-beta1",
+        "--adam-beta2", "--adam-epsilon", "--max-grad-norm", "--dropout", "--timeout",
+        "--null-score-diff-threshold"}) {
+    for (const char* value : {"nan", "-nan", "inf", "-inf", "1e999", "-1e31", "1e31", "1x", ""}) {
+      CAPTURE(flag);
+      CAPTURE(value);
+      try {
+        parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o", flag,
+               value});
+        FAIL("accepted");
+      } catch (const fsdp::InvalidArgument& error) {
+        CHECK(error.code() == fsdp::ExitCode::kUsage);
+        CHECK(std::string(error.what()).find(flag) != std::string::npos);
+      }
+    }
+  }
+}
+
+TEST_CASE("a flag given twice has its last value, as in run_qa.py") {
+  const Settings settings =
+      parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o", "--data",
+             "learnable", "--num-train-epochs", "3", "--num-train-epochs", "1"});
+  CHECK(settings.train.num_epochs == 1);
+  CHECK(settings.data.source == DataSource::kLearnable);
+}
