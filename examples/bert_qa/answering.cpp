@@ -13,6 +13,7 @@
 #include "output_folder.h"
 #include "progress.h"
 #include "rank_values.h"
+#include "refusal.h"
 
 namespace bert_qa {
 namespace {
@@ -93,14 +94,15 @@ Answered answer(fsdp::Unit<QuestionAnswering> model, const fsdp::Engine& engine,
   const std::vector<fsdp::WindowLogits> logits =
       run_windows(model, engine.mesh(), questions.features, settings.eval_batch_size);
   Answered answered;
-  if (engine.mesh().rank() == 0) {
+  refuse_together(engine.mesh(), "choosing the answers", [&] {
+    if (engine.mesh().rank() != 0) return;
     answered.answers =
         fsdp::decode_answers(questions.dataset, questions.features, logits,
                              {.n_best_size = settings.n_best_size,
                               .max_answer_length = settings.max_answer_length,
                               .version_2_with_negative = settings.version_2,
                               .null_score_diff_threshold = settings.null_score_diff_threshold});
-  }
+  });
   answered.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return answered;
@@ -123,13 +125,14 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
   return fsdp::metrics_json(fsdp::score_v1(questions.dataset, texts));
 }
 
-void write_answers(const Answered& answered, const Settings& settings) {
+void write_answers(const Answered& answered, const AnswerSettings& settings,
+                   const std::filesystem::path& folder) {
   const auto write = [&](const char* name, const nlohmann::ordered_json& json) {
-    write_json(settings.output_dir / name, json);
+    write_json(folder / name, json);
   };
   write("predictions.json", fsdp::predictions_json(answered.answers));
   write("nbest_predictions.json", fsdp::n_best_json(answered.answers));
-  if (settings.answers.version_2) write("null_odds.json", fsdp::null_odds_json(answered.answers));
+  if (settings.version_2) write("null_odds.json", fsdp::null_odds_json(answered.answers));
 }
 
 std::string some_answers(const Questions& questions, const Answered& answered) {

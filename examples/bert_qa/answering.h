@@ -3,7 +3,9 @@
 
 #include <fsdp/engine.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "bert_model.h"
@@ -27,7 +29,8 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
                              const AnswerSettings& settings);
 
 // Writes predictions.json, nbest_predictions.json and, for v2, null_odds.json.
-void write_answers(const Answered& answered, const Settings& settings);
+void write_answers(const Answered& answered, const AnswerSettings& settings,
+                   const std::filesystem::path& folder);
 
 // A few of them in plain words, right and wrong ones.
 std::string some_answers(const Questions& questions, const Answered& answered);

@@ -265,6 +265,8 @@ CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
   add_engine_flags(*sub, settings);
   if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
   sub->add_option("--output-dir", settings.output_dir, "made if it is missing");
+  sub->add_flag("--overwrite-output-dir", settings.overwrite_output_dir,
+                "replace the results of an earlier run that are there");
   sub->add_option("--seed", settings.seed)->capture_default_str();
   return sub;
 }

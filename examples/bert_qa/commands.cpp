@@ -45,20 +45,27 @@ void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
   at::set_num_threads(static_cast<int>(settings.num_threads > 0 ? settings.num_threads : share));
 }
 
-Inputs open_inputs(const Settings& settings, const fsdp::Mesh& mesh) {
+// Holds the output folder until the end of the run.
+struct Opened {
+  std::optional<OutputFolder> output;  // on rank 0, if there is one
   Inputs inputs;
-  refuse_together(mesh, [&] {
-    if (mesh.rank() == 0 && !settings.output_dir.empty()) {
-      prepare_output_folder(settings.output_dir);
-    }
+};
+
+Opened open_files(const Settings& settings, const fsdp::Mesh& mesh) {
+  Opened opened;
+  Inputs& inputs = opened.inputs;
+  refuse_together(mesh, "opening the files", [&] {
+    std::vector<std::string> notes;
+    if (mesh.rank() == 0 && !settings.output_dir.empty()) opened.output.emplace(settings, notes);
     if (mesh.rank() == 0 && !settings.trace_file.empty()) {
       fsdp::Trace::check_file(settings.trace_file);
     }
     inputs = read_inputs(settings);
+    inputs.notes.insert(inputs.notes.begin(), notes.begin(), notes.end());
   });
   for (const std::string& note : inputs.notes) say(mesh, "note: {}\n", note);
   mesh.agree("model configuration", {fsdp::format_model_config(inputs.config)});
-  return inputs;
+  return opened;
 }
 
 // Starts to read the questions while the model is built; nothing to wait for with synthetic data.
@@ -69,7 +76,7 @@ std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& 
 
 QuestionSets finish_reading(std::future<QuestionSets> reading, const fsdp::Mesh& mesh) {
   QuestionSets questions;
-  refuse_together(mesh, [&] {
+  refuse_together(mesh, "reading the questions", [&] {
     if (reading.valid()) questions = reading.get();
   });
   for (const std::string& note : questions.notes) say(mesh, "note: {}\n", note);
@@ -87,16 +94,16 @@ ShardedModel build_model(const Settings& settings, const Inputs& inputs, const f
   fsdp::BuildScope building(mesh, options);
   fsdp::Unit<QuestionAnswering> model(inputs.config);
   auto engine = std::make_unique<fsdp::Engine>(model, building);
-  refuse_together(mesh, [&] {
+  std::vector<std::string> notes;
+  refuse_together(mesh, "reading the weights", [&] {
     const fsdp::SafetensorsFile* head = inputs.head ? &*inputs.head : nullptr;
-    std::vector<std::string> notes;
     if (inputs.folder) {
       notes = load_weights(*engine, *inputs.folder, head);
     } else if (head != nullptr) {
       load_head(*engine, *head);
     }
-    for (const std::string& note : notes) say(mesh, "note: {}\n", note);
   });
+  for (const std::string& note : notes) say(mesh, "note: {}\n", note);
   return {std::move(model), std::move(engine)};
 }
 
@@ -153,7 +160,7 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   });
 }
 
-// Behind what the run was for: a disk that is full by now costs the trace alone.
+// Behind all else: a disk that is full or slow by now costs the trace alone, and nobody waits.
 void write_trace(const Settings& settings, const fsdp::Mesh& mesh,
                  std::optional<fsdp::Trace>& trace) {
   if (!trace) return;
@@ -179,18 +186,28 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mes
           {"world_size", mesh.world_size()}};
 }
 
+// Rank 0 writes; all end alike if it cannot.
+void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
+                   const std::filesystem::path& folder) {
+  refuse_together(mesh, "writing the metrics", [&] {
+    if (mesh.rank() == 0) write_json(folder / "metrics.json", metrics);
+  });
+}
+
 // Answers the validation questions, writes and shows what came out; returns the scores.
 ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
-                              const Questions& questions) {
+                              const Questions& questions, const std::filesystem::path& folder) {
   const fsdp::Mesh& mesh = sharded.engine->mesh();
   const Answered answered = answer(sharded.model, *sharded.engine, questions, settings.answers);
   ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
                           {"eval_runtime", answered.seconds}};
-  if (mesh.rank() != 0) return metrics;
-  if (settings.command != Command::kPredict) {
-    metrics.update(score(questions, answered, settings.answers));
-  }
-  if (!settings.output_dir.empty()) write_answers(answered, settings);
+  refuse_together(mesh, "writing the answers", [&] {
+    if (mesh.rank() != 0) return;
+    if (settings.command != Command::kPredict) {
+      metrics.update(score(questions, answered, settings.answers));
+    }
+    if (!folder.empty()) write_answers(answered, settings.answers, folder);
+  });
   say(mesh, "\n{}", some_answers(questions, answered));
   return metrics;
 }
@@ -206,13 +223,15 @@ void show_scores(const fsdp::Mesh& mesh, const ordered_json& metrics) {
 
 void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
   set_threads(settings, mesh);
-  const Inputs inputs = open_inputs(settings, mesh);
+  const Opened opened = open_files(settings, mesh);
+  const Inputs& inputs = opened.inputs;
   std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh);
   const QuestionSets questions = finish_reading(std::move(reading), mesh);
   std::optional<TrainingWindows> windows;
   const WindowSource source = training_source(settings, inputs, questions);
-  refuse_together(mesh, [&] { windows.emplace(source, settings, mesh.rank(), mesh.world_size()); });
+  refuse_together(mesh, "counting the windows",
+                  [&] { windows.emplace(source, settings, mesh.rank(), mesh.world_size()); });
   agree_on_data(mesh, source, *windows);
 
   std::optional<fsdp::Trace> trace;
@@ -223,34 +242,36 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
       clock_text(summary.seconds), summary.samples_per_second());
   if (settings.ablate_communication) {
     metrics["ablated"] = "communication";
-    if (mesh.rank() == 0) write_json(settings.output_dir / "metrics.json", metrics);
+    write_metrics(mesh, metrics, settings.output_dir);
     say(mesh, "communication was off: these are times of a run that learns nothing\n");
     return write_trace(settings, mesh, trace);
   }
-  save_model(*sharded.engine, inputs, settings.output_dir);
-  write_trace(settings, mesh, trace);
+  const SavedModel saved = save_model(*sharded.engine, inputs, settings.output_dir);
   if (questions.validation) {
-    metrics.update(answer_questions(settings, sharded, *questions.validation));
+    metrics.update(answer_questions(settings, sharded, *questions.validation, saved.folder));
   } else if (settings.data.source == DataSource::kLearnable) {
     metrics.update(score_synthetic(settings, sharded.model, *sharded.engine, inputs.config));
   }
   show_scores(mesh, metrics);
-  if (mesh.rank() == 0) write_json(settings.output_dir / "metrics.json", metrics);
-  say(mesh, "the model was written to {}\n", settings.output_dir.string());
+  write_metrics(mesh, metrics, saved.folder);
+  say(mesh, "the model was written to {}\n", saved.folder.string());
+  end_if_elsewhere(mesh, saved, settings.output_dir);
+  write_trace(settings, mesh, trace);
 }
 
 void answer_file(const Settings& settings, const fsdp::Mesh& mesh) {
   set_threads(settings, mesh);
-  const Inputs inputs = open_inputs(settings, mesh);
+  const Opened opened = open_files(settings, mesh);
+  const Inputs& inputs = opened.inputs;
   std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh);
   const QuestionSets questions = finish_reading(std::move(reading), mesh);
-  const ordered_json metrics = answer_questions(settings, sharded, *questions.validation);
+  const ordered_json metrics =
+      answer_questions(settings, sharded, *questions.validation, settings.output_dir);
   show_scores(mesh, metrics);
-  if (mesh.rank() == 0 && !settings.output_dir.empty()) {
-    write_json(settings.output_dir / "metrics.json", metrics);
-    say(mesh, "the answers were written to {}\n", settings.output_dir.string());
-  }
+  if (settings.output_dir.empty()) return;
+  write_metrics(mesh, metrics, settings.output_dir);
+  say(mesh, "the answers were written to {}\n", settings.output_dir.string());
 }
 
 }  // namespace bert_qa

@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         try {
-          bert_qa::refuse_together(mesh, [&] {
+          bert_qa::refuse_together(mesh, "reading the command line", [&] {
             if (usage) std::rethrow_exception(usage);
           });
           mesh.agree("command line", line.words);

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "data/weight_match.h"
 
@@ -86,22 +88,32 @@ void load_head(fsdp::Engine& engine, const fsdp::SafetensorsFile& head) {
   }
 }
 
-void save_weights(fsdp::Engine& engine, const std::filesystem::path& file) {
+Outcome save_weights(fsdp::Engine& engine, const std::filesystem::path& file) {
   std::optional<fsdp::SafetensorsWriter> writer;
-  if (engine.mesh().rank() == 0) {
+  const fsdp::Mesh& mesh = engine.mesh();
+  Outcome outcome;
+  const auto write = [&](const std::function<void()>& work) {
+    if (outcome.failed()) return;
+    outcome = work_together(mesh, kWritingModel, [&] {
+      if (mesh.rank() == 0) work();
+    });
+  };
+  write([&] {
     std::vector<fsdp::TensorSpec> specs;
     for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters()) {
       specs.push_back({.name = parameter.fqn, .shape = parameter.shape});
     }
     writer.emplace(file, std::move(specs));
-  }
-  engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
-    if (!writer) return;
-    const at::Tensor rows = value.contiguous();
-    writer->append(fqn, {static_cast<const std::byte*>(rows.const_data_ptr()),
-                         static_cast<size_t>(rows.nbytes())});
   });
-  if (writer) writer->commit();
+  engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
+    const at::Tensor rows = mesh.rank() == 0 ? value.contiguous() : at::Tensor();
+    write([&] {
+      writer->append(fqn, {static_cast<const std::byte*>(rows.const_data_ptr()),
+                           static_cast<size_t>(rows.nbytes())});
+    });
+  });
+  write([&] { writer->commit(); });
+  return outcome;
 }
 
 }  // namespace bert_qa

@@ -7,9 +7,11 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/model_folder.h"
+#include "refusal.h"
 
 namespace bert_qa {
 
@@ -24,8 +26,10 @@ std::vector<std::string> load_weights(fsdp::Engine& engine, const fsdp::ModelFol
 // The same for a randomly initialised model: `head` alone is read.
 void load_head(fsdp::Engine& engine, const fsdp::SafetensorsFile& head);
 
-// Writes all parameters in float32. Collective; rank 0 writes, a unit at a time.
-// Errors: IoError on rank 0, after which the other ranks see a CommError.
-void save_weights(fsdp::Engine& engine, const std::filesystem::path& file);
+inline constexpr std::string_view kWritingModel = "writing the model";
+
+// Writes all parameters in float32. Collective; rank 0 writes, a unit at a time, and the others
+// wait as long as that takes. What fails is in the outcome; the file is then as it was before.
+Outcome save_weights(fsdp::Engine& engine, const std::filesystem::path& file);
 
 }  // namespace bert_qa

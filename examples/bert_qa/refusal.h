@@ -1,12 +1,12 @@
-// Refusing a run together: what is wrong on any rank ends all ranks, and one of them says it.
+// Work that may take long or fail on one rank: all ranks wait for it, and end alike.
 #pragma once
 
 #include <fsdp/error.h>
 #include <fsdp/mesh.h>
 
 #include <exception>
-
-#include "rank_values.h"
+#include <functional>
+#include <string_view>
 
 namespace bert_qa {
 
@@ -15,35 +15,31 @@ struct SaidElsewhere {
   fsdp::ExitCode code;
 };
 
-// Runs `check` on every rank. Collective.
+// How work of all ranks went: alike on every rank, but for `mine`.
+struct Outcome {
+  fsdp::ExitCode code = fsdp::ExitCode::kOk;
+  std::exception_ptr mine;  // what the lowest failing rank threw, on that rank alone
+
+  bool failed() const { return code != fsdp::ExitCode::kOk; }
+};
+
+// Runs `work` on a thread beside this one and returns when every rank's has ended, however long
+// that takes: meanwhile this thread answers the other ranks, so that a slow disk is not a rank
+// that is late. Who is waited for says so in a line of stdout, with `what` ("writing the model").
+// Requires: collective; `work` issues no collective of the control communicator.
+// Errors: CommError as any collective, once this rank's own work has ended.
+Outcome work_together(const fsdp::Mesh& mesh, std::string_view what,
+                      const std::function<void()>& work);
+
+// Returns if nothing failed. Collective.
 // Errors: what the lowest failing rank threw, on that rank; SaidElsewhere on all others, once that
 //   rank has spoken and told the mesh (fsdp::run_program does both).
-template <class Check>
-void refuse_together(const fsdp::Mesh& mesh, Check&& check) {
-  constexpr int64_t kCodes = 256;
-  std::exception_ptr mine;
-  int64_t verdict = 0;  // the largest wins: (ranks from the end) · kCodes + code
-  try {
-    check();
-  } catch (const std::exception& error) {
-    mine = std::current_exception();
-    verdict = (mesh.world_size() - mesh.rank()) * kCodes +
-              static_cast<int64_t>(fsdp::exit_code_of(error));
-  }
-  const int64_t agreed = max_over_ranks(mesh, verdict, "checks");
-  if (agreed == 0) return;
-  // The speaker may end the mesh only when all know the verdict; the others leave after it, so that
-  // a launcher sees it fail first.
-  if (agreed == verdict) {
-    max_over_ranks(mesh, 0, "verdict");
-    std::rethrow_exception(mine);
-  }
-  try {
-    max_over_ranks(mesh, 0, "verdict");
-    max_over_ranks(mesh, 0, "farewell");  // the speaker does not come
-  } catch (const fsdp::CommError&) {
-  }
-  throw SaidElsewhere{static_cast<fsdp::ExitCode>(agreed % kCodes)};
+void end_together(const fsdp::Mesh& mesh, const Outcome& outcome);
+
+// Both: what is wrong on any rank ends all ranks, and one of them says it.
+inline void refuse_together(const fsdp::Mesh& mesh, std::string_view what,
+                            const std::function<void()>& work) {
+  end_together(mesh, work_together(mesh, what, work));
 }
 
 }  // namespace bert_qa

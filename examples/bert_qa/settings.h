@@ -67,6 +67,7 @@ struct Settings {
   TrainSettings train;
   AnswerSettings answers;
   std::filesystem::path output_dir;
+  bool overwrite_output_dir = false;  // an earlier run's results
   uint64_t seed = 42;
   int64_t num_threads = 0;                    // a rank; 0: the cores divided by the ranks
   std::chrono::milliseconds timeout{30'000};  // for a rank that does not answer

@@ -32,9 +32,19 @@ std::vector<std::string> names_in(const std::string& folder) {
 }
 
 Words finetune(const std::string& output) {
-  return {"finetune",  "--preset",         "tiny", "--data",
-          "synthetic", "--max-seq-length", "32",   "--per-device-train-batch-size",
-          "1",         "--max-steps",      "5",    "--output-dir",
+  return {"finetune",
+          "--preset",
+          "tiny",
+          "--data",
+          "synthetic",
+          "--max-seq-length",
+          "32",
+          "--per-device-train-batch-size",
+          "1",
+          "--max-steps",
+          "5",
+          "--overwrite-output-dir",
+          "--output-dir",
           output};
 }
 
@@ -67,10 +77,11 @@ TEST_CASE("a model that does not fit leaves the old one") {
 TEST_CASE("answers that do not fit leave the old ones") {
   const TemporaryDirectory output;
   std::ofstream(output.path() + "/predictions.json") << "the old answers";
-  check_full("1",
-             {"predict", "--model", kPretrained, "--qa-head", kHeadFile, "--validation-file",
-              kDevFile, "--max-eval-samples", "20", "--output-dir", output.path()},
-             "cannot write the file (" + output.path() + "/predictions.json, byte ");
+  check_full(
+      "1",
+      {"predict", "--model", kPretrained, "--qa-head", kHeadFile, "--validation-file", kDevFile,
+       "--max-eval-samples", "20", "--overwrite-output-dir", "--output-dir", output.path()},
+      "cannot write the file (" + output.path() + "/predictions.json, byte ");
   CHECK(read_text(output.path() + "/predictions.json") == "the old answers");
   CHECK(names_in(output.path()) == Words{"predictions.json"});
 }

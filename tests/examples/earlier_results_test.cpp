@@ -1,0 +1,82 @@
+// An output folder that is in use or holds something already: nothing is replaced unasked.
+#include "program.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+Words finetune(const std::string& output, const Words& more = {}) {
+  return Words{"finetune",  "--preset",         "tiny", "--data",
+               "synthetic", "--max-seq-length", "32",   "--per-device-train-batch-size",
+               "1",         "--max-steps",      "1",    "--output-dir",
+               output} +
+         more;
+}
+
+void check_refused(const Words& arguments, int code, const std::string& text) {
+  CAPTURE(text);
+  const ProcessResult result = run_ranks_of(BERT_QA, 2, arguments);
+  INFO(result.out << result.err);
+  CHECK(result.code == code);
+  CHECK(result.err.starts_with("fsdp: error[" + std::to_string(code) + "] rank 0/2 host "));
+  CHECK(result.err.substr(0, result.err.find('\n')).find(text) != std::string::npos);
+  CHECK(result.out.find("step ") == std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("an earlier run's results are replaced only with --overwrite-output-dir") {
+  const TemporaryDirectory place;
+  const std::string output = place.path() + "/out", model = output + "/model.safetensors";
+  std::filesystem::create_directory(output);
+  std::ofstream(output + "/train_log.jsonl") << "{}\n";  // of a run that ended early: no result
+  REQUIRE(run_ranks_of(BERT_QA, 2, finetune(output)).code == 0);
+  std::ofstream(model) << "the old model";
+  check_refused(finetune(output), 73,
+                "the output folder holds an earlier run's results (" + output +
+                    "); metrics.json, model.safetensors, config.json would be replaced; hint: "
+                    "--overwrite-output-dir");
+  CHECK(read_text(model) == "the old model");
+  CHECK(run_ranks_of(BERT_QA, 2, finetune(output, {"--overwrite_output_dir"})).code == 0);
+  CHECK(read_text(model) != "the old model");
+}
+
+TEST_CASE("a model is never written where it is read") {
+  const TemporaryDirectory place;
+  const std::string model = place.path() + "/model";
+  REQUIRE(run_ranks_of(BERT_QA, 2, finetune(model)).code == 0);
+  const std::string before = read_text(model + "/model.safetensors");
+  const Words again = {
+      "finetune",         "--model", model,         "--data", "synthetic",
+      "--max-seq-length", "32",      "--max-steps", "1",      "--overwrite-output-dir",
+      "--output-dir"};
+  check_refused(again + Words{place.path() + "/../" + place.path().substr(5) + "/model"}, 64,
+                "--output-dir is the folder of --model");
+  CHECK(read_text(model + "/model.safetensors") == before);
+}
+
+TEST_CASE("a second run in one folder is refused and names the first") {
+  const TemporaryDirectory output;
+  Process first(Words{FSDP_RUN, "-n", "2", BERT_QA} +
+                finetune(output.path(), {"--max-steps", "1000000"}));
+  const std::string log = output.path() + "/train_log.jsonl";
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (read_text(log).empty() && std::chrono::steady_clock::now() < give_up) {
+  }
+  check_refused(finetune(output.path(), {"--overwrite-output-dir"}), 73,
+                "another run writes into this folder (" + output.path() + "); pid ");
+  kill(-first.pid(), SIGTERM);
+  first.wait();
+  CHECK(run_ranks_of(BERT_QA, 2, finetune(output.path())).code == 0);  // death released it
+}
+
+TEST_CASE("a folder that stands where a result has to go is found at the start") {
+  const TemporaryDirectory output;
+  for (const char* name : {"model.safetensors", "config.json", "train_log.jsonl", "metrics.json"}) {
+    const std::string path = output.path() + "/" + name;
+    std::filesystem::create_directory(path);
+    check_refused(finetune(output.path(), {"--overwrite-output-dir"}), 73,
+                  "a folder stands where a result has to go (" + path + ")");
+    std::filesystem::remove(path);
+  }
+}
