@@ -131,6 +131,19 @@ void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
                                fmt::format("{} steps", windows.steps_to_run())});
 }
 
+// The model is then what it was at the start, which nobody asked to be written.
+void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
+  refuse_together(mesh, "counting the steps", [&] {
+    if (summary.steps == 0 || summary.skipped_steps < summary.steps) return;
+    throw fsdp::StateError(
+        {.what = fmt::format("nothing was learned: all {} steps were skipped", summary.steps),
+         .where = "no model was written",
+         .cause =
+             fmt::format("their gradients were not finite, first in {}", summary.first_nonfinite),
+         .hint = "--param-dtype float32, a smaller --learning-rate, or other data or weights"});
+  });
+}
+
 TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
                    fsdp::ErrorPlace& place) {
   fsdp::Engine& engine = *sharded.engine;
@@ -246,6 +259,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
     say(mesh, "communication was off: these are times of a run that learns nothing\n");
     return write_trace(settings, mesh, trace);
   }
+  refuse_untrained(summary, mesh);
   const SavedModel saved = save_model(*sharded.engine, inputs, settings.output_dir);
   if (questions.validation) {
     metrics.update(answer_questions(settings, sharded, *questions.validation, saved.folder));

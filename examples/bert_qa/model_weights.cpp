@@ -2,15 +2,19 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 #include <fsdp/error.h>
 #include <fsdp/mesh.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 
+#include "data/printable_name.h"
 #include "data/weight_match.h"
 
 namespace bert_qa {
@@ -59,6 +63,24 @@ void copy_interval(const fsdp::TensorSource& source, const fsdp::ShardedParamete
   }
 }
 
+// As the engine has them: a double may have become infinite.
+void check_finite(const fsdp::TensorSource& source, const fsdp::ShardedParameter& parameter) {
+  const std::span values(parameter.local.const_data_ptr<float>(),
+                         static_cast<size_t>(parameter.local.numel()));
+  // One pass that the compiler vectorises; a second one to name the place.
+  bool finite = true;
+  for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();
+  if (finite) return;
+  const auto at =
+      std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
+                      {.what = fmt::format("tensor {} is not finite: element {} is {}",
+                                           fsdp::quoted_name(source.tensor->name),
+                                           parameter.begin + (at - values.begin()), *at),
+                       .where = source.file->path().string(),
+                       .hint = "the model was broken when it was saved; take an earlier one"});
+}
+
 }  // namespace
 
 std::vector<std::string> load_weights(fsdp::Engine& engine, const fsdp::ModelFolder& folder,
@@ -68,7 +90,9 @@ std::vector<std::string> load_weights(fsdp::Engine& engine, const fsdp::ModelFol
   const fsdp::MatchedWeights matched =
       fsdp::match_weights(folder, expected_tensors(parameters), head);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    if (matched.sources[i]) copy_interval(*matched.sources[i], parameters[i]);
+    if (!matched.sources[i]) continue;
+    copy_interval(*matched.sources[i], parameters[i]);
+    check_finite(*matched.sources[i], parameters[i]);
   }
   return matched.notes;
 }
@@ -84,7 +108,9 @@ void load_head(fsdp::Engine& engine, const fsdp::SafetensorsFile& head) {
                           {.what = "no float32 tensor " + parameter.fqn + " of the model's shape",
                            .where = head.path().string()});
     }
-    copy_interval({.file = &head, .tensor = stored}, parameter);
+    const fsdp::TensorSource source{.file = &head, .tensor = stored};
+    copy_interval(source, parameter);
+    check_finite(source, parameter);
   }
 }
 

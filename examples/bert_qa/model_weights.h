@@ -19,7 +19,8 @@ namespace bert_qa {
 // `head` (may be null) come before the folder's; parameters of a head that no file has keep their
 // initial values.
 // Returns what a user should be told once: tensors renamed, dropped or left at their initial
-// values. Errors: IoError kCorruptData with the names where file and model do not fit together.
+// values. Errors: IoError kCorruptData with the names where file and model do not fit together, or
+// with the tensor that has a value which is not finite: no step could be taken from there.
 std::vector<std::string> load_weights(fsdp::Engine& engine, const fsdp::ModelFolder& folder,
                                       const fsdp::SafetensorsFile* head);
 

@@ -60,6 +60,9 @@ TrainSummary QaTrainer::train(const OnStep& on_step) {
     const StepRecord record = train_step(step, inputs);
     summary.steps += 1;
     summary.skipped_steps += record.skipped ? 1 : 0;
+    if (record.skipped && summary.first_nonfinite.empty()) {
+      summary.first_nonfinite = record.first_nonfinite;
+    }
     summary.windows += record.windows;
     summary.seconds += record.seconds;
     summary.last_loss = record.loss;

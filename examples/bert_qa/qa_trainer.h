@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "bert_model.h"
 #include "data/made_ahead.h"
@@ -21,6 +22,7 @@ struct TrainSummary {
   int64_t windows = 0;  // of all ranks
   double seconds = 0;
   double last_loss = 0;
+  std::string first_nonfinite;    // of the first step skipped
   double exposed_comm_ms = 0;     // of this rank
   double input_ms = 0;            // of this rank
   int64_t peak_engine_bytes = 0;  // of this rank
