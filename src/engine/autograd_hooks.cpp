@@ -128,6 +128,10 @@ torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArr
   return accumulator;
 }
 
+bool is_current(const ag::Node& node, const at::Tensor& parameter) {
+  return !parameter.requires_grad() || ag::impl::grad_accumulator(parameter).get() == &node;
+}
+
 torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs) {
   torch_compat::NodePtr newest;
   for (const at::Tensor& input : inputs) {

@@ -38,6 +38,9 @@ bool is_captured(const torch::autograd::Node& node);
 using GradientArrived = std::function<void(const at::Tensor& gradient)>;
 torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArrived arrived);
 
+// Whether `parameter`'s gradients still arrive at `node`.
+bool is_current(const torch::autograd::Node& node, const at::Tensor& parameter);
+
 // The newest non-leaf node that produced one of `inputs`; null if there is none. Leaves are left
 // out: their nodes run at any time.
 torch_compat::NodePtr newest_producer(const std::vector<at::Tensor>& inputs);

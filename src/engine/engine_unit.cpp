@@ -22,7 +22,10 @@ void EngineUnit::capture_gradients() {
   accumulators_.resize(shard->parameters().size());
   for (size_t i = 0; i < shard->parameters().size(); ++i) {
     const int parameter = static_cast<int>(i);
-    if (accumulators_[i] || !shard->parameters()[i].requires_grad()) continue;
+    if (accumulators_[i] && autograd_hooks::is_current(*accumulators_[i], shard->parameters()[i])) {
+      continue;
+    }
+    if (!shard->parameters()[i].requires_grad()) continue;
     accumulators_[i] = autograd_hooks::capture_gradients(
         shard->parameters()[i], [unit = weak_from_this(), parameter](const at::Tensor& gradient) {
           if (const auto alive = unit.lock()) alive->on_gradient(parameter, gradient);

@@ -22,8 +22,8 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   EngineUnit(EngineState& engine, int index, std::optional<DType> input_dtype, UnitRules rules,
              std::unique_ptr<ShardUnit> shard);
 
-  // Arms the gradient hooks of parameters that require a gradient and have none. Requires: the unit
-  // is owned by a shared_ptr.
+  // Arms the gradient hooks of parameters that require a gradient and have none: at the start, or
+  // when torch::load has given a parameter a new node. Requires: the unit is owned by a shared_ptr.
   void capture_gradients();
   // Takes parameters in that were frozen and now require a gradient. Returns whether there were
   // any.

@@ -201,6 +201,7 @@ Gathered::~Gathered() noexcept(false) {
     const bool unwinding = std::uncaught_exceptions() > 0;
     if (write_back_ != WriteBack::kNone && !unwinding) {
       unit.shard->write_back(write_back_ == WriteBack::kFromRankZero);
+      unit.capture_gradients();
     }
     if (write_back_ == WriteBack::kNone && lost.empty()) lost = unit.shard->first_written();
     state_.reshard(unit);

@@ -7,6 +7,7 @@
 #include <torch/nn/functional/batchnorm.h>
 
 #include <cmath>
+#include <optional>
 #include <ostream>
 
 #include "fsdp/error.h"
@@ -90,9 +91,13 @@ struct Held : torch::CustomClassHolder {
 struct Normalize : torch::autograd::Function<Normalize> {
   using Context = torch::autograd::AutogradContext;
 
-  static at::Tensor forward(Context* context, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& mean,
+  // weight and bias: none without affine parameters.
+  static at::Tensor forward(Context* context, const at::Tensor& input,
+                            const std::optional<at::Tensor>& given_weight,
+                            const std::optional<at::Tensor>& given_bias, const at::Tensor& mean,
                             const at::Tensor& variance, const c10::intrusive_ptr<Held>& held) {
+    const at::Tensor weight = given_weight.value_or(at::Tensor());
+    const at::Tensor bias = given_bias.value_or(at::Tensor());
     context->save_for_backward({input, weight, mean, variance});
     context->saved_data["held"] = c10::IValue::make_capsule(held);
     context->saved_data["has_bias"] = bias.defined();
@@ -183,7 +188,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     update_running(running_var, batch.variance * (batch.count / (batch.count - 1)), factor);
   }
   const at::ScalarType type = computed_in(input);
-  return Normalize::apply(input, weight, bias, batch.mean.to(type), batch.variance.to(type),
+  const auto if_defined = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
+  return Normalize::apply(input, if_defined(weight), if_defined(bias), batch.mean.to(type),
+                          batch.variance.to(type),
                           c10::make_intrusive<Held>(mesh_, batch.count, options.eps()));
 }
 

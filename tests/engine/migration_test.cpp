@@ -308,8 +308,8 @@ TEST_CASE("the line of an exception of LibTorch has no stack") {
     CHECK(false);
   } catch (const std::exception& error) {
     const std::string line = error_line(error, {.rank = 0, .world_size = 1, .host = "h"});
-    CHECK(line ==
-          "fsdp: error[70] rank 0/1 host h: mat1 and mat2 shapes cannot be multiplied (2x3 and "
-          "4x5)");
+    CHECK(line.starts_with("fsdp: error[70] rank 0/1 host h: "));
+    // LibTorch 2.15 puts the operator's name before it.
+    CHECK(line.ends_with("mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)"));
   }
 }

@@ -148,8 +148,23 @@ TEST_CASE(
   struct Bare : torch::nn::ModuleHolder<BareImpl> {
     using torch::nn::ModuleHolder<BareImpl>::ModuleHolder;
   };
+  struct AroundImpl : torch::nn::Module {
+    AroundImpl() : norm(torch::nn::LayerNormOptions({2})) {
+      register_module("bare", bare);
+      register_module("norm", norm);
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor inner = x.is_floating_point() ? torch::ones({2}) : x;
+      return bare(inner);
+    }
+    Unit<Bare> bare;
+    torch::nn::LayerNorm norm;
+  };
+  struct Around : torch::nn::ModuleHolder<AroundImpl> {
+    using torch::nn::ModuleHolder<AroundImpl>::ModuleHolder;
+  };
   run_torch_ranks(2, [](Mesh mesh) {
-    Unit<Bare> model;
+    Unit<Around> model;
     Engine engine(model, mesh, {.param_dtype = DType::kBFloat16});
     CHECK((model(torch::ones({2})).scalar_type() == torch::kBFloat16));
     CHECK((model(torch::tensor({1, 2})).scalar_type() == torch::kLong));

@@ -51,7 +51,9 @@ const std::initializer_list<KeepingImpl::Keep> kHolding = {
     [](const at::Tensor& weight) { return weight.data(); },
     [](const at::Tensor& weight) { return weight.t(); },
     [](const at::Tensor& weight) { return weight[0]; },
-    [](const at::Tensor& weight) { return torch::mm(weight, weight); },  // its graph saves a view
+    [](const at::Tensor& weight) {
+      return torch::mm(weight.t(), weight);
+    },  // its graph saves a view
 };
 
 bool has(const std::string& text, std::string_view part) {

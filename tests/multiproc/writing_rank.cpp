@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/program.h>
+#include <torch/nn/modules/linear.h>
 
 #include <string_view>
 
