@@ -87,7 +87,7 @@ TEST_CASE("an input made on another thread is refused") {
     model(made);
   };
   const std::string text = refusal(ScriptedImpl::chain, run);
-  check_contains(text, "an input with a gradient was made on another thread (unit '')");
+  check_contains(text, "an input with a gradient was made on another thread (unit '(root)')");
   check_contains(text, "hint: run the whole forward on one thread");
 }
 

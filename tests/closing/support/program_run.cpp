@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "closing/support/event_lists.h"
 #include "closing/support/program_model.h"
 #include "support/torch_ranks.h"
 
@@ -101,11 +102,6 @@ struct RankRun {
   std::vector<std::string> collectives;
   std::vector<RankStep> steps;
 };
-
-std::string unit_of(const std::string& fqn) {
-  const size_t dot = fqn.rfind('.');
-  return dot == std::string::npos ? "" : fqn.substr(0, dot);
-}
 
 // A backward on all ranks that throws at its n-th pre_backward, and what a program does then.
 void fail_backward(ProgramModel& model, Engine& engine, int at) {
@@ -206,15 +202,6 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStream
   }
   result.collectives = mesh.recent_collectives();
   return result;
-}
-
-std::string first_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
-  for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
-    const std::string left = i < a.size() ? a[i] : "nothing";
-    const std::string right = i < b.size() ? b[i] : "nothing";
-    if (left != right) return fmt::format("entry {}: {} / {}", i, left, right);
-  }
-  return {};
 }
 
 std::string compare_lists(const std::vector<RankRun>& ranks) {
