@@ -42,8 +42,8 @@ concept OneForward = requires {
 template <class Param, class Given>
 using PassAs = std::conditional_t<
     std::is_lvalue_reference_v<Param> && !std::is_const_v<std::remove_reference_t<Param>>, Given&&,
-    std::conditional_t<std::is_lvalue_reference_v<Given>, const std::decay_t<Given>&,
-                       std::decay_t<Given>>>;
+    std::conditional_t<std::is_lvalue_reference_v<Given> || std::is_const_v<Given>,
+                       const std::decay_t<Given>&, std::decay_t<Given>>>;
 
 // An argument as the module's own forward gets it: a copy with its tensors cast, or the caller's
 // object (uncast) if forward may change it.
@@ -76,21 +76,26 @@ R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments)
   // Braces order the preparation left to right; the tuple holds copies or references as prepared.
   std::tuple<decltype(prepare<A>(call, arguments))...> prepared{prepare<A>(call, arguments)...};
   call.begin();
-  return std::apply(
-      [&](auto&... inputs) -> R {
-        if constexpr (std::is_void_v<R>) {
-          forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
-          (collect_written<A>(call, arguments), ...);
-          call.end();
-        } else {
-          R result = forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
-          for_each_tensor(result, [&](at::Tensor& tensor) { call.output(tensor); });
-          (collect_written<A>(call, arguments), ...);
-          call.end();
-          return result;
-        }
-      },
-      prepared);
+  try {
+    return std::apply(
+        [&](auto&... inputs) -> R {
+          if constexpr (std::is_void_v<R>) {
+            forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
+            (collect_written<A>(call, arguments), ...);
+            call.end();
+          } else {
+            R result = forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
+            for_each_tensor(result, [&](at::Tensor& tensor) { call.output(tensor); });
+            (collect_written<A>(call, arguments), ...);
+            call.end();
+            return result;
+          }
+        },
+        prepared);
+  } catch (c10::Error& error) {
+    call.explain(error);
+    throw;
+  }
 }
 
 }  // namespace unit_detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
 #include <memory>
@@ -64,6 +65,8 @@ class UnitCall {
   // alone stays the caller's. Tensors changed in place are found among the inputs by end().
   void written(at::Tensor& tensor);
   void end();
+  // LibTorch's own error leaves forward: its message is to say which unit, and what is likely.
+  void explain(c10::Error& error) const;
 
  private:
   struct State;

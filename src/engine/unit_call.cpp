@@ -10,8 +10,31 @@
 #include "fsdp/unit.h"
 
 namespace fsdp {
+namespace {
+
+// A table in a module without parameters (positions, masks) keeps its type, and brings what it is
+// added to back to it: the usual end of such a sum is a layer that wants one type.
+std::string describe_other_type(const torch::nn::Module& module, DType dtype) {
+  const at::ScalarType type = torch_compat::scalar_type_of(dtype);
+  for (const auto& inner : module.named_modules()) {
+    if (!inner.value()->parameters(/*recurse=*/false).empty()) continue;
+    for (const auto& buffer : inner.value()->named_buffers(/*recurse=*/false)) {
+      const at::Tensor& tensor = buffer.value();
+      if (!tensor.is_floating_point() || tensor.scalar_type() == type) continue;
+      const std::string fqn = inner.key().empty() ? buffer.key() : inner.key() + "." + buffer.key();
+      return fmt::format(
+          "; its buffer '{}' is {} where it computes in {}; hint: cast what comes from the buffer "
+          "to the activations' type",
+          fqn, c10::toString(tensor.scalar_type()), c10::toString(type));
+    }
+  }
+  return {};
+}
+
+}  // namespace
 
 struct UnitCall::State {
+  torch::nn::Module* module = nullptr;
   std::shared_ptr<Call> call;
   std::vector<at::Tensor> inputs;    // as forward gets them, for their producers
   std::vector<at::Tensor*> outputs;  // in the caller's result
@@ -32,6 +55,7 @@ UnitCall::UnitCall(UnitBase& unit) {
                       .hint = "construct fsdp::Engine before the first forward and keep it alive"});
   }
   state_ = std::make_unique<State>();
+  state_->module = &unit.as_module();
 }
 
 void UnitCall::input(at::Tensor& tensor) {
@@ -145,6 +169,13 @@ void UnitCall::end() {
   engine.post_forward(*unit_, in_graph);
   if (call->forward_task < 0 && state_->outermost) engine.end_forward();
   unit_->throw_if_written();
+}
+
+void UnitCall::explain(c10::Error& error) const {
+  if (!error.context().empty()) return;  // the innermost unit has spoken
+  std::string text = fmt::format("in the forward of {}", name_of_unit(unit_->shard->fqn()));
+  if (unit_->input_dtype) text += describe_other_type(*state_->module, *unit_->input_dtype);
+  error.add_context(std::move(text));
 }
 
 UnitCall::~UnitCall() {

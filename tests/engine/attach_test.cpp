@@ -144,6 +144,12 @@ TEST_CASE("embeddings that renormalise or make sparse gradients are refused") {
   Unit<nn::Embedding> sparse(nn::EmbeddingOptions(4, 2).sparse(true));
   CHECK_THROWS_WITH_AS(Engine(sparse, Mesh::single()), doctest::Contains("use sparse(false)"),
                        InvalidArgument);
+  Unit<nn::EmbeddingBag> renormalised_bag(nn::EmbeddingBagOptions(4, 2).max_norm(1.0));
+  CHECK_THROWS_WITH_AS(Engine(renormalised_bag, Mesh::single()), doctest::Contains("max_norm"),
+                       InvalidArgument);
+  Unit<nn::EmbeddingBag> sparse_bag(nn::EmbeddingBagOptions(4, 2).sparse(true).mode(torch::kSum));
+  CHECK_THROWS_WITH_AS(Engine(sparse_bag, Mesh::single()), doctest::Contains("use sparse(false)"),
+                       InvalidArgument);
 }
 
 TEST_CASE("different parameters over the same memory are refused, with both names") {

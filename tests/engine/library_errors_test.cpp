@@ -1,0 +1,58 @@
+// What LibTorch itself throws out of a unit's forward.
+#include <fsdp/engine.h>
+
+#include "support/torch_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+TEST_CASE("an error of LibTorch names the unit, and the table that keeps its type in it") {
+  struct PositionsImpl : torch::nn::Module {
+    PositionsImpl() { table = register_buffer("table", torch::ones({4})); }
+    at::Tensor forward(const at::Tensor& x) { return x + table; }
+    at::Tensor table;
+  };
+  struct Positions : torch::nn::ModuleHolder<PositionsImpl> {
+    using torch::nn::ModuleHolder<PositionsImpl>::ModuleHolder;
+  };
+  struct LayerImpl : torch::nn::Module {
+    LayerImpl() : linear(4, 4) {
+      register_module("positions", positions);
+      register_module("linear", linear);
+    }
+    at::Tensor forward(const at::Tensor& x) { return linear(positions(x)); }
+    Positions positions;
+    torch::nn::Linear linear;
+  };
+  struct Layer : torch::nn::ModuleHolder<LayerImpl> {
+    using torch::nn::ModuleHolder<LayerImpl>::ModuleHolder;
+  };
+  struct OuterImpl : torch::nn::Module {
+    OuterImpl() { register_module("layer", layer); }
+    at::Tensor forward(const at::Tensor& x) { return layer(x); }
+    Unit<Layer> layer;
+  };
+  struct Outer : torch::nn::ModuleHolder<OuterImpl> {
+    using torch::nn::ModuleHolder<OuterImpl>::ModuleHolder;
+  };
+  const auto refusal = [](Mesh mesh, DType dtype, const at::Tensor& x) -> std::string {
+    Unit<Outer> model;
+    Engine engine(model, mesh, {.param_dtype = dtype});
+    try {
+      model(x);
+    } catch (const std::exception& error) {
+      return std::string(message_of(error));
+    }
+    return "no error";
+  };
+  run_torch_ranks(2, [&](Mesh mesh) {
+    const std::string by_type = refusal(mesh, DType::kBFloat16, torch::ones({2, 4}));
+    CAPTURE(by_type);
+    CHECK(by_type.find(
+              "(in the forward of unit 'layer'; its buffer 'positions.table' is Float where it "
+              "computes in BFloat16; hint: cast") != std::string::npos);
+    const std::string by_shape = refusal(mesh, DType::kFloat32, torch::ones({2, 3}));
+    CAPTURE(by_shape);
+    CHECK(by_shape.find("(in the forward of unit 'layer')") != std::string::npos);
+  });
+}
