@@ -53,9 +53,9 @@ struct MemoryPlan {
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
   int64_t held_bytes = 0;  // what the system has given once everything was used; never grows after
-  // Of held_bytes: slots and main gradients that the order of units does not explain (recomputation
-  // in backward, gradients kept by GradSync), known once a pass has needed them, as is the
-  // backward's peak then.
+  // Of held_bytes: slots and main gradients that the recorded pass does not explain (forwards
+  // beside it, gradients kept by GradSync), known once they were needed, as is the backward's peak
+  // then.
   int64_t learned_bytes = 0;
   // Beside all of the above while GradSync(engine, false) keeps every unit's whole gradients; those
   // that are lent (docs/memory.md) in LibTorch's memory.

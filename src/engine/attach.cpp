@@ -152,7 +152,7 @@ void EngineState::shut_down() noexcept {
   for (const auto& unit : units) {
     unit->shard->drop_gradients();
     unit->shard->zero_grad();
-    if (unit->shard->state() != ShardUnit::State::kSharded) unit->shard->reshard();
+    if (unit->shard->state() != ParameterState::kSharded) unit->shard->reshard();
     unit->shard->set_reason("cannot be read: the engine was destroyed",
                             "keep fsdp::Engine alive as long as the model is used");
   }
@@ -194,15 +194,16 @@ void EngineState::attach(BuildScope::State* building) {
     rules.push_back(
         {.reshard_after_forward = own.reshard_after_forward.value_or(options.reshard_after_forward),
          .unshard_in_backward = own.unshard_in_backward.value_or(true),
+         .is_gathered = lanes->shards_parameters(),
          .prefetch_units = *own.prefetch_units});
   }
   lanes->mesh.agree("configuration", describe_options(options));
   std::vector<std::string> model = describe_model(found, rules, param_dtypes);
   if (!lanes->one_rank()) describe_buffers(*root, model);
   lanes->mesh.agree("model", model);
-  for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], rules[i], building);
+  for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], building);
   broadcast_buffers(*root, *lanes);
-  schedule = std::make_unique<Schedule>(parents);
+  pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents));
   remake_plan();
   clock->join(*this);
 }
@@ -232,7 +233,7 @@ void EngineState::check_takable(const std::vector<FoundUnit>& found) {
                                  "register_module in the constructor: members alone are not seen"});
 }
 
-void EngineState::add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building) {
+void EngineState::add_unit(const FoundUnit& found, BuildScope::State* building) {
   const UnitOptions own = options_of(options, found.fqn);
   std::vector<ParameterSpec> specs;
   std::vector<at::Tensor> tensors;
@@ -241,9 +242,6 @@ void EngineState::add_unit(const FoundUnit& found, UnitRules rules, BuildScope::
     tensors.push_back(each.tensor);
   }
   ShardLayout layout(std::move(specs), lanes->shard_ranks());
-  rules.has_trainable = layout.has_trainable();
-  rules.captures_in_place =
-      rules.has_trainable && !lanes->shards_parameters() && lanes->reduce_dtype == DType::kFloat32;
   std::vector<Buffer> main;
   if (building != nullptr) {
     main = take_built(*building, found, layout);
@@ -255,7 +253,7 @@ void EngineState::add_unit(const FoundUnit& found, UnitRules rules, BuildScope::
   const std::optional<DType> input_dtype =
       options.cast_forward_inputs ? own.param_dtype : std::nullopt;
   units.push_back(std::make_shared<EngineUnit>(
-      *this, index, input_dtype, rules,
+      *this, index, input_dtype,
       std::make_unique<ShardUnit>(found.fqn, *lanes, std::move(layout), std::move(tensors),
                                   std::move(main))));
   parents.push_back(found.parent);

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/clock.h"
+#include "plan/clock.h"
 #include "shard/torch_compat.h"
 
 namespace torch::autograd {

@@ -10,7 +10,7 @@
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
-#include "shard/memory_plan.h"
+#include "plan/memory_plan.h"
 
 namespace fsdp {
 
@@ -27,12 +27,12 @@ void EngineState::require_between_passes(std::string_view call) const {
                       .cause = {},
                       .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
   }
-  if (active_calls == 0 && autograd_hooks::current_task() < 0) return;
-  throw StateError(
-      {.what = fmt::format("{} inside a {}", call, active_calls > 0 ? "forward" : "backward"),
-       .where = {},
-       .cause = "gradients are complete when the outermost backward has returned",
-       .hint = "call it between steps, not from a hook or a module's forward"});
+  if (pass->active_calls() == 0 && autograd_hooks::current_task() < 0) return;
+  throw StateError({.what = fmt::format("{} inside a {}", call,
+                                        pass->active_calls() > 0 ? "forward" : "backward"),
+                    .where = {},
+                    .cause = "gradients are complete when the outermost backward has returned",
+                    .hint = "call it between steps, not from a hook or a module's forward"});
 }
 
 void EngineState::require_not_gathered(std::string_view call) const {
@@ -93,7 +93,7 @@ void EngineState::refuse_strays() {
            "forward"});
 }
 
-// The schedule's list begins anew: calls that outlive the pass (a graph that is kept) are in it no
+// The pass's record begins anew: calls that outlive the pass (a graph that is kept) are in it no
 // more.
 void EngineState::forget_records() {
   for (const auto& unit : units) {
@@ -103,7 +103,7 @@ void EngineState::forget_records() {
 
 // Forwards whose outputs were dropped without a backward: their graph is gone, so are their calls.
 void EngineState::forget_dropped_forwards() {
-  if (!schedule->is_long()) return;
+  if (!pass->is_long()) return;
   std::vector<Call*> alive;
   for (const auto& unit : units) {
     for (Call* call : unit->calls) {
@@ -114,7 +114,7 @@ void EngineState::forget_dropped_forwards() {
             [](const Call* a, const Call* b) { return a->record < b->record; });
   std::vector<int> records;
   for (const Call* call : alive) records.push_back(call->record);
-  schedule->keep_only(records);
+  pass->keep_only(records);
   for (size_t i = 0; i < alive.size(); ++i) alive[i]->record = static_cast<int>(i);
 }
 
@@ -138,9 +138,9 @@ void EngineState::mark_changed(bool copies_written) {
 // Slots follow the order of units that was seen last.
 void EngineState::remake_plan() {
   MemoryInputs inputs{.units = {},
+                      .rules = pass->rules(),
                       .optimizer_state_bytes = optimizer_state_bytes_,
                       .streams_overlap = !lanes->reduce_stream->is_inline()};
-  std::vector<UnitRules> rules;
   std::map<int64_t, int64_t> gradients;  // main gradients by size
   for (const auto& unit : units) {
     const ShardUnit& shard = *unit->shard;
@@ -151,13 +151,13 @@ void EngineState::remake_plan() {
          .main_shard_bytes = layout.slice_numel() * size_of(DType::kFloat32),
          .main_gradient_bytes = layout.trainable_slice_numel() * size_of(DType::kFloat32),
          .resident_bytes = shard.resident_bytes(),
-         .kept_gradient_bytes = shard.kept_gradient_bytes()});
-    rules.push_back(unit->rules);
+         .kept_gradient_bytes = shard.kept_gradient_bytes(),
+         .captures_in_place = shard.captures_in_place()});
     for (const SegmentLayout& segment : layout.segments()) {
       if (segment.trainable) ++gradients[segment.slice_numel * size_of(DType::kFloat32)];
     }
   }
-  plan = play_memory(inputs, schedule->memory_events(rules));
+  plan = plan_memory(inputs, pass->hint());
   std::map<int64_t, int64_t> parameter_slots, reduce_slots;
   for (const PlannedSlots& slots : plan.slots) {
     const bool parameters = slots.category == MemoryCategory::kParameterSlots;
@@ -169,8 +169,8 @@ void EngineState::remake_plan() {
   add_learned();
 }
 
-// What passes have taken beyond the played order (recomputation, gradients kept by GradSync) is
-// part of the plan from the second such pass on.
+// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
+// is part of the plan from the second such pass on.
 void EngineState::learn_from_overflow() {
   const bool parameters = lanes->parameter_slots.learn();
   const bool reduces = lanes->reduce_slots.learn();
@@ -180,14 +180,14 @@ void EngineState::learn_from_overflow() {
   const MemoryBytes& peak = lanes->ledger.phase_peak();
   const bool higher = peak.total() > plan.backward_peak.total();
   if (higher) learned_peak_ = peak;
-  const bool is_news = parameters || (reduces && !keeps_gradients_);
+  const bool is_news = parameters || (reduces && !keeps_gradients);
   if (is_news && !warned_of_overflow_ && lanes->mesh.rank() == 0) {
     warned_of_overflow_ = true;
     lanes->mesh.warn(
         {.what = fmt::format("a pass took {} slots more than the plan had",
                              lanes->ledger.stats().overflow_slots),
          .where = "the engine's memory",
-         .cause = "units are recomputed in backward, which the plan learns by seeing it",
+         .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
          .hint = "they are part of memory_plan() from now on"});
   }
   if (parameters || reduces || unforeseen > 0 || higher) remake_plan();

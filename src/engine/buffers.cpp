@@ -150,7 +150,7 @@ void average_buffers(torch::nn::Module& root, Lanes& lanes) {
 
 void Engine::average_buffers() {
   const std::lock_guard lock(state_->clock->mutex);
-  if (state_->active_calls > 0 || state_->clock->in_backward()) {
+  if (state_->pass->active_calls() > 0 || state_->clock->in_backward()) {
     throw StateError({.what = "average_buffers inside a forward or backward",
                       .where = {},
                       .cause = {},

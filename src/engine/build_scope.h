@@ -9,8 +9,8 @@
 
 #include "engine/module_walk.h"
 #include "fsdp/engine.h"
+#include "plan/shard_layout.h"
 #include "shard/lanes.h"
-#include "shard/shard_layout.h"
 
 namespace fsdp {
 

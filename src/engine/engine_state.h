@@ -8,11 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/clock.h"
 #include "engine/engine_unit.h"
+#include "engine/engine_units.h"
 #include "engine/module_walk.h"
-#include "engine/schedule.h"
 #include "engine/stray_leaves.h"
+#include "plan/clock.h"
+#include "plan/pass.h"
 #include "shard/lanes.h"
 
 namespace fsdp {
@@ -38,24 +39,22 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // Forward (unit_call.cpp calls these under the clock's mutex).
   void begin_forward();
   void end_forward();
-  void pre_forward(EngineUnit& unit);
+  void pre_forward(EngineUnit& unit, Call& call);
   // `in_graph`: the call has outputs that backward can reach.
-  void post_forward(EngineUnit& unit, bool in_graph);
+  void post_forward(EngineUnit& unit, const Call& call, bool in_graph);
 
   // Backward (the clock calls these).
   void begin_backward() override;
   void finalize_backward() override;
   void abandon_backward() override;
-  void open_unit(EngineUnit& unit, const Call& call, bool captures);
-  void close_unit(EngineUnit& unit, bool reduces);
+  void open_unit(EngineUnit& unit, bool captures);
+  void close_unit(EngineUnit& unit, bool captures);
   void rest_unit(EngineUnit& unit);
 
   // [stray_leaves.h] What the outermost call of a first forward has used.
   void look_for_strays(const std::vector<at::Tensor>& inputs,
                        const std::vector<at::Tensor>& leaves);
 
-  void demand(EngineUnit& unit);
-  void reshard(EngineUnit& unit);
   void event(std::string_view name, const EngineUnit& unit) const {
     if (observer) observer(name, unit.shard->fqn());
   }
@@ -74,15 +73,14 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   const std::shared_ptr<Clock> clock;  // shared by the engines of a mesh
   std::vector<std::shared_ptr<EngineUnit>> units;
   std::vector<int> parents;
-  std::unique_ptr<Schedule> schedule;
+  EngineUnits actions{*this};
+  std::unique_ptr<Pass> pass;
   MemoryPlan plan;
   Engine::EventObserver observer;
-  bool reduces_gradients = true;  // GradSync
   int64_t passes = 0;
-  int active_calls = 0;  // forwards of this engine's units under way
+  bool keeps_gradients = false;  // GradSync was used
   StrayLeaves strays;
-  int gathered = 0;      // units seated by Gathered
-  bool in_pass = false;  // between the first pre_backward and finalize_backward
+  int gathered = 0;  // units seated by Gathered
 
  private:
   void absorb_changes(bool reseats);
@@ -90,22 +88,19 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void refuse_strays();
   void forget_records();
   void forget_dropped_forwards();
-  void prefetch(const std::vector<int>& ahead);
   void learn_from_overflow();
   void add_learned();
   std::string name_first_nonfinite(int64_t found_here);
   void remake_plan();
   void check_takable(const std::vector<FoundUnit>& found);
-  void add_unit(const FoundUnit& found, UnitRules rules, BuildScope::State* building);
+  void add_unit(const FoundUnit& found, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
   int64_t optimizer_state_bytes_ = 0;
   bool warned_of_overflow_ = false;
-  bool keeps_gradients_ = false;   // GradSync was used
   int64_t learned_gradients_ = 0;  // bytes of main gradients that the played order does not show
   MemoryBytes learned_peak_;       // of a backward that was higher than the plan
-  bool forward_in_graph_ = false;
-  bool keeps_graph_ = false;  // the backward under way
+  bool keeps_graph_ = false;       // the backward under way
 };
 
 }  // namespace fsdp

@@ -11,12 +11,8 @@
 namespace fsdp {
 
 EngineUnit::EngineUnit(EngineState& owner, int unit_index, std::optional<DType> cast_inputs_to,
-                       UnitRules unit_rules, std::unique_ptr<ShardUnit> bytes)
-    : engine(owner),
-      index(unit_index),
-      rules(unit_rules),
-      shard(std::move(bytes)),
-      input_dtype(cast_inputs_to) {}
+                       std::unique_ptr<ShardUnit> bytes)
+    : engine(owner), index(unit_index), shard(std::move(bytes)), input_dtype(cast_inputs_to) {}
 
 void EngineUnit::capture_gradients() {
   accumulators_.resize(shard->parameters().size());
@@ -42,13 +38,11 @@ bool EngineUnit::unfreeze() {
   }
   if (!any) return false;
   capture_gradients();
-  rules.has_trainable = shard->layout().has_trainable();
-  rules.captures_in_place = rules.has_trainable && shard->reduce_slot_bytes() == 0;
   return true;
 }
 
 void EngineUnit::note_written() {
-  if (!written_.empty() || shard->state() != ShardUnit::State::kUnsharded) return;
+  if (!written_.empty() || shard->state() != ParameterState::kUnsharded) return;
   if (shard->loses_writes()) {
     written_ = shard->first_written();
   } else {
@@ -98,7 +92,7 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
                       .hint = "call backward(), or do not recompute this forward"});
   }
   // Kept in release builds: it makes every breach of the closing rule loud.
-  if (!is_open || shard->gradient_state() != ShardUnit::GradientState::kCapturing) {
+  if (!is_open || shard->gradient_state() != GradientState::kCapturing) {
     throw StateError({.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
                                           name_of_unit(shard->fqn())),
                       .where = {},
@@ -110,10 +104,10 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
   shard->capture(parameter, gradient);
 }
 
-void EngineUnit::open(Call& call, bool captures) {
+void EngineUnit::open(Call& /*call*/, bool captures) {
   if (opened_ns_ == 0 && engine.lanes->spans.is_on()) opened_ns_ = span_clock_ns();
   if (!captures) refuse_captured();
-  engine.open_unit(*this, call, captures);
+  engine.open_unit(*this, captures);
 }
 
 void EngineUnit::close(bool reduces) {
@@ -133,7 +127,7 @@ void EngineUnit::rest() { engine.rest_unit(*this); }
 void EngineUnit::abandon() {
   opened_ns_ = 0;
   shard->abandon_gradients();
-  engine.reshard(*this);
+  if (shard->state() != ParameterState::kSharded) engine.actions.reshard(index);
 }
 
 }  // namespace fsdp

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/clock.h"
-#include "engine/schedule.h"
+#include "plan/clock.h"
 #include "shard/shard_unit.h"
 #include "shard/torch_compat.h"
 
@@ -19,7 +18,7 @@ class EngineState;
 // while it runs.
 class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<EngineUnit> {
  public:
-  EngineUnit(EngineState& engine, int index, std::optional<DType> input_dtype, UnitRules rules,
+  EngineUnit(EngineState& engine, int index, std::optional<DType> input_dtype,
              std::unique_ptr<ShardUnit> shard);
 
   // Arms the gradient hooks of parameters that require a gradient and have none: at the start, or
@@ -41,10 +40,8 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   EngineState& engine;
   const int index;
-  UnitRules rules;
   const std::unique_ptr<ShardUnit> shard;
   const std::optional<DType> input_dtype;  // floating inputs are cast to it; unset: left alone
-  int active_calls = 0;                    // forwards under way
 
  private:
   void on_gradient(int parameter, const at::Tensor& gradient);

@@ -173,7 +173,7 @@ Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_ba
 
 void Gathered::seat() {
   const std::lock_guard lock(state_.clock->mutex);
-  if (state_.active_calls > 0 || state_.clock->in_backward()) {
+  if (state_.pass->active_calls() > 0 || state_.clock->in_backward()) {
     throw StateError({.what = "fsdp::Gathered inside a forward or backward",
                       .where = {},
                       .cause = {},
@@ -184,9 +184,9 @@ void Gathered::seat() {
   for (const int index : units_) {
     ShardUnit& shard = *state_.units[index]->shard;
     shard.absorb_changes(/*reseats=*/true);
-    state_.reshard(*state_.units[index]);
-    shard.unshard(ShardUnit::Urgency::kOwnCopy);  // the caller may write to it
-    state_.demand(*state_.units[index]);
+    if (shard.state() != ParameterState::kSharded) state_.actions.reshard(index);
+    shard.unshard_own_copy();  // the caller may write to it
+    shard.wait_for_unshard();
   }
   state_.gathered = static_cast<int>(units_.size());
 }
@@ -204,7 +204,7 @@ Gathered::~Gathered() noexcept(false) {
       unit.capture_gradients();
     }
     if (write_back_ == WriteBack::kNone && lost.empty()) lost = unit.shard->first_written();
-    state_.reshard(unit);
+    if (unit.shard->state() != ParameterState::kSharded) state_.actions.reshard(index);
   }
   if (lost.empty() || std::uncaught_exceptions() > 0) return;
   throw StateError(
@@ -215,9 +215,9 @@ Gathered::~Gathered() noexcept(false) {
 }
 
 GradSync::GradSync(Engine& engine, bool reduce)
-    : state_(engine.state()), previous_(state_.reduces_gradients) {
-  state_.reduces_gradients = reduce;
+    : state_(engine.state()), previous_(state_.pass->reduces()) {
+  state_.pass->set_reduces(reduce);
 }
-GradSync::~GradSync() { state_.reduces_gradients = previous_; }
+GradSync::~GradSync() { state_.pass->set_reduces(previous_); }
 
 }  // namespace fsdp

@@ -60,7 +60,7 @@ void UnitBase::require_whole(std::string_view done) const {
                       .cause = "the model's values went with its engine",
                       .hint = "save it while the engine is alive; load into a model built anew"});
   }
-  if (unit->shard->state() == ShardUnit::State::kUnsharded) return;
+  if (unit->shard->state() == ParameterState::kUnsharded) return;
   throw StateError(
       {.what = fmt::format("a sharded unit cannot be {}", done),
        .where = name_of_unit(unit->shard->fqn()),

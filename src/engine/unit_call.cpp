@@ -90,14 +90,13 @@ void UnitCall::begin() {
   } else {
     clock.check_thread();
   }
-  state_->outermost = engine.active_calls == 0;
+  state_->outermost = engine.pass->active_calls() == 0;
   if (task < 0 && state_->outermost) engine.begin_forward();
   state_->call = std::make_shared<Call>(unit_, clock);
   Call& call = *state_->call;
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
-  if (task < 0) call.record = engine.schedule->enter(unit_->index);
-  engine.pre_forward(*unit_);
+  engine.pre_forward(*unit_, call);
   clock.push_call(state_->call);
   state_->begun = true;
   if (engine.lanes->spans.is_on()) state_->began_ns = span_clock_ns();
@@ -165,8 +164,7 @@ void UnitCall::end() {
   state_->begun = false;
   engine.clock->pop_call();
   if (!leaves.empty()) engine.look_for_strays(state_->inputs, leaves);
-  if (call->record >= 0) engine.schedule->exit(call->record);
-  engine.post_forward(*unit_, in_graph);
+  engine.post_forward(*unit_, *call, in_graph);
   if (call->forward_task < 0 && state_->outermost) engine.end_forward();
   unit_->throw_if_written();
 }
@@ -184,8 +182,7 @@ UnitCall::~UnitCall() {
   EngineState& engine = unit_->engine;
   const std::lock_guard lock(engine.clock->mutex);
   engine.clock->pop_call();
-  if (state_->call->record >= 0) engine.schedule->exit(state_->call->record);
-  engine.post_forward(*unit_, /*in_graph=*/false);
+  engine.post_forward(*unit_, *state_->call, /*in_graph=*/false);
 }
 
 }  // namespace fsdp

@@ -113,7 +113,7 @@ void Optimizer::State::check_gradients_complete() const {
                               "the optimizer forgets it"});
   }
   for (const auto& unit : engine.units) {
-    if (unit->shard->gradient_state() != ShardUnit::GradientState::kKept) continue;
+    if (unit->shard->gradient_state() != GradientState::kKept) continue;
     throw StateError({.what = "step while gradients wait to be reduced",
                       .where = name_of_unit(unit->shard->fqn()),
                       .cause = "all backwards since the last step ran under GradSync(false)",

@@ -10,7 +10,10 @@ BufferPool::BufferPool(MemoryCategory category, MemoryLedger& ledger, SlotReuse 
     : category_(category), ledger_(ledger), reuse_(reuse), allocate_(std::move(allocate)) {}
 
 void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
-  for (auto& [bytes, size_class] : classes_) size_class.planned = size_class.learned;
+  for (auto& [bytes, size_class] : classes_) {
+    size_class.planned = size_class.learned;
+    size_class.most_in_use = size_class.in_use;  // what an older plan allowed says nothing now
+  }
   for (const auto& [bytes, count] : count_by_bytes) {
     SizeClass& size_class = classes_[bytes];
     size_class.planned = std::max(count, size_class.learned);

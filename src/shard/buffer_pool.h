@@ -38,8 +38,8 @@ class BufferPool {
   // back to the system as they become free.
   void plan(const std::map<int64_t, int64_t>& count_by_bytes);
   std::vector<PlannedSlots> planned() const;
-  // Where more slots were out at once since the last call than the plan allows, plans made from now
-  // on allow as many. Returns whether there were.
+  // Where more slots were out at once, since the plan was made or the last call, than it allows,
+  // plans made from now on allow as many. Returns whether there were.
   bool learn();
 
   // A demand: always served. Beyond the plan it is an overflow, counted in the ledger. 0 bytes:
@@ -55,7 +55,7 @@ class BufferPool {
     int64_t planned = 0;
     int64_t learned = 0;
     int64_t in_use = 0;
-    int64_t most_in_use = 0;                   // since learn()
+    int64_t most_in_use = 0;                   // since plan() or learn()
     std::vector<std::shared_ptr<Slot>> slots;  // all that exist; shared with gradients' views
     std::vector<Slot*> free;                   // in the order of return
     int64_t existing() const { return static_cast<int64_t>(slots.size()); }

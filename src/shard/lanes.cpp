@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fsdp/error.h"
+#include "plan/placement.h"
 
 namespace fsdp {
 namespace {
@@ -48,17 +49,6 @@ DType checked_reduce_dtype(DType dtype) {
 }
 
 }  // namespace
-
-// The placement table. A new strategy is a row here and what Lanes derives from it.
-Placements placements_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kFullShard:
-      return {Placement::kShard, Placement::kShard, Placement::kShard};
-    case Strategy::kReplicate:
-      return {Placement::kReplicate, Placement::kReplicate, Placement::kReplicate};
-  }
-  throw InvalidArgument({.what = "unknown strategy", .where = {}, .cause = {}, .hint = {}});
-}
 
 Lanes::Lanes(Mesh mesh_in, const Options& options)
     : Lanes(mesh_in, options, mesh_in.streams(kind_of(options))) {}

@@ -18,15 +18,6 @@
 
 namespace fsdp {
 
-// How parameters, gradients and optimizer state lie on the mesh: a row of the placement table.
-enum class Placement : uint8_t { kReplicate, kShard };
-struct Placements {
-  Placement parameters = Placement::kShard;
-  Placement gradients = Placement::kShard;
-  Placement optimizer = Placement::kShard;
-};
-Placements placements_of(Strategy strategy);
-
 // Memory of a mesh's communicator for those who may hold it longer than the engine.
 struct MeshBuffer {
   MeshBuffer(Mesh of, Buffer memory) : mesh(std::move(of)), buffer(std::move(memory)) {}

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shard/shard_layout.h"
+#include "plan/shard_layout.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {

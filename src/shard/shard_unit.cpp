@@ -13,13 +13,13 @@
 namespace fsdp {
 namespace {
 
-std::string_view name_of(ShardUnit::State state) {
+std::string_view name_of(ParameterState state) {
   switch (state) {
-    case ShardUnit::State::kSharded:
+    case ParameterState::kSharded:
       return "sharded";
-    case ShardUnit::State::kGathering:
+    case ParameterState::kGathering:
       return "gathering";
-    case ShardUnit::State::kUnsharded:
+    case ParameterState::kUnsharded:
       return "unsharded";
   }
   return "unknown";
@@ -27,7 +27,7 @@ std::string_view name_of(ShardUnit::State state) {
 
 }  // namespace
 
-void ShardUnit::require(State expected, std::string_view transition) const {
+void ShardUnit::require(ParameterState expected, std::string_view transition) const {
   if (state_ == expected) return;
   throw StateError({.what = fmt::format("{} of a unit that is {}, expected {}", transition,
                                         name_of(state_), name_of(expected)),
@@ -99,17 +99,28 @@ CollectiveTag ShardUnit::next_tag(Operation operation, int64_t numel) const {
 }
 
 bool ShardUnit::unshard(Urgency urgency) {
-  require(State::kSharded, "unshard");
-  const bool as_it_lies = mapped_ && urgency != Urgency::kOwnCopy;
-  if (!lanes_.shards_parameters() || layout_.unsharded_bytes() == 0 || as_it_lies) {
-    state_ = State::kGathering;
-    return true;
+  require(ParameterState::kSharded, "unshard");
+  const int64_t bytes = parameter_slot_bytes();
+  if (bytes > 0) {
+    Slot* slot = urgency == Urgency::kPrefetch ? lanes_.parameter_slots.try_acquire(bytes)
+                                               : lanes_.parameter_slots.acquire(bytes);
+    if (slot == nullptr) return false;
+    gather_into(slot);
   }
-  parameter_slot_ = urgency == Urgency::kPrefetch
-                        ? lanes_.parameter_slots.try_acquire(layout_.unsharded_bytes())
-                        : lanes_.parameter_slots.acquire(layout_.unsharded_bytes());
-  if (parameter_slot_ == nullptr) return false;
+  state_ = ParameterState::kGathering;
+  return true;
+}
 
+void ShardUnit::unshard_own_copy() {
+  require(ParameterState::kSharded, "unshard");
+  if (lanes_.shards_parameters() && layout_.unsharded_bytes() > 0) {
+    gather_into(lanes_.parameter_slots.acquire(layout_.unsharded_bytes()));
+  }
+  state_ = ParameterState::kGathering;
+}
+
+void ShardUnit::gather_into(Slot* slot) {
+  parameter_slot_ = slot;
   const ExposedTimer timer(lanes_);
   Stream& stream = *lanes_.gather_stream;
   stream.wait(parameter_slot_->released);  // wait 2
@@ -133,12 +144,10 @@ bool ShardUnit::unshard(Urgency urgency) {
   lanes_.gather().all_gather(parts, next_tag(Operation::kAllGather, numel), stream);
   stream.record(gathered_);
   ++lanes_.all_gathers;
-  state_ = State::kGathering;
-  return true;
 }
 
 void ShardUnit::wait_for_unshard() {
-  require(State::kGathering, "wait_for_unshard");
+  require(ParameterState::kGathering, "wait_for_unshard");
   if (parameter_slot_ != nullptr) {
     const ExposedTimer timer(lanes_);
     const StreamSpan span = lanes_.span(*lanes_.compute, "wait for gather", fqn_);
@@ -146,22 +155,22 @@ void ShardUnit::wait_for_unshard() {
   }
   check_seats();
   seat();
-  state_ = State::kUnsharded;
+  state_ = ParameterState::kUnsharded;
 }
 
 void ShardUnit::reshard() {
-  if (state_ == State::kSharded) require(State::kUnsharded, "reshard");
+  if (state_ == ParameterState::kSharded) require(ParameterState::kUnsharded, "reshard");
   seats_.unseat();
   if (parameter_slot_ != nullptr) {
     // A slot that was gathered and never used is still being filled: it is released behind the
     // gather, without waiting here. That also cannot throw what a failed gather would.
-    Stream& stream = state_ == State::kGathering ? *lanes_.gather_stream : *lanes_.compute;
+    Stream& stream = state_ == ParameterState::kGathering ? *lanes_.gather_stream : *lanes_.compute;
     poison(parameter_slot_, /*gradients=*/false, stream);
     stream.record(parameter_slot_->released);  // wait 4
     lanes_.parameter_slots.release(parameter_slot_);
     parameter_slot_ = nullptr;
   }
-  state_ = State::kSharded;
+  state_ = ParameterState::kSharded;
 }
 
 void ShardUnit::seat() {
@@ -244,7 +253,8 @@ void ShardUnit::absorb_changes(bool reseats) {
     segment->seen_version = now;
   }
   forget_unused_views();
-  if (reseats && state_ != State::kSharded && (changed || !local_views_.empty())) reshard();
+  if (reseats && state_ != ParameterState::kSharded && (changed || !local_views_.empty()))
+    reshard();
   if (!changed) return;
   for (const at::Tensor& parameter : parameters()) torch_compat::bump_version(parameter);
   seats_.forget_changes();

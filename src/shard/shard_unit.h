@@ -20,10 +20,11 @@
 #include <string_view>
 #include <vector>
 
-#include "shard/gradient_places.h"
+#include "plan/gradient_places.h"
+#include "plan/shard_layout.h"
+#include "plan/unit_actions.h"
 #include "shard/lanes.h"
 #include "shard/parameter_seats.h"
-#include "shard/shard_layout.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
@@ -42,17 +43,6 @@ struct MainSegment {
 
 class ShardUnit {
  public:
-  enum class State : uint8_t {
-    kSharded,    // only the main shards exist; parameters throw
-    kGathering,  // a slot is taken and being filled; parameters throw
-    kUnsharded,  // parameters are seated and readable
-  };
-  enum class GradientState : uint8_t {
-    kNone,       // no whole gradients exist
-    kCapturing,  // the unit is open: gradients arrive in the reduce slot, or are lent
-    kKept,       // closed without reducing (GradSync): they wait for the next pass
-  };
-
   // `main` holds this rank's fp32 slice of each segment of `layout`; `parameters` are bound to the
   // unit's storages for good. Requires: no parameter has a gradient.
   ShardUnit(std::string fqn, Lanes& lanes, ShardLayout layout, std::vector<at::Tensor> parameters,
@@ -64,20 +54,23 @@ class ShardUnit {
   const std::string& fqn() const { return fqn_; }
   const ShardLayout& layout() const { return layout_; }
   const std::vector<at::Tensor>& parameters() const { return seats_.tensors(); }
-  State state() const { return state_; }
+  ParameterState state() const { return state_; }
   GradientState gradient_state() const { return gradient_state_; }
   // Bytes of the slots that unshard and open_gradients take; 0 where they take none.
   int64_t parameter_slot_bytes() const;
   int64_t reduce_slot_bytes() const;
+  // Gradients arrive in the main gradient itself, which is taken when the unit opens.
+  bool captures_in_place() const;
   // Of whole gradients between passes that do not reduce.
   int64_t kept_gradient_bytes() const;
   int64_t resident_bytes() const;
 
   // Issues the gather, or nothing where the ranks' shards are mapped side by side ([Note: reading
   // mapped shards] in lanes.h). A prefetch returns false, having done nothing, if no planned slot
-  // is free; kOwnCopy gathers in any case, for a caller that may write.
-  enum class Urgency : uint8_t { kDemand, kPrefetch, kOwnCopy };
+  // is free.
   bool unshard(Urgency urgency);
+  // Gathers in any case: the caller may write to what it gets.
+  void unshard_own_copy();
   void wait_for_unshard();
   // From any state but kSharded; a gather still under way is waited for by the slot's next user.
   void reshard();
@@ -151,15 +144,15 @@ class ShardUnit {
     std::array<SendRun, 3> runs;
   };
   // Errors: StateError naming both states if the unit is in another one.
-  void require(State expected, std::string_view transition) const;
+  void require(ParameterState expected, std::string_view transition) const;
   void map_ranks();
+  void gather_into(Slot* slot);
   void seat();
   void check_seats() const;
   std::optional<int> take_stray_write();
   CollectiveTag next_tag(Operation operation, int64_t numel) const;
   void zero_gaps();
   void zero_missing();
-  bool captures_whole_fp32() const;
   bool narrows() const { return lanes_.reduce_dtype != DType::kFloat32; }
   const GradientPlaces& places() const { return wide_ ? wide_places_ : places_; }
   DType whole_dtype() const { return wide_ ? DType::kFloat32 : lanes_.reduce_dtype; }
@@ -189,7 +182,7 @@ class ShardUnit {
   ParameterSeats seats_;
   std::vector<std::unique_ptr<Segment>> segments_;
   bool mapped_ = false;
-  State state_ = State::kSharded;
+  ParameterState state_ = ParameterState::kSharded;
   GradientState gradient_state_ = GradientState::kNone;
   Slot* parameter_slot_ = nullptr;
   Slot* reduce_slot_ = nullptr;

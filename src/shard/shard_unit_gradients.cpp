@@ -48,13 +48,13 @@ std::vector<int64_t> memory_order(const ParameterSpec& spec) {
 
 }  // namespace
 
-bool ShardUnit::captures_whole_fp32() const {
+bool ShardUnit::captures_in_place() const {
   return !lanes_.shards_parameters() && lanes_.reduce_dtype == DType::kFloat32;
 }
 
 int64_t ShardUnit::reduce_slot_bytes() const {
   // Captured straight into the main gradient (see open_gradients).
-  return captures_whole_fp32() ? 0 : places_.slot_bytes();
+  return captures_in_place() ? 0 : places_.slot_bytes();
 }
 
 int64_t ShardUnit::kept_gradient_bytes() const {
@@ -88,7 +88,7 @@ void ShardUnit::open_gradients(bool will_reduce) {
   if (adds_to_earlier_) return;
   std::fill(arrived_.begin(), arrived_.end(), 0);
   straight_ =
-      captures_whole_fp32() && (lanes_.one_rank() || (will_reduce && main_gradients_.empty()));
+      captures_in_place() && (lanes_.one_rank() || (will_reduce && main_gradients_.empty()));
   if (straight_) {
     // Straight into the main gradient. On one rank later micro-batches add to it where it lies.
     if (!main_gradients_.empty()) {

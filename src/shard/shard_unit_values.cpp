@@ -46,7 +46,7 @@ void ShardUnit::broadcast_changed(std::vector<uint8_t>& changed) {
 }
 
 void ShardUnit::write_back(bool from_rank_zero) {
-  require(State::kUnsharded, "write_back");
+  require(ParameterState::kUnsharded, "write_back");
   seats_.adopt_replaced();
   // Whole copies on several ranks must not drift apart: there rank 0's values count in any case.
   from_rank_zero = from_rank_zero || lanes_.all_reduces_gradients();

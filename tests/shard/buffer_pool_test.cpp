@@ -85,3 +85,23 @@ TEST_CASE("inline streams reuse the warm slot, threaded ones the oldest") {
     CHECK(p.pool.acquire(64) == (reuse == SlotReuse::kLastReturned ? b : a));
   }
 }
+
+TEST_CASE("demands beyond the plan are learned, those that an older plan allowed are not") {
+  Pool p;
+  p.pool.plan({{64, 2}});
+  const auto take_and_give = [&](int count) {
+    std::vector<Slot*> taken;
+    for (int i = 0; i < count; ++i) taken.push_back(p.pool.acquire(64));
+    for (Slot* slot : taken) p.pool.release(slot);
+  };
+  take_and_give(2);
+  p.pool.plan({{64, 1}});
+  CHECK_FALSE(p.pool.learn());
+  CHECK(p.pool.planned()[0].count == 1);
+  take_and_give(3);
+  CHECK(p.pool.learn());
+  p.pool.plan({{64, 1}});
+  CHECK(p.pool.planned()[0].count == 3);
+  take_and_give(3);
+  CHECK_FALSE(p.pool.learn());
+}

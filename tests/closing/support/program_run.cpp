@@ -54,7 +54,8 @@ at::Tensor loss_of_forward(ProgramModel& model, int forward) {
   return loss;
 }
 
-// The forwards and backwards of one step; returns the losses.
+}  // namespace
+
 std::vector<float> run_plan(ProgramModel& model) {
   std::vector<at::Tensor> losses = {loss_of_forward(model, 0)};
   switch (model.scene->program->plan) {
@@ -85,6 +86,8 @@ std::vector<float> run_plan(ProgramModel& model) {
   for (const at::Tensor& loss : losses) numbers.push_back(loss.item<float>());
   return numbers;
 }
+
+namespace {
 
 // What one rank did and got in one step.
 struct Slice {

@@ -6,8 +6,9 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
-#include "closing/support/program.h"
+#include "closing/support/program_model.h"
 
 namespace fsdp::testing {
 
@@ -21,6 +22,9 @@ struct ProgramRun {
 
 inline constexpr int kProgramSteps = 2;
 inline constexpr int kProgramRanks = 3;
+
+// The forwards and backwards of a step; returns the losses.
+std::vector<float> run_plan(ProgramModel& model);
 
 // True if plain LibTorch runs the program on every rank and its gradients are finite.
 bool is_valid(const Program& program);

@@ -1,4 +1,4 @@
-#include "engine/clock.h"
+#include "plan/clock.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "shard/shard_layout.h"
+#include "plan/shard_layout.h"
 
 namespace fsdp::testing {
 

@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "shard/shard_layout.h"
+#include "plan/shard_layout.h"
 
 namespace fsdp {
 

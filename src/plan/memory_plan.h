@@ -1,12 +1,13 @@
-// Predicts the engine's bytes from integers: the layouts' sizes and the order in which slots are
-// taken.
+// Predicts the engine's bytes from integers: the layouts' sizes, and a pass that the policy plays
+// (pass.h) with counters in the place of units.
 #pragma once
 
 #include <fsdp/memory.h>
 
 #include <cstdint>
-#include <span>
 #include <vector>
+
+#include "plan/pass.h"
 
 namespace fsdp {
 
@@ -18,33 +19,19 @@ struct UnitSizes {
   int64_t main_gradient_bytes = 0;
   int64_t resident_bytes = 0;
   int64_t kept_gradient_bytes = 0;  // between micro-batches that do not reduce
-};
-
-enum class MemoryAction : uint8_t {
-  kTakeParameters,
-  kGiveParameters,
-  kTakeReduce,
-  kGiveReduce,
-  kTakeMainGradient,
-  kEndForward,   // unit ignored
-  kEndBackward,  // unit ignored
-};
-
-struct MemoryEvent {
-  MemoryAction action;
-  int unit = 0;
-  bool operator==(const MemoryEvent&) const = default;
+  bool captures_in_place = false;   // gradients arrive in the main gradient, without a reduce slot
 };
 
 struct MemoryInputs {
   std::vector<UnitSizes> units;
+  std::vector<UnitRules> rules;  // one a unit
   int64_t optimizer_state_bytes = 0;
   // Communication on streams of its own: a reduce slot may still be read while the next is written.
   bool streams_overlap = false;
 };
 
-// Plays one step. Events come from the schedule (engine/schedule.h), which follows the same rules
-// as the engine does.
-MemoryPlan play_memory(const MemoryInputs& inputs, std::span<const MemoryEvent> events);
+// Plays `pass`, as the engine will if the next one is like it. Gradients are reduced; none are
+// there at its begin.
+MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& pass);
 
 }  // namespace fsdp

@@ -1,10 +1,11 @@
-#include "shard/memory_plan.h"
+#include "plan/memory_plan.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "base/bytes.h"
 
@@ -26,9 +27,10 @@ class SlotCounter {
   std::map<int64_t, int64_t> out_, peak_;
 };
 
-class Player {
+// Units of which only the bytes exist.
+class CountedUnits : public UnitActions {
  public:
-  explicit Player(const MemoryInputs& inputs) : inputs_(inputs) {
+  explicit CountedUnits(const MemoryInputs& inputs) : inputs_(inputs), units_(inputs.units.size()) {
     for (const UnitSizes& unit : inputs.units) {
       now_[MemoryCategory::kMainShards] += unit.main_shard_bytes;
       now_[MemoryCategory::kResidentParameters] += unit.resident_bytes;
@@ -38,46 +40,70 @@ class Player {
     peak_ = now_;
   }
 
-  void play(const MemoryEvent& event) {
-    const UnitSizes& unit = inputs_.units[event.unit];
-    switch (event.action) {
-      case MemoryAction::kTakeParameters:
-        parameters_.take(unit.parameter_slot_bytes);
-        return add(MemoryCategory::kParameterSlots, unit.parameter_slot_bytes);
-      case MemoryAction::kGiveParameters:
-        parameters_.give(unit.parameter_slot_bytes);
-        return add(MemoryCategory::kParameterSlots, -unit.parameter_slot_bytes);
-      case MemoryAction::kTakeReduce:
-        reduces_.take(unit.reduce_slot_bytes);
-        return add(MemoryCategory::kReduceSlots, unit.reduce_slot_bytes);
-      case MemoryAction::kGiveReduce:
-        reduces_.give(unit.reduce_slot_bytes);
-        return add(MemoryCategory::kReduceSlots, -unit.reduce_slot_bytes);
-      case MemoryAction::kTakeMainGradient:
-        gradient_bytes_ += unit.main_gradient_bytes;
-        return add(MemoryCategory::kMainGradients, unit.main_gradient_bytes);
-      case MemoryAction::kEndForward:
-        plan_.forward_peak = peak_;
-        plan_.after_forward = now_;
-        peak_ = now_;
-        return;
-      case MemoryAction::kEndBackward:
-        plan_.backward_peak = peak_;
-        plan_.after_backward = now_;
-        return;
-    }
+  ParameterState parameters(int unit) const override { return units_[unit].parameters; }
+  GradientState gradients(int unit) const override { return units_[unit].gradients; }
+
+  bool unshard(int unit, Urgency /*urgency*/) override {
+    units_[unit].parameters = ParameterState::kGathering;
+    parameter_slots_.take(sizes(unit).parameter_slot_bytes);
+    add(MemoryCategory::kParameterSlots, sizes(unit).parameter_slot_bytes);
+    return true;
+  }
+  void wait_for_unshard(int unit) override { units_[unit].parameters = ParameterState::kUnsharded; }
+  void reshard(int unit) override {
+    units_[unit].parameters = ParameterState::kSharded;
+    parameter_slots_.give(sizes(unit).parameter_slot_bytes);
+    add(MemoryCategory::kParameterSlots, -sizes(unit).parameter_slot_bytes);
   }
 
-  MemoryPlan finish() {
-    plan_.held_bytes = plan_.rest.total() + gradient_bytes_;
-    for (const UnitSizes& unit : inputs_.units)
+  void open_gradients(int unit, bool /*will_reduce*/) override {
+    if (units_[unit].gradients == GradientState::kCapturing) return;
+    units_[unit].gradients = GradientState::kCapturing;
+    if (sizes(unit).captures_in_place) take_main_gradient(unit);
+    reduce_slots_.take(sizes(unit).reduce_slot_bytes);
+    add(MemoryCategory::kReduceSlots, sizes(unit).reduce_slot_bytes);
+  }
+  void keep_gradients(int unit) override { units_[unit].gradients = GradientState::kKept; }
+  void reduce(int unit) override {
+    units_[unit].gradients = GradientState::kNone;
+    take_main_gradient(unit);
+    reduce_slots_.give(sizes(unit).reduce_slot_bytes);
+    add(MemoryCategory::kReduceSlots, -sizes(unit).reduce_slot_bytes);
+  }
+  void abandon_gradients(int /*unit*/) override {}  // no recorded pass has failed
+
+  void end_forward() {
+    plan_.forward_peak = peak_;
+    plan_.after_forward = now_;
+    peak_ = now_;
+  }
+
+  MemoryPlan finish() && {
+    plan_.backward_peak = peak_;
+    plan_.after_backward = now_;
+    plan_.held_bytes = plan_.rest.total() + now_[MemoryCategory::kMainGradients];
+    for (const UnitSizes& unit : inputs_.units) {
       plan_.kept_gradient_bytes += unit.kept_gradient_bytes;
-    add_slots(MemoryCategory::kParameterSlots, parameters_, 0);
-    add_slots(MemoryCategory::kReduceSlots, reduces_, inputs_.streams_overlap ? 1 : 0);
-    return plan_;
+    }
+    add_slots(MemoryCategory::kParameterSlots, parameter_slots_, 0);
+    add_slots(MemoryCategory::kReduceSlots, reduce_slots_, inputs_.streams_overlap ? 1 : 0);
+    return std::move(plan_);
   }
 
  private:
+  struct UnitState {
+    ParameterState parameters = ParameterState::kSharded;
+    GradientState gradients = GradientState::kNone;
+    bool has_main_gradient = false;
+  };
+
+  const UnitSizes& sizes(int unit) const { return inputs_.units[unit]; }
+
+  void take_main_gradient(int unit) {
+    if (std::exchange(units_[unit].has_main_gradient, true)) return;
+    add(MemoryCategory::kMainGradients, sizes(unit).main_gradient_bytes);
+  }
+
   void add(MemoryCategory category, int64_t bytes) {
     now_[category] += bytes;
     if (now_.total() > peak_.total()) peak_ = now_;
@@ -97,18 +123,19 @@ class Player {
   }
 
   const MemoryInputs& inputs_;
+  std::vector<UnitState> units_;
   MemoryPlan plan_;
   MemoryBytes now_, peak_;
-  SlotCounter parameters_, reduces_;
-  int64_t gradient_bytes_ = 0;
+  SlotCounter parameter_slots_, reduce_slots_;
 };
 
 }  // namespace
 
-MemoryPlan play_memory(const MemoryInputs& inputs, std::span<const MemoryEvent> events) {
-  Player player(inputs);
-  for (const MemoryEvent& event : events) player.play(event);
-  return player.finish();
+MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& record) {
+  CountedUnits units(inputs);
+  Pass pass(units, inputs.rules, record);
+  play(record, pass, [&] { units.end_forward(); });
+  return std::move(units).finish();
 }
 
 std::string_view name_of(MemoryCategory category) {

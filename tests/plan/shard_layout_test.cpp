@@ -1,11 +1,11 @@
-#include "shard/shard_layout.h"
+#include "plan/shard_layout.h"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "shard/support/parameter_spec.h"
+#include "plan/support/parameter_spec.h"
 
 using namespace fsdp;
 using testing::spec;

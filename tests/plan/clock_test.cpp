@@ -1,5 +1,5 @@
 // The rule of closing alone: numbers, tasks and units, no graphs.
-#include "engine/clock.h"
+#include "plan/clock.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "shard/memory_plan.h"
+#include "plan/memory_plan.h"
 
 #include <doctest/doctest.h>
 
@@ -6,16 +6,8 @@ using namespace fsdp;
 
 namespace {
 
-using enum MemoryAction;
-
-// A root (unit 0) and two layers, as a forward and backward of a chain takes them.
-const std::vector<MemoryEvent> kChain = {
-    {kTakeParameters, 0}, {kTakeParameters, 1}, {kTakeParameters, 2},   {kGiveParameters, 1},
-    {kGiveParameters, 2}, {kEndForward, 0},     {kTakeReduce, 0},       {kTakeParameters, 2},
-    {kTakeReduce, 2},     {kTakeParameters, 1}, {kGiveParameters, 2},   {kTakeMainGradient, 2},
-    {kGiveReduce, 2},     {kTakeReduce, 1},     {kGiveParameters, 1},   {kTakeMainGradient, 1},
-    {kGiveReduce, 1},     {kGiveParameters, 0}, {kTakeMainGradient, 0}, {kGiveReduce, 0},
-    {kEndBackward, 0}};
+// A root (unit 0) and two layers.
+const PassRecord kChain(std::vector<int>{0, 0, 0});
 
 MemoryInputs chain_inputs(bool streams_overlap) {
   const UnitSizes layer{.parameter_slot_bytes = 1000,
@@ -27,15 +19,16 @@ MemoryInputs chain_inputs(bool streams_overlap) {
                               .main_shard_bytes = 5,
                               .main_gradient_bytes = 4},
                     layer, layer},
+          .rules = std::vector<UnitRules>(3),
           .optimizer_state_bytes = 2000,
           .streams_overlap = streams_overlap};
 }
 
 }  // namespace
 
-TEST_CASE("a played step gives every phase's bytes and the slots it needs") {
+TEST_CASE("a pass gives every phase's bytes and the slots it needs") {
   const MemoryInputs inputs = chain_inputs(false);
-  const MemoryPlan plan = play_memory(inputs, kChain);
+  const MemoryPlan plan = plan_memory(inputs, kChain);
   const int64_t rest = 1005 + 2000;
   CHECK(plan.rest.total() == rest);
   CHECK(plan.forward_peak.total() == rest + 2010);
@@ -54,21 +47,58 @@ TEST_CASE("a played step gives every phase's bytes and the slots it needs") {
 
 TEST_CASE("streams of their own get a second reduce slot where two units can use it") {
   const MemoryInputs inputs = chain_inputs(true);
-  const MemoryPlan plan = play_memory(inputs, kChain);
+  const MemoryPlan plan = plan_memory(inputs, kChain);
   CHECK(plan.slots[2] == PlannedSlots{MemoryCategory::kReduceSlots, 8, 1});
   CHECK(plan.slots[3] == PlannedSlots{MemoryCategory::kReduceSlots, 800, 2});
 }
 
 TEST_CASE("units that take no slots plan none, and the table names every category") {
   const MemoryInputs inputs{.units = {UnitSizes{.main_shard_bytes = 64, .resident_bytes = 32}},
+                            .rules = {UnitRules{.is_gathered = false}},
                             .optimizer_state_bytes = 0};
-  const std::vector<MemoryEvent> events = {
-      {kTakeParameters, 0}, {kEndForward, 0}, {kTakeMainGradient, 0}, {kEndBackward, 0}};
-  const MemoryPlan plan = play_memory(inputs, events);
+  const MemoryPlan plan = plan_memory(inputs, PassRecord(std::vector<int>{0}));
   CHECK(plan.slots.empty());
   CHECK(plan.rest.total() == 96);
   for (int i = 0; i < kMemoryCategories; ++i) {
     const auto name = std::string(name_of(static_cast<MemoryCategory>(i)));
     CHECK(plan.to_string().find(name) != std::string::npos);
   }
+}
+
+TEST_CASE("a unit that is recomputed in backward is planned where its recomputation gathers it") {
+  // Both layers in one recomputed stretch: in backward they run forward again before the first
+  // gradient, so that both stand beside the root.
+  PassRecord record;
+  const auto forward = [&](int unit, int call) {
+    record.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
+  };
+  const auto back = [&](int unit, int call, bool in_graph) {
+    record.add({.boundary = Boundary::kPostForward, .flag = in_graph, .unit = unit, .call = call});
+  };
+  const int root = record.next_call(), first = record.next_call(), second = record.next_call();
+  forward(root, root);
+  forward(1, first);
+  back(1, first, false);
+  forward(2, second);
+  back(2, second, false);
+  back(root, root, true);
+  record.add({.boundary = Boundary::kBeginBackward});
+  record.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = 0});
+  forward(1, -1);
+  back(1, -1, true);
+  forward(2, -1);
+  back(2, -1, true);
+  for (const int unit : {2, 1, 0}) {
+    if (unit > 0) record.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = unit});
+    record.add({.boundary = Boundary::kClose, .flag = true, .unit = unit});
+  }
+  record.add({.boundary = Boundary::kEndBackward});
+  MemoryInputs inputs = chain_inputs(false);
+  for (UnitRules& rules : inputs.rules) rules.prefetch_units = 0;
+  const MemoryPlan plan = plan_memory(inputs, record);
+  const int64_t rest = 1005 + 2000;
+  CHECK(plan.forward_peak.total() == rest + 1010);
+  CHECK(plan.after_forward.total() == rest + 10);
+  CHECK(plan.backward_peak.total() == rest + 10 + 8 + 2000 + 800);
+  CHECK((plan.slots[1] == PlannedSlots{MemoryCategory::kParameterSlots, 1000, 2}));
 }

@@ -1,4 +1,4 @@
-#include "shard/gradient_places.h"
+#include "plan/gradient_places.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "shard/shard_layout.h"
+#include "plan/shard_layout.h"
 
 #include <algorithm>
 

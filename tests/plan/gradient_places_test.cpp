@@ -1,11 +1,11 @@
-#include "shard/gradient_places.h"
+#include "plan/gradient_places.h"
 
 #include <doctest/doctest.h>
 
 #include <numeric>
 #include <vector>
 
-#include "shard/support/parameter_spec.h"
+#include "plan/support/parameter_spec.h"
 
 using namespace fsdp;
 using testing::spec;

@@ -1,0 +1,30 @@
+// The units of an engine, as the policy of a pass (plan/pass.h) moves them.
+#pragma once
+
+#include <string_view>
+
+#include "plan/unit_actions.h"
+
+namespace fsdp {
+
+class EngineState;
+
+class EngineUnits : public UnitActions {
+ public:
+  explicit EngineUnits(EngineState& engine) : engine_(engine) {}
+
+  ParameterState parameters(int unit) const override;
+  GradientState gradients(int unit) const override;
+  bool unshard(int unit, Urgency urgency) override;
+  void wait_for_unshard(int unit) override;
+  void reshard(int unit) override;
+  void open_gradients(int unit, bool will_reduce) override;
+  void keep_gradients(int unit) override;
+  void reduce(int unit) override;
+  void abandon_gradients(int unit) override;
+
+ private:
+  EngineState& engine_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,224 @@
+#include "plan/pass.h"
+
+#include <utility>
+
+namespace fsdp {
+
+Pass::Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint)
+    : actions_(actions),
+      rules_(std::move(rules)),
+      unit_calls_(rules_.size(), 0),
+      hint_(std::move(hint)),
+      order_(hint_) {}
+
+// ---- forward ----
+
+void Pass::begin_forward() {
+  forward_began_ = record_.mark();
+  order_.begin_forward();
+  forward_in_graph_ = false;
+}
+
+int Pass::pre_forward(int unit) {
+  const int call = record_.next_call();
+  order_.needed_in_forward(unit);
+  begin_call(unit, order_.ahead_in_forward(rules_[unit].prefetch_units));
+  record_.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
+  return call;
+}
+
+void Pass::post_forward(int unit, int call, bool in_graph) {
+  end_call(unit);
+  if (call >= 0) {
+    record_.add({.boundary = Boundary::kPostForward, .flag = in_graph, .unit = unit, .call = call});
+  }
+  forward_in_graph_ = forward_in_graph_ || in_graph;
+  if (unit_calls_[unit] > 0) return;
+  if (active_calls_ > 0) {
+    if (rules_[unit].reshard_after_forward) reshard(unit);
+    return;
+  }
+  // The end of the outermost call. With a graph its unit, the root, stays for backward, and so do
+  // units that were asked to; without one, everything goes: an optimizer step may follow.
+  for (int each = 0; each < unit_count(); ++each) {
+    const bool stays = in_graph && (each == unit || !rules_[each].reshard_after_forward);
+    if (!stays) reshard(each);
+  }
+  if (!forward_in_graph_) record_.rewind(forward_began_);
+}
+
+void Pass::pre_recompute(int unit) {
+  order_.needed_in_backward(unit);
+  begin_call(unit, backward_prefetch(unit));
+  record_.add({.boundary = Boundary::kPreForward, .unit = unit});
+}
+
+// The unit stays: its own backward follows at once.
+void Pass::post_recompute(int unit) {
+  end_call(unit);
+  record_.add({.boundary = Boundary::kPostForward, .unit = unit});
+}
+
+// The unit's own gather is issued before those that are not needed yet.
+void Pass::begin_call(int unit, const std::vector<int>& ahead) {
+  if (actions_.parameters(unit) == ParameterState::kSharded) {
+    actions_.unshard(unit, Urgency::kDemand);
+  }
+  prefetch(ahead);
+  wait(unit);
+  ++unit_calls_[unit];
+  ++active_calls_;
+}
+
+void Pass::end_call(int unit) {
+  --unit_calls_[unit];
+  --active_calls_;
+}
+
+// ---- backward ----
+
+void Pass::begin_backward() {
+  in_backward_ = true;
+  // Better than a guess: the forward that has just run.
+  if (hint_.is_guess()) order_.expect_backward(record_.expected_backward_order());
+  order_.begin_backward();
+  record_.add({.boundary = Boundary::kBeginBackward});
+}
+
+void Pass::pre_backward(int unit, bool captures) {
+  order_.needed_in_backward(unit);
+  const bool reads = rules_[unit].unshard_in_backward;
+  if (reads && actions_.parameters(unit) == ParameterState::kSharded) {
+    actions_.unshard(unit, Urgency::kDemand);
+  }
+  prefetch(backward_prefetch(unit));
+  if (reads) wait(unit);
+  if (captures) actions_.open_gradients(unit, reduces_);
+  record_.add({.boundary = Boundary::kPreBackward, .flag = captures, .unit = unit});
+}
+
+void Pass::rest(int unit) {
+  reshard(unit);
+  record_.add({.boundary = Boundary::kRest, .unit = unit});
+}
+
+void Pass::close(int unit, bool captures) {
+  reshard(unit);
+  record_.add({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
+  if (!captures) return;  // gradients kept by earlier passes stay
+  if (actions_.gradients(unit) != GradientState::kCapturing) return;
+  if (reduces_) {
+    actions_.reduce(unit);
+  } else {
+    actions_.keep_gradients(unit);
+  }
+}
+
+void Pass::end_backward(bool captures) {
+  in_backward_ = false;
+  for (int unit = 0; unit < unit_count(); ++unit) {
+    // What only recomputation or a prefetch has gathered, and units that stay between forward and
+    // backward.
+    reshard(unit);
+    // Gradients kept by passes without reduction, of units that this pass did not touch.
+    if (captures && reduces_ && actions_.gradients(unit) == GradientState::kKept) {
+      actions_.reduce(unit);
+    }
+  }
+  record_.add({.boundary = Boundary::kEndBackward});
+}
+
+bool Pass::take_record(bool captures) {
+  PassRecord taken = std::exchange(record_, {});
+  kept_calls_ = 0;
+  if (!captures || taken.calls() == 0) return false;
+  const bool differs = !(taken == hint_);
+  if (!differs && !hint_.is_guess()) return false;
+  hint_ = std::move(taken);
+  order_ = UnitOrder(hint_);
+  return differs;
+}
+
+void Pass::abandon() {
+  const bool had_opened = std::exchange(in_backward_, false);
+  record_.clear();
+  kept_calls_ = 0;
+  for (int unit = 0; unit < unit_count(); ++unit) {
+    if (unit_calls_[unit] > 0) continue;
+    if (had_opened) actions_.abandon_gradients(unit);
+    reshard(unit);
+  }
+}
+
+// ---- both ----
+
+void Pass::wait(int unit) {
+  if (actions_.parameters(unit) == ParameterState::kSharded) {
+    actions_.unshard(unit, Urgency::kDemand);
+  }
+  if (actions_.parameters(unit) == ParameterState::kGathering) actions_.wait_for_unshard(unit);
+}
+
+// Never waits.
+void Pass::prefetch(const std::vector<int>& ahead) {
+  for (const int unit : ahead) {
+    if (!rules_[unit].is_gathered) continue;
+    if (actions_.parameters(unit) != ParameterState::kSharded) continue;
+    actions_.unshard(unit, Urgency::kPrefetch);
+  }
+}
+
+std::vector<int> Pass::backward_prefetch(int unit) const {
+  std::vector<int> units = order_.ahead_in_backward(rules_[unit].prefetch_units);
+  std::erase_if(units, [&](int each) { return !rules_[each].unshard_in_backward; });
+  return units;
+}
+
+void Pass::reshard(int unit) {
+  if (actions_.parameters(unit) != ParameterState::kSharded) actions_.reshard(unit);
+}
+
+void Pass::keep_only(std::span<const int> calls) {
+  record_.keep_only(calls);
+  kept_calls_ = record_.calls();
+}
+
+void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_backward) {
+  for (const PassEvent& event : record.events()) {
+    switch (event.boundary) {
+      case Boundary::kPreForward:
+        if (event.call < 0) {
+          pass.pre_recompute(event.unit);
+        } else {
+          if (pass.active_calls() == 0) pass.begin_forward();
+          pass.pre_forward(event.unit);
+        }
+        break;
+      case Boundary::kPostForward:
+        if (event.call < 0) {
+          pass.post_recompute(event.unit);
+        } else {
+          pass.post_forward(event.unit, event.call, event.flag);
+        }
+        break;
+      case Boundary::kBeginBackward:
+        if (at_backward) at_backward();
+        pass.begin_backward();
+        break;
+      case Boundary::kPreBackward:
+        pass.pre_backward(event.unit, event.flag);
+        break;
+      case Boundary::kRest:
+        pass.rest(event.unit);
+        break;
+      case Boundary::kClose:
+        pass.close(event.unit, event.flag);
+        break;
+      case Boundary::kEndBackward:
+        pass.end_backward(/*captures=*/true);
+        break;
+    }
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,105 @@
+// The policy of a pass: which units are unsharded, fetched ahead, awaited, opened, reduced and
+// resharded at each boundary of forward and backward. It stands here once: the engine plays it with
+// real units as autograd reaches the boundaries, the memory plan with counters from a record of
+// them. Integers only; not thread-safe.
+//
+// Which unit is finished in backward, and when, is the clock's (clock.h); whoever drives a pass
+// reports it by close() and rest().
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "plan/pass_record.h"
+#include "plan/unit_actions.h"
+#include "plan/unit_order.h"
+
+namespace fsdp {
+
+// What a unit's options and placement say about its passes.
+struct UnitRules {
+  bool reshard_after_forward = true;
+  bool unshard_in_backward = true;
+  bool is_gathered = true;  // false: nothing to fetch ahead, its parameters are resident
+  int prefetch_units = 1;
+};
+
+class Pass {
+ public:
+  // `hint`: the pass that is expected. Requires: `actions` lives as long.
+  Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint);
+
+  const std::vector<UnitRules>& rules() const { return rules_; }
+
+  // ---- forward ----
+  // The outermost call of a forward outside backward begins.
+  void begin_forward();
+  // Makes the unit's parameters readable. Returns the call's number in the record.
+  int pre_forward(int unit);
+  // `call`: what pre_forward returned, -1 if the record has forgotten it since. `in_graph`:
+  // backward can reach what the call returned.
+  void post_forward(int unit, int call, bool in_graph);
+  // A forward inside a backward, of any engine's.
+  void pre_recompute(int unit);
+  void post_recompute(int unit);
+  // Forwards under way, of all units and of one.
+  int active_calls() const { return active_calls_; }
+  int active_calls(int unit) const { return unit_calls_[unit]; }
+
+  // ---- backward ----
+  void begin_backward();
+  bool in_backward() const { return in_backward_; }
+  void pre_backward(int unit, bool captures);
+  // Over for now.
+  void rest(int unit);
+  // Finished. `captures` as at its pre_backward.
+  void close(int unit, bool captures);
+  // Everything is closed.
+  void end_backward(bool captures);
+  // A backward failed: nothing is communicated any more, and nothing half-captured survives.
+  void abandon();
+
+  // False: closing keeps whole gradients, until a pass with true reduces them (GradSync).
+  void set_reduces(bool reduces) { reduces_ = reduces; }
+  bool reduces() const { return reduces_; }
+
+  // ---- the record ----
+  const PassRecord& hint() const { return hint_; }
+  // After end_backward: the pass becomes the hint of the next. Returns whether it differs from the
+  // one before. A pass that did not capture, or of forwards that an earlier pass has taken, leaves
+  // the hint as it was.
+  bool take_record(bool captures);
+  // Far more calls than a pass has: forwards may have been dropped without a backward.
+  bool is_long() const { return record_.calls() > 2 * kept_calls_ + 2 * hint_.calls() + 64; }
+  int recorded_calls() const { return record_.calls(); }
+  void keep_only(std::span<const int> calls);
+
+ private:
+  int unit_count() const { return static_cast<int>(rules_.size()); }
+  void begin_call(int unit, const std::vector<int>& ahead);
+  void end_call(int unit);
+  void wait(int unit);
+  void prefetch(const std::vector<int>& ahead);
+  std::vector<int> backward_prefetch(int unit) const;
+  void reshard(int unit);
+
+  UnitActions& actions_;
+  const std::vector<UnitRules> rules_;
+  std::vector<int> unit_calls_;  // forwards under way, by unit
+  PassRecord hint_;
+  PassRecord record_;  // of the pass under way
+  UnitOrder order_;
+  PassRecord::Mark forward_began_;
+  bool forward_in_graph_ = false;
+  bool in_backward_ = false;
+  bool reduces_ = true;
+  int active_calls_ = 0;
+  int kept_calls_ = 0;  // by keep_only
+};
+
+// Plays a recorded pass, as the next one will be if it is like it.
+// `at_backward` is called where the first backward begins.
+void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_backward = {});
+
+}  // namespace fsdp

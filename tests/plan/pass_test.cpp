@@ -1,0 +1,252 @@
+// The policy of a pass, on units that write down what is asked of them.
+#include "plan/pass.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <string>
+
+using namespace fsdp;
+
+namespace {
+
+class ScriptedUnits : public UnitActions {
+ public:
+  explicit ScriptedUnits(int count) : states_(count), gradients_(count, GradientState::kNone) {}
+
+  ParameterState parameters(int unit) const override { return states_[unit]; }
+  GradientState gradients(int unit) const override { return gradients_[unit]; }
+  bool unshard(int unit, Urgency urgency) override {
+    const bool ahead = urgency == Urgency::kPrefetch;
+    if (ahead && free_slots == 0) return false;
+    if (ahead) --free_slots;
+    states_[unit] = ParameterState::kGathering;
+    note(ahead ? "ahead" : "unshard", unit);
+    return true;
+  }
+  void wait_for_unshard(int unit) override {
+    states_[unit] = ParameterState::kUnsharded;
+    note("wait", unit);
+  }
+  void reshard(int unit) override {
+    CHECK(states_[unit] != ParameterState::kSharded);
+    states_[unit] = ParameterState::kSharded;
+    note("reshard", unit);
+  }
+  void open_gradients(int unit, bool will_reduce) override {
+    gradients_[unit] = GradientState::kCapturing;
+    note(will_reduce ? "open" : "open to keep", unit);
+  }
+  void keep_gradients(int unit) override {
+    gradients_[unit] = GradientState::kKept;
+    note("keep", unit);
+  }
+  void reduce(int unit) override {
+    gradients_[unit] = GradientState::kNone;
+    note("reduce", unit);
+  }
+  void abandon_gradients(int unit) override {
+    gradients_[unit] = GradientState::kNone;
+    note("abandon", unit);
+  }
+
+  // What was asked since the last call: "unshard 0, wait 0".
+  std::string taken() { return std::exchange(log_, {}); }
+
+  int free_slots = 100;
+
+ private:
+  void note(std::string_view what, int unit) {
+    log_ += fmt::format("{}{} {}", log_.empty() ? "" : ", ", what, unit);
+  }
+
+  std::vector<ParameterState> states_;
+  std::vector<GradientState> gradients_;
+  std::string log_;
+};
+
+const PassRecord kChain(std::vector<int>{0, 0, 0});  // a root with units 1 and 2
+
+// A pass over the chain, as the engine reports it. Returns whether it was unlike the hint.
+bool run_chain(Pass& pass) {
+  pass.begin_forward();
+  const int root = pass.pre_forward(0);
+  for (const int unit : {1, 2}) pass.post_forward(unit, pass.pre_forward(unit), true);
+  pass.post_forward(0, root, true);
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  for (const int unit : {2, 1}) {
+    pass.pre_backward(unit, true);
+    pass.close(unit, true);
+  }
+  pass.close(0, true);
+  pass.end_backward(true);
+  return pass.take_record(true);
+}
+
+}  // namespace
+
+TEST_CASE("a chain: one unit ahead, each resharded after its turn, the root kept for backward") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  pass.begin_forward();
+  const int root = pass.pre_forward(0);
+  CHECK(units.taken() == "unshard 0, ahead 1, wait 0");
+  const int first = pass.pre_forward(1);
+  CHECK(units.taken() == "ahead 2, wait 1");
+  pass.post_forward(1, first, true);
+  CHECK(units.taken() == "reshard 1");
+  pass.post_forward(2, pass.pre_forward(2), true);
+  CHECK(units.taken() == "wait 2, reshard 2");
+  pass.post_forward(0, root, true);
+  CHECK(units.taken().empty());
+
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  CHECK(units.taken() == "ahead 2, open 0");
+  pass.pre_backward(2, true);
+  CHECK(units.taken() == "ahead 1, wait 2, open 2");
+  pass.close(2, true);
+  CHECK(units.taken() == "reshard 2, reduce 2");
+  pass.pre_backward(1, true);
+  CHECK(units.taken() == "wait 1, open 1");
+  pass.close(1, true);
+  pass.close(0, true);
+  CHECK(units.taken() == "reshard 1, reduce 1, reshard 0, reduce 0");
+  pass.end_backward(true);
+  CHECK(units.taken().empty());
+  CHECK_FALSE(pass.take_record(true));  // as guessed
+}
+
+TEST_CASE("a pass that was played is the same list of actions as the one that was recorded") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), PassRecord(std::vector<int>{0, 0, 1}));
+  CHECK(run_chain(pass));  // the guess had unit 2 inside unit 1
+  units.taken();
+  CHECK_FALSE(run_chain(pass));
+  const std::string real = units.taken();
+
+  ScriptedUnits counted(3);
+  Pass planned(counted, pass.rules(), pass.hint());
+  play(pass.hint(), planned);
+  CHECK(counted.taken() == real);
+}
+
+TEST_CASE("rules: kept after forward, not unsharded in backward, not gathered, no prefetch") {
+  ScriptedUnits units(3);
+  SUBCASE("kept after forward") {
+    std::vector<UnitRules> rules(3, UnitRules{.reshard_after_forward = false});
+    Pass pass(units, rules, kChain);
+    run_chain(pass);
+    CHECK(units.taken() ==
+          "unshard 0, ahead 1, wait 0, ahead 2, wait 1, wait 2, open 0, open 2, reshard 2, "
+          "reduce 2, open 1, reshard 1, reduce 1, reshard 0, reduce 0");
+  }
+  SUBCASE("not unsharded in backward") {
+    std::vector<UnitRules> rules(3);
+    rules[2].unshard_in_backward = false;
+    Pass pass(units, rules, kChain);
+    run_chain(pass);
+    const std::string log = units.taken();
+    CAPTURE(log);
+    CHECK(
+        log.ends_with("reshard 2, open 0, ahead 1, open 2, reduce 2, wait 1, open 1, reshard 1, "
+                      "reduce 1, reshard 0, reduce 0"));
+  }
+  SUBCASE("resident: nothing to fetch ahead") {
+    Pass pass(units, std::vector<UnitRules>(3, UnitRules{.is_gathered = false}), kChain);
+    run_chain(pass);
+    CHECK(units.taken().find("ahead") == std::string::npos);
+  }
+  SUBCASE("no prefetch") {
+    Pass pass(units, std::vector<UnitRules>(3, UnitRules{.prefetch_units = 0}), kChain);
+    run_chain(pass);
+    CHECK(units.taken().find("ahead") == std::string::npos);
+  }
+}
+
+TEST_CASE("a prefetch without a free slot is left out, and the unit gathered on demand") {
+  ScriptedUnits units(3);
+  units.free_slots = 0;
+  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  run_chain(pass);
+  const std::string log = units.taken();
+  CHECK(log.find("ahead") == std::string::npos);
+  CHECK(log.starts_with("unshard 0, wait 0, unshard 1, wait 1, reshard 1"));
+}
+
+TEST_CASE("a forward without a graph gives everything back and is not recorded") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  pass.begin_forward();
+  const int root = pass.pre_forward(0);
+  pass.post_forward(1, pass.pre_forward(1), false);
+  pass.post_forward(0, root, false);
+  CHECK(units.taken().ends_with("reshard 1, reshard 0, reshard 2"));
+  CHECK(pass.recorded_calls() == 0);
+  CHECK_FALSE(run_chain(pass));
+}
+
+TEST_CASE("recomputation gathers by the order of backward, and its units stay for their own") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  const auto run = [&] {
+    pass.begin_forward();
+    const int root = pass.pre_forward(0);
+    pass.post_forward(1, pass.pre_forward(1), false);
+    pass.post_forward(0, root, true);
+    pass.begin_backward();
+    pass.pre_backward(0, true);
+    units.taken();
+    pass.pre_recompute(1);
+    pass.post_recompute(1);
+    const std::string recomputed = units.taken();
+    pass.pre_backward(1, true);
+    pass.close(1, true);
+    pass.close(0, true);
+    pass.end_backward(true);
+    return recomputed;
+  };
+  CHECK(run() == "wait 1");  // fetched ahead: in the order that the forward tells
+  CHECK(pass.take_record(true));
+  run();
+  CHECK_FALSE(pass.take_record(true));
+  ScriptedUnits counted(3);
+  Pass planned(counted, pass.rules(), pass.hint());
+  play(pass.hint(), planned);
+  CHECK(counted.taken().find("open 0, wait 1, open 1, reshard 1, reduce 1") != std::string::npos);
+}
+
+TEST_CASE("without reduction gradients are kept, until a pass that reduces them all") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  pass.set_reduces(false);
+  run_chain(pass);
+  CHECK(units.taken().find("open to keep 2, reshard 2, keep 2") != std::string::npos);
+  CHECK(units.gradients(1) == GradientState::kKept);
+  pass.set_reduces(true);
+  // A pass that does not reach unit 1 or 2.
+  pass.begin_forward();
+  pass.post_forward(0, pass.pre_forward(0), true);
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  pass.close(0, true);
+  units.taken();
+  pass.end_backward(true);
+  CHECK(units.taken() == "reduce 1, reshard 2, reduce 2");  // 2 was fetched ahead
+}
+
+TEST_CASE("a failed backward abandons every unit that runs no forward, and is not recorded") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  pass.begin_forward();
+  pass.post_forward(0, pass.pre_forward(0), true);
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  pass.pre_recompute(1);
+  units.taken();
+  pass.abandon();
+  CHECK(units.taken() == "abandon 0, reshard 0, abandon 2");
+  CHECK(pass.recorded_calls() == 0);
+  CHECK(pass.active_calls(1) == 1);
+}
