@@ -1,5 +1,5 @@
 # fsdp_layer(NAME [TORCH_FRONT_END] [DEPENDS layer…] [LIBRARIES target…] [HEADERS file of include/fsdp…])
-# One static library a layer from src/NAME/*.cpp (or kernels/*_cpu.cpp), with its dependencies declared.
+# One static library a layer from src/NAME/**.cpp (or kernels/*_cpu.cpp), with its dependencies declared.
 # TORCH_FRONT_END: it sees torch::nn and autograd, whose headers it gets precompiled.
 # Warnings are errors in everything of ours; third-party headers are SYSTEM.
 # Options and error texts are aggregates of which a caller names the members that matter.
@@ -34,7 +34,7 @@ function(fsdp_layer name)
   if(name STREQUAL "kernels")
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*_cpu.cpp)
   else()
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   endif()
   set_property(GLOBAL APPEND PROPERTY FSDP_LAYERS fsdp_${name})
   if(NOT sources)  # a layer of headers alone

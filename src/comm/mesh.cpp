@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "comm/local_communicator.h"
+#include "comm/local/local_communicator.h"
 #include "comm/mesh_state.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
@@ -15,8 +15,7 @@
 namespace fsdp {
 namespace {
 
-constexpr std::array kChannelKinds{ChannelKind::kGather, ChannelKind::kReduce,
-                                   ChannelKind::kControl};
+constexpr std::array kChannelKinds{Channel::kGather, Channel::kReduce, Channel::kControl};
 
 std::string lines_as_text(const std::vector<std::string>& lines) {
   std::string text;
@@ -82,7 +81,7 @@ std::string host_name() {
 
 Mesh::Mesh(std::shared_ptr<State> state) : state_(std::move(state)) {
   state_->alone =
-      std::make_unique<LocalCommunicator>(make_local_jobs(1, {}).front(), ChannelKind::kGather);
+      std::make_unique<LocalCommunicator>(make_local_members(1, {}).front(), Channel::kGather);
 }
 
 Mesh Mesh::single() { return local(1).front(); }
@@ -101,13 +100,13 @@ std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
                            .hint = "start processes and use Mesh::from_env"});
   }
   std::vector<Mesh> meshes;
-  for (auto& job : make_local_jobs(world_size, options)) {
+  for (auto& job : make_local_members(world_size, options)) {
     auto state = std::make_shared<State>();
     state->job = job;
     state->local_rank = job->rank();
     state->host = host_name();
     state->on_warning = options.on_warning;
-    for (const ChannelKind kind : kChannelKinds) {
+    for (const Channel kind : kChannelKinds) {
       state->channels[static_cast<size_t>(kind)] = std::make_unique<LocalCommunicator>(job, kind);
     }
     meshes.push_back(Mesh(std::move(state)));
@@ -122,17 +121,17 @@ const std::string& Mesh::host() const { return state_->host; }
 int Mesh::size(Axis axis) const { return axis == Axis::kShard ? world_size() : 1; }
 
 Communicator& Mesh::gather_communicator(Axis axis) const {
-  return axis == Axis::kShard ? *state_->channels[static_cast<size_t>(ChannelKind::kGather)]
+  return axis == Axis::kShard ? *state_->channels[static_cast<size_t>(Channel::kGather)]
                               : *state_->alone;
 }
 
 Communicator& Mesh::reduce_communicator(Axis axis) const {
-  return axis == Axis::kShard ? *state_->channels[static_cast<size_t>(ChannelKind::kReduce)]
+  return axis == Axis::kShard ? *state_->channels[static_cast<size_t>(Channel::kReduce)]
                               : *state_->alone;
 }
 
 Communicator& Mesh::control_communicator() const {
-  return *state_->channels[static_cast<size_t>(ChannelKind::kControl)];
+  return *state_->channels[static_cast<size_t>(Channel::kControl)];
 }
 
 MeshStreams Mesh::streams(CpuStreams kind) const {
@@ -191,7 +190,7 @@ void Mesh::warn(const ErrorText& warning) const {
   if (state_->on_warning) state_->on_warning(warning);
 }
 
-void Mesh::abort(std::string_view cause) const noexcept { state_->job->give_up(cause); }
+void Mesh::abort(std::string_view cause) const noexcept { state_->job->abort(cause); }
 
 std::weak_ptr<void>& Mesh::engine_state() const { return state_->engine_state; }
 

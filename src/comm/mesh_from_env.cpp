@@ -4,13 +4,13 @@
 #include <thread>
 
 #include "base/environment.h"
-#include "comm/build_id.h"
-#include "comm/futex.h"
+#include "comm/cpu/futex.h"
 #include "comm/mesh_state.h"
-#include "comm/peer_processes.h"
-#include "comm/rendezvous.h"
-#include "comm/shm_communicator.h"
-#include "comm/silent_communicator.h"
+#include "comm/rendezvous/build_id.h"
+#include "comm/rendezvous/rendezvous.h"
+#include "comm/shm/peer_processes.h"
+#include "comm/shm/shm_communicator.h"
+#include "comm/simulated/simulated_communicator.h"
 
 namespace fsdp {
 namespace {
@@ -44,7 +44,7 @@ void require_one_host(const LaunchEnvironment& environment) {
 }
 
 // Marks this rank as present. Errors: InvalidArgument, for the whole job, if another process did.
-void take_seat(const JobControl& control, int rank) {
+void register_process(const ControlSegment& control, int rank) {
   RankStatus& status = control.status(rank);
   int32_t nobody = 0;
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
@@ -58,16 +58,16 @@ void take_seat(const JobControl& control, int rank) {
     throw InvalidArgument(text);
   }
   status.state.store(RankState::kPresent, std::memory_order_seq_cst);
-  control.ring_all();
+  control.wake_all();
 }
 
 // Waits until every rank has a process.
-void wait_for_all(const JobControl& control, milliseconds timeout) {
+void wait_for_all(const ControlSegment& control, milliseconds timeout) {
   constexpr auto kWhere = "start of the job";
-  const auto& rings = control.bell(static_cast<int>(ChannelKind::kControl)).rings;
+  const auto& wakes = control.wait_queue(static_cast<int>(Channel::kControl)).wakes;
   const auto deadline = Clock::now() + timeout;
   for (int peer = 0; peer < control.world_size();) {
-    const uint32_t seen = rings.load(std::memory_order_seq_cst);
+    const uint32_t seen = wakes.load(std::memory_order_seq_cst);
     if (failed(control.failure())) throw_first_failure(control, kWhere);
     const RankState state = control.status(peer).state.load(std::memory_order_seq_cst);
     if (state == RankState::kEnded) {
@@ -75,7 +75,7 @@ void wait_for_all(const JobControl& control, milliseconds timeout) {
     } else if (state != RankState::kAbsent) {
       ++peer;
     } else if (Clock::now() < deadline) {
-      futex_wait(rings, seen, milliseconds(20));
+      futex_wait(wakes, seen, milliseconds(20));
     } else {
       const double seconds = std::chrono::duration<double>(timeout).count();
       report_failure(
@@ -99,21 +99,21 @@ Mesh Mesh::from_env(MeshOptions options) {
   require_one_host(environment);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds meet_within = launched ? kStartWithin : std::min(options.timeout, kMeetWithin);
-  Met met = launched ? Met{inherited_job(environment), nullptr}
-                     : meet_in_directory(environment, meet_within);
-  const auto memory = std::make_shared<const JobMemory>(met.files, environment.world_size);
-  const JobControl control = memory->control();
+  JoinedJob joined = launched ? JoinedJob{inherited_job(environment), nullptr}
+                              : rendezvous_in_directory(environment, meet_within);
+  const auto memory = std::make_shared<const JobMemory>(joined.files, environment.world_size);
+  const ControlSegment control = memory->control();
   const int rank = environment.rank;
-  take_seat(control, rank);
+  register_process(control, rank);
   wait_for_all(control, meet_within);
   const auto peers = std::make_shared<const PeerProcesses>(control);
-  const auto job = std::make_shared<const Job>(
-      Job::Seat{.memory = memory,
-                .control = control,
-                .rank = rank,
-                .timeout = options.timeout,
-                .process_ended = [peers](int peer) { return peers->ended(peer); },
-                .on_slow_rank = options.on_slow_rank});
+  const auto job = std::make_shared<const JobMember>(
+      JobMember::Parts{.memory = memory,
+                       .control = control,
+                       .rank = rank,
+                       .timeout = options.timeout,
+                       .process_ended = [peers](int peer) { return peers->ended(peer); },
+                       .on_slow_rank = options.on_slow_rank});
   const auto heap =
       std::make_shared<SharedHeap>(memory, memory->heap(rank).data(), memory->heap(rank).bytes());
   auto state = std::make_shared<State>();
@@ -123,16 +123,16 @@ Mesh Mesh::from_env(MeshOptions options) {
   state->on_warning = options.on_warning;
   for (int kind = 0; kind < kChannels; ++kind) {
     state->channels[kind] =
-        std::make_unique<ShmCommunicator>(job, memory, heap, static_cast<ChannelKind>(kind));
+        std::make_unique<ShmCommunicator>(job, memory, heap, static_cast<Channel>(kind));
   }
   if (options.ablate_communication) {
-    for (const ChannelKind kind : {ChannelKind::kGather, ChannelKind::kReduce}) {
+    for (const Channel kind : {Channel::kGather, Channel::kReduce}) {
       auto& channel = state->channels[static_cast<size_t>(kind)];
       channel = std::make_unique<SilentCommunicator>(std::move(channel));
     }
   }
-  if (met.host) met.host->refuse_latecomers(memory);
-  state->host_of_meeting = std::move(met.host);
+  if (joined.server) joined.server->refuse_latecomers(memory);
+  state->rendezvous_server = std::move(joined.server);
   Mesh mesh(std::move(state));
   mesh.agree("program", {fmt::format("build {}", build_id())});
   return mesh;

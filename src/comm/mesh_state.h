@@ -9,9 +9,9 @@
 #include <mutex>
 #include <string>
 
+#include "comm/cpu/job_member.h"
 #include "comm/host_order.h"
-#include "comm/job.h"
-#include "comm/meeting_host.h"
+#include "comm/rendezvous/rendezvous_server.h"
 #include "runtime/stream.h"
 
 namespace fsdp {
@@ -21,8 +21,8 @@ struct OwnStreams {
 };
 
 struct Mesh::State {
-  std::shared_ptr<const Job> job;
-  std::array<std::unique_ptr<Communicator>, kChannels> channels;  // by ChannelKind
+  std::shared_ptr<const JobMember> job;
+  std::array<std::unique_ptr<Communicator>, kChannels> channels;  // by Channel
   std::unique_ptr<Communicator> alone;                            // for the axis of size one
   int local_rank = 0;
   std::string host;
@@ -31,7 +31,7 @@ struct Mesh::State {
   std::mutex streams_mutex;
   std::weak_ptr<OwnStreams> streams;  // kept alive by engines
   std::weak_ptr<void> engine_state;
-  std::unique_ptr<MeetingHost> host_of_meeting;  // of ranks that met by themselves; on rank 0 alone
+  std::unique_ptr<RendezvousServer> rendezvous_server;  // on rank 0 alone, without a launcher
 };
 
 // The name of this host, as the system has it.

@@ -15,7 +15,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "comm/job.h"
+#include "comm/cpu/job_member.h"
 #include "comm/process_end.h"
 #include "fsdp/error.h"
 
@@ -47,7 +47,8 @@ void set_number(const char* name, int value) { setenv(name, std::to_string(value
 RankProcesses::RankProcesses(LaunchOptions options)
     : options_(std::move(options)),
       files_(create_job_files(options_.ranks)),
-      control_memory_(files_.control, JobControl::bytes_for(options_.ranks), "the control segment"),
+      control_memory_(files_.control, ControlSegment::bytes_for(options_.ranks),
+                      "the control segment"),
       control_(control_memory_.data(), options_.ranks),
       ranks_(options_.ranks) {
   control_.header().has_launcher.store(1);
@@ -215,7 +216,7 @@ void RankProcesses::note_end(int rank) {
   const bool finished = status.state.load() == RankState::kFinished;
   if (!finished) status.state.store(RankState::kEnded, std::memory_order_seq_cst);
   if (ended_well(ended.wait_status)) {
-    control_.ring_all();
+    control_.wake_all();
     return;
   }
   report_failure(control_, {.rank = rank,

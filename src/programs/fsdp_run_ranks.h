@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/job_memory.h"
+#include "comm/shm/job_memory.h"
 
 namespace fsdp {
 
@@ -68,7 +68,7 @@ class RankProcesses {
   LaunchOptions options_;
   JobDescriptors files_;
   Mapping control_memory_;
-  JobControl control_;
+  ControlSegment control_;
   std::vector<Rank> ranks_;
   int first_bad_ = -1;
   int forwarded_signal_ = 0;

@@ -5,7 +5,7 @@ set -euo pipefail
 source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
 git init -q .
-mkdir -p tools include/fsdp src/base src/comm src/shard src/engine examples/hello_unit
+mkdir -p tools include/fsdp src/base src/comm/cpu src/shard src/engine examples/hello_unit
 cp "$source/tools/check" tools/
 cp "$source/.clang-format" .
 cat >CMakeLists.txt <<'EOF'
@@ -15,7 +15,7 @@ fsdp_layer(shard DEPENDS comm LIBRARIES torch::cpu)
 fsdp_layer(engine DEPENDS shard LIBRARIES torch::cpu HEADERS unit.h)
 EOF
 for tour in examples/hello_unit/hello_unit.cpp src/engine/engine.cpp src/shard/shard_unit.cpp \
-  src/comm/cpu_communicator.cpp; do
+  src/comm/cpu/cpu_communicator.cpp; do
   echo '#include <fsdp/error.h>' >$tour
 done
 for header in error.h mesh.h unit.h; do

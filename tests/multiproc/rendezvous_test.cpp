@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <csignal>
 
-#include "comm/meeting_messages.h"
-#include "comm/unix_socket.h"
+#include "comm/rendezvous/rendezvous_messages.h"
+#include "comm/rendezvous/unix_socket.h"
 #include "launch.h"
 
 namespace fsdp::testing {
@@ -80,7 +80,7 @@ TEST_CASE("what killed starts of other jobs left goes with a later start, once i
     for (const std::string& name : residue(directory.path())) {
       const auto path = std::filesystem::path(directory.path()) / name;
       if (std::ranges::find(known, path) != known.end()) continue;
-      REQUIRE(eventually([&] { return std::filesystem::exists(path / kMeetingSocket); }));
+      REQUIRE(eventually([&] { return std::filesystem::exists(path / kRendezvousSocket); }));
       known.push_back(path);
     }
     return alone;
@@ -200,14 +200,14 @@ TEST_CASE("something else in rank 0's place is refused") {
     REQUIRE(eventually([&] { return residue(directory.path()).size() == 1; }));
   }
   const std::string path =
-      directory.path() + "/" + residue(directory.path()).front() + "/" + kMeetingSocket;
+      directory.path() + "/" + residue(directory.path()).front() + "/" + kRendezvousSocket;
   unlink(path.c_str());
   const Descriptor listener = listen_at(path);
   Process rank({RANK_PROGRAM, "steps", "5"}, environments[1]);
   const Descriptor client = accept_within(listener, std::chrono::seconds(10));
-  Answer answer;
-  answer.magic[0] = 'x';
-  REQUIRE(send_message(client, bytes_of(answer), {}));
+  JoinReply reply;
+  reply.magic[0] = 'x';
+  REQUIRE(send_message(client, bytes_of(reply), {}));
   expect_refused({rank.wait()},
                  "what listens at the ranks' meeting point is not rank 0 of this job (start of "
                  "the job); hint: see what holds " +

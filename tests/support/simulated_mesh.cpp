@@ -69,7 +69,7 @@ Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time) {
   Mesh mesh = Mesh::local(world_size).front();
   Channels channels;
   for (int kind = 0; kind < kChannels; ++kind) {
-    const bool echoes = static_cast<ChannelKind>(kind) == ChannelKind::kControl;
+    const bool echoes = static_cast<Channel>(kind) == Channel::kControl;
     channels[kind] = std::make_unique<SimulatedCommunicator>(world_size, echoes, wire_time);
   }
   replace_channels(mesh, std::move(channels));

@@ -1,0 +1,20 @@
+#include "comm/cpu/control_segment.h"
+
+#include "comm/cpu/futex.h"
+
+namespace fsdp {
+
+int64_t ControlSegment::bytes_for(int world_size) {
+  return kStatusAt +
+         int64_t{world_size} * (sizeof(RankStatus) + kChannels * int64_t{sizeof(Endpoint)});
+}
+
+void ControlSegment::wake_all() const {
+  for (int channel = 0; channel < kChannels; ++channel) {
+    auto& wakes = wait_queue(channel).wakes;
+    wakes.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake_all(wakes);
+  }
+}
+
+}  // namespace fsdp

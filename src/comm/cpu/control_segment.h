@@ -1,0 +1,120 @@
+// The control segment of a job: the memory in which its ranks of one host coordinate. Threads share
+// it as it is, processes through a descriptor. All of it is plain bytes and lock-free atomics,
+// valid when zeroed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/collective_record.h"
+#include "comm/cpu/failure_cell.h"
+
+namespace fsdp {
+
+// Communicators of one job that may be used at the same time, each from its own thread.
+enum class Channel : int { kGather, kReduce, kControl };
+inline constexpr int kChannels = 3;
+// Of a channel's staging area in every rank, for what peers cannot read where it lies: what is
+// staged should still be in a cache when they read it.
+inline constexpr int64_t kStagingBytes = 1 << 20;
+
+// A payload up to this size is sent eagerly: it travels in the rank's endpoint, without a second
+// barrier.
+inline constexpr int64_t kEagerBytes = 1024;
+// Parts that are exchanged at once; a call with more takes several rounds.
+inline constexpr int kMaxParts = 32;
+
+enum class RankState : uint32_t {
+  kAbsent,    // not attached yet
+  kPresent,   // its mesh lives
+  kFinished,  // its mesh was destroyed in good order
+  kEnded,     // the launcher saw its process end; wait_status says how
+};
+
+struct alignas(64) RankStatus {
+  std::atomic<RankState> state;
+  std::atomic<int32_t> pid;
+  std::atomic<int32_t> wait_status;
+  std::atomic<uint32_t> reported_slow;  // 1: that others waited long for it was said
+};
+
+// Where peers find a part: an address (threads) or an offset in the rank's heap (processes).
+struct PublishedPart {
+  uint64_t send;
+  uint64_t recv;
+  bool send_direct;  // false: it comes through the staging area
+  bool recv_direct;
+};
+
+// One rank's end of one channel. Written by that rank alone. Eager buffers, records and
+// fingerprints alternate: a rank writes those of collective n + 2 only after all have arrived at n
+// + 1, hence have read those of n.
+struct alignas(64) Endpoint {
+  std::atomic<uint64_t> phase;  // barriers arrived at
+  std::array<uint64_t, 2> fingerprints;
+  std::atomic<uint64_t> sequence;  // of the record opened last, which stands when this is read
+  alignas(64) std::atomic<uint32_t> reading;  // 1 while it reads peers' memory
+  bool staged;                                // some part of the present collective is staged
+  alignas(64) std::array<std::array<std::byte, kEagerBytes>, 2> eager;
+  std::array<CollectiveRecord, 2> records;
+  std::array<PublishedPart, kMaxParts> parts;
+};
+
+// The ranks that sleep until the last one arrives in a channel.
+struct alignas(64) WaitQueue {
+  std::atomic<uint32_t> wakes;     // the futex word of those that sleep
+  std::atomic<uint32_t> sleepers;  // ranks that may be asleep
+};
+
+struct SegmentHeader {
+  uint64_t layout;  // of this struct and those above; differs between versions of the library
+  int32_t world_size;
+  std::atomic<uint32_t> has_launcher;  // a launcher writes how processes end
+};
+
+// View of a control segment: header, failure, a wait queue a channel, a status a rank, an endpoint
+// a channel and rank.
+class ControlSegment {
+ public:
+  static int64_t bytes_for(int world_size);
+  // Requires: `memory` has bytes_for(world_size) bytes, aligned to 64. Owns nothing.
+  ControlSegment(void* memory, int world_size)
+      : base_(static_cast<std::byte*>(memory)), world_size_(world_size) {}
+
+  int world_size() const { return world_size_; }
+  SegmentHeader& header() const { return *at<SegmentHeader>(0); }
+  FailureCell& failure() const { return *at<FailureCell>(kFailureAt); }
+  RankStatus& status(int rank) const {
+    return *at<RankStatus>(kStatusAt + rank * int64_t{sizeof(RankStatus)});
+  }
+  WaitQueue& wait_queue(int channel) const {
+    return *at<WaitQueue>(kQueuesAt + channel * int64_t{sizeof(WaitQueue)});
+  }
+  Endpoint& endpoint(int channel, int rank) const {
+    return *at<Endpoint>(kStatusAt + world_size_ * int64_t{sizeof(RankStatus)} +
+                         (int64_t{channel} * world_size_ + rank) * int64_t{sizeof(Endpoint)});
+  }
+
+  // Wakes every rank that sleeps in any channel.
+  void wake_all() const;
+
+ private:
+  static constexpr int64_t kFailureAt = 64;
+  static constexpr int64_t kQueuesAt = (kFailureAt + int64_t{sizeof(FailureCell)} + 63) / 64 * 64;
+  static constexpr int64_t kStatusAt = kQueuesAt + kChannels * int64_t{sizeof(WaitQueue)};
+
+  template <class T>
+  T* at(int64_t offset) const {
+    return reinterpret_cast<T*>(base_ + offset);
+  }
+
+  std::byte* base_;
+  int world_size_;
+};
+
+static_assert(sizeof(SegmentHeader) <= 64);
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+}  // namespace fsdp

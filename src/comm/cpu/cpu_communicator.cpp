@@ -1,0 +1,353 @@
+#include "comm/cpu/cpu_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/bytes.h"
+#include "comm/reduce/reduce_cpu.h"
+#include "comm/reduce/streaming_copy.h"
+#include "comm/sent.h"
+#include "runtime/stream.h"
+
+namespace fsdp {
+namespace {
+
+// Staged slices start on a cache line; in an eager buffer, where every byte counts, on 8 bytes.
+constexpr int64_t kStagedAlignment = 64;
+constexpr int64_t kEagerAlignment = 8;
+constexpr int64_t kHalfBytes = kStagingBytes / 2;
+
+int64_t bytes_of(const CollectivePart& part, int64_t numel) { return numel * size_of(part.dtype); }
+
+std::byte* received(const CollectivePart& part, int64_t element) {
+  return static_cast<std::byte*>(part.recv) + bytes_of(part, element);
+}
+
+void copy_bytes(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, bytes);
+}
+
+// The elements of a slice that `rank` reduces for all: whole cache lines of any dtype.
+std::pair<int64_t, int64_t> share_of(int rank, int size, int64_t numel) {
+  const int64_t share = round_up(divide_up(numel, size), 64);
+  const int64_t begin = std::min(numel, rank * share);
+  return {begin, std::min(numel, begin + share)};
+}
+
+void validate(std::span<const CollectivePart> parts, const CollectiveRecord& record, int size) {
+  for (const CollectivePart& part : parts) {
+    if (part.numel < 0) {
+      throw InvalidArgument({.what = fmt::format("a part of {} elements", part.numel),
+                             .where = describe(record),
+                             .cause = {},
+                             .hint = "0 is the least"});
+    }
+    const int64_t sends = part.numel * (record.operation == Operation::kReduceScatter ? size : 1);
+    int64_t in_runs = 0;
+    bool negative = false;
+    for (const SendRun& run : part.runs) {
+      in_runs += run.numel;
+      negative |= run.numel < 0;
+    }
+    if (!part.runs.empty() && (negative || in_runs != sends)) {
+      throw InvalidArgument({.what = fmt::format("runs of {} elements{}", in_runs,
+                                                 negative ? ", one of less than none" : ""),
+                             .where = describe(record),
+                             .cause = {},
+                             .hint = fmt::format("{} are sent", sends)});
+    }
+    if (record.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
+      throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
+                             .where = describe(record),
+                             .cause = {},
+                             .hint = "average floating types; sum integers"});
+    }
+  }
+  if (record.operation == Operation::kBroadcast && (record.root < 0 || record.root >= size)) {
+    throw InvalidArgument({.what = fmt::format("root {} of {} ranks", record.root, size),
+                           .where = describe(record),
+                           .cause = {},
+                           .hint = "ranks are 0 to size() - 1"});
+  }
+}
+
+}  // namespace
+
+CpuCommunicator::CpuCommunicator(std::shared_ptr<const JobMember> member, Channel channel)
+    : member_(member), barrier_(std::move(member), channel), sources_(member_->size()) {}
+
+void CpuCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                                 Stream& stream) {
+  issue(parts, make_record(Operation::kAllGather, parts, tag), stream);
+}
+
+void CpuCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
+                                     CollectiveTag tag, Stream& stream) {
+  issue(parts, make_record(Operation::kReduceScatter, parts, tag, op), stream);
+}
+
+void CpuCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
+                                 CollectiveTag tag, Stream& stream) {
+  issue(parts, make_record(Operation::kAllReduce, parts, tag, op), stream);
+}
+
+void CpuCommunicator::broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                                Stream& stream) {
+  issue(parts, make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root), stream);
+}
+
+void CpuCommunicator::barrier(CollectiveTag tag, Stream& stream) {
+  issue({}, make_record(Operation::kBarrier, {}, tag), stream);
+}
+
+void CpuCommunicator::issue(std::span<const CollectivePart> parts, const CollectiveRecord& record,
+                            Stream& stream) {
+  validate(parts, record, size());
+  CpuStream& cpu = cpu_stream(stream);
+  if (cpu.is_inline()) {
+    execute(parts, record);
+  } else {
+    cpu.run(
+        [this, record, kept = std::vector(parts.begin(), parts.end())] { execute(kept, record); });
+  }
+}
+
+void CpuCommunicator::execute(std::span<const CollectivePart> parts,
+                              const CollectiveRecord& record) {
+  if (size() == 1) {
+    if (member_->has_failed()) member_->throw_failure(describe(record));
+    return execute_alone(parts);
+  }
+  do {
+    const auto here = parts.first(std::min<size_t>(parts.size(), kMaxParts));
+    parts = parts.subspan(here.size());
+    Call call{.parts = here, .record = record};
+    if (record.operation == Operation::kReduceScatter) call.pieces = size();
+    int64_t eager_bytes = 0;
+    for (const CollectivePart& part : here) {
+      eager_bytes += round_up(bytes_of(part, part.numel) * call.pieces, kEagerAlignment);
+    }
+    call.is_eager = eager_bytes <= kEagerBytes;
+    call.is_eager ? exchange_eagerly(call) : exchange_through_memory(call);
+  } while (!parts.empty());
+}
+
+void CpuCommunicator::execute_alone(std::span<const CollectivePart> parts) const {
+  for (const CollectivePart& part : parts) copy_sent(part, 0, part.numel, part.recv);
+}
+
+void CpuCommunicator::exchange_eagerly(const Call& call) {
+  barrier_.open(call.record);
+  find_slices(call, {}, kEagerBytes, 0, slices_);
+  stage(call, slices_, barrier_.mine().eager[barrier_.parity()].data());
+  barrier_.arrive_and_wait();
+  barrier_.compare();
+  move(call);
+}
+
+// [Note: in place] No rank writes what a peer may read before the next barrier: all_gather and
+// broadcast write only what others sent; reduce_scatter writes its own piece, which it alone reads;
+// the first half of all_reduce writes this rank's share, which it alone reads, the second half the
+// other shares of recv, where peers read only this rank's.
+//
+// [Note: rounds] Where a rank stages, all go in rounds. The area has two halves. What is sent
+// alternates between them, so that a rank stages the next round while its peers read this one and
+// one barrier ends both. all_reduce needs the second half for its results; its first is free again
+// when all have reduced.
+void CpuCommunicator::exchange_through_memory(const Call& call) {
+  const bool in_two_steps = call.record.operation == Operation::kAllReduce;
+  barrier_.open(call.record);
+  const bool staged_here = publish_parts(call);
+  std::byte* const area = staged_here ? resolve(rank(), staging_place()) : nullptr;
+  find_slices(call, {}, kHalfBytes, 0, slices_);
+  if (staged_here) stage(call, slices_, area);
+  barrier_.arrive_and_wait();
+  barrier_.compare();
+  bool staged_anywhere = false;
+  for (int peer = 0; peer < size(); ++peer) staged_anywhere |= barrier_.endpoint(peer).staged;
+  if (!staged_anywhere) find_slices(call, {}, std::numeric_limits<int64_t>::max(), 0, slices_);
+  for (int64_t next_half = kHalfBytes;; next_half = kHalfBytes - next_half) {
+    {
+      const GroupBarrier::Reading reading(barrier_);
+      move(call);
+    }
+    if (in_two_steps) {
+      barrier_.arrive_and_wait();
+      const GroupBarrier::Reading reading(barrier_);
+      spread_shares(call);
+    }
+    find_slices(call, slices_.back(), kHalfBytes, in_two_steps ? 0 : next_half, upcoming_);
+    if (staged_here) stage(call, upcoming_, area);
+    barrier_.arrive_and_wait();
+    if (upcoming_.empty()) return;
+    slices_.swap(upcoming_);
+  }
+}
+
+bool CpuCommunicator::sends(const Call& call) const {
+  return call.record.operation != Operation::kBroadcast || call.record.root == rank();
+}
+
+bool CpuCommunicator::publish_parts(const Call& call) {
+  Endpoint& endpoint = barrier_.mine();
+  endpoint.staged = false;
+  for (size_t i = 0; i < call.parts.size(); ++i) {
+    const CollectivePart& part = call.parts[i];
+    const int64_t bytes = bytes_of(part, part.numel);
+    PublishedPart& place = endpoint.parts[i];
+    place = {.send = 0, .recv = 0, .send_direct = true, .recv_direct = true};
+    if (bytes == 0) continue;
+    if (sends(call)) {
+      std::optional<uint64_t> send;
+      if (part.runs.empty()) send = publish(part.send, bytes * call.pieces);
+      place.send_direct = send.has_value();
+      place.send = send ? *send : staging_place();
+    }
+    if (call.record.operation == Operation::kAllReduce) {
+      const auto recv = publish(part.recv, bytes);
+      place.recv_direct = recv.has_value();
+      place.recv = recv ? *recv : staging_place() + kHalfBytes;
+    }
+    endpoint.staged |= !place.send_direct || !place.recv_direct;
+  }
+  return endpoint.staged;
+}
+
+// As many elements after `after` (from the start if it is empty) as fit into `capacity` bytes, to
+// be staged from `staged_at` on.
+void CpuCommunicator::find_slices(const Call& call, const Slice& after, int64_t capacity,
+                                  int64_t staged_at, std::vector<Slice>& slices) {
+  slices.clear();
+  const int64_t alignment = call.is_eager ? kEagerAlignment : kStagedAlignment;
+  int64_t used = 0;
+  int64_t begin = after.begin + after.numel;
+  for (int i = after.part; i < static_cast<int>(call.parts.size()); ++i, begin = 0) {
+    const CollectivePart& part = call.parts[i];
+    if (begin == part.numel) continue;
+    const int64_t fits = (capacity - used) / (size_of(part.dtype) * call.pieces);
+    const int64_t numel = std::min(part.numel - begin, fits);
+    if (numel == 0) break;
+    slices.push_back({.part = i, .begin = begin, .numel = numel, .staged_at = staged_at + used});
+    if (begin + numel < part.numel) break;
+    used += bytes_of(part, numel) * call.pieces;
+    if (used > capacity - alignment) break;
+    used = round_up(used, alignment);
+  }
+}
+
+// Where this rank reads what it sends itself; null if it is cut, then it reads what it has staged.
+const std::byte* CpuCommunicator::own_together(const Call& call, const Slice& slice,
+                                               int piece) const {
+  const CollectivePart& part = call.parts[slice.part];
+  return sent_together(part, piece * part.numel + slice.begin, slice.numel);
+}
+
+void CpuCommunicator::stage(const Call& call, const std::vector<Slice>& slices,
+                            std::byte* area) const {
+  if (!sends(call)) return;
+  for (const Slice& slice : slices) {
+    const CollectivePart& part = call.parts[slice.part];
+    if (!call.is_eager && barrier_.mine().parts[slice.part].send_direct) continue;
+    const int64_t bytes = bytes_of(part, slice.numel);
+    for (int piece = 0; piece < call.pieces; ++piece) {
+      // A piece that no peer reads.
+      const bool own = call.pieces > 1 && piece == rank();
+      if (own && own_together(call, slice, piece) != nullptr) continue;
+      copy_sent(part, piece * part.numel + slice.begin, slice.numel,
+                area + slice.staged_at + piece * bytes);
+    }
+  }
+}
+
+const std::byte* CpuCommunicator::source(const Call& call, const Slice& slice, int peer,
+                                         int piece) const {
+  const CollectivePart& part = call.parts[slice.part];
+  const int64_t staged_at = slice.staged_at + piece * bytes_of(part, slice.numel);
+  if (peer == rank()) {
+    if (const std::byte* together = own_together(call, slice, piece)) return together;
+  }
+  const Endpoint& endpoint = barrier_.endpoint(peer);
+  if (call.is_eager) return endpoint.eager[barrier_.parity()].data() + staged_at;
+  const PublishedPart& place = endpoint.parts[slice.part];
+  const int64_t element = piece * part.numel + slice.begin;
+  return resolve(peer, place.send) + (place.send_direct ? bytes_of(part, element) : staged_at);
+}
+
+void CpuCommunicator::move(const Call& call) {
+  for (const Slice& slice : slices_) {
+    const CollectivePart& part = call.parts[slice.part];
+    switch (call.record.operation) {
+      case Operation::kAllGather:
+        gather(call, slice);
+        break;
+      case Operation::kBroadcast:
+        copy_bytes(received(part, slice.begin), source(call, slice, call.record.root, 0),
+                   bytes_of(part, slice.numel));
+        break;
+      case Operation::kReduceScatter:
+        reduce(call, slice, rank(), received(part, slice.begin), 0, slice.numel);
+        break;
+      case Operation::kAllReduce: {
+        if (call.is_eager) {
+          reduce(call, slice, 0, received(part, slice.begin), 0, slice.numel);
+          break;
+        }
+        const auto [begin, end] = share_of(rank(), size(), slice.numel);
+        reduce(call, slice, 0, reduced(call, slice, rank()) + bytes_of(part, begin), begin,
+               end - begin);
+        break;
+      }
+      case Operation::kBarrier:
+        break;
+    }
+  }
+}
+
+void CpuCommunicator::gather(const Call& call, const Slice& slice) {
+  const CollectivePart& part = call.parts[slice.part];
+  const int64_t bytes = bytes_of(part, slice.numel);
+  // Written by all ranks, over all rounds.
+  const bool streams = bytes_of(part, part.numel) * size() * size() >= kStreamFromBytes;
+  for (int step = 0; step < size(); ++step) {
+    // Each rank starts with itself, so that not all read the same peer at once.
+    const int peer = (rank() + step) % size();
+    (streams ? copy_streaming : copy_bytes)(received(part, peer * part.numel + slice.begin),
+                                            source(call, slice, peer, 0), bytes);
+  }
+  if (streams) finish_streaming();
+}
+
+void CpuCommunicator::reduce(const Call& call, const Slice& slice, int piece, void* out,
+                             int64_t skip, int64_t numel) {
+  const CollectivePart& part = call.parts[slice.part];
+  for (int peer = 0; peer < size(); ++peer) {
+    sources_[peer] = source(call, slice, peer, piece) + bytes_of(part, skip);
+  }
+  reduce_in_order(sources_, out, numel, part.dtype, call.record.reduce_op);
+}
+
+// Where `peer` leaves its share of a slice that is all-reduced.
+std::byte* CpuCommunicator::reduced(const Call& call, const Slice& slice, int peer) const {
+  const CollectivePart& part = call.parts[slice.part];
+  const PublishedPart& place = barrier_.endpoint(peer).parts[slice.part];
+  return resolve(peer, place.recv) +
+         (place.recv_direct ? bytes_of(part, slice.begin) : slice.staged_at);
+}
+
+void CpuCommunicator::spread_shares(const Call& call) {
+  for (const Slice& slice : slices_) {
+    const CollectivePart& part = call.parts[slice.part];
+    for (int step = 0; step < size(); ++step) {
+      const int peer = (rank() + step) % size();
+      const auto [begin, end] = share_of(peer, size(), slice.numel);
+      copy_bytes(received(part, slice.begin + begin),
+                 reduced(call, slice, peer) + bytes_of(part, begin), bytes_of(part, end - begin));
+    }
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,92 @@
+// Collectives over memory that ranks can read from each other: the algorithms, once, for threads
+// and for processes.
+#pragma once
+
+#include <fsdp/communicator.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "comm/cpu/group_barrier.h"
+
+namespace fsdp {
+
+// A subclass says what memory peers can read where it lies; the rest travels through a staging area
+// of the rank, in rounds. [Note: what travels how]
+//   ≤ kEagerBytes in all    in the rank's endpoint: one barrier, nothing is read but cache lines
+//   memory peers can read   read where it lies: barrier, read, barrier
+//   other memory, runs      copied into the staging area first, in rounds; what the next round
+//                           needs is copied while peers still read this one
+// A large all_reduce is split: each rank reduces its share of the elements; after a barrier all
+// copy the others' shares. An element's sum is formed in rank order in every case.
+class CpuCommunicator : public Communicator {
+ public:
+  int rank() const final { return member_->rank(); }
+  int size() const final { return member_->size(); }
+  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag, Stream& stream) final;
+  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                      Stream& stream) final;
+  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                  Stream& stream) final;
+  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                 Stream& stream) final;
+  void barrier(CollectiveTag tag, Stream& stream) final;
+  void abort(std::string_view cause) noexcept final { member_->abort(cause); }
+
+ protected:
+  CpuCommunicator(std::shared_ptr<const JobMember> member, Channel channel);
+
+  // Where peers find these bytes, if they can read them.
+  virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) const = 0;
+  // The address, here, of what `rank` published at `place`.
+  virtual std::byte* resolve(int rank, uint64_t place) const = 0;
+  // Where peers find this rank's staging area, of kStagingBytes.
+  virtual uint64_t staging_place() = 0;
+
+ private:
+  // A range of elements of one part that travels in one round. For reduce_scatter there are size()
+  // such ranges, one in each rank's piece.
+  struct Slice {
+    int part;
+    int64_t begin;
+    int64_t numel;
+    int64_t staged_at;  // bytes into the eager buffer or the staging area
+  };
+  struct Call {
+    std::span<const CollectivePart> parts;
+    const CollectiveRecord& record;
+    bool is_eager = false;
+    int pieces = 1;  // of `numel` elements in each part's send
+  };
+
+  void issue(std::span<const CollectivePart> parts, const CollectiveRecord& record, Stream& stream);
+  void execute(std::span<const CollectivePart> parts, const CollectiveRecord& record);
+  void execute_alone(std::span<const CollectivePart> parts) const;
+  void exchange_eagerly(const Call& call);
+  void exchange_through_memory(const Call& call);
+  bool publish_parts(const Call& call);
+  bool sends(const Call& call) const;
+  static void find_slices(const Call& call, const Slice& after, int64_t capacity, int64_t staged_at,
+                          std::vector<Slice>& slices);
+  const std::byte* own_together(const Call& call, const Slice& slice, int piece) const;
+  void stage(const Call& call, const std::vector<Slice>& slices, std::byte* area) const;
+  const std::byte* source(const Call& call, const Slice& slice, int peer, int piece) const;
+  void move(const Call& call);
+  void gather(const Call& call, const Slice& slice);
+  void reduce(const Call& call, const Slice& slice, int piece, void* out, int64_t skip,
+              int64_t numel);
+  std::byte* reduced(const Call& call, const Slice& slice, int peer) const;
+  void spread_shares(const Call& call);
+
+  std::shared_ptr<const JobMember> member_;
+  GroupBarrier barrier_;
+  // Of one round, the next one and one reduction; kept so that steady state allocates nothing.
+  std::vector<Slice> slices_;
+  std::vector<Slice> upcoming_;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,61 @@
+#include "comm/cpu/failure_cell.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+#include <thread>
+
+namespace fsdp {
+namespace {
+
+constexpr uint32_t kEmpty = 0;
+constexpr uint32_t kWriting = 1;
+constexpr uint32_t kWritten = 2;
+
+template <size_t N>
+void put(std::array<char, N>& field, std::string_view text) {
+  const size_t length = std::min(text.size(), N - 1);
+  std::copy_n(text.data(), length, field.data());
+  field[length] = '\0';
+}
+
+}  // namespace
+
+bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
+  uint32_t expected = kEmpty;
+  if (!cell.state.compare_exchange_strong(expected, kWriting, std::memory_order_seq_cst)) {
+    return false;
+  }
+  cell.rank = failure.rank;
+  cell.code = static_cast<int32_t>(failure.code);
+  put(cell.what, failure.text.what);
+  put(cell.where, failure.text.where);
+  put(cell.cause, failure.text.cause);
+  put(cell.hint, failure.text.hint);
+  cell.state.store(kWritten, std::memory_order_seq_cst);
+  return true;
+}
+
+std::optional<Failure> first_failure(const FailureCell& cell) {
+  if (cell.state.load(std::memory_order_seq_cst) == kEmpty) return std::nullopt;
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  while (cell.state.load(std::memory_order_seq_cst) == kWriting) {
+    if (std::chrono::steady_clock::now() > give_up) {
+      return Failure{.rank = -1,
+                     .code = ExitCode::kPeerFailed,
+                     .text = {.what = "a rank died while it reported an error",
+                              .where = {},
+                              .cause = {},
+                              .hint = "restart the job"}};
+    }
+    std::this_thread::yield();
+  }
+  return Failure{.rank = cell.rank,
+                 .code = static_cast<ExitCode>(cell.code),
+                 .text = {.what = cell.what.data(),
+                          .where = cell.where.data(),
+                          .cause = cell.cause.data(),
+                          .hint = cell.hint.data()}};
+}
+
+}  // namespace fsdp

@@ -1,0 +1,270 @@
+#include "comm/cpu/group_barrier.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "comm/cpu/futex.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kSpins = 400;  // a cache line travels in well under this; about 10–40 µs in all
+constexpr auto kYieldFor = std::chrono::microseconds(100);
+// A yield that took this long gave the core to another program for its time slice. Who sleeps is
+// put back on a core as soon as it is woken; so many waits sleep at once before a yield is tried
+// again.
+constexpr auto kLongYield = std::chrono::milliseconds(1);
+constexpr int kSleepsAfterLongYield = 200;
+// Also how soon a dead peer is noticed.
+constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
+// With a launcher a death is known here before the launcher could say how: wait that long for it.
+constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
+// A rank is called slow when this part of the time-out is over.
+constexpr int kSlowPart = 3;
+constexpr auto kReadersGrace = std::chrono::seconds(10);
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+int spins_for(int ranks) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 0;
+  return ranks <= CPU_COUNT(&set) ? kSpins : 0;
+}
+
+}  // namespace
+
+GroupBarrier::GroupBarrier(std::shared_ptr<const JobMember> member, Channel channel)
+    : member_(std::move(member)),
+      channel_(static_cast<int>(channel)),
+      spins_(spins_for(member_->size())) {}
+
+void GroupBarrier::open(const CollectiveRecord& record) {
+  record_ = record;
+  if (member_->has_failed()) member_->throw_failure(describe(record_));
+  ++opened_;
+  mine().records[parity()] = record;
+  mine().fingerprints[parity()] = fingerprint_of(record);
+  mine().sequence.store(record.sequence, std::memory_order_release);
+}
+
+void GroupBarrier::arrive_and_wait() {
+  ++phase_;
+  awaited_ = 0;
+  mine().phase.store(phase_, std::memory_order_seq_cst);
+  if (all_arrived()) {
+    // The last to arrive sees everyone, and alone has to wake those that sleep.
+    WaitQueue& queue = member_->control().wait_queue(channel_);
+    if (queue.sleepers.load(std::memory_order_seq_cst) != 0) {
+      queue.wakes.fetch_add(1, std::memory_order_seq_cst);
+      futex_wake_all(queue.wakes);
+    }
+  } else {
+    wait();
+  }
+  if (member_->has_failed()) leave();
+}
+
+bool GroupBarrier::all_arrived() {
+  while (awaited_ < member_->size() &&
+         endpoint(awaited_).phase.load(std::memory_order_seq_cst) >= phase_) {
+    ++awaited_;
+  }
+  return awaited_ == member_->size();
+}
+
+void GroupBarrier::wait() {
+  for (int i = 0; i < spins_; ++i) {
+    if (all_arrived()) return;
+    relax();
+  }
+  const auto start = Clock::now();
+  noticed_ = {};
+  reported_slow_ = false;
+  const bool yields = sleeps_to_come_ == 0;
+  if (!yields) --sleeps_to_come_;
+  auto now = start;
+  while (!all_arrived()) {
+    if (member_->has_failed()) leave();
+    if (yields && now - start < kYieldFor) {
+      sched_yield();
+      const auto before = std::exchange(now, Clock::now());
+      if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
+      continue;
+    }
+    sleep_once();
+    if (all_arrived()) return;
+    check_peers();
+    check_other_channels();
+    check_slow(start);
+    check_deadline(start);
+  }
+}
+
+void GroupBarrier::sleep_once() {
+  WaitQueue& queue = member_->control().wait_queue(channel_);
+  queue.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t seen = queue.wakes.load(std::memory_order_seq_cst);
+  if (!all_arrived() && !member_->has_failed()) futex_wait(queue.wakes, seen, kSleepAtMost);
+  queue.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void GroupBarrier::check_peers() {
+  for (int peer = awaited_; peer < member_->size(); ++peer) {
+    const std::optional<PeerEnd> end = member_->end_of(peer);
+    // Asked in this order, since a peer arrives before it finishes.
+    if (!end || endpoint(peer).phase.load(std::memory_order_seq_cst) >= phase_) continue;
+    const bool how_may_follow =
+        *end == PeerEnd::kProcessIsGone && member_->control().header().has_launcher.load() != 0;
+    if (how_may_follow) {
+      if (noticed_ == Clock::time_point{}) noticed_ = Clock::now();
+      if (Clock::now() - noticed_ < kLauncherGrace) continue;
+    }
+    member_->fail(failure_of_end(member_->control(), peer, *end));
+    leave();
+  }
+}
+
+// [Note: disagreement across channels] Ranks that part ways often wait in different channels: one
+// gathers the next unit, another reduces. Let d be the first place of the host order at which two
+// ranks differ. All before it is complete or will be, in every channel, so both come to open d: in
+// one channel, where compare() finds it, or in two, where this does.
+// It is no false alarm: a rank uses a number once. Were the peer's collective with my number over,
+// I would have taken part in it, with that number, and not be here with the same. For the same
+// reason the peer's records stand while they are read: it cannot go on without me. is_open() keeps
+// that true where callers number collectives by hand and begin anew in each channel.
+void GroupBarrier::check_other_channels() const {
+  const uint64_t sequence = record_.sequence;
+  if (sequence == 0) return;
+  for (int channel = 0; channel < kChannels; ++channel) {
+    for (int peer = 0; peer < member_->size(); ++peer) {
+      const Endpoint& there = member_->control().endpoint(channel, peer);
+      if (channel == channel_ || peer == member_->rank() ||
+          there.sequence.load(std::memory_order_acquire) != sequence || !is_open(channel, peer)) {
+        continue;
+      }
+      const CollectiveRecord& theirs = there.records[there.records[0].sequence == sequence ? 0 : 1];
+      const bool first = member_->rank() < peer;
+      disagree(first ? describe_difference(member_->rank(), record_, peer, theirs)
+                     : describe_difference(peer, theirs, member_->rank(), record_),
+               fmt::format("place {} of the host order, in different communicators", sequence));
+    }
+  }
+}
+
+bool GroupBarrier::is_open(int channel, int peer) const {
+  const ControlSegment& control = member_->control();
+  const uint64_t reached = control.endpoint(channel, peer).phase.load(std::memory_order_seq_cst);
+  for (int other = 0; other < member_->size(); ++other) {
+    if (control.endpoint(channel, other).phase.load(std::memory_order_seq_cst) < reached)
+      return true;
+  }
+  return false;
+}
+
+bool GroupBarrier::is_ahead_elsewhere(int peer) const {
+  for (int channel = 0; channel < kChannels; ++channel) {
+    if (is_open(channel, peer)) return true;
+  }
+  return false;
+}
+
+std::vector<int> GroupBarrier::absent() const {
+  std::vector<int> absent;
+  for (int peer = 0; peer < member_->size(); ++peer) {
+    if (endpoint(peer).phase.load(std::memory_order_seq_cst) < phase_) absent.push_back(peer);
+  }
+  // One that waits for a third in another channel is not the reason; in a circle all of them are.
+  std::vector<int> to_blame;
+  std::copy_if(absent.begin(), absent.end(), std::back_inserter(to_blame),
+               [this](int peer) { return !is_ahead_elsewhere(peer); });
+  return to_blame.empty() ? absent : to_blame;
+}
+
+void GroupBarrier::check_slow(Clock::time_point start) {
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  if (reported_slow_ || waited < member_->timeout() / kSlowPart) return;
+  reported_slow_ = true;
+  for (const int peer : absent()) {
+    member_->report_slow({.rank = peer, .waited = waited, .collective = describe(record_)});
+  }
+}
+
+void GroupBarrier::check_deadline(Clock::time_point start) const {
+  if (Clock::now() - start < member_->timeout()) return;
+  const std::vector<int> missing = absent();
+  if (missing.empty()) return;
+  const double seconds = std::chrono::duration<double>(member_->timeout()).count();
+  member_->fail(
+      {.rank = missing.front(),
+       .code = ExitCode::kPeerFailed,
+       .text = {.what = fmt::format("rank {} did not arrive within {:.1f} s",
+                                    fmt::join(missing, ", "), seconds),
+                .where = describe(record_),
+                .cause = "it is alive, but stopped, stuck, slow or doing something else",
+                .hint = "look at that rank with a debugger, or raise MeshOptions::timeout "
+                        "if it may be that slow"}});
+  leave();
+}
+
+void GroupBarrier::compare() const {
+  for (int peer = 1; peer < member_->size(); ++peer) {
+    const Endpoint& first = endpoint(0);
+    const Endpoint& other = endpoint(peer);
+    if (first.fingerprints[parity()] == other.fingerprints[parity()]) continue;
+    disagree(describe_difference(0, first.records[parity()], peer, other.records[parity()]),
+             fmt::format("collective {} of its communicator", opened_));
+  }
+}
+
+void GroupBarrier::disagree(const std::string& difference, const std::string& where) const {
+  member_->fail(
+      {.rank = -1,
+       .code = ExitCode::kPeerFailed,
+       .text = {.what = "ranks disagree about a collective: " + difference,
+                .where = where,
+                .cause = {},
+                .hint = "every rank must issue the same collectives in the same order; look "
+                        "for a condition that depends on the rank or its data"}});
+  leave();
+}
+
+void GroupBarrier::leave() const {
+  // Between processes a reader keeps its own mapping, and what it reads of a failed job it drops; a
+  // stopped one would hold up those that live.
+  if (!member_->ranks_are_threads()) member_->throw_failure(describe(record_));
+  const auto give_up = Clock::now() + kReadersGrace;
+  for (int peer = 0; peer < member_->size(); ++peer) {
+    while (endpoint(peer).reading.load(std::memory_order_seq_cst) != 0 && !member_->end_of(peer) &&
+           Clock::now() < give_up) {
+      std::this_thread::yield();
+    }
+  }
+  member_->throw_failure(describe(record_));
+}
+
+GroupBarrier::Reading::Reading(const GroupBarrier& barrier) : barrier_(barrier) {
+  barrier_.mine().reading.store(1, std::memory_order_seq_cst);
+  if (barrier_.member_->has_failed()) {
+    barrier_.mine().reading.store(0, std::memory_order_seq_cst);
+    barrier_.leave();
+  }
+}
+
+GroupBarrier::Reading::~Reading() { barrier_.mine().reading.store(0, std::memory_order_seq_cst); }
+
+}  // namespace fsdp

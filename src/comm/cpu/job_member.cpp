@@ -1,0 +1,89 @@
+#include "comm/cpu/job_member.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "comm/process_end.h"
+
+namespace fsdp {
+
+JobMember::JobMember(Parts parts)
+    : parts_(std::move(parts)), exceptions_at_start_(std::uncaught_exceptions()) {}
+
+JobMember::~JobMember() {
+  if (std::uncaught_exceptions() > exceptions_at_start_) {
+    abort("an exception ended its program");
+    return;
+  }
+  control().status(rank()).state.store(RankState::kFinished, std::memory_order_seq_cst);
+  control().wake_all();
+}
+
+void report_failure(const ControlSegment& control, const Failure& failure) noexcept {
+  keep_first(control.failure(), failure);
+  control.wake_all();
+}
+
+void JobMember::abort(std::string_view cause) const noexcept {
+  try {
+    fail({.rank = rank(),
+          .code = ExitCode::kPeerFailed,
+          .text = {.what = fmt::format("rank {} gave up", rank()),
+                   .where = {},
+                   .cause = std::string(cause),
+                   .hint = fmt::format("see what rank {} printed", rank())}});
+  } catch (...) {
+    fail({.rank = rank(), .code = ExitCode::kPeerFailed, .text = {}});
+  }
+}
+
+void throw_first_failure(const ControlSegment& control, std::string_view where) {
+  std::optional<Failure> failure = first_failure(control.failure());
+  if (!failure) throw StateError({.what = "no rank failed", .where = {}, .cause = {}, .hint = {}});
+  if (failure->text.where.empty()) failure->text.where = where;
+  throw CommError(failure->text, failure->code);
+}
+
+std::optional<PeerEnd> JobMember::end_of(int peer) const {
+  switch (control().status(peer).state.load(std::memory_order_seq_cst)) {
+    case RankState::kFinished:
+      return PeerEnd::kFinished;
+    case RankState::kEnded:
+      return PeerEnd::kReported;
+    case RankState::kAbsent:
+    case RankState::kPresent:
+      break;
+  }
+  if (parts_.process_ended && parts_.process_ended(peer)) return PeerEnd::kProcessIsGone;
+  return std::nullopt;
+}
+
+void JobMember::report_slow(const SlowRank& slow) const {
+  if (control().status(slow.rank).reported_slow.exchange(1) != 0) return;
+  if (parts_.on_slow_rank) parts_.on_slow_rank(slow);
+}
+
+Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end) {
+  const RankStatus& status = control.status(peer);
+  Failure failure{.rank = peer, .code = ExitCode::kPeerFailed, .text = {}};
+  failure.text.hint = fmt::format("see what rank {} printed, then restart the job", peer);
+  switch (end) {
+    case PeerEnd::kFinished:
+      failure.text.what = fmt::format("rank {} left while other ranks still need it", peer);
+      failure.text.cause = "its program finished with the mesh earlier than theirs";
+      failure.text.hint = "every rank must issue the same collectives until the end";
+      break;
+    case PeerEnd::kReported:
+      failure.text.what = describe_end(peer, status.wait_status.load());
+      failure.text.hint = hint_for_end(peer, status.wait_status.load());
+      break;
+    case PeerEnd::kProcessIsGone:
+      failure.text.what =
+          fmt::format("rank {} died: its process (pid {}) ended", peer, status.pid.load());
+      break;
+  }
+  return failure;
+}
+
+}  // namespace fsdp

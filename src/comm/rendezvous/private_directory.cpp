@@ -1,0 +1,109 @@
+#include "comm/rendezvous/private_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+#include "comm/fingerprint.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, std::string cause) {
+  throw InvalidArgument({.what = "the ranks' meeting directory cannot be used",
+                         .where = path,
+                         .cause = std::move(cause),
+                         .hint = "remove it, or start the ranks with fsdp-run, which needs none"});
+}
+
+bool same_file(int fd, const std::string& path) {
+  struct stat by_fd {};
+  struct stat by_path {};
+  return fstat(fd, &by_fd) == 0 && stat(path.c_str(), &by_path) == 0 &&
+         by_fd.st_ino == by_path.st_ino && by_fd.st_dev == by_path.st_dev;
+}
+
+std::string name_prefix() { return fmt::format("fsdp-{}-", geteuid()); }
+
+// A start opens its lock a moment before it takes it, and must not find it taken then.
+constexpr time_t kStartsWithinSeconds = 60;
+
+bool may_be_abandoned(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && status.st_mtime < time(nullptr) - kStartsWithinSeconds;
+}
+
+}  // namespace
+
+std::string private_directory_path(const std::string& runtime_dir, const std::string& key) {
+  // A socket's path has about 100 characters.
+  const bool usable = runtime_dir.starts_with('/') && runtime_dir.size() < 60;
+  return fmt::format("{}/{}{:016x}", usable ? runtime_dir : "/tmp", name_prefix(),
+                     mix_text(geteuid(), key));
+}
+
+void make_private_directory(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0) return;
+  if (errno != EEXIST) refuse(path, std::strerror(errno));
+  check_private_directory(path);
+}
+
+bool check_private_directory(const std::string& path) {
+  struct stat status {};
+  if (lstat(path.c_str(), &status) != 0) {
+    if (errno == ENOENT) return false;
+    refuse(path, std::strerror(errno));
+  }
+  if (!S_ISDIR(status.st_mode)) refuse(path, "it is no directory");
+  if (status.st_uid != geteuid()) refuse(path, fmt::format("it belongs to user {}", status.st_uid));
+  if ((status.st_mode & 0777) != 0700) {
+    refuse(path, fmt::format("its mode is {:o}, not 700", status.st_mode & 0777));
+  }
+  return true;
+}
+
+Descriptor lock_private_directory(const std::string& path) {
+  const std::string file = path + "/lock";
+  while (true) {
+    make_private_directory(path);
+    Descriptor lock(open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!lock) {
+      if (errno == ENOENT) continue;  // its owner removed the directory in between
+      refuse(path, std::strerror(errno));
+    }
+    if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return {};
+    if (same_file(lock.get(), file)) return lock;
+  }
+}
+
+void remove_private_directory(const std::string& path, const std::string& file) noexcept {
+  unlink((path + "/" + file).c_str());
+  unlink((path + "/lock").c_str());
+  rmdir(path.c_str());
+}
+
+void remove_abandoned_directories(const std::string& path, const std::string& file) noexcept {
+  namespace fs = std::filesystem;
+  std::error_code unreadable;  // then there is nothing that could be removed
+  fs::directory_iterator entry(fs::path(path).parent_path(), unreadable);
+  for (; !unreadable && entry != fs::directory_iterator(); entry.increment(unreadable)) {
+    const std::string other = entry->path();
+    if (other == path || !entry->path().filename().string().starts_with(name_prefix())) continue;
+    if (!may_be_abandoned(other)) continue;
+    const std::string lock_file = other + "/lock";
+    const Descriptor lock(open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    if (same_file(lock.get(), lock_file)) remove_private_directory(other, file);
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,119 @@
+#include "comm/rendezvous/rendezvous.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+#include <utility>
+
+#include "comm/rendezvous/private_directory.h"
+#include "comm/rendezvous/rendezvous_messages.h"
+#include "comm/rendezvous/unix_socket.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+[[noreturn]] void refuse(const Refusal& refusal) {
+  throw CommError(
+      {.what = refusal.what, .where = "start of the job", .cause = {}, .hint = refusal.hint},
+      ExitCode::kConfiguration);
+}
+
+Descriptor find_server(const std::string& directory, Clock::time_point deadline) {
+  while (true) {
+    if (check_private_directory(directory)) {
+      if (Descriptor server = connect_to(directory + "/" + kRendezvousSocket)) return server;
+    }
+    if (Clock::now() > deadline) return {};
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+}
+
+// One of rank 0's replies, with the descriptors that came with it.
+std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& directory,
+                                   Clock::time_point deadline) {
+  JoinReply reply;
+  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+  auto received = receive_message(server, bytes_of(reply), std::max(left, milliseconds(0)));
+  if (!received && Clock::now() < deadline) {
+    throw CommError({.what = "rank 0 ended while the ranks met",
+                     .where = "start of the job",
+                     .cause = {},
+                     .hint = "see what rank 0 printed"});
+  }
+  if (!received || reply.magic != kRendezvousMagic) {
+    refuse({fmt::format("what listens at the ranks' meeting point {}",
+                        received ? "is not rank 0 of this job" : "does not answer"),
+            fmt::format("see what holds {}/{}, or start the ranks with fsdp-run, which needs no "
+                        "meeting point",
+                        directory, kRendezvousSocket)});
+  }
+  reply.what.back() = reply.hint.back() = '\0';
+  if (reply.accepted == 0) refuse({reply.what.data(), reply.hint.data()});
+  return std::move(*received);
+}
+
+JobDescriptors join(const LaunchEnvironment& environment, const std::string& directory,
+                    milliseconds timeout) {
+  const Descriptor server = find_server(directory, Clock::now() + timeout);
+  if (!server) {
+    refuse({fmt::format("rank 0 of {} did not arrive within {:.1f} s", environment.world_size,
+                        std::chrono::duration<double>(timeout).count()),
+            fmt::format("start rank 0, too, with the same MASTER_PORT; a job that is complete "
+                        "admits no second process for RANK={}",
+                        environment.rank)});
+  }
+  JoinRequest request{
+      .rank = environment.rank, .world_size = environment.world_size, .pid = getpid()};
+  send_message(server, bytes_of(request), {});
+  // Rank 0 answers at its own deadline, which began when it started.
+  const auto deadline = Clock::now() + timeout + milliseconds(1000);
+  std::vector<Descriptor> descriptors;
+  while (descriptors.size() < static_cast<size_t>(environment.world_size) + 1) {
+    std::ranges::move(next_reply(server, directory, deadline), std::back_inserter(descriptors));
+  }
+  JobDescriptors files;
+  files.control = std::move(descriptors.front());
+  files.heaps.assign(std::make_move_iterator(descriptors.begin() + 1),
+                     std::make_move_iterator(descriptors.end()));
+  return files;
+}
+
+}  // namespace
+
+JobDescriptors inherited_job(const LaunchEnvironment& environment) {
+  JobDescriptors files;
+  for (const int fd : environment.job_fds) {
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    if (!files.control) {
+      files.control = Descriptor(fd);
+    } else {
+      files.heaps.emplace_back(fd);
+    }
+  }
+  return files;
+}
+
+JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, milliseconds timeout) {
+  const std::string directory =
+      private_directory_path(environment.runtime_dir, environment.job_key);
+  if (environment.rank == 0) {
+    // Without the lock there is a rank 0 already: it will refuse this one, and all others with it.
+    if (Descriptor lock = lock_private_directory(directory)) {
+      remove_abandoned_directories(directory, kRendezvousSocket);
+      auto server = std::make_unique<RendezvousServer>(environment, directory, std::move(lock));
+      JobDescriptors files = server->serve(timeout);
+      return {std::move(files), std::move(server)};
+    }
+  }
+  return {join(environment, directory, timeout), nullptr};
+}
+
+}  // namespace fsdp

@@ -1,0 +1,172 @@
+#include "comm/rendezvous/rendezvous_server.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "comm/cpu/job_member.h"
+#include "comm/rendezvous/private_directory.h"
+#include "comm/rendezvous/unix_socket.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// After all have come: a second process with one of the ranks usually starts at the same time.
+constexpr auto kSettle = milliseconds(250);
+// Processes of one start differ by less, also where each loads large libraries first.
+constexpr auto kWatchFor = std::chrono::seconds(10);
+constexpr auto kWatchStep = milliseconds(20);
+constexpr auto kSpeakWithin = milliseconds(1000);
+
+milliseconds left_until(Clock::time_point deadline) {
+  return std::max(milliseconds(0),
+                  std::chrono::duration_cast<milliseconds>(deadline - Clock::now()));
+}
+
+}  // namespace
+
+RendezvousServer::RendezvousServer(const LaunchEnvironment& environment, std::string directory,
+                                   Descriptor lock)
+    : world_size_(environment.world_size),
+      directory_(std::move(directory)),
+      socket_path_(directory_ + "/" + kRendezvousSocket),
+      lock_(std::move(lock)),
+      pids_(environment.world_size) {
+  pids_[0] = getpid();
+  unlink(socket_path_.c_str());  // of a run that died; the lock says that no other uses it
+  listener_ = listen_at(socket_path_);
+}
+
+RendezvousServer::~RendezvousServer() {
+  if (watcher_.joinable()) {
+    watcher_.request_stop();
+    watcher_.join();
+  } else {
+    remove_private_directory(directory_, kRendezvousSocket);
+  }
+}
+
+JobDescriptors RendezvousServer::serve(milliseconds timeout) {
+  if (const std::optional<Refusal> refusal = admit_all(Clock::now() + timeout, timeout)) {
+    JoinReply reply = reply_of(*refusal);
+    for (const Client& client : clients_) send_message(client.socket, bytes_of(reply), {});
+    throw CommError(
+        {.what = refusal->what, .where = "start of the job", .cause = {}, .hint = refusal->hint},
+        ExitCode::kConfiguration);
+  }
+  JobDescriptors files = create_job_files(world_size_);
+  hand_out(files);
+  clients_.clear();
+  return files;
+}
+
+std::optional<RendezvousServer::Client> RendezvousServer::accept_client(
+    milliseconds at_most) const {
+  Client client{.socket = accept_within(listener_, at_most), .request = {}};
+  if (!client.socket) return std::nullopt;
+  if (!receive_message(client.socket, bytes_of(client.request), kSpeakWithin)) return std::nullopt;
+  if (client.request.magic != kRendezvousMagic) return std::nullopt;
+  return client;
+}
+
+std::optional<Refusal> RendezvousServer::admit_all(Clock::time_point deadline,
+                                                   milliseconds timeout) {
+  std::optional<Refusal> refusal;
+  bool settling = false;
+  while (true) {
+    // Complete, or refused: a last look for others who should hear of it.
+    if (!settling && (refusal || !std::count(pids_.begin(), pids_.end(), 0))) {
+      settling = true;
+      deadline = Clock::now() + kSettle;
+    }
+    const milliseconds left = left_until(deadline);
+    if (left == milliseconds(0)) break;
+    std::optional<Client> client = accept_client(left);
+    if (!client) continue;
+    const std::optional<Refusal> objection = admit(client->request);
+    if (!refusal) refusal = objection;
+    clients_.push_back(std::move(*client));
+  }
+  if (refusal || settling) return refusal;
+  return missing(timeout);
+}
+
+std::optional<Refusal> RendezvousServer::admit(const JoinRequest& request) {
+  if (request.world_size != world_size_) {
+    return Refusal{
+        fmt::format("WORLD_SIZE={} on rank 0 (pid {}), but WORLD_SIZE={} on rank {} "
+                    "(pid {})",
+                    world_size_, getpid(), request.world_size, request.rank, request.pid),
+        "start all ranks with the same WORLD_SIZE"};
+  }
+  if (request.rank < 0 || request.rank >= world_size_) {
+    return Refusal{fmt::format("a process with RANK={} of {}", request.rank, world_size_),
+                   "ranks are 0 to WORLD_SIZE - 1"};
+  }
+  if (pids_[request.rank] != 0) {
+    return Refusal{fmt::format("two processes have RANK={}: pid {} and pid {}", request.rank,
+                               pids_[request.rank], request.pid),
+                   "give every process a RANK of its own, and every job a MASTER_PORT of its own"};
+  }
+  pids_[request.rank] = request.pid;
+  return std::nullopt;
+}
+
+Refusal RendezvousServer::missing(milliseconds timeout) const {
+  std::string ranks;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    if (pids_[rank] == 0) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  }
+  return {fmt::format("rank {} of {} did not arrive within {:.1f} s", ranks, world_size_,
+                      std::chrono::duration<double>(timeout).count()),
+          "start every rank from 0 to WORLD_SIZE - 1, with the same MASTER_PORT"};
+}
+
+void RendezvousServer::hand_out(const JobDescriptors& files) const {
+  std::vector<int> descriptors{files.control.get()};
+  for (const Descriptor& heap : files.heaps) descriptors.push_back(heap.get());
+  JoinReply reply;
+  for (const Client& client : clients_) {
+    for (std::span<const int> rest(descriptors); !rest.empty();) {
+      const auto now = rest.first(std::min(rest.size(), kDescriptorsAMessage));
+      rest = rest.subspan(now.size());
+      send_message(client.socket, bytes_of(reply), now);
+    }
+  }
+}
+
+void RendezvousServer::refuse_latecomers(std::shared_ptr<const JobMemory> memory) {
+  watcher_ = std::jthread(
+      [this, memory = std::move(memory)](const std::stop_token& stop) { watch(stop, *memory); });
+}
+
+void RendezvousServer::watch(const std::stop_token& stop, const JobMemory& memory) {
+  const auto deadline = Clock::now() + kWatchFor;
+  while (!stop.stop_requested() && Clock::now() < deadline) {
+    if (const auto client = accept_client(kWatchStep)) refuse_latecomer(*client, memory);
+  }
+  // Nobody can come any more; those that have come hear of it.
+  unlink(socket_path_.c_str());
+  while (const auto client = accept_client(milliseconds(0))) refuse_latecomer(*client, memory);
+  remove_private_directory(directory_, kRendezvousSocket);
+}
+
+void RendezvousServer::refuse_latecomer(const Client& client, const JobMemory& memory) {
+  const std::optional<Refusal> refusal = admit(client.request);
+  if (!refusal) return;
+  report_failure(memory.control(), {.rank = -1,
+                                    .code = ExitCode::kConfiguration,
+                                    .text = {.what = refusal->what,
+                                             .where = "start of the job",
+                                             .cause = {},
+                                             .hint = refusal->hint}});
+  JoinReply reply = reply_of(*refusal);
+  send_message(client.socket, bytes_of(reply), {});
+}
+
+}  // namespace fsdp

@@ -1,0 +1,120 @@
+#include "comm/shm/job_memory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/bytes.h"
+#include "comm/fingerprint.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
+constexpr uint64_t kLayoutVersion = 3;
+
+uint64_t layout_mark() {
+  const uint64_t mark =
+      mix(mix(mix_text(kLayoutVersion, "fsdp job"), sizeof(Endpoint)), sizeof(FailureCell));
+  return mix(mark, kStagingBytes);
+}
+
+[[noreturn]] void refused(std::string what, int error) {
+  throw DeviceError({.what = std::move(what),
+                     .where = "shared memory",
+                     .cause = std::strerror(error),
+                     .hint = "check the limits of memory, address space and open files (ulimit)"});
+}
+
+int64_t heap_bytes() {
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return round_up(std::max(memory, kLeastHeapBytes), 2 << 20);
+}
+
+Descriptor create_file(const std::string& name, int64_t bytes) {
+  Descriptor file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) refused("memfd_create failed", errno);
+  if (ftruncate(file.get(), bytes) != 0 ||
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    refused(fmt::format("a shared file of {} was refused", format_bytes(bytes)), errno);
+  }
+  return file;
+}
+
+int64_t bytes_of(const Descriptor& file) {
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) {
+    throw InvalidArgument({.what = fmt::format("descriptor {} of the job is not open", file.get()),
+                           .where = "FSDP_JOB_FDS",
+                           .cause = std::strerror(errno),
+                           .hint = "only a program that fsdp-run starts itself can join the job"});
+  }
+  return status.st_size;
+}
+
+}  // namespace
+
+JobDescriptors create_job_files(int world_size) {
+  JobDescriptors files;
+  files.control = create_file("fsdp-control", ControlSegment::bytes_for(world_size));
+  for (int rank = 0; rank < world_size; ++rank) {
+    files.heaps.push_back(create_file(fmt::format("fsdp-heap-{}", rank), heap_bytes()));
+  }
+  const Mapping mapping(files.control, ControlSegment::bytes_for(world_size),
+                        "the control segment");
+  SegmentHeader& header = ControlSegment(mapping.data(), world_size).header();
+  header.layout = layout_mark();
+  header.world_size = world_size;
+  return files;
+}
+
+Mapping::Mapping(const Descriptor& file, int64_t bytes, const char* what) : bytes_(bytes) {
+  void* data =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  if (data == MAP_FAILED) {
+    refused(fmt::format("mapping {} ({}) was refused", what, format_bytes(bytes)), errno);
+  }
+  data_ = static_cast<std::byte*>(data);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+JobMemory::JobMemory(const JobDescriptors& files, int world_size)
+    : control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
+               "the control segment") {
+  const auto foreign = [&](std::string what) {
+    throw InvalidArgument({.what = std::move(what),
+                           .where = "the job's control segment",
+                           .cause = {},
+                           .hint = "use the fsdp-run that was built with this program, and leave "
+                                   "WORLD_SIZE as it sets it"});
+  };
+  if (control_.bytes() < int64_t{sizeof(SegmentHeader)}) foreign("this is no job of fsdp");
+  const SegmentHeader& header = ControlSegment(control_.data(), world_size).header();
+  if (header.layout != layout_mark()) foreign("the job was made by another version of fsdp");
+  const auto heaps = static_cast<int>(files.heaps.size());
+  if (header.world_size != world_size || heaps != world_size) {
+    foreign(fmt::format("WORLD_SIZE={}, but the job was started with {} ranks", world_size,
+                        header.world_size));
+  }
+  for (const Descriptor& heap : files.heaps) {
+    heaps_.emplace_back(heap, bytes_of(heap), "a rank's heap");
+    heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
+    if (!heap_files_.back()) refused("a descriptor of a rank's heap was refused", errno);
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,43 @@
+#include "comm/shm/shm_communicator.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "comm/ranks_view.h"
+#include "runtime/stream.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int64_t kCannotBeShown = -1;
+
+}  // namespace
+
+Buffer ShmCommunicator::allocate(int64_t bytes) { return heap_->allocate(bytes); }
+
+RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
+  if (bytes < kLargeBlockBytes || bytes % kPageBytes != 0) return {};
+  const auto stream = make_cpu_stream(CpuStreams::kInline, "map");
+  const auto place = publish(mine, bytes);
+  const bool whole_pages = place && *place % kPageBytes == 0;
+  const int64_t own = whole_pages ? static_cast<int64_t>(*place) : kCannotBeShown;
+  std::vector<int64_t> places(size());
+  const CollectivePart part{&own, places.data(), 1, DType::kInt64};
+  all_gather({&part, 1}, {0, "map ranks"}, *stream);
+  if (std::find(places.begin(), places.end(), kCannotBeShown) != places.end()) return {};
+  std::vector<FilePages> pieces;
+  for (int peer = 0; peer < size(); ++peer) {
+    pieces.push_back({memory_->heap_file(peer), places[peer], bytes});
+  }
+  return {memory_, pieces};
+}
+
+std::optional<uint64_t> ShmCommunicator::publish(const void* data, int64_t bytes) const {
+  return heap_->offset_of(data, bytes);
+}
+
+std::byte* ShmCommunicator::resolve(int rank, uint64_t place) const {
+  return memory_->heap(rank).data() + place;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,35 @@
+// Collectives between processes of one host, through shared memory.
+#pragma once
+
+#include "comm/cpu/cpu_communicator.h"
+#include "comm/shm/job_memory.h"
+#include "comm/shm/shared_heap.h"
+
+namespace fsdp {
+
+// Memory from allocate() lies in this rank's heap, which peers read where it lies; other memory
+// goes through the heap's staging area.
+class ShmCommunicator final : public CpuCommunicator {
+ public:
+  // `memory` and `heap` are shared with the rank's other communicators.
+  ShmCommunicator(std::shared_ptr<const JobMember> member, std::shared_ptr<const JobMemory> memory,
+                  std::shared_ptr<SharedHeap> heap, Channel channel)
+      : CpuCommunicator(std::move(member), channel),
+        memory_(std::move(memory)),
+        heap_(std::move(heap)),
+        staging_place_(SharedHeap::staging_of(channel)) {}
+
+  Buffer allocate(int64_t bytes) override;
+  RanksView map_ranks(const void* mine, int64_t bytes) override;
+
+ private:
+  std::optional<uint64_t> publish(const void* data, int64_t bytes) const override;
+  std::byte* resolve(int rank, uint64_t place) const override;
+  uint64_t staging_place() override { return staging_place_; }
+
+  std::shared_ptr<const JobMemory> memory_;
+  std::shared_ptr<SharedHeap> heap_;
+  uint64_t staging_place_;
+};
+
+}  // namespace fsdp
