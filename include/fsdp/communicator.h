@@ -1,8 +1,8 @@
 // Collectives between ranks, on plain memory: pointers, element counts and streams, never tensors.
 //
 // Implementations: threads of one process (LocalCommunicator, the semantic reference), processes of
-// one host (ShmCommunicator). A group of one rank is legal everywhere and moves nothing that is in
-// place.
+// one host (ShmCommunicator), a group whose other ranks are imagined (SimulatedCommunicator). A
+// group of one rank is legal everywhere and moves nothing that is in place.
 #pragma once
 
 #include <fsdp/dtype.h>
@@ -68,7 +68,8 @@ struct CollectiveTag {
 //   with equal operation, part count, counts, dtypes, reduce-op, root and tag. send memory stays
 //   unchanged and recv memory untouched by others until the stream has passed the collective.
 // Effects: the work is issued on `stream`; with an inline CPU stream it is complete on return. The
-//   parts of one call travel as one collective (one meeting of the ranks; CPU: 32 parts a meeting).
+//   parts of one call travel as one collective (the ranks wait for each other once; CPU: once for
+//   each 32 parts).
 // Ordering: sums are formed in rank order 0, 1, …, size-1, in fp32 for floating types narrower than
 //   64 bits (then rounded once), in the type itself otherwise (integers wrap); so local and shm
 //   give the same bits on all ranks. kAvg divides that sum by size() (exact IEEE division) and
@@ -116,6 +117,15 @@ class Communicator {
   virtual void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
                          Stream& stream) = 0;
   virtual void barrier(CollectiveTag tag, Stream& stream) = 0;
+
+  // A communicator of those of these ranks that give the same `color`, ranked by `key`, then by
+  // their rank here, as MPI_Comm_split. It may be used beside this one, by another thread.
+  // Requires: collective over this communicator, between its operations; one split of a rank at a
+  //   time; colors are not negative. Messages about the new one name ranks of the job.
+  // Lifetime: it may outlive this one, but not the mesh.
+  // Errors: as collectives; DeviceError, on all ranks, when the back-end can carry no more
+  //   communicators (CPU: 13 a job, whether they still live or not).
+  virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // Makes every rank's pending and later collectives throw, with `cause` as the cause, if nothing
   // failed before. Called by a rank that gives up. Never blocks, never throws.

@@ -3,6 +3,7 @@
 
 #include <fsdp/communicator.h>
 #include <fsdp/error.h>
+#include <fsdp/host_order.h>
 
 #include <chrono>
 #include <cstdint>
@@ -16,6 +17,7 @@ namespace fsdp {
 
 class CpuStream;
 enum class CpuStreams;
+struct MeshParts;
 
 // A mesh has one axis now, `shard`, over all ranks; `replicate` is the axis of size one beside it.
 enum class Axis : uint8_t { kReplicate, kShard };
@@ -46,11 +48,15 @@ struct MeshStreams {
   std::shared_ptr<CpuStream> gather, reduce;
 };
 
+// What the engines of a mesh share; the layer that has something to share derives from it.
+class SharedByEngines {
+ public:
+  virtual ~SharedByEngines() = default;
+};
+
 // Shared by value: copies speak for the same rank of the same job. When the last copy is gone this
 // rank has finished; ranks that still need it get an error that says so. If an exception destroys
 // it, the others are told that this rank gave up.
-// All collectives of a mesh, over all its communicators and engines, are issued in one host order
-// that is the same on every rank; `next_tag` numbers them and keeps a rolling hash.
 class Mesh {
  public:
   // The launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (fsdp-run,
@@ -58,13 +64,15 @@ class Mesh {
   // through shared memory, without a port. Make it first thing in a program, once a process.
   // Effects: blocks until all ranks have arrived and agree on build and world.
   // Errors: InvalidArgument (78) naming variable, value and remedy; CommError (78) on all ranks
-  // when
-  //   their builds or worlds differ, two have one rank, or a rank is missing, named.
+  //   when their builds or worlds differ, two have one rank, or a rank is missing, named.
   static Mesh from_env(MeshOptions options = {});
   // One rank that moves nothing.
   static Mesh single();
   // `world_size` ranks as threads of this process; element r belongs to the thread of rank r.
   static std::vector<Mesh> local(int world_size, MeshOptions options = {});
+  // What a back-end of the library brings (src/comm/mesh_parts.h).
+  // Errors: InvalidArgument if the parts do not fit together.
+  explicit Mesh(MeshParts parts);
 
   int rank() const;
   int world_size() const;
@@ -86,22 +94,9 @@ class Mesh {
   // Errors: InvalidArgument while streams of another kind are in use.
   MeshStreams streams(CpuStreams kind) const;
 
-  // The next place in the host order, with `operation`, `numel` (all parts), and `label` mixed into
-  // the rolling hash. Thread-safe against engines of one rank; the caller issues the collective at
-  // once.
-  CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view label) const;
-  // Says what this rank's program did that all ranks must have done alike and that has no
-  // collective of its own: "AdamW step 7: lr 0.001". The next tag takes all that was noted since
-  // the tag before, so that its collective compares it over all ranks and an error shows it: "rank
-  // 0 issued all_gather of 4096 float32 'layers.0' #12 after 'AdamW step 7: lr 0.001', rank 1 …".
-  // Every byte is compared, messages show the first 95. Cheap: allocates nothing. Thread-safe.
-  void note(std::string_view text) const;
-  uint64_t order_hash() const;
-  // The last collectives issued, oldest first, one readable line each (at most 64), as
-  // "#12 all_gather 4096 layers.0": the event log of tests and of error messages.
-  std::vector<std::string> recent_collectives() const;
-  // Keeps all lines from now on (tests); recent_collectives then returns everything since.
-  void record_all_collectives() const;
+  // In which all collectives of the mesh are issued, over all its communicators and engines; the
+  // same on every rank.
+  HostOrder& order() const;
 
   // Start-up handshake. Compares `lines` over all ranks, line by line.
   // Errors: CommError (78) on ALL ranks if they differ, with the first difference, both values and
@@ -118,13 +113,13 @@ class Mesh {
   // within seconds. Programs call it on the way out of a failure. Never throws.
   void abort(std::string_view cause) const noexcept;
 
-  // State that engines of one mesh share (the clock of closing.md); made by the first engine, kept
-  // alive by engines. The comm layer does not look inside.
-  std::weak_ptr<void>& engine_state() const;
+  // What the engines of this mesh hold in common: that of the engines that live, else what `make`
+  // returns. It ends with its last holder. Thread-safe.
+  std::shared_ptr<SharedByEngines> shared_by_engines(
+      const std::function<std::shared_ptr<SharedByEngines>()>& make) const;
 
  private:
   struct State;
-  explicit Mesh(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;  // shared by the copies of one rank's mesh
 };
 

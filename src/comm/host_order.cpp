@@ -1,4 +1,4 @@
-#include "comm/host_order.h"
+#include "fsdp/host_order.h"
 
 #include <fmt/format.h>
 
@@ -9,6 +9,11 @@
 #include "comm/fingerprint.h"
 
 namespace fsdp {
+namespace {
+
+constexpr size_t kRecentCollectives = 64;
+
+}  // namespace
 
 CollectiveTag HostOrder::next(Operation operation, int64_t numel, std::string_view label) {
   const std::lock_guard lock(mutex_);

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/environment.h"
-#include "comm/mesh_state.h"
+#include "comm/mesh_parts.h"
 
 namespace fsdp {
 namespace {

@@ -86,7 +86,8 @@ void broadcast_parameters(const FoundUnit& unit, Lanes& lanes) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
-  lanes.gather().broadcast(parts, 0, lanes.mesh.next_tag(Operation::kBroadcast, numel, unit.fqn),
+  lanes.gather().broadcast(parts, 0,
+                           lanes.mesh.order().next(Operation::kBroadcast, numel, unit.fqn),
                            *lanes.gather_stream);
   lanes.gather_stream->synchronize();
 }
@@ -136,11 +137,8 @@ EngineState::EngineState(std::shared_ptr<torch::nn::Module> root_module, Options
       clock(clock_of(lanes->mesh)) {}
 
 std::shared_ptr<Clock> EngineState::clock_of(const Mesh& mesh) {
-  auto existing = std::static_pointer_cast<Clock>(mesh.engine_state().lock());
-  if (existing) return existing;
-  auto made = std::make_shared<Clock>(autograd_hooks::clock_queries());
-  mesh.engine_state() = made;
-  return made;
+  return std::static_pointer_cast<Clock>(mesh.shared_by_engines(
+      [] { return std::make_shared<Clock>(autograd_hooks::clock_queries()); }));
 }
 
 EngineState::~EngineState() { shut_down(); }

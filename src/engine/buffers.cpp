@@ -80,7 +80,7 @@ void broadcast(const std::string& label, at::Tensor buffer, Lanes& lanes) {
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
   lanes.gather().broadcast({&part, 1}, 0,
-                           lanes.mesh.next_tag(Operation::kBroadcast, part.numel, label),
+                           lanes.mesh.order().next(Operation::kBroadcast, part.numel, label),
                            *lanes.gather_stream);
   lanes.gather_stream->synchronize();
   if (!whole.is_same(buffer)) buffer.copy_(whole);
@@ -137,7 +137,7 @@ void average_buffers(torch::nn::Module& root, Lanes& lanes) {
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
                               *torch_compat::dtype_of(kFloating[i])};
     lanes.reduce().all_reduce({&part, 1}, ReduceOp::kAvg,
-                              lanes.mesh.next_tag(Operation::kAllReduce, part.numel, "buffers"),
+                              lanes.mesh.order().next(Operation::kAllReduce, part.numel, "buffers"),
                               *lanes.reduce_stream);
     lanes.reduce_stream->synchronize();
     int64_t offset = 0;

@@ -42,7 +42,7 @@ std::string EngineState::name_first_nonfinite(int64_t found_here) {
     const CollectivePart part{&from_end, &from_end, 1, DType::kFloat64};
     lanes->reduce().all_reduce(
         {&part, 1}, ReduceOp::kMax,
-        lanes->mesh.next_tag(Operation::kAllReduce, part.numel, "first non-finite gradient"),
+        lanes->mesh.order().next(Operation::kAllReduce, part.numel, "first non-finite gradient"),
         *lanes->reduce_stream);
     lanes->reduce_stream->synchronize();
   }
@@ -89,7 +89,8 @@ GradientReport EngineState::measure_gradients(double norm_type) {
     const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
     const ExposedTimer timer(*lanes);
     lanes->reduce().all_reduce(
-        {&part, 1}, op, lanes->mesh.next_tag(Operation::kAllReduce, part.numel, "gradient norm"),
+        {&part, 1}, op,
+        lanes->mesh.order().next(Operation::kAllReduce, part.numel, "gradient norm"),
         *lanes->reduce_stream);
     lanes->reduce_stream->synchronize();
   }

@@ -65,7 +65,7 @@ GradientReport Engine::measure_gradients(double norm_type) {
 
 double Engine::clip_grad_norm(double max_norm, double norm_type) {
   state_->require_between_passes("clip_grad_norm");
-  state_->lanes->mesh.note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  state_->lanes->mesh.order().note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientReport report = state_->measure_gradients(norm_type);
   // In fp32, as torch's clip_grad_norm_ has it.
   const float coefficient =

@@ -24,7 +24,8 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
   const auto stream = make_cpu_stream(CpuStreams::kInline, "batch norm");
   const CollectivePart part{values.data_ptr(), values.data_ptr(), values.numel(), DType::kFloat64};
   mesh.control_communicator().all_reduce(
-      {&part, 1}, ReduceOp::kSum, mesh.next_tag(Operation::kAllReduce, part.numel, label), *stream);
+      {&part, 1}, ReduceOp::kSum, mesh.order().next(Operation::kAllReduce, part.numel, label),
+      *stream);
 }
 
 // Statistics and arithmetic: fp64 inputs in fp64, all others in fp32.

@@ -123,7 +123,7 @@ void Optimizer::State::check_gradients_complete() const {
 
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.
 void Optimizer::State::note_step() const {
-  engine.lanes->mesh.note(
+  engine.lanes->mesh.order().note(
       fmt::format("optimizer step {}: lr {}, clip {}", steps + 1, lr, grad_scale));
 }
 
@@ -179,7 +179,8 @@ Optimizer::~Optimizer() = default;
 
 double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
   state_->engine.require_between_passes("clip_grad_norm");
-  state_->engine.lanes->mesh.note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  state_->engine.lanes->mesh.order().note(
+      fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   state_->measured = state_->engine.measure_gradients(norm_type);
   state_->measured_passes = state_->engine.passes;
   // In fp32, as torch's clip_grad_norm_ has it.

@@ -17,6 +17,8 @@
 // in. docs/closing.md.
 #pragma once
 
+#include <fsdp/mesh.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -77,7 +79,7 @@ class ClockedEngine {
   virtual void abandon_backward() = 0;
 };
 
-class Clock : public std::enable_shared_from_this<Clock> {
+class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock> {
  public:
   // Guards every transition of every engine of the mesh: nodes of one backward may run on several
   // threads. Recursive because closing a unit may destroy tensors, and with them hooks.

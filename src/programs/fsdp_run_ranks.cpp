@@ -16,6 +16,7 @@
 #include <fstream>
 
 #include "comm/cpu/job_member.h"
+#include "comm/mesh_parts.h"
 #include "comm/process_end.h"
 #include "fsdp/error.h"
 
@@ -27,12 +28,6 @@ constexpr auto kGrace = std::chrono::seconds(3);
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
 bool ended_well(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0; }
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 int cores() {
   cpu_set_t set;

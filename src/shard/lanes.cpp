@@ -104,7 +104,7 @@ void Lanes::meet(std::string_view purpose) {
   Event met;
   compute->record(met);
   gather_stream->wait(met);
-  gather().barrier(mesh.next_tag(Operation::kBarrier, 0, purpose), *gather_stream);
+  gather().barrier(mesh.order().next(Operation::kBarrier, 0, purpose), *gather_stream);
   gather_stream->record(met);
   compute->wait(met);
 }

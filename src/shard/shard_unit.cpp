@@ -95,7 +95,7 @@ int64_t ShardUnit::resident_bytes() const {
 
 CollectiveTag ShardUnit::next_tag(Operation operation, int64_t numel) const {
   const std::string_view label = fqn_.empty() ? std::string_view("(root)") : fqn_;
-  return lanes_.mesh.next_tag(operation, numel, label);
+  return lanes_.mesh.order().next(operation, numel, label);
 }
 
 bool ShardUnit::unshard(Urgency urgency) {

@@ -55,31 +55,18 @@ TEST_CASE("agree refuses lists of different lengths with code 78") {
   }
 }
 
-TEST_CASE("the host order numbers collectives and its hash tells orders apart") {
-  const Mesh a = Mesh::single();
-  const Mesh b = Mesh::single();
-  CHECK(a.order_hash() == b.order_hash());
-  CHECK(a.next_tag(Operation::kAllGather, 4096, "layers.0").sequence == 1);
-  CHECK(a.next_tag(Operation::kReduceScatter, 12, "").sequence == 2);
-  b.next_tag(Operation::kReduceScatter, 12, "");
-  b.next_tag(Operation::kAllGather, 4096, "layers.0");
-  CHECK(a.order_hash() != b.order_hash());
-  CHECK(a.recent_collectives() ==
-        std::vector<std::string>{"#1 all_gather 4096 layers.0", "#2 reduce_scatter 12 "});
-}
-
 // What the ranks throw if rank 1 notes `theirs`, the others `ours`, before each of two collectives.
 std::vector<std::string> errors_after_notes(const std::vector<std::string>& ours,
                                             const std::vector<std::string>& theirs) {
   return testing::errors_of_ranks(3, [&](const Mesh& mesh) {
     const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-    mesh.note("the same everywhere");
+    mesh.order().note("the same everywhere");
     const auto meet = [&] {
       mesh.gather_communicator(Axis::kShard)
-          .barrier(mesh.next_tag(Operation::kBarrier, 0, "layers.0"), *stream);
+          .barrier(mesh.order().next(Operation::kBarrier, 0, "layers.0"), *stream);
     };
     meet();
-    for (const std::string& text : mesh.rank() == 1 ? theirs : ours) mesh.note(text);
+    for (const std::string& text : mesh.rank() == 1 ? theirs : ours) mesh.order().note(text);
     meet();
     meet();
   });
@@ -121,34 +108,19 @@ TEST_CASE("notes that differ in number, order or far beyond what is shown are fo
   }
 }
 
-TEST_CASE("notes are part of the hash of the host order") {
-  const Mesh a = Mesh::single();
-  const Mesh b = Mesh::single();
-  a.note("clip 1");
-  b.note("clip 2");
-  CHECK(a.order_hash() == b.order_hash());
-  a.next_tag(Operation::kBarrier, 0, "x");
-  b.next_tag(Operation::kBarrier, 0, "x");
-  CHECK(a.order_hash() != b.order_hash());
-  CHECK(a.next_tag(Operation::kBarrier, 0, "x").note.hash == 0);
-}
-
-TEST_CASE("the mesh keeps the last 64 collectives, or all of them when asked") {
-  const Mesh mesh = Mesh::single();
-  for (int i = 0; i < 100; ++i) mesh.next_tag(Operation::kBarrier, 0, "x");
-  CHECK(mesh.recent_collectives().size() == 64);
-  CHECK(mesh.recent_collectives().front() == "#37 barrier 0 x");
-  mesh.record_all_collectives();
-  for (int i = 0; i < 100; ++i) mesh.next_tag(Operation::kBarrier, 0, "x");
-  CHECK(mesh.recent_collectives().size() == 164);
-}
-
-TEST_CASE("copies of a mesh share state that engines put there") {
+TEST_CASE("copies of a mesh share what its engines hold, which ends with its last holder") {
   const Mesh mesh = Mesh::single();
   const Mesh copy = mesh;
-  const auto state = std::make_shared<int>(7);
-  mesh.engine_state() = state;
-  CHECK(copy.engine_state().lock() == state);
+  int made = 0;
+  const auto make = [&] { return ++made, std::make_shared<SharedByEngines>(); };
+  auto first = mesh.shared_by_engines(make);
+  CHECK(copy.shared_by_engines(make) == first);
+  CHECK(made == 1);
+  const std::weak_ptr<SharedByEngines> ended = first;
+  first.reset();
+  CHECK(ended.expired());
+  CHECK(mesh.shared_by_engines(make) != nullptr);
+  CHECK(made == 2);
 }
 
 TEST_CASE("thread ranks are numbered and a world without ranks is refused") {

@@ -190,7 +190,7 @@ TEST_CASE(
       std::pair names{first, second};
       if (mesh.rank() == odd) std::swap(names.first, names.second);
       for (const std::string& name : {names.first, names.second}) {
-        const CollectiveTag tag = mesh.next_tag(operation, numel, name);
+        const CollectiveTag tag = mesh.order().next(operation, numel, name);
         Communicator& communicator = mesh.reduce_communicator(Axis::kShard);
         if (operation == Operation::kAllGather) communicator.all_gather({&part, 1}, tag, *stream);
         if (operation == Operation::kReduceScatter) {

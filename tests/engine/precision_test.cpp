@@ -243,14 +243,14 @@ TEST_CASE("gradient norms equal the plain model's and cost one all_reduce") {
         Engine engine(model, mesh, {.strategy = strategy});
         CHECK(engine.measure_gradients().norm == 0.0);  // no gradient yet
         graph_loss(*model, 0, mesh.rank()).backward();
-        mesh.record_all_collectives();
-        const size_t before = mesh.recent_collectives().size();
+        mesh.order().keep_all();
+        const size_t before = mesh.order().recent().size();
         for (const double type : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
           CHECK(engine.measure_gradients(type).norm ==
                 doctest::Approx(whole.norm(type).item<double>()).epsilon(1.3e-6));
         }
         const bool shards = world > 1 && strategy == Strategy::kFullShard;
-        CHECK(mesh.recent_collectives().size() - before == (shards ? 3 : 0));
+        CHECK(mesh.order().recent().size() - before == (shards ? 3 : 0));
       });
     }
   }

@@ -1,6 +1,8 @@
 // One rank of the tests with real processes.
 //   rank_program sweep LARGE            every collective, exact values
-//   rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at STEP;
+//   rank_program sweep-groups LARGE     the same on the groups of even and odd ranks, and beside it
+//   on all rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at
+//   STEP;
 //                                       $TEST_BEGUN names a file that appears with the first step
 //   rank_program mismatch WHAT RANK     RANK issues another collective than the others
 //   rank_program apart WAY RANK         RANK's second step is another one (steps_apart.h)
@@ -34,16 +36,26 @@
 namespace fsdp {
 namespace {
 
-int sweep(const Mesh& mesh, int64_t large) {
+int sweep(Communicator& communicator, int64_t large) {
   int wrong = 0;
   for (const auto& sweep_case : testing::all_cases(large)) {
-    for (const std::string& line :
-         testing::sweep(mesh.gather_communicator(Axis::kShard), sweep_case)) {
+    for (const std::string& line : testing::sweep(communicator, sweep_case)) {
       fmt::print("{}\n", line);
       ++wrong;
     }
   }
   return wrong == 0 ? 0 : 1;
+}
+
+// Of even and of odd ranks, in the opposite order; the parent is in use meanwhile.
+int sweep_groups(const Mesh& mesh, int64_t large) {
+  Communicator& all = mesh.gather_communicator(Axis::kShard);
+  const auto group = all.split(mesh.rank() % 2, -mesh.rank());
+  int wrong_beside = 0;
+  std::thread beside([&] { wrong_beside = sweep(all, large); });
+  const int wrong = sweep(*group, large);
+  beside.join();
+  return wrong + wrong_beside;
 }
 
 void commit(const std::string& fault) {
@@ -76,7 +88,7 @@ int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& a
   for (place.step = 0; place.step < count; ++place.step) {
     const CollectivePart unit_part{unit.at(mesh.rank() * kNumel * 4), unit.data(), kNumel,
                                    DType::kFloat32};
-    gather.all_gather({&unit_part, 1}, mesh.next_tag(Operation::kAllGather, kNumel, "unit"),
+    gather.all_gather({&unit_part, 1}, mesh.order().next(Operation::kAllGather, kNumel, "unit"),
                       *gathers);
     if (guilty && place.step == at) {
       if (fault == "return-0") return 0;
@@ -84,7 +96,7 @@ int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& a
     }
     const CollectivePart norm_part{norm.data(), norm.data(), 1, DType::kFloat32};
     reduce.all_reduce({&norm_part, 1}, ReduceOp::kSum,
-                      mesh.next_tag(Operation::kAllReduce, 1, "norm"), *reduces);
+                      mesh.order().next(Operation::kAllReduce, 1, "norm"), *reduces);
     gathers->synchronize();
   }
   fmt::print("rank {} of {} done\n", mesh.rank(), mesh.world_size());
@@ -160,7 +172,10 @@ int leave_child(const std::string& token) {
 
 int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
   const std::string& what = arguments[0];
-  if (what == "sweep") return sweep(mesh, std::stoll(arguments[1]));
+  if (what == "sweep") {
+    return sweep(mesh.gather_communicator(Axis::kShard), std::stoll(arguments[1]));
+  }
+  if (what == "sweep-groups") return sweep_groups(mesh, std::stoll(arguments[1]));
   if (what == "steps") return steps(mesh, place, arguments);
   if (what == "mismatch") return mismatch(mesh, arguments[1], std::stoi(arguments[2]));
   if (what == "apart") {

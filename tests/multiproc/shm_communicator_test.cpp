@@ -24,6 +24,17 @@ TEST_CASE("every collective gives exact values on process ranks, for every dtype
   CHECK(residue().empty());
 }
 
+TEST_CASE("groups of processes give exact values beside each other and beside all ranks") {
+  for (const int world : {2, 5}) {
+    CAPTURE(world);
+    const ProcessResult result = fsdp_run(world, {"sweep-groups", std::to_string(kLarge / 4)});
+    CHECK(result.out == "");
+    CHECK(result.err == "");
+    CHECK(result.code == 0);
+  }
+  CHECK(residue().empty());
+}
+
 TEST_CASE("processes and threads give the same bits, whatever memory is reduced") {
   for (const int world : {2, 3, 5}) {
     for (const int64_t numel : {5, 1009, 200'003}) {

@@ -13,9 +13,12 @@
 
 namespace fsdp {
 
-// Communicators of one job that may be used at the same time, each from its own thread.
+// What a communicator's ranks meet on. Communicators of different channels may be used at the same
+// time, each from its own thread. The first channels are all ranks'; Communicator::split takes the
+// others, each once: a rank may still look at a group that another has left.
 enum class Channel : int { kGather, kReduce, kControl };
-inline constexpr int kChannels = 3;
+inline constexpr int kWorldChannels = 3;
+inline constexpr int kChannels = 16;
 // Of a channel's staging area in every rank, for what peers cannot read where it lies: what is
 // staged should still be in a cache when they read it.
 inline constexpr int64_t kStagingBytes = 1 << 20;
@@ -37,7 +40,8 @@ struct alignas(64) RankStatus {
   std::atomic<RankState> state;
   std::atomic<int32_t> pid;
   std::atomic<int32_t> wait_status;
-  std::atomic<uint32_t> reported_slow;  // 1: that others waited long for it was said
+  std::atomic<uint32_t> reported_slow;   // 1: that others waited long for it was said
+  std::atomic<uint32_t> split_channels;  // that this rank has taken
 };
 
 // Where peers find a part: an address (threads) or an offset in the rank's heap (processes).
@@ -48,13 +52,16 @@ struct PublishedPart {
   bool recv_direct;
 };
 
-// One rank's end of one channel. Written by that rank alone. Eager buffers, records and
-// fingerprints alternate: a rank writes those of collective n + 2 only after all have arrived at n
-// + 1, hence have read those of n.
+// One rank's end of one channel. Written by that rank alone. Of fingerprints, eager buffers and
+// records there are two, used in turn: a rank writes again what collective n has used only after
+// all have arrived at the next collective, hence have read it.
 struct alignas(64) Endpoint {
   std::atomic<uint64_t> phase;  // barriers arrived at
   std::array<uint64_t, 2> fingerprints;
   std::atomic<uint64_t> sequence;  // of the record opened last, which stands when this is read
+  // Tells apart the groups that a split has made on one channel: 1 + the group's lowest rank of the
+  // job. 0 on the channels of all ranks, and where the rank is in no group.
+  std::atomic<uint32_t> group;
   alignas(64) std::atomic<uint32_t> reading;  // 1 while it reads peers' memory
   bool staged;                                // some part of the present collective is staged
   alignas(64) std::array<std::array<std::byte, kEagerBytes>, 2> eager;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "comm/cpu/split.h"
 #include "comm/reduce/reduce_cpu.h"
 #include "comm/reduce/streaming_copy.h"
 #include "comm/sent.h"
@@ -43,7 +44,6 @@ void validate(std::span<const CollectivePart> parts, const CollectiveRecord& rec
     if (part.numel < 0) {
       throw InvalidArgument({.what = fmt::format("a part of {} elements", part.numel),
                              .where = describe(record),
-                             .cause = {},
                              .hint = "0 is the least"});
     }
     const int64_t sends = part.numel * (record.operation == Operation::kReduceScatter ? size : 1);
@@ -57,28 +57,33 @@ void validate(std::span<const CollectivePart> parts, const CollectiveRecord& rec
       throw InvalidArgument({.what = fmt::format("runs of {} elements{}", in_runs,
                                                  negative ? ", one of less than none" : ""),
                              .where = describe(record),
-                             .cause = {},
                              .hint = fmt::format("{} are sent", sends)});
     }
     if (record.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
       throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
                              .where = describe(record),
-                             .cause = {},
                              .hint = "average floating types; sum integers"});
     }
   }
   if (record.operation == Operation::kBroadcast && (record.root < 0 || record.root >= size)) {
     throw InvalidArgument({.what = fmt::format("root {} of {} ranks", record.root, size),
                            .where = describe(record),
-                           .cause = {},
                            .hint = "ranks are 0 to size() - 1"});
   }
 }
 
 }  // namespace
 
-CpuCommunicator::CpuCommunicator(std::shared_ptr<const JobMember> member, Channel channel)
-    : member_(member), barrier_(std::move(member), channel), sources_(member_->size()) {}
+CpuCommunicator::CpuCommunicator(std::shared_ptr<const JobMember> member, RankGroup group)
+    : member_(member), barrier_(std::move(member), std::move(group)), sources_(size()) {}
+
+std::unique_ptr<Communicator> CpuCommunicator::split(int color, int key) {
+  return make_group(member_, agree_on_split(*this, *member_, barrier_.group().ranks, color, key));
+}
+
+void CpuCommunicator::abort(std::string_view cause) noexcept {
+  member_->fail(failure_of_abort(member_->rank(), cause));
+}
 
 void CpuCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                                  Stream& stream) {
@@ -162,7 +167,7 @@ void CpuCommunicator::exchange_through_memory(const Call& call) {
   const bool in_two_steps = call.record.operation == Operation::kAllReduce;
   barrier_.open(call.record);
   const bool staged_here = publish_parts(call);
-  std::byte* const area = staged_here ? resolve(rank(), staging_place()) : nullptr;
+  std::byte* const area = staged_here ? resolve(member_->rank(), staging_place()) : nullptr;
   find_slices(call, {}, kHalfBytes, 0, slices_);
   if (staged_here) stage(call, slices_, area);
   barrier_.arrive_and_wait();
@@ -274,7 +279,8 @@ const std::byte* CpuCommunicator::source(const Call& call, const Slice& slice, i
   if (call.is_eager) return endpoint.eager[barrier_.parity()].data() + staged_at;
   const PublishedPart& place = endpoint.parts[slice.part];
   const int64_t element = piece * part.numel + slice.begin;
-  return resolve(peer, place.send) + (place.send_direct ? bytes_of(part, element) : staged_at);
+  return resolve(job_rank(peer), place.send) +
+         (place.send_direct ? bytes_of(part, element) : staged_at);
 }
 
 void CpuCommunicator::move(const Call& call) {
@@ -334,7 +340,7 @@ void CpuCommunicator::reduce(const Call& call, const Slice& slice, int piece, vo
 std::byte* CpuCommunicator::reduced(const Call& call, const Slice& slice, int peer) const {
   const CollectivePart& part = call.parts[slice.part];
   const PublishedPart& place = barrier_.endpoint(peer).parts[slice.part];
-  return resolve(peer, place.recv) +
+  return resolve(job_rank(peer), place.recv) +
          (place.recv_direct ? bytes_of(part, slice.begin) : slice.staged_at);
 }
 

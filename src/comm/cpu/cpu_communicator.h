@@ -24,8 +24,8 @@ namespace fsdp {
 // copy the others' shares. An element's sum is formed in rank order in every case.
 class CpuCommunicator : public Communicator {
  public:
-  int rank() const final { return member_->rank(); }
-  int size() const final { return member_->size(); }
+  int rank() const final { return barrier_.group().rank; }
+  int size() const final { return barrier_.group().size(); }
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag, Stream& stream) final;
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                       Stream& stream) final;
@@ -34,14 +34,19 @@ class CpuCommunicator : public Communicator {
   void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
                  Stream& stream) final;
   void barrier(CollectiveTag tag, Stream& stream) final;
-  void abort(std::string_view cause) noexcept final { member_->abort(cause); }
+  std::unique_ptr<Communicator> split(int color, int key) final;
+  void abort(std::string_view cause) noexcept final;
 
  protected:
-  CpuCommunicator(std::shared_ptr<const JobMember> member, Channel channel);
+  CpuCommunicator(std::shared_ptr<const JobMember> member, RankGroup group);
 
+  int job_rank(int rank) const { return barrier_.group().ranks[rank]; }
+  // One like this, of some of its ranks.
+  virtual std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,
+                                                   RankGroup group) const = 0;
   // Where peers find these bytes, if they can read them.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) const = 0;
-  // The address, here, of what `rank` published at `place`.
+  // The address, here, of what `rank` of the job published at `place`.
   virtual std::byte* resolve(int rank, uint64_t place) const = 0;
   // Where peers find this rank's staging area, of kStagingBytes.
   virtual uint64_t staging_place() = 0;

@@ -8,9 +8,7 @@
 namespace fsdp {
 namespace {
 
-constexpr uint32_t kEmpty = 0;
-constexpr uint32_t kWriting = 1;
-constexpr uint32_t kWritten = 2;
+using State = FailureCell::State;
 
 template <size_t N>
 void put(std::array<char, N>& field, std::string_view text) {
@@ -22,8 +20,9 @@ void put(std::array<char, N>& field, std::string_view text) {
 }  // namespace
 
 bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
-  uint32_t expected = kEmpty;
-  if (!cell.state.compare_exchange_strong(expected, kWriting, std::memory_order_seq_cst)) {
+  State expected = State::kEmpty;
+  if (!cell.state.compare_exchange_strong(expected, State::kBeingWritten,
+                                          std::memory_order_seq_cst)) {
     return false;
   }
   cell.rank = failure.rank;
@@ -32,21 +31,19 @@ bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
   put(cell.where, failure.text.where);
   put(cell.cause, failure.text.cause);
   put(cell.hint, failure.text.hint);
-  cell.state.store(kWritten, std::memory_order_seq_cst);
+  cell.state.store(State::kWritten, std::memory_order_seq_cst);
   return true;
 }
 
 std::optional<Failure> first_failure(const FailureCell& cell) {
-  if (cell.state.load(std::memory_order_seq_cst) == kEmpty) return std::nullopt;
+  if (cell.state.load(std::memory_order_seq_cst) == State::kEmpty) return std::nullopt;
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
-  while (cell.state.load(std::memory_order_seq_cst) == kWriting) {
+  while (cell.state.load(std::memory_order_seq_cst) == State::kBeingWritten) {
     if (std::chrono::steady_clock::now() > give_up) {
-      return Failure{.rank = -1,
-                     .code = ExitCode::kPeerFailed,
-                     .text = {.what = "a rank died while it reported an error",
-                              .where = {},
-                              .cause = {},
-                              .hint = "restart the job"}};
+      return Failure{
+          .rank = -1,
+          .code = ExitCode::kPeerFailed,
+          .text = {.what = "a rank died while it reported an error", .hint = "restart the job"}};
     }
     std::this_thread::yield();
   }

@@ -1,24 +1,20 @@
-// The first error of a job: the one that all its ranks report.
+// Where the ranks of a host keep their job's first failure.
 #pragma once
-
-#include <fsdp/error.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
 
-namespace fsdp {
+#include "comm/failure.h"
 
-struct Failure {
-  int rank = -1;  // the guilty one; -1: no single one (ranks that disagree)
-  ExitCode code = ExitCode::kPeerFailed;
-  ErrorText text;
-};
+namespace fsdp {
 
 // Lies, zeroed, in memory that ranks share, also between processes. The first writer wins for ever.
 struct FailureCell {
-  std::atomic<uint32_t> state;  // 0 empty, 1 being written, 2 written
+  enum class State : uint32_t { kEmpty, kBeingWritten, kWritten };
+
+  std::atomic<State> state;
   int32_t rank;
   int32_t code;
   std::array<char, 960> what;  // two collectives with all that is shown of them
@@ -33,7 +29,7 @@ bool keep_first(FailureCell& cell, const Failure& failure) noexcept;
 
 // True from the moment a first failure is being kept.
 inline bool failed(const FailureCell& cell) {
-  return cell.state.load(std::memory_order_seq_cst) != 0;
+  return cell.state.load(std::memory_order_seq_cst) != FailureCell::State::kEmpty;
 }
 
 // The failure kept, if any. A writer that died in the middle leaves one without text.

@@ -48,10 +48,12 @@ int spins_for(int ranks) {
 
 }  // namespace
 
-GroupBarrier::GroupBarrier(std::shared_ptr<const JobMember> member, Channel channel)
-    : member_(std::move(member)),
-      channel_(static_cast<int>(channel)),
-      spins_(spins_for(member_->size())) {}
+GroupBarrier::GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group)
+    : member_(std::move(member)), group_(std::move(group)), spins_(spins_for(member_->size())) {
+  for (const int rank : group_.ranks) {
+    endpoints_.push_back(&member_->control().endpoint(group_.channel, rank));
+  }
+}
 
 void GroupBarrier::open(const CollectiveRecord& record) {
   record_ = record;
@@ -68,7 +70,7 @@ void GroupBarrier::arrive_and_wait() {
   mine().phase.store(phase_, std::memory_order_seq_cst);
   if (all_arrived()) {
     // The last to arrive sees everyone, and alone has to wake those that sleep.
-    WaitQueue& queue = member_->control().wait_queue(channel_);
+    WaitQueue& queue = member_->control().wait_queue(group_.channel);
     if (queue.sleepers.load(std::memory_order_seq_cst) != 0) {
       queue.wakes.fetch_add(1, std::memory_order_seq_cst);
       futex_wake_all(queue.wakes);
@@ -80,11 +82,11 @@ void GroupBarrier::arrive_and_wait() {
 }
 
 bool GroupBarrier::all_arrived() {
-  while (awaited_ < member_->size() &&
+  while (awaited_ < group_.size() &&
          endpoint(awaited_).phase.load(std::memory_order_seq_cst) >= phase_) {
     ++awaited_;
   }
-  return awaited_ == member_->size();
+  return awaited_ == group_.size();
 }
 
 void GroupBarrier::wait() {
@@ -93,7 +95,7 @@ void GroupBarrier::wait() {
     relax();
   }
   const auto start = Clock::now();
-  noticed_ = {};
+  noticed_.reset();
   reported_slow_ = false;
   const bool yields = sleeps_to_come_ == 0;
   if (!yields) --sleeps_to_come_;
@@ -116,7 +118,7 @@ void GroupBarrier::wait() {
 }
 
 void GroupBarrier::sleep_once() {
-  WaitQueue& queue = member_->control().wait_queue(channel_);
+  WaitQueue& queue = member_->control().wait_queue(group_.channel);
   queue.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t seen = queue.wakes.load(std::memory_order_seq_cst);
   if (!all_arrived() && !member_->has_failed()) futex_wait(queue.wakes, seen, kSleepAtMost);
@@ -124,15 +126,16 @@ void GroupBarrier::sleep_once() {
 }
 
 void GroupBarrier::check_peers() {
-  for (int peer = awaited_; peer < member_->size(); ++peer) {
+  for (int i = awaited_; i < group_.size(); ++i) {
+    const int peer = group_.ranks[i];
     const std::optional<PeerEnd> end = member_->end_of(peer);
     // Asked in this order, since a peer arrives before it finishes.
-    if (!end || endpoint(peer).phase.load(std::memory_order_seq_cst) >= phase_) continue;
+    if (!end || endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
     const bool how_may_follow =
         *end == PeerEnd::kProcessIsGone && member_->control().header().has_launcher.load() != 0;
     if (how_may_follow) {
-      if (noticed_ == Clock::time_point{}) noticed_ = Clock::now();
-      if (Clock::now() - noticed_ < kLauncherGrace) continue;
+      if (!noticed_) noticed_ = Clock::now();
+      if (Clock::now() - *noticed_ < kLauncherGrace) continue;
     }
     member_->fail(failure_of_end(member_->control(), peer, *end));
     leave();
@@ -147,20 +150,24 @@ void GroupBarrier::check_peers() {
 // I would have taken part in it, with that number, and not be here with the same. For the same
 // reason the peer's records stand while they are read: it cannot go on without me. is_open() keeps
 // that true where callers number collectives by hand and begin anew in each channel.
+// Groups that a split has made: only what I belong to is compared, so that all of this holds there.
 void GroupBarrier::check_other_channels() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
+  const ControlSegment& control = member_->control();
+  const int me = member_->rank();
   for (int channel = 0; channel < kChannels; ++channel) {
+    if (channel == group_.channel) continue;
+    const uint32_t my_group = control.endpoint(channel, me).group.load();
     for (int peer = 0; peer < member_->size(); ++peer) {
-      const Endpoint& there = member_->control().endpoint(channel, peer);
-      if (channel == channel_ || peer == member_->rank() ||
-          there.sequence.load(std::memory_order_acquire) != sequence || !is_open(channel, peer)) {
+      const Endpoint& there = control.endpoint(channel, peer);
+      if (peer == me || there.sequence.load(std::memory_order_acquire) != sequence ||
+          there.group.load() != my_group || !is_open(channel, peer)) {
         continue;
       }
       const CollectiveRecord& theirs = there.records[there.records[0].sequence == sequence ? 0 : 1];
-      const bool first = member_->rank() < peer;
-      disagree(first ? describe_difference(member_->rank(), record_, peer, theirs)
-                     : describe_difference(peer, theirs, member_->rank(), record_),
+      disagree(me < peer ? describe_difference(me, record_, peer, theirs)
+                         : describe_difference(peer, theirs, me, record_),
                fmt::format("place {} of the host order, in different communicators", sequence));
     }
   }
@@ -168,10 +175,14 @@ void GroupBarrier::check_other_channels() const {
 
 bool GroupBarrier::is_open(int channel, int peer) const {
   const ControlSegment& control = member_->control();
-  const uint64_t reached = control.endpoint(channel, peer).phase.load(std::memory_order_seq_cst);
+  const Endpoint& there = control.endpoint(channel, peer);
+  const uint64_t reached = there.phase.load(std::memory_order_seq_cst);
   for (int other = 0; other < member_->size(); ++other) {
-    if (control.endpoint(channel, other).phase.load(std::memory_order_seq_cst) < reached)
+    const Endpoint& behind = control.endpoint(channel, other);
+    if (behind.group.load() == there.group.load() &&
+        behind.phase.load(std::memory_order_seq_cst) < reached) {
       return true;
+    }
   }
   return false;
 }
@@ -185,8 +196,10 @@ bool GroupBarrier::is_ahead_elsewhere(int peer) const {
 
 std::vector<int> GroupBarrier::absent() const {
   std::vector<int> absent;
-  for (int peer = 0; peer < member_->size(); ++peer) {
-    if (endpoint(peer).phase.load(std::memory_order_seq_cst) < phase_) absent.push_back(peer);
+  for (int i = 0; i < group_.size(); ++i) {
+    if (endpoint(i).phase.load(std::memory_order_seq_cst) < phase_) {
+      absent.push_back(group_.ranks[i]);
+    }
   }
   // One that waits for a third in another channel is not the reason; in a circle all of them are.
   std::vector<int> to_blame;
@@ -222,11 +235,12 @@ void GroupBarrier::check_deadline(Clock::time_point start) const {
 }
 
 void GroupBarrier::compare() const {
-  for (int peer = 1; peer < member_->size(); ++peer) {
-    const Endpoint& first = endpoint(0);
-    const Endpoint& other = endpoint(peer);
+  const Endpoint& first = endpoint(0);
+  for (int i = 1; i < group_.size(); ++i) {
+    const Endpoint& other = endpoint(i);
     if (first.fingerprints[parity()] == other.fingerprints[parity()]) continue;
-    disagree(describe_difference(0, first.records[parity()], peer, other.records[parity()]),
+    disagree(describe_difference(group_.ranks[0], first.records[parity()], group_.ranks[i],
+                                 other.records[parity()]),
              fmt::format("collective {} of its communicator", opened_));
   }
 }
@@ -246,11 +260,11 @@ void GroupBarrier::disagree(const std::string& difference, const std::string& wh
 void GroupBarrier::leave() const {
   // Between processes a reader keeps its own mapping, and what it reads of a failed job it drops; a
   // stopped one would hold up those that live.
-  if (!member_->ranks_are_threads()) member_->throw_failure(describe(record_));
+  if (member_->kind() == RankKind::kProcess) member_->throw_failure(describe(record_));
   const auto give_up = Clock::now() + kReadersGrace;
-  for (int peer = 0; peer < member_->size(); ++peer) {
-    while (endpoint(peer).reading.load(std::memory_order_seq_cst) != 0 && !member_->end_of(peer) &&
-           Clock::now() < give_up) {
+  for (int i = 0; i < group_.size(); ++i) {
+    while (endpoint(i).reading.load(std::memory_order_seq_cst) != 0 &&
+           !member_->end_of(group_.ranks[i]) && Clock::now() < give_up) {
       std::this_thread::yield();
     }
   }

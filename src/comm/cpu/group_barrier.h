@@ -4,26 +4,32 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/cpu/job_member.h"
+#include "comm/cpu/rank_group.h"
 
 namespace fsdp {
 
-// One channel of one rank. Used by one thread at a time.
-// [Note: barriers] A collective opens by writing this rank's endpoint (record, fingerprint, a small
-// payload itself, where the rest lies), all ranks pass the barrier, each compares the fingerprints
-// and reads. If memory of a rank is read they pass it once more, so that it may be used again.
-// Nobody waits without looking at the first failure, at the peers' lives, at what they wait for in
-// other channels, and at the clock.
+// One rank's side, on one channel. Used by one thread at a time. Ranks are numbered as in the
+// group; failures and messages name those of the job.
+//
+// [Note: barriers]
+// A collective opens by writing this rank's endpoint (record, fingerprint, a small payload itself,
+// where the rest lies), all ranks pass the barrier, each compares the fingerprints and reads. If
+// memory of a rank is read they pass it once more, so that it may be used again. Nobody waits
+// without looking at the first failure, at the peers' lives, at what they wait for in other
+// channels, and at the clock.
 class GroupBarrier {
  public:
-  GroupBarrier(std::shared_ptr<const JobMember> member, Channel channel);
+  GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group);
 
-  Endpoint& endpoint(int rank) const { return member_->control().endpoint(channel_, rank); }
-  Endpoint& mine() const { return endpoint(member_->rank()); }
-  // Which of an endpoint's two eager buffers and records belong to the open collective.
+  const RankGroup& group() const { return group_; }
+  Endpoint& endpoint(int rank) const { return *endpoints_[rank]; }
+  Endpoint& mine() const { return endpoint(group_.rank); }
+  // Which of an endpoint's two eager buffers, fingerprints and records the open collective uses.
   int parity() const { return static_cast<int>(opened_ & 1); }
 
   // Starts the next collective: writes record and fingerprint into this rank's endpoint.
@@ -32,8 +38,8 @@ class GroupBarrier {
   // Arrives and waits until all ranks have. What each wrote before is visible after.
   // Errors: CommError: a rank is missing at the deadline, gone, or has failed.
   void arrive_and_wait();
-  // Requires: the first barrier after open is passed. Errors: CommError naming both sides if ranks
-  // differ.
+  // Requires: the first barrier after open is passed.
+  // Errors: CommError naming both sides if ranks differ.
   void compare() const;
 
   // Held while peers' memory is read: a thread rank that leaves with an error waits until nobody
@@ -55,11 +61,12 @@ class GroupBarrier {
   void sleep_once();
   void check_peers();
   void check_other_channels() const;
-  // Some rank has not come to the barrier at which `peer` arrived last in that channel.
+  // These take and give ranks of the job.
+  // Some rank of `peer`'s group there has not come to the barrier at which it arrived last.
   bool is_open(int channel, int peer) const;
   // It has arrived in another channel where some rank has not.
   bool is_ahead_elsewhere(int peer) const;
-  // The ranks that keep this barrier waiting.
+  // Those that keep this barrier waiting.
   std::vector<int> absent() const;
   void check_slow(std::chrono::steady_clock::time_point start);
   void check_deadline(std::chrono::steady_clock::time_point start) const;
@@ -68,15 +75,16 @@ class GroupBarrier {
   [[noreturn]] void leave() const;
 
   std::shared_ptr<const JobMember> member_;
-  int channel_;
+  RankGroup group_;
+  std::vector<Endpoint*> endpoints_;
   int spins_;               // none if ranks outnumber the cores
   int sleeps_to_come_ = 0;  // waits that sleep without a yield before
   CollectiveRecord record_{};
   uint64_t opened_ = 0;
   uint64_t phase_ = 0;
-  int awaited_ = 0;                                  // ranks below it have arrived
-  std::chrono::steady_clock::time_point noticed_{};  // when a process was first seen gone
-  bool reported_slow_ = false;                       // in this wait
+  int awaited_ = 0;                                               // ranks below it have arrived
+  std::optional<std::chrono::steady_clock::time_point> noticed_;  // when a process was seen gone
+  bool reported_slow_ = false;                                    // in this wait
 };
 
 }  // namespace fsdp

@@ -13,7 +13,7 @@ JobMember::JobMember(Parts parts)
 
 JobMember::~JobMember() {
   if (std::uncaught_exceptions() > exceptions_at_start_) {
-    abort("an exception ended its program");
+    fail(failure_of_abort(rank(), "an exception ended its program"));
     return;
   }
   control().status(rank()).state.store(RankState::kFinished, std::memory_order_seq_cst);
@@ -25,24 +25,10 @@ void report_failure(const ControlSegment& control, const Failure& failure) noexc
   control.wake_all();
 }
 
-void JobMember::abort(std::string_view cause) const noexcept {
-  try {
-    fail({.rank = rank(),
-          .code = ExitCode::kPeerFailed,
-          .text = {.what = fmt::format("rank {} gave up", rank()),
-                   .where = {},
-                   .cause = std::string(cause),
-                   .hint = fmt::format("see what rank {} printed", rank())}});
-  } catch (...) {
-    fail({.rank = rank(), .code = ExitCode::kPeerFailed, .text = {}});
-  }
-}
-
 void throw_first_failure(const ControlSegment& control, std::string_view where) {
   std::optional<Failure> failure = first_failure(control.failure());
-  if (!failure) throw StateError({.what = "no rank failed", .where = {}, .cause = {}, .hint = {}});
-  if (failure->text.where.empty()) failure->text.where = where;
-  throw CommError(failure->text, failure->code);
+  if (!failure) throw StateError({.what = "no rank failed"});
+  throw_failure(std::move(*failure), where);
 }
 
 std::optional<PeerEnd> JobMember::end_of(int peer) const {
@@ -55,8 +41,8 @@ std::optional<PeerEnd> JobMember::end_of(int peer) const {
     case RankState::kPresent:
       break;
   }
-  if (parts_.process_ended && parts_.process_ended(peer)) return PeerEnd::kProcessIsGone;
-  return std::nullopt;
+  const bool is_gone = kind() == RankKind::kProcess && parts_.process_ended(peer);
+  return is_gone ? std::optional(PeerEnd::kProcessIsGone) : std::nullopt;
 }
 
 void JobMember::report_slow(const SlowRank& slow) const {

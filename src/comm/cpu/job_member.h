@@ -1,4 +1,5 @@
-// One rank's part in a job: the control segment, the first failure, and whether peers still live.
+// One rank's membership of a job whose ranks share a control segment: the first failure, and
+// whether peers still live.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -10,17 +11,9 @@
 #include <string_view>
 
 #include "comm/cpu/control_segment.h"
-#include "comm/cpu/failure_cell.h"
+#include "comm/failure.h"
 
 namespace fsdp {
-
-// How a peer is gone. A rank that finished or left may be gone rightly: it matters only to who
-// still waits for it.
-enum class PeerEnd {
-  kFinished,       // its mesh was destroyed in good order
-  kReported,       // the launcher saw its process end and says how
-  kProcessIsGone,  // its process ended; how is not known (yet, if there is a launcher)
-};
 
 // Keeps the failure if it is the first of the job, and wakes all ranks.
 void report_failure(const ControlSegment& control, const Failure& failure) noexcept;
@@ -29,17 +22,19 @@ void report_failure(const ControlSegment& control, const Failure& failure) noexc
 // The failure that `peer`'s end is for a rank that needs it.
 Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end);
 
-// Shared by a rank's communicators and by whoever holds its memory. The last owner's destruction
-// marks the rank as finished, or as failed if an exception is leaving the scope.
+enum class RankKind : uint8_t { kThread, kProcess };
+
+// Shared by a rank's communicators and its control plane. The last owner's destruction marks the
+// rank as finished, or as failed if an exception is leaving the scope.
 class JobMember {
  public:
   struct Parts {
-    std::shared_ptr<const void>
-        memory;  // of the control segment: shared with the other thread ranks
+    std::shared_ptr<const void> memory;  // of the control segment: shared with the other ranks
     ControlSegment control;
     int rank;
+    RankKind kind;
     std::chrono::milliseconds timeout;
-    std::function<bool(int rank)> process_ended{};  // empty: ranks are threads
+    std::function<bool(int rank)> process_ended{};  // of processes
     std::function<void(const SlowRank& slow)> on_slow_rank{};
   };
   explicit JobMember(Parts parts);
@@ -49,20 +44,18 @@ class JobMember {
 
   int rank() const { return parts_.rank; }
   int size() const { return parts_.control.world_size(); }
+  // Whether memory that a rank frees is gone for its peers, too: they are threads.
+  RankKind kind() const { return parts_.kind; }
   std::chrono::milliseconds timeout() const { return parts_.timeout; }
   const ControlSegment& control() const { return parts_.control; }
 
   bool has_failed() const { return failed(control().failure()); }
   void fail(const Failure& failure) const noexcept { report_failure(control(), failure); }
-  // Says that this rank gives up.
-  void abort(std::string_view cause) const noexcept;
   [[noreturn]] void throw_failure(std::string_view where) const {
     throw_first_failure(control(), where);
   }
 
   std::optional<PeerEnd> end_of(int peer) const;
-  // Whether memory that a rank frees is gone for its peers, too.
-  bool ranks_are_threads() const { return !parts_.process_ended; }
   // Tells on_slow_rank, unless some rank of the job has told its own about this peer already.
   void report_slow(const SlowRank& slow) const;
 

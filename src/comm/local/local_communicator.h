@@ -9,22 +9,19 @@ namespace fsdp {
 // The semantic reference: any memory of the process can be read where it lies.
 class LocalCommunicator final : public CpuCommunicator {
  public:
-  LocalCommunicator(std::shared_ptr<const JobMember> member, Channel channel)
-      : CpuCommunicator(std::move(member), channel) {}
+  LocalCommunicator(std::shared_ptr<const JobMember> member, RankGroup group)
+      : CpuCommunicator(std::move(member), std::move(group)) {}
 
   Buffer allocate(int64_t bytes) override;
 
  private:
+  std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,
+                                           RankGroup group) const override;
   std::optional<uint64_t> publish(const void* data, int64_t bytes) const override;
   std::byte* resolve(int rank, uint64_t place) const override;
   uint64_t staging_place() override;
 
   Buffer staging_;  // empty until something is sent in runs
 };
-
-// The membership of each of `world_size` thread ranks that meet in one control segment; element r
-// is rank r's.
-std::vector<std::shared_ptr<const JobMember>> make_local_members(int world_size,
-                                                                 const MeshOptions& options);
 
 }  // namespace fsdp

@@ -19,9 +19,9 @@ struct JoinedJob {
 };
 
 // Rank 0 makes the job's files and waits, in a private directory named after the job's key, for the
-// others; when all have come it hands them the descriptors. The directory goes with the server;
-// what a run that died left there is taken over. Errors: CommError or InvalidArgument (78), on all
-// ranks that came: a rank missing after `timeout`
+// others; when all have come it hands them the descriptors. What a run that died left there is
+// taken over; the directory goes with the server.
+// Errors: CommError or InvalidArgument (78), on all ranks that came: a rank missing after `timeout`
 //   (named), two processes with one rank, WORLD_SIZE differing, something else in rank 0's place.
 JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment,
                                   std::chrono::milliseconds timeout);

@@ -29,9 +29,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   Buffer allocate(int64_t bytes);
   // The offset of these bytes, if they lie in this heap.
   std::optional<uint64_t> offset_of(const void* data, int64_t bytes) const;
-  static uint64_t staging_of(Channel channel) {
-    return static_cast<uint64_t>(channel) * kStagingBytes;
-  }
+  static uint64_t staging_of(int channel) { return uint64_t{kStagingBytes} * channel; }
 
  private:
   RangeAllocator& ranges_for(int64_t bytes);

@@ -27,9 +27,14 @@ RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
   if (std::find(places.begin(), places.end(), kCannotBeShown) != places.end()) return {};
   std::vector<FilePages> pieces;
   for (int peer = 0; peer < size(); ++peer) {
-    pieces.push_back({memory_->heap_file(peer), places[peer], bytes});
+    pieces.push_back({memory_->heap_file(job_rank(peer)), places[peer], bytes});
   }
   return {memory_, pieces};
+}
+
+std::unique_ptr<Communicator> ShmCommunicator::make_group(std::shared_ptr<const JobMember> member,
+                                                          RankGroup group) const {
+  return std::make_unique<ShmCommunicator>(std::move(member), std::move(group), memory_, heap_);
 }
 
 std::optional<uint64_t> ShmCommunicator::publish(const void* data, int64_t bytes) const {

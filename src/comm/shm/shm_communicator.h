@@ -12,17 +12,19 @@ namespace fsdp {
 class ShmCommunicator final : public CpuCommunicator {
  public:
   // `memory` and `heap` are shared with the rank's other communicators.
-  ShmCommunicator(std::shared_ptr<const JobMember> member, std::shared_ptr<const JobMemory> memory,
-                  std::shared_ptr<SharedHeap> heap, Channel channel)
-      : CpuCommunicator(std::move(member), channel),
+  ShmCommunicator(std::shared_ptr<const JobMember> member, RankGroup group,
+                  std::shared_ptr<const JobMemory> memory, std::shared_ptr<SharedHeap> heap)
+      : CpuCommunicator(std::move(member), group),
         memory_(std::move(memory)),
         heap_(std::move(heap)),
-        staging_place_(SharedHeap::staging_of(channel)) {}
+        staging_place_(SharedHeap::staging_of(group.channel)) {}
 
   Buffer allocate(int64_t bytes) override;
   RanksView map_ranks(const void* mine, int64_t bytes) override;
 
  private:
+  std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,
+                                           RankGroup group) const override;
   std::optional<uint64_t> publish(const void* data, int64_t bytes) const override;
   std::byte* resolve(int rank, uint64_t place) const override;
   uint64_t staging_place() override { return staging_place_; }

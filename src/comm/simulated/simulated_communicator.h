@@ -1,35 +1,59 @@
-// A communicator that moves nothing, for the classic diagnostic: the same run without
-// communication.
+// A group whose other ranks are imagined: the same calls as with real peers, in one process, and
+// nothing between ranks.
 #pragma once
 
 #include <fsdp/communicator.h>
 
-#include <memory>
+#include <chrono>
+#include <cstdint>
 
 namespace fsdp {
 
-// Memory and mappings come from `real`; collectives only put this rank's own contribution where its
-// result belongs. What other ranks would have sent is whatever lies there.
-class SilentCommunicator final : public Communicator {
- public:
-  explicit SilentCommunicator(std::unique_ptr<Communicator> real) : real_(std::move(real)) {}
+// What collectives leave in memory.
+enum class SimulatedPeers : uint8_t {
+  kAbsent,  // all of it stays as it is: the cost of issuing a collective alone
+  kSilent,  // this rank's contribution lies where its result belongs, the rest is what lay there
+  kAlike,   // every rank has sent what this one sends
+};
 
-  int rank() const override { return real_->rank(); }
-  int size() const override { return real_->size(); }
-  Buffer allocate(int64_t bytes) override;
-  RanksView map_ranks(const void* mine, int64_t bytes) override;
+struct SimulatedGroup {
+  int rank = 0;
+  int size = 1;
+  SimulatedPeers peers = SimulatedPeers::kAlike;
+  // For which each all_gather and each reduce_scatter occupies its stream.
+  std::chrono::nanoseconds wire_time{};
+};
+
+// Arguments are not compared with anybody's, and no collective fails.
+class SimulatedCommunicator final : public Communicator {
+ public:
+  explicit SimulatedCommunicator(SimulatedGroup group) : group_(group) {}
+
+  int rank() const override { return group_.rank; }
+  int size() const override { return group_.size; }
+  Buffer allocate(int64_t bytes) override;  // host memory
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override;
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                       Stream& stream) override;
   void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                   Stream& stream) override;
-  void broadcast(std::span<const CollectivePart>, int, CollectiveTag, Stream&) override {}
+  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                 Stream& stream) override;
   void barrier(CollectiveTag, Stream&) override {}
-  void abort(std::string_view cause) noexcept override { real_->abort(cause); }
+  // The imagined ranks give the color and the key of this one: the same group.
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(std::string_view) noexcept override {}  // nobody waits
 
  private:
-  std::unique_ptr<Communicator> real_;
+  // Runs result(part) on the stream for every part, then lets `wire_time` pass there.
+  template <class Result>
+  void issue(std::span<const CollectivePart> parts, std::chrono::nanoseconds wire_time,
+             Result result, Stream& stream) const;
+  void gather(const CollectivePart& part) const;
+  void reduce(const CollectivePart& part, int64_t begin, ReduceOp op) const;
+
+  SimulatedGroup group_;
 };
 
 }  // namespace fsdp

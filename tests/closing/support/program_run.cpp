@@ -172,7 +172,7 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStream
   model.scene->rank = mesh.rank();
   std::vector<std::string> fqns;
   for (const auto& item : model.root->named_parameters()) fqns.push_back(item.key());
-  mesh.record_all_collectives();
+  mesh.order().keep_all();
   RankRun result;
   result.steps.resize(kProgramSteps);
   RankStep* now = nullptr;
@@ -203,7 +203,7 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStream
     now->slices = step_slices(engine);
     if (twin) twin->compare(*now);
   }
-  result.collectives = mesh.recent_collectives();
+  result.collectives = mesh.order().recent();
   return result;
 }
 

@@ -47,8 +47,8 @@ class Steps {
     }
     const CollectivePart norm{gradients_.data(), gradients_.data(), 1, DType::kFloat32};
     mesh_.reduce_communicator(Axis::kShard)
-        .all_reduce({&norm, 1}, ReduceOp::kSum, mesh_.next_tag(Operation::kAllReduce, 1, "norm"),
-                    *streams_.reduce);
+        .all_reduce({&norm, 1}, ReduceOp::kSum,
+                    mesh_.order().next(Operation::kAllReduce, 1, "norm"), *streams_.reduce);
     streams_.reduce->synchronize();
   }
 
@@ -68,7 +68,7 @@ class Steps {
                               kNumel, DType::kFloat32};
     const std::string name = fmt::format("u{}", unit);
     mesh_.gather_communicator(Axis::kShard)
-        .all_gather({&part, 1}, mesh_.next_tag(Operation::kAllGather, kNumel, name),
+        .all_gather({&part, 1}, mesh_.order().next(Operation::kAllGather, kNumel, name),
                     *streams_.gather);
     streams_.gather->synchronize();  // compute needs it now
   }
@@ -79,7 +79,8 @@ class Steps {
     const std::string name = fmt::format("u{}", unit);
     mesh_.reduce_communicator(Axis::kShard)
         .reduce_scatter({&part, 1}, ReduceOp::kSum,
-                        mesh_.next_tag(Operation::kReduceScatter, kNumel, name), *streams_.reduce);
+                        mesh_.order().next(Operation::kReduceScatter, kNumel, name),
+                        *streams_.reduce);
   }
 
   const Mesh& mesh_;

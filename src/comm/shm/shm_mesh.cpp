@@ -1,16 +1,17 @@
+#include "comm/shm/shm_mesh.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <thread>
+#include <algorithm>
+#include <chrono>
 
-#include "base/environment.h"
 #include "comm/cpu/futex.h"
-#include "comm/mesh_state.h"
-#include "comm/rendezvous/build_id.h"
+#include "comm/cpu/segment_control_plane.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/shm/peer_processes.h"
 #include "comm/shm/shm_communicator.h"
-#include "comm/simulated/simulated_communicator.h"
+#include "comm/simulated/ablated_communicator.h"
 
 namespace fsdp {
 namespace {
@@ -19,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Wrong environments end within 10 s, the program's own start included.
-constexpr auto kMeetWithin = milliseconds(8000);
+constexpr auto kArriveWithin = milliseconds(8000);
 // With fsdp-run nobody can be missing, only slow: a rank that ended before it came is known.
 constexpr auto kStartWithin = milliseconds(60'000);
 
@@ -30,14 +31,12 @@ void require_one_host(const LaunchEnvironment& environment) {
                              "hosts are not supported yet",
                              environment.local_world_size, environment.world_size),
          .where = "environment",
-         .cause = {},
          .hint = "start all ranks on one host"});
   }
   if (environment.launcher != Launcher::kFsdpRun && environment.job_key.empty()) {
     throw InvalidArgument({.what = fmt::format("MASTER_PORT is not set, but WORLD_SIZE={} is",
                                                environment.world_size),
                            .where = "environment",
-                           .cause = {},
                            .hint = "set MASTER_PORT to one number for all ranks of the job (no "
                                    "port is opened), or start the ranks with fsdp-run"});
   }
@@ -52,7 +51,6 @@ void register_process(const ControlSegment& control, int rank) {
         .what =
             fmt::format("two processes have RANK={}: pid {} and pid {}", rank, nobody, getpid()),
         .where = "start of the job",
-        .cause = {},
         .hint = "make one mesh a process, and do not start fsdp programs from within a rank"};
     report_failure(control, {.rank = -1, .code = ExitCode::kConfiguration, .text = text});
     throw InvalidArgument(text);
@@ -85,57 +83,72 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
            .text = {.what = fmt::format("rank {} of {} did not arrive within {:.1f} s", peer,
                                         control.world_size(), seconds),
                     .where = kWhere,
-                    .cause = {},
                     .hint = "make the mesh first thing in the program, before long work"}});
     }
   }
 }
 
-}  // namespace
+// The control plane of processes; on rank 0 it also refuses those that come too late.
+class ProcessControlPlane final : public SegmentControlPlane {
+ public:
+  ProcessControlPlane(std::shared_ptr<const JobMember> member, Communicator& control,
+                      std::unique_ptr<RendezvousServer> server)
+      : SegmentControlPlane(std::move(member), control), server_(std::move(server)) {}
 
-Mesh Mesh::from_env(MeshOptions options) {
-  const LaunchEnvironment environment = read_launch_environment();
-  if (environment.world_size == 1) return local(1, {.on_warning = options.on_warning}).front();
-  require_one_host(environment);
-  const bool launched = environment.launcher == Launcher::kFsdpRun;
-  const milliseconds meet_within = launched ? kStartWithin : std::min(options.timeout, kMeetWithin);
-  JoinedJob joined = launched ? JoinedJob{inherited_job(environment), nullptr}
-                              : rendezvous_in_directory(environment, meet_within);
-  const auto memory = std::make_shared<const JobMemory>(joined.files, environment.world_size);
+ private:
+  std::unique_ptr<RendezvousServer> server_;  // on rank 0 alone, where there is no launcher
+};
+
+// This rank, when all have come.
+std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
+                                      const MeshOptions& options, milliseconds within,
+                                      const std::shared_ptr<const JobMemory>& memory) {
   const ControlSegment control = memory->control();
-  const int rank = environment.rank;
-  register_process(control, rank);
-  wait_for_all(control, meet_within);
+  register_process(control, environment.rank);
+  wait_for_all(control, within);
   const auto peers = std::make_shared<const PeerProcesses>(control);
-  const auto job = std::make_shared<const JobMember>(
+  return std::make_shared<const JobMember>(
       JobMember::Parts{.memory = memory,
                        .control = control,
-                       .rank = rank,
+                       .rank = environment.rank,
+                       .kind = RankKind::kProcess,
                        .timeout = options.timeout,
                        .process_ended = [peers](int peer) { return peers->ended(peer); },
                        .on_slow_rank = options.on_slow_rank});
-  const auto heap =
-      std::make_shared<SharedHeap>(memory, memory->heap(rank).data(), memory->heap(rank).bytes());
-  auto state = std::make_shared<State>();
-  state->job = job;
-  state->local_rank = environment.local_rank;
-  state->host = host_name();
-  state->on_warning = options.on_warning;
-  for (int kind = 0; kind < kChannels; ++kind) {
-    state->channels[kind] =
-        std::make_unique<ShmCommunicator>(job, memory, heap, static_cast<Channel>(kind));
-  }
-  if (options.ablate_communication) {
-    for (const Channel kind : {Channel::kGather, Channel::kReduce}) {
-      auto& channel = state->channels[static_cast<size_t>(kind)];
-      channel = std::make_unique<SilentCommunicator>(std::move(channel));
-    }
-  }
+}
+
+}  // namespace
+
+MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& options) {
+  require_one_host(environment);
+  const bool launched = environment.launcher == Launcher::kFsdpRun;
+  const milliseconds within = launched ? kStartWithin : std::min(options.timeout, kArriveWithin);
+  JoinedJob joined = launched ? JoinedJob{inherited_job(environment), nullptr}
+                              : rendezvous_in_directory(environment, within);
+  const auto memory = std::make_shared<const JobMemory>(joined.files, environment.world_size);
+  const auto member = join(environment, options, within, memory);
+  const Mapping& own = memory->heap(environment.rank);
+  const auto heap = std::make_shared<SharedHeap>(memory, own.data(), own.bytes());
+
+  const auto make = [&](RankGroup group) -> std::unique_ptr<Communicator> {
+    return std::make_unique<ShmCommunicator>(member, std::move(group), memory, heap);
+  };
+  const auto make_axis = [&](Channel channel) {
+    auto communicator = make(group_of_all(*member, channel));
+    if (!options.ablate_communication) return communicator;
+    return std::unique_ptr<Communicator>(
+        std::make_unique<AblatedCommunicator>(std::move(communicator)));
+  };
+  auto control = make(group_of_all(*member, Channel::kControl));
   if (joined.server) joined.server->refuse_latecomers(memory);
-  state->rendezvous_server = std::move(joined.server);
-  Mesh mesh(std::move(state));
-  mesh.agree("program", {fmt::format("build {}", build_id())});
-  return mesh;
+  auto plane = std::make_unique<ProcessControlPlane>(member, *control, std::move(joined.server));
+  return {
+      .control_plane = std::move(plane),
+      .topology = {.host = host_name(), .local_rank = environment.local_rank},
+      .control = std::move(control),
+      .replicate = {.gather = make(group_of_one(*member)), .reduce = make(group_of_one(*member))},
+      .shard = {.gather = make_axis(Channel::kGather), .reduce = make_axis(Channel::kReduce)},
+      .on_warning = options.on_warning};
 }
 
 }  // namespace fsdp

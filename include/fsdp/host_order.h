@@ -1,0 +1,55 @@
+// The one host order of a mesh: every collective, over all communicators and engines, numbered, and
+// what a rank's program did between them.
+#pragma once
+
+#include <fsdp/communicator.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+// All ranks of a mesh issue the same collectives in the same order; each takes its place here
+// first. Thread-safe.
+class HostOrder {
+ public:
+  // The next place. Its operation, `numel` (all parts) and `label` are mixed into hash(). The
+  // caller issues the collective at once.
+  CollectiveTag next(Operation operation, int64_t numel, std::string_view label);
+  // Says what this rank's program did that all ranks must have done alike and that has no
+  // collective of its own: "AdamW step 7: lr 0.001". The next tag takes all that was noted since
+  // the tag before, so that its collective compares it over all ranks and an error shows it: "rank
+  // 0 issued all_gather of 4096 float32 'layers.0' #12 after 'AdamW step 7: lr 0.001', rank 1 …".
+  // Every byte is compared, messages show the first 95. Cheap: allocates nothing.
+  void note(std::string_view text);
+
+  // Of all that was issued and noted, in its order.
+  uint64_t hash() const;
+  // The last collectives issued, oldest first, one readable line each, as "#12 all_gather 4096
+  // layers.0": the event log of tests and of error messages. At most 64, or all since keep_all().
+  std::vector<std::string> recent() const;
+  void keep_all();
+
+ private:
+  struct Entry {
+    uint64_t sequence;
+    Operation operation;
+    int64_t numel;
+    std::string label;
+  };
+
+  mutable std::mutex mutex_;
+  uint64_t sequence_ = 0;
+  uint64_t hash_ = 0;
+  CollectiveNote note_;  // since the last tag
+  size_t note_length_ = 0;
+  bool keeps_all_ = false;
+  std::deque<Entry> entries_;
+};
+
+}  // namespace fsdp

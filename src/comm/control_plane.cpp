@@ -1,0 +1,66 @@
+#include "comm/control_plane.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp {
+namespace {
+
+std::string lines_as_text(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  return text;
+}
+
+// The first line in which two texts differ, and what each has there.
+struct Difference {
+  int line;
+  std::string first, second;
+};
+
+std::optional<Difference> first_difference(std::string_view a, std::string_view b) {
+  const auto next_line = [](std::string_view& rest) {
+    if (rest.empty()) return std::string("(nothing)");
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string line(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    return line;
+  };
+  for (int line = 1; !a.empty() || !b.empty(); ++line) {
+    std::string in_a = next_line(a);
+    std::string in_b = next_line(b);
+    if (in_a != in_b) return Difference{line, std::move(in_a), std::move(in_b)};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void ControlPlane::agree(std::string_view what, const std::vector<std::string>& lines) {
+  const auto texts = exchange(what, lines_as_text(lines));
+  for (int other = 1; other < world_size(); ++other) {
+    const auto difference = first_difference(texts[0], texts[other]);
+    if (!difference) continue;
+    // Kept as the job's first failure: a rank that is still in the exchange gets the same text.
+    fail({.rank = -1,
+          .code = ExitCode::kConfiguration,
+          .text = {.what = fmt::format("ranks do not agree on the {}: rank 0 has '{}', rank {} has "
+                                       "'{}'",
+                                       what, difference->first, other, difference->second),
+                   .where = fmt::format("{}, line {}", what, difference->line),
+                   .hint = "start all ranks with the same program, options and files"}});
+    throw_first_failure({});
+  }
+}
+
+void ControlPlane::throw_first_failure(std::string_view where) const {
+  std::optional<Failure> failure = first_failure();
+  if (!failure) throw StateError({.what = "no rank failed"});
+  throw_failure(std::move(*failure), where);
+}
+
+void ControlPlane::abort(std::string_view cause) noexcept { fail(failure_of_abort(rank(), cause)); }
+
+}  // namespace fsdp

@@ -1,0 +1,61 @@
+// How the ranks of a job agree, fail and end together: all between ranks that is no collective on a
+// stream.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/failure.h"
+
+namespace fsdp {
+
+// One rank's side of it. It lives in host memory and needs no device, also where the collectives
+// travel between devices. Implementations: ranks of one host that share memory
+// (cpu/segment_control_plane.h), one rank of a world that is imagined
+// (simulated/simulated_control_plane.h).
+//
+// Destroying it is this rank's end: the others learn that it finished, or, if an exception is
+// leaving the scope, that it gave up. Communicators are destroyed before the plane that they belong
+// to.
+// Thread-safe, but exchange and agree: one thread of a rank at a time.
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;
+  ControlPlane() = default;
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+
+  // The texts of all ranks, in rank order, of any lengths.
+  // Requires: collective over all ranks, with equal `what`, outside steps: the control communicator
+  //   is not in use.
+  // Errors: CommError, the job's first failure: a rank is gone or missing at the deadline, or the
+  //   ranks do different things.
+  virtual std::vector<std::string> exchange(std::string_view what, std::string_view text) = 0;
+
+  // Compares `lines` over all ranks, line by line.
+  // Requires: as exchange.
+  // Errors: as exchange; CommError (78) on ALL ranks if they differ, with the first difference and
+  //   both values and ranks.
+  void agree(std::string_view what, const std::vector<std::string>& lines);
+
+  // Makes `failure` the job's, unless it has one, and wakes every rank that waits: from here on
+  // every collective and exchange of every rank ends by throwing the first failure. Never blocks.
+  virtual void fail(const Failure& failure) noexcept = 0;
+  // Empty while nothing failed. What a back-end polls in its waits.
+  virtual std::optional<Failure> first_failure() const = 0;
+  // Throws it; `where` is added if it names no place of its own.
+  // Errors: always: CommError with the failure's code; StateError if nothing failed.
+  [[noreturn]] void throw_first_failure(std::string_view where) const;
+  // Fails the job: this rank gives up because of `cause`. Never blocks.
+  void abort(std::string_view cause) noexcept;
+
+  // How `rank` is gone; empty while it lives.
+  virtual std::optional<PeerEnd> end_of(int rank) const = 0;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,16 @@
+#include "comm/cpu/segment_control_plane.h"
+
+#include "comm/text_exchange.h"
+
+namespace fsdp {
+
+std::vector<std::string> SegmentControlPlane::exchange(std::string_view what,
+                                                       std::string_view text) {
+  return exchange_texts(control_, text, what);
+}
+
+std::optional<Failure> SegmentControlPlane::first_failure() const {
+  return fsdp::first_failure(member_->control().failure());
+}
+
+}  // namespace fsdp

@@ -1,0 +1,33 @@
+// The control plane of ranks that share a control segment: threads of a process, processes of a
+// host.
+#pragma once
+
+#include <memory>
+
+#include "comm/control_plane.h"
+#include "comm/cpu/job_member.h"
+
+namespace fsdp {
+
+// Texts travel over the mesh's control communicator, which compares what the ranks exchange with
+// what else they do there.
+class SegmentControlPlane : public ControlPlane {
+ public:
+  // Requires: `control` is over all ranks, and lives while texts are exchanged. `member` is shared
+  //   with the rank's communicators.
+  SegmentControlPlane(std::shared_ptr<const JobMember> member, Communicator& control)
+      : member_(std::move(member)), control_(control) {}
+
+  int rank() const override { return member_->rank(); }
+  int world_size() const override { return member_->size(); }
+  std::vector<std::string> exchange(std::string_view what, std::string_view text) override;
+  void fail(const Failure& failure) noexcept override { member_->fail(failure); }
+  std::optional<Failure> first_failure() const override;
+  std::optional<PeerEnd> end_of(int rank) const override { return member_->end_of(rank); }
+
+ private:
+  std::shared_ptr<const JobMember> member_;
+  Communicator& control_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,27 @@
+#include "comm/failure.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+namespace fsdp {
+
+void throw_failure(Failure failure, std::string_view where) {
+  if (failure.text.where.empty()) failure.text.where = where;
+  throw CommError(std::move(failure.text), failure.code);
+}
+
+Failure failure_of_abort(int rank, std::string_view cause) noexcept {
+  try {
+    return {.rank = rank,
+            .code = ExitCode::kPeerFailed,
+            .text = {.what = fmt::format("rank {} gave up", rank),
+                     .cause = std::string(cause),
+                     .hint = fmt::format("see what rank {} printed", rank)}};
+  } catch (const std::exception&) {
+    return {.rank = rank, .code = ExitCode::kPeerFailed, .text = {}};
+  }
+}
+
+}  // namespace fsdp

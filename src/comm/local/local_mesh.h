@@ -1,0 +1,14 @@
+// A mesh of threads of this process.
+#pragma once
+
+#include <vector>
+
+#include "comm/mesh_parts.h"
+
+namespace fsdp {
+
+// The parts of `world_size` ranks that share one control segment; element r is rank r's.
+// Errors: InvalidArgument for a world without ranks, or options that need processes.
+std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options);
+
+}  // namespace fsdp

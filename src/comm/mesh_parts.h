@@ -1,0 +1,44 @@
+// The seam between a mesh and what carries it: a back-end makes MeshParts, a Mesh is made of them.
+#pragma once
+
+#include <fsdp/mesh.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/control_plane.h"
+
+namespace fsdp {
+
+// Where a rank runs.
+struct Topology {
+  std::string host;    // the machine's name
+  int local_rank = 0;  // among the job's ranks of that host
+};
+
+// The name of this host, as the system has it.
+std::string host_name();
+
+// One axis of the mesh, as this rank sees it: the communicators of the ranks with which it shares
+// the axis. Gathers and reductions have one each and may run at the same time.
+struct AxisCommunicators {
+  std::unique_ptr<Communicator> gather;
+  std::unique_ptr<Communicator> reduce;
+};
+
+// One rank's parts. None may be null. They are destroyed in the reverse of this order, so the
+// control plane is the last to go.
+struct MeshParts {
+  std::unique_ptr<ControlPlane> control_plane;
+  Topology topology;
+  // Over all ranks, in rank order: small values outside steps, and inside a step what modules sum.
+  std::unique_ptr<Communicator> control;
+  // Together they span the world: the sizes of the axes multiply to its size. An axis of size one
+  // is a communicator of this rank alone.
+  AxisCommunicators replicate;
+  AxisCommunicators shard;
+  std::function<void(const ErrorText& warning)> on_warning{};  // empty: nobody listens
+};
+
+}  // namespace fsdp

@@ -1,0 +1,15 @@
+// A mesh of processes of one host.
+#pragma once
+
+#include "base/environment.h"
+#include "comm/mesh_parts.h"
+
+namespace fsdp {
+
+// This process's rank among those that the launcher started, or that find each other by themselves.
+// Effects: blocks until all ranks have come.
+// Errors: InvalidArgument (78) for an environment that names several hosts or no job; CommError or
+//   InvalidArgument (78) on all ranks if they do not come together (rendezvous/rendezvous.h).
+MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& options);
+
+}  // namespace fsdp

@@ -1,0 +1,11 @@
+#include "comm/simulated/simulated_control_plane.h"
+
+namespace fsdp {
+
+std::vector<std::string> SimulatedControlPlane::exchange(std::string_view what,
+                                                         std::string_view text) {
+  if (failed(failure_)) throw_first_failure(what);
+  return std::vector<std::string>(world_size_, std::string(text));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,28 @@
+// The control plane of one rank of an imagined world.
+#pragma once
+
+#include "comm/control_plane.h"
+#include "comm/cpu/failure_cell.h"
+
+namespace fsdp {
+
+// The other ranks say what this one says, and live for ever.
+class SimulatedControlPlane final : public ControlPlane {
+ public:
+  SimulatedControlPlane(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
+
+  int rank() const override { return rank_; }
+  int world_size() const override { return world_size_; }
+  // Errors: CommError, the first failure, if there is one.
+  std::vector<std::string> exchange(std::string_view what, std::string_view text) override;
+  void fail(const Failure& failure) noexcept override { keep_first(failure_, failure); }
+  std::optional<Failure> first_failure() const override { return fsdp::first_failure(failure_); }
+  std::optional<PeerEnd> end_of(int) const override { return std::nullopt; }
+
+ private:
+  int rank_;
+  int world_size_;
+  FailureCell failure_{};
+};
+
+}  // namespace fsdp

@@ -1,0 +1,17 @@
+// Texts of any lengths between ranks, over a communicator.
+#pragma once
+
+#include <fsdp/communicator.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+// The texts of all ranks of `communicator`, in its order: what ControlPlane::exchange promises, for
+// control planes that have a communicator on host memory. `label` names it in error texts.
+std::vector<std::string> exchange_texts(Communicator& communicator, std::string_view text,
+                                        std::string_view label);
+
+}  // namespace fsdp
