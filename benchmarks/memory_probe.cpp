@@ -14,8 +14,8 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "examples/bert_qa/bert_model.h"
-#include "examples/bert_qa/presets.h"
+#include "models/bert/bert_model.h"
+#include "models/bert/presets.h"
 #include "runtime/stream.h"
 
 namespace {
@@ -65,12 +65,12 @@ class TensorBytes : public c10::MemoryReportingInfoBase {
   int64_t in_use_ = 0;
 };
 
-at::Tensor train_forward(fsdp::Unit<bert_qa::QuestionAnswering>& model) {
+at::Tensor train_forward(fsdp::Unit<bert::QuestionAnswering>& model) {
   const at::Tensor ids = torch::randint(1000, {1, kTokens}, torch::kLong);
   const at::Tensor logits =
       model(ids, torch::zeros_like(ids), torch::ones({1, kTokens}, torch::kLong));
   const at::Tensor at = torch::zeros({1}, torch::kLong);
-  return bert_qa::span_loss_sum(logits, at, at);
+  return bert::span_loss_sum(logits, at, at);
 }
 
 // The largest value over the ranks.
@@ -96,7 +96,7 @@ double formula_bytes(double state_bytes, double parameters, int ranks) {
 }
 
 // For the picture: a step's bytes by category, with the units that hold them.
-void trace_a_step(fsdp::Unit<bert_qa::QuestionAnswering>& model, fsdp::Engine& engine,
+void trace_a_step(fsdp::Unit<bert::QuestionAnswering>& model, fsdp::Engine& engine,
                   fsdp::Optimizer& optimizer, const std::string& file) {
   const fsdp::Trace trace(engine);
   train_forward(model).backward();
@@ -108,11 +108,11 @@ void trace_a_step(fsdp::Unit<bert_qa::QuestionAnswering>& model, fsdp::Engine& e
 int probe(const fsdp::Mesh& mesh, const std::string& preset, const std::string& trace_file) {
   at::set_num_threads(1);
   Measured measured;
-  const auto config = bert_qa::preset_config(preset);
+  const auto config = bert::preset_config(preset);
   measured.resident_before = most(mesh, resident_bytes());
   const int64_t before_building = status_bytes("VmRSS");
-  fsdp::BuildScope building(mesh, {.unit_options = bert_qa::unit_options});
-  fsdp::Unit<bert_qa::QuestionAnswering> model(config);
+  fsdp::BuildScope building(mesh, {.unit_options = bert::unit_options});
+  fsdp::Unit<bert::QuestionAnswering> model(config);
   fsdp::Engine engine(model, building);
   measured.building_peak = most(mesh, status_bytes("VmHWM") - before_building);
   measured.resident_built = most(mesh, resident_bytes());

@@ -16,13 +16,13 @@
 #include <memory>
 #include <string>
 
-#include "examples/bert_qa/bert_model.h"
-#include "examples/bert_qa/presets.h"
+#include "models/bert/bert_model.h"
+#include "models/bert/presets.h"
 
 namespace {
 
 using fsdp::Unit;
-using Model = Unit<bert_qa::QuestionAnswering>;
+using Model = Unit<bert::QuestionAnswering>;
 
 struct Task {
   std::string mode, preset;
@@ -86,7 +86,7 @@ double milliseconds_since(std::chrono::steady_clock::time_point begin) {
 
 double forward_backward(Model& model, const Windows& windows) {
   const at::Tensor logits = model(windows.ids, windows.segments, windows.mask);
-  const at::Tensor loss = bert_qa::span_loss_sum(logits, windows.first, windows.last) /
+  const at::Tensor loss = bert::span_loss_sum(logits, windows.first, windows.last) /
                           static_cast<double>(windows.ids.size(0));
   loss.backward();
   return loss.item<double>();
@@ -139,7 +139,7 @@ void train(const Task& task, const fsdp::Mesh& mesh, Model& model, Update update
 
 Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   Measured measured;
-  fsdp::ModelConfig config = bert_qa::preset_config(task.preset);
+  bert::Config config = bert::preset_config(task.preset);
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   if (task.mode == "plain") {
     Model model(config);
@@ -149,7 +149,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
         task, mesh, model, [&] { optimizer.step(); }, measured);
     return measured;
   }
-  fsdp::Options options{.unit_options = bert_qa::unit_options};
+  fsdp::Options options{.unit_options = bert::unit_options};
   options.map_shards = task.mode != "gathered";
   if (task.mode == "replicate") options.strategy = fsdp::Strategy::kReplicate;
   fsdp::BuildScope building(mesh, options);

@@ -20,9 +20,9 @@
 #include <string>
 #include <vector>
 
-#include "data/mapped_file.h"
-#include "data/wordpiece_tokenizer.h"
+#include "bert_qa/text/wordpiece_tokenizer.h"
 #include "fsdp/error.h"
+#include "io/mapped_file.h"
 
 namespace {
 
@@ -39,10 +39,10 @@ Texts texts_of(std::string_view file) {
   return texts;
 }
 
-void write_tokens(const fsdp::WordPieceTokenizer& tokenizer, const Texts& texts,
+void write_tokens(const bert_qa::WordPieceTokenizer& tokenizer, const Texts& texts,
                   const std::string& path) {
   std::vector<int32_t> values;
-  fsdp::TokenList tokens;
+  bert_qa::TokenList tokens;
   for (const std::string_view text : texts) {
     tokenizer.tokenize(text, tokens);
     values.push_back(static_cast<int32_t>(tokens.size()));
@@ -69,14 +69,14 @@ double seconds_of(int passes, Pass&& pass) {
 
 // What a pass makes is kept here, so that no pass is optimised away.
 struct Work {
-  fsdp::TokenList tokens;
+  bert_qa::TokenList tokens;
   std::vector<char> copy;
   std::array<uint8_t, 256> table{};
   uint64_t sum = 0;
   int64_t token_count = 0;
 };
 
-double run(const std::string& what, int passes, const fsdp::WordPieceTokenizer& tokenizer,
+double run(const std::string& what, int passes, const bert_qa::WordPieceTokenizer& tokenizer,
            const Texts& texts, Work& work) {
   if (what == "tokenize") {
     return seconds_of(passes, [&] {
@@ -106,7 +106,7 @@ double run(const std::string& what, int passes, const fsdp::WordPieceTokenizer& 
                               fsdp::ExitCode::kUsage);
 }
 
-void serve(const fsdp::WordPieceTokenizer& tokenizer, const Texts& texts) {
+void serve(const bert_qa::WordPieceTokenizer& tokenizer, const Texts& texts) {
   Work work;
   std::iota(work.table.begin(), work.table.end(), uint8_t{0});
   std::string what, argument;
@@ -132,8 +132,8 @@ int main(int argc, char** argv) {
           fsdp::ExitCode::kUsage);
     }
     const fsdp::MappedFile file(argv[2]);
-    const fsdp::WordPieceTokenizer tokenizer(
-        fsdp::WordPieceVocab::read(argv[1]),
+    const bert_qa::WordPieceTokenizer tokenizer(
+        bert_qa::WordPieceVocab::read(argv[1]),
         {.do_lower_case = argv[3][0] == '1', .strip_accents = argv[4][0] == '1'});
     serve(tokenizer, texts_of(file.text()));
     return 0;

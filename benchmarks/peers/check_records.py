@@ -1,4 +1,4 @@
-"""Computes the records of tests/data/records anew and compares: what the tests rely on is still what
+"""Computes the records of examples/bert_qa/tests/records anew and compares: what the tests rely on is still what
 transformers says. Exit code 0 if all agree. Needs the model (tools/setup --model).
 """
 
@@ -47,7 +47,7 @@ def check_windows():
 
 def check_reference():
     """Losses and norms of the first steps; thread counts alone move them by 4e-7."""
-    path = reference_run.ROOT / "tests/data/records/reference_run.json"
+    path = reference_run.ROOT / "examples/bert_qa/tests/records/reference_run.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))
     windows = squad.make_windows(AutoTokenizer.from_pretrained(record_squad.MODEL),
                                  squad.read_questions(record_squad.QUESTIONS))

@@ -1,4 +1,4 @@
-"""Records what Python transformers computes for a small BERT: tests/data/records/bert_small.
+"""Records what Python transformers computes for a small BERT: examples/bert_qa/tests/records/bert_small.
 
 Run with .venv-peers/bin/python; the same seed gives the same files. model.safetensors and config.json
 are an ordinary model folder; record.safetensors holds, for one padded batch,
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from transformers import BertConfig, BertForQuestionAnswering
 from transformers.utils import logging
 
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "tests/data/records/bert_small"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples/bert_qa/tests/records/bert_small"
 LENGTHS = [24, 17, 9]  # tokens of each sequence; the rest of 24 is padding
 SEGMENT_STARTS = [8, 6, 4]
 

@@ -1,4 +1,4 @@
-"""Records what Python transformers computes for a small pre-LN BERT: tests/data/records/megatron_small.
+"""Records what Python transformers computes for a small pre-LN BERT: examples/bert_qa/tests/records/megatron_small.
 
 The twin of record_bert.py for model_type megatron-bert, on the same batch; run with
 .venv-peers/bin/python. record.safetensors holds inputs, labels, logits, loss and grad.NAME as there.

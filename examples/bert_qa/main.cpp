@@ -1,12 +1,12 @@
 // bert_qa finetune | predict | evaluate: question answering with BERT on sharded parameters.
+#include <fsdp/agreement.h>
 #include <fsdp/program.h>
 
 #include <cstdio>
 #include <exception>
 
-#include "command_line.h"
-#include "commands.h"
-#include "refusal.h"
+#include "bert_qa/run/command_line.h"
+#include "bert_qa/run/commands.h"
 
 namespace {
 
@@ -39,15 +39,11 @@ int main(int argc, char** argv) {
   }
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
-        try {
-          bert_qa::refuse_together(mesh, "reading the command line", [&] {
-            if (usage) std::rethrow_exception(usage);
-          });
-          mesh.agree("command line", line.words);
-          return run(line, mesh, place);
-        } catch (const bert_qa::SaidElsewhere& refusal) {
-          return static_cast<int>(refusal.code);
-        }
+        fsdp::refuse_together(mesh, "reading the command line", [&] {
+          if (usage) std::rethrow_exception(usage);
+        });
+        mesh.agree("command line", line.words);
+        return run(line, mesh, place);
       },
       {.timeout = line.settings.timeout,
        .ablate_communication = line.settings.ablate_communication});

@@ -1,6 +1,7 @@
 #include "fsdp/program.h"
 
 #include <fmt/format.h>
+#include <fsdp/agreement.h>
 
 #include <csignal>
 #include <cstdio>
@@ -101,6 +102,8 @@ int run_program(const ProgramBody& body, MeshOptions options) {
     const Mesh mesh = Mesh::from_env(options);
     try {
       return body(mesh, place);
+    } catch (const RefusedElsewhere& refusal) {
+      return refusal.exit_code();
     } catch (const std::exception& error) {
       // Printed before the others are told: the first line is then the cause.
       const int code = report(error, place, environment);

@@ -10,16 +10,22 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <system_error>
+#include <utility>
 
-#include "data/model_folder.h"
-#include "data/printable_name.h"
-#include "data/tensor_listing.h"
 #include "fsdp/error.h"
+#include "fsdp/safetensors_folder.h"
+#include "io/json_text.h"
+#include "io/mapped_file.h"
+#include "io/printable_name.h"
+#include "programs/tensor_listing.h"
 
 namespace fsdp {
 namespace {
+
+constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 [[noreturn]] void cannot_write() {
   throw IoError(ExitCode::kIoError, {.what = "cannot write the listing",
@@ -30,6 +36,11 @@ namespace {
 
 void print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) cannot_write();
+}
+
+// A value of a file from elsewhere, on one line.
+std::string shown(const nlohmann::json& value) {
+  return printable_name(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 std::string listing_of(const SafetensorsFile& file) {
@@ -50,24 +61,39 @@ void list_file(const std::filesystem::path& path) {
   print(totals_line(totals_of(file.tensors()), format_dtype_counts(file.tensors())));
 }
 
-// A configuration of a model that only others train is no fault of the folder.
-std::string describe_config(const ModelFolder& folder) {
-  try {
-    const ModelConfig config = folder.read_config();
-    return fmt::format(
-        "{}: {} layers, hidden size {}, {} heads, intermediate size {}, {} positions, vocabulary "
-        "of {}, {}\n",
-        config.model_type, config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
-        config.intermediate_size, config.max_position_embeddings, config.vocab_size,
-        config.hidden_act);
-  } catch (const InvalidArgument& error) {
-    return fmt::format("note: {}\n", printable_name(error.what()));
+// The sizes that Hugging Face's configurations have in common, as far as this one has them.
+std::string describe_config(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  const auto refuse = [&](std::string what) {
+    throw IoError(ExitCode::kCorruptData, {.what = std::move(what), .where = path.string()});
+  };
+  if (std::ssize(file.text()) > kMaxConfigBytes) {
+    refuse(fmt::format("a configuration of {} bytes; at most {} are allowed", file.text().size(),
+                       kMaxConfigBytes));
   }
+  const nlohmann::json config = parse_json({.text = file.text(), .file = path.string()});
+  if (!config.is_object()) refuse("the configuration is not a JSON object");
+  constexpr std::pair<const char*, const char*> kSizes[] = {
+      {"num_hidden_layers", "{} layers"},
+      {"hidden_size", "hidden size {}"},
+      {"num_attention_heads", "{} heads"},
+      {"intermediate_size", "intermediate size {}"},
+      {"max_position_embeddings", "{} positions"},
+      {"vocab_size", "vocabulary of {}"},
+      {"hidden_act", "{}"}};
+  std::string text = config.contains("model_type") ? shown(config["model_type"]) : "a model";
+  const char* separator = ": ";
+  for (const auto& [key, phrase] : kSizes) {
+    if (!config.contains(key)) continue;
+    text += separator + fmt::format(fmt::runtime(phrase), shown(config[key]));
+    separator = ", ";
+  }
+  return text + "\n";
 }
 
 void list_folder(const std::filesystem::path& path) {
-  const ModelFolder folder(path);
-  print(describe_config(folder));
+  const SafetensorsFolder folder(path);
+  print(describe_config(path / "config.json"));
   for (const std::string& note : folder.notes()) print(fmt::format("note: {}\n", note));
   TensorTotals all;
   for (const SafetensorsFile& file : folder.files()) {

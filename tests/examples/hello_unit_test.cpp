@@ -1,5 +1,9 @@
 // The README's program, alone and on several ranks.
-#include "program.h"
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "support/run_program.h"
 
 using namespace fsdp::testing;
 

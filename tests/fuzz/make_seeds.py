@@ -9,7 +9,8 @@ import struct
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-RECORDS = ROOT / "tests/data/records"
+IO_RECORDS = ROOT / "tests/io/records"
+RECORDS = ROOT / "examples/bert_qa/tests/records"
 DATA = ROOT / "examples/bert_qa/data"
 
 
@@ -37,7 +38,7 @@ def header_alone(path, tensors=6):
 
 def safetensors():
     yield (DATA / "qa-head-minilm.safetensors").read_bytes()
-    yield (RECORDS / "safetensors_peer.safetensors").read_bytes()
+    yield (IO_RECORDS / "safetensors_peer.safetensors").read_bytes()
     for model in ("bert_small", "megatron_small"):
         yield header_alone(RECORDS / model / "model.safetensors")
 

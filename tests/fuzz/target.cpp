@@ -1,4 +1,5 @@
-// A libFuzzer program for one of the readers: FSDP_FUZZ_READER. What the reader holds at once is
+// A libFuzzer program for one of the readers: FSDP_FUZZ_READER of the
+// namespace FSDP_FUZZ_LIBRARY. What the reader holds at once is
 // counted and bounded; whatever is not sound ends the program with an uncaught exception.
 #include <sanitizer/allocator_interface.h>
 
@@ -8,7 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "data/support/byte_readers.h"
+#include "bert_qa/tests/support/byte_readers.h"
+#include "io/support/byte_readers.h"
 
 namespace {
 
@@ -31,14 +33,14 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const std::string_view reader = FSDP_FUZZ_READER;
   const bool tokenizes = reader == "squad" || reader == "tokenizer";
   for (int choice = 0; tokenizes && choice < 4; ++choice) {
-    fsdp::byte_reader("tokenizer").read(std::string(1, static_cast<char>(choice)));
+    bert_qa::byte_reader("tokenizer").read(std::string(1, static_cast<char>(choice)));
   }
   __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free);
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const fsdp::ByteReader& reader = fsdp::byte_reader(FSDP_FUZZ_READER);
+  static const fsdp::ByteReader& reader = FSDP_FUZZ_LIBRARY::byte_reader(FSDP_FUZZ_READER);
   g_live_bytes = g_peak_bytes = 0;
   reader.read({reinterpret_cast<const char*>(data), size});
   const int64_t allowed = reader.bytes_a_byte * static_cast<int64_t>(size) + (16 << 20);

@@ -22,10 +22,10 @@
 #include <thread>
 #include <vector>
 
-#include "data/synthetic_qa.h"
-#include "examples/bert_qa/batch.h"
-#include "examples/bert_qa/bert_model.h"
-#include "examples/bert_qa/presets.h"
+#include "bert_qa/run/batch.h"
+#include "bert_qa/squad/synthetic_qa.h"
+#include "models/bert/bert_model.h"
+#include "models/bert/presets.h"
 
 namespace {
 
@@ -90,12 +90,12 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
   const char* preset = std::getenv("TRAINING_PRESET");
   const char* prefetch = std::getenv("TRAINING_PREFETCH");
   fsdp::BuildScope building(mesh, {.prefetch_units = prefetch != nullptr ? std::atoi(prefetch) : 1,
-                                   .unit_options = bert_qa::unit_options});
-  fsdp::Unit<bert_qa::QuestionAnswering> model(
-      bert_qa::preset_config(preset != nullptr ? preset : "tiny"));
+                                   .unit_options = bert::unit_options});
+  fsdp::Unit<bert::QuestionAnswering> model(
+      bert::preset_config(preset != nullptr ? preset : "tiny"));
   fsdp::Engine engine(model, building);
   fsdp::AdamW optimizer(engine, {.lr = 1e-3});
-  const fsdp::SyntheticQa windows({.min_length = 32, .max_length = 32});
+  const bert_qa::SyntheticQa windows({.min_length = 32, .max_length = 32});
   Harm harm(fault, mesh.rank());
   engine.observe_events([&](std::string_view event, std::string_view) {
     const auto phase = kPhaseOfEvent.find(event);
@@ -106,7 +106,7 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
     const int64_t window = (place.step * mesh.world_size() + mesh.rank()) % windows.window_count();
     const bert_qa::Batch batch(windows.make_batch(0, std::array{window}));
     const at::Tensor logits = model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
-    const at::Tensor loss = bert_qa::span_loss_sum(logits, batch.first_B, batch.last_B);
+    const at::Tensor loss = bert::span_loss_sum(logits, batch.first_B, batch.last_B);
     loss.backward();
     harm.come_to("optimizer");
     const double norm = optimizer.clip_grad_norm(1.0);

@@ -1,16 +1,17 @@
 #include "parity/support/bert_parity.h"
 
 #include <fsdp/optim.h>
+#include <fsdp/safetensors_folder.h>
 
-#include "data/model_folder.h"
-#include "examples/bert_qa/bert_model.h"
-#include "examples/bert_qa/model_weights.h"
+#include "bert_qa/hf/model_config.h"
+#include "bert_qa/hf/weight_names.h"
+#include "models/bert/bert_model.h"
 #include "support/torch_ranks.h"
 
 namespace fsdp::testing {
 namespace {
 
-using Model = Unit<bert_qa::QuestionAnswering>;
+using Model = Unit<bert::QuestionAnswering>;
 constexpr int kSteps = 20;
 
 at::Tensor loss_of(Model& model, int step, int rank) {
@@ -19,7 +20,7 @@ at::Tensor loss_of(Model& model, int step, int rank) {
   const at::Tensor ids = torch::randint(1000, 20000, {2, length}, generator, torch::kLong);
   const at::Tensor answers = torch::randint(length, {2, 2}, generator, torch::kLong);
   const at::Tensor logits = model(ids, torch::zeros_like(ids), torch::ones_like(ids));
-  return bert_qa::span_loss_sum(logits, answers.select(1, 0), answers.select(1, 1)) / 2;
+  return bert::span_loss_sum(logits, answers.select(1, 0), answers.select(1, 1)) / 2;
 }
 
 std::vector<float> train_plain(Model& model, int world, ParityOptimizer kind) {
@@ -47,12 +48,12 @@ std::vector<float> train_plain(Model& model, int world, ParityOptimizer kind) {
 
 ParityReport train_sharded_and_plain(const Mesh& mesh, const std::filesystem::path& folder,
                                      ParityOptimizer kind, bool map_shards) {
-  const ModelFolder files(folder);
-  ModelConfig config = files.read_config();
+  const SafetensorsFolder files(folder);
+  bert::Config config = bert_qa::read_model_config(folder / "config.json");
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   Model model = build_seeded(3, [&] { return Model(config); });
-  Engine engine(model, mesh, {.map_shards = map_shards, .unit_options = bert_qa::unit_options});
-  bert_qa::load_weights(engine, files, nullptr);
+  Engine engine(model, mesh, {.map_shards = map_shards, .unit_options = bert::unit_options});
+  load_weights(engine, files.files(), bert_qa::load_options(nullptr));
   const auto start = full_parameters(engine);
   std::unique_ptr<Optimizer> optimizer;
   if (kind == ParityOptimizer::kSgd) {

@@ -1,0 +1,19 @@
+// Windows as tensors, padded to the longest of the batch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "bert_qa/squad/qa_batch.h"
+
+namespace bert_qa {
+
+// int64. A rank without windows gets one row of padding whose labels count for nothing, so that it
+// takes part in every collective.
+struct Batch {
+  at::Tensor ids_BS, segments_BS, attention_mask_BS;
+  at::Tensor first_B, last_B;  // of the answer; 0 where the window does not hold it
+
+  explicit Batch(const QaBatch& rows);
+};
+
+}  // namespace bert_qa

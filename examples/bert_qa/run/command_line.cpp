@@ -1,0 +1,319 @@
+#include "bert_qa/run/command_line.h"
+
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/bert/presets.h"
+
+namespace bert_qa {
+namespace {
+
+const std::map<Command, std::pair<std::string, std::string>> kCommands = {
+    {Command::kFinetune, {"finetune", "Trains, answers the validation questions, writes a model"}},
+    {Command::kPredict, {"predict", "Answers questions"}},
+    {Command::kEvaluate, {"evaluate", "Answers questions and compares with their answers"}},
+};
+
+[[noreturn]] void refuse(std::string what, std::string hint) {
+  throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
+                              fsdp::ExitCode::kUsage);
+}
+
+// --train_file=a_b -> --train-file=a_b; values are left alone.
+std::vector<std::string> hyphenated(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const auto end = argument.begin() + std::min(argument.find('='), argument.size());
+    std::replace(argument.begin(), end, '_', '-');
+  }
+  return arguments;
+}
+
+template <class T>
+void add_choice(CLI::App& app, const std::string& flag, T& value,
+                const std::map<std::string, T>& choices, const std::string& text) {
+  app.add_option_function<std::string>(
+         flag, [&value, choices](const std::string& name) { value = choices.at(name); }, text)
+      ->check(CLI::IsMember(choices).description(""))
+      ->type_name("NAME");
+}
+
+template <class T>
+void add_dtype(CLI::App& app, const std::string& flag, T& value, const std::string& text) {
+  app.add_option_function<std::string>(
+         flag, [&value](const std::string& name) { value = fsdp::dtype_from_name(name); }, text)
+      ->check(CLI::IsMember({"float32", "fp32", "bfloat16", "bf16", "float16", "fp16"}))
+      ->type_name("DTYPE");
+}
+
+// CLI::Range lets NaN through, which is neither below nor above anything.
+CLI::Validator number_in(double least, double most) {
+  const std::string range = fmt::format("[{} - {}]", least, most);
+  return {[=](std::string& text) -> std::string {
+            double value = 0;
+            const bool in =
+                CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+            return in ? "" : fmt::format("{} is not a number in {}", text, range);
+          },
+          "FLOAT in " + range};
+}
+
+void add_model_flags(CLI::App& app, Command command, Settings& settings) {
+  ModelSource& model = settings.model;
+  auto* group = app.add_option_group("model");
+  auto* folder = group->add_option("--model,--model-name-or-path", model.folder,
+                                   "Hugging Face folder of a bert or megatron-bert");
+  if (command == Command::kFinetune) {
+    group->add_option("--preset", model.preset, "random weights: " + bert::preset_names())
+        ->excludes(folder);
+  }
+  group->add_option("--vocab-file", model.vocab_file,
+                    "vocab.txt, instead of the folder's; its case is as the folder says");
+  group->add_option("--qa-head", model.qa_head,
+                    "safetensors file with qa_outputs.weight and qa_outputs.bias");
+  group->add_option("--dropout", model.dropout, "instead of the configuration's probabilities")
+      ->check(number_in(0.0, 0.99));
+}
+
+void add_data_flags(CLI::App& app, Command command, Settings& settings) {
+  DataSettings& data = settings.data;
+  auto* group = app.add_option_group("data");
+  if (command == Command::kFinetune) {
+    add_choice<DataSource>(*group, "--data", data.source,
+                           {{"files", DataSource::kFiles},
+                            {"synthetic", DataSource::kSynthetic},
+                            {"learnable", DataSource::kLearnable}},
+                           "files; synthetic: shapes without a file; learnable: also answers");
+    group->add_option("--train-file", data.train_file, "SQuAD JSON, nested or a row a line");
+    group->add_option("--max-train-samples", data.max_train_samples, "questions, from the start");
+    group->add_flag("!--no-shuffle", data.shuffle, "windows in file order");
+    group->add_flag("--dataloader-drop-last", data.drop_last, "leave out an epoch's short batch");
+    group->add_flag("--skip-bad-rows", data.skip_bad_rows,
+                    "leave out rows whose answer is not at its offset, and say which");
+  }
+  group->add_option("--validation-file,--test-file", data.validation_file,
+                    "questions to answer, in the same form");
+  group->add_option("--max-eval-samples", data.max_eval_samples, "questions, from the start");
+  group->add_option("--max-seq-length", data.max_seq_length, "tokens a window")
+      ->check(CLI::Range(8, 1 << 20))
+      ->capture_default_str();
+  group->add_option("--doc-stride", data.doc_stride, "tokens that neighbouring windows share")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+}
+
+void add_training_flags(CLI::App& app, Settings& settings) {
+  TrainSettings& train = settings.train;
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+  auto* group = app.add_option_group("training");
+  group
+      ->add_option("--per-device-train-batch-size", train.train_batch_size,
+                   "windows a rank and micro-batch")
+      ->check(positive)
+      ->capture_default_str();
+  group
+      ->add_option("--gradient-accumulation-steps", train.accumulation_steps,
+                   "micro-batches a step")
+      ->check(positive)
+      ->capture_default_str();
+  group->add_option("--num-train-epochs", train.num_epochs)
+      ->check(number_in(0.0, 1e6))
+      ->capture_default_str();
+  group->add_option("--max-steps", train.max_steps, "instead of epochs");
+  group->add_option("--stop-after-step", train.stop_after_step,
+                    "end there, on the schedule of the whole run");
+  group->add_option("--learning-rate", train.learning_rate)
+      ->check(number_in(0.0, 1e9))
+      ->capture_default_str();
+  using Shape = fsdp::LrSchedule::Shape;
+  add_choice<Shape>(
+      *group, "--lr-scheduler-type", train.schedule,
+      {{"linear", Shape::kLinear}, {"cosine", Shape::kCosine}, {"constant", Shape::kConstant}},
+      "linear, cosine or constant, after the warm-up");
+  group->add_option("--warmup-ratio", train.warmup_ratio, "share of the steps")
+      ->check(number_in(0.0, 1.0));
+  group->add_option("--warmup-steps", train.warmup_steps)->check(CLI::Range(0, 1 << 30));
+  group->add_option("--weight-decay", train.weight_decay, "not on biases and norms")
+      ->check(number_in(0.0, 1e9));
+  constexpr double kBelowOne = 0.999999999;
+  group->add_option("--adam-beta1", train.adam_beta1)->check(number_in(0.0, kBelowOne));
+  group->add_option("--adam-beta2", train.adam_beta2)->check(number_in(0.0, kBelowOne));
+  group->add_option("--adam-epsilon", train.adam_epsilon)->check(number_in(1e-30, 1.0));
+  group->add_option("--max-grad-norm", train.max_grad_norm, "0: no clipping")
+      ->check(number_in(0.0, 1e9))
+      ->capture_default_str();
+  group->add_option("--logging-steps", train.logging_steps, "between printed lines")
+      ->check(positive)
+      ->capture_default_str();
+}
+
+void add_answer_flags(CLI::App& app, Settings& settings) {
+  AnswerSettings& answers = settings.answers;
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 20);
+  auto* group = app.add_option_group("answers");
+  group->add_option("--per-device-eval-batch-size", answers.eval_batch_size)
+      ->check(positive)
+      ->capture_default_str();
+  group->add_flag("--version-2-with-negative", answers.version_2,
+                  "some questions have no answer (SQuAD v2)");
+  group
+      ->add_option("--null-score-diff-threshold", answers.null_score_diff_threshold,
+                   "no answer if it scores better by more than this")
+      ->check(number_in(-1e30, 1e30));
+  group->add_option("--n-best-size", answers.n_best_size)->check(positive)->capture_default_str();
+  group->add_option("--max-answer-length", answers.max_answer_length, "tokens")
+      ->check(positive)
+      ->capture_default_str();
+}
+
+void add_engine_flags(CLI::App& app, Settings& settings) {
+  fsdp::Options& engine = settings.engine;
+  auto* group = app.add_option_group("engine");
+  add_choice<fsdp::Strategy>(
+      *group, "--strategy", engine.strategy,
+      {{"full-shard", fsdp::Strategy::kFullShard}, {"replicate", fsdp::Strategy::kReplicate}},
+      "full-shard (ZeRO-3) or replicate (DDP)");
+  add_dtype(*group, "--param-dtype", engine.param_dtype,
+            "of forward and backward: float32, bfloat16");
+  add_dtype(*group, "--reduce-dtype", engine.reduce_dtype,
+            "of gradients between ranks: float32, bfloat16");
+  group
+      ->add_option("--reshard-after-forward", engine.reshard_after_forward,
+                   "true: gather again in backward; false: keep")
+      ->type_name("BOOL");
+  group->add_option("--prefetch", engine.prefetch_units, "units gathered ahead")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  group
+      ->add_option("--map-shards", engine.map_shards,
+                   "true: read peers' float32 shards where they lie; false: gather them")
+      ->type_name("BOOL");
+  group->add_option("--num-threads", settings.num_threads, "a rank; 0: cores / ranks")
+      ->check(CLI::Range(0, 4096));
+  group
+      ->add_option_function<double>(
+          "--timeout",
+          [&settings](double seconds) {
+            settings.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+          },
+          "seconds after which a rank that does not answer is given up")
+      ->check(number_in(0.1, 1e6))
+      ->type_name("SECONDS");
+}
+
+void add_diagnostic_flags(CLI::App& app, Settings& settings) {
+  auto* group = app.add_option_group("diagnostics");
+  group->add_option("--trace", settings.trace_file,
+                    "write what every rank did when, for ui.perfetto.dev");
+  group
+      ->add_option_function<std::string>(
+          "--ablate", [&settings](const std::string&) { settings.ablate_communication = true; },
+          "communication: time the same run without it; no model is written")
+      ->check(CLI::IsMember({"communication"}).description(""));
+}
+
+// The recipe's values where none was given.
+void apply_google_recipe(const CLI::App& command, TrainSettings& train) {
+  train.bias_correction = false;
+  if (command.count("--adam-epsilon") == 0) train.adam_epsilon = 1e-6;
+  if (command.count("--weight-decay") == 0) train.weight_decay = 0.01;
+  if (command.count("--warmup-ratio") + command.count("--warmup-steps") == 0) {
+    train.warmup_ratio = 0.1;
+  }
+}
+
+void check(const Settings& settings) {
+  const bool files = settings.data.source == DataSource::kFiles;
+  const bool finetune = settings.command == Command::kFinetune;
+  if (settings.model.folder.empty() && settings.model.preset.empty()) {
+    refuse("no model is given", "--model DIR, or --preset NAME for random weights");
+  }
+  if (!settings.model.preset.empty() && files && settings.model.vocab_file.empty()) {
+    refuse("--preset has no vocabulary", "--vocab-file FILE");
+  }
+  if (files && finetune && settings.data.train_file.empty()) {
+    refuse("no training data is given", "--train-file FILE, or --data synthetic");
+  }
+  if (files && !finetune && settings.data.validation_file.empty()) {
+    refuse("no questions are given", "--validation-file FILE");
+  }
+  if (files && settings.data.doc_stride >= settings.data.max_seq_length) {
+    refuse("--doc-stride is not smaller than --max-seq-length", "the defaults are 128 and 384");
+  }
+  if (!files && !(settings.data.train_file.empty() && settings.data.validation_file.empty())) {
+    refuse("synthetic data reads no file", "leave --train-file and --validation-file out");
+  }
+  if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
+    refuse("no output folder is given", "--output-dir DIR");
+  }
+}
+
+CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
+  const auto& [name, text] = kCommands.at(command);
+  CLI::App* sub = app.add_subcommand(name, text);
+  add_model_flags(*sub, command, settings);
+  add_data_flags(*sub, command, settings);
+  if (command == Command::kFinetune) add_training_flags(*sub, settings);
+  add_answer_flags(*sub, settings);
+  add_engine_flags(*sub, settings);
+  if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
+  sub->add_option("--output-dir", settings.output_dir, "made if it is missing");
+  sub->add_flag("--overwrite-output-dir", settings.overwrite_output_dir,
+                "replace the results of an earlier run that are there");
+  sub->add_option("--seed", settings.seed)->capture_default_str();
+  return sub;
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+  CommandLine line;
+  std::string recipe = "hf";
+  CLI::App app("Fine-tunes BERT for question answering with sharded parameters.", "bert_qa");
+  app.require_subcommand(1);
+  // As run_qa.py's parser has it, so that a script's defaults can be changed behind them.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  std::map<Command, CLI::App*> commands;
+  for (const auto& [command, text] : kCommands) {
+    commands[command] = add_command(app, command, line.settings);
+  }
+  commands[Command::kFinetune]
+      ->add_option("--recipe", recipe, "defaults as in run_qa.py (hf) or in BERT's paper (google)")
+      ->check(CLI::IsMember({"hf", "google"}).description(""));
+  try {
+    std::vector<std::string> arguments = hyphenated(argc, argv);
+    for (const std::string& argument : arguments) {
+      if (line.words.empty() || argument.starts_with("--")) {
+        line.words.push_back(argument);
+      } else {
+        line.words.back() += " " + argument;
+      }
+    }
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    app.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    const auto chosen = app.get_subcommands();
+    line.help = (chosen.empty() ? app : *chosen.front()).help();
+    return line;
+  } catch (const CLI::ParseError& error) {
+    refuse(error.what(), "bert_qa COMMAND --help lists the flags");
+  }
+  for (const auto& [command, sub] : commands) {
+    if (sub->parsed()) line.settings.command = command;
+  }
+  if (recipe == "google") {
+    apply_google_recipe(*commands[Command::kFinetune], line.settings.train);
+  }
+  line.settings.engine.seed = line.settings.seed;
+  check(line.settings);
+  return line;
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,290 @@
+#include "bert_qa/run/commands.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fsdp/agreement.h>
+#include <fsdp/checkpoint.h>
+#include <fsdp/engine.h>
+#include <fsdp/rank_values.h>
+#include <fsdp/status_line.h>
+#include <fsdp/trace.h>
+
+#include <algorithm>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "base/bytes.h"
+#include "bert_qa/hf/model_config.h"
+#include "bert_qa/hf/weight_names.h"
+#include "bert_qa/run/answering.h"
+#include "bert_qa/run/inputs.h"
+#include "bert_qa/run/memory_report.h"
+#include "bert_qa/run/output_folder.h"
+#include "bert_qa/run/qa_trainer.h"
+#include "bert_qa/run/questions.h"
+#include "bert_qa/run/synthetic_task.h"
+
+namespace bert_qa {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Memory is measured at the first step after which nothing new is asked of the system.
+constexpr int64_t kMeasuredStep = 2;
+
+template <class... A>
+void say(const fsdp::Mesh& mesh, fmt::format_string<A...> format, A&&... arguments) {
+  if (mesh.rank() != 0) return;
+  fmt::print(format, std::forward<A>(arguments)...);
+  std::fflush(stdout);
+}
+
+void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
+  const int64_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const int64_t share = std::max<int64_t>(1, cores / mesh.world_size());
+  at::set_num_threads(static_cast<int>(settings.num_threads > 0 ? settings.num_threads : share));
+}
+
+// Holds the output folder until the end of the run.
+struct Opened {
+  std::optional<OutputFolder> output;  // on rank 0, if there is one
+  Inputs inputs;
+};
+
+Opened open_files(const Settings& settings, const fsdp::Mesh& mesh) {
+  Opened opened;
+  Inputs& inputs = opened.inputs;
+  fsdp::refuse_together(mesh, "opening the files", [&] {
+    std::vector<std::string> notes;
+    if (mesh.rank() == 0 && !settings.output_dir.empty()) opened.output.emplace(settings, notes);
+    if (mesh.rank() == 0 && !settings.trace_file.empty()) {
+      fsdp::Trace::check_file(settings.trace_file);
+    }
+    inputs = read_inputs(settings);
+    inputs.notes.insert(inputs.notes.begin(), notes.begin(), notes.end());
+  });
+  for (const std::string& note : inputs.notes) say(mesh, "note: {}\n", note);
+  mesh.agree("model configuration", {format_model_config(inputs.config)});
+  return opened;
+}
+
+// Starts to read the questions while the model is built; nothing to wait for with synthetic data.
+std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& inputs) {
+  if (!inputs.tokenizer) return {};
+  return read_questions_ahead(settings, *inputs.tokenizer);
+}
+
+QuestionSets finish_reading(std::future<QuestionSets> reading, const fsdp::Mesh& mesh) {
+  QuestionSets questions;
+  fsdp::refuse_together(mesh, "reading the questions", [&] {
+    if (reading.valid()) questions = reading.get();
+  });
+  for (const std::string& note : questions.notes) say(mesh, "note: {}\n", note);
+  return questions;
+}
+
+struct ShardedModel {
+  fsdp::Unit<bert::QuestionAnswering> model;
+  std::unique_ptr<fsdp::Engine> engine;
+};
+
+ShardedModel build_model(const Settings& settings, const Inputs& inputs, const fsdp::Mesh& mesh) {
+  fsdp::Options options = settings.engine;
+  options.unit_options = bert::unit_options;
+  fsdp::BuildScope building(mesh, options);
+  fsdp::Unit<bert::QuestionAnswering> model(inputs.config);
+  auto engine = std::make_unique<fsdp::Engine>(model, building);
+  const fsdp::SafetensorsFile* head = inputs.head ? &*inputs.head : nullptr;
+  if (inputs.folder) {
+    const fsdp::LoadReport report =
+        fsdp::load_weights(*engine, inputs.folder->files(), load_options(head));
+    for (const std::string& note : notes_of(report)) say(mesh, "note: {}\n", note);
+  } else if (head != nullptr) {
+    fsdp::load_weights(*engine, {head, 1}, head_options());
+  }
+  return {std::move(model), std::move(engine)};
+}
+
+WindowSource training_source(const Settings& settings, const Inputs& inputs,
+                             const QuestionSets& questions) {
+  if (!questions.train) return synthetic_source(settings, inputs.config);
+  const QaFeatures& features = questions.train->features;
+  return {
+      .count = features.window_count(),
+      .length = [&features](int64_t, int64_t window) { return features.window_length(window); },
+      .make_batch = [&features](int64_t, std::span<const int64_t> windows,
+                                int64_t length) { return make_batch(features, windows, length); }};
+}
+
+// What was read may differ though the command lines are equal: the ranks' files may be others.
+void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
+                   const TrainingWindows& windows) {
+  constexpr int64_t kFirstEpoch = 0;
+  int64_t tokens = 0;
+  for (int64_t window = 0; window < source.count; ++window) {
+    tokens += source.length(kFirstEpoch, window);
+  }
+  mesh.agree("training data", {fmt::format("{} windows of {} tokens", source.count, tokens),
+                               fmt::format("{} steps", windows.steps_to_run())});
+}
+
+// The model is then what it was at the start, which nobody asked to be written.
+void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
+  fsdp::refuse_together(mesh, "counting the steps", [&] {
+    if (summary.steps == 0 || summary.skipped_steps < summary.steps) return;
+    throw fsdp::StateError(
+        {.what = fmt::format("nothing was learned: all {} steps were skipped", summary.steps),
+         .where = "no model was written",
+         .cause =
+             fmt::format("their gradients were not finite, first in {}", summary.first_nonfinite),
+         .hint = "--param-dtype float32, a smaller --learning-rate, or other data or weights"});
+  });
+}
+
+TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
+                   fsdp::ErrorPlace& place) {
+  fsdp::Engine& engine = *sharded.engine;
+  const fsdp::Mesh& mesh = engine.mesh();
+  QaTrainer trainer(sharded.model, engine, windows, settings.train);
+  say(mesh, "{}\n{}", engine.describe(),
+      fmt::format("{} steps, {} an epoch; {} threads a rank\n\n", windows.total_steps(),
+                  windows.steps_per_epoch(), at::get_num_threads()));
+  std::optional<TrainLog> log;
+  if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
+  fsdp::StatusLine progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.steps_to_run(),
+                            settings.train.logging_steps);
+  place.step = 1;
+  return trainer.train([&](const StepRecord& record) {
+    place.step = record.step + 1;
+    if (log) log->append(record);
+    if (record.skipped) {
+      progress.note(fmt::format("step {} was skipped: its gradient is not finite, first in {}",
+                                record.step, record.first_nonfinite));
+    }
+    progress.update(record.step, fmt::format("loss {:.4f}  {:.1f} samples/s", record.loss,
+                                             record.samples_per_second()));
+    if (record.step == kMeasuredStep) {
+      progress.interrupt(
+          planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak));
+    }
+  });
+}
+
+// Behind all else: a disk that is full or slow by now costs the trace alone, and nobody waits.
+void write_trace(const Settings& settings, const fsdp::Mesh& mesh,
+                 std::optional<fsdp::Trace>& trace) {
+  if (!trace) return;
+  trace->write(settings.trace_file);
+  trace.reset();
+  say(mesh, "the trace was written to {}\n", settings.trace_file.string());
+}
+
+ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh) {
+  return {{"train_loss", summary.last_loss},
+          {"train_steps", summary.steps},
+          {"skipped_steps", summary.skipped_steps},
+          {"train_samples", summary.windows},
+          {"train_runtime", summary.seconds},
+          {"train_samples_per_second", summary.samples_per_second()},
+          {"exposed_comm_ms_per_step",
+           summary.steps > 0 ? summary.exposed_comm_ms / static_cast<double>(summary.steps) : 0.0},
+          {"input_ms_per_step",
+           summary.steps > 0 ? summary.input_ms / static_cast<double>(summary.steps) : 0.0},
+          {"input_share", summary.input_share()},
+          {"peak_memory_bytes", fsdp::max_over_ranks(mesh, summary.peak_engine_bytes, "peak")},
+          {"peak_resident_bytes", fsdp::max_over_ranks(mesh, peak_resident_bytes(), "resident")},
+          {"world_size", mesh.world_size()}};
+}
+
+// Rank 0 writes; all end alike if it cannot.
+void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
+                   const std::filesystem::path& folder) {
+  fsdp::refuse_together(mesh, "writing the metrics", [&] {
+    if (mesh.rank() == 0) write_json(folder / "metrics.json", metrics);
+  });
+}
+
+// Answers the validation questions, writes and shows what came out; returns the scores.
+ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
+                              const Questions& questions, const std::filesystem::path& folder) {
+  const fsdp::Mesh& mesh = sharded.engine->mesh();
+  const Answered answered = answer(sharded.model, *sharded.engine, questions, settings.answers);
+  ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
+                          {"eval_runtime", answered.seconds}};
+  fsdp::refuse_together(mesh, "writing the answers", [&] {
+    if (mesh.rank() != 0) return;
+    if (settings.command != Command::kPredict) {
+      metrics.update(score(questions, answered, settings.answers));
+    }
+    if (!folder.empty()) write_answers(answered, settings.answers, folder);
+  });
+  say(mesh, "\n{}", some_answers(questions, answered));
+  return metrics;
+}
+
+void show_scores(const fsdp::Mesh& mesh, const ordered_json& metrics) {
+  if (metrics.contains("exact_match")) {
+    say(mesh, "exact match {:.2f}\n", metrics["exact_match"].get<double>());
+  }
+  if (metrics.contains("f1")) say(mesh, "F1 {:.2f}\n", metrics["f1"].get<double>());
+}
+
+}  // namespace
+
+void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+  set_threads(settings, mesh);
+  const Opened opened = open_files(settings, mesh);
+  const Inputs& inputs = opened.inputs;
+  std::future<QuestionSets> reading = start_reading(settings, inputs);
+  ShardedModel sharded = build_model(settings, inputs, mesh);
+  const QuestionSets questions = finish_reading(std::move(reading), mesh);
+  std::optional<TrainingWindows> windows;
+  const WindowSource source = training_source(settings, inputs, questions);
+  fsdp::refuse_together(mesh, "counting the windows",
+                        [&] { windows.emplace(source, settings, mesh.rank(), mesh.world_size()); });
+  agree_on_data(mesh, source, *windows);
+
+  std::optional<fsdp::Trace> trace;
+  if (!settings.trace_file.empty()) trace.emplace(*sharded.engine);
+  const TrainSummary summary = train(settings, sharded, *windows, place);
+  ordered_json metrics = training_metrics(summary, mesh);
+  say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
+      fsdp::clock_text(summary.seconds), summary.samples_per_second());
+  if (settings.ablate_communication) {
+    metrics["ablated"] = "communication";
+    write_metrics(mesh, metrics, settings.output_dir);
+    say(mesh, "communication was off: these are times of a run that learns nothing\n");
+    return write_trace(settings, mesh, trace);
+  }
+  refuse_untrained(summary, mesh);
+  const SavedModel saved = save_model(*sharded.engine, inputs, settings.output_dir);
+  if (questions.validation) {
+    metrics.update(answer_questions(settings, sharded, *questions.validation, saved.folder));
+  } else if (settings.data.source == DataSource::kLearnable) {
+    metrics.update(score_synthetic(settings, sharded.model, *sharded.engine, inputs.config));
+  }
+  show_scores(mesh, metrics);
+  write_metrics(mesh, metrics, saved.folder);
+  say(mesh, "the model was written to {}\n", saved.folder.string());
+  end_if_elsewhere(mesh, saved, settings.output_dir);
+  write_trace(settings, mesh, trace);
+}
+
+void answer_file(const Settings& settings, const fsdp::Mesh& mesh) {
+  set_threads(settings, mesh);
+  const Opened opened = open_files(settings, mesh);
+  const Inputs& inputs = opened.inputs;
+  std::future<QuestionSets> reading = start_reading(settings, inputs);
+  ShardedModel sharded = build_model(settings, inputs, mesh);
+  const QuestionSets questions = finish_reading(std::move(reading), mesh);
+  const ordered_json metrics =
+      answer_questions(settings, sharded, *questions.validation, settings.output_dir);
+  show_scores(mesh, metrics);
+  if (settings.output_dir.empty()) return;
+  write_metrics(mesh, metrics, settings.output_dir);
+  say(mesh, "the answers were written to {}\n", settings.output_dir.string());
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,114 @@
+#include "bert_qa/run/inputs.h"
+
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include "bert_qa/hf/model_config.h"
+#include "bert_qa/hf/model_sizes.h"
+#include "bert_qa/hf/tokenizer_folder.h"
+#include "io/mapped_file.h"
+#include "models/bert/presets.h"
+
+namespace bert_qa {
+namespace {
+
+[[noreturn]] void refuse(std::string what, std::string hint) {
+  throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
+                              fsdp::ExitCode::kUsage);
+}
+
+// Embeddings are often padded to a multiple of 8, 64 or 128 rows a part; a vocabulary that lacks
+// more was cut off or is another model's, and would give wrong answers in silence.
+constexpr int64_t kMaxUnusedRows = 1024;
+
+void check_vocabulary(const ModelSource& source, Inputs& inputs) {
+  const int64_t tokens = inputs.tokenizer->vocab().size(), rows = inputs.config.vocab_size;
+  if (tokens > rows || rows - tokens > kMaxUnusedRows) {
+    throw fsdp::IoError(
+        fsdp::ExitCode::kCorruptData,
+        {.what = fmt::format("the vocabulary has {} tokens, the model {}{}", tokens,
+                             tokens > rows ? "only " : "", rows),
+         .where = source.vocab_file.empty() ? source.folder.string() : source.vocab_file.string(),
+         .hint = "take the vocab.txt that came with the model"});
+  }
+  if (tokens < rows) {
+    inputs.notes.push_back(fmt::format(
+        "the vocabulary has {} tokens, the model {}: the rest is padding", tokens, rows));
+  }
+}
+
+// The model's sizes bound what may be asked of it.
+void check_fit(const Settings& settings, Inputs& inputs) {
+  const int64_t positions = inputs.config.max_position_embeddings;
+  if (settings.data.max_seq_length > positions) {
+    refuse(fmt::format("--max-seq-length {} is more than the model's {} positions",
+                       settings.data.max_seq_length, positions),
+           fmt::format("--max-seq-length {}", positions));
+  }
+  if (inputs.tokenizer) check_vocabulary(settings.model, inputs);
+}
+
+void read_model(const ModelSource& source, Inputs& inputs) {
+  if (source.preset.empty()) {
+    inputs.folder.emplace(source.folder);
+    inputs.config = read_model_config(source.folder / "config.json");
+    check_sizes(inputs.config, *inputs.folder);
+    inputs.notes.assign(inputs.folder->notes().begin(), inputs.folder->notes().end());
+  } else {
+    inputs.config = bert::preset_config(source.preset);
+  }
+  inputs.config.architectures = {inputs.config.model_type == "bert"
+                                     ? "BertForQuestionAnswering"
+                                     : "MegatronBertForQuestionAnswering"};
+  if (source.dropout) {
+    inputs.config.hidden_dropout_prob = *source.dropout;
+    inputs.config.attention_probs_dropout_prob = *source.dropout;
+  }
+  if (!source.qa_head.empty()) inputs.head.emplace(source.qa_head);
+}
+
+// Whose tokenizer_config.json holds: the model's, whose weights know its case; else the one beside
+// --vocab-file.
+std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<std::string>& notes) {
+  if (source.vocab_file.empty()) return source.folder;
+  const std::filesystem::path beside =
+      source.vocab_file.has_parent_path() ? source.vocab_file.parent_path() : ".";
+  const bool of_model = !source.folder.empty() && has_tokenizer_config(source.folder);
+  const bool of_vocab = has_tokenizer_config(beside);
+  if (!of_model) return of_vocab || source.folder.empty() ? beside : source.folder;
+  std::error_code ignored;
+  if (of_vocab && !std::filesystem::equivalent(beside, source.folder, ignored)) {
+    notes.push_back(fmt::format("text becomes tokens as {} says, not {}",
+                                (source.folder / "tokenizer_config.json").string(),
+                                (beside / "tokenizer_config.json").string()));
+  }
+  return source.folder;
+}
+
+void read_vocabulary(const ModelSource& source, Inputs& inputs) {
+  const std::filesystem::path folder = tokenizer_folder(source, inputs.notes);
+  inputs.tokenizer.emplace(read_tokenizer(folder, inputs.notes, source.vocab_file));
+  if (inputs.folder) return;
+  inputs.config.vocab_size = inputs.tokenizer->vocab().size();
+  inputs.config.pad_token_id = inputs.tokenizer->vocab().pad_id();
+}
+
+}  // namespace
+
+Inputs read_inputs(const Settings& settings) {
+  Inputs inputs;
+  read_model(settings.model, inputs);
+  if (settings.data.source == DataSource::kFiles) {
+    read_vocabulary(settings.model, inputs);
+    check_fit(settings, inputs);
+    // Whether they can be opened is known now; what is in them is read while the model is built.
+    for (const auto& file : {settings.data.train_file, settings.data.validation_file}) {
+      if (!file.empty()) const fsdp::MappedFile opened(file);
+    }
+  } else {
+    check_fit(settings, inputs);
+  }
+  return inputs;
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,176 @@
+#include "bert_qa/run/output_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fsdp/checkpoint.h>
+#include <fsdp/error.h>
+
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "bert_qa/hf/model_config.h"
+#include "bert_qa/hf/tokenizer_folder.h"
+#include "io/atomic_file.h"
+
+namespace bert_qa {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLock = ".bert_qa.lock";
+constexpr const char* kLog = "train_log.jsonl";
+constexpr const char* kWritingModel = "writing the model";
+
+// What a run writes at its end. The log is no result: a run that ended early leaves nothing else,
+// and may be started again as it was.
+std::vector<std::string> results_of(const Settings& settings) {
+  std::vector<std::string> names = {"metrics.json"};
+  if (settings.ablate_communication) return names;
+  if (settings.command == Command::kFinetune) {
+    names.insert(names.end(), {"model.safetensors", "config.json"});
+    if (settings.data.source == DataSource::kFiles) {
+      names.insert(names.end(), {"vocab.txt", "tokenizer_config.json", "special_tokens_map.json"});
+    }
+  }
+  if (!settings.data.validation_file.empty()) {
+    names.insert(names.end(), {"predictions.json", "nbest_predictions.json"});
+    if (settings.answers.version_2) names.emplace_back("null_odds.json");
+  }
+  return names;
+}
+
+[[noreturn]] void cannot_create(std::string what, const fs::path& where, std::string cause,
+                                std::string hint) {
+  throw fsdp::IoError(fsdp::ExitCode::kCannotCreate, {.what = std::move(what),
+                                                      .where = where.string(),
+                                                      .cause = std::move(cause),
+                                                      .hint = std::move(hint)});
+}
+
+const fs::path& made(const Settings& settings) {
+  const fs::path& folder = settings.output_dir;
+  std::error_code code;
+  fs::create_directories(folder, code);
+  if (code) {
+    cannot_create("the output folder cannot be made", folder, code.message(),
+                  "--output-dir DIR with a folder that you may write");
+  }
+  const bool writes_model =
+      settings.command == Command::kFinetune && !settings.ablate_communication;
+  if (writes_model && fs::equivalent(folder, settings.model.folder, code)) {
+    throw fsdp::InvalidArgument(
+        {.what = "--output-dir is the folder of --model, whose files it would replace",
+         .where = folder.string(),
+         .hint = "--output-dir DIR with another folder"},
+        fsdp::ExitCode::kUsage);
+  }
+  return folder;
+}
+
+void check_results(const Settings& settings, const std::vector<std::string>& names) {
+  std::vector<std::string> there;
+  for (const std::string& name : names) {
+    std::error_code ignored;
+    const fs::path path = settings.output_dir / name;
+    if (fs::is_directory(path, ignored)) {
+      cannot_create("a folder stands where a result has to go", path, {},
+                    "move it, or --output-dir DIR with another folder");
+    }
+    if (name != kLog && fs::exists(path, ignored)) there.push_back(name);
+  }
+  if (there.empty() || settings.overwrite_output_dir) return;
+  cannot_create("the output folder holds an earlier run's results", settings.output_dir,
+                fmt::format("{} would be replaced", fmt::join(there, ", ")),
+                "--overwrite-output-dir to replace them, or another --output-dir");
+}
+
+// A folder beside `folder` that was not there before.
+fs::path make_sibling(const fs::path& folder) {
+  fs::path base = folder.lexically_normal();
+  if (!base.has_filename()) base = base.parent_path();  // "out/"
+  if (base == "." || base.filename() == "..") base = fs::absolute(base).lexically_normal();
+  if (base.has_parent_path()) fs::create_directories(base.parent_path());
+  for (int i = 1;; ++i) {
+    fs::path sibling = base;
+    sibling += fmt::format(".saved-{}", i);
+    if (fs::create_directory(sibling)) return sibling;
+  }
+}
+
+void write_configuration(const Inputs& inputs, const fs::path& folder) {
+  fsdp::write_file(folder / "config.json", format_model_config(inputs.config));
+  if (!inputs.tokenizer) return;
+  fsdp::write_file(folder / "vocab.txt", format_vocab(inputs.tokenizer->vocab()));
+  fsdp::write_file(
+      folder / "tokenizer_config.json",
+      format_tokenizer_config(*inputs.tokenizer, inputs.config.max_position_embeddings));
+  fsdp::write_file(folder / "special_tokens_map.json",
+                   format_special_tokens_map(*inputs.tokenizer));
+}
+
+fsdp::Outcome try_to_save(fsdp::Engine& engine, const Inputs& inputs, const fs::path& folder) {
+  const fsdp::Outcome weights = fsdp::try_to_save_weights(engine, folder / "model.safetensors");
+  if (weights.failed()) return weights;
+  return fsdp::work_together(engine.mesh(), kWritingModel, [&] {
+    if (engine.mesh().rank() == 0) write_configuration(inputs, folder);
+  });
+}
+
+// WHAT (WHERE); CAUSE, without the hint.
+std::string reason_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const fsdp::Error& error) {
+    const fsdp::ErrorText& text = error.text();
+    return fmt::format("{} ({}); {}", text.what, text.where, text.cause);
+  }
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& notes)
+    : lock_(made(settings), kLock) {
+  if (lock_.note()) notes.push_back(*lock_.note());
+  std::vector<std::string> names = results_of(settings);
+  if (settings.command == Command::kFinetune) names.emplace_back(kLog);
+  check_results(settings, names);
+  for (const std::string& name : fsdp::remove_leftovers(settings.output_dir, names)) {
+    notes.push_back(fmt::format("removed {}, half written by a run that was killed",
+                                (settings.output_dir / name).string()));
+  }
+  // Never committed: leaves nothing.
+  const fsdp::AtomicFile trial(settings.output_dir / "metrics.json");
+}
+
+SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const fs::path& folder) {
+  const fsdp::Mesh& mesh = engine.mesh();
+  const fsdp::Outcome first = try_to_save(engine, inputs, folder);
+  if (!first.failed()) return {.folder = folder};
+  if (first.code != fsdp::ExitCode::kCannotCreate) fsdp::end_together(mesh, first);
+  SavedModel saved{.refusal = first};
+  const fsdp::Outcome sibling = fsdp::work_together(mesh, kWritingModel, [&] {
+    if (mesh.rank() != 0) return;
+    saved.folder = make_sibling(folder);
+    fmt::print("note: {}: the model goes to {}\n", reason_of(first.mine), saved.folder.string());
+    std::fflush(stdout);
+  });
+  if (sibling.failed()) fsdp::end_together(mesh, first);
+  fsdp::end_together(mesh, try_to_save(engine, inputs, saved.folder));
+  return saved;
+}
+
+void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved, const fs::path& asked_for) {
+  if (!saved.refusal.failed()) return;
+  fsdp::refuse_together(mesh, kWritingModel, [&] {
+    if (mesh.rank() != 0) return;
+    cannot_create("the output folder could not be written at the end", asked_for,
+                  reason_of(saved.refusal.mine),
+                  fmt::format("model and results are complete in {}", saved.folder.string()));
+  });
+}
+
+void write_json(const fs::path& file, const nlohmann::ordered_json& json) {
+  fsdp::write_file(file, json.dump(2) + "\n");
+}
+
+}  // namespace bert_qa

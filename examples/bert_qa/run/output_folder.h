@@ -1,0 +1,52 @@
+// The folder that a run leaves behind: an ordinary Hugging Face model with its results beside it.
+#pragma once
+
+#include <fsdp/agreement.h>
+#include <fsdp/engine.h>
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "bert_qa/run/inputs.h"
+#include "bert_qa/run/settings.h"
+#include "io/folder_lock.h"
+
+namespace bert_qa {
+
+// --output-dir, held for this run alone while it lives. Of rank 0.
+class OutputFolder {
+ public:
+  // Makes the folder, locks it, removes what killed runs left of files half written, and sees that
+  // this run's files can be written, long before one has to be. What a user should be told of that
+  // goes to `notes`.
+  // Errors: IoError kCannotCreate if it cannot be made or written, another run holds it, a folder
+  //   stands where a file has to go, or results are there and --overwrite-output-dir was not given;
+  //   InvalidArgument kUsage if a model is to be written where the model is read.
+  OutputFolder(const Settings& settings, std::vector<std::string>& notes);
+
+ private:
+  fsdp::FolderLock lock_;
+};
+
+// Where the model went.
+struct SavedModel {
+  std::filesystem::path folder;
+  fsdp::Outcome refusal;  // why it is not the folder that was asked for, if it is not
+};
+
+// config.json, model.safetensors and the tokenizer's three files. If they cannot be created in
+// `folder` any more, they go to a fresh folder beside it: a trained model is not thrown away.
+// Collective; rank 0 writes, and the others wait as long as that takes.
+// Errors: IoError on rank 0, RefusedElsewhere on the others.
+SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs,
+                      const std::filesystem::path& folder);
+
+// Ends the run with code 73 if the model is elsewhere than asked for. Collective.
+void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved,
+                      const std::filesystem::path& asked_for);
+
+void write_json(const std::filesystem::path& file, const nlohmann::ordered_json& json);
+
+}  // namespace bert_qa

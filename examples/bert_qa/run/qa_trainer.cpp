@@ -1,0 +1,120 @@
+#include "bert_qa/run/qa_trainer.h"
+
+#include <fsdp/rank_values.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "bert_qa/run/batch.h"
+
+namespace bert_qa {
+namespace {
+
+// Enough to even out batches that take long to make; a step's rows are small.
+constexpr int64_t kStepsAhead = 4;
+
+fsdp::AdamWOptions adamw_options(const TrainSettings& settings) {
+  return {.lr = settings.learning_rate,
+          .beta1 = settings.adam_beta1,
+          .beta2 = settings.adam_beta2,
+          .eps = settings.adam_epsilon,
+          .weight_decay = settings.weight_decay,
+          .bias_correction = settings.bias_correction,
+          .groups = {{.match = fsdp::is_bias_or_norm, .weight_decay = 0.0}}};
+}
+
+fsdp::LrSchedule lr_schedule(const TrainSettings& settings, int64_t total_steps) {
+  const auto by_ratio = static_cast<int64_t>(std::ceil(settings.warmup_ratio * total_steps));
+  return {.shape = settings.schedule,
+          .warmup_steps = settings.warmup_steps > 0 ? settings.warmup_steps : by_ratio,
+          .total_steps = total_steps};
+}
+
+double clip_limit(const TrainSettings& settings) {
+  return settings.max_grad_norm > 0 ? settings.max_grad_norm
+                                    : std::numeric_limits<double>::infinity();
+}
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& engine,
+                     const TrainingWindows& windows, const TrainSettings& settings)
+    : model_(std::move(model)),
+      engine_(engine),
+      windows_(windows),
+      settings_(settings),
+      optimizer_(engine, adamw_options(settings)),
+      schedule_(lr_schedule(settings, windows.total_steps())) {}
+
+TrainSummary QaTrainer::train(const OnStep& on_step) {
+  TrainSummary summary;
+  model_->train();
+  fsdp::Prefetcher<StepInput> inputs(windows_.steps_to_run(), kStepsAhead,
+                                     [this](int64_t step) { return windows_.input(step); });
+  for (int64_t step = 0; step < windows_.steps_to_run(); ++step) {
+    const StepRecord record = train_step(step, inputs);
+    summary.steps += 1;
+    summary.skipped_steps += record.skipped ? 1 : 0;
+    if (record.skipped && summary.first_nonfinite.empty()) {
+      summary.first_nonfinite = record.first_nonfinite;
+    }
+    summary.windows += record.windows;
+    summary.seconds += record.seconds;
+    summary.last_loss = record.loss;
+    summary.exposed_comm_ms += record.exposed_comm_ms;
+    summary.input_ms += record.input_ms;
+    summary.peak_engine_bytes = std::max(summary.peak_engine_bytes, record.peak.total());
+    on_step(record);
+  }
+  return summary;
+}
+
+StepRecord QaTrainer::train_step(int64_t step, fsdp::Prefetcher<StepInput>& inputs) {
+  const auto began = std::chrono::steady_clock::now();
+  const int64_t exposed_before_ns = engine_.stats().exposed_comm_ns;
+  engine_.reset_peak_memory();
+
+  const auto [batch, rows] = inputs.next();
+  const double input_seconds = seconds_since(began);
+  double loss = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    loss += forward_backward(rows[i], batch.micro_batches[i].weight);
+  }
+  const double norm = optimizer_.clip_grad_norm(clip_limit(settings_));
+  optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
+  const fsdp::StepReport report = optimizer_.step();
+  optimizer_.zero_grad();
+  loss = fsdp::mean_over_ranks(engine_.mesh(), loss, "loss");
+
+  const fsdp::EngineStats stats = engine_.stats();
+  return {.step = step + 1,
+          .loss = loss,
+          .grad_norm = norm,
+          .lr = optimizer_.lr(),
+          .skipped = report.skipped,
+          .first_nonfinite = report.gradients.first_nonfinite,
+          .windows = batch.sample_count,
+          .seconds = seconds_since(began),
+          .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - exposed_before_ns) / 1e6,
+          .input_ms = input_seconds * 1e3,
+          .peak = stats.memory.peak};
+}
+
+// The weight makes the sum over micro-batches and the mean over ranks the mean over all windows.
+double QaTrainer::forward_backward(const QaBatch& rows, double weight) {
+  const Batch batch(rows);
+  const at::Tensor logits_BS2 = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
+  const at::Tensor sum =
+      bert::span_loss_sum(logits_BS2.to(at::kFloat), batch.first_B, batch.last_B);
+  const at::Tensor loss = sum * (weight / static_cast<double>(rows.rows));
+  loss.backward();
+  return loss.item<double>();
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,59 @@
+// The training loop.
+#pragma once
+
+#include <fsdp/engine.h>
+#include <fsdp/optim.h>
+#include <fsdp/prefetcher.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "bert_qa/run/settings.h"
+#include "bert_qa/run/train_log.h"
+#include "bert_qa/run/training_windows.h"
+#include "models/bert/bert_model.h"
+
+namespace bert_qa {
+
+struct TrainSummary {
+  int64_t steps = 0;
+  int64_t skipped_steps = 0;
+  int64_t windows = 0;  // of all ranks
+  double seconds = 0;
+  double last_loss = 0;
+  std::string first_nonfinite;    // of the first step skipped
+  double exposed_comm_ms = 0;     // of this rank
+  double input_ms = 0;            // of this rank
+  int64_t peak_engine_bytes = 0;  // of this rank
+  double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
+  // Of the steps' time, what was spent waiting for batches.
+  double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
+};
+
+// All ranks run the same steps, with the same collectives, whatever windows they hold. Losses and
+// gradients are means over all windows of a step: each counts equally. Batches are made ahead, on a
+// thread of their own, while steps run.
+class QaTrainer {
+ public:
+  using OnStep = std::function<void(const StepRecord&)>;
+
+  // Requires: the engine averages gradients over ranks (the default).
+  QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& engine,
+            const TrainingWindows& windows, const TrainSettings& settings);
+  // Calls `on_step` after each step, on every rank.
+  TrainSummary train(const OnStep& on_step);
+
+ private:
+  double forward_backward(const QaBatch& rows, double weight);
+  StepRecord train_step(int64_t step, fsdp::Prefetcher<StepInput>& inputs);
+
+  fsdp::Unit<bert::QuestionAnswering> model_;
+  fsdp::Engine& engine_;
+  const TrainingWindows& windows_;
+  const TrainSettings& settings_;
+  fsdp::AdamW optimizer_;
+  fsdp::LrSchedule schedule_;
+};
+
+}  // namespace bert_qa

@@ -1,0 +1,57 @@
+#include "bert_qa/run/questions.h"
+
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include <functional>
+
+namespace bert_qa {
+namespace {
+
+Questions read_file(const std::filesystem::path& file, const Settings& settings,
+                    const WordPieceTokenizer& tokenizer, bool for_training,
+                    std::vector<std::string>& notes) {
+  QaDataset dataset = read_squad(
+      file, {.check_answers = for_training, .skip_bad_rows = settings.data.skip_bad_rows});
+  for (const BadRow& row : dataset.skipped) {
+    notes.push_back(fmt::format("{}: row {} left out: {}", file.string(), row.id, row.reason));
+  }
+  const int64_t limit =
+      for_training ? settings.data.max_train_samples : settings.data.max_eval_samples;
+  if (limit >= 0 && limit < std::ssize(dataset.questions)) dataset.questions.resize(limit);
+  if (dataset.questions.empty()) {
+    throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
+                        {.what = "there is no question in it", .where = file.string()});
+  }
+  if (!settings.answers.version_2 && dataset.unanswerable_count() > 0) {
+    throw fsdp::InvalidArgument({.what = fmt::format("{} questions of {} have no answer",
+                                                     dataset.unanswerable_count(), file.string()),
+                                 .hint = "--version-2-with-negative"},
+                                fsdp::ExitCode::kUsage);
+  }
+  QaFeatures features(
+      dataset, tokenizer,
+      {.max_seq_length = settings.data.max_seq_length, .doc_stride = settings.data.doc_stride});
+  return {std::move(dataset), std::move(features)};
+}
+
+}  // namespace
+
+QuestionSets read_questions(const Settings& settings, const WordPieceTokenizer& tokenizer) {
+  QuestionSets sets;
+  const auto read = [&](const std::filesystem::path& file, bool for_training) {
+    return read_file(file, settings, tokenizer, for_training, sets.notes);
+  };
+  if (!settings.data.train_file.empty()) sets.train.emplace(read(settings.data.train_file, true));
+  if (!settings.data.validation_file.empty()) {
+    sets.validation.emplace(read(settings.data.validation_file, false));
+  }
+  return sets;
+}
+
+std::future<QuestionSets> read_questions_ahead(const Settings& settings,
+                                               const WordPieceTokenizer& tokenizer) {
+  return std::async(std::launch::async, read_questions, std::cref(settings), std::cref(tokenizer));
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,78 @@
+#include "bert_qa/run/synthetic_task.h"
+
+#include <c10/core/GradMode.h>
+#include <fsdp/rank_values.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "bert_qa/run/batch.h"
+#include "bert_qa/squad/synthetic_qa.h"
+
+namespace bert_qa {
+namespace {
+
+constexpr int64_t kWindows = 1024;  // an epoch
+constexpr int64_t kScoredWindows = 256;
+constexpr int64_t kShortest = 64;
+
+// A vocabulary smaller than BERT's has its special tokens in front.
+SyntheticOptions options_of(const Settings& settings, const bert::Config& config) {
+  const bool bert_vocabulary = config.vocab_size >= 2000;
+  return {.seed = settings.seed,
+          .window_count =
+              settings.data.max_train_samples > 0 ? settings.data.max_train_samples : kWindows,
+          .min_length = std::min(kShortest, settings.data.max_seq_length),
+          .max_length = settings.data.max_seq_length,
+          .vocab_size = config.vocab_size,
+          .pad_id = config.pad_token_id,
+          .cls_id = bert_vocabulary ? 101 : config.pad_token_id + 1,
+          .sep_id = bert_vocabulary ? 102 : config.pad_token_id + 2,
+          .first_word_id = bert_vocabulary ? 999 : config.pad_token_id + 3,
+          .learnable = settings.data.source == DataSource::kLearnable};
+}
+
+}  // namespace
+
+WindowSource synthetic_source(const Settings& settings, const bert::Config& config) {
+  // Shared by the copies of the function alone.
+  const auto generator = std::make_shared<SyntheticQa>(options_of(settings, config));
+  return {.count = generator->window_count(),
+          .length = [generator](int64_t epoch,
+                                int64_t window) { return generator->window_length(epoch, window); },
+          .make_batch =
+              [generator](int64_t epoch, std::span<const int64_t> windows, int64_t length) {
+                return generator->make_batch(epoch, windows, length);
+              }};
+}
+
+nlohmann::ordered_json score_synthetic(const Settings& settings,
+                                       fsdp::Unit<bert::QuestionAnswering> model,
+                                       const fsdp::Engine& engine, const bert::Config& config) {
+  const at::NoGradGuard no_grad;
+  model->eval();
+  SyntheticOptions options = options_of(settings, config);
+  options.seed += 1;
+  options.window_count = kScoredWindows;
+  const SyntheticQa generator(options);
+  const fsdp::Mesh& mesh = engine.mesh();
+  const int64_t size = settings.answers.eval_batch_size;
+  double right = 0;
+  for (int64_t begin = 0; begin < kScoredWindows; begin += size * mesh.world_size()) {
+    const int64_t first = std::min(begin + mesh.rank() * size, kScoredWindows);
+    std::vector<int64_t> windows(std::min(size, kScoredWindows - first));
+    std::iota(windows.begin(), windows.end(), first);
+    const Batch batch(generator.make_batch(0, windows));
+    const at::Tensor best_B2 =
+        model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS).argmax(1);
+    const at::Tensor found_B =
+        (best_B2.select(1, 0) == batch.first_B) & (best_B2.select(1, 1) == batch.last_B);
+    right += found_B.sum().item<double>();
+  }
+  const double share = fsdp::sum_over_ranks(mesh, right, "score") / kScoredWindows;
+  return {{"exact_match", 100 * share}, {"eval_samples", kScoredWindows}};
+}
+
+}  // namespace bert_qa

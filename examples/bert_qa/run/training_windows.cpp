@@ -1,0 +1,84 @@
+#include "bert_qa/run/training_windows.h"
+
+#include <fsdp/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace bert_qa {
+
+namespace {
+
+fsdp::SamplerOptions sampler_options(const WindowSource& source, const Settings& settings) {
+  return {.sample_count = source.count,
+          .batch_size_per_rank = settings.train.train_batch_size,
+          .accumulation_steps = settings.train.accumulation_steps,
+          .shuffle = settings.data.shuffle,
+          .seed = settings.seed,
+          .drop_last = settings.data.drop_last};
+}
+
+fsdp::SamplerOptions of_rank(fsdp::SamplerOptions options, int rank, int world_size) {
+  options.rank = rank;
+  options.world_size = world_size;
+  return options;
+}
+
+// What is wrong with it, in words of the command line.
+fsdp::BatchSampler sampler_of(const fsdp::SamplerOptions& options) {
+  try {
+    return fsdp::BatchSampler(options);
+  } catch (const fsdp::InvalidArgument& error) {
+    fsdp::ErrorText text = error.text();
+    if (!text.hint.empty()) {
+      text.hint = "lower --per-device-train-batch-size or leave out --dataloader-drop-last";
+    }
+    throw fsdp::InvalidArgument(std::move(text));
+  }
+}
+
+fsdp::SamplerOptions of_all_ranks(fsdp::SamplerOptions options, int world_size) {
+  options.batch_size_per_rank *= world_size;
+  return options;
+}
+
+}  // namespace
+
+TrainingWindows::TrainingWindows(WindowSource source, const Settings& settings, int rank,
+                                 int world_size)
+    : source_(std::move(source)),
+      sampler_(sampler_of(of_rank(sampler_options(source_, settings), rank, world_size))),
+      all_ranks_(of_all_ranks(sampler_options(source_, settings), world_size)) {
+  const auto by_epochs = static_cast<int64_t>(
+      std::ceil(settings.train.num_epochs * static_cast<double>(steps_per_epoch())));
+  total_steps_ = settings.train.max_steps >= 0 ? settings.train.max_steps : by_epochs;
+  const int64_t stop = settings.train.stop_after_step;
+  steps_to_run_ = stop >= 0 ? std::min(stop, total_steps_) : total_steps_;
+}
+
+fsdp::GlobalBatch TrainingWindows::step(int64_t step) const {
+  return sampler_.batch(step / steps_per_epoch(), step % steps_per_epoch());
+}
+
+std::vector<QaBatch> TrainingWindows::rows(int64_t step, const fsdp::GlobalBatch& slices) const {
+  const int64_t epoch = step / steps_per_epoch();
+  const fsdp::GlobalBatch whole = all_ranks_.batch(epoch, step % steps_per_epoch());
+  std::vector<QaBatch> rows;
+  for (size_t i = 0; i < slices.micro_batches.size(); ++i) {
+    int64_t longest = 0;
+    for (const int64_t window : whole.micro_batches[i].samples) {
+      longest = std::max(longest, source_.length(epoch, window));
+    }
+    rows.push_back(source_.make_batch(epoch, slices.micro_batches[i].samples, longest));
+  }
+  return rows;
+}
+
+StepInput TrainingWindows::input(int64_t step) const {
+  fsdp::GlobalBatch slices = this->step(step);
+  std::vector<QaBatch> rows = this->rows(step, slices);
+  return {std::move(slices), std::move(rows)};
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,54 @@
+// Which windows each rank trains on, step by step.
+#pragma once
+
+#include <fsdp/sampler.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "bert_qa/run/settings.h"
+#include "bert_qa/squad/qa_batch.h"
+
+namespace bert_qa {
+
+// The windows of an epoch by number, from files or from a generator.
+struct WindowSource {
+  int64_t count = 0;
+  std::function<int64_t(int64_t epoch, int64_t window)> length;
+  // Rows of `length` tokens.
+  std::function<QaBatch(int64_t epoch, std::span<const int64_t> windows, int64_t length)>
+      make_batch;
+};
+
+// A rank's part of a step.
+struct StepInput {
+  fsdp::GlobalBatch slices;
+  std::vector<QaBatch> rows;  // of each micro-batch
+};
+
+// A value after construction: its calls may come from any thread.
+class TrainingWindows {
+ public:
+  // Errors: InvalidArgument if no batch can be made.
+  TrainingWindows(WindowSource source, const Settings& settings, int rank, int world_size);
+
+  int64_t total_steps() const { return total_steps_; }  // of the schedule
+  int64_t steps_to_run() const { return steps_to_run_; }
+  int64_t steps_per_epoch() const { return sampler_.batches_per_epoch(); }
+  // This rank's slices of a step, in all micro-batches. Requires 0 <= step < total_steps().
+  fsdp::GlobalBatch step(int64_t step) const;
+  // The rows of a slice, padded to the longest window that any rank has in this micro-batch:
+  // padding takes part in the loss's softmax, so its width must not depend on the number of ranks.
+  std::vector<QaBatch> rows(int64_t step, const fsdp::GlobalBatch& slices) const;
+  StepInput input(int64_t step) const;
+
+ private:
+  WindowSource source_;
+  fsdp::BatchSampler sampler_;
+  fsdp::BatchSampler all_ranks_;  // the same micro-batches, whole
+  int64_t total_steps_, steps_to_run_;
+};
+
+}  // namespace bert_qa

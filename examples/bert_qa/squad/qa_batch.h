@@ -1,0 +1,35 @@
+// Windows side by side, as the model takes them: flat int64 rows, no tensor library.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "bert_qa/squad/qa_features.h"
+
+namespace bert_qa {
+
+// Each of the first three is [rows, length], row by row; the positions are [rows].
+struct QaBatch {
+  int64_t rows = 0;
+  int64_t length = 0;
+  std::vector<int64_t> input_ids;
+  std::vector<int64_t> token_type_ids;
+  std::vector<int64_t> attention_mask;
+  std::vector<int64_t> start_positions;
+  std::vector<int64_t> end_positions;
+
+  // Effects: zero rows of the given shape.
+  void resize(int64_t new_rows, int64_t new_length);
+  std::span<int64_t> row(std::vector<int64_t>& field, int64_t index) const {
+    return std::span(field).subspan(index * length, length);
+  }
+};
+
+// The windows in the order given, padded to the longest of them, or to `length` if that is not 0.
+// No windows: no rows, of length 0 or `length`.
+// Errors: InvalidArgument if a window is longer than `length`.
+QaBatch make_batch(const QaFeatures& features, std::span<const int64_t> windows,
+                   int64_t length = 0);
+
+}  // namespace bert_qa

@@ -1,0 +1,134 @@
+#include "bert_qa/squad/qa_features.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bert_qa/text/unicode_text.h"
+#include "fsdp/error.h"
+#include "io/printable_name.h"
+
+namespace bert_qa {
+namespace {
+
+constexpr int64_t kSpecialCount = 3;  // [CLS], [SEP], [SEP]
+
+}  // namespace
+
+void QaFeatures::Texts::add(const TokenList& tokens, bool with_spans) {
+  ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
+  if (with_spans) spans.insert(spans.end(), tokens.spans.begin(), tokens.spans.end());
+  begin.push_back(static_cast<int64_t>(ids.size()));
+}
+
+QaFeatures::QaFeatures(const QaDataset& dataset, const WordPieceTokenizer& tokenizer,
+                       const FeatureOptions& options)
+    : cls_id_(tokenizer.vocab().cls_id()),
+      sep_id_(tokenizer.vocab().sep_id()),
+      pad_id_(tokenizer.vocab().pad_id()) {
+  if (options.doc_stride < 0) {
+    throw fsdp::InvalidArgument(
+        {.what = fmt::format("doc_stride is {}, below 0", options.doc_stride)});
+  }
+  TokenList tokens;
+  for (const std::string& context : dataset.contexts) {
+    tokenizer.tokenize(context, tokens);
+    contexts_.add(tokens, /*with_spans=*/true);
+  }
+  first_window_.push_back(0);
+  for (const QaQuestion& question : dataset.questions) {
+    tokenizer.tokenize(strip_left(question.question), tokens);
+    questions_.add(tokens, /*with_spans=*/false);
+    context_of_.push_back(static_cast<int32_t>(question.context));
+    add_windows(question, static_cast<int32_t>(context_of_.size()) - 1, options);
+    first_window_.push_back(window_count());
+  }
+}
+
+void QaFeatures::add_windows(const QaQuestion& question, int32_t index,
+                             const FeatureOptions& options) {
+  const int64_t total = contexts_.count(question.context);
+  const int64_t room = options.max_seq_length - kSpecialCount - questions_.count(index);
+  const int64_t step = room - options.doc_stride;
+  if (total > room && step <= 0) {
+    throw fsdp::InvalidArgument(
+        {.what = fmt::format("a question of {} tokens leaves {} of max_seq_length {} for the "
+                             "context, which must exceed doc_stride {}",
+                             questions_.count(index), std::max<int64_t>(room, 0),
+                             options.max_seq_length, options.doc_stride),
+         .where = fmt::format("question {}", fsdp::quoted_name(question.id)),
+         .hint = "raise --max-seq-length or lower --doc-stride"});
+  }
+  for (int64_t begin = 0;; begin += step) {
+    const int64_t count = std::min(room, total - begin);
+    QaWindow window{.question = index,
+                    .context_begin = static_cast<int32_t>(begin),
+                    .context_count = static_cast<int32_t>(count)};
+    if (!question.answers.empty()) label(question.answers.front(), window);
+    windows_.push_back(window);
+    if (begin + count == total) break;
+  }
+}
+
+// The first answer is the one that is trained on. Spans ascend, so the loops of run_qa.py are two
+// searches.
+void QaFeatures::label(const QaAnswer& answer, QaWindow& window) const {
+  const std::span<const TokenSpan> spans = context_spans(window);
+  const int64_t begin = answer.start;
+  const int64_t end = answer.start + count_code_points(answer.text);
+  if (spans.empty() || spans.front().begin > begin || spans.back().end < end) return;
+  const auto after_start = std::find_if(spans.begin(), spans.end(),
+                                        [&](const TokenSpan& span) { return span.begin > begin; });
+  const auto before_end = std::find_if(spans.rbegin(), spans.rend(),
+                                       [&](const TokenSpan& span) { return span.end < end; });
+  const int64_t first = 2 + questions_.count(window.question);
+  window.start_position = static_cast<int32_t>(first + (after_start - spans.begin()) - 1);
+  window.end_position = static_cast<int32_t>(first + (before_end.base() - spans.begin()));
+}
+
+std::span<const TokenSpan> QaFeatures::context_spans(const QaWindow& window) const {
+  const int64_t begin = contexts_.begin[context_of_[window.question]] + window.context_begin;
+  return std::span(contexts_.spans).subspan(begin, window.context_count);
+}
+
+int64_t QaFeatures::window_length(int64_t index) const {
+  const QaWindow& window = windows_[index];
+  return kSpecialCount + questions_.count(window.question) + window.context_count;
+}
+
+int64_t QaFeatures::context_position(int64_t index) const {
+  return 2 + questions_.count(windows_[index].question);
+}
+
+void QaFeatures::write(int64_t index, std::span<int64_t> input_ids,
+                       std::span<int64_t> token_type_ids, std::span<int64_t> attention_mask) const {
+  const QaWindow& window = windows_[index];
+  const int64_t length = window_length(index);
+  const int64_t context_at = context_position(index);
+  const auto question =
+      std::span(questions_.ids)
+          .subspan(questions_.begin[window.question], questions_.count(window.question));
+  const auto context =
+      std::span(contexts_.ids)
+          .subspan(contexts_.begin[context_of_[window.question]] + window.context_begin,
+                   window.context_count);
+  auto at = input_ids.begin();
+  *at++ = cls_id_;
+  at = std::copy(question.begin(), question.end(), at);
+  *at++ = sep_id_;
+  at = std::copy(context.begin(), context.end(), at);
+  *at++ = sep_id_;
+  std::fill(at, input_ids.end(), pad_id_);
+  std::fill(token_type_ids.begin(), token_type_ids.end(), 0);
+  std::fill(token_type_ids.begin() + context_at, token_type_ids.begin() + length, 1);
+  std::fill(attention_mask.begin(), attention_mask.begin() + length, 1);
+  std::fill(attention_mask.begin() + length, attention_mask.end(), 0);
+}
+
+std::optional<TokenSpan> QaFeatures::context_span(int64_t index, int64_t token) const {
+  const int64_t at = token - context_position(index);
+  if (at < 0 || at >= windows_[index].context_count) return std::nullopt;
+  return context_spans(windows_[index])[at];
+}
+
+}  // namespace bert_qa

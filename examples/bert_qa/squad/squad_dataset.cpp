@@ -1,0 +1,118 @@
+#include "bert_qa/squad/squad_dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <unordered_set>
+
+#include "bert_qa/squad/squad_events.h"
+#include "bert_qa/text/unicode_text.h"
+#include "fsdp/error.h"
+#include "io/mapped_file.h"
+#include "io/printable_name.h"
+
+namespace bert_qa {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r\n";
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(kBlank);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
+}
+
+// Objects one a line: the first line is one as far as its ends tell, and another begins after it.
+bool has_one_object_a_line(std::string_view text) {
+  const std::string_view all = trimmed(text);
+  const size_t end = all.find('\n');
+  if (end == std::string_view::npos) return false;
+  const std::string_view first = trimmed(all.substr(0, end));
+  return first.starts_with('{') && first.ends_with('}') &&
+         trimmed(all.substr(end)).starts_with('{');
+}
+
+void read_lines(std::string_view text, const std::string& name, SquadEvents& events) {
+  int64_t number = 1;
+  for (size_t at = 0; at < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    if (!trimmed(line).empty()) {
+      fsdp::parse_json({.text = line,
+                        .file = fmt::format("{}, line {}", name, number),
+                        .first_byte = static_cast<int64_t>(at),
+                        .one_line = true},
+                       events);
+    }
+    at = end + 1;
+  }
+}
+
+// Why an answer is not where it says, if so.
+std::optional<std::string> misplaced(const QaAnswer& answer, const std::string& context) {
+  const std::string_view found =
+      code_point_slice(context, answer.start, answer.start + count_code_points(answer.text));
+  if (found == answer.text) return std::nullopt;
+  return fmt::format("the answer {} is not at code point {} of its context, where {} stands",
+                     fsdp::quoted_name(answer.text), answer.start,
+                     found.empty() ? "nothing" : fsdp::quoted_name(found));
+}
+
+std::optional<std::string> fault_of(const SquadEvents::Row& row, const std::string& context,
+                                    const SquadOptions& options) {
+  const auto& answers = row.question.answers;
+  if (row.impossible && !answers.empty()) return "is_impossible is true, but there is an answer";
+  if (!options.check_answers) return std::nullopt;
+  for (const QaAnswer& answer : answers) {
+    if (answer.text.empty()) return "an answer is empty";
+    if (auto reason = misplaced(answer, context)) return reason;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+int64_t QaDataset::unanswerable_count() const {
+  return std::count_if(questions.begin(), questions.end(),
+                       [](const QaQuestion& question) { return question.answers.empty(); });
+}
+
+QaDataset read_squad(const std::filesystem::path& path, const SquadOptions& options) {
+  return parse_squad(fsdp::MappedFile(path).text(), path.string(), options);
+}
+
+QaDataset parse_squad(std::string_view text, const std::string& name, const SquadOptions& options) {
+  SquadEvents events;
+  if (has_one_object_a_line(text)) {
+    read_lines(text, name, events);
+  } else {
+    fsdp::parse_json({.text = text, .file = name}, events);
+  }
+  if (events.rows.empty()) {
+    throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
+                        {.what = "no question in the file",
+                         .where = name,
+                         .hint = "SQuAD v1.1 or v2.0, or one flat JSON row a line"});
+  }
+  QaDataset dataset{.contexts = std::move(events.contexts)};
+  std::unordered_set<std::string> ids;
+  for (SquadEvents::Row& row : events.rows) {
+    auto fault = fault_of(row, dataset.contexts[row.question.context], options);
+    if (!fault && !ids.insert(row.question.id).second) fault = "the id appeared before";
+    if (!fault) {
+      dataset.questions.push_back(std::move(row.question));
+    } else if (options.skip_bad_rows) {
+      dataset.skipped.push_back({row.question.id, *fault});
+    } else {
+      throw fsdp::IoError(
+          fsdp::ExitCode::kCorruptData,
+          {.what = *fault,
+           .where = fmt::format("{}, question {}", name, fsdp::quoted_name(row.question.id)),
+           .hint = "repair the row, or leave bad rows out with --skip-bad-rows"});
+    }
+  }
+  return dataset;
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,231 @@
+#include "bert_qa/squad/squad_events.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "io/printable_name.h"
+
+namespace bert_qa {
+namespace {
+
+constexpr int64_t kNoContext = -1;
+
+}  // namespace
+
+// What a value at this place is: the key of the object, or of the array's elements.
+SquadEvents::Key SquadEvents::expected() const {
+  if (scopes_.empty()) return Key::kRecords;
+  switch (scopes_.back()) {
+    case Scope::kRecords:
+      return Key::kRecords;
+    case Scope::kAnswerList:
+      return Key::kAnswers;
+    case Scope::kTexts:
+      return Key::kText;
+    case Scope::kStarts:
+      return Key::kStart;
+    case Scope::kSkipped:
+      return Key::kOther;
+    default:
+      return keys_.back();
+  }
+}
+
+void SquadEvents::refuse(const char* got) const {
+  const char* wanted = "";
+  switch (expected()) {
+    case Key::kRecords:
+      wanted = "data, paragraphs and qas are arrays of objects";
+      break;
+    case Key::kAnswers:
+      wanted = "answers is an array of objects, or an object of two arrays";
+      break;
+    case Key::kId:
+      wanted = "id is a string";
+      break;
+    case Key::kQuestion:
+      wanted = "question is a string";
+      break;
+    case Key::kContext:
+      wanted = "context is a string";
+      break;
+    case Key::kImpossible:
+      wanted = "is_impossible is true or false";
+      break;
+    case Key::kText:
+      wanted = "an answer's text is a string";
+      break;
+    case Key::kStart:
+      wanted = "answer_start is a count of code points from 0";
+      break;
+    case Key::kOther:
+      wanted = "this has no place in the schema";
+      break;
+  }
+  fail(fmt::format("not a SQuAD file: {}, got {}", wanted, got),
+       "SQuAD v1.1 or v2.0, or one flat JSON row a line");
+}
+
+void SquadEvents::scalar(const char* got) {
+  if (expected() != Key::kOther) refuse(got);
+}
+
+void SquadEvents::on_boolean(bool value) {
+  if (expected() != Key::kImpossible) return scalar("true or false");
+  records_.back().impossible = value;
+}
+
+void SquadEvents::on_unsigned(uint64_t value) {
+  if (expected() != Key::kStart) return scalar("a number");
+  if (value > uint64_t{std::numeric_limits<int32_t>::max()}) refuse("a number above 2^31");
+  const auto start = static_cast<int64_t>(value);
+  if (scopes_.back() == Scope::kStarts) {
+    starts_.push_back(start);
+  } else {
+    start_ = start;
+  }
+}
+
+void SquadEvents::on_string(std::string& value) {
+  switch (expected()) {
+    case Key::kId:
+      records_.back().id = std::move(value);
+      break;
+    case Key::kQuestion:
+      records_.back().question = std::move(value);
+      break;
+    case Key::kContext:
+      records_.back().context = std::move(value);
+      break;
+    case Key::kText:
+      if (scopes_.back() == Scope::kTexts) {
+        texts_.push_back(std::move(value));
+      } else {
+        text_ = std::move(value);
+      }
+      break;
+    default:
+      scalar("a string");
+  }
+}
+
+void SquadEvents::on_key(std::string& key) {
+  Key meaning = Key::kOther;
+  const Scope scope = scopes_.back();
+  if (scope == Scope::kRecord) {
+    meaning = key == "data" || key == "paragraphs" || key == "qas" ? Key::kRecords
+              : key == "answers"                                   ? Key::kAnswers
+              : key == "id"                                        ? Key::kId
+              : key == "question"                                  ? Key::kQuestion
+              : key == "context"                                   ? Key::kContext
+              : key == "is_impossible"                             ? Key::kImpossible
+                                                                   : Key::kOther;
+  } else if (scope == Scope::kAnswer || scope == Scope::kAnswerTable) {
+    meaning = key == "text" ? Key::kText : key == "answer_start" ? Key::kStart : Key::kOther;
+  }
+  keys_.back() = meaning;
+}
+
+SquadEvents::Scope SquadEvents::scope_below(bool object) const {
+  if (scopes_.empty()) {
+    if (!object) refuse("an array");
+    return Scope::kRecord;
+  }
+  const Scope scope = scopes_.back();
+  const Key key = expected();
+  if (key == Key::kOther) return Scope::kSkipped;
+  if (scope == Scope::kRecords && object) return Scope::kRecord;
+  if (scope == Scope::kAnswerList && object) return Scope::kAnswer;
+  if (scope == Scope::kRecord && key == Key::kRecords && !object) return Scope::kRecords;
+  if (scope == Scope::kRecord && key == Key::kAnswers) {
+    return object ? Scope::kAnswerTable : Scope::kAnswerList;
+  }
+  if (scope == Scope::kAnswerTable && !object) {
+    return key == Key::kText ? Scope::kTexts : Scope::kStarts;
+  }
+  refuse(object ? "an object" : "an array");
+}
+
+void SquadEvents::open(bool object) {
+  const Scope scope = scope_below(object);
+  if (scope == Scope::kRecord) records_.push_back({.first_row = rows.size()});
+  scopes_.push_back(scope);
+  keys_.push_back(Key::kOther);
+}
+
+void SquadEvents::start_object() { open(/*object=*/true); }
+
+void SquadEvents::end_object() {
+  switch (scopes_.back()) {
+    case Scope::kRecord:
+      close_record();
+      break;
+    case Scope::kAnswer:
+      close_answer();
+      break;
+    case Scope::kAnswerTable:
+      close_answer_table();
+      break;
+    default:
+      break;
+  }
+  end_array();
+}
+
+void SquadEvents::end_array() {
+  scopes_.pop_back();
+  keys_.pop_back();
+}
+
+void SquadEvents::close_answer() {
+  if (!text_ || !start_) fail("an answer without text or answer_start");
+  records_.back().answers.push_back({std::move(*text_), *start_});
+  text_.reset();
+  start_.reset();
+}
+
+void SquadEvents::close_answer_table() {
+  if (texts_.size() != starts_.size() || text_ || start_) {
+    fail(fmt::format("answers with {} texts and {} answer_start, as many of each belong together",
+                     texts_.size(), starts_.size()));
+  }
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    records_.back().answers.push_back({std::move(texts_[i]), starts_[i]});
+  }
+  texts_.clear();
+  starts_.clear();
+}
+
+void SquadEvents::close_record() {
+  Record record = std::move(records_.back());
+  records_.pop_back();
+  if (record.question) {
+    if (!record.id) fail("a question without an id");
+    rows.push_back({.question = {.id = std::move(*record.id),
+                                 .question = std::move(*record.question),
+                                 .context = kNoContext,
+                                 .answers = std::move(record.answers)},
+                    .impossible = record.impossible});
+  } else if (!record.answers.empty()) {
+    fail("answers without a question");
+  }
+  if (record.context) {
+    const int64_t context = context_index(std::move(*record.context));
+    for (size_t i = record.first_row; i < rows.size(); ++i) {
+      if (rows[i].question.context == kNoContext) rows[i].question.context = context;
+    }
+  }
+  if (!records_.empty()) return;
+  for (size_t i = record.first_row; i < rows.size(); ++i) {
+    if (rows[i].question.context != kNoContext) continue;
+    fail(fmt::format("the question {} has no context", fsdp::quoted_name(rows[i].question.id)));
+  }
+}
+
+int64_t SquadEvents::context_index(std::string&& context) {
+  if (contexts.empty() || contexts.back() != context) contexts.push_back(std::move(context));
+  return static_cast<int64_t>(contexts.size()) - 1;
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,89 @@
+// JSON events to questions: the part of the SQuAD reader that follows the file's nesting.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bert_qa/squad/squad_dataset.h"
+#include "io/json_text.h"
+
+namespace bert_qa {
+
+// A record is any object of data[], paragraphs[], qas[], or a line of its own. One with a question
+// is a question; a context belongs to all questions inside its record that have none yet. That
+// covers the nested schema and the flat one, whatever the order of keys.
+class SquadEvents final : public fsdp::JsonEvents {
+ public:
+  struct Row {
+    QaQuestion question;
+    bool impossible = false;
+  };
+
+  // May be passed through several documents (one a line). Contexts are equal next to equal: once.
+  std::vector<std::string> contexts;
+  std::vector<Row> rows;
+
+  void on_null() override { scalar("null"); }
+  void on_boolean(bool value) override;
+  void on_unsigned(uint64_t value) override;
+  void on_negative(int64_t) override { scalar("a negative number"); }
+  void on_real(double) override { scalar("a number with a fraction"); }
+  void on_string(std::string& value) override;
+  void on_key(std::string& key) override;
+  void start_object() override;
+  void end_object() override;
+  void start_array() override { open(/*object=*/false); }
+  void end_array() override;
+
+ private:
+  enum class Scope : uint8_t {
+    kRecord,
+    kRecords,     // data, paragraphs, qas
+    kAnswerList,  // answers: [{text, answer_start}]
+    kAnswer,
+    kAnswerTable,  // answers: {text: [], answer_start: []}
+    kTexts,
+    kStarts,
+    kSkipped,
+  };
+  // The names that the schema gives a meaning.
+  enum class Key : uint8_t {
+    kOther,
+    kRecords,
+    kAnswers,
+    kId,
+    kQuestion,
+    kContext,
+    kImpossible,
+    kText,
+    kStart,
+  };
+  struct Record {
+    std::optional<std::string> id, question, context;
+    bool impossible = false;
+    std::vector<QaAnswer> answers;
+    size_t first_row = 0;  // rows before it began
+  };
+
+  void open(bool object);
+  Scope scope_below(bool object) const;
+  Key expected() const;
+  void scalar(const char* got);
+  [[noreturn]] void refuse(const char* got) const;
+  void close_record();
+  void close_answer();
+  void close_answer_table();
+  int64_t context_index(std::string&& context);
+
+  std::vector<Scope> scopes_;
+  std::vector<Key> keys_;  // the last key of each open scope
+  std::vector<Record> records_;
+  std::optional<std::string> text_;
+  std::optional<int64_t> start_;
+  std::vector<std::string> texts_;
+  std::vector<int64_t> starts_;
+};
+
+}  // namespace bert_qa

@@ -1,0 +1,98 @@
+#include "bert_qa/squad/synthetic_qa.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "feed/counter_hash.h"
+#include "fsdp/error.h"
+
+namespace bert_qa {
+namespace {
+
+constexpr int64_t kMinLength = 16;
+constexpr int64_t kMinWords = 16;
+constexpr int64_t kMaxQuestion = 20;
+constexpr int64_t kMinAnswer = 2;
+constexpr int64_t kMaxAnswer = 5;
+// Words of the answer's ends in the learnable variant; other words come after them.
+constexpr int64_t kTriggers = 2;
+
+// The counters of a window's stream that are not a token's.
+enum Draw : uint64_t { kLength, kQuestion, kAnswerLength, kAnswerStart, kFirstToken };
+
+fsdp::CounterStream stream_of(const SyntheticOptions& options, int64_t epoch, int64_t index) {
+  return {options.seed, static_cast<uint64_t>(epoch), static_cast<uint64_t>(index)};
+}
+
+}  // namespace
+
+SyntheticQa::SyntheticQa(const SyntheticOptions& options) : options_(options) {
+  const auto refuse = [](std::string what, std::string hint) {
+    throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)});
+  };
+  if (options.window_count < 1) refuse("synthetic data without a window", "");
+  if (options.min_length < kMinLength || options.max_length < options.min_length) {
+    refuse(
+        fmt::format("synthetic windows of {} to {} tokens", options.min_length, options.max_length),
+        fmt::format("at least {} tokens", kMinLength));
+  }
+  const int64_t highest = std::max({options.pad_id, options.cls_id, options.sep_id});
+  const int64_t lowest = std::min({options.pad_id, options.cls_id, options.sep_id});
+  if (lowest < 0 || highest >= options.first_word_id ||
+      options.first_word_id + kMinWords > options.vocab_size) {
+    refuse(fmt::format("special ids up to {}, words from {} and a vocabulary of {} do not fit",
+                       highest, options.first_word_id, options.vocab_size),
+           fmt::format("special ids below first_word_id, and {} words", kMinWords));
+  }
+}
+
+int64_t SyntheticQa::window_length(int64_t epoch, int64_t index) const {
+  const int64_t lengths = options_.max_length - options_.min_length + 1;
+  return options_.min_length + stream_of(options_, epoch, index).below(kLength, lengths);
+}
+
+QaBatch SyntheticQa::make_batch(int64_t epoch, std::span<const int64_t> windows,
+                                int64_t length) const {
+  int64_t longest = 0;
+  for (const int64_t index : windows) longest = std::max(longest, window_length(epoch, index));
+  if (length != 0 && longest > length) {
+    throw fsdp::InvalidArgument(
+        {.what = fmt::format("a window of {} tokens does not fit rows of {}", longest, length)});
+  }
+  QaBatch batch;
+  batch.resize(static_cast<int64_t>(windows.size()), length != 0 ? length : longest);
+  for (int64_t row = 0; row < batch.rows; ++row) write(epoch, windows[row], batch, row);
+  return batch;
+}
+
+void SyntheticQa::write(int64_t epoch, int64_t index, QaBatch& batch, int64_t row) const {
+  const fsdp::CounterStream stream = stream_of(options_, epoch, index);
+  const int64_t length = window_length(epoch, index);
+  const int64_t question = 1 + stream.below(kQuestion, std::min(kMaxQuestion, length / 4));
+  const int64_t context = question + 2;
+  const int64_t answer = kMinAnswer + stream.below(kAnswerLength, kMaxAnswer - kMinAnswer + 1);
+  const int64_t start = context + stream.below(kAnswerStart, length - 1 - context - answer + 1);
+
+  const std::span<int64_t> ids = batch.row(batch.input_ids, row);
+  const int64_t first_word = options_.first_word_id + kTriggers;
+  for (int64_t i = 0; i < length; ++i) {
+    ids[i] = first_word + stream.below(kFirstToken + i, options_.vocab_size - first_word);
+  }
+  ids[0] = options_.cls_id;
+  ids[question + 1] = options_.sep_id;
+  ids[length - 1] = options_.sep_id;
+  if (options_.learnable) {
+    ids[start] = options_.first_word_id;
+    ids[start + answer - 1] = options_.first_word_id + 1;
+  }
+  std::fill(ids.begin() + length, ids.end(), options_.pad_id);
+  const std::span<int64_t> types = batch.row(batch.token_type_ids, row);
+  std::fill(types.begin() + context, types.begin() + length, 1);
+  const std::span<int64_t> mask = batch.row(batch.attention_mask, row);
+  std::fill(mask.begin(), mask.begin() + length, 1);
+  batch.start_positions[row] = start;
+  batch.end_positions[row] = start + answer - 1;
+}
+
+}  // namespace bert_qa

@@ -1,0 +1,63 @@
+#include "bert_qa/hf/model_sizes.h"
+
+#include <doctest/doctest.h>
+
+#include "bert_qa/hf/model_config.h"
+#include "bert_qa/tests/support/records.h"
+#include "fsdp/error.h"
+#include "support/model_files.h"
+#include "support/scratch_folder.h"
+
+namespace bert_qa {
+namespace {
+
+std::string refusal(const bert::Config& config, const fsdp::SafetensorsFolder& folder) {
+  try {
+    check_sizes(config, folder);
+  } catch (const fsdp::IoError& error) {
+    CHECK(error.code() == fsdp::ExitCode::kCorruptData);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("the recorded models have the sizes that their configurations say") {
+  for (const char* name : {"bert_small", "megatron_small"}) {
+    const fsdp::SafetensorsFolder folder(record_file(name));
+    CHECK(refusal(read_model_config(folder.path() / "config.json"), folder) == "accepted");
+  }
+}
+
+TEST_CASE("a size that the weights do not have is refused with the tensor and both shapes") {
+  const fsdp::SafetensorsFolder folder(record_file("bert_small"));
+  const bert::Config good = read_model_config(folder.path() / "config.json");
+  const auto changed = [&](int64_t bert::Config::*size, int64_t value) {
+    bert::Config config = good;
+    config.*size = value;
+    return refusal(config, folder);
+  };
+  CHECK(changed(&bert::Config::vocab_size, 1 << 24) ==
+        "tensor 'bert.embeddings.word_embeddings.weight' has shape [96, 48], the configuration "
+        "says [16777216, 48] (" +
+            (folder.path() / "model.safetensors").string() +
+            "); hint: config.json and the weights do not belong together");
+  CHECK(changed(&bert::Config::hidden_size, 1 << 17).find("131072]") != std::string::npos);
+  CHECK(changed(&bert::Config::max_position_embeddings, 1 << 20).find("[1048576, 48]") !=
+        std::string::npos);
+  CHECK(changed(&bert::Config::type_vocab_size, 3).find("token_type_embeddings") !=
+        std::string::npos);
+  CHECK(changed(&bert::Config::intermediate_size, 1 << 19).find("[524288, 48]") !=
+        std::string::npos);
+  CHECK(changed(&bert::Config::num_hidden_layers, 4096)
+            .starts_with("tensor 'bert.encoder.layer.4095.intermediate.dense.weight' of shape "));
+}
+
+TEST_CASE("weights without the tensors that show the sizes are refused") {
+  const fsdp::ScratchFolder scratch;
+  fsdp::write_zeros(scratch / "model.safetensors", fsdp::small_tensors({"x"}));
+  CHECK(refusal({}, fsdp::SafetensorsFolder(scratch.path()))
+            .find("which the configuration implies") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace bert_qa

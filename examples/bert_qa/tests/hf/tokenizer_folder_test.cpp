@@ -1,0 +1,103 @@
+#include "bert_qa/hf/tokenizer_folder.h"
+
+#include <doctest/doctest.h>
+
+#include "bert_qa/tests/support/records.h"
+#include "fsdp/error.h"
+#include "support/scratch_folder.h"
+
+namespace bert_qa {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+const std::string kVocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nbc\nBc\né\ne\n<s>\n";
+
+TEST_CASE("a folder with nothing but a vocabulary is an uncased tokenizer, and says so") {
+  const fsdp::ScratchFolder folder;
+  folder.write("vocab.txt", kVocab);
+  std::vector<std::string> notes;
+  const WordPieceTokenizer tokenizer = read_tokenizer(folder.path(), notes);
+  CHECK(tokenizer.tokenize("Bc é").ids == Ids{5, 8});
+  REQUIRE(notes.size() == 2);
+  CHECK(notes[0].ends_with("has no tokenizer_config.json: an uncased tokenizer"));
+  CHECK(notes[1].ends_with("has no special_tokens_map.json: the standard tokens"));
+}
+
+TEST_CASE("what the folder's files say is done, and survives a round trip") {
+  const fsdp::ScratchFolder folder;
+  folder.write("vocab.txt", kVocab);
+  folder.write(
+      "tokenizer_config.json",
+      R"({"do_lower_case":false,"strip_accents":true,"tokenizer_class":"BertTokenizerFast",)"
+      R"("cls_token":{"content":"<s>","lstrip":false},"never_split":null})");
+  std::vector<std::string> notes;
+  const WordPieceTokenizer first = read_tokenizer(folder.path(), notes);
+  const fsdp::ScratchFolder copy;
+  copy.write("vocab.txt", format_vocab(first.vocab()));
+  copy.write("tokenizer_config.json", format_tokenizer_config(first, 512));
+  copy.write("special_tokens_map.json", format_special_tokens_map(first));
+  const WordPieceTokenizer second = read_tokenizer(copy.path(), notes);
+  CHECK(notes.empty());
+  for (const WordPieceTokenizer* tokenizer : {&first, &second}) {
+    CHECK(tokenizer->tokenize("Bc é bc<s>").ids == Ids{6, 8, 5, 9});
+    CHECK(tokenizer->vocab().cls_id() == 9);
+  }
+  CHECK(fsdp::read_text(copy / "vocab.txt") == kVocab);
+}
+
+TEST_CASE("a vocabulary from elsewhere is used as the folder's files say") {
+  const fsdp::ScratchFolder folder, elsewhere;
+  folder.write("vocab.txt", "[PAD]\n");  // not looked at
+  folder.write("tokenizer_config.json", R"({"do_lower_case":false,"cls_token":"<s>"})");
+  const std::filesystem::path vocab = elsewhere.write("words.txt", kVocab);
+  std::vector<std::string> notes;
+  const WordPieceTokenizer tokenizer = read_tokenizer(folder.path(), notes, vocab);
+  CHECK(notes.empty());
+  CHECK(tokenizer.tokenize("Bc bc").ids == Ids{6, 5});
+  CHECK(tokenizer.vocab().cls_id() == 9);
+  CHECK(has_tokenizer_config(folder.path()));
+  CHECK_FALSE(has_tokenizer_config(elsewhere.path()));
+}
+
+TEST_CASE("special_tokens_map.json comes before tokenizer_config.json") {
+  const fsdp::ScratchFolder folder;
+  folder.write("vocab.txt", kVocab);
+  folder.write("tokenizer_config.json", R"({"sep_token":"é"})");
+  folder.write("special_tokens_map.json", R"({"sep_token":"e"})");
+  std::vector<std::string> notes;
+  CHECK(read_tokenizer(folder.path(), notes).vocab().sep_id() == 8);
+}
+
+std::string refusal(const std::string& config) {
+  const fsdp::ScratchFolder folder;
+  folder.write("vocab.txt", kVocab);
+  folder.write("tokenizer_config.json", config);
+  std::vector<std::string> notes;
+  try {
+    read_tokenizer(folder.path(), notes);
+  } catch (const fsdp::Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("tokenizers that are not BERT's, and malformed files, are refused") {
+  CHECK(refusal(R"({"tokenizer_class":"RobertaTokenizer"})")
+            .starts_with("the tokenizer is a 'RobertaTokenizer'"));
+  CHECK(refusal(R"({"do_basic_tokenize":false})").starts_with("do_basic_tokenize is false"));
+  CHECK(refusal(R"({"never_split":["x"]})").starts_with("never_split names words"));
+  CHECK(refusal(R"({"do_lower_case":1})").starts_with("do_lower_case is not true or false"));
+  CHECK(refusal(R"({"cls_token":7})").starts_with("cls_token is not a token"));
+  CHECK(refusal(R"({"cls_token":"<none>"})")
+            .starts_with("the vocabulary has no special token '<none>'"));
+  CHECK(refusal("[]").starts_with("the file is not a JSON object"));
+  CHECK(refusal("{").starts_with("broken JSON"));
+  const fsdp::ScratchFolder folder;
+  folder.write("tokenizer.json", "{}");
+  std::vector<std::string> notes;
+  CHECK_THROWS_AS(read_tokenizer(folder.path(), notes), fsdp::IoError);
+}
+
+}  // namespace
+}  // namespace bert_qa

@@ -1,0 +1,67 @@
+// The reference run: the demo's model, each step held against Python transformers on one process
+// (examples/bert_qa/tests/records/reference_run.json, written by benchmarks/peers/reference_run.py).
+#include <cmath>
+
+#include "program.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+// What Python's own thread counts move is 4e-7; its norm, summed in float32, is off by 6e-6.
+constexpr double kTolerance = 1e-5;
+constexpr int kSteps = 10;
+
+double relative_difference(double ours, double theirs) { return std::abs(ours / theirs - 1); }
+
+void check_reference(int ranks) {
+  CAPTURE(ranks);
+  const TemporaryDirectory output;
+  const ProcessResult result = run_ranks_of(BERT_QA, ranks,
+                                            {"finetune",
+                                             "--model",
+                                             kPretrained,
+                                             "--qa-head",
+                                             kHeadFile,
+                                             "--train-file",
+                                             kTrainFile,
+                                             "--output-dir",
+                                             output.path(),
+                                             "--no-shuffle",
+                                             "--dataloader-drop-last",
+                                             "--dropout",
+                                             "0",
+                                             "--learning-rate",
+                                             "1e-4",
+                                             "--num-train-epochs",
+                                             "3",
+                                             "--per-device-train-batch-size",
+                                             std::to_string(8 / ranks),
+                                             "--stop-after-step",
+                                             std::to_string(kSteps)});
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  const nlohmann::json record =
+      read_json(kSource / "examples/bert_qa/tests/records/reference_run.json");
+  const std::vector<nlohmann::json> log = read_json_lines(output.path() + "/train_log.jsonl");
+  REQUIRE(log.size() == kSteps);
+  for (int step = 0; step < kSteps; ++step) {
+    CAPTURE(step);
+    CHECK(relative_difference(log[step]["loss"], record["losses"][step]) < kTolerance);
+    CHECK(relative_difference(log[step]["grad_norm"], record["grad_norms"][step]) < kTolerance);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("one rank follows transformers' losses and gradient norms for ten steps") {
+  check_reference(1);
+}
+
+TEST_CASE("two ranks follow transformers' losses and gradient norms for ten steps") {
+  check_reference(2);
+}
+
+TEST_CASE("four ranks follow transformers' losses and gradient norms for ten steps") {
+  check_reference(4);
+}

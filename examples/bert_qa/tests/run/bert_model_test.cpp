@@ -1,0 +1,148 @@
+// The example's BERT against what Python transformers computed for the same weights and inputs:
+// tests/records/bert_small and, pre-LN, megatron_small (benchmarks/peers/record_bert.py,
+// record_megatron.py).
+#include "models/bert/bert_model.h"
+
+#include <fsdp/checkpoint.h>
+#include <fsdp/safetensors_folder.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+
+#include "bert_qa/hf/model_config.h"
+#include "bert_qa/hf/weight_names.h"
+#include "support/torch_doctest.h"
+#include "support/torch_ranks.h"
+
+namespace {
+
+using fsdp::SafetensorsFile;
+using fsdp::StoredTensor;
+
+const std::filesystem::path kBert = BERT_QA_RECORDS "/bert_small";
+const std::filesystem::path kMegatron = BERT_QA_RECORDS "/megatron_small";
+
+at::Tensor tensor_of(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor* stored = file.find(name);
+  REQUIRE_MESSAGE(stored != nullptr, name);
+  const bool is_float = stored->dtype == fsdp::StoredDType::kF32;
+  REQUIRE((is_float || stored->dtype == fsdp::StoredDType::kI64));
+  at::Tensor tensor = torch::empty(stored->shape, is_float ? torch::kFloat : torch::kLong);
+  std::memcpy(tensor.mutable_data_ptr(), file.bytes(*stored).data(), stored->nbytes);
+  return tensor;
+}
+
+struct Recorded {
+  SafetensorsFile record;
+  fsdp::Unit<bert::QuestionAnswering> model;
+
+  explicit Recorded(const std::filesystem::path& folder)
+      : Recorded(folder, bert_qa::read_model_config(folder / "config.json")) {}
+  Recorded(const std::filesystem::path& folder, const bert::Config& config)
+      : record(folder / "record.safetensors"), model(config) {
+    const SafetensorsFile weights(folder / "model.safetensors");
+    torch::NoGradGuard no_grad;
+    const auto parameters = model->named_parameters();
+    REQUIRE(parameters.size() == weights.tensors().size());
+    for (const auto& parameter : parameters) {
+      parameter.value().copy_(tensor_of(weights, parameter.key()));
+    }
+  }
+  at::Tensor logits() {
+    return model(tensor_of(record, "inputs.input_ids"), tensor_of(record, "inputs.token_type_ids"),
+                 tensor_of(record, "inputs.attention_mask"));
+  }
+};
+
+double largest_difference(const at::Tensor& ours, const at::Tensor& theirs) {
+  REQUIRE(ours.sizes() == theirs.sizes());
+  return (ours - theirs).abs().max().item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("logits, loss and every gradient of small BERTs equal Python transformers'") {
+  for (const std::filesystem::path& folder : {kBert, kMegatron}) {
+    CAPTURE(folder.string());
+    Recorded recorded(folder);
+    const auto theirs = [&](const std::string& name) { return tensor_of(recorded.record, name); };
+    const at::Tensor logits = recorded.logits();
+    CHECK(largest_difference(logits.select(2, 0), theirs("logits.start")) < 1e-5);
+    CHECK(largest_difference(logits.select(2, 1), theirs("logits.end")) < 1e-5);
+
+    const at::Tensor first = theirs("labels.start_positions");
+    const at::Tensor loss =
+        bert::span_loss_sum(logits, first, theirs("labels.end_positions")) / first.size(0);
+    CHECK(loss.item<double>() == doctest::Approx(theirs("loss").item<double>()).epsilon(1e-6));
+    loss.backward();
+    for (const auto& parameter : recorded.model->named_parameters()) {
+      CAPTURE(parameter.key());
+      CHECK(largest_difference(parameter.value().grad(), theirs("grad." + parameter.key())) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("each rank's gradient shards are its runs of transformers' gradients") {
+  const SafetensorsFile record(kBert / "record.safetensors");
+  const fsdp::SafetensorsFolder folder(kBert);
+  const auto input = [&](const char* name) { return tensor_of(record, name); };
+  for (const int world : {1, 2, 3}) {
+    CAPTURE(world);
+    fsdp::testing::run_torch_ranks(world, [&](fsdp::Mesh mesh) {
+      // Every rank runs the whole batch, so the mean over ranks is the recorded gradient.
+      fsdp::BuildScope building(mesh, {.unit_options = bert::unit_options});
+      fsdp::Unit<bert::QuestionAnswering> model(bert_qa::read_model_config(kBert / "config.json"));
+      fsdp::Engine engine(model, building);
+      CHECK(
+          fsdp::load_weights(engine, folder.files(), bert_qa::load_options(nullptr)).notes.empty());
+      const at::Tensor logits = model(input("inputs.input_ids"), input("inputs.token_type_ids"),
+                                      input("inputs.attention_mask"));
+      const at::Tensor first = input("labels.start_positions");
+      (bert::span_loss_sum(logits, first, input("labels.end_positions")) / first.size(0))
+          .backward();
+      for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters()) {
+        CAPTURE(parameter.fqn);
+        if (parameter.local.numel() == 0) continue;
+        const at::Tensor whole = input(("grad." + parameter.fqn).c_str()).flatten();
+        const int64_t end = parameter.begin + parameter.local.numel();
+        CHECK(largest_difference(parameter.local.grad(), whole.slice(0, parameter.begin, end)) <
+              1e-5);
+      }
+    });
+  }
+}
+
+TEST_CASE("gelu_new is the tanh approximation") {
+  bert::Config config = bert_qa::read_model_config(kBert / "config.json");
+  config.hidden_act = "gelu_new";
+  Recorded recorded(kBert, config);
+  const at::Tensor logits = recorded.logits();
+  CHECK(largest_difference(logits.select(2, 0),
+                           tensor_of(recorded.record, "gelu_new.logits.start")) < 1e-5);
+  CHECK(largest_difference(logits.select(2, 1), tensor_of(recorded.record, "gelu_new.logits.end")) <
+        1e-5);
+}
+
+TEST_CASE("positions at or past the length count for nothing") {
+  Recorded recorded(kBert);
+  const at::Tensor first = tensor_of(recorded.record, "ignored.labels.start_positions");
+  const at::Tensor last = tensor_of(recorded.record, "ignored.labels.end_positions");
+  // One of three windows is ignored; transformers then divides by the other two.
+  const at::Tensor loss = bert::span_loss_sum(recorded.logits(), first, last) / 2;
+  CHECK(loss.item<double>() ==
+        doctest::Approx(tensor_of(recorded.record, "ignored.loss").item<double>()).epsilon(1e-6));
+}
+
+TEST_CASE("dropout acts in training alone") {
+  bert::Config config = bert_qa::read_model_config(kBert / "config.json");
+  config.hidden_dropout_prob = 0.5;
+  config.attention_probs_dropout_prob = 0.5;
+  fsdp::Unit<bert::QuestionAnswering> model(config);
+  const at::Tensor ids = torch::randint(1, 96, {2, 7});
+  const auto logits = [&] { return model(ids, torch::zeros_like(ids), torch::ones_like(ids)); };
+  CHECK_FALSE(at::equal(logits(), logits()));
+  model->eval();
+  CHECK(at::equal(logits(), logits()));
+}

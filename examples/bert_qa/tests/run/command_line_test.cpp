@@ -1,0 +1,118 @@
+#include "bert_qa/run/command_line.h"
+
+#include <fsdp/error.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "support/torch_doctest.h"
+
+using namespace bert_qa;
+
+namespace {
+
+Settings parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "bert_qa");
+  return parse_command_line(static_cast<int>(words.size()), words.data()).settings;
+}
+
+}  // namespace
+
+TEST_CASE("flags may be spelled with hyphens or underscores; values are left alone") {
+  for (const auto& words : {std::vector<const char*>{"finetune", "--model", "a_b", "--train-file",
+                                                     "c_d", "--output-dir=e_f", "--no-shuffle"},
+                            {"finetune", "--model_name_or_path", "a_b", "--train_file=c_d",
+                             "--output_dir", "e_f", "--no_shuffle"}}) {
+    const Settings settings = parse(words);
+    CHECK(settings.model.folder == "a_b");
+    CHECK(settings.data.train_file == "c_d");
+    CHECK(settings.output_dir == "e_f");
+    CHECK_FALSE(settings.data.shuffle);
+  }
+}
+
+TEST_CASE("defaults are run_qa.py's; the google recipe changes what was not given") {
+  const std::vector<const char*> words = {"finetune", "--model",      "m", "--train-file",
+                                          "t",        "--output-dir", "o"};
+  const TrainSettings hf = parse(words).train;
+  CHECK(hf.train_batch_size == 8);
+  CHECK(hf.learning_rate == 5e-5);
+  CHECK(hf.adam_epsilon == 1e-8);
+  CHECK(hf.weight_decay == 0.0);
+  CHECK(hf.warmup_ratio == 0.0);
+  CHECK(hf.bias_correction);
+
+  std::vector<const char*> recipe = words;
+  recipe.insert(recipe.end(), {"--recipe", "google", "--weight-decay", "0.5"});
+  const TrainSettings google = parse(recipe).train;
+  CHECK(google.adam_epsilon == 1e-6);
+  CHECK(google.weight_decay == 0.5);
+  CHECK(google.warmup_ratio == 0.1);
+  CHECK_FALSE(google.bias_correction);
+}
+
+TEST_CASE("engine flags reach the engine's options") {
+  const fsdp::Options engine =
+      parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o",
+             "--param-dtype", "bf16", "--reduce-dtype", "bfloat16", "--reshard-after-forward",
+             "false", "--prefetch", "2", "--strategy", "replicate", "--seed", "7"})
+          .engine;
+  CHECK(engine.param_dtype == fsdp::DType::kBFloat16);
+  CHECK(engine.reduce_dtype == fsdp::DType::kBFloat16);
+  CHECK_FALSE(engine.reshard_after_forward);
+  CHECK(engine.prefetch_units == 2);
+  CHECK(engine.strategy == fsdp::Strategy::kReplicate);
+  CHECK(engine.seed == 7);
+}
+
+TEST_CASE("what makes no sense together is refused with code 64 and the flag to change") {
+  const auto refused = [](std::vector<const char*> words, const char* hint) {
+    CAPTURE(hint);
+    try {
+      parse(std::move(words));
+      FAIL("accepted");
+    } catch (const fsdp::InvalidArgument& error) {
+      CHECK(error.code() == fsdp::ExitCode::kUsage);
+      CHECK(std::string(error.what()).find(hint) != std::string::npos);
+    }
+  };
+  refused({}, "--help");
+  refused({"finetune", "--train-file", "t", "--output-dir", "o"}, "--model DIR");
+  refused({"finetune", "--preset", "tiny", "--train-file", "t", "--output-dir", "o"},
+          "--vocab-file FILE");
+  refused({"finetune", "--model", "m", "--output-dir", "o"}, "--data synthetic");
+  refused({"finetune", "--model", "m", "--train-file", "t"}, "--output-dir DIR");
+  refused(
+      {"finetune", "--model", "m", "--train-file", "t", "--output-dir", "o", "--doc-stride", "400"},
+      "128 and 384");
+  refused({"predict", "--model", "m", "--output-dir", "o"}, "--validation-file FILE");
+  refused({"predict", "--model", "m", "--learning-rate", "1"}, "--help");
+}
+
+TEST_CASE("a number that is none, or beyond its bounds, is refused with code 64 and its flag") {
+  for (const char* flag :
+       {"--num-train-epochs", "--learning-rate", "--weight-decay", "--warmup-ratio", "--adam-beta1",
+        "--adam-beta2", "--adam-epsilon", "--max-grad-norm", "--dropout", "--timeout",
+        "--null-score-diff-threshold"}) {
+    for (const char* value : {"nan", "-nan", "inf", "-inf", "1e999", "-1e31", "1e31", "1x", ""}) {
+      CAPTURE(flag);
+      CAPTURE(value);
+      try {
+        parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o", flag,
+               value});
+        FAIL("accepted");
+      } catch (const fsdp::InvalidArgument& error) {
+        CHECK(error.code() == fsdp::ExitCode::kUsage);
+        CHECK(std::string(error.what()).find(flag) != std::string::npos);
+      }
+    }
+  }
+}
+
+TEST_CASE("a flag given twice has its last value, as in run_qa.py") {
+  const Settings settings =
+      parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o", "--data",
+             "learnable", "--num-train-epochs", "3", "--num-train-epochs", "1"});
+  CHECK(settings.train.num_epochs == 1);
+  CHECK(settings.data.source == DataSource::kLearnable);
+}

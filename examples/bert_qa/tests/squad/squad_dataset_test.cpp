@@ -1,0 +1,167 @@
+#include "bert_qa/squad/squad_dataset.h"
+
+#include <doctest/doctest.h>
+
+#include "bert_qa/tests/support/records.h"
+#include "feed/counter_hash.h"
+#include "fsdp/error.h"
+
+namespace bert_qa {
+namespace {
+
+std::string refusal(const std::string& text, const SquadOptions& options = {}) {
+  try {
+    parse_squad(text, "q.json", options);
+  } catch (const fsdp::IoError& error) {
+    CHECK(error.code() == fsdp::ExitCode::kCorruptData);
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string nested(const std::string& qas) {
+  return R"({"version":"1.1","data":[{"title":"t","paragraphs":[{"context":"aé北 b","qas":[)" +
+         qas + "]}]}]}";
+}
+std::string qa(const std::string& id, const std::string& answers) {
+  return R"({"id":")" + id + R"(","question":"Q?","answers":)" + answers + "}";
+}
+
+const std::string kFlat =
+    R"({"id":"1","title":"t","context":"aé北 b","question":"Q?","answers":{"text":["北"],"answer_start":[2]}})";
+
+TEST_CASE("the shipped files have their questions, each answer at its offset") {
+  const QaDataset train = read_squad(example_file("xquad-en-train.json"));
+  const QaDataset dev = read_squad(example_file("xquad-en-dev.json"));
+  CHECK(train.questions.size() == 992);
+  CHECK(dev.questions.size() == 198);
+  CHECK(train.skipped.empty());
+  CHECK(train.unanswerable_count() == 0);
+  CHECK(train.questions[0].id == "56beb4343aeaaa14008c925b");
+  CHECK(train.contexts.size() == 200);
+  CHECK(dev.contexts.size() == 40);
+}
+
+TEST_CASE("nested and flat files give the same questions") {
+  for (const std::string& text :
+       {nested(qa("1", R"([{"text":"北","answer_start":2}])")), kFlat, kFlat + "\n",
+        R"({"data":[)" + kFlat + "]}",
+        // Any order of keys, unknown keys of any shape.
+        std::string(
+            R"({"data":[{"paragraphs":[{"qas":[{"answers":[{"answer_start":2,"text":"北",)"
+            R"("more":[1,{"text":3}]}],"plausible_answers":[{"text":5}],"question":"Q?",)"
+            R"("is_impossible":false,"id":"1"}],"context":"aé北 b"}]}],"version":null})")}) {
+    const QaDataset dataset = parse_squad(text, "q.json");
+    REQUIRE(dataset.questions.size() == 1);
+    const QaQuestion& question = dataset.questions[0];
+    CHECK(question.id == "1");
+    CHECK(question.question == "Q?");
+    CHECK(dataset.context_of(question) == "aé北 b");
+    REQUIRE(question.answers.size() == 1);
+    CHECK(question.answers[0].text == "北");
+    CHECK(question.answers[0].start == 2);
+  }
+}
+
+TEST_CASE("rows one a line share a context that stands in neighbouring rows") {
+  std::string second = kFlat;
+  second.replace(second.find("\"1\""), 3, "\"2\"");
+  const QaDataset dataset = parse_squad(kFlat + "\r\n\n" + second + "\n", "q.json");
+  CHECK(dataset.questions.size() == 2);
+  CHECK(dataset.contexts.size() == 1);
+}
+
+TEST_CASE("a question without an answer is unanswerable") {
+  const std::string impossible =
+      R"({"id":"2","question":"Q?","answers":[],"is_impossible":true,"plausible_answers":[]})";
+  const QaDataset dataset = parse_squad(
+      nested(qa("1", R"([{"text":"a","answer_start":0}])") + "," + impossible), "q.json");
+  CHECK(dataset.questions.size() == 2);
+  CHECK(dataset.unanswerable_count() == 1);
+}
+
+TEST_CASE("an answer that is not at its offset is an error, or a row left out and named") {
+  const std::string text =
+      nested(qa("1", R"([{"text":"b","answer_start":4}])") + "," +
+             qa("bad", R"([{"text":"北","answer_start":3}])") + "," +
+             qa("far", R"([{"text":"b","answer_start":99}])") + "," + qa("1", "[]"));
+  CHECK(refusal(text) ==
+        "the answer '北' is not at code point 3 of its context, where ' ' stands (q.json, question "
+        "'bad'); hint: repair the row, or leave bad rows out with --skip-bad-rows");
+  const QaDataset dataset = parse_squad(text, "q.json", {.skip_bad_rows = true});
+  CHECK(dataset.questions.size() == 1);
+  REQUIRE(dataset.skipped.size() == 3);
+  CHECK(dataset.skipped[0].id == "bad");
+  CHECK(dataset.skipped[1].reason ==
+        "the answer 'b' is not at code point 99 of its context, where nothing stands");
+  CHECK(dataset.skipped[2].reason == "the id appeared before");
+  CHECK(refusal(text, {.check_answers = false}).starts_with("the id appeared before"));
+}
+
+TEST_CASE("files that are not the schema are refused with line and byte") {
+  CHECK(refusal("") == "the JSON text is empty (q.json, line 1, byte 0)");
+  CHECK(refusal("[]").starts_with(
+      "not a SQuAD file: data, paragraphs and qas are arrays of objects, got an array"));
+  CHECK(refusal("{}").starts_with("no question in the file (q.json)"));
+  CHECK(refusal("{\n\"data\": 7}") ==
+        "not a SQuAD file: data, paragraphs and qas are arrays of objects, got a number (q.json, "
+        "line 2, byte 11); hint: SQuAD v1.1 or v2.0, or one flat JSON row a line");
+  CHECK(refusal(nested(qa("1", R"([{"text":"a","answer_start":-1}])")))
+            .find("answer_start is a count of code points from 0, got a negative number") !=
+        std::string::npos);
+  CHECK(refusal(nested(qa("1", R"([{"text":"a","answer_start":"0"}])"))).find("got a string") !=
+        std::string::npos);
+  CHECK(refusal(nested(qa("1", R"([{"text":"a"}])")))
+            .starts_with("an answer without text or answer_start (q.json, line 1, byte "));
+  CHECK(
+      refusal(nested(R"({"question":"Q?","answers":[]})")).starts_with("a question without an id"));
+  CHECK(refusal(R"({"id":"1","question":"Q?","answers":{"text":["a"],"answer_start":[]}})")
+            .starts_with("answers with 1 texts and 0 answer_start"));
+  CHECK(refusal(R"({"id":"1","question":"Q?","answers":[]})")
+            .starts_with("the question '1' has no context"));
+  CHECK(refusal(nested(qa("1", "[]")).substr(0, 60)).starts_with("broken JSON"));
+  CHECK(refusal(nested(R"({"id":"1","question":"Q?","answers":[{"text":"a","answer_start":0}],)"
+                       R"("is_impossible":true})"))
+            .starts_with("is_impossible is true, but there is an answer (q.json, question '1')"));
+}
+
+TEST_CASE("an error in one of many lines names the line and the byte in the file") {
+  const std::string text = kFlat + "\n" + kFlat.substr(0, kFlat.size() - 1) + "\n";
+  const std::string message = refusal(text);
+  CHECK(message.starts_with("broken JSON"));
+  CHECK(message.find("q.json, line 2, byte " + std::to_string(text.size() - 1)) !=
+        std::string::npos);
+}
+
+TEST_CASE("a damaged file is read or refused, and nothing else happens") {
+  const std::string whole = nested(qa("1", R"([{"text":"北","answer_start":2}])") + "," +
+                                   qa("2", R"({"text":["a"],"answer_start":[0]})")) +
+                            "\n";
+  uint64_t random = 1;
+  const auto below = [&](uint64_t bound) { return (random = fsdp::mix64(random)) % bound; };
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = whole;
+    for (uint64_t flips = 1 + below(3); flips > 0; --flips) {
+      const size_t at = below(text.size());
+      switch (below(3)) {
+        case 0:
+          text[at] = static_cast<char>(below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + below(8));
+          break;
+        default:
+          text.insert(at, text, below(text.size()), 1 + below(8));
+      }
+      if (text.empty()) text = "{";
+    }
+    try {
+      parse_squad(text, "q.json");
+    } catch (const fsdp::IoError& error) {
+      CHECK(error.code() == fsdp::ExitCode::kCorruptData);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace bert_qa

@@ -1,0 +1,15 @@
+// The example's readers as fuzz targets: config, squad, vocabulary, tokenizer.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "support/byte_reader.h"
+
+namespace bert_qa {
+
+std::span<const fsdp::ByteReader> byte_readers();
+// Requires one of these names.
+const fsdp::ByteReader& byte_reader(std::string_view name);
+
+}  // namespace bert_qa

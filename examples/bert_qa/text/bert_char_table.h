@@ -1,0 +1,69 @@
+// What BERT's text normalisation and word splitting make of each code point, computed once.
+//
+// The steps are those of the norm (see bert_unicode_ranges.h): clean, space out Chinese characters,
+// canonical decomposition and accent stripping, lower case, split on white space and punctuation.
+// All of them look at one character at a time, but for the canonical ordering of combining marks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bert_qa {
+
+struct NormalizationOptions {
+  bool clean_text = true;  // drop control characters, white space becomes a space
+  bool space_chinese_characters = true;
+  bool strip_accents = true;  // decompose, drop non-spacing marks
+  bool lower_case = true;
+};
+
+enum class CharKind : uint8_t {
+  kWord,     // part of a word, replaced by text()
+  kSpace,    // ends a word
+  kSingle,   // a word of its own (punctuation, a Chinese character), replaced by text()
+  kDropped,  // as if it were not there
+  kOrdered,  // holds a combining mark that stays: the order of marks around it matters
+};
+
+class BertCharTable {
+ public:
+  explicit BertCharTable(const NormalizationOptions& options);
+
+  struct Entry {
+    CharKind kind;
+    bool verbatim;    // the replacement is the character itself
+    uint8_t size;     // bytes of the replacement
+    uint32_t offset;  // where it begins in the pool
+  };
+  const Entry& entry(char32_t c) const { return pages_[page_of_[c >> 8]][c & 0xFF]; }
+  // The replacement. Requires an entry of this table that is not verbatim.
+  std::string_view text(const Entry& entry) const { return {&pool_[entry.offset], entry.size}; }
+
+  const NormalizationOptions& options() const { return options_; }
+  // The steps one by one, for the characters of kind kOrdered.
+  bool is_cleaned_away(char32_t c) const;
+  // The canonical decomposition, or c alone if the options ask for none.
+  std::u32string decompose(char32_t c) const;
+  bool is_stripped(char32_t c) const;
+  std::u32string to_lower(char32_t c) const;
+
+ private:
+  using Page = std::array<Entry, 256>;
+
+  Entry make_entry(char32_t c);
+
+  NormalizationOptions options_;
+  std::array<uint16_t, 0x1100> page_of_{};
+  std::vector<Page> pages_;
+  std::string pool_;
+};
+
+// U+0021..U+007E without letters and digits, and the general categories P* of the norm.
+bool is_bert_punctuation(char32_t c);
+// The canonical combining class of the norm.
+int canonical_combining_class(char32_t c);
+
+}  // namespace bert_qa

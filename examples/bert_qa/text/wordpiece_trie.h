@@ -1,0 +1,61 @@
+// Greedy longest-match lookup of word pieces: a double-array trie over the vocabulary.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "bert_qa/text/wordpiece_vocab.h"
+
+namespace bert_qa {
+
+// One step from a node costs one table read for the byte's code and one for the child. Both kinds
+// of pieces live in one array: word starts below kWordRoot, pieces written "##…" below
+// kContinuationRoot.
+class WordPieceTrie {
+ public:
+  static constexpr int32_t kWordRoot = 0;
+  static constexpr int32_t kContinuationRoot = 1;
+
+  // With `fold_ascii_case`, an ASCII capital matches as its small letter, so that lower-casing
+  // costs nothing; vocabulary entries with ASCII capitals are then out of reach, as they are for a
+  // tokenizer that lower-cases.
+  WordPieceTrie(const WordPieceVocab& vocab, bool fold_ascii_case);
+
+  // The child of `node` along `byte`, or -1.
+  int32_t child(int32_t node, uint8_t byte) const {
+    const int32_t next = nodes_[node].base + codes_[byte];
+    return nodes_[next].parent == node ? next : -1;
+  }
+  // The id of the token that ends at `node`, or -1.
+  int32_t token(int32_t node) const { return nodes_[node].token; }
+
+ private:
+  struct Node {
+    int32_t base = 0;     // the child along code c is at base + c
+    int32_t parent = -1;  // -1: free
+    int32_t token = -1;
+  };
+  struct Key {
+    std::vector<uint8_t> codes;
+    int32_t token;
+  };
+  struct Range {  // keys [begin, end) share their first `depth` codes, which lead to `node`
+    int32_t node, begin, end, depth;
+  };
+
+  void assign_codes(const WordPieceVocab& vocab, bool fold_ascii_case);
+  std::vector<Key> sorted_keys(const WordPieceVocab& vocab, bool fold_ascii_case,
+                               bool continuation) const;
+  void build(int32_t root, const std::vector<Key>& keys);
+  int32_t find_base(const std::vector<uint8_t>& codes);
+
+  // Code 0 is given to bytes that no token has: no node is a child along it.
+  std::array<uint8_t, 256> codes_{};
+  int32_t code_count_ = 1;
+  std::vector<Node> nodes_;
+  int32_t first_free_ = 2;   // where the search for a node with one child begins
+  int32_t search_from_ = 2;  // and with several
+};
+
+}  // namespace bert_qa

@@ -1,0 +1,54 @@
+// The vocabulary of a WordPiece model: vocab.txt, one token a line, the line number is the id.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bert_qa {
+
+struct SpecialTokens {
+  std::string pad = "[PAD]";
+  std::string unk = "[UNK]";
+  std::string cls = "[CLS]";
+  std::string sep = "[SEP]";
+  std::string mask = "[MASK]";
+};
+
+class WordPieceVocab {
+ public:
+  // Lines end in \n or \r\n; the last may lack it.
+  // Errors: IoError kIoError if the file cannot be read; IoError kCorruptData, with file and line,
+  // if it is empty, has an empty or repeated line, is not UTF-8, or lacks a special token.
+  static WordPieceVocab read(const std::filesystem::path& path, const SpecialTokens& special = {});
+  // The same from memory; `name` stands for the file in errors.
+  static WordPieceVocab parse(std::string_view text, const std::string& name,
+                              const SpecialTokens& special = {});
+
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  // Requires 0 <= id < size().
+  const std::string& token(int64_t id) const { return tokens_[id]; }
+  // Logarithmic in size().
+  std::optional<int32_t> find(std::string_view token) const;
+
+  int32_t pad_id() const { return special_ids_[0]; }
+  int32_t unk_id() const { return special_ids_[1]; }
+  int32_t cls_id() const { return special_ids_[2]; }
+  int32_t sep_id() const { return special_ids_[3]; }
+  int32_t mask_id() const { return special_ids_[4]; }
+  // The ids above.
+  const std::array<int32_t, 5>& special_ids() const { return special_ids_; }
+
+ private:
+  WordPieceVocab() = default;
+
+  std::vector<std::string> tokens_;  // by id
+  std::vector<int32_t> sorted_;      // ids in the order of their tokens' bytes
+  std::array<int32_t, 5> special_ids_{};
+};
+
+}  // namespace bert_qa

@@ -1,0 +1,132 @@
+// BERT for span question answering, as ordinary LibTorch modules with units where they pay.
+//
+// Post-LN (model_type "bert") and pre-LN ("megatron-bert"); parameters are named as in Hugging
+// Face's model files. Units: the word embeddings (their backward reads no weight), each layer, and
+// the root, which holds what is left: the small embeddings, the last norm and the head. Shapes in
+// names: B windows, S tokens, H hidden, N heads, D head size.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/options.h>
+#include <fsdp/unit.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <string_view>
+#include <vector>
+
+#include "models/bert/config.h"
+
+namespace bert {
+
+struct SelfAttentionImpl : torch::nn::Module {
+  explicit SelfAttentionImpl(const Config& config);
+  // x_BSH, mask_B11S (false: padding) -> B,S,H
+  at::Tensor forward(const at::Tensor& x_BSH, const at::Tensor& mask_B11S);
+
+  torch::nn::Linear query, key, value;
+  int64_t heads;
+  double dropout;
+};
+TORCH_MODULE(SelfAttention);
+
+// A projection and, in post-LN models, the norm after it: the "output" modules of a layer.
+struct ProjectionImpl : torch::nn::Module {
+  ProjectionImpl(const Config& config, int64_t in_features);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& residual);
+
+  torch::nn::Linear dense;
+  torch::nn::LayerNorm norm{nullptr};
+  double dropout;
+};
+TORCH_MODULE(Projection);
+
+struct AttentionImpl : torch::nn::Module {
+  explicit AttentionImpl(const Config& config);
+  at::Tensor forward(const at::Tensor& x_BSH, const at::Tensor& mask_B11S);
+
+  torch::nn::LayerNorm norm{nullptr};  // pre-LN only
+  SelfAttention self;
+  Projection output;
+};
+TORCH_MODULE(Attention);
+
+struct IntermediateImpl : torch::nn::Module {
+  explicit IntermediateImpl(const Config& config);
+  at::Tensor forward(const at::Tensor& x);
+
+  torch::nn::Linear dense;
+  std::string_view gelu;  // "none" (exact) or "tanh", as at::gelu names them
+};
+TORCH_MODULE(Intermediate);
+
+struct BertLayerImpl : torch::nn::Module {
+  explicit BertLayerImpl(const Config& config);
+  at::Tensor forward(const at::Tensor& x_BSH, const at::Tensor& mask_B11S);
+
+  torch::nn::LayerNorm norm{nullptr};  // pre-LN only
+  Attention attention;
+  Intermediate intermediate;
+  Projection output;
+};
+TORCH_MODULE(BertLayer);
+
+// torch::nn::Embedding with BERT's initial values, drawn in its own constructor.
+struct WordEmbeddingsImpl : torch::nn::EmbeddingImpl {
+  explicit WordEmbeddingsImpl(const Config& config);
+};
+TORCH_MODULE(WordEmbeddings);
+
+struct EmbeddingsImpl : torch::nn::Module {
+  explicit EmbeddingsImpl(const Config& config);
+  at::Tensor forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS);
+
+  fsdp::Unit<WordEmbeddings> word_embeddings;
+  torch::nn::Embedding position_embeddings, token_type_embeddings;
+  torch::nn::LayerNorm norm{nullptr};  // post-LN only
+  double dropout;
+};
+TORCH_MODULE(Embeddings);
+
+struct EncoderImpl : torch::nn::Module {
+  explicit EncoderImpl(const Config& config);
+  at::Tensor forward(at::Tensor x_BSH, const at::Tensor& mask_B11S);
+
+  std::vector<fsdp::Unit<BertLayer>> layers;
+  torch::nn::LayerNorm norm{nullptr};  // pre-LN only
+};
+TORCH_MODULE(Encoder);
+
+struct BertImpl : torch::nn::Module {
+  explicit BertImpl(const Config& config);
+  at::Tensor forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
+                     const at::Tensor& attention_mask_BS);
+
+  Embeddings embeddings;
+  Encoder encoder;
+};
+TORCH_MODULE(Bert);
+
+struct QuestionAnsweringImpl : torch::nn::Module {
+  explicit QuestionAnsweringImpl(const Config& config);
+  // int64 ids and segments, attention_mask 1 for tokens and 0 for padding -> logits [B,S,2], of the
+  // answer's first and last token.
+  at::Tensor forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
+                     const at::Tensor& attention_mask_BS);
+
+  Bert bert;
+  torch::nn::Linear qa_outputs;
+};
+TORCH_MODULE(QuestionAnswering);
+
+// Sum over windows of (cross-entropy of first + of last) / 2; positions are clamped to the length S
+// and ignored there. Divide by the number of windows for Hugging Face's loss.
+at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B,
+                         const at::Tensor& last_B);
+
+// What the model's units say about themselves.
+fsdp::UnitOptions unit_options(std::string_view fqn);
+
+}  // namespace bert

@@ -1,0 +1,54 @@
+#include "models/bert/presets.h"
+
+#include <fsdp/error.h>
+
+#include <algorithm>
+#include <array>
+
+namespace bert {
+namespace {
+
+struct Preset {
+  const char* name;
+  int64_t layers, hidden;
+  int64_t heads;
+  const char* model_type = "bert";
+};
+
+// Post-LN models stop improving above about 0.7 billion parameters: the last two are pre-LN.
+constexpr std::array kPresets = {
+    Preset{"tiny", 2, 128, 2},
+    Preset{"mini", 4, 256, 4},
+    Preset{"small", 4, 512, 8},
+    Preset{"medium", 8, 512, 8},
+    Preset{"base", 12, 768, 12},
+    Preset{"large", 24, 1024, 16},
+    Preset{"1.3b", 24, 2048, 32, "megatron-bert"},
+    Preset{"3.9b", 48, 2560, 40, "megatron-bert"},
+};
+
+}  // namespace
+
+std::string preset_names() {
+  std::string names;
+  for (const Preset& preset : kPresets)
+    names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  return names;
+}
+
+Config preset_config(const std::string& name) {
+  const auto preset = std::find_if(kPresets.begin(), kPresets.end(),
+                                   [&](const Preset& each) { return each.name == name; });
+  if (preset == kPresets.end()) {
+    throw fsdp::InvalidArgument(
+        {.what = "there is no preset '" + name + "'", .hint = "choose from " + preset_names()},
+        fsdp::ExitCode::kUsage);
+  }
+  return {.model_type = preset->model_type,
+          .hidden_size = preset->hidden,
+          .num_hidden_layers = preset->layers,
+          .num_attention_heads = preset->heads,
+          .intermediate_size = 4 * preset->hidden};
+}
+
+}  // namespace bert

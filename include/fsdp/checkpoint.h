@@ -1,0 +1,84 @@
+// Weights in and out of a live engine, as safetensors files. No rank ever holds a whole model: each
+// reads its own intervals, and what is saved is gathered a unit at a time.
+//
+//   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file
+//   …
+//   fsdp::save_weights(engine, "out/model.safetensors", {.dtype = fsdp::DType::kBFloat16});
+//
+// Weights are the parameters that the engine shards, by their FQNs; buffers and ignored parameters
+// are the caller's. Both functions are collective, outside forward and backward; what fails on one
+// rank ends all ranks, and one of them says it (agreement.h).
+#pragma once
+
+#include <fsdp/agreement.h>
+#include <fsdp/dtype.h>
+#include <fsdp/safetensors.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+class Engine;
+
+// Called on another thread than the caller's, one call at a time; equal on all ranks.
+struct LoadOptions {
+  // The parameter that a stored tensor means; empty: the one of the same name.
+  std::function<std::string(std::string_view stored)> parameter_name{};
+  // Whether a tensor for which the model has no parameter may be left out, by its parameter_name;
+  // empty: none may.
+  std::function<bool(std::string_view name)> may_be_unused{};
+  // Whether a parameter may be in no file, to keep its value; empty: none may. A module with such
+  // parameters is there as a whole or not at all: half a head is a mistake.
+  std::function<bool(std::string_view fqn)> may_be_missing{};
+  // A file whose tensors come before the others', e.g. a head; null: none.
+  const SafetensorsFile* instead = nullptr;
+};
+
+// What was done that a user may not expect; equal on all ranks.
+struct LoadReport {
+  std::vector<std::string> renamed;   // stored names that parameter_name changed
+  std::vector<std::string> replaced;  // parameters that `instead` and the other files have
+  std::vector<std::string> unused;    // stored names
+  std::vector<std::string> kept;      // parameters that no file has
+  // The last three in words, a line each, to be told once.
+  std::vector<std::string> notes;
+};
+
+// Fills every rank's main shards from mapped files: only this rank's intervals are read. F32, F16,
+// BF16 and F64 become float32.
+// Errors: IoError kCorruptData with the names for tensors that are missing, unexpected or doubled;
+//   with both for a shape that differs or a type that is no weight's; with tensor and element for a
+//   value that is not finite as float32: no step could be taken from there. Shards that were read
+//   before it have changed.
+LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
+                        const LoadOptions& options = {});
+// The same from a safetensors file or a folder of them (safetensors_folder.h).
+// Errors: also what opening them throws.
+LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
+                        const LoadOptions& options = {});
+
+struct SaveOptions {
+  DType dtype = DType::kFloat32;  // of the file; a floating type
+  // The name in the file; empty: the FQN. Different parameters need different names.
+  std::function<std::string(std::string_view fqn)> stored_name{};
+  std::map<std::string, std::string> metadata{{"format", "pt"}};
+};
+
+// Writes all parameters into one file, which appears complete or not at all. Rank 0 writes, and the
+// others wait as long as that takes.
+// Errors: IoError kCannotCreate, kIoError (disk full); InvalidArgument for a type that is not
+//   floating and for a name given twice.
+void save_weights(Engine& engine, const std::filesystem::path& file,
+                  const SaveOptions& options = {});
+// The same for callers that can do something about it, e.g. write elsewhere: what fails is in the
+// outcome, and the file is as it was before.
+[[nodiscard]] Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
+                                          const SaveOptions& options = {});
+
+}  // namespace fsdp

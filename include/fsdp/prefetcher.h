@@ -1,0 +1,93 @@
+// Items made ahead of their use, in order, by a thread of its own.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+// next() gives make(0), make(1), … make(count - 1). At most `depth` items are ready or in the
+// making at any time. Neither copied nor moved: the thread works on it.
+template <class T>
+class Prefetcher {
+ public:
+  // Requires: depth > 0; `make` may run on another thread until this object is gone.
+  Prefetcher(int64_t count, int64_t depth, std::function<T(int64_t)> make)
+      : count_(count), depth_(depth), make_(std::move(make)), thread_([this] { run(); }) {}
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+  // Waits for the item in the making.
+  ~Prefetcher() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  // Waits for the next item.
+  // Errors: what `make` threw for it, here and in every later call; StateError after the last one.
+  T next() {
+    std::unique_lock lock(mutex_);
+    if (taken_ == count_) {
+      throw StateError({.what = "an item after the last one was asked for",
+                        .where = "input thread",
+                        .hint = "take as many as were announced"});
+    }
+    changed_.wait(lock, [this] { return !ready_.empty() || failure_ != nullptr; });
+    if (ready_.empty()) std::rethrow_exception(failure_);
+    T item = std::move(ready_.front());
+    ready_.pop_front();
+    ++taken_;
+    lock.unlock();
+    changed_.notify_all();
+    return item;
+  }
+
+ private:
+  void run() {
+    for (int64_t index = 0; index < count_; ++index) {
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || index < taken_ + depth_; });
+        if (stopping_) return;
+      }
+      if (!make_one(index)) return;
+    }
+  }
+
+  bool make_one(int64_t index) {
+    try {
+      T item = make_(index);
+      const std::lock_guard lock(mutex_);
+      ready_.push_back(std::move(item));
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      failure_ = std::current_exception();
+    }
+    changed_.notify_all();
+    return failure_ == nullptr;  // written by this thread alone
+  }
+
+  const int64_t count_;
+  const int64_t depth_;
+  const std::function<T(int64_t)> make_;
+  std::mutex mutex_;  // guards what follows, up to the thread
+  std::condition_variable changed_;
+  std::deque<T> ready_;
+  std::exception_ptr failure_;
+  int64_t taken_ = 0;
+  bool stopping_ = false;
+  std::thread thread_;  // last: runs on the members above
+};
+
+}  // namespace fsdp

@@ -1,0 +1,125 @@
+// Safetensors files: the format in which models come and go.
+//
+//   const fsdp::SafetensorsFile file("model.safetensors");
+//   for (const fsdp::StoredTensor& tensor : file.tensors()) use(tensor.name, file.bytes(tensor));
+//
+//   fsdp::SafetensorsWriter writer("out.safetensors", {{"w", fsdp::StoredDType::kF32, {2, 3}}});
+//   writer.append("w", bytes);  // in pieces of any size
+//   writer.commit();            // only now does out.safetensors change
+#pragma once
+
+#include <fsdp/dtype.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+// Every element type that a safetensors file can name, in the format's own order.
+enum class StoredDType : uint8_t {
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64,
+};
+
+std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …: the format's spelling
+int64_t bits_of(StoredDType dtype);           // of one element; 4 and 6 occur
+std::optional<StoredDType> stored_dtype_from_name(std::string_view name);
+StoredDType stored_dtype(DType dtype);
+// Empty for types that the engine does not compute with.
+std::optional<DType> engine_dtype(StoredDType dtype);
+
+struct TensorSpec {
+  std::string name;
+  StoredDType dtype = StoredDType::kF32;
+  std::vector<int64_t> shape;  // empty: one element, 0-d
+};
+
+// A tensor in a file: row-major, little-endian, not necessarily aligned to its element.
+struct StoredTensor : TensorSpec {
+  int64_t numel = 0;
+  int64_t nbytes = 0;
+  int64_t offset_bytes = 0;  // from the start of the file
+};
+
+// A safetensors file, memory-mapped: pages that nobody asks for are never read.
+// Immutable after construction, so threads may share one. The spans live as long as this object.
+// Requires: nobody truncates the file in the meantime (replacing it by rename is harmless).
+class SafetensorsFile {
+ public:
+  // Effects: reads the header only; memory in proportion to it, and none for a header that the
+  //          file is too short to hold.
+  // Errors: IoError kIoError if the file cannot be read; kCorruptData with the tensor and the byte
+  //         if it is not a well-formed safetensors file.
+  explicit SafetensorsFile(std::filesystem::path path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+
+  const std::filesystem::path& path() const;
+  const std::vector<StoredTensor>& tensors() const;  // in the order of their bytes
+  const std::map<std::string, std::string>& metadata() const;
+  const StoredTensor* find(std::string_view name) const;  // null if there is none
+  // Requires: `tensor` is one of tensors().
+  std::span<const std::byte> bytes(const StoredTensor& tensor) const;
+
+ private:
+  struct State;
+  std::unique_ptr<const State> state_;
+};
+
+// Writes a safetensors file a piece at a time, without ever holding a tensor.
+// Until commit() returns, `path` keeps what it had; without a commit the pieces are removed.
+class SafetensorsWriter {
+ public:
+  // Effects: creates a temporary file beside `path` and writes the header. Tensors are laid out by
+  //          falling element type, then by name, so that every tensor is aligned.
+  // Errors: IoError kCannotCreate, kIoError; InvalidArgument for a name given twice or
+  //         "__metadata__", a negative or overflowing shape, or one that ends within a byte.
+  SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
+                    const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+  ~SafetensorsWriter();
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
+
+  // Writes the next `bytes` of a tensor; tensors may take turns in any order.
+  // Errors: IoError kIoError (disk full); InvalidArgument for an unknown name or too many bytes.
+  void append(std::string_view name, std::span<const std::byte> bytes);
+  // Makes the file appear under its name, on disk.
+  // Errors: StateError naming tensors whose bytes are missing, or on a second call;
+  //         IoError kCannotCreate, kIoError.
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fsdp

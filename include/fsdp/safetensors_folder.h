@@ -1,0 +1,46 @@
+// The weights of a model folder as Hugging Face lays it out: model.safetensors, or shards and
+// their index.
+#pragma once
+
+#include <fsdp/safetensors.h>
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+// A tensor and where its bytes are: mapped, so only those that are touched are read.
+struct TensorSource {
+  const SafetensorsFile* file = nullptr;
+  const StoredTensor* tensor = nullptr;
+
+  std::span<const std::byte> bytes() const { return file->bytes(*tensor); }
+};
+
+// Move-only; sources and spans live as long as the folder object.
+class SafetensorsFolder {
+ public:
+  // Effects: maps the weight files and reads their headers.
+  // Errors: IoError kIoError for a missing folder or file; kCorruptData for a malformed file, and
+  //         for an index and shards that do not name the same tensors.
+  explicit SafetensorsFolder(std::filesystem::path folder);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::span<const SafetensorsFile> files() const { return files_; }
+  std::span<const TensorSource> tensors() const { return tensors_; }  // by file, then by bytes
+  // What a user should be told once.
+  std::span<const std::string> notes() const { return notes_; }
+
+ private:
+  void open_shards(const std::filesystem::path& index_path);
+
+  std::filesystem::path path_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<TensorSource> tensors_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace fsdp

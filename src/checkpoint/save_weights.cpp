@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+#include <fsdp/agreement.h>
+#include <fsdp/engine.h>
+
+#include <optional>
+
+#include "fsdp/checkpoint.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::string_view kWriting = "writing the model";
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kFloat64:
+      return at::kDouble;
+    default:
+      throw InvalidArgument({.what = fmt::format("weights cannot be saved as {}", name_of(dtype)),
+                             .where = "SaveOptions::dtype",
+                             .hint = "float32, bfloat16, float16 or float64"});
+  }
+}
+
+}  // namespace
+
+Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
+                            const SaveOptions& options) {
+  const at::ScalarType type = scalar_type(options.dtype);
+  const auto stored_name = [&](std::string_view fqn) {
+    return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
+  };
+  std::optional<SafetensorsWriter> writer;
+  const Mesh& mesh = engine.mesh();
+  Outcome outcome;
+  const auto write = [&](const std::function<void()>& work) {
+    if (outcome.failed()) return;
+    outcome = work_together(mesh, kWriting, [&] {
+      if (mesh.rank() == 0) work();
+    });
+  };
+  write([&] {
+    std::vector<TensorSpec> specs;
+    for (const ShardedParameter& parameter : engine.sharded_parameters()) {
+      specs.push_back({.name = stored_name(parameter.fqn),
+                       .dtype = stored_dtype(options.dtype),
+                       .shape = parameter.shape});
+    }
+    writer.emplace(file, std::move(specs), options.metadata);
+  });
+  engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
+    const at::Tensor rows = mesh.rank() == 0 ? value.to(type).contiguous() : at::Tensor();
+    write([&] {
+      writer->append(stored_name(fqn), {static_cast<const std::byte*>(rows.const_data_ptr()),
+                                        static_cast<size_t>(rows.nbytes())});
+    });
+  });
+  write([&] { writer->commit(); });
+  return outcome;
+}
+
+void save_weights(Engine& engine, const std::filesystem::path& file, const SaveOptions& options) {
+  end_together(engine.mesh(), try_to_save_weights(engine, file, options));
+}
+
+}  // namespace fsdp

@@ -1,0 +1,171 @@
+#include "checkpoint/weight_match.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "fsdp/error.h"
+#include "io/printable_name.h"
+#include "io/safetensors_header.h"
+
+namespace fsdp {
+namespace {
+
+using Names = std::vector<std::string>;
+using Sources = std::map<std::string, TensorSource, std::less<>>;
+
+constexpr const char* kOtherModel = "these are another model's weights, or its names differ";
+
+std::string list_of(const Names& names) {
+  constexpr size_t kMaxNamed = 8;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNamed); ++i) {
+    list += fmt::format("{}{}", i > 0 ? ", " : "", quoted_name(names[i]));
+  }
+  if (names.size() > kMaxNamed) list += fmt::format(" and {} more", names.size() - kMaxNamed);
+  return list;
+}
+
+std::string counted(const Names& names) {
+  return fmt::format("{} tensor{}", names.size(), names.size() == 1 ? "" : "s");
+}
+
+[[noreturn]] void refuse(std::string what, const std::filesystem::path& where, std::string hint) {
+  throw IoError(ExitCode::kCorruptData,
+                {.what = std::move(what), .where = where.string(), .hint = std::move(hint)});
+}
+
+std::string_view module_of(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  return name.substr(0, dot == name.npos ? 0 : dot);
+}
+
+// Many files are shards of a folder.
+std::filesystem::path place_of(std::span<const SafetensorsFile> files) {
+  if (files.empty()) return {};
+  return files.size() == 1 ? files[0].path() : files[0].path().parent_path();
+}
+
+// Files it under the parameter that it means.
+void add(Sources& sources, const TensorSource& source, const LoadOptions& options,
+         LoadReport& report) {
+  const std::string& stored = source.tensor->name;
+  std::string name = options.parameter_name ? options.parameter_name(stored) : stored;
+  if (name != stored) report.renamed.push_back(stored);
+  const auto [at, is_new] = sources.emplace(std::move(name), source);
+  if (!is_new) {
+    refuse(fmt::format("tensors {} and {} both mean {}", quoted_name(at->second.tensor->name),
+                       quoted_name(stored), quoted_name(at->first)),
+           source.file->path(), "remove one of them");
+  }
+}
+
+Sources collect(std::span<const SafetensorsFile> files, const LoadOptions& options,
+                LoadReport& report) {
+  Sources sources, first;
+  for (const SafetensorsFile& file : files) {
+    for (const StoredTensor& tensor : file.tensors())
+      add(sources, {&file, &tensor}, options, report);
+  }
+  if (options.instead == nullptr) return sources;
+  for (const StoredTensor& tensor : options.instead->tensors()) {
+    add(first, {options.instead, &tensor}, options, report);
+  }
+  for (const auto& [name, source] : first) {
+    if (!sources.insert_or_assign(name, source).second) report.replaced.push_back(name);
+  }
+  return sources;
+}
+
+void check_fit(const TensorSource& source, const ExpectedTensor& expected) {
+  const StoredTensor& tensor = *source.tensor;
+  if (tensor.shape != expected.shape) {
+    refuse(fmt::format("tensor {} has shape {}, the model expects {}", quoted_name(tensor.name),
+                       format_shape(tensor.shape), format_shape(expected.shape)),
+           source.file->path(), kOtherModel);
+  }
+  const auto dtype = engine_dtype(tensor.dtype);
+  if (!dtype || !is_floating(*dtype)) {
+    refuse(fmt::format("tensor {} is {}, which is no type of weights", quoted_name(tensor.name),
+                       name_of(tensor.dtype)),
+           source.file->path(), "convert it to F32, F16, BF16 or F64");
+  }
+}
+
+// A head of which a part is missing was not meant to be initialised afresh.
+void check_missing(std::span<const SafetensorsFile> files, std::span<const ExpectedTensor> expected,
+                   const LoadOptions& options, MatchedWeights& matched) {
+  Names missing;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (matched.sources[i]) continue;
+    bool is_whole = options.may_be_missing && options.may_be_missing(expected[i].fqn);
+    for (size_t j = 0; j < expected.size() && is_whole; ++j) {
+      is_whole = !matched.sources[j] || module_of(expected[j].fqn) != module_of(expected[i].fqn);
+    }
+    (is_whole ? matched.report.kept : missing).push_back(expected[i].fqn);
+  }
+  if (!missing.empty()) {
+    refuse(fmt::format("{} of the model missing from the weights: {}", counted(missing),
+                       list_of(missing)),
+           place_of(files), kOtherModel);
+  }
+}
+
+// What the model has no parameter for.
+void check_rest(const Sources& rest, const LoadOptions& options, LoadReport& report) {
+  Names unexpected;
+  std::filesystem::path where;
+  for (const auto& [name, source] : rest) {
+    if (options.may_be_unused && options.may_be_unused(name)) {
+      report.unused.push_back(source.tensor->name);
+    } else {
+      if (unexpected.empty()) where = source.file->path();
+      unexpected.push_back(source.tensor->name);
+    }
+  }
+  if (!unexpected.empty()) {
+    refuse(fmt::format("{} in the weights that the model does not have: {}", counted(unexpected),
+                       list_of(unexpected)),
+           where, kOtherModel);
+  }
+}
+
+void add_notes(const LoadOptions& options, LoadReport& report) {
+  if (!report.replaced.empty()) {
+    report.notes.push_back(fmt::format("taken from {} instead of the model: {}",
+                                       options.instead->path().string(), list_of(report.replaced)));
+  }
+  if (!report.unused.empty()) {
+    report.notes.push_back(
+        fmt::format("{} not used: {}", counted(report.unused), list_of(report.unused)));
+  }
+  if (!report.kept.empty()) {
+    report.notes.push_back(fmt::format("{} not in the weights, initialised: {}",
+                                       counted(report.kept), list_of(report.kept)));
+  }
+}
+
+}  // namespace
+
+MatchedWeights match_weights(std::span<const SafetensorsFile> files,
+                             std::span<const ExpectedTensor> expected, const LoadOptions& options) {
+  MatchedWeights matched;
+  Sources sources = collect(files, options, matched.report);
+  for (const ExpectedTensor& tensor : expected) {
+    const auto at = sources.find(tensor.fqn);
+    matched.sources.emplace_back();
+    if (at == sources.end()) continue;
+    check_fit(at->second, tensor);
+    matched.sources.back() = at->second;
+    sources.erase(at);
+  }
+  check_missing(files, expected, options, matched);
+  check_rest(sources, options, matched.report);
+  add_notes(options, matched.report);
+  return matched;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,104 @@
+#include "fsdp/sampler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "feed/counter_hash.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+// Enough for half-words of few bits, where each round mixes little.
+constexpr int kFeistelRounds = 8;
+
+void check(const SamplerOptions& options) {
+  const auto refuse = [](std::string what) { throw InvalidArgument({.what = std::move(what)}); };
+  if (options.sample_count < 1) refuse("there is no sample to train on");
+  if (options.batch_size_per_rank < 1 || options.accumulation_steps < 1) {
+    refuse(fmt::format("batch size {} and accumulation steps {} must be at least 1",
+                       options.batch_size_per_rank, options.accumulation_steps));
+  }
+  if (options.rank < 0 || options.rank >= options.world_size) {
+    refuse(fmt::format("rank {} is not in a world of {}", options.rank, options.world_size));
+  }
+}
+
+int half_bits_of(int64_t count) {
+  int bits = 1;
+  while (bits < 31 && (int64_t{1} << (2 * bits)) < count) ++bits;
+  return bits;
+}
+
+}  // namespace
+
+BatchSampler::BatchSampler(const SamplerOptions& options)
+    : options_(options), half_bits_(half_bits_of(options.sample_count)) {
+  check(options_);
+  micro_batch_size_ = options_.batch_size_per_rank * options_.world_size;
+  samples_per_epoch_ = options_.sample_count;
+  if (options_.drop_last) samples_per_epoch_ -= options_.sample_count % micro_batch_size_;
+  if (samples_per_epoch_ == 0) {
+    throw InvalidArgument({.what = fmt::format("{} samples do not fill one batch of {} on {} ranks",
+                                               options_.sample_count, options_.batch_size_per_rank,
+                                               options_.world_size),
+                           .hint = "a smaller batch_size_per_rank, or drop_last = false"});
+  }
+  batches_per_epoch_ =
+      divide_up(samples_per_epoch_, micro_batch_size_ * options_.accumulation_steps);
+}
+
+GlobalBatch BatchSampler::batch(int64_t epoch, int64_t index) const {
+  const int64_t batch_size = micro_batch_size_ * options_.accumulation_steps;
+  const int64_t begin = index * batch_size;
+  if (index < 0 || index >= batches_per_epoch_) {
+    throw InvalidArgument(
+        {.what = fmt::format("batch {} of an epoch of {} batches", index, batches_per_epoch_)});
+  }
+  GlobalBatch batch{.sample_count = std::min(batch_size, samples_per_epoch_ - begin)};
+  for (int64_t first = 0; first < batch.sample_count; first += micro_batch_size_) {
+    batch.micro_batches.push_back(slice(epoch, begin + first,
+                                        std::min(micro_batch_size_, batch.sample_count - first),
+                                        batch.sample_count));
+  }
+  return batch;
+}
+
+// A short micro-batch is shared out evenly; the first ranks take one more.
+MicroBatch BatchSampler::slice(int64_t epoch, int64_t first, int64_t count,
+                               int64_t batch_samples) const {
+  const int64_t share = count / options_.world_size;
+  const int64_t longer = count % options_.world_size;
+  const int64_t begin = first + options_.rank * share + std::min(options_.rank, longer);
+  MicroBatch micro{.count = share + (options_.rank < longer ? 1 : 0)};
+  for (int64_t i = 0; i < micro.count; ++i) micro.samples.push_back(sample_at(epoch, begin + i));
+  if (micro.count == 0) micro.samples.push_back(sample_at(epoch, first));
+  micro.weight =
+      static_cast<double>(options_.world_size * micro.count) / static_cast<double>(batch_samples);
+  return micro;
+}
+
+// A Feistel network permutes the next larger square of a power of two; values outside are sent
+// through again until they fall inside (cycle walking), which keeps it a permutation of what is
+// inside (Black and Rogaway 2002).
+int64_t BatchSampler::sample_at(int64_t epoch, int64_t position) const {
+  if (!options_.shuffle) return position;
+  const CounterStream stream(options_.seed, static_cast<uint64_t>(epoch), /*index=*/0);
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  auto value = static_cast<uint64_t>(position);
+  do {
+    uint64_t left = value >> half_bits_;
+    uint64_t right = value & mask;
+    for (uint64_t round = 0; round < kFeistelRounds; ++round) {
+      const uint64_t next = left ^ (stream.at((round << 32) | right) & mask);
+      left = right;
+      right = next;
+    }
+    value = (left << half_bits_) | right;
+  } while (value >= static_cast<uint64_t>(options_.sample_count));
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,208 @@
+#include "io/atomic_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int kMaxNames = 1000;
+
+bool is_device_failure(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EIO || error == EFBIG || error == ENOMEM;
+}
+
+std::string hint_for(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "free some space; nothing was changed under the final name";
+    case EFBIG:
+      return "raise the file size limit (ulimit -f); nothing was changed under the final name";
+    case ENOENT:
+    case ENOTDIR:
+      return "create the folder first";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a folder that can be written";
+    default:
+      return {};
+  }
+}
+
+[[noreturn]] void fail(ExitCode code, std::string what, std::string where, int error) {
+  throw IoError(code, {.what = std::move(what),
+                       .where = std::move(where),
+                       .cause = std::generic_category().message(error),
+                       .hint = hint_for(error)});
+}
+
+[[noreturn]] void cannot_create(const std::filesystem::path& path, int error) {
+  const auto code = is_device_failure(error) ? ExitCode::kIoError : ExitCode::kCannotCreate;
+  fail(code, "cannot create the file", path.string(), error);
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail(ExitCode::kIoError, "cannot open the folder to sync it", folder, errno);
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  // EINVAL: a file system without synchronous folders; there is nothing more to ask of it.
+  if (error != 0 && error != EINVAL) {
+    fail(ExitCode::kIoError, "cannot sync the folder", folder, error);
+  }
+}
+
+// ".NAME.tmp.PID.I"
+std::string temporary_prefix(std::string_view name) { return fmt::format(".{}.tmp.", name); }
+
+bool is_temporary_of(std::string_view name, std::string_view of) {
+  const std::string prefix = temporary_prefix(of);
+  if (!name.starts_with(prefix)) return false;
+  name.remove_prefix(prefix.size());
+  const size_t dot = name.find('.');
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  return dot != name.npos && is_number(name.substr(0, dot)) && is_number(name.substr(dot + 1));
+}
+
+// Locks a temporary file for its writer. False if remove_leftovers came between its creation and
+// this: then it is gone. Where a file system has no locks nobody removes anything.
+bool hold(int fd) {
+  struct stat status {};
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  return ::fstat(fd, &status) != 0 || status.st_nlink > 0;
+}
+
+bool remove_if_dead(const std::filesystem::path& path) {
+  // For writing, since a network file system locks no other.
+  const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  struct stat opened {
+  }, named{};
+  // The name may have become another file's since it was opened.
+  const bool dead = ::flock(fd, LOCK_EX | LOCK_NB) == 0 && ::fstat(fd, &opened) == 0 &&
+                    ::lstat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
+                    opened.st_ino == named.st_ino && S_ISREG(opened.st_mode);
+  const bool removed = dead && ::unlink(path.c_str()) == 0;
+  ::close(fd);
+  return removed;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  std::error_code ignored;
+  if (!path_.has_filename()) cannot_create(path_, EISDIR);
+  if (std::filesystem::is_directory(path_, ignored)) cannot_create(path_, EISDIR);
+  for (int i = 0; i < kMaxNames; ++i) {
+    std::filesystem::path name =
+        folder_of(path_) /
+        fmt::format("{}{}.{}", temporary_prefix(path_.filename().string()), ::getpid(), i);
+    fd_ = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ >= 0 && hold(fd_)) {
+      temporary_ = std::move(name);
+      return;
+    }
+    if (fd_ >= 0) {
+      ::close(std::exchange(fd_, -1));
+    } else if (errno != EEXIST) {
+      break;
+    }
+  }
+  cannot_create(path_, errno);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::swap(AtomicFile& other) noexcept {
+  path_.swap(other.path_);
+  temporary_.swap(other.temporary_);
+  std::swap(fd_, other.fd_);
+}
+
+void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
+  if (fd_ < 0) {
+    throw StateError({.what = "write to a file that was committed already",
+                      .where = path_.string(),
+                      .cause = {},
+                      .hint = {}});
+  }
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset_bytes);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      fail(ExitCode::kIoError, "cannot write the file",
+           fmt::format("{}, byte {}", path_.string(), offset_bytes), errno);
+    }
+    offset_bytes += written;
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void AtomicFile::commit() {
+  if (fd_ < 0) {
+    throw StateError({.what = "commit of a file that was committed already",
+                      .where = path_.string(),
+                      .cause = {},
+                      .hint = {}});
+  }
+  if (::fsync(fd_) != 0) {
+    fail(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
+  }
+  // A second descriptor keeps the lock until the file has its name.
+  const int lock = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  // Network file systems report a full disk only when one is closed.
+  const int close_error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
+  const bool renamed = close_error == 0 && ::rename(temporary_.c_str(), path_.c_str()) == 0;
+  const int rename_error = errno;
+  if (renamed) temporary_.clear();
+  if (lock >= 0) ::close(lock);
+  if (close_error != 0) {
+    fail(ExitCode::kIoError, "cannot close the file", path_.string(), close_error);
+  }
+  if (!renamed) cannot_create(path_, rename_error);
+  sync_folder(folder_of(path_));
+}
+
+void write_file(const std::filesystem::path& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write_at(0, std::as_bytes(std::span(content.data(), content.size())));
+  file.commit();
+}
+
+std::vector<std::string> remove_leftovers(const std::filesystem::path& folder,
+                                          const std::vector<std::string>& names) {
+  std::vector<std::string> removed;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string found = entry->path().filename();
+    const bool ours = std::ranges::any_of(
+        names, [&](const std::string& name) { return is_temporary_of(found, name); });
+    if (ours && remove_if_dead(entry->path())) removed.push_back(found);
+  }
+  std::ranges::sort(removed);
+  return removed;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,268 @@
+#include "io/json_text.h"
+
+#include <fmt/format.h>
+
+// Compiled in here: whoever uses the library links no hash package.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "fsdp/error.h"
+#include "io/printable_name.h"
+
+namespace fsdp {
+namespace {
+
+using nlohmann::json;
+
+// Reads the text and lets the cursor follow, so that a handler's refusal knows its byte.
+class FollowedIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  FollowedIterator(const char* at, const char** position) : at_(at), position_(position) {}
+  reference operator*() const { return *at_; }
+  FollowedIterator& operator++() {
+    *position_ = ++at_;
+    return *this;
+  }
+  FollowedIterator operator++(int) {
+    FollowedIterator old = *this;
+    ++*this;
+    return old;
+  }
+  bool operator==(const FollowedIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const FollowedIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** position_;
+};
+
+// Index of the quote that closes the string opened at `open`, or the text's size.
+size_t end_of_string(std::string_view text, size_t open) {
+  size_t at = open + 1;
+  while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
+  return std::min(at, text.size());
+}
+
+bool ends_a_token(char c) {
+  return c == ',' || c == ':' || c == '"' || c == '{' || c == '}' || c == '[' || c == ']';
+}
+
+// The library keeps a copy of each string, each number and each run of white space: none may be
+// longer than the limit.
+void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits limits) {
+  const std::string_view text = source.text;
+  size_t start = 0;  // of what has no end yet
+  const auto check = [&](size_t end, const char* what) {
+    if (static_cast<int64_t>(end - start) <= limits.string_bytes) return;
+    cursor.fail_at(static_cast<int64_t>(start),
+                   fmt::format("{} of more than {} bytes", what, limits.string_bytes));
+  };
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (!ends_a_token(text[at])) continue;
+    check(at, "a number or white space");
+    start = at;
+    if (text[at] == '"') {
+      at = end_of_string(text, at);
+      check(at, "a string");
+    }
+    start = at + 1;
+  }
+  if (start < text.size()) check(text.size(), "a number or white space");
+}
+
+// The library stops in silence at a NUL and skips a byte order mark.
+void check_characters(const JsonText& source, const JsonCursor& cursor) {
+  const std::string_view text = source.text;
+  if (text.empty()) cursor.fail_at(0, "the JSON text is empty");
+  if (text.starts_with("\xef\xbb\xbf")) {
+    cursor.fail_at(0, "the JSON text starts with a byte order mark", "save it as plain UTF-8");
+  }
+  if (const size_t nul = text.find('\0'); nul != text.npos) {
+    cursor.fail_at(static_cast<int64_t>(nul), "a NUL character in the JSON text");
+  }
+}
+
+// "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while parsing
+// object key - invalid literal; last read: '…'; expected string literal", without what names the
+// library, repeats the place, or may be megabytes long.
+std::string reason_of(std::string text, std::string_view last_token) {
+  if (const size_t bracket = text.find("] "); bracket != text.npos) text.erase(0, bracket + 2);
+  if (text.starts_with("parse error at ")) {
+    if (const size_t colon = text.find(": "); colon != text.npos) text.erase(0, colon + 2);
+  }
+  constexpr std::string_view kLastRead = "; last read: '";
+  if (const size_t at = text.find(kLastRead); at != text.npos) {
+    const size_t length = std::min(kLastRead.size() + last_token.size() + 1, text.size() - at);
+    text.replace(at, length, fmt::format(" near {}", quoted_name(last_token)));
+  }
+  constexpr size_t kMaxReasonBytes = 300;
+  if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
+  return printable_name(text);
+}
+
+// What the library reports, checked for what it does not check, and passed on.
+class StrictSax final : public nlohmann::json_sax<json> {
+ public:
+  StrictSax(JsonEvents& events, const JsonCursor& cursor, JsonLimits limits)
+      : events_(events), cursor_(cursor), limits_(limits) {}
+
+  bool null() override { return events_.on_null(), true; }
+  bool boolean(bool value) override { return events_.on_boolean(value), true; }
+  bool number_integer(number_integer_t value) override { return events_.on_negative(value), true; }
+  bool number_unsigned(number_unsigned_t value) override {
+    return events_.on_unsigned(value), true;
+  }
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (text.find_first_of(".eE") == text.npos) {
+      cursor_.fail(fmt::format("the integer {} does not fit 64 bits", shortened(text)));
+    }
+    return events_.on_real(value), true;
+  }
+  bool string(string_t& value) override { return events_.on_string(value), true; }
+  bool binary(binary_t&) override { cursor_.fail("binary data in JSON"); }
+  bool start_object(std::size_t) override {
+    descend();
+    keys_.emplace_back();
+    return events_.start_object(), true;
+  }
+  bool key(string_t& key) override {
+    if (++key_count_ > limits_.keys) {
+      cursor_.fail(fmt::format("more than {} keys in open objects", limits_.keys));
+    }
+    const XXH128_hash_t hash = XXH3_128bits(key.data(), key.size());
+    if (!keys_.back().emplace(hash.high64, hash.low64).second) {
+      cursor_.fail(fmt::format("the key {} appears twice in one object", quoted_name(key)));
+    }
+    return events_.on_key(key), true;
+  }
+  bool end_object() override {
+    --depth_;
+    key_count_ -= std::ssize(keys_.back());
+    keys_.pop_back();
+    return events_.end_object(), true;
+  }
+  bool start_array(std::size_t) override {
+    descend();
+    return events_.start_array(), true;
+  }
+  bool end_array() override {
+    --depth_;
+    return events_.end_array(), true;
+  }
+  bool parse_error(std::size_t position, const std::string& last_token,
+                   const nlohmann::detail::exception& error) override {
+    // `position` counts the characters read, the end of the text included.
+    cursor_.fail_at(static_cast<int64_t>(position) - 1,
+                    "broken JSON: " + reason_of(error.what(), last_token));
+  }
+
+ private:
+  static std::string shortened(const std::string& number) {
+    return number.size() <= 40 ? number : number.substr(0, 40) + "…";
+  }
+  void descend() {
+    if (++depth_ > limits_.depth) {
+      cursor_.fail(fmt::format("JSON nested deeper than {} levels", limits_.depth));
+    }
+  }
+
+  JsonEvents& events_;
+  const JsonCursor& cursor_;
+  const JsonLimits limits_;
+  int depth_ = 0;
+  int64_t key_count_ = 0;
+  // Hashes of the open objects' keys, so that a key of megabytes costs no second copy; at 128 bits
+  // two different keys never share one. Ordered, so that no choice of keys makes it slow.
+  std::vector<std::set<std::pair<uint64_t, uint64_t>>> keys_;
+};
+
+// Builds the document. Parents stay where they are while a child grows, so pointers are enough.
+class DocumentEvents final : public JsonEvents {
+ public:
+  void on_null() override { put(nullptr); }
+  void on_boolean(bool value) override { put(value); }
+  void on_unsigned(uint64_t value) override { put(value); }
+  void on_negative(int64_t value) override { put(value); }
+  void on_real(double value) override { put(value); }
+  void on_string(std::string& value) override { put(std::move(value)); }
+  void on_key(std::string& key) override { key_ = std::move(key); }
+  void start_object() override { open_.push_back(put(json::object())); }
+  void end_object() override { open_.pop_back(); }
+  void start_array() override { open_.push_back(put(json::array())); }
+  void end_array() override { open_.pop_back(); }
+
+  json take() { return std::move(root_); }
+
+ private:
+  json* put(json value) {
+    if (++value_count_ > kMaxDocumentValues) {
+      fail(fmt::format("more than {} values", kMaxDocumentValues));
+    }
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    json& parent = *open_.back();
+    if (parent.is_object()) return &(parent[key_] = std::move(value));
+    parent.push_back(std::move(value));
+    return &parent.back();
+  }
+
+  json root_;
+  std::vector<json*> open_;
+  std::string key_;
+  int64_t value_count_ = 0;
+};
+
+}  // namespace
+
+void JsonCursor::fail(std::string what, std::string hint) const {
+  fail_at(at_ - source_.text.data() - 1, std::move(what), std::move(hint));
+}
+
+void JsonCursor::fail_at(int64_t index, std::string what, std::string hint) const {
+  const auto size = static_cast<int64_t>(source_.text.size());
+  index = std::clamp<int64_t>(index, 0, size);
+  const std::string_view before = source_.text.substr(0, static_cast<size_t>(index));
+  const int64_t byte = source_.first_byte + index;
+  std::string where = source_.one_line
+                          ? fmt::format("{}, byte {}", source_.file, byte)
+                          : fmt::format("{}, line {}, byte {}", source_.file,
+                                        1 + std::count(before.begin(), before.end(), '\n'), byte);
+  throw IoError(
+      ExitCode::kCorruptData,
+      {.what = std::move(what), .where = std::move(where), .cause = {}, .hint = std::move(hint)});
+}
+
+void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits) {
+  JsonCursor cursor(text);
+  check_characters(text, cursor);
+  check_lengths(text, cursor, limits);
+  StrictSax sax(events, cursor, limits);
+  events.cursor_ = &cursor;
+  const char* begin = text.text.data();
+  json::sax_parse(FollowedIterator(begin, cursor.position()),
+                  FollowedIterator(begin + text.text.size(), cursor.position()), &sax);
+  events.cursor_ = nullptr;
+}
+
+json parse_json(const JsonText& text, JsonLimits limits) {
+  DocumentEvents events;
+  parse_json(text, events, limits);
+  return events.take();
+}
+
+}  // namespace fsdp

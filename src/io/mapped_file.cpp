@@ -1,0 +1,64 @@
+#include "io/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+[[noreturn]] void cannot_read(const std::filesystem::path& path, std::string cause,
+                              std::string hint = {}) {
+  throw IoError(ExitCode::kIoError, {.what = "cannot read the file",
+                                     .where = path.string(),
+                                     .cause = std::move(cause),
+                                     .hint = std::move(hint)});
+}
+
+std::string system_cause(int error) { return std::generic_category().message(error); }
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  // O_NONBLOCK: a pipe without a writer must be refused, not waited for.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    cannot_read(path, system_cause(errno), errno == ENOENT ? "check the path" : "");
+  }
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) cannot_read(path, system_cause(errno));
+  if (S_ISDIR(status.st_mode)) cannot_read(path, "it is a folder", "name a file in it");
+  if (!S_ISREG(status.st_mode)) cannot_read(path, "it is not a regular file");
+  if (status.st_size == 0) return;
+  const auto size = static_cast<size_t>(status.st_size);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) cannot_read(path, system_cause(errno));
+  bytes_ = {static_cast<const std::byte*>(data), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace fsdp

@@ -1,0 +1,96 @@
+#include "io/safetensors_index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "io/json_text.h"
+#include "io/printable_name.h"
+
+namespace fsdp {
+namespace {
+
+constexpr size_t kMaxTensors = 1 << 16;
+
+bool is_plain_name(std::string_view name) {
+  const auto allowed = [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  };
+  return !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+         std::ranges::all_of(name, allowed);
+}
+
+// Keys that are not ours are walked over, whatever they hold.
+class IndexEvents final : public JsonEvents {
+ public:
+  explicit IndexEvents(SafetensorsIndex& index) : index_(index) {}
+
+  void on_null() override { scalar("null"); }
+  void on_boolean(bool) override { scalar("a boolean"); }
+  void on_negative(int64_t) override { scalar("a negative number"); }
+  void on_real(double) override { scalar("a fraction"); }
+  void on_unsigned(uint64_t value) override {
+    scalar("a number");
+    constexpr auto kMax = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+    if (depth_ == 2 && section_ == "metadata" && key_ == "total_size" && value <= kMax) {
+      index_.total_bytes = static_cast<int64_t>(value);
+    }
+  }
+  void on_string(std::string& value) override {
+    if (depth_ != 2 || section_ != "weight_map") return scalar("a string");
+    if (!is_plain_name(value)) {
+      fail(fmt::format("tensor {}: {} is not a plain file name", quoted_name(key_),
+                       quoted_name(value)),
+           "shards lie beside the index; letters, digits, '.', '_' and '-' are allowed");
+    }
+    if (index_.file_of_tensor.size() == kMaxTensors) {
+      fail(fmt::format("more than {} tensors", kMaxTensors));
+    }
+    index_.file_of_tensor.emplace(std::move(key_), std::move(value));
+  }
+  void on_key(std::string& key) override {
+    if (depth_ == 1) section_ = key;
+    key_ = std::move(key);
+  }
+  void start_object() override {
+    if (depth_ == 2 && section_ == "weight_map") scalar("an object");
+    has_map_ |= depth_ == 1 && section_ == "weight_map";
+    ++depth_;
+  }
+  void end_object() override {
+    if (--depth_ == 0 && !has_map_) fail("weight_map is missing");
+  }
+  void start_array() override {
+    scalar("an array");
+    ++depth_;
+  }
+  void end_array() override { --depth_; }
+
+ private:
+  // Refuses what stands where an object or a file name must.
+  void scalar(std::string_view found) const {
+    if (depth_ == 0) fail(fmt::format("the index is {} instead of an object", found));
+    if (section_ != "weight_map") return;
+    if (depth_ == 1) fail(fmt::format("weight_map is {} instead of an object", found));
+    fail(fmt::format("tensor {}: {} instead of a file name", quoted_name(key_), found));
+  }
+
+  SafetensorsIndex& index_;
+  int depth_ = 0;
+  std::string section_;  // the key at the top
+  std::string key_;
+  bool has_map_ = false;
+};
+
+}  // namespace
+
+SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file) {
+  SafetensorsIndex index;
+  IndexEvents events(index);
+  parse_json({.text = text, .file = file}, events, kDocumentLimits);
+  return index;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,148 @@
+#include <fmt/format.h>
+#include <fsdp/safetensors.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "fsdp/error.h"
+#include "io/atomic_file.h"
+#include "io/printable_name.h"
+#include "io/safetensors_header.h"
+
+namespace fsdp {
+namespace {
+
+struct Target {
+  StoredTensor tensor;
+  int64_t written_bytes = 0;
+};
+
+[[noreturn]] void refuse(const std::filesystem::path& path, std::string what) {
+  throw InvalidArgument({.what = std::move(what), .where = path.string(), .cause = {}, .hint = {}});
+}
+
+// The format's own order: largest element types first, then by name. Every tensor is then aligned
+// to its element, and equal tensors give equal files whoever writes them.
+std::map<std::string, Target, std::less<>> lay_out(std::vector<TensorSpec> specs,
+                                                   const std::filesystem::path& path,
+                                                   std::vector<std::string>& order) {
+  std::ranges::sort(specs, [](const TensorSpec& a, const TensorSpec& b) {
+    return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
+  });
+  std::map<std::string, Target, std::less<>> targets;
+  int64_t at = 0;
+  for (TensorSpec& spec : specs) {
+    const std::string name = spec.name;
+    const auto count = count_elements(spec.dtype, spec.shape);
+    if (name == kMetadataKey) refuse(path, "a tensor cannot be called '__metadata__'");
+    if (!count) {
+      refuse(path, fmt::format("tensor {}: {} of shape {} has no size in bytes", quoted_name(name),
+                               name_of(spec.dtype), format_shape(spec.shape)));
+    }
+    const StoredTensor tensor{{std::move(spec)}, count->numel, count->nbytes, at};
+    if (!targets.emplace(name, Target{tensor}).second) {
+      refuse(path, fmt::format("tensor {} is given twice", quoted_name(name)));
+    }
+    order.push_back(name);
+    if (__builtin_add_overflow(at, count->nbytes, &at)) refuse(path, "the tensors' sizes overflow");
+  }
+  return targets;
+}
+
+nlohmann::ordered_json entry_of(const StoredTensor& tensor) {
+  return {{"dtype", name_of(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"data_offsets", {tensor.offset_bytes, tensor.offset_bytes + tensor.nbytes}}};
+}
+
+std::string compact(const nlohmann::ordered_json& value, const std::filesystem::path& path) {
+  try {
+    return value.dump();
+  } catch (const nlohmann::json::type_error&) {
+    refuse(path, "a tensor name or metadata that is not UTF-8");
+  }
+}
+
+std::string with_size_and_padding(std::string header, const std::filesystem::path& path) {
+  header.resize(static_cast<size_t>(round_up(std::ssize(header), kSafetensorsPrefixBytes)), ' ');
+  const int64_t size = std::ssize(header);
+  if (size > kMaxHeaderBytes) {
+    refuse(path,
+           fmt::format("a header of {} bytes; at most {} are allowed", size, kMaxHeaderBytes));
+  }
+  std::string prefix;
+  for (int i = 0; i < 8; ++i) prefix += static_cast<char>(size >> (8 * i) & 0xff);
+  return prefix + header;
+}
+
+}  // namespace
+
+struct SafetensorsWriter::State {
+  State(std::filesystem::path path, std::vector<TensorSpec> specs,
+        const std::map<std::string, std::string>& metadata) {
+    std::vector<std::string> order;
+    targets = lay_out(std::move(specs), path, order);
+    std::string header = "{";
+    const auto add = [&](const std::string& name, const nlohmann::ordered_json& value) {
+      header += fmt::format("{}{}:{}", header.size() > 1 ? "," : "", compact(name, path),
+                            compact(value, path));
+    };
+    if (!metadata.empty()) add(std::string(kMetadataKey), metadata);
+    for (const std::string& name : order) add(name, entry_of(targets.find(name)->second.tensor));
+    header = with_size_and_padding(header + "}", path);
+    for (auto& [name, target] : targets) target.tensor.offset_bytes += std::ssize(header);
+    file.emplace(std::move(path));
+    file->write_at(0, std::as_bytes(std::span(header)));
+  }
+
+  std::map<std::string, Target, std::less<>> targets;
+  std::optional<AtomicFile> file;
+};
+
+SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : state_(std::make_unique<State>(std::move(path), std::move(tensors), metadata)) {}
+SafetensorsWriter::~SafetensorsWriter() = default;
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
+SafetensorsWriter& SafetensorsWriter::operator=(SafetensorsWriter&&) noexcept = default;
+
+void SafetensorsWriter::append(std::string_view name, std::span<const std::byte> bytes) {
+  const auto at = state_->targets.find(name);
+  const std::filesystem::path& path = state_->file->path();
+  if (at == state_->targets.end()) {
+    refuse(path, fmt::format("tensor {} is not part of this file", quoted_name(name)));
+  }
+  auto& [tensor, written] = at->second;
+  const int64_t size = std::ssize(bytes);
+  if (size > tensor.nbytes - written) {
+    refuse(path, fmt::format("tensor {} takes {} bytes; {} were written before and {} come now",
+                             quoted_name(name), tensor.nbytes, written, size));
+  }
+  state_->file->write_at(tensor.offset_bytes + written, bytes);
+  written += size;
+}
+
+void SafetensorsWriter::commit() {
+  constexpr int64_t kMaxNamed = 5;
+  std::string missing;
+  int64_t count = 0;
+  for (const auto& [name, target] : state_->targets) {
+    const auto& [tensor, written] = target;
+    if (written == tensor.nbytes) continue;
+    if (++count > kMaxNamed) continue;
+    missing += fmt::format("{}{} ({} of {} bytes written)", missing.empty() ? "" : ", ",
+                           quoted_name(name), written, tensor.nbytes);
+  }
+  if (count > 0) {
+    throw StateError({.what = fmt::format("{} tensors are incomplete: {}{}", count, missing,
+                                          count > kMaxNamed ? ", …" : ""),
+                      .where = state_->file->path().string(),
+                      .cause = {},
+                      .hint = "append every byte of each tensor before commit()"});
+  }
+  state_->file->commit();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,94 @@
+#include "programs/tensor_listing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
+
+#include "base/bytes.h"
+#include "io/printable_name.h"
+#include "io/safetensors_header.h"
+
+namespace fsdp {
+namespace {
+
+// A name beyond this pushes its own line to the right, not the whole table.
+constexpr int64_t kMaxNameColumns = 80;
+constexpr int64_t kMaxShapeColumns = 40;
+
+// Characters, not bytes: close enough to columns for names.
+int64_t columns_of(std::string_view text) {
+  return std::ranges::count_if(
+      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
+std::string padded(std::string text, int64_t columns) {
+  text.append(static_cast<size_t>(std::max<int64_t>(0, columns - columns_of(text))), ' ');
+  return text;
+}
+
+std::string with_commas(int64_t value) {
+  const std::string digits = fmt::format("{}", value);
+  std::string grouped;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) grouped += ',';
+    grouped += digits[i];
+  }
+  return grouped;
+}
+
+}  // namespace
+
+std::string format_tensors(std::span<const StoredTensor> tensors) {
+  using Row = std::array<std::string, 4>;
+  std::vector<Row> rows = {{"name", "dtype", "shape", "bytes"}};
+  for (const StoredTensor& tensor : tensors) {
+    rows.push_back({printable_name(tensor.name), std::string(name_of(tensor.dtype)),
+                    format_shape(tensor.shape), with_commas(tensor.nbytes)});
+  }
+  std::array<int64_t, 4> columns{};
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) columns[i] = std::max(columns[i], columns_of(row[i]));
+  }
+  columns[0] = std::min(columns[0], kMaxNameColumns);
+  columns[2] = std::min(columns[2], kMaxShapeColumns);
+  std::string table;
+  for (const auto& [name, dtype, shape, bytes] : rows) {
+    table += fmt::format("{}  {}  {}  {:>{}}\n", padded(name, columns[0]),
+                         padded(dtype, columns[1]), padded(shape, columns[2]), bytes, columns[3]);
+  }
+  return table;
+}
+
+TensorTotals totals_of(std::span<const StoredTensor> tensors) {
+  TensorTotals totals{.tensors = std::ssize(tensors)};
+  for (const StoredTensor& tensor : tensors) {
+    totals.nbytes += tensor.nbytes;
+    totals.numel += tensor.numel;
+  }
+  return totals;
+}
+
+std::string format_totals(const TensorTotals& totals) {
+  const auto counted = [](int64_t count, const char* noun) {
+    return fmt::format("{} {}{}", with_commas(count), noun, count == 1 ? "" : "s");
+  };
+  std::string text = fmt::format("{}, {}, {}", counted(totals.tensors, "tensor"),
+                                 counted(totals.numel, "element"), counted(totals.nbytes, "byte"));
+  if (totals.nbytes >= 1024) text += fmt::format(" ({})", format_bytes(totals.nbytes));
+  return text;
+}
+
+std::string format_dtype_counts(std::span<const StoredTensor> tensors) {
+  std::map<StoredDType, int64_t> counts;
+  for (const StoredTensor& tensor : tensors) ++counts[tensor.dtype];
+  std::string text;
+  for (auto at = counts.rbegin(); at != counts.rend(); ++at) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(at->first), at->second);
+  }
+  return text;
+}
+
+}  // namespace fsdp

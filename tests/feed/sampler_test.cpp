@@ -1,0 +1,186 @@
+#include <doctest/doctest.h>
+#include <fsdp/sampler.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+using Samples = std::vector<int64_t>;
+
+struct Epoch {
+  Samples counted;                        // over ranks, in the order of micro-batches and ranks
+  std::vector<Samples> global_batches;    // what counts of each, the same
+  std::vector<double> weight_of_samples;  // of each sample: weight / samples run, summed
+};
+
+Epoch run_epoch(SamplerOptions options, int64_t epoch) {
+  Epoch result;
+  result.weight_of_samples.assign(options.sample_count, 0.0);
+  const BatchSampler plan(options);
+  for (int64_t b = 0; b < plan.batches_per_epoch(); ++b) {
+    std::vector<GlobalBatch> ranks;
+    for (options.rank = 0; options.rank < options.world_size; ++options.rank) {
+      ranks.push_back(BatchSampler(options).batch(epoch, b));
+      REQUIRE(ranks.back().micro_batches.size() == ranks[0].micro_batches.size());
+      CHECK(ranks.back().sample_count == ranks[0].sample_count);
+    }
+    Samples counted;
+    for (size_t m = 0; m < ranks[0].micro_batches.size(); ++m) {
+      for (const GlobalBatch& rank : ranks) {
+        const MicroBatch& micro = rank.micro_batches[m];
+        REQUIRE(!micro.samples.empty());
+        CHECK(static_cast<int64_t>(micro.samples.size()) == std::max<int64_t>(micro.count, 1));
+        CHECK(micro.count <= options.batch_size_per_rank);
+        counted.insert(counted.end(), micro.samples.begin(), micro.samples.begin() + micro.count);
+        for (const int64_t sample : micro.samples) {
+          result.weight_of_samples[sample] += micro.weight * double(rank.sample_count) /
+                                              double(micro.samples.size() * ranks.size());
+        }
+      }
+    }
+    CHECK(static_cast<int64_t>(counted.size()) == ranks[0].sample_count);
+    result.counted.insert(result.counted.end(), counted.begin(), counted.end());
+    result.global_batches.push_back(std::move(counted));
+  }
+  return result;
+}
+
+Samples sorted(Samples samples) {
+  std::sort(samples.begin(), samples.end());
+  return samples;
+}
+
+Samples count_from_zero(int64_t count) {
+  Samples samples(count);
+  std::iota(samples.begin(), samples.end(), 0);
+  return samples;
+}
+
+TEST_CASE(
+    "each sample is trained on exactly once an epoch and counts equally, whatever the world") {
+  for (const int64_t samples : {1, 2, 7, 8, 97, 1021}) {
+    for (const int64_t world : {1, 2, 3, 5, 8}) {
+      for (const int64_t steps : {1, 3}) {
+        CAPTURE(samples);
+        CAPTURE(world);
+        CAPTURE(steps);
+        const Epoch epoch = run_epoch({.sample_count = samples,
+                                       .world_size = world,
+                                       .batch_size_per_rank = 4,
+                                       .accumulation_steps = steps},
+                                      2);
+        CHECK(sorted(epoch.counted) == count_from_zero(samples));
+        for (const double weight : epoch.weight_of_samples) {
+          CHECK(weight == doctest::Approx(1.0).epsilon(1e-12));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("global batches do not depend on how ranks share them") {
+  const Epoch one = run_epoch({.sample_count = 1021, .batch_size_per_rank = 8}, 3);
+  for (const SamplerOptions& options :
+       {SamplerOptions{.sample_count = 1021, .world_size = 2, .batch_size_per_rank = 4},
+        SamplerOptions{.sample_count = 1021, .world_size = 4, .batch_size_per_rank = 2},
+        SamplerOptions{.sample_count = 1021,
+        .world_size = 2,
+        .batch_size_per_rank = 2,
+        .accumulation_steps = 2}}) {
+    CHECK(run_epoch(options, 3).global_batches == one.global_batches);
+  }
+}
+
+TEST_CASE("without shuffling the order is that of the file") {
+  const Epoch epoch = run_epoch(
+      {.sample_count = 21, .world_size = 2, .batch_size_per_rank = 4, .shuffle = false}, 5);
+  CHECK(epoch.counted == count_from_zero(21));
+}
+
+TEST_CASE("drop_last leaves out what does not fill a micro-batch on every rank") {
+  const SamplerOptions options{.sample_count = 1021,
+                               .world_size = 2,
+                               .batch_size_per_rank = 4,
+                               .shuffle = false,
+                               .drop_last = true};
+  const BatchSampler sampler(options);
+  CHECK(sampler.batches_per_epoch() == 127);
+  CHECK(sampler.samples_per_epoch() == 1016);
+  CHECK(sampler.batch(0, 126).micro_batches[0].count == 4);
+  CHECK(run_epoch(options, 0).counted == count_from_zero(1016));
+  // Accumulation: 127 micro-batches make 42 batches of three and one of one.
+  SamplerOptions accumulating = options;
+  accumulating.accumulation_steps = 3;
+  const BatchSampler accumulated(accumulating);
+  CHECK(accumulated.batches_per_epoch() == 43);
+  CHECK(accumulated.batch(0, 42).micro_batches.size() == 1);
+  CHECK(accumulated.batch(0, 42).micro_batches[0].weight == 1.0);
+}
+
+TEST_CASE(
+    "a ragged last batch is shared out evenly, and a rank without a sample runs at weight 0") {
+  SamplerOptions options{
+      .sample_count = 10, .world_size = 4, .batch_size_per_rank = 2, .shuffle = false};
+  const std::vector<int64_t> counts = {1, 1, 0, 0};
+  const std::vector<Samples> run = {{8}, {9}, {8}, {8}};
+  for (options.rank = 0; options.rank < 4; ++options.rank) {
+    const GlobalBatch batch = BatchSampler(options).batch(0, 1);
+    CHECK(batch.sample_count == 2);
+    CHECK(batch.micro_batches[0].count == counts[options.rank]);
+    CHECK(batch.micro_batches[0].samples == run[options.rank]);
+    CHECK(batch.micro_batches[0].weight == 2.0 * double(counts[options.rank]));
+  }
+}
+
+TEST_CASE("full batches weigh one over the number of micro-batches") {
+  const BatchSampler sampler({.sample_count = 96,
+                              .world_size = 3,
+                              .rank = 1,
+                              .batch_size_per_rank = 4,
+                              .accumulation_steps = 4});
+  for (const MicroBatch& micro : sampler.batch(0, 1).micro_batches) CHECK(micro.weight == 0.25);
+}
+
+TEST_CASE("the order depends on seed and epoch, and all places are about equally likely") {
+  const BatchSampler sampler({.sample_count = 97});
+  const BatchSampler other({.sample_count = 97, .seed = 43});
+  Samples first, second, reseeded;
+  for (int64_t p = 0; p < 97; ++p) {
+    first.push_back(sampler.sample_at(0, p));
+    second.push_back(sampler.sample_at(1, p));
+    reseeded.push_back(other.sample_at(0, p));
+  }
+  CHECK(first != second);
+  CHECK(first != reseeded);
+  // 5 samples, 20,000 epochs: 4,000 a place with a standard deviation of 57.
+  const BatchSampler five({.sample_count = 5});
+  std::array<std::array<int, 5>, 5> seen{};
+  for (int64_t epoch = 0; epoch < 20000; ++epoch) {
+    for (int64_t p = 0; p < 5; ++p) ++seen[p][five.sample_at(epoch, p)];
+  }
+  for (const auto& row : seen) {
+    for (const int count : row) CHECK(std::abs(count - 4000) < 300);
+  }
+}
+
+TEST_CASE("options that make no sense are refused") {
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 0}), "there is no sample to train on",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5, .world_size = 2, .rank = 2}),
+                       "rank 2 is not in a world of 2", InvalidArgument);
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5, .batch_size_per_rank = 0}),
+                       "batch size 0 and accumulation steps 1 must be at least 1", InvalidArgument);
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 15, .world_size = 2, .drop_last = true}),
+                       "15 samples do not fill one batch of 8 on 2 ranks; hint: a smaller "
+                       "batch_size_per_rank, or drop_last = false",
+                       InvalidArgument);
+  CHECK_THROWS_AS(BatchSampler({.sample_count = 5}).batch(0, 1), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fsdp

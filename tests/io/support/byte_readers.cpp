@@ -1,0 +1,88 @@
+#include "io/support/byte_readers.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "io/json_text.h"
+#include "io/safetensors_header.h"
+#include "io/safetensors_index.h"
+#include "support/safetensors_bytes.h"
+
+namespace fsdp {
+namespace {
+
+Verdict read_safetensors(std::string_view bytes) {
+  return verdict_of([&] {
+    const SafetensorsLayout layout =
+        parse_safetensors(std::as_bytes(std::span(bytes.data(), bytes.size())), "f");
+    int64_t header_bytes = 0;
+    for (int i = 7; i >= 0; --i) header_bytes = header_bytes << 8 | uint8_t(bytes[i]);
+    const int64_t data_begin = kSafetensorsPrefixBytes + header_bytes;
+    const auto header = nlohmann::json::parse(bytes.substr(kSafetensorsPrefixBytes, header_bytes));
+    demand(header.size() == layout.tensors.size() + header.count(kMetadataKey),
+           "a tensor that the header does not name");
+    int64_t at = data_begin;
+    for (const StoredTensor& tensor : layout.tensors) {
+      demand(tensor.offset_bytes == at, "a tensor that does not follow the one before it");
+      const auto count = count_elements(tensor.dtype, tensor.shape);
+      demand(count && count->numel == tensor.numel && count->nbytes == tensor.nbytes,
+             "a size that is not the shape's");
+      const nlohmann::json& said = header.at(tensor.name);
+      demand(said.at("dtype") == name_of(tensor.dtype) && said.at("shape") == tensor.shape &&
+                 said.at("data_offsets").at(0) == at - data_begin &&
+                 said.at("data_offsets").at(1) == at - data_begin + tensor.nbytes,
+             "a tensor that is not what the header says");
+      at += tensor.nbytes;
+    }
+    demand(at == std::ssize(bytes), "tensors that do not end with the file");
+  });
+}
+
+// The first two bytes are the size of the data, the rest is a header. Its size is put before it, so
+// that any change of the header alone is a file.
+Verdict read_header(std::string_view bytes) {
+  if (bytes.size() < 2) return Verdict::kRefused;
+  const int64_t data_bytes = uint8_t(bytes[0]) | uint8_t(bytes[1]) << 8;
+  return read_safetensors(file_of(bytes.substr(2), data_bytes));
+}
+
+Verdict read_index(std::string_view bytes) {
+  return verdict_of([&] {
+    for (const auto& [tensor, file] : parse_safetensors_index(bytes, "f").file_of_tensor) {
+      demand(!file.empty() && file.find('/') == file.npos && file != "." && file != "..",
+             "a file name that leads elsewhere");
+    }
+  });
+}
+
+Verdict read_json(std::string_view bytes) {
+  const Verdict verdict = verdict_of([&] {
+    const nlohmann::json document = parse_json({.text = bytes, .file = "f"});
+    demand(document == nlohmann::json::parse(bytes), "a document with other values");
+  });
+  if (verdict == Verdict::kRefused && last_refusal().find("broken JSON") != std::string::npos) {
+    demand(!nlohmann::json::accept(bytes), "sound JSON called broken");
+  }
+  return verdict;
+}
+
+constexpr ByteReader kReaders[] = {
+    {"safetensors", read_safetensors, 1},
+    {"header", read_header, 1},
+    {"index", read_index, 1},
+    {"json", read_json, 1},
+};
+
+}  // namespace
+
+std::span<const ByteReader> byte_readers() { return kReaders; }
+
+const ByteReader& byte_reader(std::string_view name) {
+  const auto at = std::ranges::find(kReaders, name, &ByteReader::name);
+  demand(at != std::end(kReaders), fmt::format("no reader is called {}", name));
+  return *at;
+}
+
+}  // namespace fsdp

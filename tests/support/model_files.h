@@ -1,0 +1,18 @@
+// Model folders made for tests.
+#pragma once
+
+#include <fsdp/safetensors.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+// A safetensors file whose tensors hold zeros.
+void write_zeros(const std::filesystem::path& path, const std::vector<TensorSpec>& specs);
+
+// F32 tensors of shape [2].
+std::vector<TensorSpec> small_tensors(const std::vector<std::string>& names);
+
+}  // namespace fsdp
