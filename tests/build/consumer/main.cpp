@@ -1,13 +1,18 @@
-// A program of its own on the installed package: two ranks as threads train one small model.
+// A program of its own on the installed package: two ranks as threads train one small model on what
+// a sampler deals out, and its weights go to a file and into an engine of one rank.
 #include <fsdp/fsdp.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
 namespace {
+
+constexpr int64_t kSamples = 24;
+constexpr int64_t kSteps = 20;
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
@@ -26,38 +31,76 @@ struct Losses {
   double last = 0;
 };
 
-Losses train(const fsdp::Mesh& mesh) {
+const torch::Tensor& inputs() {
+  static const torch::Tensor x = torch::linspace(-1, 1, 4 * kSamples).view({kSamples, 4});
+  return x;
+}
+
+torch::Tensor loss_of(fsdp::Unit<Net>& net, const std::vector<int64_t>& samples) {
+  const torch::Tensor x = inputs().index_select(0, torch::tensor(samples));
+  return torch::mse_loss(net(x), x.sum(1, /*keepdim=*/true));
+}
+
+Losses train(const fsdp::Mesh& mesh, const std::filesystem::path& file) {
   fsdp::BuildScope building(mesh);
   fsdp::Unit<Net> net;
   fsdp::Engine engine(net, building);
   fsdp::AdamW optimizer(engine, {.lr = 0.05});
-  const torch::Tensor x = torch::linspace(-1, 1, 32).view({8, 4});
-  const torch::Tensor y = x.sum(1, /*keepdim=*/true);
+  const fsdp::BatchSampler sampler({.sample_count = kSamples,
+                                    .world_size = mesh.world_size(),
+                                    .rank = mesh.rank(),
+                                    .batch_size_per_rank = 12});
+  fsdp::Prefetcher<fsdp::MicroBatch> batches(kSteps, /*depth=*/2, [&](int64_t step) {
+    return sampler.batch(/*epoch=*/step, 0).micro_batches.front();
+  });
+  fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", kSteps, /*every=*/10);
   Losses losses;
-  for (int step = 0; step < 20; ++step) {
-    const torch::Tensor loss = torch::mse_loss(net(x), y);
-    losses.last = loss.item<double>();
-    if (step == 0) losses.first = losses.last;
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const fsdp::MicroBatch batch = batches.next();
+    const torch::Tensor loss = loss_of(net, batch.samples) * batch.weight;
     loss.backward();
     optimizer.clip_grad_norm(1.0);
     optimizer.step();
     optimizer.zero_grad();
+    losses.last = fsdp::mean_over_ranks(mesh, loss.item<double>(), "loss");
+    if (step == 1) losses.first = losses.last;
+    status.update(step, "training");
   }
+  fsdp::save_weights(engine, file, {.dtype = fsdp::DType::kFloat64});
   return losses;
+}
+
+double loss_of_file(const std::filesystem::path& file) {
+  const fsdp::Mesh mesh = fsdp::Mesh::single();
+  fsdp::Unit<Net> net;
+  fsdp::Engine engine(net, mesh);
+  fsdp::load_weights(engine, file);
+  std::vector<int64_t> all(kSamples);
+  for (int64_t i = 0; i < kSamples; ++i) all[i] = i;
+  fsdp::refuse_together(mesh, "looking into the file", [&] {
+    const fsdp::SafetensorsFile stored(file);
+    if (stored.find("out.bias") == nullptr) throw fsdp::StateError({.what = "no out.bias"});
+  });
+  const torch::NoGradGuard no_grad;
+  return fsdp::max_over_ranks(mesh, loss_of(net, all).item<double>());
 }
 
 }  // namespace
 
 int main() {
+  const std::filesystem::path file = "consumer.safetensors";
   std::vector<fsdp::Mesh> meshes = fsdp::Mesh::local(2);
   std::vector<Losses> losses(meshes.size());
   std::vector<std::jthread> ranks;
   for (size_t rank = 0; rank < meshes.size(); ++rank) {
-    ranks.emplace_back([&, rank] { losses[rank] = train(meshes[rank]); });
+    ranks.emplace_back([&, rank] { losses[rank] = train(meshes[rank], file); });
   }
   ranks.clear();
-  std::printf("loss %.6f -> %.6f on %zu ranks\n", losses[0].first, losses[0].last, losses.size());
+  const double reloaded = loss_of_file(file);
+  std::printf("loss %.6f -> %.6f on %zu ranks, %.6f reloaded on one\n", losses[0].first,
+              losses[0].last, losses.size(), reloaded);
   const bool learned = losses[0].last < 0.5 * losses[0].first;
   const bool equal = losses[0].last == losses[1].last;
-  return learned && equal ? 0 : 1;
+  const bool kept = reloaded < 0.5 * losses[0].first;
+  return learned && equal && kept ? 0 : 1;
 }

@@ -1,0 +1,172 @@
+// Weights out of one engine and into another, by way of a file.
+#include <fsdp/checkpoint.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "support/models.h"
+#include "support/scratch_folder.h"
+#include "support/torch_ranks.h"
+
+namespace fsdp {
+namespace {
+
+using testing::Chain;
+
+using Parameters = std::map<std::string, at::Tensor>;
+
+// On every rank of a world: a seeded model and its engine.
+void with_engine(int world, uint64_t seed, const std::function<void(Engine&)>& body) {
+  testing::run_torch_ranks(world, [&](const Mesh& mesh) {
+    Unit<Chain> model = testing::build_seeded(seed, [] { return Unit<Chain>(); });
+    Engine engine(model, mesh);
+    body(engine);
+  });
+}
+
+Parameters save_seeded(int world, uint64_t seed, const std::filesystem::path& file,
+                       const SaveOptions& options = {}) {
+  Parameters saved;
+  with_engine(world, seed, [&](Engine& engine) {
+    save_weights(engine, file, options);
+    const Parameters whole = testing::full_parameters(engine);
+    if (engine.mesh().rank() == 0) saved = whole;
+  });
+  return saved;
+}
+
+void check_loads(int world, const std::filesystem::path& path, const Parameters& expected,
+                 const LoadOptions& options = {}) {
+  with_engine(world, /*seed=*/99, [&](Engine& engine) {
+    CHECK(load_weights(engine, path, options).notes.empty());
+    const Parameters loaded = testing::full_parameters(engine);
+    REQUIRE(loaded.size() == expected.size());
+    for (const auto& [fqn, value] : expected) {
+      CAPTURE(fqn);
+      CHECK(testing::bit_equal(loaded.at(fqn), value));
+    }
+  });
+}
+
+void write_file(const std::filesystem::path& path, const Parameters& tensors, StoredDType dtype) {
+  std::vector<TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors) specs.push_back({name, dtype, tensor.sizes().vec()});
+  SafetensorsWriter writer(path, specs);
+  for (const auto& [name, tensor] : tensors) {
+    writer.append(name, {static_cast<const std::byte*>(tensor.const_data_ptr()),
+                         static_cast<size_t>(tensor.nbytes())});
+  }
+  writer.commit();
+}
+
+TEST_CASE("weights saved by any number of ranks load on any other, bit by bit") {
+  for (const int saving : {1, 3}) {
+    const ScratchFolder folder;
+    const Parameters saved = save_seeded(saving, 7, folder / "model.safetensors");
+    for (const int loading : {1, 2, 5}) {
+      CAPTURE(saving);
+      CAPTURE(loading);
+      check_loads(loading, folder / "model.safetensors", saved);
+      check_loads(loading, folder.path(), saved);  // as a folder
+    }
+  }
+}
+
+TEST_CASE("a file has one set of bytes, whatever the number of ranks that wrote it") {
+  const ScratchFolder folder;
+  save_seeded(1, 7, folder / "one");
+  save_seeded(3, 7, folder / "three");
+  CHECK(read_whole(folder / "one") == read_whole(folder / "three"));
+}
+
+TEST_CASE("weights saved in a lower type are rounded once") {
+  for (const auto& [dtype, type] :
+       {std::pair{DType::kBFloat16, at::kBFloat16}, std::pair{DType::kFloat16, at::kHalf},
+        std::pair{DType::kFloat64, at::kDouble}}) {
+    const ScratchFolder folder;
+    Parameters saved = save_seeded(2, 7, folder / "low.safetensors", {.dtype = dtype});
+    for (auto& [fqn, value] : saved) value = value.to(type).to(at::kFloat);
+    const SafetensorsFile file(folder / "low.safetensors");
+    for (const StoredTensor& tensor : file.tensors()) CHECK(tensor.dtype == stored_dtype(dtype));
+    check_loads(3, folder / "low.safetensors", saved);
+  }
+}
+
+TEST_CASE("names in the file may be others") {
+  const ScratchFolder folder;
+  const Parameters saved =
+      save_seeded(2, 7, folder / "renamed",
+                  {.stored_name = [](std::string_view fqn) { return "gpt." + std::string(fqn); },
+                   .metadata = {{"by", "a test"}}});
+  const SafetensorsFile file(folder / "renamed");
+  CHECK(file.metadata().at("by") == "a test");
+  CHECK(file.find("gpt.norm.weight") != nullptr);
+  check_loads(2, folder / "renamed", saved, {.parameter_name = [](std::string_view name) {
+                return std::string(name.substr(4));
+              }});
+}
+
+TEST_CASE("a type that holds no weights is refused on every rank") {
+  const ScratchFolder folder;
+  const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
+    Unit<Chain> model = testing::build_seeded(1, [] { return Unit<Chain>(); });
+    Engine engine(model, mesh);
+    save_weights(engine, folder / "m", {.dtype = DType::kInt32});
+  });
+  for (const std::string& error : errors) {
+    CHECK(error.starts_with("weights cannot be saved as int32"));
+  }
+  CHECK(folder.names().empty());
+}
+
+TEST_CASE("a value that is not finite is refused with its tensor and its place") {
+  const ScratchFolder folder;
+  Parameters values = save_seeded(1, 7, folder / "whole");
+  for (auto& [fqn, value] : values) value = value.to(at::kDouble).contiguous();
+  values.at("head.weight").flatten()[77] = 1e300;  // finite in the file alone
+  write_file(folder / "broken", values, StoredDType::kF64);
+  with_engine(3, 9, [&](Engine& engine) {
+    try {
+      load_weights(engine, folder / "broken");
+      FAIL("accepted");
+    } catch (const IoError& error) {  // of the rank that has the element
+      CHECK(error.text().what == "tensor 'head.weight' is not finite: element 77 is inf");
+      CHECK(error.text().where == (folder / "broken").string());
+      engine.mesh().abort("as a program does");
+    } catch (const RefusedElsewhere& error) {
+      CHECK(error.code() == ExitCode::kCorruptData);
+    }
+  });
+}
+
+TEST_CASE("a file that one rank cannot read ends all ranks") {
+  const ScratchFolder folder;
+  save_seeded(1, 7, folder / "m");
+  with_engine(2, 9, [&](Engine& engine) {
+    const bool sees_it = engine.mesh().rank() == 0;
+    try {
+      load_weights(engine, folder / (sees_it ? "m" : "missing"));
+      FAIL("accepted");
+    } catch (const IoError&) {
+      CHECK(!sees_it);
+      engine.mesh().abort("as a program does");
+    } catch (const RefusedElsewhere& error) {
+      CHECK(sees_it);
+      CHECK(error.code() == ExitCode::kIoError);
+    }
+  });
+}
+
+TEST_CASE("who saves where nothing can be written is told, and may write elsewhere") {
+  const ScratchFolder folder;
+  with_engine(3, 7, [&](Engine& engine) {
+    const Outcome outcome = try_to_save_weights(engine, folder / "no/such/folder/m");
+    CHECK(outcome.code == ExitCode::kCannotCreate);
+    CHECK((outcome.mine != nullptr) == (engine.mesh().rank() == 0));
+    save_weights(engine, folder / "m");
+  });
+  CHECK(folder.names() == std::vector<std::string>{"m"});
+}
+
+}  // namespace
+}  // namespace fsdp

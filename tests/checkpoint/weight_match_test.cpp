@@ -1,0 +1,152 @@
+#include "checkpoint/weight_match.h"
+
+#include "support/model_files.h"
+#include "support/scratch_folder.h"
+#include "support/torch_doctest.h"
+
+namespace fsdp {
+namespace {
+
+using Names = std::vector<std::string>;
+
+const std::vector<ExpectedTensor> kExpected = {{"body.weight", {2}},
+                                               {"norm.weight", {2}},
+                                               {"norm.bias", {2}},
+                                               {"head.weight", {2}},
+                                               {"head.bias", {2}}};
+const Names kBody = {"body.weight", "norm.weight", "norm.bias"};
+
+Names operator+(Names names, const Names& more) {
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
+// Older files say gamma and beta; a pooler may be left over, a head may be missing.
+LoadOptions options() {
+  return {.parameter_name =
+              [](std::string_view stored) {
+                std::string name(stored);
+                if (name.ends_with(".gamma")) name.replace(name.size() - 5, 5, "weight");
+                if (name.ends_with(".beta")) name.replace(name.size() - 4, 4, "bias");
+                return name;
+              },
+          .may_be_unused = [](std::string_view name) { return name.starts_with("pooler."); },
+          .may_be_missing = [](std::string_view fqn) { return fqn.starts_with("head."); }};
+}
+
+// A file of F32 tensors of shape [2] with these names.
+class File {
+ public:
+  explicit File(const std::vector<TensorSpec>& specs) {
+    write_zeros(path(), specs);
+    file_.emplace(path());
+  }
+  explicit File(const Names& names) : File(small_tensors(names)) {}
+
+  std::filesystem::path path() const { return scratch_ / "w.safetensors"; }
+  const SafetensorsFile& get() const { return *file_; }
+  MatchedWeights matched(const LoadOptions& how = options()) const {
+    return match_weights({&*file_, 1}, kExpected, how);
+  }
+  std::string refusal(const LoadOptions& how = options()) const {
+    try {
+      matched(how);
+    } catch (const IoError& error) {
+      CHECK(error.code() == ExitCode::kCorruptData);
+      CHECK(error.text().where == path().string());
+      return error.text().what;
+    }
+    return "accepted";
+  }
+
+ private:
+  ScratchFolder scratch_;
+  std::optional<SafetensorsFile> file_;
+};
+
+TEST_CASE("equal names match without a word, and without options") {
+  const File file(kBody + Names{"head.weight", "head.bias"});
+  const MatchedWeights matched = file.matched({});
+  REQUIRE(matched.sources.size() == kExpected.size());
+  for (size_t i = 0; i < kExpected.size(); ++i) {
+    REQUIRE(matched.sources[i].has_value());
+    CHECK(matched.sources[i]->tensor->name == kExpected[i].fqn);
+  }
+  CHECK(matched.report.notes.empty());
+  CHECK(matched.report.renamed.empty());
+}
+
+TEST_CASE("what was renamed, left out or left alone is reported, and the last two said once") {
+  const File file(Names{"body.weight", "norm.gamma", "norm.beta", "pooler.weight"});
+  const MatchedWeights matched = file.matched();
+  CHECK(matched.sources[1]->tensor->name == "norm.gamma");
+  CHECK(matched.sources[2]->tensor->name == "norm.beta");
+  CHECK(!matched.sources[3]);
+  CHECK(!matched.sources[4]);
+  const LoadReport& report = matched.report;
+  CHECK(report.renamed == Names{"norm.beta", "norm.gamma"});
+  CHECK(report.unused == Names{"pooler.weight"});
+  CHECK(report.kept == Names{"head.weight", "head.bias"});
+  CHECK(report.notes == Names{"1 tensor not used: 'pooler.weight'",
+                              "2 tensors not in the weights, initialised: "
+                              "'head.weight', 'head.bias'"});
+}
+
+TEST_CASE("a tensor that may be left out is used where the model expects it") {
+  const File file(Names{"pooler.weight"});
+  const std::vector<ExpectedTensor> expected = {{"pooler.weight", {2}}};
+  const MatchedWeights matched = match_weights({&file.get(), 1}, expected, options());
+  CHECK(matched.sources[0]->tensor->name == "pooler.weight");
+  CHECK(matched.report.notes.empty());
+}
+
+TEST_CASE("a file given instead comes before the others") {
+  const Names head = {"head.weight", "head.bias"};
+  const File file(kBody + head), other(head);
+  LoadOptions how = options();
+  how.instead = &other.get();
+  const MatchedWeights matched = file.matched(how);
+  CHECK(matched.sources[0]->file == &file.get());
+  CHECK(matched.sources[3]->file == &other.get());
+  CHECK(matched.report.replaced == Names{"head.bias", "head.weight"});
+  CHECK(matched.report.notes == Names{"taken from " + other.path().string() +
+                                      " instead of the model: 'head.bias', 'head.weight'"});
+  CHECK(File(kBody).matched(how).report.notes.empty());
+}
+
+TEST_CASE("missing, unexpected, unfitting and doubled tensors are refused by name") {
+  CHECK(File(Names{"body.weight", "norm.weight"}).refusal() ==
+        "1 tensor of the model missing from the weights: 'norm.bias'");
+  CHECK(File(Names{"head.weight", "head.bias"})
+            .refusal()
+            .starts_with("3 tensors of the model missing from the weights: 'body.weight', "));
+  CHECK(File(kBody).refusal({}).starts_with("2 tensors of the model missing"));
+  CHECK(File(kBody + Names{"head.weight"}).refusal() ==
+        "1 tensor of the model missing from the weights: 'head.bias'");
+  CHECK(File(kBody + Names{"classifier.weight", "body.9"}).refusal() ==
+        "2 tensors in the weights that the model does not have: 'body.9', 'classifier.weight'");
+  CHECK(File(kBody + Names{"norm.gamma"}).refusal() ==
+        "tensors 'norm.gamma' and 'norm.weight' both mean 'norm.weight'");
+  auto specs = small_tensors(kBody);
+  specs[0].shape = {2, 1};
+  CHECK(File(specs).refusal() == "tensor 'body.weight' has shape [2, 1], the model expects [2]");
+  specs[0] = {"body.weight", StoredDType::kI64, {2}};
+  CHECK(File(specs).refusal() == "tensor 'body.weight' is I64, which is no type of weights");
+  specs[0] = {"body.weight", StoredDType::kF8E4M3, {2}};
+  CHECK(File(specs).refusal() == "tensor 'body.weight' is F8_E4M3, which is no type of weights");
+  for (const auto dtype : {StoredDType::kF16, StoredDType::kBF16, StoredDType::kF64}) {
+    specs[0] = {"body.weight", dtype, {2}};
+    CHECK(File(specs).refusal() == "accepted");
+  }
+}
+
+TEST_CASE("a long list of names is cut") {
+  Names names = kBody;
+  for (int i = 10; i < 30; ++i) names.push_back("extra." + std::to_string(i));
+  const std::string said = File(names).refusal();
+  CHECK(said.starts_with("20 tensors in the weights"));
+  CHECK(said.ends_with("'extra.17' and 12 more"));
+}
+
+}  // namespace
+}  // namespace fsdp

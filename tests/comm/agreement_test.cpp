@@ -1,0 +1,93 @@
+#include "fsdp/agreement.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "support/run_ranks.h"
+
+namespace fsdp {
+namespace {
+
+[[noreturn]] void fail_to_read() {
+  throw IoError(ExitCode::kCorruptData, {.what = "the file is broken"});
+}
+
+TEST_CASE("work of all ranks is done when any of them goes on") {
+  for (const int world : {1, 2, 3}) {
+    CAPTURE(world);
+    std::atomic<int> done = 0;
+    testing::run_ranks(world, [&](const Mesh& mesh) {
+      const Outcome outcome = work_together(mesh, "counting", [&] { ++done; });
+      CHECK(!outcome.failed());
+      CHECK(done == world);
+      end_together(mesh, outcome);
+    });
+  }
+}
+
+TEST_CASE("an outcome is the lowest failing rank's, and that rank alone has the exception") {
+  testing::run_ranks(3, [](const Mesh& mesh) {
+    const Outcome outcome = work_together(mesh, "reading", [&] {
+      if (mesh.rank() == 1) fail_to_read();
+      if (mesh.rank() == 2) throw StateError({.what = "another reason"});
+    });
+    CHECK(outcome.code == ExitCode::kCorruptData);
+    CHECK((outcome.mine != nullptr) == (mesh.rank() == 1));
+  });
+}
+
+TEST_CASE("one rank throws what is wrong, the others leave with its code") {
+  for (const int world : {1, 2, 3}) {
+    CAPTURE(world);
+    const int failing = world - 1;
+    const auto thrown = testing::run_ranks_to_end(world, [&](const Mesh& mesh) {
+      refuse_together(mesh, "reading", [&] {
+        if (mesh.rank() == failing) fail_to_read();
+      });
+    });
+    CHECK(thrown.first == failing);
+    for (int rank = 0; rank < world; ++rank) {
+      CAPTURE(rank);
+      REQUIRE(thrown.of_rank[rank]);
+      if (rank == failing) {
+        CHECK_THROWS_AS(std::rethrow_exception(thrown.of_rank[rank]), IoError);
+      } else {
+        CHECK_THROWS_AS(std::rethrow_exception(thrown.of_rank[rank]), RefusedElsewhere);
+      }
+      try {
+        std::rethrow_exception(thrown.of_rank[rank]);
+      } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kCorruptData);
+      }
+    }
+  }
+}
+
+TEST_CASE("a rank that works for long says so once, on itself") {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::string> warnings;
+  const MeshOptions options{.on_warning = [&](const ErrorText& text) {
+    const std::lock_guard lock(mutex);
+    warnings.push_back(text.what + "; " + text.cause);
+    changed.notify_all();
+  }};
+  testing::run_ranks(2,
+                     [&](const Mesh& mesh) {
+                       refuse_together(mesh, "writing the model", [&] {
+                         if (mesh.rank() == 0) return;
+                         std::unique_lock lock(mutex);
+                         changed.wait(lock, [&] { return !warnings.empty(); });
+                       });
+                     },
+                     {.mesh = options});
+  CHECK(warnings ==
+        std::vector<std::string>{
+            "rank 1 is still writing the model after 5 s; the other ranks wait for it"});
+}
+
+}  // namespace
+}  // namespace fsdp
