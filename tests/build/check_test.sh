@@ -5,16 +5,17 @@ set -euo pipefail
 source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
 git init -q .
-mkdir -p tools include/fsdp src/base src/comm/cpu src/shard src/engine examples/hello_unit
+mkdir -p tools include/fsdp src/base src/comm/cpu src/shard src/plan src/engine examples/hello_unit
 cp "$source/tools/check" tools/
 cp "$source/.clang-format" .
 cat >CMakeLists.txt <<'EOF'
 fsdp_layer(base HEADERS error.h)
 fsdp_layer(comm DEPENDS base HEADERS mesh.h)
-fsdp_layer(shard DEPENDS comm LIBRARIES torch::cpu)
+fsdp_layer(plan DEPENDS comm)
+fsdp_layer(shard DEPENDS plan LIBRARIES torch::cpu)
 fsdp_layer(engine DEPENDS shard LIBRARIES torch::cpu HEADERS unit.h)
 EOF
-for tour in examples/hello_unit/hello_unit.cpp src/engine/engine.cpp src/shard/shard_unit.cpp \
+for tour in examples/hello_unit/hello_unit.cpp src/plan/pass.cpp src/shard/shard_unit.cpp \
   src/comm/cpu/cpu_communicator.cpp; do
   echo '#include <fsdp/error.h>' >$tour
 done
@@ -57,7 +58,7 @@ refuses "src/base/string_utils.h: 'utils' says nothing about what is inside" \
 refuses 'src/base/a.cpp: not formatted' src/base/a.cpp 'int   x;'
 refuses 'include/fsdp/error.h: does not compile alone' include/fsdp/error.h 'std::string text();'
 refuses 'the five files of the reading tour have 1203 lines, under 1200 wanted' \
-  src/engine/engine.cpp "$(seq -f '// %.0f' 1199)"
+  src/plan/pass.cpp "$(seq -f '// %.0f' 1199)"
 mv src/shard/shard_unit.cpp kept
 refuses 'src/shard/shard_unit.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
 echo "check: 15 refusals as expected"
