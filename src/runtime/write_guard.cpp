@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -75,7 +77,11 @@ bool make_writable(GuardEntry& entry, std::byte* address) {
   Shown expected = Shown::kShared;
   if (entry.shown.compare_exchange_strong(expected, Shown::kChanging)) {
     entry.first_write.store(address);
-    const bool done = show(entry, entry.begin.load(), PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    // Not by mmap(), which the thread sanitizer takes for a write to all pages: others read them.
+    const FilePages& pages = entry.pages;
+    const bool done =
+        syscall(SYS_mmap, entry.begin.load(), pages.bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, pages.file, pages.offset) != -1;
     entry.shown.store(done ? Shown::kPrivate : Shown::kShared);
     return done;
   }
