@@ -18,8 +18,9 @@ using ProgramBody = std::function<int(const Mesh& mesh, ErrorPlace& place)>;
 //   rank that refused has printed it); under torchrun the agent's error file
 //   is written. An exception that nobody can catch ends as that line and SIGABRT. A rank that keeps
 //   the others waiting is named in a warning line. This is the only function of the library that
-//   prints, and it sets the process's terminate handler and ignores SIGXFSZ: a write beyond the
-//   file size limit is an error then.
+//   prints. It sets the process's terminate handler, ignores SIGXFSZ (a write beyond the file size
+//   limit is an error then), and sets ONEDNN_MAX_CPU_ISA where LibTorch would die without it
+//   (docs/errors.md, "Illegal instruction").
 // int main() { return fsdp::run_program([](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { … }); }
 int run_program(const ProgramBody& body, MeshOptions options = {});
 

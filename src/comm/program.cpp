@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/cpu_features.h"
 #include "base/environment.h"
 #include "comm/mesh_parts.h"
 
@@ -84,6 +85,7 @@ void warn_of(const SlowRank& slow, const ErrorPlace& place) {
 
 int run_program(const ProgramBody& body, MeshOptions options) {
   std::set_terminate(report_and_abort);
+  leave_hidden_amx_alone();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit fails as on a full disk
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;

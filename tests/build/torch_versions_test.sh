@@ -26,7 +26,7 @@ configure() {  # VERSION [option…]: prints what CMake says; its exit status
   local version=$1
   if [ ! -d "libtorch-$version" ]; then fake_torch "$version"; fi
   rm -rf build
-  cmake -S . -B build -D "FSDP_TORCH_ROOT=$work/libtorch-$version" "${@:2}" 2>&1
+  cmake -S . -B build -G Ninja -D "FSDP_TORCH_ROOT=$work/libtorch-$version" "${@:2}" 2>&1
 }
 accepts() {
   text=$(configure "$@") || fail "refused: $*: $text"

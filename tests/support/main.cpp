@@ -1,2 +1,9 @@
-#define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
+#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+
+#include "base/cpu_features.h"
+
+int main(int count, char** arguments) {
+  fsdp::leave_hidden_amx_alone();  // as programs do
+  return doctest::Context(count, arguments).run();
+}
