@@ -17,10 +17,11 @@ namespace fsdp {
 
 enum class MemoryCategory : uint8_t {
   kMainShards,          // fp32 parameters, this rank's slice
-  kMainGradients,       // fp32 gradients, this rank's slice; from the first reduce to zero_grad
+  kMainGradients,       // fp32 gradients from the first reduce to zero_grad: this rank's slice, or
+                        // whole where every rank has them so (DDP, ZeRO-1)
   kOptimizerState,      // moments, this rank's slice
   kResidentParameters,  // whole parameters in param_dtype where they are not sharded (one rank,
-                        // DDP)
+                        // DDP, ZeRO-1, ZeRO-2), without main shards that lie in them
   kParameterSlots,      // gathered parameters of the units in flight
   kReduceSlots,         // whole gradients of the units in flight, and those kept by GradSync(false)
 };

@@ -10,10 +10,13 @@
 
 namespace fsdp {
 
-// Rows of the placement table (src/shard/lanes.cpp).
+// Rows of the placement table (src/plan/placement.cpp): what is cut over the ranks, and what every
+// rank has whole.
 enum class Strategy : uint8_t {
-  kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state sharded
-  kReplicate,  // DDP: everything whole on every rank, gradients averaged
+  kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state cut
+  kReplicate,  // DDP: everything whole, gradients averaged
+  kZero2,      // optimizer state and gradients cut; parameters whole, gathered once a step
+  kZero1,      // optimizer state cut; gradients whole as in DDP, parameters as in kZero2
 };
 
 enum class GradientReduction : uint8_t { kMean, kSum };

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/cpu_features.h"
 #include "engine/autograd_hooks.h"
 #include "engine/buffers.h"
 #include "engine/build_scope.h"
@@ -36,7 +37,7 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("reshard_after_forward {}", options.reshard_after_forward),
           fmt::format("prefetch_units {}", options.prefetch_units),
           fmt::format("map_shards {}", options.map_shards),
-          fmt::format("strategy {}", static_cast<int>(options.strategy)),
+          fmt::format("strategy {}", name_of(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
           fmt::format("seed {}", options.seed)};
@@ -76,9 +77,23 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
   return own;
 }
 
+// [Note: tiles that are hidden] in cpu_features.h.
+void warn_of_hidden_amx(const std::vector<std::optional<DType>>& param_dtypes, const Mesh& mesh) {
+  const bool is_low = std::any_of(param_dtypes.begin(), param_dtypes.end(), [](const auto& dtype) {
+    return dtype && size_of(*dtype) < size_of(DType::kFloat32);
+  });
+  if (!is_low || mesh.rank() != 0 || !needs_amx_left_alone()) return;
+  mesh.warn({.what = "this processor announces AMX but hides its tiles",
+             .where = "param_dtype",
+             .cause = "LibTorch's matrix products in bfloat16 and float16 will die of an illegal "
+                      "instruction",
+             .hint = "start the program with ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in its "
+                     "environment, or through fsdp::run_program, which sets it"});
+}
+
 // Rank 0's values of a plainly built unit, on every rank.
-void broadcast_parameters(const FoundUnit& unit, Lanes& lanes) {
-  if (lanes.one_rank()) return;
+void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
+  if (context.one_rank()) return;
   std::vector<CollectivePart> parts;
   int64_t numel = 0;
   for (const FoundParameter& found : unit.parameters) {
@@ -86,10 +101,10 @@ void broadcast_parameters(const FoundUnit& unit, Lanes& lanes) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
-  lanes.gather().broadcast(parts, 0,
-                           lanes.mesh.order().next(Operation::kBroadcast, numel, unit.fqn),
-                           *lanes.gather_stream);
-  lanes.gather_stream->synchronize();
+  context.gather().broadcast(parts, 0,
+                             context.mesh.order().next(Operation::kBroadcast, numel, unit.fqn),
+                             *context.gather_stream);
+  context.gather_stream->synchronize();
 }
 
 // Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
@@ -130,11 +145,11 @@ std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& uni
 }  // namespace
 
 EngineState::EngineState(std::shared_ptr<torch::nn::Module> root_module, Options engine_options,
-                         std::unique_ptr<Lanes> engine_lanes)
+                         std::unique_ptr<ShardContext> engine_context)
     : root(std::move(root_module)),
       options(std::move(engine_options)),
-      lanes(std::move(engine_lanes)),
-      clock(clock_of(lanes->mesh)) {}
+      context(std::move(engine_context)),
+      clock(clock_of(context->mesh)) {}
 
 std::shared_ptr<Clock> EngineState::clock_of(const Mesh& mesh) {
   return std::static_pointer_cast<Clock>(mesh.shared_by_engines(
@@ -148,13 +163,14 @@ void EngineState::shut_down() noexcept {
   const std::lock_guard lock(clock->mutex);
   clock->leave(*this);
   for (const auto& unit : units) {
-    unit->shard->drop_gradients();
-    unit->shard->zero_grad();
-    if (unit->shard->state() != ParameterState::kSharded) unit->shard->reshard();
-    unit->shard->set_reason("cannot be read: the engine was destroyed",
-                            "keep fsdp::Engine alive as long as the model is used");
+    unit->shard->gradients().drop();
+    unit->shard->gradients().zero();
+    if (unit->shard->parameters().state() != ParameterState::kSharded)
+      unit->shard->parameters().reshard();
+    unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
+                                         "keep fsdp::Engine alive as long as the model is used");
   }
-  lanes->finish();  // a gather ahead of its use may still read main shards
+  context->finish();  // a gather ahead of its use may still read main shards
   units.clear();
 }
 
@@ -192,15 +208,16 @@ void EngineState::attach(BuildScope::State* building) {
     rules.push_back(
         {.reshard_after_forward = own.reshard_after_forward.value_or(options.reshard_after_forward),
          .unshard_in_backward = own.unshard_in_backward.value_or(true),
-         .is_gathered = lanes->shards_parameters(),
+         .is_gathered = context->moves.gathers(),
          .prefetch_units = *own.prefetch_units});
   }
-  lanes->mesh.agree("configuration", describe_options(options));
+  context->mesh.agree("configuration", describe_options(options));
   std::vector<std::string> model = describe_model(found, rules, param_dtypes);
-  if (!lanes->one_rank()) describe_buffers(*root, model);
-  lanes->mesh.agree("model", model);
+  if (!context->one_rank()) describe_buffers(*root, model);
+  context->mesh.agree("model", model);
+  warn_of_hidden_amx(param_dtypes, context->mesh);
   for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], building);
-  broadcast_buffers(*root, *lanes);
+  broadcast_buffers(*root, *context);
   pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents));
   remake_plan();
   clock->join(*this);
@@ -239,20 +256,21 @@ void EngineState::add_unit(const FoundUnit& found, BuildScope::State* building) 
     specs.push_back(spec_of(each, own.param_dtype));
     tensors.push_back(each.tensor);
   }
-  ShardLayout layout(std::move(specs), lanes->shard_ranks());
+  const Moves& moves = context->moves;
+  ShardLayout layout(std::move(specs), moves.main_ranks);
   std::vector<Buffer> main;
   if (building != nullptr) {
     main = take_built(*building, found, layout);
   } else {
-    broadcast_parameters(found, *lanes);
-    main = slice_parameters(layout, found.parameters, *lanes);
+    broadcast_parameters(found, *context);
+    main = slice_parameters(layout, found.parameters, *context);
   }
   const int index = static_cast<int>(units.size());
   const std::optional<DType> input_dtype =
       options.cast_forward_inputs ? own.param_dtype : std::nullopt;
   units.push_back(std::make_shared<EngineUnit>(
       *this, index, input_dtype,
-      std::make_unique<ShardUnit>(found.fqn, *lanes, std::move(layout), std::move(tensors),
+      std::make_unique<ShardUnit>(found.fqn, *context, moves, std::move(layout), std::move(tensors),
                                   std::move(main))));
   parents.push_back(found.parent);
   units.back()->capture_gradients();

@@ -46,7 +46,7 @@ void EngineState::require_not_gathered(std::string_view call) const {
 void EngineState::zero_grad() {
   require_between_passes("zero_grad");
   const std::lock_guard lock(clock->mutex);
-  for (const auto& unit : units) unit->shard->zero_grad();
+  for (const auto& unit : units) unit->shard->gradients().zero();
 }
 
 // What was frozen when the engine was built and is to be trained now. Every rank does the same, or
@@ -62,8 +62,7 @@ void EngineState::look_for_strays(const std::vector<at::Tensor>& inputs,
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& input : inputs) known.insert(input.unsafeGetTensorImpl());
   for (const auto& unit : units) {
-    for (const at::Tensor& each : unit->shard->parameters())
-      known.insert(each.unsafeGetTensorImpl());
+    for (const at::Tensor& each : unit->shard->tensors()) known.insert(each.unsafeGetTensorImpl());
   }
   for (const auto& item : root->named_parameters()) {
     if (options.ignore && options.ignore(item.key()))
@@ -121,11 +120,11 @@ void EngineState::forget_dropped_forwards() {
 void EngineState::add_optimizer_state(int64_t bytes) {
   const std::lock_guard lock(clock->mutex);
   optimizer_state_bytes_ += bytes;
-  lanes->ledger.hold(bytes);
+  context->ledger.hold(bytes);
   if (bytes > 0) {
-    lanes->ledger.take(MemoryCategory::kOptimizerState, bytes);
+    context->ledger.take(MemoryCategory::kOptimizerState, bytes);
   } else {
-    lanes->ledger.give(MemoryCategory::kOptimizerState, -bytes);
+    context->ledger.give(MemoryCategory::kOptimizerState, -bytes);
   }
   if (!is_shut_down()) remake_plan();
 }
@@ -140,22 +139,11 @@ void EngineState::remake_plan() {
   MemoryInputs inputs{.units = {},
                       .rules = pass->rules(),
                       .optimizer_state_bytes = optimizer_state_bytes_,
-                      .streams_overlap = !lanes->reduce_stream->is_inline()};
+                      .streams_overlap = !context->reduce_stream->is_inline()};
   std::map<int64_t, int64_t> gradients;  // main gradients by size
   for (const auto& unit : units) {
-    const ShardUnit& shard = *unit->shard;
-    const ShardLayout& layout = shard.layout();
-    inputs.units.push_back(
-        {.parameter_slot_bytes = shard.parameter_slot_bytes(),
-         .reduce_slot_bytes = shard.reduce_slot_bytes(),
-         .main_shard_bytes = layout.slice_numel() * size_of(DType::kFloat32),
-         .main_gradient_bytes = layout.trainable_slice_numel() * size_of(DType::kFloat32),
-         .resident_bytes = shard.resident_bytes(),
-         .kept_gradient_bytes = shard.kept_gradient_bytes(),
-         .captures_in_place = shard.captures_in_place()});
-    for (const SegmentLayout& segment : layout.segments()) {
-      if (segment.trainable) ++gradients[segment.slice_numel * size_of(DType::kFloat32)];
-    }
+    inputs.units.push_back(unit->shard->sizes());
+    for (const int64_t bytes : inputs.units.back().main_gradient_slots) ++gradients[bytes];
   }
   plan = plan_memory(inputs, pass->hint());
   std::map<int64_t, int64_t> parameter_slots, reduce_slots;
@@ -163,29 +151,29 @@ void EngineState::remake_plan() {
     const bool parameters = slots.category == MemoryCategory::kParameterSlots;
     (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
   }
-  lanes->parameter_slots.plan(parameter_slots);
-  lanes->reduce_slots.plan(reduce_slots);
-  lanes->main_gradients.plan(gradients);
+  context->parameter_slots.plan(parameter_slots);
+  context->reduce_slots.plan(reduce_slots);
+  context->main_gradients.plan(gradients);
   add_learned();
 }
 
 // What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
 // is part of the plan from the second such pass on.
 void EngineState::learn_from_overflow() {
-  const bool parameters = lanes->parameter_slots.learn();
-  const bool reduces = lanes->reduce_slots.learn();
-  const int64_t unforeseen = lanes->ledger.stats().in_use[MemoryCategory::kMainGradients] -
+  const bool parameters = context->parameter_slots.learn();
+  const bool reduces = context->reduce_slots.learn();
+  const int64_t unforeseen = context->ledger.stats().in_use[MemoryCategory::kMainGradients] -
                              plan.after_backward[MemoryCategory::kMainGradients];
   learned_gradients_ += std::max<int64_t>(unforeseen, 0);
-  const MemoryBytes& peak = lanes->ledger.phase_peak();
+  const MemoryBytes& peak = context->ledger.phase_peak();
   const bool higher = peak.total() > plan.backward_peak.total();
   if (higher) learned_peak_ = peak;
   const bool is_news = parameters || (reduces && !keeps_gradients);
-  if (is_news && !warned_of_overflow_ && lanes->mesh.rank() == 0) {
+  if (is_news && !warned_of_overflow_ && context->mesh.rank() == 0) {
     warned_of_overflow_ = true;
-    lanes->mesh.warn(
+    context->mesh.warn(
         {.what = fmt::format("a pass took {} slots more than the plan had",
-                             lanes->ledger.stats().overflow_slots),
+                             context->ledger.stats().overflow_slots),
          .where = "the engine's memory",
          .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
          .hint = "they are part of memory_plan() from now on"});
@@ -194,8 +182,8 @@ void EngineState::learn_from_overflow() {
 }
 
 void EngineState::add_learned() {
-  std::vector<PlannedSlots> slots = lanes->parameter_slots.planned();
-  for (const PlannedSlots& each : lanes->reduce_slots.planned()) slots.push_back(each);
+  std::vector<PlannedSlots> slots = context->parameter_slots.planned();
+  for (const PlannedSlots& each : context->reduce_slots.planned()) slots.push_back(each);
   const auto add = [&](const PlannedSlots& each, int64_t sign) {
     const int64_t bytes = sign * each.count * each.slot_bytes;
     plan.held_bytes += bytes;

@@ -75,14 +75,14 @@ std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module&
   return result;
 }
 
-void broadcast(const std::string& label, at::Tensor buffer, Lanes& lanes) {
+void broadcast(const std::string& label, at::Tensor buffer, ShardContext& context) {
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
-  lanes.gather().broadcast({&part, 1}, 0,
-                           lanes.mesh.order().next(Operation::kBroadcast, part.numel, label),
-                           *lanes.gather_stream);
-  lanes.gather_stream->synchronize();
+  context.gather().broadcast({&part, 1}, 0,
+                             context.mesh.order().next(Operation::kBroadcast, part.numel, label),
+                             *context.gather_stream);
+  context.gather_stream->synchronize();
   if (!whole.is_same(buffer)) buffer.copy_(whole);
 }
 
@@ -110,21 +110,21 @@ void describe_buffers(torch::nn::Module& root, std::vector<std::string>& lines) 
   }
 }
 
-void broadcast_buffers(torch::nn::Module& root, Lanes& lanes) {
-  if (lanes.one_rank()) return;
+void broadcast_buffers(torch::nn::Module& root, ShardContext& context) {
+  if (context.one_rank()) return;
   const at::NoGradGuard no_grad;
-  for (const auto& [fqn, buffer] : dense_buffers(root)) broadcast(fqn, buffer, lanes);
+  for (const auto& [fqn, buffer] : dense_buffers(root)) broadcast(fqn, buffer, context);
 }
 
-void average_buffers(torch::nn::Module& root, Lanes& lanes) {
-  if (lanes.one_rank()) return;
+void average_buffers(torch::nn::Module& root, ShardContext& context) {
+  if (context.one_rank()) return;
   const at::NoGradGuard no_grad;
   constexpr std::array kFloating{at::kFloat, at::kBFloat16, at::kHalf, at::kDouble};
   std::array<std::vector<at::Tensor>, kFloating.size()> floating;
   for (const auto& [fqn, buffer] : dense_buffers(root)) {
     const auto* type = std::find(kFloating.begin(), kFloating.end(), buffer.scalar_type());
     if (type == kFloating.end()) {
-      broadcast(fqn, buffer, lanes);
+      broadcast(fqn, buffer, context);
     } else {
       floating[static_cast<size_t>(type - kFloating.begin())].push_back(buffer);
     }
@@ -136,10 +136,11 @@ void average_buffers(torch::nn::Module& root, Lanes& lanes) {
     const at::Tensor all = at::cat(flat);
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
                               *torch_compat::dtype_of(kFloating[i])};
-    lanes.reduce().all_reduce({&part, 1}, ReduceOp::kAvg,
-                              lanes.mesh.order().next(Operation::kAllReduce, part.numel, "buffers"),
-                              *lanes.reduce_stream);
-    lanes.reduce_stream->synchronize();
+    context.reduce().all_reduce(
+        {&part, 1}, ReduceOp::kAvg,
+        context.mesh.order().next(Operation::kAllReduce, part.numel, "buffers"),
+        *context.reduce_stream);
+    context.reduce_stream->synchronize();
     int64_t offset = 0;
     for (at::Tensor& buffer : floating[i]) {
       buffer.copy_(all.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
@@ -156,7 +157,7 @@ void Engine::average_buffers() {
                       .cause = {},
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
-  fsdp::average_buffers(*state_->root, *state_->lanes);
+  fsdp::average_buffers(*state_->root, *state_->context);
 }
 
 }  // namespace fsdp

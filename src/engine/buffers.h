@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "shard/lanes.h"
+#include "shard/shard_context.h"
 
 namespace fsdp {
 
@@ -16,9 +16,9 @@ namespace fsdp {
 void describe_buffers(torch::nn::Module& root, std::vector<std::string>& lines);
 
 // Rank 0's values on every rank. Collective.
-void broadcast_buffers(torch::nn::Module& root, Lanes& lanes);
+void broadcast_buffers(torch::nn::Module& root, ShardContext& context);
 
 // Floating buffers become the mean over the ranks, others rank 0's. Collective.
-void average_buffers(torch::nn::Module& root, Lanes& lanes);
+void average_buffers(torch::nn::Module& root, ShardContext& context);
 
 }  // namespace fsdp

@@ -31,7 +31,7 @@ const Options& BuildScope::options() const { return state_->options; }
 BuildScope::State::State(Mesh mesh_in, Options options_in)
     : mesh(std::move(mesh_in)),
       options(std::move(options_in)),
-      lanes(std::make_unique<Lanes>(mesh, options)),
+      context(std::make_unique<ShardContext>(mesh, options)),
       building_(construction_mutex(), std::defer_lock) {
   if (options.ignore) {
     throw InvalidArgument({.what = "ignored parameters under a BuildScope",
@@ -78,7 +78,7 @@ void BuildScope::State::forget(const UnitBase& unit) {
   for (const FoundParameter& each : found->second.parameters) {
     sharded_.erase(each.tensor.unsafeGetTensorImpl());
   }
-  for (const Buffer& main : found->second.main) lanes->ledger.hold(-main.bytes());
+  for (const Buffer& main : found->second.main) context->ledger.hold(-main.bytes());
   units.erase(found);
 }
 
@@ -90,8 +90,8 @@ void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
   std::vector<ParameterSpec> specs;
   for (const FoundParameter& found : parameters)
     specs.push_back(spec_of(found, options.param_dtype));
-  ShardLayout layout(std::move(specs), lanes->shard_ranks());
-  std::vector<Buffer> main = slice_parameters(layout, parameters, *lanes);
+  ShardLayout layout(std::move(specs), context->moves.main_ranks);
+  std::vector<Buffer> main = slice_parameters(layout, parameters, *context);
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& tensor = parameters[i].tensor;
@@ -124,14 +124,16 @@ ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& p
 }
 
 std::vector<Buffer> slice_parameters(const ShardLayout& layout,
-                                     const std::vector<FoundParameter>& parameters, Lanes& lanes) {
+                                     const std::vector<FoundParameter>& parameters,
+                                     ShardContext& context) {
   std::vector<Buffer> main;
   for (size_t s = 0; s < layout.segments().size(); ++s) {
     const int segment = static_cast<int>(s);
-    main.push_back(lanes.allocate(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
-    lanes.ledger.hold(main.back().bytes());
+    main.push_back(context.allocate(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
+    context.ledger.hold(main.back().bytes());
     std::vector<kernels::CastRun> runs;
-    for (const Interval& interval : layout.intervals(segment, lanes.shard_rank())) {
+    for (const Interval& interval :
+         layout.intervals(segment, layout.ranks() > 1 ? context.mesh.rank() : 0)) {
       const at::Tensor& tensor = parameters[interval.parameter].tensor;
       const DType dtype = *torch_compat::dtype_of(tensor.scalar_type());
       if (interval.numel == 0) continue;
@@ -140,7 +142,7 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout,
                       main.back().at(interval.offset * size_of(DType::kFloat32)), interval.numel,
                       dtype, DType::kFloat32});
     }
-    kernels::cast_pack(*lanes.compute, runs);
+    kernels::cast_pack(*context.compute, runs);
   }
   return main;
 }

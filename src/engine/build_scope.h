@@ -10,7 +10,7 @@
 #include "engine/module_walk.h"
 #include "fsdp/engine.h"
 #include "plan/shard_layout.h"
-#include "shard/lanes.h"
+#include "shard/shard_context.h"
 
 namespace fsdp {
 
@@ -33,7 +33,7 @@ struct BuildScope::State {
 
   Mesh mesh;
   Options options;
-  std::unique_ptr<Lanes> lanes;
+  std::unique_ptr<ShardContext> context;
   std::unordered_map<const UnitBase*, BuiltUnit> units;
   bool finished = false;
 
@@ -50,6 +50,7 @@ struct BuildScope::State {
 ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype);
 // This rank's fp32 slices of the parameters, read from their present storage.
 std::vector<Buffer> slice_parameters(const ShardLayout& layout,
-                                     const std::vector<FoundParameter>& parameters, Lanes& lanes);
+                                     const std::vector<FoundParameter>& parameters,
+                                     ShardContext& context);
 
 }  // namespace fsdp

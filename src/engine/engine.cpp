@@ -18,19 +18,19 @@ void EngineState::begin_forward() {
   require_not_gathered("a forward");
   absorb_changes(/*reseats=*/true);
   unfreeze();
-  for (const auto& unit : units) unit->shard->guard_gradients();
+  for (const auto& unit : units) unit->shard->parameters().guard_gradients();
   forget_dropped_forwards();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
   Event ready;
-  lanes->compute->record(ready);
-  lanes->gather_stream->wait(ready);
-  lanes->reduce_stream->wait(ready);
-  lanes->begin_reading();
+  context->compute->record(ready);
+  context->gather_stream->wait(ready);
+  context->reduce_stream->wait(ready);
+  context->begin_reading();
   pass->begin_forward();
 }
 
 // The outermost call has returned; not after an exception.
-void EngineState::end_forward() { lanes->end_reading(); }
+void EngineState::end_forward() { context->end_reading(); }
 
 void EngineState::pre_forward(EngineUnit& unit, Call& call) {
   if (call.forward_task < 0) {
@@ -56,9 +56,9 @@ void EngineState::post_forward(EngineUnit& unit, const Call& call, bool in_graph
 // plain torch: absorbing the change bumps the versions that it saved.
 void EngineState::begin_backward() {
   keeps_graph_ = autograd_hooks::keeps_graph();
-  lanes->ledger.begin_phase();
+  context->ledger.begin_phase();
   absorb_changes(/*reseats=*/false);
-  lanes->begin_reading();
+  context->begin_reading();
   pass->begin_backward();
 }
 
@@ -82,13 +82,13 @@ void EngineState::finalize_backward() {
   const bool captures = clock->captures();
   pass->end_backward(captures);
   Event reduced;
-  lanes->reduce_stream->record(reduced);
+  context->reduce_stream->record(reduced);
   {
-    const ExposedTimer timer(*lanes);
-    const StreamSpan span = lanes->span(*lanes->compute, "wait for reduces", "");
-    lanes->compute->wait(reduced);  // wait 7
+    const ExposedTimer timer(*context);
+    const StreamSpan span = context->span(*context->compute, "wait for reduces", "");
+    context->compute->wait(reduced);  // wait 7
   }
-  lanes->end_reading();
+  context->end_reading();
   forget_records();
   const bool is_new = pass->take_record(captures);
   if (!captures) return;

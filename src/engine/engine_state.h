@@ -14,14 +14,14 @@
 #include "engine/stray_leaves.h"
 #include "plan/clock.h"
 #include "plan/pass.h"
-#include "shard/lanes.h"
+#include "shard/shard_context.h"
 
 namespace fsdp {
 
 class EngineState : public ClockedEngine, public std::enable_shared_from_this<EngineState> {
  public:
   EngineState(std::shared_ptr<torch::nn::Module> root, Options options,
-              std::unique_ptr<Lanes> lanes);
+              std::unique_ptr<ShardContext> context);
   ~EngineState() override;
 
   // The end of the Engine: parameters stay unreadable, units are gone. What optimizers hold of this
@@ -69,7 +69,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
 
   const std::shared_ptr<torch::nn::Module> root;
   const Options options;
-  std::unique_ptr<Lanes> lanes;
+  std::unique_ptr<ShardContext> context;
   const std::shared_ptr<Clock> clock;  // shared by the engines of a mesh
   std::vector<std::shared_ptr<EngineUnit>> units;
   std::vector<int> parents;

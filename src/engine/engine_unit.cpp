@@ -15,15 +15,15 @@ EngineUnit::EngineUnit(EngineState& owner, int unit_index, std::optional<DType> 
     : engine(owner), index(unit_index), shard(std::move(bytes)), input_dtype(cast_inputs_to) {}
 
 void EngineUnit::capture_gradients() {
-  accumulators_.resize(shard->parameters().size());
-  for (size_t i = 0; i < shard->parameters().size(); ++i) {
+  accumulators_.resize(shard->tensors().size());
+  for (size_t i = 0; i < shard->tensors().size(); ++i) {
     const int parameter = static_cast<int>(i);
-    if (accumulators_[i] && autograd_hooks::is_current(*accumulators_[i], shard->parameters()[i])) {
+    if (accumulators_[i] && autograd_hooks::is_current(*accumulators_[i], shard->tensors()[i])) {
       continue;
     }
-    if (!shard->parameters()[i].requires_grad()) continue;
+    if (!shard->tensors()[i].requires_grad()) continue;
     accumulators_[i] = autograd_hooks::capture_gradients(
-        shard->parameters()[i], [unit = weak_from_this(), parameter](const at::Tensor& gradient) {
+        shard->tensors()[i], [unit = weak_from_this(), parameter](const at::Tensor& gradient) {
           if (const auto alive = unit.lock()) alive->on_gradient(parameter, gradient);
         });
   }
@@ -31,8 +31,8 @@ void EngineUnit::capture_gradients() {
 
 bool EngineUnit::unfreeze() {
   bool any = false;
-  for (size_t i = 0; i < shard->parameters().size(); ++i) {
-    if (accumulators_[i] || !shard->parameters()[i].requires_grad()) continue;
+  for (size_t i = 0; i < shard->tensors().size(); ++i) {
+    if (accumulators_[i] || !shard->tensors()[i].requires_grad()) continue;
     shard->unfreeze(static_cast<int>(i));
     any = true;
   }
@@ -42,11 +42,11 @@ bool EngineUnit::unfreeze() {
 }
 
 void EngineUnit::note_written() {
-  if (!written_.empty() || shard->state() != ParameterState::kUnsharded) return;
-  if (shard->loses_writes()) {
-    written_ = shard->first_written();
+  if (!written_.empty() || shard->parameters().state() != ParameterState::kUnsharded) return;
+  if (shard->parameters().keeps_writes()) {
+    shard->parameters().take_kept_writes();
   } else {
-    shard->keep_writes();
+    written_ = shard->parameters().first_written();
   }
 }
 
@@ -92,7 +92,7 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
                       .hint = "call backward(), or do not recompute this forward"});
   }
   // Kept in release builds: it makes every breach of the closing rule loud.
-  if (!is_open || shard->gradient_state() != GradientState::kCapturing) {
+  if (!is_open || shard->gradients().state() != GradientState::kCapturing) {
     throw StateError({.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
                                           name_of_unit(shard->fqn())),
                       .where = {},
@@ -101,11 +101,11 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
                           "was a part of the unit's forward run on another thread, or a parameter "
                           "used outside its unit's call?"});
   }
-  shard->capture(parameter, gradient);
+  shard->gradients().capture(parameter, gradient);
 }
 
 void EngineUnit::open(Call& /*call*/, bool captures) {
-  if (opened_ns_ == 0 && engine.lanes->spans.is_on()) opened_ns_ = span_clock_ns();
+  if (opened_ns_ == 0 && engine.context->spans.is_on()) opened_ns_ = span_clock_ns();
   if (!captures) refuse_captured();
   engine.open_unit(*this, captures);
 }
@@ -114,20 +114,20 @@ void EngineUnit::close(bool reduces) {
   engine.close_unit(*this, reduces);
   throw_if_written();
   const int64_t opened_ns = std::exchange(opened_ns_, 0);
-  if (!engine.lanes->spans.is_on() || opened_ns == 0) return;
-  engine.lanes->spans.add(Span{.lane = SpanLane::kBackward,
-                               .what = "backward",
-                               .subject = shard->fqn(),
-                               .begin_ns = opened_ns,
-                               .end_ns = span_clock_ns()});
+  if (!engine.context->spans.is_on() || opened_ns == 0) return;
+  engine.context->spans.add(Span{.lane = SpanLane::kBackward,
+                                 .what = "backward",
+                                 .subject = shard->fqn(),
+                                 .begin_ns = opened_ns,
+                                 .end_ns = span_clock_ns()});
 }
 
 void EngineUnit::rest() { engine.rest_unit(*this); }
 
 void EngineUnit::abandon() {
   opened_ns_ = 0;
-  shard->abandon_gradients();
-  if (shard->state() != ParameterState::kSharded) engine.actions.reshard(index);
+  shard->gradients().abandon();
+  if (shard->parameters().state() != ParameterState::kSharded) engine.actions.reshard(index);
 }
 
 }  // namespace fsdp

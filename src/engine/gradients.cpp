@@ -36,15 +36,15 @@ int first_nonfinite_in(const MainSegment& segment) {
 // The first of what the ranks found, on every rank. Rare, so a collective of its own.
 std::string EngineState::name_first_nonfinite(int64_t found_here) {
   int64_t total = 0;
-  for (const auto& unit : units) total += static_cast<int64_t>(unit->shard->parameters().size());
+  for (const auto& unit : units) total += static_cast<int64_t>(unit->shard->tensors().size());
   double from_end = found_here >= 0 ? static_cast<double>(total - found_here) : 0.0;
-  if (lanes->shards_parameters()) {
+  if (context->moves.cuts_main()) {
     const CollectivePart part{&from_end, &from_end, 1, DType::kFloat64};
-    lanes->reduce().all_reduce(
+    context->reduce().all_reduce(
         {&part, 1}, ReduceOp::kMax,
-        lanes->mesh.order().next(Operation::kAllReduce, part.numel, "first non-finite gradient"),
-        *lanes->reduce_stream);
-    lanes->reduce_stream->synchronize();
+        context->mesh.order().next(Operation::kAllReduce, part.numel, "first non-finite gradient"),
+        *context->reduce_stream);
+    context->reduce_stream->synchronize();
   }
   int64_t index = total - static_cast<int64_t>(from_end);
   for (const auto& unit : units) {
@@ -61,7 +61,7 @@ std::string EngineState::name_first_nonfinite(int64_t found_here) {
 
 GradientReport EngineState::measure_gradients(double norm_type) {
   require_between_passes("measuring gradients");
-  const StreamSpan span = lanes->span(*lanes->compute, "gradient norm", "");
+  const StreamSpan span = context->span(*context->compute, "gradient norm", "");
   const std::lock_guard lock(clock->mutex);
   const kernels::NormType type = norm_type_of(norm_type);
   std::vector<kernels::GradSegment> table;
@@ -74,30 +74,30 @@ GradientReport EngineState::measure_gradients(double norm_type) {
     }
   }
   kernels::GradNorm result;
-  kernels::grad_norm(*lanes->compute, table, type, &result);
+  kernels::grad_norm(*context->compute, table, type, &result);
   GradientReport report;
   int64_t first = -1;  // among all parameters of the engine, on this rank
   if (result.first_non_finite >= 0) {
     const auto& [owner, segment] = owners[static_cast<size_t>(result.first_non_finite)];
     first = first_nonfinite_in(segment);
     for (int i = 0; i < owner->index; ++i) {
-      first += static_cast<int64_t>(units[i]->shard->parameters().size());
+      first += static_cast<int64_t>(units[i]->shard->tensors().size());
     }
   }
-  if (lanes->shards_parameters()) {
+  if (context->moves.cuts_main()) {
     const CollectivePart part{&result, &result, kernels::GradNorm::kReducedNumel, DType::kFloat64};
     const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
-    const ExposedTimer timer(*lanes);
-    lanes->reduce().all_reduce(
+    const ExposedTimer timer(*context);
+    context->reduce().all_reduce(
         {&part, 1}, op,
-        lanes->mesh.order().next(Operation::kAllReduce, part.numel, "gradient norm"),
-        *lanes->reduce_stream);
-    lanes->reduce_stream->synchronize();
+        context->mesh.order().next(Operation::kAllReduce, part.numel, "gradient norm"),
+        *context->reduce_stream);
+    context->reduce_stream->synchronize();
   }
   report.finite = result.non_finite == 0;
   if (!report.finite) report.first_nonfinite = name_first_nonfinite(first);
   float norm = 0;
-  kernels::clip_coefficient(*lanes->compute, &result, type, 1.0, {.norm = &norm});
+  kernels::clip_coefficient(*context->compute, &result, type, 1.0, {.norm = &norm});
   report.norm = norm;
   return report;
 }

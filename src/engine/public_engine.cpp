@@ -15,8 +15,8 @@
 namespace fsdp {
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options) {
-  auto lanes = std::make_unique<Lanes>(std::move(mesh), options);
-  state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(lanes));
+  auto context = std::make_unique<ShardContext>(std::move(mesh), options);
+  state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(context));
   state_->attach(nullptr);
   keep_freed_blocks();
 }
@@ -24,19 +24,19 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   BuildScope::State& scope = *building.state_;
   scope.finish();
-  if (!scope.lanes) {
+  if (!scope.context) {
     throw StateError({.what = "this BuildScope was given to an engine before",
                       .where = {},
                       .cause = {},
                       .hint = "one scope, one model, one engine"});
   }
-  state_ = std::make_shared<EngineState>(std::move(root), scope.options, std::move(scope.lanes));
+  state_ = std::make_shared<EngineState>(std::move(root), scope.options, std::move(scope.context));
   state_->attach(&scope);
 }
 
 Engine::~Engine() { state_->shut_down(); }
 
-const Mesh& Engine::mesh() const { return state_->lanes->mesh; }
+const Mesh& Engine::mesh() const { return state_->context->mesh; }
 const Options& Engine::options() const { return state_->options; }
 
 std::vector<ShardedParameter> Engine::sharded_parameters() {
@@ -49,8 +49,8 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
       const ParameterSpec& spec = layout.parameters()[i];
       result.push_back({.fqn = spec.fqn,
                         .shape = spec.shape,
-                        .trainable = unit->shard->parameters()[i].requires_grad(),
-                        .begin = unit->shard->local_interval(static_cast<int>(i)).begin,
+                        .trainable = unit->shard->tensors()[i].requires_grad(),
+                        .begin = unit->shard->main().local(static_cast<int>(i)).begin,
                         .local = views[i]});
     }
   }
@@ -65,7 +65,7 @@ GradientReport Engine::measure_gradients(double norm_type) {
 
 double Engine::clip_grad_norm(double max_norm, double norm_type) {
   state_->require_between_passes("clip_grad_norm");
-  state_->lanes->mesh.order().note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  state_->context->mesh.order().note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientReport report = state_->measure_gradients(norm_type);
   // In fp32, as torch's clip_grad_norm_ has it.
   const float coefficient =
@@ -88,7 +88,7 @@ void Engine::visit_full_parameters(
   for (const auto& unit : state_->units) {
     {
       const std::lock_guard lock(state_->clock->mutex);
-      unit->shard->gather_main(whole);
+      unit->shard->main().copy_whole(whole);
     }
     const ShardLayout& layout = unit->shard->layout();
     for (size_t i = 0; i < layout.parameters().size(); ++i) {
@@ -110,16 +110,16 @@ MemoryPlan Engine::memory_plan() const {
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(state_->clock->mutex);
-  return {.memory = state_->lanes->ledger.stats(),
-          .all_gathers = state_->lanes->all_gathers,
-          .reduces = state_->lanes->reduces,
+  return {.memory = state_->context->ledger.stats(),
+          .all_gathers = state_->context->all_gathers,
+          .reduces = state_->context->reduces,
           .passes = state_->passes,
-          .exposed_comm_ns = state_->lanes->exposed_comm_ns};
+          .exposed_comm_ns = state_->context->exposed_comm_ns};
 }
 
 void Engine::reset_peak_memory() {
   const std::lock_guard lock(state_->clock->mutex);
-  state_->lanes->ledger.reset_peak();
+  state_->context->ledger.reset_peak();
 }
 
 std::string Engine::describe() const {
@@ -137,7 +137,7 @@ std::string Engine::describe() const {
                          format_bytes(layout.slice_numel() * size_of(DType::kFloat32)));
   }
   table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->units.size(), elements,
-                       state_->lanes->mesh.world_size());
+                       state_->context->mesh.world_size());
   if (state_->units.size() == 1) {
     table +=
         "warning: the root is the only unit, so all parameters are gathered at once; hint: make "
@@ -184,9 +184,9 @@ void Gathered::seat() {
   for (const int index : units_) {
     ShardUnit& shard = *state_.units[index]->shard;
     shard.absorb_changes(/*reseats=*/true);
-    if (shard.state() != ParameterState::kSharded) state_.actions.reshard(index);
-    shard.unshard_own_copy();  // the caller may write to it
-    shard.wait_for_unshard();
+    if (shard.parameters().state() != ParameterState::kSharded) state_.actions.reshard(index);
+    shard.parameters().unshard_own_copy();  // the caller may write to it
+    shard.parameters().wait_for_unshard();
   }
   state_.gathered = static_cast<int>(units_.size());
 }
@@ -200,11 +200,12 @@ Gathered::~Gathered() noexcept(false) {
     // An exception is under way on this rank: a collective here could hang the others.
     const bool unwinding = std::uncaught_exceptions() > 0;
     if (write_back_ != WriteBack::kNone && !unwinding) {
-      unit.shard->write_back(write_back_ == WriteBack::kFromRankZero);
+      unit.shard->parameters().write_back(write_back_ == WriteBack::kFromRankZero);
       unit.capture_gradients();
     }
-    if (write_back_ == WriteBack::kNone && lost.empty()) lost = unit.shard->first_written();
-    if (unit.shard->state() != ParameterState::kSharded) state_.actions.reshard(index);
+    if (write_back_ == WriteBack::kNone && lost.empty())
+      lost = unit.shard->parameters().first_written();
+    if (unit.shard->parameters().state() != ParameterState::kSharded) state_.actions.reshard(index);
   }
   if (lost.empty() || std::uncaught_exceptions() > 0) return;
   throw StateError(

@@ -112,9 +112,9 @@ void append_bytes(std::string& events, int rank, const BytesAt& at) {
 }
 
 // Every span of what has been issued is in the log afterwards.
-void settle(Lanes& lanes) {
-  lanes.gather_stream->synchronize();
-  lanes.reduce_stream->synchronize();
+void settle(ShardContext& context) {
+  context.gather_stream->synchronize();
+  context.reduce_stream->synchronize();
 }
 
 std::ofstream create(const std::filesystem::path& file, std::ios::openmode mode) {
@@ -139,18 +139,18 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 }  // namespace
 
 Trace::Trace(Engine& engine) : state_(engine.state()) {
-  settle(*state_.lanes);  // else a span of earlier work could end in this trace
-  state_.lanes->spans.start();
-  state_.lanes->ledger.note();
+  settle(*state_.context);  // else a span of earlier work could end in this trace
+  state_.context->spans.start();
+  state_.context->ledger.note();
 }
-Trace::~Trace() { state_.lanes->spans.stop(); }
+Trace::~Trace() { state_.context->spans.stop(); }
 
 void Trace::check_file(const std::filesystem::path& file) { create(file, std::ios::app); }
 
 void Trace::write(const std::filesystem::path& file) const {
-  const Mesh& mesh = state_.lanes->mesh;
-  settle(*state_.lanes);
-  const auto texts = mesh.exchange("trace", events_of(state_.lanes->spans, mesh));
+  const Mesh& mesh = state_.context->mesh;
+  settle(*state_.context);
+  const auto texts = mesh.exchange("trace", events_of(state_.context->spans, mesh));
   if (mesh.rank() != 0) return;
   std::ofstream out = create(file, std::ios::binary);
   out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";

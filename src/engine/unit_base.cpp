@@ -38,7 +38,7 @@ void UnitBase::zero_gradients() {
   if (!unit) return;  // the gradients went with the engine
   EngineState& engine = unit->engine;
   const auto forget_grad = [](const EngineUnit& each) {
-    for (const at::Tensor& parameter : each.shard->parameters()) parameter.mutable_grad().reset();
+    for (const at::Tensor& parameter : each.shard->tensors()) parameter.mutable_grad().reset();
   };
   if (unit->index == 0) {
     engine.zero_grad();
@@ -47,7 +47,7 @@ void UnitBase::zero_gradients() {
   }
   engine.require_between_passes("zero_grad");
   const std::lock_guard lock(engine.clock->mutex);
-  unit->shard->zero_grad();
+  unit->shard->gradients().zero();
   forget_grad(*unit);
 }
 
@@ -60,7 +60,7 @@ void UnitBase::require_whole(std::string_view done) const {
                       .cause = "the model's values went with its engine",
                       .hint = "save it while the engine is alive; load into a model built anew"});
   }
-  if (unit->shard->state() == ParameterState::kUnsharded) return;
+  if (unit->shard->parameters().state() == ParameterState::kUnsharded) return;
   throw StateError(
       {.what = fmt::format("a sharded unit cannot be {}", done),
        .where = name_of_unit(unit->shard->fqn()),

@@ -99,7 +99,7 @@ void UnitCall::begin() {
   engine.pre_forward(*unit_, call);
   clock.push_call(state_->call);
   state_->begun = true;
-  if (engine.lanes->spans.is_on()) state_->began_ns = span_clock_ns();
+  if (engine.context->spans.is_on()) state_->began_ns = span_clock_ns();
   call.begin = autograd_hooks::next_sequence();
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
@@ -129,12 +129,12 @@ void UnitCall::end() {
       *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
     }
   }
-  if (engine.lanes->spans.is_on() && state_->began_ns != 0) {
-    engine.lanes->spans.add(Span{.lane = SpanLane::kCompute,
-                                 .what = call->forward_task < 0 ? "forward" : "recompute",
-                                 .subject = unit_->shard->fqn(),
-                                 .begin_ns = state_->began_ns,
-                                 .end_ns = span_clock_ns()});
+  if (engine.context->spans.is_on() && state_->began_ns != 0) {
+    engine.context->spans.add(Span{.lane = SpanLane::kCompute,
+                                   .what = call->forward_task < 0 ? "forward" : "recompute",
+                                   .subject = unit_->shard->fqn(),
+                                   .begin_ns = state_->began_ns,
+                                   .end_ns = span_clock_ns()});
   }
   bool in_graph = false;
   if (at::GradMode::is_enabled()) {

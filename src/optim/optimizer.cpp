@@ -13,7 +13,7 @@ namespace {
 std::vector<char> trained_now(const EngineState& engine) {
   std::vector<char> trained;
   for (const auto& unit : engine.units) {
-    for (const at::Tensor& parameter : unit->shard->parameters()) {
+    for (const at::Tensor& parameter : unit->shard->tensors()) {
       trained.push_back(parameter.requires_grad() ? 1 : 0);
     }
   }
@@ -72,10 +72,10 @@ void Optimizer::State::make_runs() {
   for (OptimizedSegment& optimized : segments_) {
     const ShardUnit& shard = *engine.units[optimized.unit]->shard;
     optimized.runs.clear();
-    for (const Interval& interval :
-         shard.layout().intervals(optimized.segment, engine.lanes->shard_rank())) {
+    for (const PlacedParameter& placed : shard.layout().segments()[optimized.segment].parameters) {
+      const Interval& interval = shard.main().local(placed.parameter);
       const ParameterSpec& spec = shard.layout().parameters()[interval.parameter];
-      if (interval.numel == 0 || !shard.parameters()[interval.parameter].requires_grad()) continue;
+      if (interval.numel == 0 || !shard.tensors()[interval.parameter].requires_grad()) continue;
       const ShardedParameter described{.fqn = spec.fqn,
                                        .shape = spec.shape,
                                        .trainable = true,
@@ -113,7 +113,7 @@ void Optimizer::State::check_gradients_complete() const {
                               "the optimizer forgets it"});
   }
   for (const auto& unit : engine.units) {
-    if (unit->shard->gradient_state() != GradientState::kKept) continue;
+    if (unit->shard->gradients().state() != GradientState::kKept) continue;
     throw StateError({.what = "step while gradients wait to be reduced",
                       .where = name_of_unit(unit->shard->fqn()),
                       .cause = "all backwards since the last step ran under GradSync(false)",
@@ -123,7 +123,7 @@ void Optimizer::State::check_gradients_complete() const {
 
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.
 void Optimizer::State::note_step() const {
-  engine.lanes->mesh.order().note(
+  engine.context->mesh.order().note(
       fmt::format("optimizer step {}: lr {}, clip {}", steps + 1, lr, grad_scale));
 }
 
@@ -160,8 +160,8 @@ StepReport Optimizer::State::step() {
       updates.push_back({optimized, segment, run, lr * run.lr_scale});
     }
   }
-  CpuStream& stream = *engine.lanes->compute;
-  const StreamSpan span = engine.lanes->span(stream, "optimizer", "");
+  CpuStream& stream = *engine.context->compute;
+  const StreamSpan span = engine.context->span(stream, "optimizer", "");
   kernels::count_steps(stream, counters, nullptr);
   update(stream, updates);
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -179,7 +179,7 @@ Optimizer::~Optimizer() = default;
 
 double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
   state_->engine.require_between_passes("clip_grad_norm");
-  state_->engine.lanes->mesh.order().note(
+  state_->engine.context->mesh.order().note(
       fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   state_->measured = state_->engine.measure_gradients(norm_type);
   state_->measured_passes = state_->engine.passes;

@@ -101,7 +101,9 @@ class CountedUnits : public UnitActions {
 
   void take_main_gradient(int unit) {
     if (std::exchange(units_[unit].has_main_gradient, true)) return;
-    add(MemoryCategory::kMainGradients, sizes(unit).main_gradient_bytes);
+    for (const int64_t bytes : sizes(unit).main_gradient_slots) {
+      add(MemoryCategory::kMainGradients, bytes);
+    }
   }
 
   void add(MemoryCategory category, int64_t bytes) {

@@ -16,7 +16,7 @@ struct UnitSizes {
   int64_t parameter_slot_bytes = 0;  // 0 where parameters are not sharded
   int64_t reduce_slot_bytes = 0;     // 0 without trainable parameters, or captured in place
   int64_t main_shard_bytes = 0;
-  int64_t main_gradient_bytes = 0;
+  std::vector<int64_t> main_gradient_slots;  // bytes, of each trainable segment
   int64_t resident_bytes = 0;
   int64_t kept_gradient_bytes = 0;  // between micro-batches that do not reduce
   bool captures_in_place = false;   // gradients arrive in the main gradient, without a reduce slot

@@ -39,8 +39,7 @@ TEST_CASE(
     Options options;
     options.prefetch_units = static_cast<int>(below(3));
     if (below(2) == 1) options.cpu_streams = CpuStreamKind::kThreaded;
-    const bool replicates = below(4) == 0;
-    if (replicates) options.strategy = Strategy::kReplicate;
+    options.strategy = kStrategies[below(4)];
     const auto errors = errors_of_ranks(
         3,
         [&](Mesh mesh) {
@@ -51,7 +50,7 @@ TEST_CASE(
             model(values({2, 4}, 1)).sum().backward();
             engine.measure_gradients();
           }
-          // Replicated units are reduced, and compared, in backward only.
+          // Units that are whole on every rank are compared in backward only, when they are reduced.
           mesh.exchange("end", "");
         },
         torch_ranks_options());

@@ -55,7 +55,8 @@ TEST_CASE("a different option is refused on all ranks, with both values") {
   check_option([](Options& o) { o.reshard_after_forward = false; }, "reshard_after_forward true",
                "reshard_after_forward false");
   check_option([](Options& o) { o.prefetch_units = 2; }, "prefetch_units 1", "prefetch_units 2");
-  check_option([](Options& o) { o.strategy = Strategy::kReplicate; }, "strategy 0", "strategy 1");
+  check_option([](Options& o) { o.strategy = Strategy::kReplicate; }, "strategy full-shard",
+               "strategy replicate");
   check_option([](Options& o) { o.gradient_reduction = GradientReduction::kSum; },
                "gradient_reduction 0", "gradient_reduction 1");
   check_option([](Options& o) { o.gradient_divide_factor = 2.0F; }, "gradient_divide_factor 0",

@@ -345,7 +345,7 @@ TEST_CASE("a parameter frozen between steps is masked out") {
 }
 
 TEST_CASE("one rank issues no collective and reads its parameters from the main shard itself") {
-  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+  for (const Strategy strategy : kStrategies) {
     run_torch_ranks(1, [&](Mesh mesh) {
       std::vector<const void*> seen;
       const auto model = build_seeded(7, [&] {

@@ -15,7 +15,7 @@ TEST_CASE("plain builds get rank 0's values; a BuildScope gives the seed's, for 
     for (const auto& [fqn, value] : whole) CHECK(bit_equal(value, expected.at(fqn)));
   };
   for (const int world : {1, 2, 3, 5}) {
-    for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+    for (const Strategy strategy : kStrategies) {
       CAPTURE(world);
       run_torch_ranks(world, [&](Mesh mesh) {
         auto model = build_seeded(mesh.rank() == 0 ? 11 : 99, [] { return Unit<Chain>(8, 2); });

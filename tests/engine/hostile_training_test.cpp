@@ -29,7 +29,7 @@ TEST_CASE("training goes on to the plain model's bits after a backward that thre
     CHECK_THROWS_WITH(failing_loss(model, engine->mesh().rank()).backward(), "thrown");
     engine->zero_grad();
   };
-  for (const auto strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+  for (const auto strategy : kStrategies) {
     for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
       for (const int world : {2, 3}) {
         CAPTURE(world);
@@ -84,7 +84,7 @@ TEST_CASE("parameters are unfrozen between steps") {
     return torch::optim::SGD(std::move(tensors), torch::optim::SGDOptions(0.2));
   };
   for (const int world : {1, 2, 3}) {
-    for (const auto strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+    for (const auto strategy : kStrategies) {
       CAPTURE(world);
       const auto plain = build_seeded(7, twin.make);
       auto plain_sgd = optimizer_of(plain->parameters());
@@ -135,7 +135,7 @@ TEST_CASE("unfreezing while gradients wait for a step is refused") {
 
 TEST_CASE("gradients kept over six hundred passes add up in fp32 where they are reduced in bf16") {
   for (const int world : {1, 2}) {
-    for (const auto strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+    for (const auto strategy : kStrategies) {
       CAPTURE(world);
       run_torch_ranks(world, [&](Mesh mesh) {
         const auto model = build_seeded(7, [] {

@@ -23,7 +23,8 @@ void one_backward(Unit<Chain>& model, const Mesh& mesh, int step = 0) {
 
 int64_t with_gradient(Engine& engine) {
   int64_t count = 0;
-  for (const auto& unit : engine.state().units) count += unit->shard->has_main_gradient() ? 1 : 0;
+  for (const auto& unit : engine.state().units)
+    count += unit->shard->gradients().main().are_ready() ? 1 : 0;
   return count;
 }
 

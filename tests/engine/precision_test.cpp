@@ -98,7 +98,7 @@ TEST_CASE("bfloat16 and float16 parameters with any reduction type equal a refer
           CAPTURE(micro_batches);
           const Trained by_hand = train_by_hand(
               twin, world, dtype, torch_compat::scalar_type_of(reduce), micro_batches);
-          for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+          for (const Strategy strategy : kStrategies) {
             CAPTURE(static_cast<int>(strategy));
             check_same_bits(train_micro_batches(twin, world,
                                                 {.param_dtype = param,
@@ -203,7 +203,7 @@ TEST_CASE("units may differ in type, reshard rule and prefetch, by name") {
 }
 
 TEST_CASE("gradients are summed, or divided by a factor of choice") {
-  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+  for (const Strategy strategy : kStrategies) {
     for (const int world : {1, 2, 3}) {
       const auto gradients = [&](Options options) {
         options.strategy = strategy;
@@ -237,7 +237,7 @@ TEST_CASE("gradient norms equal the plain model's and cost one all_reduce") {
     std::vector<at::Tensor> all;
     for (const at::Tensor& each : plain->parameters()) all.push_back(each.grad().flatten());
     const at::Tensor whole = torch::cat(all).to(torch::kDouble);
-    for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+    for (const Strategy strategy : kStrategies) {
       run_torch_ranks(world, [&](Mesh mesh) {
         const auto model = build_seeded(7, kTwin.make);
         Engine engine(model, mesh, {.strategy = strategy});
@@ -249,7 +249,7 @@ TEST_CASE("gradient norms equal the plain model's and cost one all_reduce") {
           CHECK(engine.measure_gradients(type).norm ==
                 doctest::Approx(whole.norm(type).item<double>()).epsilon(1.3e-6));
         }
-        const bool shards = world > 1 && strategy == Strategy::kFullShard;
+        const bool shards = world > 1 && strategy != Strategy::kReplicate;
         CHECK(mesh.order().recent().size() - before == (shards ? 3 : 0));
       });
     }
@@ -282,7 +282,7 @@ TEST_CASE("gathered parameters can be read whole in every type, and throw before
 }
 
 TEST_CASE("what is modified while gathered is written back, and nothing else loses precision") {
-  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+  for (const Strategy strategy : kStrategies) {
     for (const int world : {1, 2, 3}) {
       for (const WriteBack from : {WriteBack::kOwnSlice, WriteBack::kFromRankZero}) {
         CAPTURE(world);

@@ -98,10 +98,22 @@ TEST_CASE("training on 1, 2, 3 and 5 ranks gives the plain model's bits") {
   }
 }
 
-TEST_CASE("replicated training gives the plain model's bits") {
-  for (const int world : {1, 2, 3}) {
-    check_bit_equal(train_sharded(world, {.strategy = Strategy::kReplicate, .debug = true}),
-                    train_plain(world));
+TEST_CASE("training in every row of the placement table gives the plain model's bits") {
+  for (const int world : {1, 2, 3, 5}) {
+    const Result plain = train_plain(world);
+    for (const Strategy strategy : {Strategy::kZero2, Strategy::kZero1, Strategy::kReplicate}) {
+      for (const int prefetch : {0, 2}) {
+        for (const CpuStreamKind streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+          CAPTURE(world);
+          CAPTURE(static_cast<int>(strategy));
+          check_bit_equal(train_sharded(world, {.prefetch_units = prefetch,
+                                                .strategy = strategy,
+                                                .debug = true,
+                                                .cpu_streams = streams}),
+                          plain);
+        }
+      }
+    }
   }
 }
 
@@ -109,8 +121,8 @@ TEST_CASE("micro-batches that reduce each time add up to the plain model's bits"
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
     const Result plain = train_plain(world, 3);
-    check_bit_equal(train_sharded(world, {.debug = true}, 3), plain);
-    check_bit_equal(train_sharded(world, {.strategy = Strategy::kReplicate, .debug = true}, 3),
-                    plain);
+    for (const Strategy strategy : kStrategies) {
+      check_bit_equal(train_sharded(world, {.strategy = strategy, .debug = true}, 3), plain);
+    }
   }
 }

@@ -140,8 +140,10 @@ TEST_CASE(
                                   return [=](int) { optimizer->step(); };
                                 }),
                1e-5, 2e-6);
-    check_bits(sharded,
-               train(world, kTwin, ours<AdamW>(options), {.strategy = Strategy::kReplicate}));
+    for (const Strategy strategy : kStrategies) {
+      CAPTURE(static_cast<int>(strategy));
+      check_bits(sharded, train(world, kTwin, ours<AdamW>(options), {.strategy = strategy}));
+    }
   }
 }
 
@@ -199,9 +201,9 @@ TEST_CASE("clipping by norm 1, 2 and infinity equals torch's clip_grad_norm_") {
           optimizer->zero_grad();
         };
       };
-      check_near(train(world, kTwin, step_of), plain, 1.3e-6, 1e-6);
-      check_near(train(world, kTwin, step_of, {.strategy = Strategy::kReplicate}), plain, 1.3e-6,
-                 1e-6);
+      for (const Strategy strategy : kStrategies) {
+        check_near(train(world, kTwin, step_of, {.strategy = strategy}), plain, 1.3e-6, 1e-6);
+      }
       // Engine::clip_grad_norm is the same for optimizers of torch.
       check_near(train(world, kTwin,
                        [&](Engine& engine) {
@@ -225,7 +227,7 @@ TEST_CASE("a norm below the limit changes nothing, to the bit") {
 }
 
 TEST_CASE("one rank's non-finite gradient makes all ranks skip, and all can name it") {
-  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+  for (const Strategy strategy : kStrategies) {
     for (const int world : {1, 2, 3}) {
       for (const bool clips : {false, true}) {
         for (const float bad :

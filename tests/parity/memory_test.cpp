@@ -80,6 +80,10 @@ TEST_CASE(
              Options{.param_dtype = DType::kBFloat16, .reduce_dtype = DType::kBFloat16},
              Options{.strategy = Strategy::kReplicate},
              Options{.param_dtype = DType::kBFloat16, .strategy = Strategy::kReplicate},
+             Options{.strategy = Strategy::kZero2},
+             Options{.param_dtype = DType::kBFloat16, .strategy = Strategy::kZero2},
+             Options{.strategy = Strategy::kZero1},
+             Options{.reduce_dtype = DType::kBFloat16, .strategy = Strategy::kZero1},
              Options{.cpu_streams = CpuStreamKind::kThreaded},
              Options{.unit_options = unit_options},
          }) {

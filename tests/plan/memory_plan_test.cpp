@@ -13,11 +13,11 @@ MemoryInputs chain_inputs(bool streams_overlap) {
   const UnitSizes layer{.parameter_slot_bytes = 1000,
                         .reduce_slot_bytes = 800,
                         .main_shard_bytes = 500,
-                        .main_gradient_bytes = 400};
+                        .main_gradient_slots = {400}};
   return {.units = {UnitSizes{.parameter_slot_bytes = 10,
                               .reduce_slot_bytes = 8,
                               .main_shard_bytes = 5,
-                              .main_gradient_bytes = 4},
+                              .main_gradient_slots = {4}},
                     layer, layer},
           .rules = std::vector<UnitRules>(3),
           .optimizer_state_bytes = 2000,

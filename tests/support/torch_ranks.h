@@ -14,6 +14,10 @@
 
 namespace fsdp::testing {
 
+// Every row of the placement table.
+inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
+                                           Strategy::kReplicate};
+
 // LibTorch's backward in the calling thread only, and its default generator is one for all threads.
 inline RunRanksOptions torch_ranks_options() {
   return {.mesh = {}, .in_each_thread = [] {

@@ -176,10 +176,12 @@ void add_answer_flags(CLI::App& app, Settings& settings) {
 void add_engine_flags(CLI::App& app, Settings& settings) {
   fsdp::Options& engine = settings.engine;
   auto* group = app.add_option_group("engine");
-  add_choice<fsdp::Strategy>(
-      *group, "--strategy", engine.strategy,
-      {{"full-shard", fsdp::Strategy::kFullShard}, {"replicate", fsdp::Strategy::kReplicate}},
-      "full-shard (ZeRO-3) or replicate (DDP)");
+  add_choice<fsdp::Strategy>(*group, "--strategy", engine.strategy,
+                             {{"full-shard", fsdp::Strategy::kFullShard},
+                              {"zero2", fsdp::Strategy::kZero2},
+                              {"zero1", fsdp::Strategy::kZero1},
+                              {"replicate", fsdp::Strategy::kReplicate}},
+                             "full-shard (ZeRO-3), zero2, zero1 or replicate (DDP)");
   add_dtype(*group, "--param-dtype", engine.param_dtype,
             "of forward and backward: float32, bfloat16");
   add_dtype(*group, "--reduce-dtype", engine.reduce_dtype,

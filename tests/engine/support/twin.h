@@ -89,9 +89,9 @@ inline void inject_delays(Engine& engine, int rank) {
   engine.observe_events([&engine, count](std::string_view event, std::string_view) {
     const auto pause = std::chrono::milliseconds(1 + (*count += 3) % 8);
     const auto sleep = [pause] { std::this_thread::sleep_for(pause); };
-    Lanes& lanes = *engine.state().lanes;
-    if (event == "unshard") lanes.gather_stream->run(sleep);
-    if (event == "reduce") lanes.reduce_stream->run(sleep);
+    ShardContext& context = *engine.state().context;
+    if (event == "unshard") context.gather_stream->run(sleep);
+    if (event == "reduce") context.reduce_stream->run(sleep);
     if (event == "reshard" && *count % 5 == 0) sleep();
   });
 }

@@ -8,9 +8,11 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "comm/ranks_view.h"
+#include "plan/placement.h"
 #include "runtime/span_log.h"
 #include "runtime/stream.h"
 #include "shard/buffer_pool.h"
@@ -25,19 +27,13 @@ struct MeshBuffer {
   Buffer buffer;
 };
 
-class Lanes {
+class ShardContext {
  public:
-  Lanes(Mesh mesh, const Options& options);
-  ~Lanes() { finish(); }
-  Lanes(const Lanes&) = delete;
-  Lanes& operator=(const Lanes&) = delete;
+  ShardContext(Mesh mesh, const Options& options);
+  ~ShardContext() { finish(); }
+  ShardContext(const ShardContext&) = delete;
+  ShardContext& operator=(const ShardContext&) = delete;
 
-  // Ranks among which a unit's flat parameters are cut. 1: every rank holds them whole.
-  int shard_ranks() const { return shard_ranks_; }
-  int shard_rank() const { return shard_ranks_ > 1 ? mesh.rank() : 0; }
-  bool shards_parameters() const { return shard_ranks_ > 1; }
-  // Whole gradients on every rank still have to be summed (DDP on several ranks).
-  bool all_reduces_gradients() const { return shard_ranks_ == 1 && mesh.world_size() > 1; }
   bool one_rank() const { return mesh.world_size() == 1; }
 
   Communicator& gather() const { return mesh.gather_communicator(Axis::kShard); }
@@ -50,15 +46,22 @@ class Lanes {
   // and backward read peers' shards where they lie. So nobody may write a shard while somebody
   // reads: all ranks meet before the first read of a forward or backward, when what they wrote is
   // written, and after its last, before the caller can write again. Both are collective.
-  RanksView map_ranks(const Buffer& mine);  // empty where the ranks' shards are gathered instead
+  // Empty where the ranks' shards are gathered instead.
+  RanksView map_ranks(void* mine, int64_t bytes);
   void begin_reading();
   void end_reading();
+
+  // The tag of a unit's next collective.
+  CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
+    return mesh.order().next(operation, numel, unit.empty() ? "(root)" : unit);
+  }
 
   // Blocks until the streams have done everything issued; what they threw was or is heard of
   // elsewhere. Before memory that they may still read is given back.
   void finish() noexcept;
 
   const Mesh mesh;
+  const Moves moves;  // of every unit of the engine
   const DType reduce_dtype;
   const ReduceOp reduce_op;
   const float gradient_scale;  // applied at capture: 1 / gradient_divide_factor, else 1
@@ -94,10 +97,9 @@ class Lanes {
   int64_t exposed_comm_ns = 0;
 
  private:
-  Lanes(Mesh mesh, const Options& options, MeshStreams streams);
+  ShardContext(Mesh mesh, const Options& options, MeshStreams streams);
   void meet(std::string_view purpose);
 
-  int shard_ranks_;
   const bool map_shards_;
   bool reads_peers_ = false;  // some unit is mapped
 };
@@ -105,13 +107,13 @@ class Lanes {
 // Adds the time until destruction to the exposed communication: the compute thread waits for it.
 class ExposedTimer {
  public:
-  explicit ExposedTimer(Lanes& lanes) : lanes_(lanes), start_ns_(span_clock_ns()) {}
-  ~ExposedTimer() { lanes_.exposed_comm_ns += span_clock_ns() - start_ns_; }
+  explicit ExposedTimer(ShardContext& context) : context_(context), start_ns_(span_clock_ns()) {}
+  ~ExposedTimer() { context_.exposed_comm_ns += span_clock_ns() - start_ns_; }
   ExposedTimer(const ExposedTimer&) = delete;
   ExposedTimer& operator=(const ExposedTimer&) = delete;
 
  private:
-  Lanes& lanes_;
+  ShardContext& context_;
   int64_t start_ns_;
 };
 

@@ -1,4 +1,4 @@
-#include "shard/lanes.h"
+#include "shard/shard_context.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "fsdp/error.h"
-#include "plan/placement.h"
 
 namespace fsdp {
 namespace {
@@ -50,11 +49,12 @@ DType checked_reduce_dtype(DType dtype) {
 
 }  // namespace
 
-Lanes::Lanes(Mesh mesh_in, const Options& options)
-    : Lanes(mesh_in, options, mesh_in.streams(kind_of(options))) {}
+ShardContext::ShardContext(Mesh mesh_in, const Options& options)
+    : ShardContext(mesh_in, options, mesh_in.streams(kind_of(options))) {}
 
-Lanes::Lanes(Mesh mesh_in, const Options& options, MeshStreams streams)
+ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams streams)
     : mesh(std::move(mesh_in)),
+      moves(moves_of(placements_of(options.strategy), mesh.size(Axis::kShard))),
       reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
       reduce_op(reduce_op_of(options)),
       gradient_scale(gradient_scale_of(options)),
@@ -72,12 +72,9 @@ Lanes::Lanes(Mesh mesh_in, const Options& options, MeshStreams streams)
       compute(make_cpu_stream(CpuStreams::kInline, "fsdp-compute")),
       gather_stream(std::move(streams.gather)),
       reduce_stream(std::move(streams.reduce)),
-      shard_ranks_(placements_of(options.strategy).parameters == Placement::kShard
-                       ? mesh.size(Axis::kShard)
-                       : 1),
       map_shards_(options.map_shards) {}
 
-void Lanes::finish() noexcept {
+void ShardContext::finish() noexcept {
   for (CpuStream* stream : {gather_stream.get(), reduce_stream.get()}) {
     try {
       stream->synchronize();
@@ -86,18 +83,18 @@ void Lanes::finish() noexcept {
   }
 }
 
-RanksView Lanes::map_ranks(const Buffer& mine) {
-  if (!map_shards_ || !shards_parameters()) return {};
+RanksView ShardContext::map_ranks(void* mine, int64_t bytes) {
+  if (!map_shards_) return {};
   gather_stream->synchronize();  // another engine's gathers: the channel is used here, next
-  RanksView view = gather().map_ranks(mine.data(), mine.bytes());
+  RanksView view = gather().map_ranks(mine, bytes);
   reads_peers_ = reads_peers_ || view;
   return view;
 }
 
-void Lanes::begin_reading() { meet("shards are read from here"); }
-void Lanes::end_reading() { meet("shards are read until here"); }
+void ShardContext::begin_reading() { meet("shards are read from here"); }
+void ShardContext::end_reading() { meet("shards are read until here"); }
 
-void Lanes::meet(std::string_view purpose) {
+void ShardContext::meet(std::string_view purpose) {
   if (!reads_peers_) return;
   const ExposedTimer timer(*this);
   const StreamSpan span = this->span(*compute, "meet", purpose);

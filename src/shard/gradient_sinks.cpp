@@ -1,0 +1,35 @@
+#include "shard/gradient_sinks.h"
+
+#include <vector>
+
+#include "kernels/fill.h"
+
+namespace fsdp {
+
+void SlotSink::open() {
+  slot_ = unit_.shared.reduce_slots.acquire(places_.slot_bytes());
+  if (slot_ != nullptr) unit_.shared.compute->wait(slot_->released);  // wait 6
+}
+
+std::byte* SlotSink::place(int segment, int64_t element) const {
+  return slot_ == nullptr ? nullptr : slot_->at(places_.slot_offset_bytes(segment, element));
+}
+
+void SlotSink::close(Stream& stream) {
+  if (slot_ == nullptr) return;
+  if (unit_.shared.debug) fill_nan(stream);
+  stream.record(slot_->released);
+  unit_.shared.reduce_slots.release(slot_);
+  slot_ = nullptr;
+}
+
+void SlotSink::fill_nan(Stream& stream) const {
+  std::vector<kernels::FillRun> runs;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (!unit_.segment(i).trainable) continue;
+    runs.push_back({place(i, 0), places_.slot_numel(i), dtype_});
+  }
+  kernels::fill_nan(stream, runs);
+}
+
+}  // namespace fsdp

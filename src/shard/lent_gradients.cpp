@@ -1,0 +1,90 @@
+#include "shard/lent_gradients.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+#include "shard/gradient_order.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+// True if nobody else holds the gradient or its memory. That of a Linear's weight is a view of a
+// product that only this view holds.
+bool is_sole(const at::Tensor& gradient) {
+  if (gradient.use_count() != 1) return false;
+  if (!gradient.is_view()) return gradient.storage().use_count() == 1;
+  return gradient._base().use_count() == 1 && gradient.storage().use_count() == 2 &&
+         gradient.storage().nbytes() == gradient.nbytes();
+}
+
+}  // namespace
+
+LentGradients::LentGradients(const UnitContext& unit, const GradientPlaces& places)
+    : unit_(unit), places_(places), lent_(unit.segments()) {}
+
+void LentGradients::open() {
+  ShardContext& shared = unit_.shared;
+  if (places_.any_lends()) shared.compute->wait(shared.lent_reduced[shared.lent_turn]);  // wait 8
+}
+
+LentGradients::Lent& LentGradients::make(int parameter) {
+  return *(lent_[unit_.layout.segment_of(parameter)] = std::make_shared<Lent>());
+}
+
+bool LentGradients::lend(int parameter, const at::Tensor& gradient, DType dtype) {
+  const ParameterSpec& spec = unit_.layout.parameters()[parameter];
+  Lent& lent = make(parameter);
+  const DType reduced_in = unit_.shared.reduce_dtype;
+  if (is_sole(gradient) && dtype == reduced_in && lies_like(gradient, spec)) {
+    lent.gradient = gradient;
+    return true;
+  }
+  lent.gradient = at::empty({spec.numel}, torch_compat::scalar_type_of(reduced_in));
+  return false;
+}
+
+void LentGradients::lend_zeros(int parameter) {
+  make(parameter).gradient = at::zeros({unit_.layout.parameters()[parameter].numel},
+                                       torch_compat::scalar_type_of(unit_.shared.reduce_dtype));
+}
+
+std::byte* LentGradients::place(int parameter) const {
+  return static_cast<std::byte*>(of(parameter)->gradient.mutable_data_ptr());
+}
+
+CollectivePart LentGradients::part(int segment, const std::byte* slot_at, std::byte* landing) {
+  Lent& lent = *lent_[segment];
+  lent.runs = places_.runs(segment, slot_at, lent.gradient.const_data_ptr());
+  CollectivePart part{.numel = unit_.segment(segment).slice_numel,
+                      .dtype = unit_.shared.reduce_dtype};
+  part.runs = lent.runs;
+  if (landing == nullptr) lent.reduced = at::empty({part.numel}, lent.gradient.options());
+  part.recv = landing != nullptr ? landing : lent.reduced.mutable_data_ptr();
+  return part;
+}
+
+void LentGradients::keep() {
+  int64_t bytes = 0;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (has_segment(i)) bytes += places_.lent_bytes(i);
+  }
+  unit_.shared.ledger.take(MemoryCategory::kReduceSlots, bytes - std::exchange(kept_bytes_, bytes));
+}
+
+void LentGradients::give_back(CpuStream& stream, bool reduced) {
+  for (std::shared_ptr<Lent>& lent : lent_) {
+    if (lent) stream.run([held = std::exchange(lent, nullptr)] {});
+  }
+  ShardContext& shared = unit_.shared;
+  if (kept_bytes_ > 0) {
+    shared.ledger.give(MemoryCategory::kReduceSlots, std::exchange(kept_bytes_, 0));
+  }
+  if (!reduced || !places_.any_lends()) return;
+  stream.record(shared.lent_reduced[shared.lent_turn]);
+  shared.lent_turn = 1 - shared.lent_turn;
+}
+
+}  // namespace fsdp

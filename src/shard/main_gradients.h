@@ -1,0 +1,65 @@
+// The gradients that have been reduced: fp32, one run a segment, as long as the main shards where
+// gradients are scattered, else whole on every rank.
+//
+//   kNone ──take──> kReady ──give_back──> kNone
+//
+// While somebody holds views of the main shards (MainShards::views), gradients are handed out and
+// taken back through their `.grad`, too.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "shard/main_shards.h"
+
+namespace fsdp {
+
+enum class MainGradientState : uint8_t {
+  kNone,   // nothing was reduced since zero_grad
+  kReady,  // memory is taken: a slot for each trainable segment with elements
+};
+
+// Not thread-safe: the engine's mutex covers it.
+class MainGradients {
+ public:
+  // `parameters`: the module's, whose requires_grad counts. Both live as long.
+  MainGradients(const UnitContext& unit, MainShards& main,
+                const std::vector<at::Tensor>& parameters);
+
+  MainGradientState state() const { return state_; }
+  bool are_ready() const { return state_ == MainGradientState::kReady; }
+  // Elements that a trainable segment's gradient has here.
+  int64_t numel(int segment) const;
+  // The segment has a gradient: it is trainable, and not of empty parameters alone.
+  bool has(int segment) const { return slots_[segment] != nullptr; }
+  // Requires: has(segment), as for what follows.
+  std::byte* at(int segment, int64_t element) const;
+  // This rank's slice of it, as the main shard's.
+  float* slice(int segment) const;
+
+  // Memory that `stream` may write when it has passed this.
+  void take(Stream& stream);
+  // Views' `.grad` are undefined then. What reduce and compute still do to the memory is waited for
+  // by its next user.
+  void give_back();
+
+  // Puts views of the slices into the `.grad` of main shards' views that have none.
+  void attach_views();
+  // What was done to `.grad` since: cleared ones become zero, replaced ones are copied in. False,
+  // having done nothing, if all were cleared.
+  bool adopt_user_gradients();
+
+ private:
+  bool is_trainable(int parameter) const;
+  at::Tensor view(int parameter) const;
+
+  const UnitContext& unit_;
+  MainShards& main_;
+  const std::vector<at::Tensor>& parameters_;
+  MainGradientState state_ = MainGradientState::kNone;
+  std::vector<Slot*> slots_;  // by segment, null for one without a gradient
+};
+
+}  // namespace fsdp

@@ -1,0 +1,178 @@
+#include "shard/main_shards.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "kernels/cast_pack.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+
+MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
+    : unit_(unit), slices_(slices.size()), local_(unit.layout.parameters().size()) {
+  for (int i = 0; i < unit_.segments(); ++i) {
+    auto memory = std::make_shared<const MeshBuffer>(unit_.shared.mesh, std::move(slices[i]));
+    void* data = memory->buffer.data();
+    relocate(i, std::move(memory), data);
+    unit_.shared.ledger.take(MemoryCategory::kMainShards, bytes(i));
+    for (const Interval& interval : unit_.layout.intervals(i, unit_.main_rank())) {
+      local_[interval.parameter] = interval;
+    }
+  }
+}
+
+MainShards::~MainShards() {
+  for (int i = 0; i < unit_.segments(); ++i) {
+    unit_.shared.ledger.give(MemoryCategory::kMainShards, bytes(i));
+  }
+}
+
+int64_t MainShards::bytes(int segment) const {
+  return unit_.segment(segment).slice_numel * size_of(DType::kFloat32);
+}
+
+void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data) {
+  Slice& slice = slices_[segment];
+  if (slice.data != nullptr) std::memcpy(data, slice.data, bytes(segment));
+  slice.data = static_cast<float*>(data);
+  slice.tensor = torch_compat::wrap(data, unit_.segment(segment).slice_numel, DType::kFloat32,
+                                    at::kCPU, memory);
+  slice.memory = std::move(memory);
+  slice.seen_version = version(segment);
+}
+
+void MainShards::all_gather(const std::vector<std::byte*>& whole) const {
+  ShardContext& shared = unit_.shared;
+  const ExposedTimer timer(shared);
+  Stream& stream = *shared.gather_stream;
+  const StreamSpan span = shared.span(*shared.gather_stream, "gather", unit_.fqn);
+  std::vector<CollectivePart> parts;
+  std::vector<kernels::CastRun> casts;
+  int64_t numel = 0;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    const SegmentLayout& layout = unit_.segment(i);
+    std::byte* own = whole[i] + unit_.main_rank() * layout.slice_numel * size_of(layout.dtype);
+    // With a lower param_dtype the shard is cast into its place and gathered in place; else the
+    // gather reads the shard as it lies.
+    const bool casts_here = layout.dtype != DType::kFloat32;
+    if (casts_here) {
+      casts.push_back({data(i), own, layout.slice_numel, DType::kFloat32, layout.dtype});
+    }
+    void* send = casts_here ? static_cast<void*>(own) : data(i);
+    parts.push_back({send, whole[i], layout.slice_numel, layout.dtype});
+    numel += layout.slice_numel;
+  }
+  if (!casts.empty()) kernels::cast_pack(stream, casts);
+  shared.gather().all_gather(parts, unit_.next_tag(Operation::kAllGather, numel), stream);
+  ++shared.all_gathers;
+}
+
+void MainShards::copy_whole(std::vector<Buffer>& whole) const {
+  ShardContext& shared = unit_.shared;
+  whole.clear();
+  std::vector<CollectivePart> parts;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    const SegmentLayout& layout = unit_.segment(i);
+    whole.push_back(shared.allocate(layout.numel * size_of(DType::kFloat32)));
+    if (unit_.moves.cuts_main()) {
+      parts.push_back({data(i), whole.back().data(), layout.slice_numel, DType::kFloat32});
+    } else if (layout.slice_numel > 0) {
+      std::memcpy(whole.back().data(), data(i), bytes(i));
+    }
+  }
+  if (parts.empty()) return;
+  const int64_t numel = unit_.layout.slice_numel();
+  shared.gather().all_gather(parts, unit_.next_tag(Operation::kAllGather, numel),
+                             *shared.gather_stream);
+  Event gathered;
+  shared.gather_stream->record(gathered);
+  shared.compute->wait(gathered);
+}
+
+int64_t MainShards::version(int segment) const {
+  return torch_compat::version(slices_[segment].tensor);
+}
+
+void MainShards::mark_changed() {
+  for (const Slice& slice : slices_) torch_compat::bump_version(slice.tensor);
+}
+
+void MainShards::keep_writes() {
+  mark_changed();
+  for (int i = 0; i < unit_.segments(); ++i) {
+    slices_[i].seen_version = version(i);
+    if (has_views()) slices_[i].seen_content = content(i);
+  }
+}
+
+bool MainShards::absorb_changes() {
+  bool changed = false;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    Slice& slice = slices_[i];
+    if (has_views()) {
+      const uint64_t now = content(i);
+      if (now != slice.seen_content) torch_compat::bump_version(slice.tensor);
+      slice.seen_content = now;
+    }
+    changed = changed || version(i) != slice.seen_version;
+    slice.seen_version = version(i);
+  }
+  return changed;
+}
+
+// Eight independent lanes, so that the multiplications overlap. A slice is a multiple of 64 bytes.
+uint64_t MainShards::content(int segment) const {
+  constexpr size_t kLanes = 8;
+  std::array<uint64_t, kLanes> lanes{};
+  const auto* data = reinterpret_cast<const std::byte*>(slices_[segment].data);
+  for (int64_t at = 0; at < bytes(segment); at += kLanes * sizeof(uint64_t)) {
+    std::array<uint64_t, kLanes> words;
+    std::memcpy(words.data(), data + at, sizeof(words));
+    for (size_t i = 0; i < kLanes; ++i) {
+      lanes[i] = (std::rotl(lanes[i], 29) ^ words[i]) * 0x9E3779B97F4A7C15ULL;
+    }
+  }
+  uint64_t digest = 0;
+  for (const uint64_t lane : lanes) digest = (std::rotl(digest, 23) ^ lane) * 0x9E3779B97F4A7C15ULL;
+  return digest;
+}
+
+const std::vector<at::Tensor>& MainShards::views() {
+  if (has_views()) return views_;
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < local_.size(); ++i) {
+    const int segment = unit_.layout.segment_of(static_cast<int>(i));
+    // A view of the slice shares its version counter: in-place optimizers are noticed.
+    at::Tensor view = slices_[segment].tensor.narrow(0, local_[i].offset, local_[i].numel);
+    view.set_requires_grad(unit_.segment(segment).trainable);
+    views_.push_back(std::move(view));
+  }
+  for (int i = 0; i < unit_.segments(); ++i) slices_[i].seen_content = content(i);
+  return views_;
+}
+
+void MainShards::forget_unused_views() {
+  if (!has_views()) return;
+  std::vector<size_t> own(slices_.size(), 1);  // tensors on a slice: its own and the views
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (views_[i].use_count() > 1) return;
+    ++own[unit_.layout.segment_of(static_cast<int>(i))];
+  }
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    if (slices_[i].tensor.storage().use_count() > own[i]) return;  // a view of a view
+  }
+  views_.clear();
+}
+
+void MainShards::set_trainable(int segment) {
+  if (!has_views()) return;
+  for (const PlacedParameter& placed : unit_.segment(segment).parameters) {
+    views_[placed.parameter].set_requires_grad(true);
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,83 @@
+// This rank's fp32 slices of a unit: what is optimised, loaded and saved.
+//
+// One slice a segment, and for whoever asks views of them parameter by parameter. Everybody writes
+// them (optimizers through pointers or views, users through views, a load): what has changed since
+// the unit last looked is told by version counters, and where these say nothing by the content.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "shard/unit_context.h"
+
+namespace fsdp {
+
+// Not thread-safe: the engine's mutex covers it.
+class MainShards {
+ public:
+  // `slices[i]` holds slice_numel fp32 of segment i; already counted as held by the ledger.
+  MainShards(const UnitContext& unit, std::vector<Buffer> slices);
+  ~MainShards();
+  MainShards(const MainShards&) = delete;
+  MainShards& operator=(const MainShards&) = delete;
+
+  float* data(int segment) const { return slices_[segment].data; }
+  int64_t bytes(int segment) const;
+  // What this rank holds of a parameter; offsets are the slice's.
+  const Interval& local(int parameter) const { return local_[parameter]; }
+
+  // Moves a slice's values to `data` inside of `memory`, which then keeps them.
+  // Requires: views() was not called.
+  void relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data);
+
+  // All ranks' slices in the segment's dtype into `whole`, one place a segment, on the
+  // gather stream. Collective. Requires: the unit's main shards are cut.
+  void all_gather(const std::vector<std::byte*>& whole) const;
+  // Whole fp32 values, segment by segment, padded; collective where main shards are cut. Compute
+  // waits.
+  void copy_whole(std::vector<Buffer>& whole) const;
+
+  // Rises with every change that is known of.
+  int64_t version(int segment) const;
+  // Whoever wrote through data() says so.
+  void mark_changed();
+  // What was written through parameters that are seated on the slices is no change for a graph that
+  // was made after it.
+  void keep_writes();
+  // Whether anything has changed since the last call.
+  bool absorb_changes();
+
+  // Per-parameter views, for torch::optim and for loading; empty ones, too. Each shares its slice's
+  // version counter and memory, also when the engine is gone.
+  const std::vector<at::Tensor>& views();
+  bool has_views() const { return !views_.empty(); }
+  // Views that were taken to load or print values and let go since: they need no digest a forward.
+  void forget_unused_views();
+  // `.grad` of a view; users and plain optimizers read, replace and clear it.
+  at::Tensor& gradient_of(int parameter) { return views_[parameter].mutable_grad(); }
+  void set_trainable(int segment);
+
+ private:
+  struct Slice {
+    std::shared_ptr<const MeshBuffer> memory;  // shared with whoever holds a view
+    float* data = nullptr;
+    at::Tensor tensor;          // the same memory; its version counter tells of changes
+    int64_t seen_version = 0;   // of tensor, when last looked at
+    uint64_t seen_content = 0;  // digest, then; only once views are handed out
+  };
+  // [Note: changes without a version]
+  // Optimizers change main shards through views, whose version counter is the slice's. But some
+  // (torch::optim::SGD) write through Tensor::data(), which has a counter of its own: once views
+  // are handed out, only the content tells.
+  uint64_t content(int segment) const;
+
+  const UnitContext& unit_;
+  std::vector<Slice> slices_;
+  std::vector<Interval> local_;  // by parameter
+  std::vector<at::Tensor> views_;
+};
+
+}  // namespace fsdp

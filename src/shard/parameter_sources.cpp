@@ -1,0 +1,282 @@
+#include "shard/parameter_sources.h"
+
+#include <utility>
+
+#include "kernels/cast_pack.h"
+#include "kernels/fill.h"
+
+namespace fsdp {
+namespace {
+
+class GatheredSlot : public ParameterSource {
+ public:
+  GatheredSlot(const UnitContext& unit, const MainShards& main)
+      : unit_(unit), main_(main), bytes_(unit.layout.unsharded_bytes()) {}
+
+  bool begin(Urgency urgency) override {
+    if (bytes_ == 0) return true;
+    BufferPool& pool = unit_.shared.parameter_slots;
+    Slot* slot = urgency == Urgency::kPrefetch ? pool.try_acquire(bytes_) : pool.acquire(bytes_);
+    if (slot == nullptr) return false;
+    slot_ = slot;
+    Stream& stream = *unit_.shared.gather_stream;
+    stream.wait(slot_->released);  // wait 2
+    std::vector<std::byte*> places;
+    for (int i = 0; i < unit_.segments(); ++i) places.push_back(whole(i));
+    main_.all_gather(places);
+    stream.record(gathered_);
+    return true;
+  }
+
+  void wait() override {
+    if (bytes_ == 0) return;
+    ShardContext& shared = unit_.shared;
+    const ExposedTimer timer(shared);
+    const StreamSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
+    shared.compute->wait(gathered_);  // wait 3
+  }
+
+  // A slot that was gathered and never used is still being filled: it is released behind the
+  // gather, without waiting here. That also cannot throw what a failed gather would.
+  void end(bool waited) override {
+    if (bytes_ == 0) return;
+    ShardContext& shared = unit_.shared;
+    Stream& stream = waited ? *shared.compute : *shared.gather_stream;
+    if (shared.debug) fill_nan(stream);
+    stream.record(slot_->released);  // wait 4
+    shared.parameter_slots.release(slot_);
+  }
+
+  std::byte* whole(int segment) const override {
+    return slot_->at(unit_.layout.unsharded_offset_bytes(segment));
+  }
+  int64_t slot_bytes() const override { return bytes_; }
+
+ private:
+  void fill_nan(Stream& stream) const {
+    std::vector<kernels::FillRun> runs;
+    for (int i = 0; i < unit_.segments(); ++i) {
+      runs.push_back({whole(i), unit_.segment(i).numel, unit_.segment(i).dtype});
+    }
+    kernels::fill_nan(stream, runs);
+  }
+
+  const UnitContext& unit_;
+  const MainShards& main_;
+  const int64_t bytes_;
+  Slot* slot_ = nullptr;  // from begin to end
+  Event gathered_;
+};
+
+// [Note: reading mapped shards] in shard_context.h.
+class MappedShards : public ParameterSource {
+ public:
+  MappedShards(const UnitContext& unit, std::vector<RanksView> ranks)
+      : unit_(unit), ranks_(std::move(ranks)) {}
+
+  bool begin(Urgency /*urgency*/) override { return true; }
+  void wait() override {}
+  void end(bool /*waited*/) override {}
+  std::byte* whole(int segment) const override {
+    return static_cast<std::byte*>(ranks_[segment].data());
+  }
+
+  // Every segment's write is taken, so that the ranks' memory is shown again.
+  std::optional<int> take_stray_write() override {
+    std::optional<int> first;
+    for (int i = 0; i < unit_.segments(); ++i) {
+      const std::optional<int64_t> at = ranks_[i].take_write();
+      if (!at || first) continue;
+      for (const PlacedParameter& placed : unit_.segment(i).parameters) {
+        if (placed.offset * size_of(DType::kFloat32) <= *at) first = placed.parameter;
+      }
+    }
+    return first;
+  }
+
+ private:
+  const UnitContext& unit_;
+  std::vector<RanksView> ranks_;
+};
+
+// A float32 segment's main shard lies in the copy itself.
+class GatheredResident : public ParameterSource {
+ public:
+  GatheredResident(const UnitContext& unit, MainShards& main) : unit_(unit), main_(main) {
+    ShardContext& shared = unit.shared;
+    for (int i = 0; i < unit.segments(); ++i) {
+      const SegmentLayout& layout = unit.segment(i);
+      const auto& copy = copies_.emplace_back(
+          std::make_shared<const MeshBuffer>(shared.mesh, shared.allocate(layout.bytes())));
+      shared.ledger.hold(layout.bytes());
+      resident_bytes_ += layout.bytes();
+      if (layout.dtype != DType::kFloat32) continue;
+      main.relocate(i, copy, copy->buffer.at(unit.main_rank() * main.bytes(i)));
+      shared.ledger.hold(-main.bytes(i));
+      resident_bytes_ -= main.bytes(i);
+    }
+    shared.ledger.take(MemoryCategory::kResidentParameters, resident_bytes_);
+  }
+  ~GatheredResident() override {
+    unit_.shared.ledger.give(MemoryCategory::kResidentParameters, resident_bytes_);
+  }
+
+  bool begin(Urgency /*urgency*/) override {
+    if (state_ != State::kStale || unit_.layout.unsharded_bytes() == 0) return true;
+    Stream& stream = *unit_.shared.gather_stream;
+    stream.wait(read_);  // wait 9
+    std::vector<std::byte*> places;
+    for (int i = 0; i < unit_.segments(); ++i) places.push_back(whole(i));
+    main_.all_gather(places);
+    stream.record(gathered_);
+    state_ = State::kGathering;
+    return true;
+  }
+  void wait() override {
+    if (state_ != State::kGathering) return;
+    ShardContext& shared = unit_.shared;
+    const ExposedTimer timer(shared);
+    const StreamSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
+    shared.compute->wait(gathered_);  // wait 3
+    state_ = State::kCurrent;
+  }
+  void end(bool waited) override {
+    if (waited) unit_.shared.compute->record(read_);
+  }
+  std::byte* whole(int segment) const override { return copies_[segment]->buffer.at(0); }
+  int64_t resident_bytes() const override { return resident_bytes_; }
+
+  // Whether to gather is decided alike on all ranks, whatever each rank's slice looks like: where
+  // all of them are, at the next forward. (A graph that is older than the change throws anyway.)
+  void follow_main(const MainChange& change) override {
+    may_differ_ = may_differ_ || change.known || change.possible;
+    if (!change.at_forward || !may_differ_) return;
+    may_differ_ = false;
+    state_ = State::kStale;
+  }
+
+ private:
+  enum class State : uint8_t { kStale, kGathering, kCurrent };
+
+  const UnitContext& unit_;
+  const MainShards& main_;
+  std::vector<std::shared_ptr<const MeshBuffer>> copies_;  // shared with views of main shards
+  int64_t resident_bytes_ = 0;                             // without the main shards in it
+  State state_ = State::kStale;
+  bool may_differ_ = false;  // from the main shards, since the last forward began
+  Event gathered_;
+  Event read_;
+};
+
+// Segments that are float32 are read where they lie.
+class CastResident : public ParameterSource {
+ public:
+  CastResident(const UnitContext& unit, const MainShards& main)
+      : unit_(unit), main_(main), copies_(unit.segments()), copied_versions_(unit.segments(), -1) {
+    for (int i = 0; i < unit.segments(); ++i) {
+      if (unit.segment(i).dtype == DType::kFloat32) continue;
+      copies_[i] = unit.shared.allocate(unit.segment(i).bytes());
+      resident_bytes_ += copies_[i].bytes();
+    }
+    unit.shared.ledger.hold(resident_bytes_);
+    unit.shared.ledger.take(MemoryCategory::kResidentParameters, resident_bytes_);
+    refresh();
+  }
+  ~CastResident() override {
+    unit_.shared.ledger.give(MemoryCategory::kResidentParameters, resident_bytes_);
+  }
+
+  bool begin(Urgency /*urgency*/) override { return true; }
+  void wait() override {}
+  void end(bool /*waited*/) override {}
+  std::byte* whole(int segment) const override {
+    std::byte* copy = copy_of_main(segment);
+    return copy != nullptr ? copy : reinterpret_cast<std::byte*>(main_.data(segment));
+  }
+  int64_t resident_bytes() const override { return resident_bytes_; }
+  std::byte* copy_of_main(int segment) const override { return copies_[segment].at(0); }
+
+  // The versions to come are bumped by one each.
+  void main_changes(bool copies_written) override {
+    if (!copies_written) return;
+    for (int i = 0; i < unit_.segments(); ++i) {
+      if (copied_versions_[i] == main_.version(i)) ++copied_versions_[i];
+    }
+  }
+  void follow_main(const MainChange& change) override {
+    if (change.known) refresh();
+  }
+
+ private:
+  void refresh() {
+    std::vector<kernels::CastRun> runs;
+    for (int i = 0; i < unit_.segments(); ++i) {
+      if (!copies_[i] || copied_versions_[i] == main_.version(i)) continue;
+      runs.push_back({main_.data(i), copies_[i].data(), unit_.segment(i).numel, DType::kFloat32,
+                      unit_.segment(i).dtype});
+      copied_versions_[i] = main_.version(i);
+    }
+    kernels::cast_pack(*unit_.shared.compute, runs);
+  }
+
+  const UnitContext& unit_;
+  const MainShards& main_;
+  std::vector<Buffer> copies_;            // by segment; empty where it is float32
+  std::vector<int64_t> copied_versions_;  // of main, when the copy was written
+  int64_t resident_bytes_ = 0;
+};
+
+class MainShard : public ParameterSource {
+ public:
+  explicit MainShard(const MainShards& main) : main_(main) {}
+  bool begin(Urgency /*urgency*/) override { return true; }
+  void wait() override {}
+  void end(bool /*waited*/) override {}
+  std::byte* whole(int segment) const override {
+    return reinterpret_cast<std::byte*>(main_.data(segment));
+  }
+  bool keeps_writes() const override { return true; }
+
+ private:
+  const MainShards& main_;
+};
+
+bool all_float32(const UnitContext& unit) {
+  for (const SegmentLayout& segment : unit.layout.segments()) {
+    if (segment.dtype != DType::kFloat32) return false;
+  }
+  return true;
+}
+
+// All segments or none; the layout decides before the first is tried, so that every rank decides
+// alike.
+std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main) {
+  std::vector<RanksView> ranks;
+  if (!all_float32(unit)) return ranks;
+  for (int i = 0; i < unit.segments(); ++i) {
+    ranks.push_back(unit.shared.map_ranks(main.data(i), main.bytes(i)));
+    if (!ranks.back()) return {};
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
+  if (!unit.moves.after_change.empty()) return std::make_unique<GatheredResident>(unit, main);
+  if (unit.moves.before_use.empty()) {
+    if (all_float32(unit)) return std::make_unique<MainShard>(main);
+    return std::make_unique<CastResident>(unit, main);
+  }
+  std::vector<RanksView> ranks = map_ranks(unit, main);
+  if (ranks.empty()) return std::make_unique<GatheredSlot>(unit, main);
+  return std::make_unique<MappedShards>(unit, std::move(ranks));
+}
+
+std::unique_ptr<ParameterSource> make_own_copy_source(const UnitContext& unit, MainShards& main,
+                                                      const ParameterSource& usual) {
+  const bool shows_others = dynamic_cast<const MappedShards*>(&usual) != nullptr;
+  return shows_others ? std::make_unique<GatheredSlot>(unit, main) : nullptr;
+}
+
+}  // namespace fsdp

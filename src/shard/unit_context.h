@@ -1,0 +1,27 @@
+// What the parts of a unit share: who it is, how it is cut, and what its strategy moves.
+#pragma once
+
+#include <string>
+
+#include "plan/placement.h"
+#include "plan/shard_layout.h"
+#include "shard/shard_context.h"
+
+namespace fsdp {
+
+struct UnitContext {
+  std::string fqn;
+  ShardContext& shared;
+  Moves moves;
+  ShardLayout layout;  // cut over moves.main_ranks
+
+  int segments() const { return static_cast<int>(layout.segments().size()); }
+  const SegmentLayout& segment(int index) const { return layout.segments()[index]; }
+  // Whose slice of the main shards this rank has.
+  int main_rank() const { return moves.cuts_main() ? shared.mesh.rank() : 0; }
+  CollectiveTag next_tag(Operation operation, int64_t numel) const {
+    return shared.next_tag(operation, numel, fqn);
+  }
+};
+
+}  // namespace fsdp

@@ -1,0 +1,287 @@
+#include "shard/unit_gradients.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "fsdp/error.h"
+#include "kernels/accumulate.h"
+#include "kernels/cast_pack.h"
+#include "kernels/fill.h"
+#include "shard/gradient_order.h"
+#include "shard/parameter_seats.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+
+UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
+                             const std::vector<at::Tensor>& parameters)
+    : unit_(unit),
+      main_(unit, main, parameters),
+      slot_sink_(unit, places_, unit.shared.reduce_dtype),
+      wide_sink_(unit, wide_places_, DType::kFloat32),
+      main_sink_(unit, main_),
+      lent_(unit, places_),
+      arrived_(parameters.size(), 0) {
+  make_places();
+}
+
+void UnitGradients::make_places() {
+  const ShardContext& shared = unit_.shared;
+  const bool may_lend =
+      unit_.moves.scatters_gradients() && !narrows() && shared.gradient_scale == 1.0F;
+  places_ = GradientPlaces(unit_.layout, shared.reduce_dtype, may_lend);
+  wide_places_ = GradientPlaces(unit_.layout, DType::kFloat32, /*may_lend=*/false);
+}
+
+bool UnitGradients::captures_in_place() const {
+  return !unit_.moves.scatters_gradients() && !narrows();
+}
+
+int64_t UnitGradients::kept_bytes() const {
+  if (narrows()) return wide_places_.whole_bytes();
+  return unit_.moves.after_backward.empty() ? 0 : places_.whole_bytes();
+}
+
+GradientSink& UnitGradients::sink() {
+  switch (sink_) {
+    case Sink::kWideSlot:
+      return wide_sink_;
+    case Sink::kMain:
+      return main_sink_;
+    case Sink::kSlot:
+      break;
+  }
+  return slot_sink_;
+}
+
+// [Note: kept gradients are wide] What is added up over passes is added up in fp32, as a main
+// gradient is: in bf16 the 257th of equal gradients would add nothing any more.
+UnitGradients::Sink UnitGradients::sink_for(bool will_reduce) const {
+  const bool is_final = unit_.moves.after_backward.empty();  // nothing to add to it from elsewhere
+  if (captures_in_place() && (is_final || (will_reduce && !main_.are_ready()))) return Sink::kMain;
+  return narrows() && !will_reduce ? Sink::kWideSlot : Sink::kSlot;
+}
+
+void UnitGradients::open(bool will_reduce) {
+  if (!unit_.layout.has_trainable()) return;
+  if (state_ == GradientState::kCapturing) return;
+  settle();
+  adds_to_earlier_ = state_ == GradientState::kKept;
+  state_ = GradientState::kCapturing;
+  if (adds_to_earlier_) return;
+  sink_ = sink_for(will_reduce);
+  // On one rank later micro-batches add to the main gradient where it lies.
+  adds_to_earlier_ = sink_ == Sink::kMain && main_.are_ready();
+  std::fill(arrived_.begin(), arrived_.end(), adds_to_earlier_ ? 1 : 0);
+  if (adds_to_earlier_) return;
+  sink().open();
+  lent_.open();
+  zero_gaps();
+}
+
+// Gaps and padding travel with every reduction and end in the main gradient: they are always zero.
+void UnitGradients::zero_gaps() {
+  std::vector<kernels::FillRun> runs;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (!unit_.segment(i).trainable) continue;
+    for (const Gap& gap : unit_.segment(i).gaps) {
+      runs.push_back({sink().place(i, gap.offset), gap.numel, sink().dtype()});
+    }
+  }
+  kernels::fill_zero(*unit_.shared.compute, runs);
+}
+
+void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
+  // Counts as missing: zero-filled when the unit closes.
+  if (!gradient.defined() || gradient._is_zerotensor()) return;
+  if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
+  const auto dtype = torch_compat::dtype_of(gradient.scalar_type());
+  if (gradient.layout() != at::kStrided || !dtype || !is_floating(*dtype)) {
+    throw InvalidArgument({.what = fmt::format("the gradient of '{}' is sparse or of type {}",
+                                               unit_.layout.parameters()[parameter].fqn,
+                                               c10::toString(gradient.scalar_type())),
+                           .where = name_of_unit(unit_.fqn),
+                           .cause = {},
+                           .hint = "build the embedding with sparse(false)"});
+  }
+  if (lent_.lends(parameter) && !lent_.has(parameter) && lent_.lend(parameter, gradient, *dtype)) {
+    arrived_[parameter] = 1;
+    return;
+  }
+  add(gradient, *dtype, parameter);
+}
+
+std::byte* UnitGradients::place_of(int parameter) {
+  if (lent_.lends(parameter)) return lent_.place(parameter);
+  return sink().place(unit_.layout.segment_of(parameter), unit_.layout.place_of(parameter).offset);
+}
+
+void UnitGradients::add(const at::Tensor& gradient, DType dtype, int parameter) {
+  const ParameterSpec& spec = unit_.layout.parameters()[parameter];
+  ShardContext& shared = unit_.shared;
+  std::byte* place = place_of(parameter);
+  const DType to = sink().dtype();
+  const bool adds = arrived_[parameter] != 0;
+  arrived_[parameter] = 1;
+  Stream& stream = *shared.compute;
+  const StreamSpan span = shared.span(*shared.compute, "capture", spec.fqn);
+  if (lies_like(gradient, spec)) {
+    kernels::accumulate(stream,
+                        std::vector<kernels::AccumulateRun>{{.source = gradient.const_data_ptr(),
+                                                             .destination = place,
+                                                             .numel = spec.numel,
+                                                             .source_dtype = dtype,
+                                                             .destination_dtype = to,
+                                                             .overwrite = !adds}},
+                        shared.gradient_scale);
+    return;
+  }
+  at::Tensor ordered = gradient.permute(memory_order(spec));
+  if (ordered.dim() > kernels::kMaxDims) ordered = ordered.contiguous().flatten();
+  kernels::StridedSource source{.data = ordered.const_data_ptr(), .dtype = dtype};
+  source.dims = static_cast<int>(ordered.dim());
+  std::copy(ordered.sizes().begin(), ordered.sizes().end(), source.sizes.begin());
+  std::copy(ordered.strides().begin(), ordered.strides().end(), source.strides.begin());
+  if (adds) {
+    kernels::accumulate_strided(stream, source, place, to, shared.gradient_scale);
+  } else {
+    kernels::cast_pack_strided(stream, source, place, to, shared.gradient_scale);
+  }
+}
+
+void UnitGradients::zero_missing() {
+  std::vector<kernels::FillRun> runs;
+  for (size_t i = 0; i < arrived_.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    if (arrived_[i] || !unit_.segment(unit_.layout.segment_of(parameter)).trainable) continue;
+    if (lent_.lends(parameter)) {
+      lent_.lend_zeros(parameter);
+    } else {
+      runs.push_back({place_of(parameter), unit_.layout.parameters()[i].numel, sink().dtype()});
+    }
+  }
+  kernels::fill_zero(*unit_.shared.compute, runs);
+}
+
+// From the slot of gradients that were kept wide to one of those that travel.
+void UnitGradients::narrow() {
+  if (sink_ != Sink::kWideSlot) return;
+  slot_sink_.open();
+  std::vector<kernels::CastRun> runs;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (!unit_.segment(i).trainable) continue;
+    runs.push_back({wide_sink_.place(i, 0), slot_sink_.place(i, 0), unit_.segment(i).numel,
+                    wide_sink_.dtype(), slot_sink_.dtype()});
+  }
+  kernels::cast_pack(*unit_.shared.compute, runs);
+  wide_sink_.close(*unit_.shared.compute);
+  sink_ = Sink::kSlot;
+}
+
+void UnitGradients::reduce() {
+  if (sink_ != Sink::kMain) adopt_user_gradients();  // who has cleared all has cleared kept ones
+  if (state_ == GradientState::kNone) return;
+  zero_missing();
+  narrow();
+  ShardContext& shared = unit_.shared;
+  CpuStream& stream = *shared.reduce_stream;
+  shared.compute->record(captured_);
+  const ExposedTimer timer(shared);
+  stream.wait(captured_);  // wait 5
+  const StreamSpan span = shared.span(stream, "reduce", unit_.fqn);
+  const bool in_main = sink_ == Sink::kMain;
+  const bool first = in_main || !main_.are_ready();
+  if (!main_.are_ready()) main_.take(stream);
+  // The first fp32 reduction of a step to slices lands in the main gradient; else in place, then it
+  // is added.
+  const bool lands = unit_.moves.scatters_gradients() && first && !narrows();
+
+  std::vector<CollectivePart> parts;
+  std::vector<kernels::AccumulateRun> adds;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (!main_.has(i)) continue;  // frozen, or a segment of empty parameters
+    std::byte* main = main_.at(i, 0);
+    parts.push_back(part(i, lands ? main : nullptr));
+    if (lands || in_main) continue;
+    adds.push_back(
+        {parts.back().recv, main, parts.back().numel, shared.reduce_dtype, DType::kFloat32, first});
+  }
+  for (const Move& move : unit_.moves.after_backward) issue(move, parts);
+  ++shared.reduces;
+  if (!adds.empty()) kernels::accumulate(stream, adds);
+  give_back(stream, /*reduced=*/true);
+  main_.attach_views();
+}
+
+// The whole gradients of a segment to `landing`, or to where they can be added from if it is null.
+CollectivePart UnitGradients::part(int segment, std::byte* landing) {
+  std::byte* whole = sink().place(segment, 0);
+  if (lent_.has_segment(segment)) return lent_.part(segment, whole, landing);
+  const SegmentLayout& layout = unit_.segment(segment);
+  const DType dtype = sink().dtype();
+  CollectivePart part{.send = whole, .recv = whole, .numel = layout.numel, .dtype = dtype};
+  if (!unit_.moves.scatters_gradients()) return part;
+  part.numel = layout.slice_numel;
+  part.recv = landing != nullptr ? landing
+                                 : whole + unit_.main_rank() * layout.slice_numel * size_of(dtype);
+  return part;
+}
+
+void UnitGradients::issue(const Move& move, const std::vector<CollectivePart>& parts) const {
+  ShardContext& shared = unit_.shared;
+  int64_t numel = 0;
+  for (const CollectivePart& part : parts) numel += part.numel;
+  const CollectiveTag tag = unit_.next_tag(move.operation, numel);
+  if (move.operation == Operation::kReduceScatter) {
+    shared.reduce().reduce_scatter(parts, shared.reduce_op, tag, *shared.reduce_stream);
+  } else {
+    shared.reduce().all_reduce(parts, shared.reduce_op, tag, *shared.reduce_stream);
+  }
+}
+
+// When `stream` has passed what uses them.
+void UnitGradients::give_back(CpuStream& stream, bool reduced) {
+  sink().close(stream);
+  lent_.give_back(stream, reduced);
+  state_ = GradientState::kNone;
+}
+
+void UnitGradients::keep() {
+  if (state_ != GradientState::kCapturing) return;
+  if (sink_ == Sink::kMain) return reduce();  // one rank: the main gradient has it already
+  state_ = GradientState::kKept;
+  lent_.keep();
+}
+
+void UnitGradients::drop() { give_back(*unit_.shared.compute, /*reduced=*/false); }
+
+void UnitGradients::abandon() {
+  if (state_ == GradientState::kCapturing) {
+    mixed_ = mixed_ || adds_to_earlier_;
+    drop();
+    if (sink_ == Sink::kMain && !adds_to_earlier_) zero();
+  }
+  mixed_ = mixed_ || main_.are_ready() || state_ == GradientState::kKept;
+}
+
+void UnitGradients::zero() {
+  main_.give_back();
+  mixed_ = false;
+  if (state_ == GradientState::kKept) drop();
+}
+
+void UnitGradients::adopt_user_gradients() {
+  if (!main_.adopt_user_gradients()) zero();
+}
+
+void UnitGradients::settle() {
+  adopt_user_gradients();
+  if (!mixed_) return;
+  throw StateError({.what = "gradients of a backward that failed are mixed with others",
+                    .where = name_of_unit(unit_.fqn),
+                    .cause = {},
+                    .hint = "call zero_grad after catching an exception from backward"});
+}
+
+}  // namespace fsdp

@@ -1,0 +1,95 @@
+// A unit's gradients, from autograd's hook to the main gradient.
+//
+//   kNone ──open──> kCapturing ──reduce──> kNone
+//                       └──keep──> kKept ──open──> kCapturing
+//
+// They arrive in a sink. Streams: docs/streams.md, waits 5, 6 and 8. Not thread-safe: the engine's
+// mutex covers it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/unit_actions.h"
+#include "shard/gradient_sinks.h"
+#include "shard/lent_gradients.h"
+
+namespace fsdp {
+
+class UnitGradients {
+ public:
+  // `parameters`: the module's tensors; they and `main` live as long.
+  UnitGradients(const UnitContext& unit, MainShards& main,
+                const std::vector<at::Tensor>& parameters);
+
+  GradientState state() const { return state_; }
+  MainGradients& main() { return main_; }
+  const MainGradients& main() const { return main_; }
+
+  // They arrive in the main gradient itself, which is taken when the unit opens.
+  bool captures_in_place() const;
+  // Of the slot that open takes where they do not.
+  int64_t reduce_slot_bytes() const { return captures_in_place() ? 0 : places_.slot_bytes(); }
+  // Of whole gradients between passes that do not reduce.
+  int64_t kept_bytes() const;
+
+  // `will_reduce`: false if this pass keeps whole gradients.
+  void open(bool will_reduce);
+  // Requires: kCapturing. Errors: InvalidArgument for a gradient that is sparse or not floating.
+  void capture(int parameter, const at::Tensor& gradient);
+  // Zero-fills what did not arrive, reduces over the ranks and adds to the main gradient.
+  void reduce();
+  void keep();
+  // Throws away whole gradients without reducing.
+  void drop();
+  // After a failed backward: what only this pass has captured is thrown away. If gradients of other
+  // passes or finished reductions are left, they cannot be told apart any more: every use of them
+  // throws until zero.
+  void abandon();
+  // Nothing is left: no main gradient, none that is kept.
+  void zero();
+
+  // What was done to the `.grad` of main shards' views. Before the main gradient is read or written.
+  // Errors: StateError if the gradients are mixed.
+  void settle();
+  // The layout has another trainable segment. Requires: kNone.
+  void make_places();
+
+ private:
+  enum class Sink : uint8_t {
+    kSlot,      // as they are reduced
+    kWideSlot,  // [Note: kept gradients are wide] in unit_gradients.cpp
+    kMain,      // captures_in_place
+  };
+  GradientSink& sink();
+  Sink sink_for(bool will_reduce) const;
+  bool narrows() const { return unit_.shared.reduce_dtype != DType::kFloat32; }
+  void adopt_user_gradients();
+  void zero_gaps();
+  void zero_missing();
+  void narrow();
+  std::byte* place_of(int parameter);
+  void add(const at::Tensor& gradient, DType dtype, int parameter);
+  CollectivePart part(int segment, std::byte* landing);
+  void issue(const Move& move, const std::vector<CollectivePart>& parts) const;
+  void give_back(CpuStream& stream, bool reduced);
+
+  const UnitContext& unit_;
+  MainGradients main_;
+  GradientPlaces places_;
+  GradientPlaces wide_places_;
+  SlotSink slot_sink_;
+  SlotSink wide_sink_;
+  MainSink main_sink_;
+  LentGradients lent_;
+  GradientState state_ = GradientState::kNone;
+  Sink sink_ = Sink::kSlot;       // of the last open
+  bool adds_to_earlier_ = false;  // while capturing: earlier passes' gradients are in it too
+  bool mixed_ = false;            // by a failed backward, until zero
+  std::vector<char> arrived_;     // by parameter
+  Event captured_;
+};
+
+}  // namespace fsdp

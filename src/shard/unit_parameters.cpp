@@ -1,0 +1,165 @@
+#include "shard/unit_parameters.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+
+#include "fsdp/error.h"
+#include "kernels/cast_pack.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+std::string_view name_of(ParameterState state) {
+  switch (state) {
+    case ParameterState::kSharded:
+      return "sharded";
+    case ParameterState::kGathering:
+      return "gathering";
+    case ParameterState::kUnsharded:
+      return "unsharded";
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+UnitParameters::UnitParameters(const UnitContext& unit, MainShards& main,
+                               std::vector<at::Tensor> tensors)
+    : unit_(unit),
+      main_(main),
+      seats_(unit.layout, std::move(tensors), unit.fqn),
+      usual_(make_parameter_source(unit, main)),
+      own_copy_(make_own_copy_source(unit, main, *usual_)),
+      source_(usual_.get()) {}
+
+void UnitParameters::require(ParameterState expected, std::string_view transition) const {
+  if (state_ == expected) return;
+  throw StateError({.what = fmt::format("{} of a unit that is {}, expected {}", transition,
+                                        name_of(state_), name_of(expected)),
+                    .where = name_of_unit(unit_.fqn),
+                    .cause = {},
+                    .hint = {}});
+}
+
+bool UnitParameters::unshard(Urgency urgency) {
+  require(ParameterState::kSharded, "unshard");
+  if (!usual_->begin(urgency)) return false;
+  source_ = usual_.get();
+  state_ = ParameterState::kGathering;
+  return true;
+}
+
+void UnitParameters::unshard_own_copy() {
+  require(ParameterState::kSharded, "unshard");
+  source_ = own_copy_ ? own_copy_.get() : usual_.get();
+  source_->begin(Urgency::kDemand);
+  state_ = ParameterState::kGathering;
+}
+
+void UnitParameters::wait_for_unshard() {
+  require(ParameterState::kGathering, "wait_for_unshard");
+  source_->wait();
+  check_seats();
+  seat();
+  state_ = ParameterState::kUnsharded;
+}
+
+void UnitParameters::reshard() {
+  if (state_ == ParameterState::kSharded) require(ParameterState::kUnsharded, "reshard");
+  seats_.unseat();
+  source_->end(/*waited=*/state_ == ParameterState::kUnsharded);
+  state_ = ParameterState::kSharded;
+}
+
+void UnitParameters::seat() {
+  places_.clear();
+  for (int i = 0; i < unit_.segments(); ++i) places_.push_back(source_->whole(i));
+  seats_.seat(places_);
+}
+
+void UnitParameters::check_seats() const {
+  const std::optional<int> replaced = seats_.first_replaced();
+  if (!replaced) return;
+  throw StateError({.what = fmt::format("parameter '{}' was given other storage after the engine "
+                                        "took it (to(), set_data, or an assignment to .data)",
+                                        unit_.layout.parameters()[*replaced].fqn),
+                    .where = name_of_unit(unit_.fqn),
+                    .cause = {},
+                    .hint =
+                        "choose dtype and device through fsdp::Options, and load values through "
+                        "fsdp::Gathered or Engine::sharded_parameters"});
+}
+
+std::string UnitParameters::first_written() {
+  const std::optional<int> stray = source_->take_stray_write();
+  std::optional<int> written = seats_.first_changed();
+  if (!written) written = stray;
+  if (!written) written = seats_.first_replaced();
+  return written ? unit_.layout.parameters()[*written].fqn : std::string();
+}
+
+void UnitParameters::take_kept_writes() {
+  if (!seats_.first_changed()) return;
+  main_.keep_writes();
+  seats_.forget_changes();
+}
+
+// What rank 0 has changed, and the values, on every rank.
+void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
+  ShardContext& shared = unit_.shared;
+  if (shared.one_rank() || changed.empty()) return;
+  const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
+    shared.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
+                              *shared.gather_stream);
+    shared.gather_stream->synchronize();
+  };
+  from_zero(
+      {{changed.data(), changed.data(), static_cast<int64_t>(changed.size()), DType::kUInt8}});
+  std::vector<CollectivePart> values;
+  for (size_t i = 0; i < changed.size(); ++i) {
+    if (!changed[i]) continue;
+    const at::Tensor& parameter = tensors()[i];
+    void* data = parameter.data_ptr();
+    values.push_back({data, data, static_cast<int64_t>(parameter.nbytes()), DType::kUInt8});
+  }
+  if (!values.empty()) from_zero(values);
+}
+
+void UnitParameters::write_back(bool from_rank_zero) {
+  require(ParameterState::kUnsharded, "write_back");
+  seats_.adopt_replaced();
+  from_rank_zero = from_rank_zero || !unit_.moves.cuts_main();
+  std::vector<uint8_t> changed(tensors().size());
+  for (size_t i = 0; i < changed.size(); ++i) {
+    changed[i] = seats_.has_changed(static_cast<int>(i)) ? 1 : 0;
+  }
+  if (from_rank_zero) broadcast_changed(changed);
+  std::vector<kernels::CastRun> runs;
+  for (size_t i = 0; i < changed.size(); ++i) {
+    const Interval& local = main_.local(static_cast<int>(i));
+    if (!changed[i] || local.numel == 0) continue;
+    const int segment = unit_.layout.segment_of(static_cast<int>(i));
+    const DType dtype = unit_.segment(segment).dtype;
+    const auto* values = static_cast<const std::byte*>(tensors()[i].const_data_ptr());
+    const std::byte* source = values + local.begin * size_of(dtype);
+    auto* place = reinterpret_cast<std::byte*>(main_.data(segment) + local.offset);
+    if (source != place) runs.push_back({source, place, local.numel, dtype, DType::kFloat32});
+  }
+  kernels::cast_pack(*unit_.shared.compute, runs);
+  seats_.forget_changes();
+  main_changes(/*copies_written=*/false);
+  main_.mark_changed();
+}
+
+void UnitParameters::follow_main(const MainChange& change) {
+  if (change.known) {
+    for (const at::Tensor& parameter : tensors()) torch_compat::bump_version(parameter);
+    seats_.forget_changes();
+  }
+  usual_->follow_main(change);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,99 @@
+#include "shard/main_shards.h"
+
+#include "shard/support/unit_under_test.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+TEST_CASE("slices, their places and the whole are one another's, for every number of ranks") {
+  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
+    for (const int world : {1, 2, 3, 5}) {
+      run_ranks(world, [&](Mesh mesh) {
+        UnitUnderTest test(mesh, {.strategy = strategy});
+        const UnitContext context = test.context();
+        MainShards main(context, test.slices());
+        for (int p = 0; p < 3; ++p) {
+          const Interval& local = main.local(p);
+          const float* data = main.data(test.layout.segment_of(p)) + local.offset;
+          for (int64_t i = 0; i < local.numel; ++i) {
+            CHECK(data[i] == whole_value(p, local.begin + i));
+          }
+        }
+        std::vector<Buffer> whole;
+        main.copy_whole(whole);
+        for (int p = 0; p < 3; ++p) {
+          const auto* data = static_cast<const float*>(whole[test.layout.segment_of(p)].data());
+          const PlacedParameter& place = test.layout.place_of(p);
+          for (int64_t i = 0; i < place.numel; ++i) {
+            CHECK(data[place.offset + i] == whole_value(p, i));
+          }
+        }
+        CHECK(test.shared.ledger.stats().in_use[MemoryCategory::kMainShards] ==
+              test.layout.slice_numel() * 4);
+      });
+    }
+  }
+}
+
+TEST_CASE("every way of writing is a change once, and none that was kept") {
+  run_ranks(2, [](Mesh mesh) {
+    UnitUnderTest test(mesh);
+    const UnitContext context = test.context();
+    MainShards main(context, test.slices());
+    CHECK_FALSE(main.absorb_changes());
+    main.data(0)[0] += 1;  // nobody says so
+    CHECK_FALSE(main.absorb_changes());
+    main.mark_changed();
+    CHECK(main.absorb_changes());
+    CHECK_FALSE(main.absorb_changes());
+    const std::vector<at::Tensor> views = main.views();
+    const torch::NoGradGuard no_grad;
+    views[1].add_(1);
+    CHECK(main.absorb_changes());
+    // No version tells of this one. Rank 0 has nothing of 'b' but its beginning.
+    views[1].data().add_(1);
+    CHECK(main.absorb_changes() == (main.local(1).numel > 0));
+    CHECK_FALSE(main.absorb_changes());
+    views[1].add_(1);
+    main.keep_writes();
+    CHECK_FALSE(main.absorb_changes());
+  });
+}
+
+TEST_CASE("views are kept while somebody holds one, or a view of one") {
+  run_ranks(1, [](Mesh mesh) {
+    UnitUnderTest test(mesh);
+    const UnitContext context = test.context();
+    MainShards main(context, test.slices());
+    {
+      const at::Tensor held = main.views()[0];
+      main.forget_unused_views();
+      CHECK(main.has_views());
+    }
+    {
+      const at::Tensor part = main.views()[1].slice(0, 1, 2);
+      main.forget_unused_views();
+      CHECK(main.has_views());
+    }
+    main.forget_unused_views();
+    CHECK_FALSE(main.has_views());
+    CHECK(main.views()[0].requires_grad());
+    CHECK_FALSE(main.views()[2].requires_grad());
+  });
+}
+
+TEST_CASE("a slice that moves takes its values along, and its views outlive everything") {
+  at::Tensor view;
+  run_ranks(1, [&](Mesh mesh) {
+    UnitUnderTest test(mesh);
+    const UnitContext context = test.context();
+    MainShards main(context, test.slices());
+    auto other = std::make_shared<const MeshBuffer>(mesh, test.shared.allocate(main.bytes(0) + 64));
+    void* place = other->buffer.at(64);
+    main.relocate(0, std::move(other), place);
+    CHECK(main.data(0) == place);
+    CHECK_FALSE(main.absorb_changes());
+    view = main.views()[0];
+  });
+  CHECK(view[14].item<float>() == whole_value(0, 14));
+}

@@ -1,0 +1,113 @@
+#include "shard/shard_unit.h"
+
+#include "fsdp/error.h"
+#include "shard/support/unit_under_test.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+TEST_CASE("sizes are what a step takes, in every row") {
+  for (const Strategy strategy : kStrategies) {
+    for (const DType reduce_dtype : {DType::kFloat32, DType::kBFloat16}) {
+      for (const int world : {1, 2, 3}) {
+        CAPTURE(name_of(strategy));
+        CAPTURE(world);
+        run_ranks(world, [&](Mesh mesh) {
+          UnitUnderTest test(mesh, {.reduce_dtype = reduce_dtype, .strategy = strategy});
+          const auto unit = test.unit();
+          const UnitSizes sizes = unit->sizes();
+          const MemoryBytes& now = test.shared.ledger.stats().in_use;
+          REQUIRE(sizes.main_gradient_slots.size() == 1);
+          CHECK(now[MemoryCategory::kMainShards] == sizes.main_shard_bytes);
+          unit->gradients().open(true);
+          unit->gradients().capture(1, torch::ones({130}));
+          CHECK(now[MemoryCategory::kReduceSlots] == sizes.reduce_slot_bytes);
+          CHECK(now[MemoryCategory::kMainGradients] ==
+                (sizes.captures_in_place ? sizes.main_gradient_slots[0] : 0));
+          unit->gradients().reduce();
+          CHECK(now[MemoryCategory::kReduceSlots] == 0);
+          CHECK(now[MemoryCategory::kMainGradients] == sizes.main_gradient_slots[0]);
+          unit->gradients().zero();
+          unit->gradients().open(false);
+          unit->gradients().capture(1, torch::ones({130}));
+          unit->gradients().keep();
+          CHECK(now[MemoryCategory::kReduceSlots] == sizes.kept_gradient_bytes);
+          unit->gradients().zero();
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("a segment that was frozen has gradients once it is unfrozen, between steps only") {
+  run_ranks(2, [](Mesh mesh) {
+    UnitUnderTest test(mesh);
+    const auto unit = test.unit();
+    const std::vector<at::Tensor> views = unit->local_views();
+    unit->tensors()[2].set_requires_grad(true);
+    unit->gradients().open(true);
+    unit->gradients().capture(0, torch::ones({3, 5}));
+    unit->gradients().reduce();
+    CHECK_THROWS_WITH_AS(unit->unfreeze(2), doctest::Contains("while gradients wait for a step"),
+                         StateError);
+    unit->gradients().zero();
+    unit->unfreeze(2);
+    CHECK(views[2].requires_grad());
+    CHECK(unit->sizes().main_gradient_slots.size() == 2);
+    unit->gradients().open(true);
+    unit->gradients().capture(2, torch::full({7}, 4.0F));
+    unit->gradients().reduce();
+    const std::vector<MainSegment> segments = unit->main_segments();
+    REQUIRE(segments.size() == 2);
+    const Interval& local = unit->main().local(2);
+    for (int64_t i = 0; i < local.numel; ++i) CHECK(segments[1].grad[local.offset + i] == 4.0F);
+    unit->gradients().zero();
+  });
+}
+
+TEST_CASE("ranks gather alike although only one of them sees a write that has no version") {
+  for (const Strategy strategy : {Strategy::kZero2, Strategy::kZero1}) {
+    run_ranks(2, [&](Mesh mesh) {
+      UnitUnderTest test(mesh, {.strategy = strategy});
+      const auto unit = test.unit();
+      const auto gathers = [&] {
+        const int64_t before = test.shared.all_gathers;
+        unit->parameters().unshard(Urgency::kDemand);
+        unit->parameters().wait_for_unshard();
+        unit->parameters().reshard();
+        return test.shared.all_gathers - before;
+      };
+      unit->absorb_changes(/*reseats=*/true);
+      CHECK(gathers() == 1);
+      if (mesh.rank() == 1) {
+        const torch::NoGradGuard no_grad;
+        unit->local_views()[1].data().add_(1);
+      } else {
+        unit->local_views();
+      }
+      unit->absorb_changes(/*reseats=*/false);  // a backward: nobody holds a view any more
+      CHECK(gathers() == 0);
+      unit->absorb_changes(/*reseats=*/true);
+      CHECK(gathers() == 1);
+    });
+  }
+}
+
+TEST_CASE("a change at a forward reseats, one at a backward only tells graphs") {
+  run_ranks(2, [](Mesh mesh) {
+    UnitUnderTest test(mesh);
+    const auto unit = test.unit();
+    unit->parameters().unshard(Urgency::kDemand);
+    unit->parameters().wait_for_unshard();
+    const int64_t version = torch_compat::version(unit->tensors()[0]);
+    unit->mark_changed(/*copies_written=*/false);
+    unit->absorb_changes(/*reseats=*/false);
+    CHECK(torch_compat::version(unit->tensors()[0]) == version + 1);
+    CHECK(unit->parameters().state() == ParameterState::kUnsharded);
+    unit->absorb_changes(/*reseats=*/true);  // already absorbed
+    CHECK(unit->parameters().state() == ParameterState::kUnsharded);
+    unit->mark_changed(/*copies_written=*/false);
+    unit->absorb_changes(/*reseats=*/true);
+    CHECK(unit->parameters().state() == ParameterState::kSharded);
+  });
+}

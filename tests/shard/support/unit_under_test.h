@@ -1,0 +1,84 @@
+// What the parts of a unit need, on a rank of threads and without autograd: parameters 'a' (3 by 5),
+// 'b' (130) and 'frozen' (7), and values that say whose they are.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "shard/shard_unit.h"
+#include "shard/torch_compat.h"
+#include "support/run_ranks.h"
+#include "support/torch_doctest.h"
+
+namespace fsdp::testing {
+
+// Every row of the placement table.
+inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
+                                           Strategy::kReplicate};
+
+inline std::vector<ParameterSpec> unit_specs(DType dtype = DType::kFloat32) {
+  return {{.fqn = "a", .shape = {3, 5}, .strides = {5, 1}, .dtype = dtype, .numel = 15},
+          {.fqn = "b", .shape = {130}, .strides = {1}, .dtype = dtype, .numel = 130},
+          {.fqn = "frozen",
+           .shape = {7},
+           .strides = {1},
+           .dtype = dtype,
+           .trainable = false,
+           .numel = 7}};
+}
+
+// Element e of parameter p: exact in bfloat16, too.
+inline float whole_value(int parameter, int64_t element) {
+  return static_cast<float>(40 * (parameter + 1) + element % 40);
+}
+
+struct UnitUnderTest {
+  explicit UnitUnderTest(const Mesh& mesh, const Options& options = {},
+                         std::vector<ParameterSpec> specs = unit_specs())
+      : shared(mesh, options), layout(std::move(specs), shared.moves.main_ranks) {}
+
+  // This rank's slices of the whole values.
+  std::vector<Buffer> slices() {
+    std::vector<Buffer> result;
+    const int rank = shared.moves.cuts_main() ? shared.mesh.rank() : 0;
+    for (size_t s = 0; s < layout.segments().size(); ++s) {
+      const int segment = static_cast<int>(s);
+      result.push_back(shared.allocate(layout.segments()[s].slice_numel * 4));
+      shared.ledger.hold(result.back().bytes());
+      auto* data = static_cast<float*>(result.back().data());
+      for (const Interval& interval : layout.intervals(segment, rank)) {
+        for (int64_t i = 0; i < interval.numel; ++i) {
+          data[interval.offset + i] = whole_value(interval.parameter, interval.begin + i);
+        }
+      }
+    }
+    return result;
+  }
+  std::vector<at::Tensor> tensors() const {
+    std::vector<at::Tensor> result;
+    for (const ParameterSpec& spec : layout.parameters()) {
+      result.push_back(torch::zeros(spec.shape, torch_compat::scalar_type_of(spec.dtype))
+                           .set_requires_grad(spec.trainable));
+    }
+    return result;
+  }
+  UnitContext context() { return {"layers.0", shared, shared.moves, layout}; }
+  std::unique_ptr<ShardUnit> unit() {
+    return std::make_unique<ShardUnit>("layers.0", shared, shared.moves, layout, tensors(),
+                                       slices());
+  }
+
+  ShardContext shared;
+  ShardLayout layout;
+};
+
+// What `parameter` shows while it is seated, against whole_value + added.
+inline bool shows(const at::Tensor& parameter, int index, float added = 0) {
+  const at::Tensor values = parameter.detach().to(torch::kFloat).flatten();
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    if (values[i].item<float>() != whole_value(index, i) + added) return false;
+  }
+  return true;
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,213 @@
+#include "shard/unit_parameters.h"
+
+#include "fsdp/error.h"
+#include "shard/support/unit_under_test.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+void unshard_and_wait(ShardUnit& unit) {
+  unit.parameters().unshard(Urgency::kDemand);
+  unit.parameters().wait_for_unshard();
+}
+
+void check_shows(ShardUnit& unit, float added = 0) {
+  for (int p = 0; p < 3; ++p) CHECK(shows(unit.tensors()[p], p, added));
+}
+
+// All elements of the main shards, gaps too, as an optimizer would.
+void add_to_main(ShardUnit& unit, float added) {
+  for (size_t s = 0; s < unit.layout().segments().size(); ++s) {
+    float* data = unit.main().data(static_cast<int>(s));
+    for (int64_t i = 0; i < unit.layout().segments()[s].slice_numel; ++i) data[i] += added;
+  }
+  unit.mark_changed(/*copies_written=*/false);
+}
+
+}  // namespace
+
+TEST_CASE("unsharded parameters show the main shards of all ranks, from every source") {
+  for (const Strategy strategy : kStrategies) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+        for (const int world : {1, 2, 3, 5}) {
+          CAPTURE(name_of(strategy));
+          CAPTURE(world);
+          run_ranks(world, [&](Mesh mesh) {
+            UnitUnderTest test(mesh, {.strategy = strategy, .debug = true, .cpu_streams = streams},
+                               unit_specs(dtype));
+            const auto unit = test.unit();
+            unshard_and_wait(*unit);
+            check_shows(*unit);
+            unit->parameters().reshard();
+            CHECK_THROWS_WITH(unit->tensors()[0].sum(),
+                              doctest::Contains("'a' of unit 'layers.0'"));
+            add_to_main(*unit, 1);
+            unit->absorb_changes(/*reseats=*/true);
+            unshard_and_wait(*unit);
+            check_shows(*unit, 1);
+            unit->parameters().reshard();
+          });
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("what each source gathers: at each use, after a change, never") {
+  for (const Strategy strategy : kStrategies) {
+    CAPTURE(name_of(strategy));
+    run_ranks(2, [&](Mesh mesh) {
+      UnitUnderTest test(mesh, {.strategy = strategy});
+      const auto unit = test.unit();
+      const bool each_use = strategy == Strategy::kFullShard;
+      const bool each_change = strategy == Strategy::kZero2 || strategy == Strategy::kZero1;
+      std::vector<int64_t> gathers;
+      for (const bool changes : {false, false, true, false}) {
+        if (changes) add_to_main(*unit, 1);
+        unit->absorb_changes(/*reseats=*/true);
+        const int64_t before = test.shared.all_gathers;
+        unshard_and_wait(*unit);
+        unit->parameters().reshard();
+        gathers.push_back(test.shared.all_gathers - before);
+      }
+      CHECK(gathers == (each_use      ? std::vector<int64_t>{1, 1, 1, 1}
+                        : each_change ? std::vector<int64_t>{1, 0, 1, 0}
+                                      : std::vector<int64_t>{0, 0, 0, 0}));
+      // Somebody holds views: a rank cannot know what others have written through theirs.
+      const std::vector<at::Tensor> views = unit->local_views();
+      unit->absorb_changes(/*reseats=*/true);
+      const int64_t before = test.shared.all_gathers;
+      unshard_and_wait(*unit);
+      unit->parameters().reshard();
+      CHECK(test.shared.all_gathers - before == (each_use || each_change ? 1 : 0));
+    });
+  }
+}
+
+TEST_CASE("bytes kept and borrowed are what the ledger counts") {
+  for (const Strategy strategy : kStrategies) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      CAPTURE(name_of(strategy));
+      CAPTURE(name_of(dtype));
+      run_ranks(2, [&](Mesh mesh) {
+        UnitUnderTest test(mesh, {.strategy = strategy}, unit_specs(dtype));
+        const auto unit = test.unit();
+        const MemoryBytes& now = test.shared.ledger.stats().in_use;
+        int64_t whole = 0;
+        for (const SegmentLayout& segment : test.layout.segments()) whole += segment.bytes();
+        const int64_t main = test.layout.slice_numel() * 4;
+        const bool cut = strategy == Strategy::kFullShard;
+        const bool resident = strategy == Strategy::kZero2 || strategy == Strategy::kZero1;
+        const int64_t expected = cut                         ? 0
+                                 : dtype == DType::kBFloat16 ? whole
+                                 : resident                  ? whole - main
+                                                             : 0;
+        CHECK(now[MemoryCategory::kResidentParameters] == expected);
+        CHECK(unit->sizes().resident_bytes == expected);
+        CHECK(test.shared.ledger.stats().held_bytes == expected + main);
+        unit->parameters().unshard(Urgency::kDemand);
+        CHECK(now[MemoryCategory::kParameterSlots] == unit->sizes().parameter_slot_bytes);
+        CHECK((now[MemoryCategory::kParameterSlots] > 0) == cut);
+        unit->parameters().reshard();
+        CHECK(now[MemoryCategory::kParameterSlots] == 0);
+      });
+    }
+  }
+}
+
+TEST_CASE(
+    "a transition out of turn names both states, and a prefetch beyond the plan does nothing") {
+  run_ranks(2, [](Mesh mesh) {
+    UnitUnderTest test(mesh);
+    const auto unit = test.unit();
+    UnitParameters& parameters = unit->parameters();
+    CHECK_THROWS_WITH_AS(parameters.reshard(), doctest::Contains("is sharded, expected unsharded"),
+                         StateError);
+    CHECK_THROWS_WITH_AS(parameters.wait_for_unshard(),
+                         doctest::Contains("is sharded, expected gathering"), StateError);
+    CHECK_FALSE(parameters.unshard(Urgency::kPrefetch));
+    CHECK(parameters.state() == ParameterState::kSharded);
+    CHECK(parameters.unshard(Urgency::kDemand));
+    CHECK_THROWS_WITH_AS(parameters.unshard(Urgency::kDemand),
+                         doctest::Contains("is gathering, expected sharded"), StateError);
+    parameters.reshard();  // a gather that nobody waits for
+    unshard_and_wait(*unit);
+    check_shows(*unit);
+    parameters.reshard();
+  });
+}
+
+TEST_CASE("written values go back: each rank's own slice, or rank 0's") {
+  for (const Strategy strategy : kStrategies) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      for (const bool from_zero : {false, true}) {
+        CAPTURE(name_of(strategy));
+        CAPTURE(from_zero);
+        run_ranks(3, [&](Mesh mesh) {
+          UnitUnderTest test(mesh, {.strategy = strategy}, unit_specs(dtype));
+          const auto unit = test.unit();
+          unit->parameters().unshard_own_copy();
+          unit->parameters().wait_for_unshard();
+          CHECK(unit->parameters().first_written().empty());
+          const torch::NoGradGuard no_grad;
+          // With rank 0's values the others may write what they like.
+          const float added = from_zero && mesh.rank() != 0 ? 50.0F : 1.0F;
+          unit->tensors()[1].add_(added);
+          CHECK(unit->parameters().first_written() == "b");
+          unit->parameters().write_back(from_zero);
+          unit->parameters().reshard();
+          unit->absorb_changes(/*reseats=*/true);
+          unshard_and_wait(*unit);
+          CHECK(shows(unit->tensors()[0], 0));
+          CHECK(shows(unit->tensors()[1], 1, 1));
+          unit->parameters().reshard();
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("only parameters seated on the main shards themselves keep what is written to them") {
+  for (const int world : {1, 2}) {
+    for (const Strategy strategy : kStrategies) {
+      CAPTURE(name_of(strategy));
+      run_ranks(world, [&](Mesh mesh) {
+        UnitUnderTest test(mesh, {.strategy = strategy});
+        const auto unit = test.unit();
+        unshard_and_wait(*unit);
+        const bool keeps = world == 1 || strategy == Strategy::kReplicate;
+        CHECK(unit->parameters().keeps_writes() == keeps);
+        if (keeps) {
+          const torch::NoGradGuard no_grad;
+          unit->tensors()[0].add_(1);
+          unit->parameters().take_kept_writes();
+          CHECK(unit->parameters().first_written().empty());
+          CHECK(unit->main().data(0)[unit->main().local(0).offset] == whole_value(0, 0) + 1);
+        }
+        unit->parameters().reshard();
+      });
+    }
+  }
+}
+
+TEST_CASE("a resident copy that was written with the main shards is not made again") {
+  run_ranks(1, [](Mesh mesh) {
+    UnitUnderTest test(mesh, {}, unit_specs(DType::kBFloat16));
+    const auto unit = test.unit();
+    const std::vector<MainSegment> segments = unit->main_segments();
+    REQUIRE(segments.size() == 1);  // the frozen segment is not optimised
+    auto* copy = static_cast<c10::BFloat16*>(segments[0].resident_copy);
+    REQUIRE(copy != nullptr);
+    copy[0] = c10::BFloat16(7.0F);  // what no main shard says: it must survive
+    unit->mark_changed(/*copies_written=*/true);
+    unit->absorb_changes(/*reseats=*/true);
+    CHECK(static_cast<float>(copy[0]) == 7.0F);
+    unit->mark_changed(/*copies_written=*/false);
+    unit->mark_changed(/*copies_written=*/true);  // an older change is still to be copied
+    unit->absorb_changes(/*reseats=*/true);
+    CHECK(static_cast<float>(copy[0]) == whole_value(0, 0));
+  });
+}
