@@ -23,6 +23,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/mesh_state.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
 
@@ -65,9 +66,9 @@ struct Memory {
 class Probe {
  public:
   explicit Probe(const Mesh& mesh)
-      : communicator_(mesh.gather_communicator(Axis::kShard)),
-        control_(mesh.control_communicator()),
-        stream_(make_cpu_stream(CpuStreams::kInline, "probe")) {}
+      : communicator_(mesh.state().gather_communicator(Axis::kShard)),
+        control_(mesh.state().control_communicator()),
+        stream_(fsdp::cpu_device().make_stream({.name = "probe", .runs_beside = false})) {}
 
   // What rank 0 read, on every rank; empty at the end.
   std::string share(std::string line) {
@@ -225,7 +226,7 @@ class Probe {
 
   Communicator& communicator_;
   Communicator& control_;
-  std::unique_ptr<CpuStream> stream_;
+  std::unique_ptr<fsdp::Stream> stream_;
   std::set<std::string> checked_;
   std::string memory_key_;
   Memory memory_;

@@ -31,11 +31,11 @@
 #include "kernels/accumulate.h"
 #include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
+#include "kernels/cpu/target_clones.h"
 #include "kernels/grad_norm.h"
 #include "kernels/sgd.h"
-#include "kernels/target_clones.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 namespace {
@@ -153,7 +153,7 @@ uint32_t stream_one(const uint32_t* a) {
 void adamw(bool with_copy) {
   const Arrays ours(5);
   const Arrays other(5);
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const int64_t step = 10;
   const kernels::AdamWSegment segment{.param = ours.at(0),
                                       .grad = ours.at(1),
@@ -192,7 +192,7 @@ void adamw(bool with_copy) {
 
 void sgd() {
   const Arrays arrays(3);
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const int64_t step = 10;
   const kernels::SgdSegment segment{.param = arrays.at(0),
                                     .grad = arrays.at(1),
@@ -209,7 +209,7 @@ void sgd() {
 
 void cast(DType from, DType to) {
   const Arrays arrays(3, from);
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::CastRun run{arrays.at(0), arrays.at(1), kNumel, from, to};
   const Work kernel = [&] { kernels::cast_pack(*stream, {&run, 1}); };
   const Work torch = [&] { arrays.tensor(2, to).copy_(arrays.tensor(0, from)); };
@@ -222,7 +222,7 @@ void cast(DType from, DType to) {
 
 void cast_many_small() {
   const Arrays arrays(2);
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   std::vector<kernels::CastRun> runs;
   for (int64_t start = 0; start < kNumel; start += 1024) {
     runs.push_back({arrays.at(0) + start, reinterpret_cast<uint16_t*>(arrays.at(1)) + start, 1024,
@@ -234,7 +234,7 @@ void cast_many_small() {
 
 void transpose(DType to) {
   const Arrays arrays(3);
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::StridedSource source{
       .data = arrays.at(0), .dims = 2, .sizes = {4096, 4096}, .strides = {1, 4096}};
   const Work kernel = [&] { kernels::cast_pack_strided(*stream, source, arrays.at(1), to); };
@@ -250,7 +250,7 @@ void transpose(DType to) {
 
 void accumulate(DType from) {
   const Arrays arrays(3, from);
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::AccumulateRun run{
       .source = arrays.at(0), .destination = arrays.at(1), .numel = kNumel, .source_dtype = from};
   const Work kernel = [&] { kernels::accumulate(*stream, {&run, 1}); };
@@ -273,7 +273,7 @@ void check_norm(const kernels::GradNorm& ours, const at::Tensor& grad, kernels::
 
 void grad_norm(kernels::NormType type) {
   const Arrays arrays(1);
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bench");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::GradSegment segment{arrays.at(0), kNumel};
   kernels::GradNorm result;
   const Work kernel = [&] { kernels::grad_norm(*stream, {&segment, 1}, type, &result); };

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "comm/mesh_state.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
 #include "runtime/stream.h"
@@ -75,9 +76,10 @@ at::Tensor train_forward(fsdp::Unit<bert::QuestionAnswering>& model) {
 
 // The largest value over the ranks.
 int64_t most(const fsdp::Mesh& mesh, int64_t value) {
-  const auto stream = fsdp::make_cpu_stream(fsdp::CpuStreams::kInline, "probe");
+  const auto stream = fsdp::cpu_device().make_stream({.name = "probe", .runs_beside = false});
   const fsdp::CollectivePart part{&value, &value, 1, fsdp::DType::kInt64};
-  mesh.control_communicator().all_reduce({&part, 1}, fsdp::ReduceOp::kMax, {0, "probe"}, *stream);
+  mesh.state().control_communicator().all_reduce({&part, 1}, fsdp::ReduceOp::kMax, {0, "probe"},
+                                                 *stream);
   return value;
 }
 

@@ -1,5 +1,5 @@
 # fsdp_layer(NAME [TORCH_FRONT_END] [DEPENDS layer…] [LIBRARIES target…] [HEADERS file of include/fsdp…])
-# One static library a layer from src/NAME/**.cpp (or kernels/*_cpu.cpp), with its dependencies declared.
+# One static library a layer from src/NAME/**.cpp (or kernels/**.cpp), with its dependencies declared.
 # TORCH_FRONT_END: it sees torch::nn and autograd, whose headers it gets precompiled.
 # Warnings are errors in everything of ours; third-party headers are SYSTEM.
 # Options and error texts are aggregates of which a caller names the members that matter.
@@ -32,7 +32,7 @@ endfunction()
 function(fsdp_layer name)
   cmake_parse_arguments(ARG "TORCH_FRONT_END" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
   if(name STREQUAL "kernels")
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*_cpu.cpp)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cpp ${PROJECT_SOURCE_DIR}/kernels/cpu/*.cpp)
   else()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   endif()

@@ -30,6 +30,9 @@ struct CastRun {
   DType destination_dtype = DType::kFloat32;
 };
 
+// Whether bytes are copied, not converted.
+constexpr bool is_copy(DType from, DType to, float scale) { return from == to && scale == 1.0F; }
+
 // All runs in one launch, so that many small ones cost one. The table is copied by the call.
 // Errors: InvalidArgument naming the dtypes if a combination is not supported.
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale = 1.0F);

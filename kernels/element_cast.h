@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/target_clones.h"
+#include "kernels/cpu/target_clones.h"
 
 namespace fsdp::kernels {
 
@@ -71,11 +71,7 @@ FSDP_INLINE Float16 from_float<Float16>(float value) {
   return {static_cast<uint16_t>(half | ((bits >> 16) & 0x8000U))};
 }
 
-constexpr bool is_element(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
-}
-
-// Calls visit(Element{}) with the element type of a dtype for which is_element holds.
+// Calls visit(Element{}) with the element type of float32, bfloat16 or float16.
 template <class Visit>
 FSDP_INLINE void visit_element(DType dtype, Visit visit) {
   switch (dtype) {
@@ -87,11 +83,5 @@ FSDP_INLINE void visit_element(DType dtype, Visit visit) {
       return visit(float{});
   }
 }
-
-// Errors: InvalidArgument with both names unless each is float32, bfloat16 or float16.
-void require_elements(std::string_view kernel, DType from, DType to);
-
-// Errors: InvalidArgument unless the dtype is bfloat16 or float16.
-void require_low_precision(std::string_view kernel, DType copy);
 
 }  // namespace fsdp::kernels

@@ -3,7 +3,6 @@
 
 #include <fsdp/agreement.h>
 #include <fsdp/checkpoint.h>
-#include <fsdp/communicator.h>
 #include <fsdp/dtype.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>

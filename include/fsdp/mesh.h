@@ -1,9 +1,7 @@
 // The ranks of a job and how they reach each other.
 #pragma once
 
-#include <fsdp/communicator.h>
 #include <fsdp/error.h>
-#include <fsdp/host_order.h>
 
 #include <chrono>
 #include <cstdint>
@@ -11,13 +9,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fsdp {
 
-class CpuStream;
-enum class CpuStreams;
-struct MeshParts;
+class MeshState;
 
 // A mesh has one axis now, `shard`, over all ranks; `replicate` is the axis of size one beside it.
 enum class Axis : uint8_t { kReplicate, kShard };
@@ -43,17 +40,6 @@ struct MeshOptions {
   bool ablate_communication = false;
 };
 
-// On which a rank's gathers and reductions run. Shared by the engines of the mesh.
-struct MeshStreams {
-  std::shared_ptr<CpuStream> gather, reduce;
-};
-
-// What the engines of a mesh share; the layer that has something to share derives from it.
-class SharedByEngines {
- public:
-  virtual ~SharedByEngines() = default;
-};
-
 // Shared by value: copies speak for the same rank of the same job. When the last copy is gone this
 // rank has finished; ranks that still need it get an error that says so. If an exception destroys
 // it, the others are told that this rank gave up.
@@ -70,33 +56,14 @@ class Mesh {
   static Mesh single();
   // `world_size` ranks as threads of this process; element r belongs to the thread of rank r.
   static std::vector<Mesh> local(int world_size, MeshOptions options = {});
-  // What a back-end of the library brings (src/comm/mesh_parts.h).
-  // Errors: InvalidArgument if the parts do not fit together.
-  explicit Mesh(MeshParts parts);
+  // Of what a back-end of the library has made.
+  explicit Mesh(std::shared_ptr<MeshState> state) : state_(std::move(state)) {}
 
   int rank() const;
   int world_size() const;
   int local_rank() const;
   const std::string& host() const;
   int size(Axis axis) const;
-
-  // Gathers and reduces have communicators of their own, so that neither queues behind the other;
-  // control carries handshakes and, inside a step, what modules sum over the ranks on the thread
-  // that computes (SyncBatchNorm).
-  Communicator& gather_communicator(Axis axis) const;
-  Communicator& reduce_communicator(Axis axis) const;
-  Communicator& control_communicator() const;
-
-  // The streams of the gather and the reduce communicator. A communicator serves one thread at a
-  // time, so all engines of a rank issue on one pair, in their common host order. Made by the first
-  // call; they end, all work done, when the last caller lets them go.
-  // Requires: callers keep a copy of the mesh until then.
-  // Errors: InvalidArgument while streams of another kind are in use.
-  MeshStreams streams(CpuStreams kind) const;
-
-  // In which all collectives of the mesh are issued, over all its communicators and engines; the
-  // same on every rank.
-  HostOrder& order() const;
 
   // Start-up handshake. Compares `lines` over all ranks, line by line.
   // Errors: CommError (78) on ALL ranks if they differ, with the first difference, both values and
@@ -113,14 +80,11 @@ class Mesh {
   // within seconds. Programs call it on the way out of a failure. Never throws.
   void abort(std::string_view cause) const noexcept;
 
-  // What the engines of this mesh hold in common: that of the engines that live, else what `make`
-  // returns. It ends with its last holder. Thread-safe.
-  std::shared_ptr<SharedByEngines> shared_by_engines(
-      const std::function<std::shared_ptr<SharedByEngines>()>& make) const;
+  // What carries the mesh: the library's own (src/comm/mesh_state.h).
+  MeshState& state() const { return *state_; }
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;  // shared by the copies of one rank's mesh
+  std::shared_ptr<MeshState> state_;  // shared by the copies of one rank's mesh
 };
 
 }  // namespace fsdp

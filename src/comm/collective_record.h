@@ -1,12 +1,12 @@
 // What one rank says about a collective, so that ranks can tell whether they do the same thing.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <array>
 #include <cstdint>
 #include <span>
 #include <string>
+
+#include "comm/communicator.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "fsdp/host_order.h"
+#include "comm/host_order.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,9 @@
 #include <memory>
 #include <string>
 
+#include "comm/communicator.h"
 #include "comm/control_plane.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 
@@ -30,6 +32,7 @@ struct AxisCommunicators {
 // One rank's parts. None may be null. They are destroyed in the reverse of this order, so the
 // control plane is the last to go.
 struct MeshParts {
+  const Device* device = &cpu_device();  // whose memory and streams the communicators take
   std::unique_ptr<ControlPlane> control_plane;
   Topology topology;
   // Over all ranks, in rank order: small values outside steps, and inside a step what modules sum.

@@ -1,15 +1,17 @@
 #include "fsdp/rank_values.h"
 
-#include "runtime/stream.h"
+#include "comm/mesh_state.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 namespace {
 
 template <class T>
 T reduce(const Mesh& mesh, T value, DType dtype, ReduceOp op, std::string_view label) {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "values");
+  Stream& stream = cpu_device().compute_stream();
   const CollectivePart part{.send = &value, .recv = &value, .numel = 1, .dtype = dtype};
-  mesh.control_communicator().all_reduce({&part, 1}, op, {.sequence = 0, .label = label}, *stream);
+  mesh.state().control_communicator().all_reduce({&part, 1}, op, {.sequence = 0, .label = label},
+                                                 stream);
   return value;
 }
 
@@ -33,13 +35,14 @@ int64_t max_over_ranks(const Mesh& mesh, int64_t value, std::string_view label) 
 
 std::vector<float> gather_from_ranks(const Mesh& mesh, std::span<const float> values,
                                      std::string_view label) {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "values");
+  Stream& stream = cpu_device().compute_stream();
   std::vector<float> gathered(values.size() * mesh.world_size());
   const CollectivePart part{.send = values.data(),
                             .recv = gathered.data(),
                             .numel = static_cast<int64_t>(values.size()),
                             .dtype = DType::kFloat32};
-  mesh.control_communicator().all_gather({&part, 1}, {.sequence = 0, .label = label}, *stream);
+  mesh.state().control_communicator().all_gather({&part, 1}, {.sequence = 0, .label = label},
+                                                 stream);
   return gathered;
 }
 

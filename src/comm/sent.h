@@ -1,10 +1,10 @@
 // What a part of a collective sends, in one place or in runs.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <cstddef>
 #include <cstdint>
+
+#include "comm/communicator.h"
 
 namespace fsdp {
 

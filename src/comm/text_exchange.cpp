@@ -2,19 +2,19 @@
 
 #include <algorithm>
 
-#include "runtime/stream.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 
 std::vector<std::string> exchange_texts(Communicator& communicator, std::string_view text,
                                         std::string_view label) {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "exchange");
+  Stream& stream = cpu_device().compute_stream();
   const int size = communicator.size();
   const auto mine = static_cast<int64_t>(text.size());
   std::vector<int64_t> lengths(size);
   const CollectivePart length_part{
       .send = &mine, .recv = lengths.data(), .numel = 1, .dtype = DType::kInt64};
-  communicator.all_gather({&length_part, 1}, {.label = label}, *stream);
+  communicator.all_gather({&length_part, 1}, {.label = label}, stream);
 
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::string padded(text);
@@ -22,7 +22,7 @@ std::vector<std::string> exchange_texts(Communicator& communicator, std::string_
   std::string all(longest * size, '\0');
   const CollectivePart text_part{
       .send = padded.data(), .recv = all.data(), .numel = longest, .dtype = DType::kUInt8};
-  communicator.all_gather({&text_part, 1}, {.label = label}, *stream);
+  communicator.all_gather({&text_part, 1}, {.label = label}, stream);
 
   std::vector<std::string> texts;
   for (int rank = 0; rank < size; ++rank) {

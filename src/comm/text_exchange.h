@@ -1,11 +1,11 @@
 // Texts of any lengths between ranks, over a communicator.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "comm/communicator.h"
 
 namespace fsdp {
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/cpu_features.h"
+#include "comm/mesh_state.h"
 #include "engine/autograd_hooks.h"
 #include "engine/buffers.h"
 #include "engine/build_scope.h"
@@ -13,6 +14,7 @@
 #include "engine/storage_holders.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
+#include "kernels/grad_norm.h"
 
 namespace fsdp {
 namespace {
@@ -101,9 +103,9 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
-  context.gather().broadcast(parts, 0,
-                             context.mesh.order().next(Operation::kBroadcast, numel, unit.fqn),
-                             *context.gather_stream);
+  context.gather().broadcast(
+      parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
+      *context.gather_stream);
   context.gather_stream->synchronize();
 }
 
@@ -149,10 +151,11 @@ EngineState::EngineState(std::shared_ptr<torch::nn::Module> root_module, Options
     : root(std::move(root_module)),
       options(std::move(engine_options)),
       context(std::move(engine_context)),
-      clock(clock_of(context->mesh)) {}
+      clock(clock_of(context->mesh)),
+      norm_(context->device.allocate(sizeof(kernels::GradNorm), MemoryKind::kDevice)) {}
 
 std::shared_ptr<Clock> EngineState::clock_of(const Mesh& mesh) {
-  return std::static_pointer_cast<Clock>(mesh.shared_by_engines(
+  return std::static_pointer_cast<Clock>(mesh.state().shared_by_engines(
       [] { return std::make_shared<Clock>(autograd_hooks::clock_queries()); }));
 }
 

@@ -10,6 +10,7 @@
 #include <array>
 #include <unordered_set>
 
+#include "comm/mesh_state.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
 #include "shard/torch_compat.h"
@@ -79,9 +80,9 @@ void broadcast(const std::string& label, at::Tensor buffer, ShardContext& contex
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
-  context.gather().broadcast({&part, 1}, 0,
-                             context.mesh.order().next(Operation::kBroadcast, part.numel, label),
-                             *context.gather_stream);
+  context.gather().broadcast(
+      {&part, 1}, 0, context.mesh.state().order().next(Operation::kBroadcast, part.numel, label),
+      *context.gather_stream);
   context.gather_stream->synchronize();
   if (!whole.is_same(buffer)) buffer.copy_(whole);
 }
@@ -138,7 +139,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
                               *torch_compat::dtype_of(kFloating[i])};
     context.reduce().all_reduce(
         {&part, 1}, ReduceOp::kAvg,
-        context.mesh.order().next(Operation::kAllReduce, part.numel, "buffers"),
+        context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),
         *context.reduce_stream);
     context.reduce_stream->synchronize();
     int64_t offset = 0;

@@ -21,10 +21,9 @@ void EngineState::begin_forward() {
   for (const auto& unit : units) unit->shard->parameters().guard_gradients();
   forget_dropped_forwards();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
-  Event ready;
+  Event ready(context->device);
   context->compute->record(ready);
   context->gather_stream->wait(ready);
-  context->reduce_stream->wait(ready);
   context->begin_reading();
   pass->begin_forward();
 }
@@ -81,7 +80,7 @@ void EngineState::finalize_backward() {
   if (!pass->in_backward()) return;
   const bool captures = clock->captures();
   pass->end_backward(captures);
-  Event reduced;
+  Event reduced(context->device);
   context->reduce_stream->record(reduced);
   {
     const ExposedTimer timer(*context);

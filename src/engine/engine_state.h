@@ -96,6 +96,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void add_unit(const FoundUnit& found, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
+  Buffer norm_;  // a kernels::GradNorm in the device's memory
   int64_t optimizer_state_bytes_ = 0;
   bool warned_of_overflow_ = false;
   int64_t learned_gradients_ = 0;  // bytes of main gradients that the played order does not show

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "comm/mesh_state.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
 #include "kernels/grad_norm.h"
@@ -42,7 +43,8 @@ std::string EngineState::name_first_nonfinite(int64_t found_here) {
     const CollectivePart part{&from_end, &from_end, 1, DType::kFloat64};
     context->reduce().all_reduce(
         {&part, 1}, ReduceOp::kMax,
-        context->mesh.order().next(Operation::kAllReduce, part.numel, "first non-finite gradient"),
+        context->mesh.state().order().next(Operation::kAllReduce, part.numel,
+                                           "first non-finite gradient"),
         *context->reduce_stream);
     context->reduce_stream->synchronize();
   }
@@ -73,8 +75,9 @@ GradientReport EngineState::measure_gradients(double norm_type) {
       owners.emplace_back(unit.get(), std::move(segment));
     }
   }
-  kernels::GradNorm result;
+  auto& result = *static_cast<kernels::GradNorm*>(norm_.data());
   kernels::grad_norm(*context->compute, table, type, &result);
+  context->compute->synchronize();
   GradientReport report;
   int64_t first = -1;  // among all parameters of the engine, on this rank
   if (result.first_non_finite >= 0) {
@@ -90,7 +93,7 @@ GradientReport EngineState::measure_gradients(double norm_type) {
     const ExposedTimer timer(*context);
     context->reduce().all_reduce(
         {&part, 1}, op,
-        context->mesh.order().next(Operation::kAllReduce, part.numel, "gradient norm"),
+        context->mesh.state().order().next(Operation::kAllReduce, part.numel, "gradient norm"),
         *context->reduce_stream);
     context->reduce_stream->synchronize();
   }

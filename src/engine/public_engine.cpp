@@ -8,9 +8,11 @@
 
 #include "base/bytes.h"
 #include "base/heap.h"
+#include "comm/mesh_state.h"
 #include "engine/build_scope.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
+#include "kernels/cast_pack.h"
 
 namespace fsdp {
 
@@ -65,19 +67,21 @@ GradientReport Engine::measure_gradients(double norm_type) {
 
 double Engine::clip_grad_norm(double max_norm, double norm_type) {
   state_->require_between_passes("clip_grad_norm");
-  state_->context->mesh.order().note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  state_->context->mesh.state().order().note(
+      fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientReport report = state_->measure_gradients(norm_type);
   // In fp32, as torch's clip_grad_norm_ has it.
   const float coefficient =
       static_cast<float>(max_norm) / (static_cast<float>(report.norm) + 1e-6F);
   if (coefficient >= 1.0F) return report.norm;  // a norm that is not a number goes on, as in torch
+  std::vector<kernels::CastRun> runs;
   for (const auto& unit : state_->units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {
-      for (int64_t i = 0; segment.grad != nullptr && i < segment.numel; ++i) {
-        segment.grad[i] *= coefficient;
-      }
+      if (segment.grad == nullptr) continue;
+      runs.push_back({segment.grad, segment.grad, segment.numel});
     }
   }
+  kernels::cast_pack(*state_->context->compute, runs, coefficient);
   return report.norm;
 }
 

@@ -10,8 +10,9 @@
 #include <optional>
 #include <ostream>
 
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
-#include "runtime/stream.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 namespace {
@@ -21,11 +22,11 @@ namespace {
 // engines gather and reduce: their communicators belong to those streams. Control is free between
 // handshakes, and issued from this thread alone, so its collectives keep the host order.
 void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label) {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "batch norm");
+  Stream& stream = cpu_device().compute_stream();
   const CollectivePart part{values.data_ptr(), values.data_ptr(), values.numel(), DType::kFloat64};
-  mesh.control_communicator().all_reduce(
-      {&part, 1}, ReduceOp::kSum, mesh.order().next(Operation::kAllReduce, part.numel, label),
-      *stream);
+  mesh.state().control_communicator().all_reduce(
+      {&part, 1}, ReduceOp::kSum,
+      mesh.state().order().next(Operation::kAllReduce, part.numel, label), stream);
 }
 
 // Statistics and arithmetic: fp64 inputs in fp64, all others in fp32.

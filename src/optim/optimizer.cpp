@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
 #include "kernels/adamw.h"
 #include "optim/optimizer_state.h"
@@ -50,7 +51,7 @@ void Optimizer::State::add_segments() {
       OptimizedSegment optimized{.unit = unit->index, .segment = segment.segment};
       for (int moment = 0; moment < moments_; ++moment) {
         const int64_t bytes = segment.numel * size_of(DType::kFloat32);
-        optimized.moments.push_back(allocate_host(bytes));
+        optimized.moments.push_back(engine.context->device.allocate(bytes, MemoryKind::kDevice));
         added += bytes;
       }
       segments_.push_back(std::move(optimized));
@@ -123,7 +124,7 @@ void Optimizer::State::check_gradients_complete() const {
 
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.
 void Optimizer::State::note_step() const {
-  engine.context->mesh.order().note(
+  engine.context->mesh.state().order().note(
       fmt::format("optimizer step {}: lr {}, clip {}", steps + 1, lr, grad_scale));
 }
 
@@ -160,7 +161,7 @@ StepReport Optimizer::State::step() {
       updates.push_back({optimized, segment, run, lr * run.lr_scale});
     }
   }
-  CpuStream& stream = *engine.context->compute;
+  Stream& stream = *engine.context->compute;
   const StreamSpan span = engine.context->span(stream, "optimizer", "");
   kernels::count_steps(stream, counters, nullptr);
   update(stream, updates);
@@ -179,7 +180,7 @@ Optimizer::~Optimizer() = default;
 
 double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
   state_->engine.require_between_passes("clip_grad_norm");
-  state_->engine.context->mesh.order().note(
+  state_->engine.context->mesh.state().order().note(
       fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   state_->measured = state_->engine.measure_gradients(norm_type);
   state_->measured_passes = state_->engine.passes;

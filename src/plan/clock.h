@@ -17,14 +17,14 @@
 // in. docs/closing.md.
 #pragma once
 
-#include <fsdp/mesh.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "comm/mesh_state.h"
 
 namespace fsdp {
 

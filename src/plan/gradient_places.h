@@ -12,12 +12,11 @@
 //   slot      |head  |tail          |
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <array>
 #include <cstdint>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "plan/shard_layout.h"
 
 namespace fsdp {

@@ -3,7 +3,6 @@
 // strategy's name.
 #pragma once
 
-#include <fsdp/communicator.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
 
@@ -11,6 +10,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "comm/communicator.h"
 
 namespace fsdp {
 

@@ -58,17 +58,17 @@ std::vector<BytesAt> SpanLog::bytes() const {
   return bytes_;
 }
 
-StreamSpan::StreamSpan(SpanLog& log, CpuStream& stream, SpanLane lane, std::string_view what,
+StreamSpan::StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_view what,
                        std::string_view subject)
     : log_(log), stream_(stream) {
   if (!log.is_on()) return;
   span_ = std::make_shared<Span>(Span{.lane = lane, .what = what, .subject = subject});
-  stream_.run([span = span_] { span->begin_ns = span_clock_ns(); });
+  stream_.call([span = span_] { span->begin_ns = span_clock_ns(); });
 }
 
 StreamSpan::~StreamSpan() {
   if (!span_) return;
-  stream_.run([span = span_, &log = log_] {
+  stream_.call([span = span_, &log = log_] {
     span->end_ns = span_clock_ns();
     log.add(*span);
   });

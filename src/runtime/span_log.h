@@ -62,7 +62,7 @@ class SpanLog {
 // The work issued on `stream` between construction and destruction, as one span.
 class StreamSpan {
  public:
-  StreamSpan(SpanLog& log, CpuStream& stream, SpanLane lane, std::string_view what,
+  StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_view what,
              std::string_view subject);
   ~StreamSpan();
   StreamSpan(const StreamSpan&) = delete;
@@ -70,7 +70,7 @@ class StreamSpan {
 
  private:
   SpanLog& log_;
-  CpuStream& stream_;
+  Stream& stream_;
   std::shared_ptr<Span> span_;  // shared with the stream's work; null while the log is off
 };
 

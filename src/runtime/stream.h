@@ -3,83 +3,88 @@
 // A stream runs its work in the order of issue. Two streams are ordered only by an event: one
 // records it, the other waits for it. The engine's list of waits (docs/streams.md) is written
 // against these two classes and nothing else; a device adds an implementation, not a rule.
-//
-// On the CPU there are two kinds. An inline stream runs work at once, in the caller's thread: the
-// compute stream is always inline (LibTorch's operators are), and by default so are all others.
-// A threaded stream has a worker thread: communication then overlaps with compute, and the tests
-// use it to find waits that are missing.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <string>
+#include <source_location>
 #include <utility>
 
 namespace fsdp {
 
-class Event;
+class Device;
+
+// A point in a stream's work, as a device keeps it.
+class EventMark {
+ public:
+  virtual ~EventMark() = default;
+  // Blocks the caller until the point is reached. Errors: what the recording stream's work threw
+  // before it.
+  virtual void wait() = 0;
+  virtual bool reached() = 0;
+};
+
+// A place for a point in a stream's work, made by Device::make_event for the streams of that device.
+// Cheap to keep and to re-record; recorded and waited for by streams only.
+class Event {
+ public:
+  explicit Event(const Device& device) : device_(&device) {}
+
+  // Blocks the caller until the last recorded point is reached. Errors: as Stream::wait.
+  void synchronize() const {
+    if (mark_) mark_->wait();
+  }
+  // True if the last recorded point is reached, or if there is none.
+  bool reached() const { return !mark_ || mark_->reached(); }
+
+ private:
+  friend class Stream;
+  const Device* device_;
+  std::shared_ptr<EventMark> mark_;  // shared with the streams that record and wait; null: reached
+};
 
 class Stream {
  public:
+  // `device` lives as long.
+  explicit Stream(const Device& device) : device_(device) {}
   virtual ~Stream() = default;
-  Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  const Device& device() const { return device_; }
+
   // Marks the point reached by the work issued so far. Re-recording moves the mark.
-  virtual void record(Event& event) = 0;
+  // Errors: StateError if the event is another device's.
+  void record(Event& event);
   // Work issued after this call starts only once the event's last recorded point is reached.
   // An event never recorded is reached. On an inline stream the caller's thread blocks.
-  // Errors: rethrows what the recording stream's work threw before that point.
-  virtual void wait(const Event& event) = 0;
+  // `place` is who waits, for a stream that checks the order of work: leave it out.
+  // Errors: StateError if the event is another device's; rethrows what the recording stream's work
+  //   threw before that point.
+  void wait(const Event& event, std::source_location place = std::source_location::current());
   // Blocks the caller until everything issued is done. Errors: rethrows what the work threw; a
   // stream whose work threw runs nothing more and stays in that state.
   virtual void synchronize() = 0;
   // True if work is done by the time the issuing call returns.
   virtual bool is_inline() const = 0;
-};
 
-// A stream of a CPU: work is a callable. Kernels and CPU communicators get at it with cpu_stream().
-class CpuStream : public Stream {
- public:
-  // Runs the task in stream order; at once if the stream is inline. What the task refers to must
-  // live until the stream has passed it.
-  template <class Task>
-  void run(Task&& task) {
-    if (is_inline()) {
-      std::forward<Task>(task)();
-    } else {
-      enqueue(std::function<void()>(std::forward<Task>(task)));
-    }
+  // Calls it on some thread of the host, in stream order; at once if the stream is inline. It must
+  // not use the device.
+  virtual void call(std::function<void()> on_host) = 0;
+  // Keeps `memory` until the work issued so far is done.
+  void hold(std::shared_ptr<const void> memory) {
+    if (!is_inline()) call([held = std::move(memory)] {});
   }
 
- private:
-  virtual void enqueue(std::function<void()> task) = 0;
-};
-
-// Errors: StateError if the stream belongs to another kind of device.
-CpuStream& cpu_stream(Stream& stream);
-
-enum class CpuStreams { kInline, kThreaded };
-
-// `name` is the worker thread's name, shown by debuggers and traces (at most 15 characters count).
-std::unique_ptr<CpuStream> make_cpu_stream(CpuStreams kind, std::string name);
-
-// A point in a stream's work. Cheap to keep and to re-record; recorded and waited for by streams
-// only.
-class Event {
- public:
-  // Blocks the caller until the last recorded point is reached. Errors: as Stream::wait.
-  void synchronize() const;
-  // True if the last recorded point is reached, or if there is none.
-  bool reached() const;
-
-  struct Mark;  // shared by the event, the stream that records and the streams that wait
+ protected:
+  // The new mark; null if it is reached already.
+  virtual std::shared_ptr<EventMark> mark() = 0;
+  virtual void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) = 0;
 
  private:
-  friend class ThreadedCpuStream;
-  friend class InlineCpuStream;
-  std::shared_ptr<Mark> mark_;  // null: never recorded, or recorded on an inline stream
+  void require_own(const Event& event) const;
+
+  const Device& device_;
 };
 
 }  // namespace fsdp

@@ -5,9 +5,13 @@
 
 namespace fsdp {
 
-BufferPool::BufferPool(MemoryCategory category, MemoryLedger& ledger, SlotReuse reuse,
-                       Allocate allocate)
-    : category_(category), ledger_(ledger), reuse_(reuse), allocate_(std::move(allocate)) {}
+BufferPool::BufferPool(const Device& device, MemoryCategory category, MemoryLedger& ledger,
+                       SlotReuse reuse, Allocate allocate)
+    : device_(device),
+      category_(category),
+      ledger_(ledger),
+      reuse_(reuse),
+      allocate_(std::move(allocate)) {}
 
 void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
   for (auto& [bytes, size_class] : classes_) {
@@ -64,9 +68,8 @@ Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
     slot = *next;
     size_class.free.erase(next);
   } else {
-    size_class.slots.push_back(std::make_shared<Slot>());
+    size_class.slots.push_back(std::make_shared<Slot>(allocate_(bytes), device_));
     slot = size_class.slots.back().get();
-    slot->buffer = allocate_(bytes);
     ledger_.hold(bytes);
   }
   size_class.most_in_use = std::max(size_class.most_in_use, ++size_class.in_use);

@@ -10,13 +10,13 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "runtime/device.h"
 #include "shard/memory_ledger.h"
 
 namespace fsdp {
 
 struct Slot : std::enable_shared_from_this<Slot> {
+  Slot(Buffer memory, const Device& device) : buffer(std::move(memory)), released(device) {}
   Buffer buffer;
   // Recorded by the last user when it gave the slot back; the next user's stream waits for it.
   Event released;
@@ -32,7 +32,9 @@ enum class SlotReuse : uint8_t { kLastReturned, kFirstReturned };
 class BufferPool {
  public:
   using Allocate = std::function<Buffer(int64_t bytes)>;
-  BufferPool(MemoryCategory category, MemoryLedger& ledger, SlotReuse reuse, Allocate allocate);
+  // Slots are taken and given back by streams of `device`.
+  BufferPool(const Device& device, MemoryCategory category, MemoryLedger& ledger, SlotReuse reuse,
+             Allocate allocate);
 
   // Allows this many slots by size in bytes, and no others. Slots that the plan no longer allows go
   // back to the system as they become free.
@@ -63,6 +65,7 @@ class BufferPool {
   Slot* take(int64_t bytes, SizeClass& size_class);
   void trim(int64_t bytes, SizeClass& size_class);
 
+  const Device& device_;
   MemoryCategory category_;
   MemoryLedger& ledger_;
   SlotReuse reuse_;

@@ -74,9 +74,9 @@ void LentGradients::keep() {
   unit_.shared.ledger.take(MemoryCategory::kReduceSlots, bytes - std::exchange(kept_bytes_, bytes));
 }
 
-void LentGradients::give_back(CpuStream& stream, bool reduced) {
+void LentGradients::give_back(Stream& stream, bool reduced) {
   for (std::shared_ptr<Lent>& lent : lent_) {
-    if (lent) stream.run([held = std::exchange(lent, nullptr)] {});
+    if (lent) stream.hold(std::exchange(lent, nullptr));
   }
   ShardContext& shared = unit_.shared;
   if (kept_bytes_ > 0) {

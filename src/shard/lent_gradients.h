@@ -41,7 +41,7 @@ class LentGradients {
   // They stay beyond the pass, and are counted as slots are.
   void keep();
   // `stream` has passed what uses them, later. `reduced`: it was their reduction.
-  void give_back(CpuStream& stream, bool reduced);
+  void give_back(Stream& stream, bool reduced);
 
  private:
   // The stream that reduces it holds it, too: the unit may have the next one before this one is

@@ -33,17 +33,15 @@ void MainGradients::take(Stream& stream) {
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!unit_.segment(i).trainable) continue;
     slots_[i] = unit_.shared.main_gradients.acquire(numel(i) * size_of(DType::kFloat32));
-    if (has(i)) stream.wait(slots_[i]->released);
+    if (has(i)) stream.wait(slots_[i]->released);  // wait 9
   }
   state_ = MainGradientState::kReady;
 }
 
 void MainGradients::give_back() {
-  // A backward that failed may have left a reduction that still writes them.
+  // A backward that failed may have left a reduction that still writes them. What compute has read
+  // of them is waited for by every later reduction (wait 5).
   ShardContext& shared = unit_.shared;
-  Event used;
-  shared.compute->record(used);
-  shared.reduce_stream->wait(used);
   for (Slot*& slot : slots_) {
     if (slot == nullptr) continue;
     shared.reduce_stream->record(slot->released);

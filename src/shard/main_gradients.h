@@ -41,8 +41,8 @@ class MainGradients {
 
   // Memory that `stream` may write when it has passed this.
   void take(Stream& stream);
-  // Views' `.grad` are undefined then. What reduce and compute still do to the memory is waited for
-  // by its next user.
+  // Views' `.grad` are undefined then. What reductions still do to the memory is waited for by its
+  // next user.
   void give_back();
 
   // Puts views of the slices into the `.grad` of main shards' views that have none.

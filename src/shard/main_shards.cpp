@@ -86,9 +86,10 @@ void MainShards::copy_whole(std::vector<Buffer>& whole) const {
   }
   if (parts.empty()) return;
   const int64_t numel = unit_.layout.slice_numel();
+  shared.gather_after_compute();
   shared.gather().all_gather(parts, unit_.next_tag(Operation::kAllGather, numel),
                              *shared.gather_stream);
-  Event gathered;
+  Event gathered(shared.device);
   shared.gather_stream->record(gathered);
   shared.compute->wait(gathered);
 }

@@ -11,7 +11,10 @@ namespace {
 class GatheredSlot : public ParameterSource {
  public:
   GatheredSlot(const UnitContext& unit, const MainShards& main)
-      : unit_(unit), main_(main), bytes_(unit.layout.unsharded_bytes()) {}
+      : unit_(unit),
+        main_(main),
+        bytes_(unit.layout.unsharded_bytes()),
+        gathered_(unit.shared.device) {}
 
   bool begin(Urgency urgency) override {
     if (bytes_ == 0) return true;
@@ -102,7 +105,8 @@ class MappedShards : public ParameterSource {
 // A float32 segment's main shard lies in the copy itself.
 class GatheredResident : public ParameterSource {
  public:
-  GatheredResident(const UnitContext& unit, MainShards& main) : unit_(unit), main_(main) {
+  GatheredResident(const UnitContext& unit, MainShards& main)
+      : unit_(unit), main_(main), gathered_(unit.shared.device) {
     ShardContext& shared = unit.shared;
     for (int i = 0; i < unit.segments(); ++i) {
       const SegmentLayout& layout = unit.segment(i);
@@ -124,7 +128,6 @@ class GatheredResident : public ParameterSource {
   bool begin(Urgency /*urgency*/) override {
     if (state_ != State::kStale || unit_.layout.unsharded_bytes() == 0) return true;
     Stream& stream = *unit_.shared.gather_stream;
-    stream.wait(read_);  // wait 9
     std::vector<std::byte*> places;
     for (int i = 0; i < unit_.segments(); ++i) places.push_back(whole(i));
     main_.all_gather(places);
@@ -140,14 +143,13 @@ class GatheredResident : public ParameterSource {
     shared.compute->wait(gathered_);  // wait 3
     state_ = State::kCurrent;
   }
-  void end(bool waited) override {
-    if (waited) unit_.shared.compute->record(read_);
-  }
+  void end(bool /*waited*/) override {}
   std::byte* whole(int segment) const override { return copies_[segment]->buffer.at(0); }
   int64_t resident_bytes() const override { return resident_bytes_; }
 
   // Whether to gather is decided alike on all ranks, whatever each rank's slice looks like: where
-  // all of them are, at the next forward. (A graph that is older than the change throws anyway.)
+  // all of them are, at the next forward. (A graph that is older than the change throws anyway.) So
+  // wait 1 is behind whatever has read the copy.
   void follow_main(const MainChange& change) override {
     may_differ_ = may_differ_ || change.known || change.possible;
     if (!change.at_forward || !may_differ_) return;
@@ -165,7 +167,6 @@ class GatheredResident : public ParameterSource {
   State state_ = State::kStale;
   bool may_differ_ = false;  // from the main shards, since the last forward began
   Event gathered_;
-  Event read_;
 };
 
 // Segments that are float32 are read where they lie.

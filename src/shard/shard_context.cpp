@@ -5,14 +5,18 @@
 #include <exception>
 #include <utility>
 
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
 namespace {
 
-CpuStreams kind_of(const Options& options) {
-  return options.cpu_streams == CpuStreamKind::kThreaded ? CpuStreams::kThreaded
-                                                         : CpuStreams::kInline;
+bool run_beside(const Options& options) { return options.cpu_streams == CpuStreamKind::kThreaded; }
+
+// Streams that run at once give the slot that is warm in the cache; on others the one that was
+// returned first is the likeliest to be free.
+SlotReuse reuse_of(const Stream& stream) {
+  return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
 }
 
 ReduceOp reduce_op_of(const Options& options) {
@@ -50,32 +54,29 @@ DType checked_reduce_dtype(DType dtype) {
 }  // namespace
 
 ShardContext::ShardContext(Mesh mesh_in, const Options& options)
-    : ShardContext(mesh_in, options, mesh_in.streams(kind_of(options))) {}
+    : ShardContext(mesh_in, options, mesh_in.state().streams(run_beside(options))) {}
 
 ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams streams)
     : mesh(std::move(mesh_in)),
+      device(mesh.state().device()),
       moves(moves_of(placements_of(options.strategy), mesh.size(Axis::kShard))),
       reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
       reduce_op(reduce_op_of(options)),
       gradient_scale(gradient_scale_of(options)),
       debug(options.debug),
-      parameter_slots(MemoryCategory::kParameterSlots, ledger,
-                      kind_of(options) == CpuStreams::kInline ? SlotReuse::kLastReturned
-                                                              : SlotReuse::kFirstReturned,
+      parameter_slots(device, MemoryCategory::kParameterSlots, ledger, reuse_of(*streams.gather),
                       [this](int64_t bytes) { return allocate(bytes); }),
-      reduce_slots(MemoryCategory::kReduceSlots, ledger,
-                   kind_of(options) == CpuStreams::kInline ? SlotReuse::kLastReturned
-                                                           : SlotReuse::kFirstReturned,
+      reduce_slots(device, MemoryCategory::kReduceSlots, ledger, reuse_of(*streams.reduce),
                    [this](int64_t bytes) { return reduce().allocate(bytes); }),
-      main_gradients(MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
+      main_gradients(device, MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
                      [this](int64_t bytes) { return reduce().allocate(bytes); }),
-      compute(make_cpu_stream(CpuStreams::kInline, "fsdp-compute")),
+      compute(&device.compute_stream()),
       gather_stream(std::move(streams.gather)),
       reduce_stream(std::move(streams.reduce)),
       map_shards_(options.map_shards) {}
 
 void ShardContext::finish() noexcept {
-  for (CpuStream* stream : {gather_stream.get(), reduce_stream.get()}) {
+  for (Stream* stream : {gather_stream.get(), reduce_stream.get()}) {
     try {
       stream->synchronize();
     } catch (const std::exception&) {
@@ -91,6 +92,12 @@ RanksView ShardContext::map_ranks(void* mine, int64_t bytes) {
   return view;
 }
 
+void ShardContext::gather_after_compute() {
+  Event written(device);
+  compute->record(written);
+  gather_stream->wait(written);  // wait 10
+}
+
 void ShardContext::begin_reading() { meet("shards are read from here"); }
 void ShardContext::end_reading() { meet("shards are read until here"); }
 
@@ -98,10 +105,10 @@ void ShardContext::meet(std::string_view purpose) {
   if (!reads_peers_) return;
   const ExposedTimer timer(*this);
   const StreamSpan span = this->span(*compute, "meet", purpose);
-  Event met;
+  Event met(device);
   compute->record(met);
   gather_stream->wait(met);
-  gather().barrier(mesh.order().next(Operation::kBarrier, 0, purpose), *gather_stream);
+  gather().barrier(mesh.state().order().next(Operation::kBarrier, 0, purpose), *gather_stream);
   gather_stream->record(met);
   compute->wait(met);
 }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "comm/mesh_state.h"
 #include "comm/ranks_view.h"
 #include "plan/placement.h"
 #include "runtime/span_log.h"
@@ -36,8 +37,8 @@ class ShardContext {
 
   bool one_rank() const { return mesh.world_size() == 1; }
 
-  Communicator& gather() const { return mesh.gather_communicator(Axis::kShard); }
-  Communicator& reduce() const { return mesh.reduce_communicator(Axis::kShard); }
+  Communicator& gather() const { return mesh.state().gather_communicator(Axis::kShard); }
+  Communicator& reduce() const { return mesh.state().reduce_communicator(Axis::kShard); }
   // Memory for slots and main shards, readable by peers where that helps.
   Buffer allocate(int64_t bytes) { return gather().allocate(bytes); }
 
@@ -51,9 +52,13 @@ class ShardContext {
   void begin_reading();
   void end_reading();
 
+  // Gathers from now on come after what compute was given so far: those between passes call it, in
+  // a pass its begin has (wait 1).
+  void gather_after_compute();
+
   // The tag of a unit's next collective.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
-    return mesh.order().next(operation, numel, unit.empty() ? "(root)" : unit);
+    return mesh.state().order().next(operation, numel, unit.empty() ? "(root)" : unit);
   }
 
   // Blocks until the streams have done everything issued; what they threw was or is heard of
@@ -61,6 +66,7 @@ class ShardContext {
   void finish() noexcept;
 
   const Mesh mesh;
+  const Device& device;
   const Moves moves;  // of every unit of the engine
   const DType reduce_dtype;
   const ReduceOp reduce_op;
@@ -73,13 +79,13 @@ class ShardContext {
   BufferPool reduce_slots;
   BufferPool main_gradients;
 
-  std::unique_ptr<CpuStream> compute;  // LibTorch's operators: always inline on the CPU
+  Stream* const compute;  // LibTorch's operators; the device's
   // The mesh's, shared by its engines: what is queued here is idle only after finish().
-  std::shared_ptr<CpuStream> gather_stream;
-  std::shared_ptr<CpuStream> reduce_stream;
+  std::shared_ptr<Stream> gather_stream;
+  std::shared_ptr<Stream> reduce_stream;
 
   // What `subject` does on a stream until the span is destroyed, for a trace.
-  StreamSpan span(CpuStream& stream, std::string_view what, std::string_view subject) {
+  StreamSpan span(Stream& stream, std::string_view what, std::string_view subject) {
     const SpanLane lane = &stream == gather_stream.get()   ? SpanLane::kGather
                           : &stream == reduce_stream.get() ? SpanLane::kReduce
                                                            : SpanLane::kCompute;
@@ -89,7 +95,7 @@ class ShardContext {
   // [Note: lent gradients] in gradient_places.h. The last two reductions of such; the next one is
   // recorded at `lent_turn`. Compute waits there for the older one before it makes another, so that
   // no more than two stand whole.
-  std::array<Event, 2> lent_reduced;
+  std::array<Event, 2> lent_reduced{Event(device), Event(device)};
   int lent_turn = 0;
 
   int64_t all_gathers = 0;

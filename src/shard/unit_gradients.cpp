@@ -22,7 +22,8 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
       wide_sink_(unit, wide_places_, DType::kFloat32),
       main_sink_(unit, main_),
       lent_(unit, places_),
-      arrived_(parameters.size(), 0) {
+      arrived_(parameters.size(), 0),
+      captured_(unit.shared.device) {
   make_places();
 }
 
@@ -185,7 +186,7 @@ void UnitGradients::reduce() {
   zero_missing();
   narrow();
   ShardContext& shared = unit_.shared;
-  CpuStream& stream = *shared.reduce_stream;
+  Stream& stream = *shared.reduce_stream;
   shared.compute->record(captured_);
   const ExposedTimer timer(shared);
   stream.wait(captured_);  // wait 5
@@ -241,7 +242,7 @@ void UnitGradients::issue(const Move& move, const std::vector<CollectivePart>& p
 }
 
 // When `stream` has passed what uses them.
-void UnitGradients::give_back(CpuStream& stream, bool reduced) {
+void UnitGradients::give_back(Stream& stream, bool reduced) {
   sink().close(stream);
   lent_.give_back(stream, reduced);
   state_ = GradientState::kNone;

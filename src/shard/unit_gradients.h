@@ -74,7 +74,7 @@ class UnitGradients {
   void add(const at::Tensor& gradient, DType dtype, int parameter);
   CollectivePart part(int segment, std::byte* landing);
   void issue(const Move& move, const std::vector<CollectivePart>& parts) const;
-  void give_back(CpuStream& stream, bool reduced);
+  void give_back(Stream& stream, bool reduced);
 
   const UnitContext& unit_;
   MainGradients main_;

@@ -55,6 +55,7 @@ bool UnitParameters::unshard(Urgency urgency) {
 void UnitParameters::unshard_own_copy() {
   require(ParameterState::kSharded, "unshard");
   source_ = own_copy_ ? own_copy_.get() : usual_.get();
+  unit_.shared.gather_after_compute();
   source_->begin(Urgency::kDemand);
   state_ = ParameterState::kGathering;
 }
@@ -111,6 +112,7 @@ void UnitParameters::take_kept_writes() {
 void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
   ShardContext& shared = unit_.shared;
   if (shared.one_rank() || changed.empty()) return;
+  shared.gather_after_compute();
   const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
     shared.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
                               *shared.gather_stream);

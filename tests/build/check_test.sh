@@ -15,8 +15,8 @@ fsdp_layer(plan DEPENDS comm)
 fsdp_layer(shard DEPENDS plan LIBRARIES torch::cpu)
 fsdp_layer(engine DEPENDS shard LIBRARIES torch::cpu HEADERS unit.h)
 EOF
-for tour in examples/hello_unit/hello_unit.cpp src/plan/pass.cpp src/shard/shard_unit.cpp \
-  src/comm/cpu/cpu_communicator.cpp; do
+for tour in examples/hello_unit/hello_unit.cpp src/plan/pass.cpp src/shard/unit_parameters.cpp \
+  src/shard/unit_gradients.cpp src/comm/cpu/cpu_communicator.cpp; do
   echo '#include <fsdp/error.h>' >$tour
 done
 for header in error.h mesh.h unit.h; do
@@ -59,6 +59,6 @@ refuses 'src/base/a.cpp: not formatted' src/base/a.cpp 'int   x;'
 refuses 'include/fsdp/error.h: does not compile alone' include/fsdp/error.h 'std::string text();'
 refuses 'the five files of the reading tour have 1203 lines, under 1200 wanted' \
   src/plan/pass.cpp "$(seq -f '// %.0f' 1199)"
-mv src/shard/shard_unit.cpp kept
-refuses 'src/shard/shard_unit.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
+mv src/shard/unit_gradients.cpp kept
+refuses 'src/shard/unit_gradients.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
 echo "check: 15 refusals as expected"

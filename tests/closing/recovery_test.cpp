@@ -1,6 +1,7 @@
 // After an exception, and at the end of things, what follows is right.
 #include "closing/support/recompute.h"
 #include "closing/support/scripted.h"
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
 
 using namespace fsdp;
@@ -174,7 +175,7 @@ TEST_CASE("two engines on one mesh share a clock: equal lists and the plain mode
   for (const int prefetch : {0, 1}) {
     std::vector<std::vector<std::string>> lists(kWorld);
     run_torch_ranks(kWorld, [&](Mesh mesh) {
-      mesh.order().keep_all();
+      mesh.state().order().keep_all();
       auto d = make_scripted(5), g = make_scripted(6);
       Engine engine_d(d, mesh, {.prefetch_units = prefetch, .debug = true});
       Engine engine_g(g, mesh, {.prefetch_units = prefetch, .debug = true});
@@ -186,7 +187,7 @@ TEST_CASE("two engines on one mesh share a clock: equal lists and the plain mode
         engine_d.zero_grad();
         engine_g.zero_grad();
       }
-      lists[mesh.rank()] = mesh.order().recent();
+      lists[mesh.rank()] = mesh.state().order().recent();
     });
     CHECK(lists[1] == lists[0]);
     CHECK(lists[2] == lists[0]);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "comm/mesh_state.h"
 #include "comm/simulated/simulated_communicator.h"
 #include "comm/simulated/simulated_control_plane.h"
 #include "fsdp/error.h"
@@ -24,15 +25,15 @@ MeshParts two_by_three() {
 }
 
 TEST_CASE("a mesh is what its parts say") {
-  const Mesh mesh(two_by_three());
+  const Mesh mesh(std::make_shared<MeshState>(two_by_three()));
   CHECK(mesh.rank() == 0);
   CHECK(mesh.world_size() == 6);
   CHECK(mesh.size(Axis::kReplicate) == 2);
   CHECK(mesh.size(Axis::kShard) == 3);
   CHECK(mesh.host() == "here");
   CHECK(mesh.local_rank() == 4);
-  CHECK(mesh.reduce_communicator(Axis::kReplicate).size() == 2);
-  CHECK(mesh.control_communicator().size() == 6);
+  CHECK(mesh.state().reduce_communicator(Axis::kReplicate).size() == 2);
+  CHECK(mesh.state().control_communicator().size() == 6);
   CHECK(mesh.exchange("names", "x").size() == 6);
   mesh.agree("nothing", {});
   mesh.warn({.what = "nobody listens"});
@@ -45,7 +46,7 @@ TEST_CASE("a mesh is what its parts say") {
 TEST_CASE("parts that do not span the world are refused with all sizes") {
   MeshParts parts = two_by_three();
   parts.shard.reduce = of(2);
-  CHECK_THROWS_WITH_AS(Mesh(std::move(parts)),
+  CHECK_THROWS_WITH_AS(Mesh(std::make_shared<MeshState>(std::move(parts))),
                        "a mesh of 6 ranks with communicators of 2 × 3 (gather), 2 × 2 (reduce) and "
                        "6 (control); hint: the sizes of the axes multiply to the world's, for "
                        "gathers and for reductions",
@@ -55,7 +56,7 @@ TEST_CASE("parts that do not span the world are refused with all sizes") {
 TEST_CASE("parts that are missing are refused") {
   MeshParts parts = two_by_three();
   parts.replicate.gather.reset();
-  CHECK_THROWS_WITH_AS(Mesh(std::move(parts)),
+  CHECK_THROWS_WITH_AS(Mesh(std::make_shared<MeshState>(std::move(parts))),
                        "a mesh without a control plane or without a communicator; hint: MeshParts "
                        "needs all of them; an axis of size one, too",
                        InvalidArgument);

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {
@@ -59,14 +60,16 @@ TEST_CASE("agree refuses lists of different lengths with code 78") {
 std::vector<std::string> errors_after_notes(const std::vector<std::string>& ours,
                                             const std::vector<std::string>& theirs) {
   return testing::errors_of_ranks(3, [&](const Mesh& mesh) {
-    const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-    mesh.order().note("the same everywhere");
+    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+    mesh.state().order().note("the same everywhere");
     const auto meet = [&] {
-      mesh.gather_communicator(Axis::kShard)
-          .barrier(mesh.order().next(Operation::kBarrier, 0, "layers.0"), *stream);
+      mesh.state()
+          .gather_communicator(Axis::kShard)
+          .barrier(mesh.state().order().next(Operation::kBarrier, 0, "layers.0"), *stream);
     };
     meet();
-    for (const std::string& text : mesh.rank() == 1 ? theirs : ours) mesh.order().note(text);
+    for (const std::string& text : mesh.rank() == 1 ? theirs : ours)
+      mesh.state().order().note(text);
     meet();
     meet();
   });
@@ -113,13 +116,13 @@ TEST_CASE("copies of a mesh share what its engines hold, which ends with its las
   const Mesh copy = mesh;
   int made = 0;
   const auto make = [&] { return ++made, std::make_shared<SharedByEngines>(); };
-  auto first = mesh.shared_by_engines(make);
-  CHECK(copy.shared_by_engines(make) == first);
+  auto first = mesh.state().shared_by_engines(make);
+  CHECK(copy.state().shared_by_engines(make) == first);
   CHECK(made == 1);
   const std::weak_ptr<SharedByEngines> ended = first;
   first.reset();
   CHECK(ended.expired());
-  CHECK(mesh.shared_by_engines(make) != nullptr);
+  CHECK(mesh.state().shared_by_engines(make) != nullptr);
   CHECK(made == 2);
 }
 

@@ -7,10 +7,11 @@
 #include <chrono>
 #include <functional>
 
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
 #include "fsdp/mesh.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {
@@ -46,10 +47,12 @@ void issue(Communicator& communicator, const Side& side, Stream& stream) {
 // Rank `odd` of three issues `theirs`, the others `ours`; all must fail with one text.
 void expect_disagreement(const Side& ours, const Side& theirs, const std::string& text) {
   for (const int odd : {0, 1, 2}) {
-    for (const CpuStreams kind : {CpuStreams::kInline, CpuStreams::kThreaded}) {
+    for (const testing::CpuStreams kind :
+         {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {
       const auto errors = testing::errors_of_ranks(3, [&](const Mesh& mesh) {
-        const auto stream = make_cpu_stream(kind, "x");
-        issue(mesh.reduce_communicator(Axis::kShard), mesh.rank() == odd ? theirs : ours, *stream);
+        const auto stream = testing::make_cpu_stream(kind, "x");
+        issue(mesh.state().reduce_communicator(Axis::kShard), mesh.rank() == odd ? theirs : ours,
+              *stream);
       });
       for (const std::string& error : errors) {
         CHECK(error == errors[0]);
@@ -117,11 +120,11 @@ TEST_CASE("names of any length are compared as a whole") {
       CAPTURE(length);
       CAPTURE(differs);
       const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
-        const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+        const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         const std::string same(length, 'x');
-        issue(mesh.reduce_communicator(Axis::kShard), {.label = same}, *stream);
+        issue(mesh.state().reduce_communicator(Axis::kShard), {.label = same}, *stream);
         const std::string name = name_that_differs_at(differs, length, mesh.rank() == 1);
-        issue(mesh.reduce_communicator(Axis::kShard), {.label = name}, *stream);
+        issue(mesh.state().reduce_communicator(Axis::kShard), {.label = name}, *stream);
       });
       CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
       CHECK(errors[0].find("collective 2 of") != std::string::npos);
@@ -164,12 +167,16 @@ TEST_CASE("a different number of parts is an error, also when the total is equal
 
 TEST_CASE("two communicators used in different orders are found out by the sequence") {
   const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
-    const auto stream = make_cpu_stream(CpuStreams::kThreaded, "x");
+    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "x");
     const auto gather = [&](uint64_t sequence) {
-      mesh.gather_communicator(Axis::kShard).barrier({.sequence = sequence, .label = "g"}, *stream);
+      mesh.state()
+          .gather_communicator(Axis::kShard)
+          .barrier({.sequence = sequence, .label = "g"}, *stream);
     };
     const auto reduce = [&](uint64_t sequence) {
-      mesh.reduce_communicator(Axis::kShard).barrier({.sequence = sequence, .label = "r"}, *stream);
+      mesh.state()
+          .reduce_communicator(Axis::kShard)
+          .barrier({.sequence = sequence, .label = "r"}, *stream);
     };
     if (mesh.rank() == 0) {
       gather(1);
@@ -196,9 +203,10 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
           while (out.load() < 2) std::this_thread::yield();
           return;
         }
-        const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+        const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         try {
-          issue(mesh.gather_communicator(Axis::kShard), {.operation = "all_gather"}, *stream);
+          issue(mesh.state().gather_communicator(Axis::kShard), {.operation = "all_gather"},
+                *stream);
         } catch (...) {
           ++out;
           throw;
@@ -216,25 +224,25 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
 
 TEST_CASE("a rank that is waited for is named, not the one that waits for it elsewhere") {
   std::atomic<int> out{0};
-  const auto errors =
-      testing::errors_of_ranks(3,
-                               [&](const Mesh& mesh) {
-                                 if (mesh.rank() == 2) {
-                                   while (out.load() < 2) std::this_thread::yield();
-                                   return;
-                                 }
-                                 const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-                                 try {
-                                   const bool gathers = mesh.rank() == 0;
-                                   issue(gathers ? mesh.gather_communicator(Axis::kShard)
-                                                 : mesh.reduce_communicator(Axis::kShard),
-                                         {.sequence = gathers ? 7U : 8U}, *stream);
-                                 } catch (...) {
-                                   ++out;
-                                   throw;
-                                 }
-                               },
-                               {.mesh = {.timeout = milliseconds(500)}, .in_each_thread = {}});
+  const auto errors = testing::errors_of_ranks(
+      3,
+      [&](const Mesh& mesh) {
+        if (mesh.rank() == 2) {
+          while (out.load() < 2) std::this_thread::yield();
+          return;
+        }
+        const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+        try {
+          const bool gathers = mesh.rank() == 0;
+          issue(gathers ? mesh.state().gather_communicator(Axis::kShard)
+                        : mesh.state().reduce_communicator(Axis::kShard),
+                {.sequence = gathers ? 7U : 8U}, *stream);
+        } catch (...) {
+          ++out;
+          throw;
+        }
+      },
+      {.mesh = {.timeout = milliseconds(500)}, .in_each_thread = {}});
   CHECK(errors[0].find("rank 2 did not arrive within 0.5 s (") == 0);
   CHECK(errors[0] == errors[1]);
 }
@@ -249,12 +257,12 @@ TEST_CASE("a slow rank is called slow once, on one rank, and the wait goes on") 
   const auto errors = testing::errors_of_ranks(
       3,
       [&](const Mesh& mesh) {
-        const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+        const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         for (const int expected : {1, 1}) {
           if (mesh.rank() == 1) {
             while (calls.load() < expected) std::this_thread::yield();
           }
-          issue(mesh.reduce_communicator(Axis::kShard), {}, *stream);
+          issue(mesh.state().reduce_communicator(Axis::kShard), {}, *stream);
         }
       },
       {.mesh = {.timeout = milliseconds(3000), .on_slow_rank = hear}, .in_each_thread = {}});
@@ -267,9 +275,9 @@ TEST_CASE("a slow rank is called slow once, on one rank, and the wait goes on") 
 TEST_CASE("a rank that gives up is the first cause on all ranks, in all communicators") {
   const auto errors = testing::errors_of_ranks(4, [&](const Mesh& mesh) {
     if (mesh.rank() == 2) throw IoError(ExitCode::kIoError, {.what = "the disk is full"});
-    const auto stream = make_cpu_stream(CpuStreams::kThreaded, "x");
-    auto& communicator = mesh.rank() == 0 ? mesh.gather_communicator(Axis::kShard)
-                                          : mesh.reduce_communicator(Axis::kShard);
+    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "x");
+    auto& communicator = mesh.rank() == 0 ? mesh.state().gather_communicator(Axis::kShard)
+                                          : mesh.state().reduce_communicator(Axis::kShard);
     issue(communicator, {.sequence = 0}, *stream);
   });
   CHECK(errors[2] == "the disk is full");
@@ -283,11 +291,11 @@ TEST_CASE("a rank that gives up is the first cause on all ranks, in all communic
 TEST_CASE("after an error every later call throws the first one") {
   testing::run_ranks_to_end(2, [&](const Mesh& mesh) {
     mesh.abort(mesh.rank() == 0 ? "the first" : "the second");
-    const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
+    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
     std::array<std::string, 2> texts;
     for (std::string& text : texts) {
       try {
-        issue(mesh.control_communicator(), {.operation = "barrier"}, *stream);
+        issue(mesh.state().control_communicator(), {.operation = "barrier"}, *stream);
       } catch (const CommError& error) {
         text = error.what();
         CHECK(error.code() == ExitCode::kPeerFailed);
@@ -300,10 +308,10 @@ TEST_CASE("after an error every later call throws the first one") {
 
 TEST_CASE("a rank that finishes while others need it is named") {
   const auto errors = testing::errors_of_ranks(3, [&](const Mesh& mesh) {
-    const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-    issue(mesh.reduce_communicator(Axis::kShard), {}, *stream);
+    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+    issue(mesh.state().reduce_communicator(Axis::kShard), {}, *stream);
     if (mesh.rank() == 0) return;
-    issue(mesh.reduce_communicator(Axis::kShard), {.label = "one more"}, *stream);
+    issue(mesh.state().reduce_communicator(Axis::kShard), {.label = "one more"}, *stream);
   });
   CHECK(errors[0].empty());
   CHECK(errors[1].find("rank 0 left while other ranks still need it (all_reduce (sum) of 300 "
@@ -321,8 +329,8 @@ TEST_CASE("an exception that leaves a mesh's scope tells the others") {
         throw std::runtime_error("lost");
       } catch (const std::runtime_error&) {
       }
-      const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-      issue(other.control_communicator(), {.operation = "barrier"}, *stream);
+      const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+      issue(other.state().control_communicator(), {.operation = "barrier"}, *stream);
     }
   });
   CHECK(errors[0].find("rank 0 gave up (barrier 'norm' #7); an exception ended its program") == 0);
@@ -330,8 +338,8 @@ TEST_CASE("an exception that leaves a mesh's scope tells the others") {
 
 TEST_CASE("arguments that no rank may use are refused at the call") {
   const Mesh mesh = Mesh::single();
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-  Communicator& communicator = mesh.control_communicator();
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+  Communicator& communicator = mesh.state().control_communicator();
   CHECK_THROWS_WITH_AS(
       issue(communicator, {.numel = -1}, *stream),
       "a part of -1 elements (all_reduce (sum) of -1 float32 'norm' #7); hint: 0 is the least",

@@ -6,7 +6,9 @@
 #include <chrono>
 #include <thread>
 
+#include "comm/mesh_state.h"
 #include "comm/support/steps_apart.h"
+#include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {
@@ -16,7 +18,8 @@ TEST_CASE(
     "ranks that part ways into different communicators are told so at once, both sides named") {
   for (const std::string_view way : testing::kWaysApart) {
     for (const int world : {2, 3}) {
-      for (const CpuStreams kind : {CpuStreams::kInline, CpuStreams::kThreaded}) {
+      for (const testing::CpuStreams kind :
+           {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {
         CAPTURE(way);
         CAPTURE(world);
         const int odd = world - 1;
@@ -27,7 +30,7 @@ TEST_CASE(
         CHECK(errors[0].find(fmt::format(", rank {} issued ", odd)) != std::string::npos);
         const bool across = errors[0].find(", in different communicators)") != std::string::npos;
         // With threads of their own the gathers, too, may be the first to differ.
-        CHECK((across || kind == CpuStreams::kThreaded));
+        CHECK((across || kind == testing::CpuStreams::kThreaded));
         for (const std::string& error : errors) CHECK(error == errors[0]);
       }
     }
@@ -35,8 +38,9 @@ TEST_CASE(
 }
 
 TEST_CASE("the error of ranks that parted ways says what each came to do") {
-  const auto errors = testing::errors_of_ranks(
-      2, [&](const Mesh& mesh) { testing::step_apart(mesh, "skip", 1, CpuStreams::kInline); });
+  const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
+    testing::step_apart(mesh, "skip", 1, testing::CpuStreams::kInline);
+  });
   CHECK(errors[0] ==
         "ranks disagree about a collective: rank 0 issued all_gather of 300 float32 'u2' #20, rank "
         "1 issued reduce_scatter (sum) of 300 float32 'u2' #20 (place 20 of the host order, in "
@@ -49,12 +53,16 @@ TEST_CASE("numbers that begin anew in each communicator are no disagreement") {
   const auto errors = testing::errors_of_ranks(
       2,
       [&](const Mesh& mesh) {
-        const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-        mesh.gather_communicator(Axis::kShard).barrier({.sequence = 7, .label = "x"}, *stream);
+        const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+        mesh.state()
+            .gather_communicator(Axis::kShard)
+            .barrier({.sequence = 7, .label = "x"}, *stream);
         // Until rank 0 has looked around, where the last record of rank 1
         // has the same number.
         while (mesh.rank() == 1 && !said) std::this_thread::yield();
-        mesh.reduce_communicator(Axis::kShard).barrier({.sequence = 7, .label = "x"}, *stream);
+        mesh.state()
+            .reduce_communicator(Axis::kShard)
+            .barrier({.sequence = 7, .label = "x"}, *stream);
       },
       {.mesh = {.timeout = std::chrono::milliseconds(3000),
                 .on_slow_rank = [&](const SlowRank&) { said = true; }},

@@ -10,8 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "comm/mesh_state.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
 using namespace fsdp;
@@ -116,9 +117,9 @@ class Part {
   CollectivePart part_;
 };
 
-void check_calls(const Mesh& mesh, uint64_t seed, int calls, CpuStreams streams) {
-  Communicator& communicator = mesh.reduce_communicator(Axis::kShard);
-  const auto stream = make_cpu_stream(streams, "random");
+void check_calls(const Mesh& mesh, uint64_t seed, int calls, testing::CpuStreams streams) {
+  Communicator& communicator = mesh.state().reduce_communicator(Axis::kShard);
+  const auto stream = testing::make_cpu_stream(streams, "random");
   Random common(seed), own(seed * 1000 + mesh.rank());
   for (int call = 0; call < calls; ++call) {
     CAPTURE(call);
@@ -161,7 +162,7 @@ void check_calls(const Mesh& mesh, uint64_t seed, int calls, CpuStreams streams)
 
 TEST_CASE("random calls give exact values wherever and however each rank's parts lie") {
   for (const int world : {2, 3, 5}) {
-    for (const auto streams : {CpuStreams::kInline, CpuStreams::kThreaded}) {
+    for (const auto streams : {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {
       CAPTURE(world);
       testing::run_ranks(world, [&](const Mesh& mesh) { check_calls(mesh, world, 20, streams); });
     }
@@ -181,17 +182,18 @@ TEST_CASE(
     differs = differs == 'x' ? 'y' : 'x';
     const Operation operation = kOperations[below(common, kOperations.size())];
     const int64_t numel = below(common, 3000);
-    const auto streams = below(common, 2) == 0 ? CpuStreams::kInline : CpuStreams::kThreaded;
+    const auto streams =
+        below(common, 2) == 0 ? testing::CpuStreams::kInline : testing::CpuStreams::kThreaded;
     const auto errors = testing::errors_of_ranks(world, [&](const Mesh& mesh) {
       const Buffer sent = allocate_host(world * numel);
       const Buffer received = allocate_host(world * numel);
-      const auto stream = make_cpu_stream(streams, "random");
+      const auto stream = testing::make_cpu_stream(streams, "random");
       const CollectivePart part{sent.data(), received.data(), numel, DType::kUInt8};
       std::pair names{first, second};
       if (mesh.rank() == odd) std::swap(names.first, names.second);
       for (const std::string& name : {names.first, names.second}) {
-        const CollectiveTag tag = mesh.order().next(operation, numel, name);
-        Communicator& communicator = mesh.reduce_communicator(Axis::kShard);
+        const CollectiveTag tag = mesh.state().order().next(operation, numel, name);
+        Communicator& communicator = mesh.state().reduce_communicator(Axis::kShard);
         if (operation == Operation::kAllGather) communicator.all_gather({&part, 1}, tag, *stream);
         if (operation == Operation::kReduceScatter) {
           communicator.reduce_scatter({&part, 1}, ReduceOp::kSum, tag, *stream);

@@ -2,6 +2,7 @@
 // by; norms; whole parameters read and written.
 #include <fmt/format.h>
 
+#include "comm/mesh_state.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -243,14 +244,14 @@ TEST_CASE("gradient norms equal the plain model's and cost one all_reduce") {
         Engine engine(model, mesh, {.strategy = strategy});
         CHECK(engine.measure_gradients().norm == 0.0);  // no gradient yet
         graph_loss(*model, 0, mesh.rank()).backward();
-        mesh.order().keep_all();
-        const size_t before = mesh.order().recent().size();
+        mesh.state().order().keep_all();
+        const size_t before = mesh.state().order().recent().size();
         for (const double type : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
           CHECK(engine.measure_gradients(type).norm ==
                 doctest::Approx(whole.norm(type).item<double>()).epsilon(1.3e-6));
         }
         const bool shards = world > 1 && strategy != Strategy::kReplicate;
-        CHECK(mesh.order().recent().size() - before == (shards ? 3 : 0));
+        CHECK(mesh.state().order().recent().size() - before == (shards ? 3 : 0));
       });
     }
   }

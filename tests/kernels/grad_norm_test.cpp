@@ -14,6 +14,7 @@
 
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -119,7 +120,7 @@ TEST_CASE("every norm has the bits of the order that the header fixes, for every
 }
 
 TEST_CASE("the blocks of all segments make one tree, where empty segments have no part") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   Grads grads;
   for (const int64_t numel : {5, 0, 1024, 1025, 0, 0, 40000, 1, 16384, 3 * 1024, 777}) {
     grads.push_back(spread_values(numel, static_cast<uint32_t>(grads.size())));
@@ -136,7 +137,7 @@ TEST_CASE("the blocks of all segments make one tree, where empty segments have n
 }
 
 TEST_CASE("the bits do not depend on where in memory a segment starts") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   const std::vector<float> grad = spread_values(20 * 1024 + 5, 12);
   for (const NormType type : kTypes) {
     for (size_t offset = 0; offset < 16; ++offset) {
@@ -151,7 +152,7 @@ TEST_CASE("the bits do not depend on where in memory a segment starts") {
 }
 
 TEST_CASE("sums of exact terms are exact") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   std::vector<float> grad(100003);
   double ones = 0;
   double squares = 0;
@@ -165,7 +166,7 @@ TEST_CASE("sums of exact terms are exact") {
 }
 
 TEST_CASE("the largest and the smallest floats neither overflow nor vanish") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   const float largest = std::numeric_limits<float>::max();
   const std::vector<float> grad(1000, -largest);
   const GradNorm result = norm_of(*stream, {grad}, NormType::kTwo);
@@ -177,7 +178,7 @@ TEST_CASE("the largest and the smallest floats neither overflow nor vanish") {
 }
 
 TEST_CASE("one element that is not finite is seen wherever it is, and its segment is named") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   for (const NormType type : kTypes) {
     for (const float bad : {kInfinity, -kInfinity, kNan, -kNan}) {
       for (int64_t position = 0; position < 100; ++position) {
@@ -193,7 +194,7 @@ TEST_CASE("one element that is not finite is seen wherever it is, and its segmen
 }
 
 TEST_CASE("one element that is not finite is seen in every block of a large segment") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   for (const NormType type : kTypes) {
     std::vector<float> grad(21 * 1024 + 5, 1.0F);
     for (size_t position = 3; position < grad.size(); position += 509) {
@@ -210,7 +211,7 @@ TEST_CASE("one element that is not finite is seen in every block of a large segm
 }
 
 TEST_CASE("an empty table has norm zero") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   for (const NormType type : kTypes) {
     GradNorm result{.power = 5, .non_finite = 5, .first_non_finite = 5};
     grad_norm(*stream, {}, type, &result);
@@ -264,7 +265,7 @@ TEST_CASE("the coefficient is torch's: max_norm over the norm, at most one") {
 }
 
 TEST_CASE("a max_norm that is negative or NaN is refused") {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "norm");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
   const GradNorm reduced;
   CHECK_THROWS_WITH_AS(clip_coefficient(*stream, &reduced, NormType::kTwo, -1, {}),
                        "clip_coefficient: max_norm is -1; hint: a number that is not negative; "

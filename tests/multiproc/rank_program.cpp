@@ -26,12 +26,13 @@
 #include <thread>
 #include <vector>
 
+#include "comm/mesh_state.h"
 #include "comm/ranks_view.h"
 #include "comm/support/collective_sweep.h"
 #include "comm/support/reduction_bits.h"
 #include "comm/support/steps_apart.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp {
 namespace {
@@ -49,7 +50,7 @@ int sweep(Communicator& communicator, int64_t large) {
 
 // Of even and of odd ranks, in the opposite order; the parent is in use meanwhile.
 int sweep_groups(const Mesh& mesh, int64_t large) {
-  Communicator& all = mesh.gather_communicator(Axis::kShard);
+  Communicator& all = mesh.state().gather_communicator(Axis::kShard);
   const auto group = all.split(mesh.rank() % 2, -mesh.rank());
   int wrong_beside = 0;
   std::thread beside([&] { wrong_beside = sweep(all, large); });
@@ -77,26 +78,26 @@ int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& a
   const std::string fault = arguments.size() > 4 ? arguments[2] : "";
   const bool guilty = !fault.empty() && std::stoi(arguments[3]) == mesh.rank();
   const int64_t at = fault.empty() ? -1 : std::stoll(arguments[4]);
-  const auto gathers = make_cpu_stream(CpuStreams::kThreaded, "gathers");
-  const auto reduces = make_cpu_stream(CpuStreams::kInline, "reduces");
+  const auto gathers = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "gathers");
+  const auto reduces = testing::make_cpu_stream(testing::CpuStreams::kInline, "reduces");
   constexpr int64_t kNumel = 10'000;
-  Communicator& gather = mesh.gather_communicator(Axis::kShard);
-  Communicator& reduce = mesh.reduce_communicator(Axis::kShard);
+  Communicator& gather = mesh.state().gather_communicator(Axis::kShard);
+  Communicator& reduce = mesh.state().reduce_communicator(Axis::kShard);
   const Buffer unit = gather.allocate(mesh.world_size() * kNumel * 4);
   std::vector<float> norm(1);
   if (const char* begun = std::getenv("TEST_BEGUN")) std::ofstream(begun) << "begun";
   for (place.step = 0; place.step < count; ++place.step) {
     const CollectivePart unit_part{unit.at(mesh.rank() * kNumel * 4), unit.data(), kNumel,
                                    DType::kFloat32};
-    gather.all_gather({&unit_part, 1}, mesh.order().next(Operation::kAllGather, kNumel, "unit"),
-                      *gathers);
+    gather.all_gather({&unit_part, 1},
+                      mesh.state().order().next(Operation::kAllGather, kNumel, "unit"), *gathers);
     if (guilty && place.step == at) {
       if (fault == "return-0") return 0;
       commit(fault);
     }
     const CollectivePart norm_part{norm.data(), norm.data(), 1, DType::kFloat32};
     reduce.all_reduce({&norm_part, 1}, ReduceOp::kSum,
-                      mesh.order().next(Operation::kAllReduce, 1, "norm"), *reduces);
+                      mesh.state().order().next(Operation::kAllReduce, 1, "norm"), *reduces);
     gathers->synchronize();
   }
   fmt::print("rank {} of {} done\n", mesh.rank(), mesh.world_size());
@@ -107,8 +108,8 @@ int mismatch(const Mesh& mesh, const std::string& what, int odd) {
   std::array<float, 8> values{};
   CollectivePart part{values.data(), values.data(), 8, DType::kFloat32};
   CollectiveTag tag{.sequence = 7, .label = "norm"};
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-  Communicator& reduce = mesh.reduce_communicator(Axis::kShard);
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+  Communicator& reduce = mesh.state().reduce_communicator(Axis::kShard);
   const auto differs = [&](const char* kind) { return mesh.rank() == odd && what == kind; };
   if (differs("count")) part.numel = 4;
   if (differs("dtype")) part.dtype = DType::kInt32;
@@ -137,8 +138,8 @@ int disagree(const Mesh& mesh, int odd) {
 int stray_write(const Mesh& mesh) {
   constexpr int64_t kBytes = 512 * 1024;
   constexpr int64_t kPlace = 5000;
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "x");
-  Communicator& gather = mesh.gather_communicator(Axis::kShard);
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
+  Communicator& gather = mesh.state().gather_communicator(Axis::kShard);
   const Buffer mine = gather.allocate(kBytes);
   const auto letter_of = [](int rank) { return static_cast<char>('a' + rank); };
   std::memset(mine.data(), letter_of(mesh.rank()), kBytes);
@@ -173,21 +174,21 @@ int leave_child(const std::string& token) {
 int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
   const std::string& what = arguments[0];
   if (what == "sweep") {
-    return sweep(mesh.gather_communicator(Axis::kShard), std::stoll(arguments[1]));
+    return sweep(mesh.state().gather_communicator(Axis::kShard), std::stoll(arguments[1]));
   }
   if (what == "sweep-groups") return sweep_groups(mesh, std::stoll(arguments[1]));
   if (what == "steps") return steps(mesh, place, arguments);
   if (what == "mismatch") return mismatch(mesh, arguments[1], std::stoi(arguments[2]));
   if (what == "apart") {
-    testing::step_apart(mesh, arguments[1], std::stoi(arguments[2]), CpuStreams::kInline);
+    testing::step_apart(mesh, arguments[1], std::stoi(arguments[2]), testing::CpuStreams::kInline);
     return 0;
   }
   if (what == "stray-write") return stray_write(mesh);
   if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
   if (what == "leave-child") return leave_child(arguments[1]);
   if (what == "bits") {
-    const std::string bits =
-        testing::reduction_bits(mesh.reduce_communicator(Axis::kShard), std::stoll(arguments[1]));
+    const std::string bits = testing::reduction_bits(mesh.state().reduce_communicator(Axis::kShard),
+                                                     std::stoll(arguments[1]));
     fmt::print("bits {}\n", bits);
     return 0;
   }

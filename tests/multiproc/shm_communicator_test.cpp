@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "comm/mesh_state.h"
 #include "comm/support/reduction_bits.h"
 #include "launch.h"
 #include "support/run_ranks.h"
@@ -42,7 +43,7 @@ TEST_CASE("processes and threads give the same bits, whatever memory is reduced"
       CAPTURE(numel);
       std::vector<std::string> bits(world);
       run_ranks(world, [&](const Mesh& mesh) {
-        bits[mesh.rank()] = reduction_bits(mesh.reduce_communicator(Axis::kShard), numel);
+        bits[mesh.rank()] = reduction_bits(mesh.state().reduce_communicator(Axis::kShard), numel);
       });
       const ProcessResult result = fsdp_run(world, {"bits", std::to_string(numel)});
       CHECK(result.code == 0);

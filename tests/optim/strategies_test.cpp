@@ -4,6 +4,7 @@
 #include <map>
 #include <sstream>
 
+#include "comm/mesh_state.h"
 #include "engine/support/twin.h"
 #include "plan/placement.h"
 
@@ -20,7 +21,7 @@ using Counts = std::map<std::string, int64_t>;
 // Collectives by operation since `from` entries.
 Counts counts_since(const Mesh& mesh, size_t from) {
   Counts counts;
-  const std::vector<std::string> all = mesh.order().recent();
+  const std::vector<std::string> all = mesh.state().order().recent();
   for (size_t i = from; i < all.size(); ++i) {
     std::istringstream line(all[i]);
     std::string number, operation;
@@ -58,9 +59,9 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
           const auto model = build_seeded(7, graph_twin(kLayers, 6, in_a_row).make);
           Engine engine(model, mesh, {.prefetch_units = prefetch, .strategy = strategy});
           AdamW optimizer(engine, {.lr = 1e-2});
-          mesh.order().keep_all();
+          mesh.state().order().keep_all();
           for (int step = 0; step < 3; ++step) {
-            const size_t before = mesh.order().recent().size();
+            const size_t before = mesh.state().order().recent().size();
             graph_loss(*model, step, mesh.rank()).backward();
             optimizer.clip_grad_norm(1.0);
             optimizer.step();

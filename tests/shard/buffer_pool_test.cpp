@@ -8,7 +8,7 @@ namespace {
 
 struct Pool {
   explicit Pool(SlotReuse reuse = SlotReuse::kLastReturned)
-      : pool(MemoryCategory::kParameterSlots, ledger, reuse, [this](int64_t bytes) {
+      : pool(cpu_device(), MemoryCategory::kParameterSlots, ledger, reuse, [this](int64_t bytes) {
           ++allocations;
           return allocate_host(bytes);
         }) {}

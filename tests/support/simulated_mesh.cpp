@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "comm/mesh_parts.h"
+#include "comm/mesh_state.h"
 #include "comm/simulated/simulated_communicator.h"
 #include "comm/simulated/simulated_control_plane.h"
 
@@ -14,11 +14,12 @@ Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time) {
   };
   const SimulatedGroup all{
       .size = world_size, .peers = SimulatedPeers::kAbsent, .wire_time = wire_time};
-  return Mesh(MeshParts{.control_plane = std::make_unique<SimulatedControlPlane>(0, world_size),
-                        .topology = {.host = "simulated", .local_rank = 0},
-                        .control = make({.size = world_size}),
-                        .replicate = {.gather = make({}), .reduce = make({})},
-                        .shard = {.gather = make(all), .reduce = make(all)}});
+  return Mesh(std::make_shared<MeshState>(
+      MeshParts{.control_plane = std::make_unique<SimulatedControlPlane>(0, world_size),
+                .topology = {.host = "simulated", .local_rank = 0},
+                .control = make({.size = world_size}),
+                .replicate = {.gather = make({}), .reduce = make({})},
+                .shard = {.gather = make(all), .reduce = make(all)}}));
 }
 
 }  // namespace fsdp::testing

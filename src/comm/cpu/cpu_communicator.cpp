@@ -12,7 +12,7 @@
 #include "comm/reduce/reduce_cpu.h"
 #include "comm/reduce/streaming_copy.h"
 #include "comm/sent.h"
-#include "runtime/stream.h"
+#include "runtime/cpu/cpu_stream.h"
 
 namespace fsdp {
 namespace {

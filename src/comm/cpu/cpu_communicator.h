@@ -2,14 +2,13 @@
 // and for processes.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "comm/cpu/group_barrier.h"
 
 namespace fsdp {

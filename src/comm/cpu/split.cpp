@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "runtime/stream.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 namespace {
@@ -19,11 +19,11 @@ struct Wish {
 constexpr int64_t kWishNumel = sizeof(Wish) / sizeof(int64_t);
 
 std::vector<Wish> exchange_wishes(Communicator& parent, const Wish& mine) {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "split");
+  Stream& stream = cpu_device().compute_stream();
   std::vector<Wish> wishes(parent.size());
   const CollectivePart part{
       .send = &mine, .recv = wishes.data(), .numel = kWishNumel, .dtype = DType::kInt64};
-  parent.all_gather({&part, 1}, {.label = "split"}, *stream);
+  parent.all_gather({&part, 1}, {.label = "split"}, stream);
   return wishes;
 }
 

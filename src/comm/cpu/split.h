@@ -1,8 +1,7 @@
 // How the ranks of a communicator agree on the groups into which it is split.
 #pragma once
 
-#include <fsdp/communicator.h>
-
+#include "comm/communicator.h"
 #include "comm/cpu/job_member.h"
 #include "comm/cpu/rank_group.h"
 

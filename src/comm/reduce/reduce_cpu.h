@@ -2,10 +2,10 @@
 // communicators give the same bits.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <cstdint>
 #include <span>
+
+#include "comm/communicator.h"
 
 namespace fsdp {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "comm/ranks_view.h"
-#include "runtime/stream.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 namespace {
@@ -17,13 +17,13 @@ Buffer ShmCommunicator::allocate(int64_t bytes) { return heap_->allocate(bytes);
 
 RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
   if (bytes < kLargeBlockBytes || bytes % kPageBytes != 0) return {};
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "map");
+  Stream& stream = cpu_device().compute_stream();
   const auto place = publish(mine, bytes);
   const bool whole_pages = place && *place % kPageBytes == 0;
   const int64_t own = whole_pages ? static_cast<int64_t>(*place) : kCannotBeShown;
   std::vector<int64_t> places(size());
   const CollectivePart part{&own, places.data(), 1, DType::kInt64};
-  all_gather({&part, 1}, {0, "map ranks"}, *stream);
+  all_gather({&part, 1}, {0, "map ranks"}, stream);
   if (std::find(places.begin(), places.end(), kCannotBeShown) != places.end()) return {};
   std::vector<FilePages> pieces;
   for (int peer = 0; peer < size(); ++peer) {

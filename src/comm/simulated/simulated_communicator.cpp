@@ -7,7 +7,7 @@
 #include "comm/reduce/reduce_cpu.h"
 #include "comm/sent.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "runtime/cpu/cpu_stream.h"
 
 namespace fsdp {
 namespace {

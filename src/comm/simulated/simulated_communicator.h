@@ -2,10 +2,10 @@
 // nothing between ranks.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <chrono>
 #include <cstdint>
+
+#include "comm/communicator.h"
 
 namespace fsdp {
 

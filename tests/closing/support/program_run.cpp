@@ -9,13 +9,13 @@
 
 #include "closing/support/event_lists.h"
 #include "closing/support/program_model.h"
+#include "comm/mesh_state.h"
 #include "support/torch_ranks.h"
 
 namespace fsdp::testing {
 namespace {
 
 constexpr float kLearningRate = 1.0F / 64;  // a power of two: the product is exact
-
 using Shared = std::shared_ptr<const Program>;
 
 // One gradient on its way to a parameter.
@@ -172,7 +172,7 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStream
   model.scene->rank = mesh.rank();
   std::vector<std::string> fqns;
   for (const auto& item : model.root->named_parameters()) fqns.push_back(item.key());
-  mesh.order().keep_all();
+  mesh.state().order().keep_all();
   RankRun result;
   result.steps.resize(kProgramSteps);
   RankStep* now = nullptr;
@@ -203,7 +203,7 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStream
     now->slices = step_slices(engine);
     if (twin) twin->compare(*now);
   }
-  result.collectives = mesh.order().recent();
+  result.collectives = mesh.state().order().recent();
   return result;
 }
 

@@ -6,10 +6,11 @@
 #include <array>
 #include <numeric>
 
+#include "comm/mesh_state.h"
 #include "comm/support/collective_sweep.h"
 #include "fsdp/error.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 #include "support/run_ranks.h"
 
 namespace fsdp {
@@ -26,7 +27,7 @@ constexpr int64_t kLarge = (1 << 20) + 1;
 
 void sweep_threads(int world, const SweepCase& sweep_case) {
   testing::run_ranks(world, [&](const Mesh& mesh) {
-    const auto wrong = testing::sweep(mesh.gather_communicator(Axis::kShard), sweep_case);
+    const auto wrong = testing::sweep(mesh.state().gather_communicator(Axis::kShard), sweep_case);
     for (const std::string& line : wrong) FAIL_CHECK(line);
   });
 }
@@ -45,8 +46,8 @@ TEST_CASE("128 thread ranks meet") { sweep_threads(128, {.numel = 67, .in_place 
 TEST_CASE("parts of different dtypes and sizes travel as one collective") {
   for (const int world : {1, 2, 3, 5}) {
     testing::run_ranks(world, [&](const Mesh& mesh) {
-      const auto stream = make_cpu_stream(CpuStreams::kThreaded, "parts");
-      Communicator& communicator = mesh.reduce_communicator(Axis::kShard);
+      const auto stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "parts");
+      Communicator& communicator = mesh.state().reduce_communicator(Axis::kShard);
       const int rank = mesh.rank();
       std::vector<float> weights(101, static_cast<float>(rank));
       std::vector<int64_t> counts(3, rank + 1);
@@ -68,7 +69,7 @@ TEST_CASE("parts of different dtypes and sizes travel as one collective") {
 
 TEST_CASE("more parts than one meeting takes are all moved") {
   testing::run_ranks(3, [](const Mesh& mesh) {
-    const auto stream = make_cpu_stream(CpuStreams::kInline, "parts");
+    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "parts");
     constexpr int kParts = 2 * kMaxParts + 5;
     std::vector<std::vector<double>> values(kParts);
     std::vector<CollectivePart> parts;
@@ -76,7 +77,8 @@ TEST_CASE("more parts than one meeting takes are all moved") {
       values[i].assign(i + 1, mesh.rank() + i);
       parts.push_back({values[i].data(), values[i].data(), i + 1, DType::kFloat64});
     }
-    mesh.reduce_communicator(Axis::kShard)
+    mesh.state()
+        .reduce_communicator(Axis::kShard)
         .all_reduce(parts, ReduceOp::kSum, {.sequence = 1, .label = "many"}, *stream);
     for (int i = 0; i < kParts; ++i) CHECK(values[i].back() == 3 * i + 3);
   });
@@ -84,8 +86,8 @@ TEST_CASE("more parts than one meeting takes are all moved") {
 
 TEST_CASE("gather, reduce and control communicators may be used at the same time") {
   testing::run_ranks(3, [](const Mesh& mesh) {
-    const auto gathers = make_cpu_stream(CpuStreams::kThreaded, "gathers");
-    const auto reduces = make_cpu_stream(CpuStreams::kThreaded, "reduces");
+    const auto gathers = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "gathers");
+    const auto reduces = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "reduces");
     std::vector<int32_t> gathered(3 * 400);
     std::vector<int32_t> mine(400, mesh.rank());
     std::vector<int64_t> sums(400, 1);
@@ -94,10 +96,13 @@ TEST_CASE("gather, reduce and control communicators may be used at the same time
     // Each rank issues the two streams' work in the other order: neither queues behind the other.
     for (int i = 0; i < 20; ++i) {
       const auto issue_gather = [&] {
-        mesh.gather_communicator(Axis::kShard).all_gather({&gather, 1}, {.label = "g"}, *gathers);
+        mesh.state()
+            .gather_communicator(Axis::kShard)
+            .all_gather({&gather, 1}, {.label = "g"}, *gathers);
       };
       if (mesh.rank() != 1) issue_gather();
-      mesh.reduce_communicator(Axis::kShard)
+      mesh.state()
+          .reduce_communicator(Axis::kShard)
           .all_reduce({&reduce, 1}, ReduceOp::kSum, {.label = "r"}, *reduces);
       if (mesh.rank() == 1) issue_gather();
     }
@@ -111,16 +116,17 @@ TEST_CASE("gather, reduce and control communicators may be used at the same time
 
 TEST_CASE("one rank moves nothing that is in place and copies what is not") {
   const Mesh mesh = Mesh::single();
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "one");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "one");
   std::array<float, 3> from{1.5F, -2, 0.1F};
   std::array<float, 3> to{};
   const CollectivePart part{from.data(), to.data(), 3, DType::kFloat32};
-  mesh.reduce_communicator(Axis::kShard)
+  mesh.state()
+      .reduce_communicator(Axis::kShard)
       .all_reduce({&part, 1}, ReduceOp::kAvg, {.label = "x"}, *stream);
   CHECK(to == from);
   CHECK(mesh.world_size() == 1);
   CHECK(mesh.size(Axis::kReplicate) == 1);
-  CHECK(mesh.gather_communicator(Axis::kReplicate).size() == 1);
+  CHECK(mesh.state().gather_communicator(Axis::kReplicate).size() == 1);
 }
 
 }  // namespace

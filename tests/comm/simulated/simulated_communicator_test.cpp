@@ -8,7 +8,7 @@
 #include "comm/local/local_mesh.h"
 #include "comm/simulated/ablated_communicator.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp {
 namespace {
@@ -36,7 +36,7 @@ struct Issued {
 
   Communicator& communicator;
   Values sent{1, 2, 3, 4, 5, 6};
-  std::unique_ptr<CpuStream> stream = make_cpu_stream(CpuStreams::kThreaded, "x");
+  std::unique_ptr<Stream> stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "x");
 };
 
 TEST_CASE("peers alike have sent what this rank sends") {

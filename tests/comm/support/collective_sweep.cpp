@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp::testing {
 namespace {
@@ -105,8 +105,9 @@ class Sweep {
   Sweep(Communicator& communicator, const SweepCase& sweep_case)
       : communicator_(communicator),
         case_(sweep_case),
-        stream_(make_cpu_stream(sweep_case.threaded ? CpuStreams::kThreaded : CpuStreams::kInline,
-                                "sweep")),
+        stream_(testing::make_cpu_stream(
+            sweep_case.threaded ? testing::CpuStreams::kThreaded : testing::CpuStreams::kInline,
+            "sweep")),
         whole_(allocate(size())),
         piece_(allocate(1)) {}
 
@@ -262,7 +263,7 @@ class Sweep {
 
   Communicator& communicator_;
   SweepCase case_;
-  std::unique_ptr<CpuStream> stream_;
+  std::unique_ptr<Stream> stream_;
   Buffer whole_;
   Buffer piece_;
   std::array<SendRun, 4> runs_;

@@ -2,11 +2,11 @@
 // and for processes.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "comm/communicator.h"
 
 namespace fsdp::testing {
 

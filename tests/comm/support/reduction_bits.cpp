@@ -8,7 +8,7 @@
 
 #include "comm/fingerprint.h"
 #include "runtime/buffer.h"
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp::testing {
 namespace {
@@ -46,7 +46,7 @@ uint64_t hash_of(uint64_t hash, const Buffer& buffer, int64_t bytes) {
 }  // namespace
 
 std::string reduction_bits(Communicator& communicator, int64_t numel) {
-  const auto stream = make_cpu_stream(CpuStreams::kInline, "bits");
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "bits");
   const int size = communicator.size();
   const int rank = communicator.rank();
   uint64_t hash = 0;

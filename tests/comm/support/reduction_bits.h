@@ -2,10 +2,10 @@
 // communicators, or the order of summation differs.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <cstdint>
 #include <string>
+
+#include "comm/communicator.h"
 
 namespace fsdp::testing {
 

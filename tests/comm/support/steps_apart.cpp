@@ -5,8 +5,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
 #include "runtime/buffer.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp::testing {
 namespace {
@@ -17,14 +19,14 @@ constexpr int64_t kPieceBytes = kNumel * int64_t{sizeof(float)};
 
 class Steps {
  public:
-  Steps(const Mesh& mesh, CpuStreams kind)
+  Steps(const Mesh& mesh, testing::CpuStreams kind)
       : mesh_(mesh),
         parameters_(allocate_host(mesh.world_size() * kPieceBytes)),
         gradients_(allocate_host(mesh.world_size() * kPieceBytes)),
-        streams_(mesh.streams(kind)) {}
+        streams_(mesh.state().streams(kind == testing::CpuStreams::kThreaded)) {}
 
   ~Steps() {
-    for (CpuStream* stream : {streams_.gather.get(), streams_.reduce.get()}) {
+    for (Stream* stream : {streams_.gather.get(), streams_.reduce.get()}) {
       try {
         stream->synchronize();
       } catch (const CommError&) {
@@ -46,9 +48,10 @@ class Steps {
       }
     }
     const CollectivePart norm{gradients_.data(), gradients_.data(), 1, DType::kFloat32};
-    mesh_.reduce_communicator(Axis::kShard)
+    mesh_.state()
+        .reduce_communicator(Axis::kShard)
         .all_reduce({&norm, 1}, ReduceOp::kSum,
-                    mesh_.order().next(Operation::kAllReduce, 1, "norm"), *streams_.reduce);
+                    mesh_.state().order().next(Operation::kAllReduce, 1, "norm"), *streams_.reduce);
     streams_.reduce->synchronize();
   }
 
@@ -67,8 +70,9 @@ class Steps {
     const CollectivePart part{parameters_.at(mesh_.rank() * kPieceBytes), parameters_.data(),
                               kNumel, DType::kFloat32};
     const std::string name = fmt::format("u{}", unit);
-    mesh_.gather_communicator(Axis::kShard)
-        .all_gather({&part, 1}, mesh_.order().next(Operation::kAllGather, kNumel, name),
+    mesh_.state()
+        .gather_communicator(Axis::kShard)
+        .all_gather({&part, 1}, mesh_.state().order().next(Operation::kAllGather, kNumel, name),
                     *streams_.gather);
     streams_.gather->synchronize();  // compute needs it now
   }
@@ -77,9 +81,10 @@ class Steps {
     const CollectivePart part{gradients_.data(), gradients_.at(mesh_.rank() * kPieceBytes), kNumel,
                               DType::kFloat32};
     const std::string name = fmt::format("u{}", unit);
-    mesh_.reduce_communicator(Axis::kShard)
+    mesh_.state()
+        .reduce_communicator(Axis::kShard)
         .reduce_scatter({&part, 1}, ReduceOp::kSum,
-                        mesh_.order().next(Operation::kReduceScatter, kNumel, name),
+                        mesh_.state().order().next(Operation::kReduceScatter, kNumel, name),
                         *streams_.reduce);
   }
 
@@ -90,7 +95,7 @@ class Steps {
 
 }  // namespace
 
-void step_apart(const Mesh& mesh, std::string_view way, int odd, CpuStreams kind) {
+void step_apart(const Mesh& mesh, std::string_view way, int odd, testing::CpuStreams kind) {
   Steps steps(mesh, kind);
   for (int step = 0; step < 3; ++step) {
     steps.step(step == 1 && mesh.rank() == odd ? way : std::string_view());

@@ -6,7 +6,7 @@
 #include <array>
 #include <string_view>
 
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp::testing {
 
@@ -17,6 +17,6 @@ inline constexpr std::array<std::string_view, 4> kWaysApart{"skip", "freeze", "m
 // the second step rank `odd` does not unshard the last unit (skip), does not reduce it (freeze),
 // runs one micro-batch instead of two (micro-batches), or throws amid backward, catches it and goes
 // on with the next step (exception). Ends by the error that follows.
-void step_apart(const Mesh& mesh, std::string_view way, int odd, CpuStreams kind);
+void step_apart(const Mesh& mesh, std::string_view way, int odd, testing::CpuStreams kind);
 
 }  // namespace fsdp::testing

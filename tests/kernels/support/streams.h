@@ -3,15 +3,16 @@
 
 #include <doctest/doctest.h>
 
-#include "runtime/stream.h"
+#include "support/cpu_streams.h"
 
 namespace fsdp::test {
 
 template <class Check>
 void on_each_stream(Check check) {
-  for (const CpuStreams kind : {CpuStreams::kInline, CpuStreams::kThreaded}) {
+  for (const testing::CpuStreams kind :
+       {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {
     CAPTURE(static_cast<int>(kind));
-    const auto stream = make_cpu_stream(kind, "kernels");
+    const auto stream = testing::make_cpu_stream(kind, "kernels");
     check(static_cast<Stream&>(*stream));
     stream->synchronize();
   }

@@ -2,8 +2,6 @@
 // what a rank's program did between them.
 #pragma once
 
-#include <fsdp/communicator.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "comm/communicator.h"
 
 namespace fsdp {
 

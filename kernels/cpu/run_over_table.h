@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/stream.h"
+#include "runtime/cpu/cpu_stream.h"
 
-namespace fsdp::kernels {
+namespace fsdp::kernels::cpu {
 
 // Calls task(table) in stream order. A threaded stream gets its own copy of the table, since the
 // caller's may be gone by then; an inline one reads the caller's.
@@ -24,4 +24,4 @@ void run_over_table(Stream& stream, std::span<const Item> table, Task task) {
   });
 }
 
-}  // namespace fsdp::kernels
+}  // namespace fsdp::kernels::cpu

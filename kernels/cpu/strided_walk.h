@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "kernels/cpu/target_clones.h"
 #include "kernels/strided.h"
-#include "kernels/target_clones.h"
 
 namespace fsdp::kernels {
 
@@ -130,8 +130,5 @@ FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
     if (dim < 0) return;
   }
 }
-
-// Errors: InvalidArgument if the number of dimensions is not 0 … kMaxDims.
-void require_dims(std::string_view kernel, const StridedSource& source);
 
 }  // namespace fsdp::kernels

@@ -1,10 +1,10 @@
-#include "kernels/accumulate.h"
-#include "kernels/cpu_table.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/run_over_table.h"
+#include "kernels/cpu/strided_walk.h"
+#include "kernels/cpu/target_clones.h"
 #include "kernels/element_cast.h"
-#include "kernels/strided_walk.h"
-#include "kernels/target_clones.h"
 
-namespace fsdp::kernels {
+namespace fsdp::kernels::cpu {
 namespace {
 
 // Not restrict: a run may be added to itself.
@@ -63,9 +63,6 @@ void add_strided(const StridedAdd& add) {
 }  // namespace
 
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale) {
-  for (const AccumulateRun& run : runs) {
-    require_elements("accumulate", run.source_dtype, run.destination_dtype);
-  }
   run_over_table(stream, runs, [scale](std::span<const AccumulateRun> table) {
     for (const AccumulateRun& run : table) add_run(run, scale);
   });
@@ -73,9 +70,6 @@ void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale
 
 void accumulate_strided(Stream& stream, const StridedSource& source, void* destination,
                         DType destination_dtype, float scale) {
-  require_dims("accumulate_strided", source);
-  require_elements("accumulate_strided", source.dtype, destination_dtype);
-  if (source.numel() == 0) return;
   const StridedAdd add{.folded = fold(source),
                        .source = source.data,
                        .destination = destination,
@@ -85,4 +79,4 @@ void accumulate_strided(Stream& stream, const StridedSource& source, void* desti
   cpu_stream(stream).run([add] { add_strided(add); });
 }
 
-}  // namespace fsdp::kernels
+}  // namespace fsdp::kernels::cpu

@@ -1,12 +1,12 @@
 #include <cstring>
 
-#include "kernels/cast_pack.h"
-#include "kernels/cpu_table.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/run_over_table.h"
+#include "kernels/cpu/strided_walk.h"
+#include "kernels/cpu/target_clones.h"
 #include "kernels/element_cast.h"
-#include "kernels/strided_walk.h"
-#include "kernels/target_clones.h"
 
-namespace fsdp::kernels {
+namespace fsdp::kernels::cpu {
 namespace {
 
 // Not restrict: a run may be cast in place.
@@ -88,15 +88,9 @@ void copy_strided_of_size(const StridedCast& cast) {
   }
 }
 
-bool is_copy(DType from, DType to, float scale) { return from == to && scale == 1.0F; }
-
 }  // namespace
 
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
-  for (const CastRun& run : runs) {
-    if (is_copy(run.source_dtype, run.destination_dtype, scale)) continue;
-    require_elements("cast_pack", run.source_dtype, run.destination_dtype);
-  }
   run_over_table(stream, runs, [scale](std::span<const CastRun> table) {
     for (const CastRun& run : table) {
       if (run.numel == 0) continue;
@@ -112,10 +106,7 @@ void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
 
 void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
                        DType destination_dtype, float scale) {
-  require_dims("cast_pack_strided", source);
   const bool copy = is_copy(source.dtype, destination_dtype, scale);
-  if (!copy) require_elements("cast_pack_strided", source.dtype, destination_dtype);
-  if (source.numel() == 0) return;
   const StridedCast cast{.folded = fold(source),
                          .source = source.data,
                          .destination = destination,
@@ -125,4 +116,4 @@ void cast_pack_strided(Stream& stream, const StridedSource& source, void* destin
   cpu_stream(stream).run([cast, copy] { copy ? copy_strided_of_size(cast) : cast_strided(cast); });
 }
 
-}  // namespace fsdp::kernels
+}  // namespace fsdp::kernels::cpu

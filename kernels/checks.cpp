@@ -1,9 +1,16 @@
+#include "kernels/checks.h"
+
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
-#include "kernels/element_cast.h"
-
 namespace fsdp::kernels {
+namespace {
+
+bool is_element(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16;
+}
+
+}  // namespace
 
 void require_elements(std::string_view kernel, DType from, DType to) {
   if (is_element(from) && is_element(to)) return;
@@ -17,6 +24,13 @@ void require_low_precision(std::string_view kernel, DType copy) {
   if (copy == DType::kBFloat16 || copy == DType::kFloat16) return;
   throw InvalidArgument({.what = fmt::format("{} cannot write a copy in {}", kernel, name_of(copy)),
                          .hint = "bfloat16 or float16"});
+}
+
+void require_dims(std::string_view kernel, const StridedSource& source) {
+  if (source.dims >= 0 && source.dims <= kMaxDims) return;
+  throw InvalidArgument(
+      {.what = fmt::format("{} got a source of {} dimensions", kernel, source.dims),
+       .hint = fmt::format("at most {}; make the tensor contiguous first", kMaxDims)});
 }
 
 }  // namespace fsdp::kernels

@@ -1,14 +1,11 @@
-#include <fmt/format.h>
-#include <fsdp/error.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
-#include "kernels/cpu_table.h"
-#include "kernels/fill.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/run_over_table.h"
 
-namespace fsdp::kernels {
+namespace fsdp::kernels::cpu {
 namespace {
 
 constexpr uint16_t kBFloat16Nan = 0x7fc0;
@@ -42,14 +39,9 @@ void fill_zero(Stream& stream, std::span<const FillRun> runs) {
 }
 
 void fill_nan(Stream& stream, std::span<const FillRun> runs) {
-  for (const FillRun& run : runs) {
-    if (is_floating(run.dtype)) continue;
-    throw InvalidArgument({.what = fmt::format("fill_nan: {} has no NaN", name_of(run.dtype)),
-                           .hint = "fill_zero, or a floating dtype"});
-  }
   run_over_table(stream, runs, [](std::span<const FillRun> table) {
     for (const FillRun& run : table) fill_run_with_nan(run);
   });
 }
 
-}  // namespace fsdp::kernels
+}  // namespace fsdp::kernels::cpu

@@ -1,15 +1,12 @@
-#include <fmt/format.h>
-#include <fsdp/error.h>
-
 #include <cmath>
 #include <type_traits>
 
-#include "kernels/adamw.h"
-#include "kernels/cpu_table.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/run_over_table.h"
+#include "kernels/cpu/target_clones.h"
 #include "kernels/element_cast.h"
-#include "kernels/target_clones.h"
 
-namespace fsdp::kernels {
+namespace fsdp::kernels::cpu {
 namespace {
 
 // What a segment's loop needs, rounded once from double.
@@ -77,9 +74,6 @@ void update_segment(const AdamWSegment& segment, const Scalars& scalars) {
 }  // namespace
 
 void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
-  for (const AdamWSegment& segment : segments) {
-    require_low_precision("adamw", segment.low_precision_dtype);
-  }
   run_over_table(stream, segments, [options](std::span<const AdamWSegment> table) {
     if (options.found_inf != nullptr && *options.found_inf != 0.0F) return;
     for (const AdamWSegment& segment : table) {
@@ -95,4 +89,4 @@ void count_steps(Stream& stream, std::span<int64_t* const> counters, const float
   });
 }
 
-}  // namespace fsdp::kernels
+}  // namespace fsdp::kernels::cpu

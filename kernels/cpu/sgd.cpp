@@ -1,14 +1,11 @@
-#include <fmt/format.h>
-#include <fsdp/error.h>
-
 #include <type_traits>
 
-#include "kernels/cpu_table.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/run_over_table.h"
+#include "kernels/cpu/target_clones.h"
 #include "kernels/element_cast.h"
-#include "kernels/sgd.h"
-#include "kernels/target_clones.h"
 
-namespace fsdp::kernels {
+namespace fsdp::kernels::cpu {
 namespace {
 
 enum class Momentum { kNone, kPlain, kNesterov };
@@ -83,22 +80,7 @@ void update_segment(const SgdSegment& segment, const Scalars& scalars, Momentum 
   }
 }
 
-Momentum checked_momentum(std::span<const SgdSegment> segments, const SgdOptions& options) {
-  if (options.nesterov && (options.momentum == 0 || options.dampening != 0)) {
-    throw InvalidArgument({.what = fmt::format("sgd: nesterov with momentum {} and dampening {}",
-                                               options.momentum, options.dampening),
-                           .hint = "nesterov needs a momentum and no dampening"});
-  }
-  for (size_t i = 0; i < segments.size(); ++i) {
-    require_low_precision("sgd", segments[i].low_precision_dtype);
-    if (options.momentum == 0 || segments[i].numel == 0) continue;
-    if (segments[i].momentum_buffer == nullptr || segments[i].step == nullptr) {
-      throw InvalidArgument(
-          {.what = fmt::format("sgd: segment {} has no {}", i,
-                               segments[i].step == nullptr ? "step" : "momentum_buffer"),
-           .hint = "momentum needs both: the first update starts the buffer"});
-    }
-  }
+Momentum momentum_of(const SgdOptions& options) {
   if (options.momentum == 0) return Momentum::kNone;
   return options.nesterov ? Momentum::kNesterov : Momentum::kPlain;
 }
@@ -106,7 +88,7 @@ Momentum checked_momentum(std::span<const SgdSegment> segments, const SgdOptions
 }  // namespace
 
 void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
-  const Momentum momentum = checked_momentum(segments, options);
+  const Momentum momentum = momentum_of(options);
   run_over_table(stream, segments, [options, momentum](std::span<const SgdSegment> table) {
     if (options.found_inf != nullptr && *options.found_inf != 0.0F) return;
     for (const SgdSegment& segment : table) {
@@ -115,4 +97,4 @@ void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions&
   });
 }
 
-}  // namespace fsdp::kernels
+}  // namespace fsdp::kernels::cpu

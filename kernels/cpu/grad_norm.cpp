@@ -1,6 +1,3 @@
-#include <fmt/format.h>
-#include <fsdp/error.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -8,11 +5,11 @@
 #include <limits>
 #include <type_traits>
 
-#include "kernels/cpu_table.h"
-#include "kernels/grad_norm.h"
-#include "kernels/target_clones.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/run_over_table.h"
+#include "kernels/cpu/target_clones.h"
 
-namespace fsdp::kernels {
+namespace fsdp::kernels::cpu {
 namespace {
 
 // The order of summation is the header's. The code chooses only how many blocks it reads at a time.
@@ -205,10 +202,6 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
 
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs) {
-  if (!(max_norm >= 0)) {
-    throw InvalidArgument({.what = fmt::format("clip_coefficient: max_norm is {}", max_norm),
-                           .hint = "a number that is not negative; infinity to clip nothing"});
-  }
   cpu_stream(stream).run([=] {
     const double root = type == NormType::kTwo ? std::sqrt(reduced->power) : reduced->power;
     const auto norm = static_cast<float>(root);
@@ -223,4 +216,4 @@ void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, do
   });
 }
 
-}  // namespace fsdp::kernels
+}  // namespace fsdp::kernels::cpu

@@ -1,0 +1,22 @@
+#include "kernels/kernel_table.h"
+
+#include "kernels/cpu/kernels.h"
+
+namespace fsdp::kernels {
+
+const KernelTable& cpu_kernels() {
+  static constexpr KernelTable kTable{.accumulate = cpu::accumulate,
+                                      .accumulate_strided = cpu::accumulate_strided,
+                                      .adamw = cpu::adamw,
+                                      .cast_pack = cpu::cast_pack,
+                                      .cast_pack_strided = cpu::cast_pack_strided,
+                                      .clip_coefficient = cpu::clip_coefficient,
+                                      .count_steps = cpu::count_steps,
+                                      .fill_nan = cpu::fill_nan,
+                                      .fill_zero = cpu::fill_zero,
+                                      .grad_norm = cpu::grad_norm,
+                                      .sgd = cpu::sgd};
+  return kTable;
+}
+
+}  // namespace fsdp::kernels

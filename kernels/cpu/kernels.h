@@ -1,0 +1,24 @@
+// The CPU's kernels. Callers use kernels/x.h, which checks what these take for granted.
+#pragma once
+
+#include "kernels/kernel_table.h"
+
+namespace fsdp::kernels::cpu {
+
+void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale);
+void accumulate_strided(Stream& stream, const StridedSource& source, void* destination,
+                        DType destination_dtype, float scale);
+void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options);
+void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale);
+void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
+                       DType destination_dtype, float scale);
+void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
+                      const ClipOutputs& outputs);
+void count_steps(Stream& stream, std::span<int64_t* const> counters, const float* found_inf);
+void fill_nan(Stream& stream, std::span<const FillRun> runs);
+void fill_zero(Stream& stream, std::span<const FillRun> runs);
+void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
+               GradNorm* result);
+void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
+
+}  // namespace fsdp::kernels::cpu

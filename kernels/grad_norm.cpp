@@ -1,0 +1,24 @@
+#include "kernels/grad_norm.h"
+
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include "kernels/kernel_table.h"
+
+namespace fsdp::kernels {
+
+void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
+               GradNorm* result) {
+  kernels_of(stream).grad_norm(stream, segments, type, result);
+}
+
+void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
+                      const ClipOutputs& outputs) {
+  if (!(max_norm >= 0)) {
+    throw InvalidArgument({.what = fmt::format("clip_coefficient: max_norm is {}", max_norm),
+                           .hint = "a number that is not negative; infinity to clip nothing"});
+  }
+  kernels_of(stream).clip_coefficient(stream, reduced, type, max_norm, outputs);
+}
+
+}  // namespace fsdp::kernels

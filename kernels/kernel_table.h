@@ -1,0 +1,35 @@
+// Every kernel of one kind of device. The functions of kernels/x.h check their arguments once and call
+// the one of the stream's device; a device that is loaded at run time brings its table with it.
+#pragma once
+
+#include "kernels/accumulate.h"
+#include "kernels/adamw.h"
+#include "kernels/cast_pack.h"
+#include "kernels/fill.h"
+#include "kernels/grad_norm.h"
+#include "kernels/sgd.h"
+
+namespace fsdp::kernels {
+
+// As the functions of the same names, after their checks.
+struct KernelTable {
+  void (*accumulate)(Stream&, std::span<const AccumulateRun>, float scale);
+  void (*accumulate_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
+  void (*adamw)(Stream&, std::span<const AdamWSegment>, const AdamWOptions&);
+  void (*cast_pack)(Stream&, std::span<const CastRun>, float scale);
+  void (*cast_pack_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
+  void (*clip_coefficient)(Stream&, const GradNorm*, NormType, double max_norm, const ClipOutputs&);
+  void (*count_steps)(Stream&, std::span<int64_t* const>, const float* found_inf);
+  void (*fill_nan)(Stream&, std::span<const FillRun>);
+  void (*fill_zero)(Stream&, std::span<const FillRun>);
+  void (*grad_norm)(Stream&, std::span<const GradSegment>, NormType, GradNorm*);
+  void (*sgd)(Stream&, std::span<const SgdSegment>, const SgdOptions&);
+};
+
+// The host's: plain loops that the compiler vectorises, and the reference of every other table.
+const KernelTable& cpu_kernels();
+
+// Of the stream's device.
+const KernelTable& kernels_of(const Stream& stream);
+
+}  // namespace fsdp::kernels

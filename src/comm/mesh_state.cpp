@@ -1,0 +1,68 @@
+#include "comm/mesh_state.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+// Errors: InvalidArgument, for a back-end that leaves something out.
+void require_fitting(const MeshParts& parts) {
+  const bool complete = parts.control_plane && parts.control && parts.replicate.gather &&
+                        parts.replicate.reduce && parts.shard.gather && parts.shard.reduce;
+  if (!complete) {
+    throw InvalidArgument({.what = "a mesh without a control plane or without a communicator",
+                           .hint = "MeshParts needs all of them; an axis of size one, too"});
+  }
+  const int world_size = parts.control_plane->world_size();
+  const int replicas = parts.replicate.gather->size();
+  const int shards = parts.shard.gather->size();
+  const bool spans_world = replicas * shards == world_size && parts.control->size() == world_size &&
+                           parts.replicate.reduce->size() == replicas &&
+                           parts.shard.reduce->size() == shards;
+  if (spans_world) return;
+  throw InvalidArgument(
+      {.what = fmt::format("a mesh of {} ranks with communicators of {} × {} (gather), {} × {} "
+                           "(reduce) and {} (control)",
+                           world_size, replicas, shards, parts.replicate.reduce->size(),
+                           parts.shard.reduce->size(), parts.control->size()),
+       .hint = "the sizes of the axes multiply to the world's, for gathers and for reductions"});
+}
+
+}  // namespace
+
+MeshState::MeshState(MeshParts parts) : parts_(std::move(parts)) { require_fitting(parts_); }
+
+MeshStreams MeshState::streams(bool run_beside) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<OwnStreams> own = streams_.lock();
+  if (!own) {
+    const auto make = [&](const char* name) {
+      return device().make_stream(
+          {.name = name, .priority = StreamPriority::kHigh, .runs_beside = run_beside});
+    };
+    own = std::make_shared<OwnStreams>(OwnStreams{make("fsdp-gather"), make("fsdp-reduce")});
+    streams_ = own;
+  }
+  if (own->gather->is_inline() == run_beside) {
+    throw InvalidArgument({.what = "engines of one mesh ask for inline and for threaded streams",
+                           .where = "Options::cpu_streams",
+                           .cause = "their collectives travel on the mesh's two streams",
+                           .hint = "give all engines of a mesh the same cpu_streams, or let the "
+                                   "other engine go first"});
+  }
+  return {.gather = {own, own->gather.get()}, .reduce = {own, own->reduce.get()}};
+}
+
+std::shared_ptr<SharedByEngines> MeshState::shared_by_engines(
+    const std::function<std::shared_ptr<SharedByEngines>()>& make) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<SharedByEngines> shared = shared_by_engines_.lock();
+  if (!shared) shared_by_engines_ = shared = make();
+  return shared;
+}
+
+}  // namespace fsdp

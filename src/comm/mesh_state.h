@@ -1,0 +1,74 @@
+// What carries a mesh, and what its engines share: for the layers above comm. Users see mesh.h.
+#pragma once
+
+#include <fsdp/mesh.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "comm/communicator.h"
+#include "comm/host_order.h"
+#include "comm/mesh_parts.h"
+#include "runtime/device.h"
+
+namespace fsdp {
+
+// On which a rank's gathers and reductions run. Shared by the engines of the mesh.
+struct MeshStreams {
+  std::shared_ptr<Stream> gather, reduce;
+};
+
+// What the engines of a mesh share; the layer that has something to share derives from it.
+class SharedByEngines {
+ public:
+  virtual ~SharedByEngines() = default;
+};
+
+class MeshState {
+ public:
+  // Errors: InvalidArgument if the parts do not fit together.
+  explicit MeshState(MeshParts parts);
+
+  const MeshParts& parts() const { return parts_; }
+  const Device& device() const { return *parts_.device; }
+
+  // Gathers and reduces have communicators of their own, so that neither queues behind the other;
+  // control carries handshakes and, inside a step, what modules sum over the ranks on the thread
+  // that computes (SyncBatchNorm).
+  Communicator& gather_communicator(Axis axis) const { return *at(axis).gather; }
+  Communicator& reduce_communicator(Axis axis) const { return *at(axis).reduce; }
+  Communicator& control_communicator() const { return *parts_.control; }
+
+  // The streams of the gather and the reduce communicator. A communicator serves one thread at a
+  // time, so all engines of a rank issue on one pair, in their common host order. Made by the first
+  // call; they end, all work done, when the last caller lets them go.
+  // Requires: callers keep a copy of the mesh until then.
+  // Errors: InvalidArgument while streams of another kind are in use.
+  MeshStreams streams(bool run_beside);
+
+  // In which all collectives of the mesh are issued, over all its communicators and engines; the
+  // same on every rank.
+  HostOrder& order() { return order_; }
+
+  // What the engines of this mesh hold in common: that of the engines that live, else what `make`
+  // returns. It ends with its last holder. Thread-safe.
+  std::shared_ptr<SharedByEngines> shared_by_engines(
+      const std::function<std::shared_ptr<SharedByEngines>()>& make);
+
+ private:
+  struct OwnStreams {
+    std::unique_ptr<Stream> gather, reduce;
+  };
+  const AxisCommunicators& at(Axis axis) const {
+    return axis == Axis::kShard ? parts_.shard : parts_.replicate;
+  }
+
+  const MeshParts parts_;
+  HostOrder order_;
+  std::mutex mutex_;  // of what follows; kept alive by engines
+  std::weak_ptr<OwnStreams> streams_;
+  std::weak_ptr<SharedByEngines> shared_by_engines_;
+};
+
+}  // namespace fsdp

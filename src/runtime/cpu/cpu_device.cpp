@@ -1,0 +1,44 @@
+#include "runtime/cpu/cpu_stream.h"
+#include "runtime/device.h"
+
+namespace fsdp {
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice() : compute_(make_cpu_stream(*this, {.name = "compute", .runs_beside = false})) {}
+
+  std::string_view name() const override { return "cpu"; }
+  std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override {
+    return make_cpu_stream(*this, options);
+  }
+  Stream& compute_stream() const override { return *compute_; }
+  Buffer allocate(int64_t bytes, MemoryKind /*kind*/) const override {
+    return allocate_host(bytes);
+  }
+  const kernels::KernelTable* kernels() const override { return nullptr; }
+
+ private:
+  const std::unique_ptr<Stream> compute_;  // inline: nothing is in it
+};
+
+}  // namespace
+
+const Device& cpu_device() {
+  static const CpuDevice device;
+  return device;
+}
+
+std::string_view name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHost:
+      return "host";
+    case MemoryKind::kPinned:
+      return "pinned";
+    case MemoryKind::kDevice:
+      return "device";
+  }
+  return "unknown";
+}
+
+}  // namespace fsdp

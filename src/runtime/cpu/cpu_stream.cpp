@@ -1,0 +1,154 @@
+#include "runtime/cpu/cpu_stream.h"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+namespace {
+
+struct Mark final : EventMark {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_reached = false;
+  std::exception_ptr failure;
+
+  void reach(std::exception_ptr with_failure) {
+    {
+      const std::lock_guard lock(mutex);
+      is_reached = true;
+      failure = std::move(with_failure);
+    }
+    changed.notify_all();
+  }
+
+  void wait() override {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return is_reached; });
+    if (failure) std::rethrow_exception(failure);
+  }
+
+  bool reached() override {
+    const std::lock_guard lock(mutex);
+    return is_reached;
+  }
+};
+
+class InlineCpuStream final : public CpuStream {
+ public:
+  using CpuStream::CpuStream;
+  void synchronize() override {}
+  bool is_inline() const override { return true; }
+  void call(std::function<void()> on_host) override { on_host(); }
+
+ private:
+  std::shared_ptr<EventMark> mark() override { return nullptr; }
+  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location) override {
+    mark->wait();
+  }
+};
+
+class ThreadedCpuStream final : public CpuStream {
+ public:
+  ThreadedCpuStream(const Device& device, const std::string& name)
+      : CpuStream(device), worker_([this] { work(); }) {
+    pthread_setname_np(worker_.native_handle(), name.substr(0, 15).c_str());
+  }
+
+  ~ThreadedCpuStream() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    worker_.join();
+  }
+
+  void synchronize() override { mark()->wait(); }
+  bool is_inline() const override { return false; }
+  void call(std::function<void()> on_host) override { push(std::move(on_host), /*always=*/false); }
+
+ private:
+  std::shared_ptr<EventMark> mark() override {
+    auto mark = std::make_shared<Mark>();
+    push([this, mark] { mark->reach(failure()); }, /*always=*/true);
+    return mark;
+  }
+
+  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location) override {
+    push([mark] { mark->wait(); }, /*always=*/false);
+  }
+
+  struct Item {
+    std::function<void()> task;
+    bool always;  // runs also after a failure: marks must be reached, or waiters would hang
+  };
+
+  void push(std::function<void()> task, bool always) {
+    {
+      const std::lock_guard lock(mutex_);
+      items_.push_back({std::move(task), always});
+    }
+    changed_.notify_all();
+  }
+
+  std::exception_ptr failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return closing_ || !items_.empty(); });
+      if (items_.empty()) return;
+      Item item = std::move(items_.front());
+      items_.pop_front();
+      if (failure_ && !item.always) continue;
+      lock.unlock();
+      std::exception_ptr thrown;
+      try {
+        item.task();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      item.task = nullptr;
+      lock.lock();
+      if (thrown && !failure_) failure_ = thrown;
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  std::exception_ptr failure_;
+  bool closing_ = false;
+  std::thread worker_;  // last: starts when everything above exists
+};
+
+}  // namespace
+
+std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOptions& options) {
+  if (!options.runs_beside) return std::make_unique<InlineCpuStream>(device);
+  return std::make_unique<ThreadedCpuStream>(device, options.name);
+}
+
+CpuStream& cpu_stream(Stream& stream) {
+  auto* cpu = dynamic_cast<CpuStream*>(&stream);
+  if (cpu == nullptr) {
+    throw StateError({.what = "a CPU kernel or communicator was given another device's stream",
+                      .where = {},
+                      .cause = {},
+                      .hint = "engine, mesh and module must be on one kind of device"});
+  }
+  return *cpu;
+}
+
+}  // namespace fsdp
