@@ -1,0 +1,130 @@
+// Every wait of docs/streams.md, by streams that check the order of their work: with all of them
+// nothing is out of order, and each that is left out is found.
+#include <fmt/format.h>
+#include <fsdp/optim.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "engine/support/operator_reads.h"
+#include "engine/support/twin.h"
+#include "plan/placement.h"
+#include "support/sim/checked_mesh.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+using Words = std::set<std::string>;
+
+struct Seen {
+  Words found, places;
+};
+
+// Its backward throws after the last unit was reduced and another has captured.
+at::Tensor failing_loss(torch::nn::Module& model, int rank) {
+  auto& graph = dynamic_cast<GraphImpl&>(model);
+  const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
+  const at::Tensor last = graph.units[2](torch::tanh(graph.units[1](h)));
+  h.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("thrown"); });
+  return last.sum();
+}
+
+// What users do between and in steps, in an order in which each wait matters somewhere.
+void train(torch::nn::Module& model, Engine& engine, int rank) {
+  AdamW optimizer(engine, {.lr = 1e-2});
+  for (int step = 0; step < 2; ++step) {
+    {
+      const GradSync keep(engine, false);
+      graph_loss(model, step, rank).backward();
+    }
+    graph_loss(model, step + 1, rank).backward();
+    graph_loss(model, step + 2, rank).backward();  // adds to what was reduced
+    optimizer.clip_grad_norm(1.0);
+    optimizer.step();
+    if (step == 0) graph_loss(model, 3, rank).backward();  // without zero_grad in between
+    optimizer.zero_grad();
+    CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
+    engine.zero_grad();
+    graph_loss(model, 3, rank).backward();
+    engine.clip_grad_norm(1e-3);
+    optimizer.step();
+    optimizer.zero_grad();
+    const torch::NoGradGuard no_grad;
+    graph_loss(model, 4, rank);
+    const Gathered whole(engine, WriteBack::kFromRankZero);
+    model.named_parameters()["u1.weight"].mul_(0.5);
+  }
+  engine.visit_full_parameters([](std::string_view, const at::Tensor& value) { value.sum(); });
+}
+
+std::vector<Options> every_kind() {
+  std::vector<Options> kinds;
+  for (const Strategy strategy : kStrategies) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      kinds.push_back({.param_dtype = dtype,
+                       .reduce_dtype = dtype,
+                       .strategy = strategy,
+                       .debug = dtype == DType::kBFloat16});
+    }
+  }
+  return kinds;
+}
+
+// Two ranks; what both have found.
+Seen run(const Options& options, const std::string& left_out = {}) {
+  Seen seen;
+  std::mutex mutex;
+  std::vector<CheckedRank> ranks = checked_ranks(2);
+  std::vector<std::thread> threads;
+  at::set_num_threads(1);
+  for (CheckedRank& rank : ranks) {
+    threads.emplace_back([&, mesh = std::move(rank.mesh), device = rank.device.get()]() mutable {
+      torch_ranks_options().in_each_thread();
+      device->check().leave_out(left_out);
+      {
+        const auto model = build_seeded(7, graph_twin(4, 6, in_a_row).make);
+        Engine engine(model, mesh, options);
+        const OperatorReads reads(*device);
+        train(*model, engine, mesh.rank());
+      }
+      const std::lock_guard lock(mutex);
+      seen.found.merge(device->check().found());
+      seen.places.merge(device->check().places());
+      const Mesh finished = std::move(mesh);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return seen;
+}
+
+}  // namespace
+
+TEST_CASE("with every wait in its place, all work on common memory is in order") {
+  for (Options options : every_kind()) {
+    for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+      for (const int prefetch : {0, 1, 2}) {
+        CAPTURE(name_of(options.strategy));
+        CAPTURE(name_of(*options.param_dtype));
+        options.cpu_streams = streams;
+        options.prefetch_units = prefetch;
+        const Seen seen = run(options);
+        for (const std::string& each : seen.found) FAIL_CHECK(each);
+      }
+    }
+  }
+}
+
+TEST_CASE("a wait that is left out is found, whichever it is") {
+  Words places;
+  for (const Options& options : every_kind()) places.merge(run(options).places);
+  Words unfound;
+  for (const std::string& place : places) {
+    Words found;
+    for (const Options& options : every_kind()) found.merge(run(options, place).found);
+    if (found.empty()) unfound.insert(place);
+  }
+  for (const std::string& each : unfound) FAIL_CHECK(each);
+}

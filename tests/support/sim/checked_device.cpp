@@ -1,0 +1,194 @@
+#include "support/sim/checked_device.h"
+
+#include <utility>
+
+#include "kernels/kernel_table.h"
+
+namespace fsdp::testing {
+namespace {
+
+struct CheckedMark final : EventMark {
+  CheckedMark(RaceCheck& of, Event event, RaceCheck::Clock seen)
+      : check(of), inner(std::move(event)), clock(std::move(seen)) {}
+  void wait() override {
+    inner.synchronize();
+    check.host_waits(clock);
+  }
+  bool reached() override { return inner.reached(); }
+
+  RaceCheck& check;
+  Event inner;
+  const RaceCheck::Clock clock;
+};
+
+constexpr int64_t kFloat = size_of(DType::kFloat32);
+
+TouchedBytes reads(const void* data, int64_t bytes) { return {data, data == nullptr ? 0 : bytes}; }
+TouchedBytes writes(const void* data, int64_t bytes) {
+  return {data, data == nullptr ? 0 : bytes, true};
+}
+
+// From the first to the last element of a source with strides.
+TouchedBytes reads(const kernels::StridedSource& source) {
+  int64_t low = 0, high = 0;
+  for (int dim = 0; dim < source.dims; ++dim) {
+    const int64_t span = (source.sizes[dim] - 1) * source.strides[dim];
+    (span < 0 ? low : high) += span;
+  }
+  const int64_t size = size_of(source.dtype);
+  const auto* data = static_cast<const std::byte*>(source.data);
+  return {data + low * size, source.numel() == 0 ? 0 : (high - low + 1) * size};
+}
+
+template <class Run>
+std::vector<TouchedBytes> of_copies(std::span<const Run> runs) {
+  std::vector<TouchedBytes> bytes;
+  for (const Run& run : runs) {
+    bytes.push_back(reads(run.source, run.numel * size_of(run.source_dtype)));
+    bytes.push_back(writes(run.destination, run.numel * size_of(run.destination_dtype)));
+  }
+  return bytes;
+}
+
+std::vector<TouchedBytes> of_fills(std::span<const kernels::FillRun> runs) {
+  std::vector<TouchedBytes> bytes;
+  for (const auto& run : runs) bytes.push_back(writes(run.data, run.numel * size_of(run.dtype)));
+  return bytes;
+}
+
+template <class Segment>
+void of_update(const Segment& segment, std::vector<TouchedBytes>& bytes) {
+  bytes.push_back(writes(segment.param, segment.numel * kFloat));
+  bytes.push_back(reads(segment.grad, segment.numel * kFloat));
+  bytes.push_back(
+      writes(segment.low_precision_copy, segment.numel * size_of(segment.low_precision_dtype)));
+}
+
+const kernels::KernelTable& checked_kernels() {
+  using namespace kernels;
+  static const KernelTable table{
+      .accumulate =
+          [](Stream& stream, std::span<const AccumulateRun> runs, float scale) {
+            touch(stream, "accumulate", of_copies(runs));
+            cpu_kernels().accumulate(stream, runs, scale);
+          },
+      .accumulate_strided =
+          [](Stream& stream, const StridedSource& source, void* destination, DType dtype,
+             float scale) {
+            touch(stream, "accumulate_strided",
+                  {reads(source), writes(destination, source.numel() * size_of(dtype))});
+            cpu_kernels().accumulate_strided(stream, source, destination, dtype, scale);
+          },
+      .adamw =
+          [](Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
+            std::vector<TouchedBytes> bytes;
+            for (const AdamWSegment& each : segments) {
+              of_update(each, bytes);
+              bytes.push_back(writes(each.exp_avg, each.numel * kFloat));
+              bytes.push_back(writes(each.exp_avg_sq, each.numel * kFloat));
+            }
+            touch(stream, "adamw", bytes);
+            cpu_kernels().adamw(stream, segments, options);
+          },
+      .cast_pack =
+          [](Stream& stream, std::span<const CastRun> runs, float scale) {
+            touch(stream, "cast_pack", of_copies(runs));
+            cpu_kernels().cast_pack(stream, runs, scale);
+          },
+      .cast_pack_strided =
+          [](Stream& stream, const StridedSource& source, void* destination, DType dtype,
+             float scale) {
+            touch(stream, "cast_pack_strided",
+                  {reads(source), writes(destination, source.numel() * size_of(dtype))});
+            cpu_kernels().cast_pack_strided(stream, source, destination, dtype, scale);
+          },
+      .clip_coefficient =
+          [](Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
+             const ClipOutputs& outputs) {
+            touch(stream, "clip_coefficient", {reads(reduced, sizeof(GradNorm))});
+            cpu_kernels().clip_coefficient(stream, reduced, type, max_norm, outputs);
+          },
+      .count_steps = cpu_kernels().count_steps,
+      .fill_nan =
+          [](Stream& stream, std::span<const FillRun> runs) {
+            touch(stream, "fill_nan", of_fills(runs));
+            cpu_kernels().fill_nan(stream, runs);
+          },
+      .fill_zero =
+          [](Stream& stream, std::span<const FillRun> runs) {
+            touch(stream, "fill_zero", of_fills(runs));
+            cpu_kernels().fill_zero(stream, runs);
+          },
+      .grad_norm =
+          [](Stream& stream, std::span<const GradSegment> segments, NormType type,
+             GradNorm* result) {
+            std::vector<TouchedBytes> bytes;
+            for (const auto& each : segments)
+              bytes.push_back(reads(each.grad, each.numel * kFloat));
+            bytes.push_back(writes(result, sizeof(GradNorm)));
+            touch(stream, "grad_norm", bytes);
+            cpu_kernels().grad_norm(stream, segments, type, result);
+          },
+      .sgd =
+          [](Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
+            std::vector<TouchedBytes> bytes;
+            for (const SgdSegment& each : segments) {
+              of_update(each, bytes);
+              bytes.push_back(writes(each.momentum_buffer, each.numel * kFloat));
+            }
+            touch(stream, "sgd", bytes);
+            cpu_kernels().sgd(stream, segments, options);
+          },
+  };
+  return table;
+}
+
+}  // namespace
+
+CheckedStream::CheckedStream(const Device& device, RaceCheck& check, std::string_view name,
+                             bool runs_beside)
+    : CpuStream(device),
+      check_(check),
+      number_(check.add_stream(std::string(name))),
+      inner_(cpu_device().make_stream({.name = std::string(name), .runs_beside = runs_beside})) {}
+
+std::shared_ptr<EventMark> CheckedStream::mark() {
+  Event inner = cpu_device().make_event();
+  inner_->record(inner);
+  return std::make_shared<CheckedMark>(check_, std::move(inner), check_.mark(number_));
+}
+
+void CheckedStream::wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) {
+  const auto& checked = static_cast<const CheckedMark&>(*mark);
+  inner_->wait(checked.inner);  // what is left out is left out of the check alone
+  check_.wait(number_, checked.clock, place);
+}
+
+void touch(Stream& stream, std::string_view what, const std::vector<TouchedBytes>& bytes) {
+  if (auto* checked = dynamic_cast<CheckedStream*>(&stream)) checked->touch(what, bytes);
+}
+
+Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory) {
+  if (!memory) return memory;
+  void* data = memory.data();
+  const int64_t bytes = memory.bytes();
+  check->add_memory(data, bytes);
+  auto kept = std::make_shared<Buffer>(std::move(memory));
+  return {data, bytes, [check, kept](void* gone) { check->remove_memory(gone); }};
+}
+
+CheckedDevice::CheckedDevice() : check_(std::make_shared<RaceCheck>()) {
+  compute_ = std::make_unique<CheckedStream>(*this, *check_, "compute", /*runs_beside=*/false);
+}
+
+std::unique_ptr<Stream> CheckedDevice::make_stream(const StreamOptions& options) const {
+  return std::make_unique<CheckedStream>(*this, *check_, options.name, options.runs_beside);
+}
+
+Buffer CheckedDevice::allocate(int64_t bytes, MemoryKind kind) const {
+  return known_to(check_, cpu_device().allocate(bytes, kind));
+}
+
+const kernels::KernelTable* CheckedDevice::kernels() const { return &checked_kernels(); }
+
+}  // namespace fsdp::testing

@@ -1,0 +1,63 @@
+// The host as a device whose streams know what their work touches: every kernel, and every
+// collective of a checked mesh, tells the race check.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "runtime/cpu/cpu_stream.h"
+#include "support/sim/race_check.h"
+
+namespace fsdp::testing {
+
+// A stream of the host, and its number in the check.
+class CheckedStream : public CpuStream {
+ public:
+  CheckedStream(const Device& device, RaceCheck& check, std::string_view name, bool runs_beside);
+
+  void touch(std::string_view what, const std::vector<TouchedBytes>& bytes) {
+    check_.work(number_, what, bytes);
+  }
+
+  void synchronize() override {
+    inner_->synchronize();
+    check_.host_waits(check_.mark(number_));
+  }
+  bool is_inline() const override { return inner_->is_inline(); }
+  void call(std::function<void()> on_host) override { inner_->call(std::move(on_host)); }
+
+ private:
+  std::shared_ptr<EventMark> mark() override;
+  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) override;
+
+  RaceCheck& check_;
+  const int number_;
+  const std::unique_ptr<Stream> inner_;
+};
+
+// Tells the check if the stream is a checked one.
+void touch(Stream& stream, std::string_view what, const std::vector<TouchedBytes>& bytes);
+
+// `memory`, which the check knows until it is given back.
+Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory);
+
+class CheckedDevice : public Device {
+ public:
+  CheckedDevice();
+
+  RaceCheck& check() const { return *check_; }
+  const std::shared_ptr<RaceCheck>& shared_check() const { return check_; }
+
+  std::string_view name() const override { return "checked cpu"; }
+  std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
+  Stream& compute_stream() const override { return *compute_; }
+  Buffer allocate(int64_t bytes, MemoryKind kind) const override;
+  const kernels::KernelTable* kernels() const override;
+
+ private:
+  const std::shared_ptr<RaceCheck> check_;  // shared with buffers that outlive the device
+  std::unique_ptr<CheckedStream> compute_;
+};
+
+}  // namespace fsdp::testing
