@@ -129,11 +129,6 @@ void EngineState::add_optimizer_state(int64_t bytes) {
   if (!is_shut_down()) remake_plan();
 }
 
-void EngineState::mark_changed(bool copies_written) {
-  const std::lock_guard lock(clock->mutex);
-  for (const auto& unit : units) unit->shard->mark_changed(copies_written);
-}
-
 // Slots follow the order of units that was seen last.
 void EngineState::remake_plan() {
   MemoryInputs inputs{.units = {},

@@ -61,8 +61,6 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
 
   // Optimizers say how many bytes they keep, and give them back.
   void add_optimizer_state(int64_t bytes);
-  // The main shards were written through raw pointers (with resident copies, or without).
-  void mark_changed(bool copies_written);
   GradientReport measure_gradients(double norm_type);
   void zero_grad();
   int find_unit(std::string_view fqn) const;  // Errors: InvalidArgument listing what exists

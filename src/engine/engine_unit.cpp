@@ -110,8 +110,8 @@ void EngineUnit::open(Call& /*call*/, bool captures) {
   engine.open_unit(*this, captures);
 }
 
-void EngineUnit::close(bool reduces) {
-  engine.close_unit(*this, reduces);
+void EngineUnit::close(bool captures) {
+  engine.close_unit(*this, captures);
   throw_if_written();
   const int64_t opened_ns = std::exchange(opened_ns_, 0);
   if (!engine.context->spans.is_on() || opened_ns == 0) return;

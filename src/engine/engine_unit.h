@@ -31,10 +31,11 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   // the unit's bytes are back in order.
   void note_written();
   void throw_if_written();
+  void forget_written() { written_.clear(); }
 
   // The clock's side.
   void open(Call& call, bool captures) override;
-  void close(bool reduces) override;
+  void close(bool captures) override;
   void rest() override;
   void abandon() override;
 

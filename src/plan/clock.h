@@ -45,7 +45,7 @@ struct Call {
   uint64_t ordinal = 0;             // counts the calls of the mesh
   int forward_task = -1;            // graph task in which the forward ran (recomputation), or -1
   int fired_task = -1;              // graph task in which its pre_backward ran last, or -1
-  int record = -1;                  // index of its entry in the schedule, or -1
+  int record = -1;                  // index of its entry in the pass's record, or -1
   std::vector<void*> output_nodes;  // hooked nodes that are alive
 
   // True if a hooked node will still run in the current graph task.
@@ -58,8 +58,8 @@ class ClockedUnit {
   virtual ~ClockedUnit() = default;
   // The unit's parameters and reduce slot are needed; may be called while open.
   virtual void open(Call& call, bool captures) = 0;
-  // Finished: reduce (if `reduces`) and reshard.
-  virtual void close(bool reduces) = 0;
+  // Finished: reshard, and reduce or keep what was captured (if `captures`).
+  virtual void close(bool captures) = 0;
   // Over for now: reshard, keep the reduce slot.
   virtual void rest() = 0;
   // After an error: drop gradients and reshard, without communication.

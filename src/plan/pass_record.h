@@ -14,7 +14,7 @@ enum class Boundary : uint8_t {
   kBeginBackward,  // before the first kPreBackward; unit ignored
   kPreBackward,    // the first gradient of a call's outputs is there
   kRest,           // the unit is idle in backward: it has calls that are still to run
-  kClose,          // all its gradients have arrived
+  kClose,          // it is finished: closing.md says when
   kEndBackward,    // unit ignored
 };
 

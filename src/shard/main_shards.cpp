@@ -91,7 +91,7 @@ void MainShards::copy_whole(std::vector<Buffer>& whole) const {
                              *shared.gather_stream);
   Event gathered(shared.device);
   shared.gather_stream->record(gathered);
-  shared.compute->wait(gathered);
+  shared.compute->wait(gathered);  // wait 3
 }
 
 int64_t MainShards::version(int segment) const {

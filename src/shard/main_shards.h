@@ -1,8 +1,14 @@
 // This rank's fp32 slices of a unit: what is optimised, loaded and saved.
 //
-// One slice a segment, and for whoever asks views of them parameter by parameter. Everybody writes
-// them (optimizers through pointers or views, users through views, a load): what has changed since
-// the unit last looked is told by version counters, and where these say nothing by the content.
+// One slice a segment, and for whoever asks views of them parameter by parameter. Who writes them,
+// and what tells the unit when it looks next (at the begin of a forward or backward, or Gathered):
+//
+//   fsdp::AdamW, SGD      through data(): they call mark_changed
+//   Gathered's write-back through data(): it calls mark_changed
+//   torch::optim, users   through views: their version counter, or the content (see the Note)
+//   load_weights          through views: their version counter
+//   forwards              where parameters are seated on the slices themselves (one rank, DDP, in
+//                         fp32): keep_writes
 #pragma once
 
 #include <ATen/core/Tensor.h>

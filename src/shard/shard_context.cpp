@@ -107,10 +107,10 @@ void ShardContext::meet(std::string_view purpose) {
   const StreamSpan span = this->span(*compute, "meet", purpose);
   Event met(device);
   compute->record(met);
-  gather_stream->wait(met);
+  gather_stream->wait(met);  // wait 11
   gather().barrier(mesh.state().order().next(Operation::kBarrier, 0, purpose), *gather_stream);
   gather_stream->record(met);
-  compute->wait(met);
+  compute->wait(met);  // wait 11
 }
 
 }  // namespace fsdp

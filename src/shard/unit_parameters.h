@@ -4,7 +4,7 @@
 //   kSharded ──unshard──> kGathering ──wait_for_unshard──> kUnsharded ──reshard──> kSharded
 //
 // A source that keeps parameters whole goes through the same states; nothing is gathered then.
-// Streams: docs/streams.md, waits 2 to 4 and 9. Not thread-safe: the engine's mutex covers it.
+// Streams: docs/streams.md, waits 2 to 4 and 10. Not thread-safe: the engine's mutex covers it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -69,6 +69,22 @@ TEST_CASE("a forward that writes a weight is refused where the change would be l
   }
 }
 
+TEST_CASE("a forward that writes a weight and throws leaves no second error to the next one") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    bool writes = true;
+    Trainee trainee(mesh, [&](GraphImpl& g, const at::Tensor& x) {
+      const at::Tensor h = in_a_row(g, x);
+      if (!writes) return h;
+      const at::NoGradGuard no_grad;
+      g.norm->weight.clamp_(-0.5, 0.5);
+      throw std::runtime_error("thrown by the model");
+    });
+    CHECK_THROWS_WITH(trainee.loss(), "thrown by the model");
+    writes = false;
+    trainee.loss().backward();
+  });
+}
+
 TEST_CASE("on one rank, and replicated, a forward that writes a weight does what it says") {
   Twin twin = graph_twin(2, 6, [](GraphImpl& g, const at::Tensor& x) {
     {
