@@ -108,6 +108,7 @@ TEST_CASE("kernels and collectives of a checked mesh tell what they touch, inlin
     kernels::fill_zero(*first, {&run, 1});
     CHECK(device.check().found().contains(
         "'fill_zero' on first writes what 'all_reduce' on second writes"));
+    first->synchronize();
     second->synchronize();
   }
 }
