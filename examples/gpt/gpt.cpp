@@ -1,0 +1,150 @@
+// A GPT that learns to write like the text it reads, byte by byte: fsdp-run -n 2 gpt
+#include "models/gpt.h"
+
+#include <fsdp/fsdp.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+struct Settings {
+  std::string train_file = GPT_TEXT, preset = "mini", weights, output_dir, prompt, help;
+  int64_t batch_size = 16, max_steps = 1000;
+  double learning_rate = 2e-3;
+  uint64_t seed = 42;
+  gpt::GptConfig model;
+  gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
+};
+
+[[noreturn]] void refuse(fsdp::ExitCode code, const std::string& what, const std::string& hint) {
+  throw fsdp::Error(code, {.what = what, .hint = hint});
+}
+
+Settings read_command_line(const std::vector<std::string>& words) {
+  std::map<std::string, std::string> given;
+  for (size_t i = 0; i < words.size(); i += 2)
+    given[words[i]] = i + 1 < words.size() ? words[i + 1] : "";
+  std::ostringstream help;
+  const auto read = [&](std::string flag, auto& value, std::string meaning, double least = 0) {
+    help << flag << "\n    " << meaning << " [" << value << "]\n";
+    if (!given.contains(flag)) return;
+    std::istringstream text(given.extract(flag).mapped());
+    if constexpr (std::is_same_v<decltype(value), std::string&>) {
+      std::getline(text, value, '\0');
+    } else if (text >> value && (!text.eof() || value < least || value > 1e9)) {
+      text.setstate(std::ios::failbit);
+    }
+    if (!text) refuse(fsdp::ExitCode::kUsage, flag + " cannot be '" + text.str() + "'", meaning);
+  };
+
+  Settings settings;
+  read("--train-file", settings.train_file, "the text to learn, of any bytes");
+  read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
+  settings.model = gpt::preset_config(settings.preset);
+  settings.model.vocabulary = 256;  // bytes
+  read("--block-size", settings.model.block_size, "number of bytes that it sees, 1 or more", 1);
+  read("--weights", settings.weights, "a file to start from, of the same preset and block size");
+  read("--max-steps", settings.max_steps, "number of steps to train; 0: only generate");
+  read("--per-device-train-batch-size", settings.batch_size, "number of blocks, 1 or more", 1);
+  read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
+  read("--seed", settings.seed, "a whole number, for weights, order of blocks and generated text");
+  read("--output-dir", settings.output_dir, "the folder in which to save model.safetensors");
+  read("--prompt", settings.prompt, "how the generated text begins");
+  read("--max-new-tokens", settings.sampling.tokens, "number of bytes to generate");
+  read("--temperature", settings.sampling.temperature, "a number, 0.01 or more; low: likely", 0.01);
+  settings.sampling.seed = settings.seed;
+  if (given.erase("--help") > 0) settings.help = help.str();
+  if (given.empty()) return settings;
+  refuse(fsdp::ExitCode::kUsage, "there is no flag " + given.begin()->first, "see --help");
+}
+
+std::vector<int64_t> bytes_of(const std::string& text) {
+  const std::vector<uint8_t> bytes(text.begin(), text.end());  // char has a sign
+  return {bytes.begin(), bytes.end()};
+}
+
+at::Tensor read_text(const std::string& path, int64_t block_size) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) refuse(fsdp::ExitCode::kIoError, "cannot read " + path, "--train-file FILE");
+  const auto bytes = bytes_of({std::istreambuf_iterator<char>(file), {}});
+  if (std::ssize(bytes) > block_size) return torch::tensor(bytes);
+  refuse(fsdp::ExitCode::kCorruptData, path + " is too short", "it must exceed --block-size");
+}
+
+void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& text,
+           const Settings& settings, fsdp::ErrorPlace& place) {
+  const fsdp::Mesh& mesh = engine.mesh();
+  fsdp::AdamW optimizer(engine, {.weight_decay = 0.1, .groups = {{fsdp::is_bias_or_norm}}});
+  const int64_t steps = settings.max_steps;
+  const fsdp::LrSchedule schedule{.warmup_steps = steps / 20, .total_steps = steps};
+  // A sample is a block and the byte after it; one begins at each byte of the text.
+  const at::Tensor samples = text.unfold(0, settings.model.block_size + 1, /*step=*/1);
+  const fsdp::BatchSampler sampler({.sample_count = samples.size(0),
+                                    .world_size = mesh.world_size(),
+                                    .rank = mesh.rank(),
+                                    .batch_size_per_rank = settings.batch_size,
+                                    .seed = settings.seed});
+  const int64_t epoch_steps = sampler.batches_per_epoch();
+  fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
+  for (int64_t step = 0; step < steps; ++step) {
+    place.step = step + 1;
+    const fsdp::GlobalBatch batch = sampler.batch(step / epoch_steps, step % epoch_steps);
+    const fsdp::MicroBatch& mine = batch.micro_batches.front();
+    const at::Tensor bytes = samples.index_select(0, torch::tensor(mine.samples));
+
+    const at::Tensor logits = model(bytes.slice(1, 0, -1));
+    const at::Tensor next = bytes.slice(1, 1);
+    const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), next.flatten());
+    (loss * mine.weight).backward();
+    optimizer.clip_grad_norm(1.0);
+    optimizer.set_lr(settings.learning_rate * schedule.factor(step));
+    if (optimizer.step().skipped) status.note("a step was skipped: its gradient is not finite");
+    optimizer.zero_grad();
+
+    const double mean = fsdp::mean_over_ranks(mesh, loss.item<double>() * mine.weight, "loss");
+    status.update(step + 1, "loss " + std::to_string(mean));
+  }
+}
+
+int run(const std::vector<std::string>& words, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+  Settings settings;
+  at::Tensor text;
+  // What is wrong on any rank ends all of them before anything is built, and one of them says it.
+  fsdp::refuse_together(mesh, "reading the text", [&] {
+    settings = read_command_line(words);
+    if (!settings.help.empty()) return;
+    if (settings.max_steps > 0) text = read_text(settings.train_file, settings.model.block_size);
+    if (!settings.output_dir.empty()) {
+      std::error_code ignored;  // the writer says what is wrong with the folder, and leaves nothing
+      std::filesystem::create_directories(settings.output_dir, ignored);
+      fsdp::SafetensorsWriter(settings.output_dir + "/model.safetensors", {});
+    }
+  });
+  mesh.agree("command line", words);
+  if (!settings.help.empty()) {
+    if (mesh.rank() == 0) std::puts(settings.help.c_str());
+    return 0;
+  }
+
+  fsdp::BuildScope building(mesh, {.seed = settings.seed});
+  fsdp::Unit<gpt::Gpt> model(settings.model);  // each unit is sharded as soon as it exists
+  fsdp::Engine engine(model, building);
+  if (!settings.weights.empty()) fsdp::load_weights(engine, settings.weights);
+  if (mesh.rank() == 0) std::puts(engine.describe().c_str());
+  if (settings.max_steps > 0) train(model, engine, text, settings, place);
+  if (!settings.output_dir.empty())
+    fsdp::save_weights(engine, settings.output_dir + "/model.safetensors");
+
+  std::string written;
+  for (int64_t byte : gpt::generate(model, bytes_of("\n" + settings.prompt), settings.sampling))
+    written += byte < ' ' && byte != '\n' ? '?' : static_cast<char>(byte);  // no control bytes
+  if (mesh.rank() == 0) std::puts(written.c_str());
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return fsdp::run_program([&](auto& mesh, auto& place) { return run(words, mesh, place); });
+}

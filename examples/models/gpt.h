@@ -1,0 +1,73 @@
+// GPT: predicts the next token, as ordinary LibTorch modules with units where they pay.
+//
+// GPT-2's shape: embeddings of tokens and positions, blocks with their norms first, causal
+// attention, a last norm, and a head that shares the tokens' embedding. Units: each block, and the
+// root with what is left; parameters that are used at two places are so in one unit. Shapes in
+// names: B sequences, S tokens, H hidden, N heads, D head size, V vocabulary.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/unit.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpt {
+
+// Requires: all positive; `heads` divides `hidden`.
+struct GptConfig {
+  int64_t layers = 12;
+  int64_t hidden = 768;
+  int64_t heads = 12;
+  int64_t block_size = 1024;  // the longest sequence
+  int64_t vocabulary = 50257;
+};
+
+// "tiny, mini, gpt2, …, gpt2-xl"
+std::string preset_names();
+// tiny and mini learn on a laptop: bytes, blocks of 64. The others are GPT-2's four sizes.
+// Errors: InvalidArgument kUsage naming the choices.
+GptConfig preset_config(const std::string& name);
+
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(const GptConfig& config);
+  at::Tensor forward(const at::Tensor& x_BSH);
+
+  torch::nn::LayerNorm attention_norm, mlp_norm;
+  torch::nn::Linear query_key_value, attention_out;
+  torch::nn::Linear mlp_up, mlp_down;
+  int64_t heads;
+
+ private:
+  at::Tensor attend(const at::Tensor& x_BSH);
+};
+TORCH_MODULE(Block);
+
+struct GptImpl : torch::nn::Module {
+  explicit GptImpl(const GptConfig& config);
+  // int64 ids, S at most block_size -> logits [B,S,V] of each token's successor.
+  at::Tensor forward(const at::Tensor& ids_BS);
+
+  torch::nn::Embedding tokens, positions;
+  std::vector<fsdp::Unit<Block>> blocks;
+  torch::nn::LayerNorm norm;
+};
+TORCH_MODULE(Gpt);
+
+struct Sampling {
+  int64_t tokens = 1;        // to be drawn
+  double temperature = 1.0;  // above zero; logits are divided by it
+  uint64_t seed = 0;
+};
+
+// `ids`, at least one, and the tokens that the model draws after them, each from what it predicts
+// of the last block_size before it. Without gradients. Collective where `model` is sharded: with
+// the same arguments on all ranks, all draw the same.
+std::vector<int64_t> generate(fsdp::Unit<Gpt>& model, std::vector<int64_t> ids,
+                              const Sampling& sampling);
+
+}  // namespace gpt

@@ -1,0 +1,118 @@
+// gpt as a user runs it, on the text that is shipped with it.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "support/run_program.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+const Words kTiny{"--preset", "tiny", "--max-new-tokens", "60", "--prompt", "ROMEO:"};
+
+Words operator+(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+ProcessResult run_gpt(int ranks, const Words& arguments) {
+  ProcessResult result = run_ranks_of(GPT, ranks, arguments);
+  INFO(result.out << result.err);
+  REQUIRE(result.code == 0);
+  return result;
+}
+
+// Of the lines that were printed: the first step's, then every fiftieth, then the last.
+std::vector<double> losses_of(const std::string& out) {
+  std::vector<double> losses;
+  for (size_t at = 0; (at = out.find("  loss ", at)) != std::string::npos; ++at) {
+    losses.push_back(std::stod(out.substr(at + 7)));
+  }
+  return losses;
+}
+
+std::string generated(const std::string& out) {
+  const size_t begin = out.find("\nROMEO:");
+  REQUIRE(begin != std::string::npos);
+  return out.substr(begin);
+}
+
+// With two ranks one of them says it, and no rank a second time.
+void check_refused(const Words& arguments, int code, const std::string& text, int ranks = 2) {
+  const ProcessResult result = run_ranks_of(GPT, ranks, arguments);
+  INFO(result.out << result.err);
+  CHECK(result.code == code);
+  const std::string begin = "fsdp: error[" + std::to_string(code) + "] rank 0/";
+  const std::string line = result.err.substr(0, result.err.find('\n'));
+  CHECK(line.starts_with(begin));
+  CHECK(line.find(text) != std::string::npos);
+  CHECK(line.find("hint: ") != std::string::npos);
+  CHECK(result.err.find(" rank 1/") == std::string::npos);
+  CHECK(result.out.empty());
+}
+
+}  // namespace
+
+TEST_CASE("gpt learns, and two ranks learn what one does with their batch") {
+  const Words sixty_steps = kTiny + Words{"--max-steps", "60"};
+  const auto one =
+      losses_of(run_gpt(1, sixty_steps + Words{"--per-device-train-batch-size", "16"}).out);
+  const auto two =
+      losses_of(run_gpt(2, sixty_steps + Words{"--per-device-train-batch-size", "8"}).out);
+  REQUIRE(one.size() == 3);
+  REQUIRE(two.size() == 3);
+  CHECK(one.front() == doctest::Approx(5.55).epsilon(0.03));  // of 256 bytes, none is likelier
+  CHECK(one.back() < 3.5);
+  for (size_t i = 0; i < 3; ++i) CHECK(two[i] == doctest::Approx(one[i]).epsilon(1e-3));
+}
+
+TEST_CASE("saved weights write the text that the trained model wrote, on any number of ranks") {
+  const TemporaryDirectory place;
+  const std::string folder = place.path() + "/new/out", file = folder + "/model.safetensors";
+  const Words load{"--weights", file, "--max-steps", "0"};
+  const std::string text =
+      generated(run_gpt(2, kTiny + Words{"--max-steps", "20", "--output-dir", folder}).out);
+  for (const int ranks : {1, 2, 3}) {
+    const std::string out = run_gpt(ranks, kTiny + load).out;
+    CHECK(generated(out) == text);
+    CHECK(losses_of(out).empty());
+  }
+  CHECK(generated(run_gpt(1, kTiny + load + Words{"--seed", "43"}).out) != text);
+  // More steps go on from there, not from new weights.
+  const Words onwards{"--weights", file, "--max-steps", "1"};
+  CHECK(losses_of(run_gpt(1, kTiny + onwards).out).front() < 4.5);
+
+  check_refused({"--preset", "mini", "--weights", file, "--max-steps", "0"}, 65,
+                "model.safetensors");
+}
+
+TEST_CASE("a wrong command line ends with 64 and the flag") {
+  for (const int ranks : {1, 2})
+    check_refused({"--typo", "1"}, 64, "there is no flag --typo", ranks);
+  check_refused({"--max-steps", "few"}, 64, "--max-steps cannot be 'few'");
+  check_refused({"--learning-rate", "nan"}, 64, "--learning-rate cannot be 'nan'");
+  check_refused({"--temperature", "0"}, 64, "0.01 or more");
+  check_refused({"--weights"}, 64, "--weights cannot be ''");
+  check_refused({"--preset", "huge"}, 64, "choose from tiny");
+}
+
+TEST_CASE("files that cannot be read or written end with their name before the first step") {
+  const TemporaryDirectory place;
+  const std::string missing = place.path() + "/missing", shortest = place.path() + "/short";
+  std::ofstream(shortest) << "64 bytes are one too few for a block of 64 and the byte after it";
+  check_refused({"--train-file", missing}, 74, missing);
+  check_refused({"--train-file", shortest}, 65, shortest);
+  check_refused({"--output-dir", shortest + "/out"}, 73, shortest);
+}
+
+TEST_CASE("--help is printed once, with the flags and their defaults") {
+  const std::string out = run_gpt(2, {"--help"}).out;
+  const size_t found = out.find("--learning-rate");
+  CHECK(found != std::string::npos);
+  CHECK(out.find("--learning-rate", found + 1) == std::string::npos);
+  CHECK(out.find("[0.002]") != std::string::npos);
+}

@@ -1,0 +1,168 @@
+// The GPT of the examples: what it predicts from, its first values, and itself on shards.
+#include "models/gpt.h"
+
+#include <fsdp/engine.h>
+#include <fsdp/error.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "support/torch_doctest.h"
+#include "support/torch_ranks.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+constexpr gpt::GptConfig kSmall{
+    .layers = 2, .hidden = 32, .heads = 4, .block_size = 8, .vocabulary = 50};
+
+fsdp::Unit<gpt::Gpt> small_gpt() {
+  return build_seeded(7, [] { return fsdp::Unit<gpt::Gpt>(kSmall); });
+}
+
+at::Tensor ids_of(uint64_t seed, int64_t length = 8) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  return torch::randint(kSmall.vocabulary, {3, length}, generator, torch::kLong);
+}
+
+at::Tensor loss_of(fsdp::Unit<gpt::Gpt>& model, const at::Tensor& ids) {
+  const at::Tensor logits = model(ids.slice(1, 0, -1));
+  return at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
+}
+
+double deviation(const at::Tensor& weight) { return weight.std().item<double>(); }
+
+}  // namespace
+
+TEST_CASE("a later token changes no earlier logit, and every later one") {
+  auto model = small_gpt();
+  const torch::NoGradGuard no_grad;
+  const at::Tensor ids = ids_of(1);
+  const at::Tensor logits = model(ids);
+  CHECK(logits.sizes().vec() == std::vector<int64_t>{3, 8, kSmall.vocabulary});
+  for (int64_t place = 0; place < 8; ++place) {
+    CAPTURE(place);
+    at::Tensor changed = ids.clone();
+    changed.select(1, place).add_(1).remainder_(kSmall.vocabulary);
+    const at::Tensor difference = (model(changed) - logits).abs().amax({0, 2});
+    for (int64_t each = 0; each < 8; ++each) {
+      CAPTURE(each);
+      CHECK((difference[each].item<double>() > 1e-6) == (each >= place));
+    }
+  }
+}
+
+TEST_CASE("shorter sequences have the logits of the whole one's beginning") {
+  auto model = small_gpt();
+  const torch::NoGradGuard no_grad;
+  const at::Tensor ids = ids_of(2);
+  const at::Tensor logits = model(ids);
+  for (const int64_t length : {1, 5, 8}) {
+    CHECK(torch::allclose(model(ids.slice(1, 0, length)), logits.slice(1, 0, length), 1e-5, 1e-6));
+  }
+}
+
+TEST_CASE("a new model holds every token for about equally likely") {
+  for (const std::string preset : {"tiny", "mini"}) {
+    CAPTURE(preset);
+    const gpt::GptConfig config = gpt::preset_config(preset);
+    auto model = build_seeded(3, [&] { return fsdp::Unit<gpt::Gpt>(config); });
+    const torch::NoGradGuard no_grad;
+    const at::Tensor ids = torch::randint(config.vocabulary, {16, config.block_size + 1});
+    // The head is the tokens' embedding, so the token just read is a little likelier.
+    CHECK(loss_of(model, ids).item<double>() ==
+          doctest::Approx(std::log(config.vocabulary)).epsilon(0.02));
+  }
+}
+
+TEST_CASE("initial weights are GPT-2's: projections onto the residual stream start smaller") {
+  const gpt::GptConfig config{
+      .layers = 8, .hidden = 128, .heads = 2, .block_size = 64, .vocabulary = 256};
+  auto model = build_seeded(5, [&] { return fsdp::Unit<gpt::Gpt>(config); });
+  // Of 16,384 weights and more: the deviation found is within 3 % of the one drawn from.
+  const auto near = [](double value) { return doctest::Approx(value).epsilon(0.03); };
+  CHECK(deviation(model->tokens->weight) == near(0.02));
+  for (const auto& block : model->blocks) {
+    CHECK(deviation(block->query_key_value->weight) == near(0.02));
+    CHECK(deviation(block->mlp_up->weight) == near(0.02));
+    CHECK(deviation(block->attention_out->weight) == near(0.02 / 4));
+    CHECK(deviation(block->mlp_down->weight) == near(0.02 / 4));
+    CHECK(block->mlp_up->bias.abs().max().item<double>() == 0);
+  }
+}
+
+TEST_CASE("the head has no weight of its own") {
+  const gpt::GptConfig config = gpt::preset_config("tiny");
+  const int64_t h = config.hidden;
+  int64_t count = 0;
+  fsdp::Unit<gpt::Gpt> model(config);
+  for (const at::Tensor& parameter : model->parameters()) count += parameter.numel();
+  CHECK(count == (config.vocabulary + config.block_size) * h + 2 * h +  // embeddings, last norm
+                     config.layers * (12 * h * h + 13 * h));            // blocks
+}
+
+TEST_CASE("an unknown preset is refused with the choices") {
+  try {
+    gpt::preset_config("huge");
+    FAIL("accepted");
+  } catch (const fsdp::InvalidArgument& error) {
+    CHECK(error.code() == fsdp::ExitCode::kUsage);
+    CHECK(std::string(error.what()).find("choose from tiny, mini, gpt2") != std::string::npos);
+  }
+}
+
+TEST_CASE("on shards it has the plain model's initial values, loss and gradients") {
+  auto plain = small_gpt();
+  const at::Tensor ids = ids_of(4);
+  const at::Tensor plain_loss = loss_of(plain, ids);
+  plain_loss.backward();
+  const auto gradients = plain->named_parameters();
+  for (const int world : {1, 2, 3}) {
+    CAPTURE(world);
+    run_torch_ranks(world, [&](fsdp::Mesh mesh) {
+      fsdp::BuildScope building(mesh, {.seed = 7});
+      fsdp::Unit<gpt::Gpt> model(kSmall);
+      fsdp::Engine engine(model, building);
+      const at::Tensor loss = loss_of(model, ids);  // the same on every rank, so is their mean
+      loss.backward();
+      CHECK(bit_equal(loss.detach(), plain_loss.detach()));
+      for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters()) {
+        CAPTURE(parameter.fqn);
+        if (parameter.local.numel() == 0) continue;
+        const int64_t end = parameter.begin + parameter.local.numel();
+        const at::Tensor expected =
+            gradients[parameter.fqn].grad().flatten().slice(0, parameter.begin, end);
+        // A mean over three equal gradients is off by a rounding.
+        CHECK(torch::allclose(parameter.local.grad(), expected, 1e-6, 1e-9));
+      }
+    });
+  }
+}
+
+TEST_CASE("generated tokens depend on seed and temperature, and not on the ranks") {
+  using Ids = std::vector<int64_t>;
+  const Ids prompt{1, 2, 3};
+  const gpt::Sampling sampling{.tokens = 20, .temperature = 1.0, .seed = 9};  // beyond block_size
+  auto plain = small_gpt();
+  const Ids expected = gpt::generate(plain, prompt, sampling);
+  CHECK(expected.size() == 23);
+  CHECK(Ids(expected.begin(), expected.begin() + 3) == prompt);
+  CHECK(gpt::generate(plain, prompt, {.tokens = 20, .temperature = 1.0, .seed = 10}) != expected);
+
+  // Close to zero the likeliest token is drawn, whatever the seed.
+  const torch::NoGradGuard no_grad;
+  const at::Tensor likeliest = plain(torch::tensor(prompt).unsqueeze(0))[0][-1].argmax();
+  for (const uint64_t seed : {9, 10, 11}) {
+    const gpt::Sampling coldest{.tokens = 1, .temperature = 1e-4, .seed = seed};
+    CHECK(gpt::generate(plain, prompt, coldest).back() == likeliest.item<int64_t>());
+  }
+
+  run_torch_ranks(3, [&](fsdp::Mesh mesh) {
+    fsdp::BuildScope building(mesh, {.seed = 7});
+    fsdp::Unit<gpt::Gpt> model(kSmall);
+    fsdp::Engine engine(model, building);
+    CHECK(gpt::generate(model, prompt, sampling) == expected);
+  });
+}
