@@ -27,6 +27,11 @@ target_precompile_headers(torch_front_end PRIVATE <torch/nn/module.h>)
 target_link_libraries(torch_front_end PRIVATE torch::cpu fsdp::fmt)
 function(fsdp_precompiled target)
   target_precompile_headers(${target} REUSE_FROM torch_front_end)
+  get_target_property(_type ${target} TYPE)
+  if(_type STREQUAL "EXECUTABLE")  # CMake's -fPIE for programs would differ from the header's flags
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
 endfunction()
 
 function(fsdp_layer name)

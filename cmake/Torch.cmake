@@ -3,7 +3,7 @@
 #   torch::headers  include folders and definitions
 #   torch::cpu      libtorch_cpu + libc10
 #   fsdp::fmt       the fmt headers that LibTorch ships, alone on an include path of their own, so that
-#                   layers without torch cannot see a torch header
+#                   layers without torch cannot see a torch header; src/base/fmt.cpp is its library
 # Search order: FSDP_TORCH_ROOT, CMAKE_PREFIX_PATH (a user's own LibTorch: its folder, or the share/cmake
 # that torch.utils.cmake_prefix_path names), the project's .venv.
 if(NOT FSDP_TORCH_ROOT)
@@ -79,5 +79,4 @@ if(NOT TARGET fsdp::fmt)
   file(CREATE_LINK ${FSDP_TORCH_ROOT}/include/fmt ${_fmt_only}/fmt SYMBOLIC)
   add_library(fsdp::fmt INTERFACE IMPORTED)
   target_include_directories(fsdp::fmt SYSTEM INTERFACE ${_fmt_only})
-  target_compile_definitions(fsdp::fmt INTERFACE FMT_HEADER_ONLY)
 endif()

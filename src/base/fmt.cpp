@@ -1,0 +1,11 @@
+// fmt's own functions: LibTorch ships its headers without its library, and to compile them in every
+// file that formats takes two thirds of that file's time.
+#include <fmt/format-inl.h>
+
+FMT_BEGIN_NAMESPACE
+namespace detail {
+// Those that the headers declare as instantiated here.
+template auto thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;
+template auto decimal_point_impl<char>(locale_ref) -> char;
+}  // namespace detail
+FMT_END_NAMESPACE
