@@ -8,8 +8,8 @@
 namespace fsdp::kernels {
 
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result) {
-  kernels_of(stream).grad_norm(stream, segments, type, result);
+               GradNorm* result, double* first_non_finite) {
+  kernels_of(stream).grad_norm(stream, segments, type, result, first_non_finite);
 }
 
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,

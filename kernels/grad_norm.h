@@ -1,9 +1,9 @@
 // The norm of all gradients, whether they are finite, and the factor that clips them: everything
 // stays in device memory, so that a step needs no host read-back.
 //
-// Use: grad_norm on this rank's shards; one all_reduce of the first two members of the result
-// (kReducedNumel float64, kSum for norms 1 and 2, kMax for inf) an axis of the mesh; then
-// clip_coefficient, whose outputs the optimizer's kernels read through pointers.
+// Use: grad_norm on this rank's shards; one all_reduce of the result as float64 (kSum for norms 1
+// and 2, kMax for inf) an axis of the mesh; then clip_coefficient, whose outputs the optimizer's
+// kernels read through pointers.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ enum class NormType : uint8_t { kOne, kTwo, kInf };
 struct GradSegment {
   const float* grad = nullptr;
   int64_t numel = 0;
+  int64_t position = 0;  // of its first element, in a count of the caller's
 };
 
 struct GradNorm {
-  static constexpr int64_t kReducedNumel = 2;
-
   double power = 0;       // sum of |x|, sum of x², or the largest |x|; infinite or NaN exactly if
                           // some element is
   double non_finite = 0;  // 1 if some element is infinite or NaN, else 0; > 0 after a reduction
-  int64_t first_non_finite = -1;  // index of the first segment with such an element; -1: none
 };
 
-// Writes *result, in device memory. No segments, or only empty ones: zeros.
+// Writes *result and, unless it is null, *first_non_finite: 1 + the position of the first such
+// element in the table's order, 0 if there is none; a float64, so that ranks can reduce it with the
+// rest. Both are device memory. No segments, or only empty ones: zeros.
 //
 // Sums have one order, a function of the segments' sizes alone, and so the same bits with every
 // instruction set, number of threads and device:
@@ -48,7 +48,7 @@ struct GradNorm {
 // results to an array, of which any aligned 2^n make a subtree. The largest |x| needs no order. A
 // power that is not a number is the quiet NaN with positive sign (0x7ff8000000000000).
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result);
+               GradNorm* result, double* first_non_finite);
 
 // What clip_coefficient writes; all in device memory, null: not wanted.
 struct ClipOutputs {

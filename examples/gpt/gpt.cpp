@@ -100,7 +100,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
     (loss * mine.weight).backward();
     optimizer.clip_grad_norm(1.0);
     optimizer.set_lr(settings.learning_rate * schedule.factor(step));
-    if (optimizer.step().skipped) status.note("a step was skipped: its gradient is not finite");
+    if (optimizer.step().skipped()) status.note("a step was skipped: its gradient is not finite");
     optimizer.zero_grad();
 
     const double mean = fsdp::mean_over_ranks(mesh, loss.item<double>() * mine.weight, "loss");

@@ -47,13 +47,17 @@ struct SgdOptions {
   bool skip_nonfinite = true;
 };
 
+// Of a step that was issued; reading it waits, as GradientReport says.
 struct StepReport {
-  bool skipped = false;  // non-finite gradients; nothing was changed
-  GradientReport gradients;
+  GradientReport gradients;  // of none, if nothing was measured: no clipping, and no skipping
+  bool skips_nonfinite = true;
+  // The gradients are not finite, and nothing was changed.
+  bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 
-// What AdamW and SGD share. Requires: all calls are collective, between steps; the engine lives, or
-// they throw.
+// What AdamW and SGD share. Requires: all calls but lr, set_lr and steps are collective, between
+// steps; the engine lives, or they throw. They issue work and do not wait for it: whether a step is
+// skipped, and by how much it is clipped, is decided where the gradients are.
 class Optimizer {
  public:
   virtual ~Optimizer();
@@ -62,13 +66,14 @@ class Optimizer {
 
   // Total norm of all gradients before clipping (norm_type 1, 2 or infinity); one all_reduce. The
   // scaling itself is folded into the next step(), so gradients are read once.
-  double clip_grad_norm(double max_norm, double norm_type = 2.0);
+  // Errors: InvalidArgument if max_norm is negative or NaN.
+  GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
   StepReport step();
   void zero_grad();
 
   double lr() const;
   void set_lr(double lr);
-  int64_t steps() const;  // steps that were applied
+  int64_t steps() const;  // that were applied; waits for them
 
   struct State;  // for the optimizers
 

@@ -164,39 +164,42 @@ class BlockTree {
   double nodes_[64];
 };
 
-// Adds the blocks of a segment; whether all of their results are finite.
-bool add_segment(const GradSegment& segment, NormType type, BlockTree& tree) {
+// Adds the blocks of a segment. The first element of the first block whose result is not finite, -1
+// if all are: squares and sums of finite floats cannot leave the range of double, so these are
+// exactly the blocks with an element that is not.
+int64_t add_segment(const GradSegment& segment, NormType type, BlockTree& tree) {
   volatile double one = 1;
-  bool finite = true;
+  int64_t first = -1;
   double results[kGroup];
   for (int64_t start = 0; start < segment.numel; start += kGroup * kBlock) {
     const int64_t numel = std::min(kGroup * kBlock, segment.numel - start);
     reduce_blocks(type, {segment.grad + start, numel}, one, results);
     for (int64_t block = 0; block * kBlock < numel; ++block) {
-      finite = finite && std::isfinite(results[block]);
+      if (first < 0 && !std::isfinite(results[block])) first = start + block * kBlock;
       tree.add(results[block]);
     }
   }
-  return finite;
+  return first;
 }
 
 }  // namespace
 
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result) {
-  run_over_table(stream, segments, [type, result](std::span<const GradSegment> table) {
+               GradNorm* result, double* first_non_finite) {
+  run_over_table(stream, segments, [=](std::span<const GradSegment> table) {
     GradNorm norm;
+    double first = 0;
     BlockTree tree(type);
-    for (size_t i = 0; i < table.size(); ++i) {
-      // Squares and sums of finite floats cannot leave the range of double, so this sees exactly
-      // the elements that are not finite, without a look at each.
-      if (!add_segment(table[i], type, tree) && norm.first_non_finite < 0) {
-        norm.first_non_finite = static_cast<int64_t>(i);
-        norm.non_finite = 1;
-      }
+    for (const GradSegment& segment : table) {
+      int64_t element = add_segment(segment, type, tree);
+      if (element < 0 || norm.non_finite != 0) continue;
+      norm.non_finite = 1;
+      while (std::isfinite(segment.grad[element])) ++element;
+      first = static_cast<double>(1 + segment.position + element);
     }
     norm.power = tree.root();
     *result = norm;
+    if (first_non_finite != nullptr) *first_non_finite = first;
   });
 }
 

@@ -12,6 +12,7 @@ const KernelTable& cpu_kernels() {
                                       .cast_pack_strided = cpu::cast_pack_strided,
                                       .clip_coefficient = cpu::clip_coefficient,
                                       .count_steps = cpu::count_steps,
+                                      .digest = cpu::digest,
                                       .fill_nan = cpu::fill_nan,
                                       .fill_zero = cpu::fill_zero,
                                       .grad_norm = cpu::grad_norm,

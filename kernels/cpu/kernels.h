@@ -15,10 +15,11 @@ void cast_pack_strided(Stream& stream, const StridedSource& source, void* destin
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs);
 void count_steps(Stream& stream, std::span<int64_t* const> counters, const float* found_inf);
+void digest(Stream& stream, std::span<const DigestRun> runs);
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result);
+               GradNorm* result, double* first_non_finite);
 void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
 
 }  // namespace fsdp::kernels::cpu

@@ -151,8 +151,7 @@ EngineState::EngineState(std::shared_ptr<torch::nn::Module> root_module, Options
     : root(std::move(root_module)),
       options(std::move(engine_options)),
       context(std::move(engine_context)),
-      clock(clock_of(context->mesh)),
-      norm_(context->device.allocate(sizeof(kernels::GradNorm), MemoryKind::kDevice)) {}
+      clock(clock_of(context->mesh)) {}
 
 std::shared_ptr<Clock> EngineState::clock_of(const Mesh& mesh) {
   return std::static_pointer_cast<Clock>(mesh.state().shared_by_engines(
@@ -173,6 +172,7 @@ void EngineState::shut_down() noexcept {
     unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
                                          "keep fsdp::Engine alive as long as the model is used");
   }
+  gradients.settle();
   context->finish();  // a gather ahead of its use may still read main shards
   units.clear();
 }
@@ -222,7 +222,7 @@ void EngineState::attach(BuildScope::State* building) {
   for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], building);
   broadcast_buffers(*root, *context);
   pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents));
-  remake_plan();
+  memory.remake(*pass);
   clock->join(*this);
 }
 

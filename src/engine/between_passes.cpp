@@ -1,16 +1,13 @@
-// EngineState between passes: what users change, what optimizers ask for, what is forgotten, and
-// the plan.
+// EngineState between passes: what users change, what optimizers ask for, what is forgotten.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <unordered_set>
 #include <utility>
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
-#include "plan/memory_plan.h"
 
 namespace fsdp {
 
@@ -54,7 +51,7 @@ void EngineState::zero_grad() {
 void EngineState::unfreeze() {
   bool any = false;
   for (const auto& unit : units) any = unit->unfreeze() || any;
-  if (any) remake_plan();
+  if (any) memory.remake(*pass);
 }
 
 void EngineState::look_for_strays(const std::vector<at::Tensor>& inputs,
@@ -119,78 +116,15 @@ void EngineState::forget_dropped_forwards() {
 
 void EngineState::add_optimizer_state(int64_t bytes) {
   const std::lock_guard lock(clock->mutex);
-  optimizer_state_bytes_ += bytes;
-  context->ledger.hold(bytes);
-  if (bytes > 0) {
-    context->ledger.take(MemoryCategory::kOptimizerState, bytes);
-  } else {
-    context->ledger.give(MemoryCategory::kOptimizerState, -bytes);
-  }
-  if (!is_shut_down()) remake_plan();
+  memory.add_optimizer_state(bytes);
+  if (!is_shut_down()) memory.remake(*pass);
 }
 
-// Slots follow the order of units that was seen last.
-void EngineState::remake_plan() {
-  MemoryInputs inputs{.units = {},
-                      .rules = pass->rules(),
-                      .optimizer_state_bytes = optimizer_state_bytes_,
-                      .streams_overlap = !context->reduce_stream->is_inline()};
-  std::map<int64_t, int64_t> gradients;  // main gradients by size
-  for (const auto& unit : units) {
-    inputs.units.push_back(unit->shard->sizes());
-    for (const int64_t bytes : inputs.units.back().main_gradient_slots) ++gradients[bytes];
-  }
-  plan = plan_memory(inputs, pass->hint());
-  std::map<int64_t, int64_t> parameter_slots, reduce_slots;
-  for (const PlannedSlots& slots : plan.slots) {
-    const bool parameters = slots.category == MemoryCategory::kParameterSlots;
-    (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
-  }
-  context->parameter_slots.plan(parameter_slots);
-  context->reduce_slots.plan(reduce_slots);
-  context->main_gradients.plan(gradients);
-  add_learned();
-}
-
-// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
-// is part of the plan from the second such pass on.
-void EngineState::learn_from_overflow() {
-  const bool parameters = context->parameter_slots.learn();
-  const bool reduces = context->reduce_slots.learn();
-  const int64_t unforeseen = context->ledger.stats().in_use[MemoryCategory::kMainGradients] -
-                             plan.after_backward[MemoryCategory::kMainGradients];
-  learned_gradients_ += std::max<int64_t>(unforeseen, 0);
-  const MemoryBytes& peak = context->ledger.phase_peak();
-  const bool higher = peak.total() > plan.backward_peak.total();
-  if (higher) learned_peak_ = peak;
-  const bool is_news = parameters || (reduces && !keeps_gradients);
-  if (is_news && !warned_of_overflow_ && context->mesh.rank() == 0) {
-    warned_of_overflow_ = true;
-    context->mesh.warn(
-        {.what = fmt::format("a pass took {} slots more than the plan had",
-                             context->ledger.stats().overflow_slots),
-         .where = "the engine's memory",
-         .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
-         .hint = "they are part of memory_plan() from now on"});
-  }
-  if (parameters || reduces || unforeseen > 0 || higher) remake_plan();
-}
-
-void EngineState::add_learned() {
-  std::vector<PlannedSlots> slots = context->parameter_slots.planned();
-  for (const PlannedSlots& each : context->reduce_slots.planned()) slots.push_back(each);
-  const auto add = [&](const PlannedSlots& each, int64_t sign) {
-    const int64_t bytes = sign * each.count * each.slot_bytes;
-    plan.held_bytes += bytes;
-    plan.learned_bytes += bytes;
-  };
-  for (const PlannedSlots& each : plan.slots) add(each, -1);
-  for (const PlannedSlots& each : slots) add(each, 1);
-  plan.slots = std::move(slots);
-  plan.held_bytes += learned_gradients_;
-  plan.learned_bytes += learned_gradients_;
-  if (learned_peak_.total() > plan.backward_peak.total()) plan.backward_peak = learned_peak_;
-  plan.after_backward[MemoryCategory::kMainGradients] += learned_gradients_;
+GradientReport EngineState::measure_gradients(double norm_type, double max_norm) {
+  require_between_passes("measuring gradients");
+  const StreamSpan span = context->span(*context->compute, "gradient norm", "");
+  const std::lock_guard lock(clock->mutex);
+  return gradients.measure(norm_type, max_norm);
 }
 
 }  // namespace fsdp

@@ -1,111 +1,227 @@
-// The pass, boundary by boundary. Which unit is finished in backward: clock.h. Where the bytes go:
-// shard/shard_unit.h. What a boundary waits for: docs/streams.md. Between passes:
-// between_passes.cpp.
+// Engine, Gathered and GradSync: the public faces of what EngineState does.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
-#include "engine/autograd_hooks.h"
+#include <algorithm>
+#include <limits>
+
+#include "base/bytes.h"
+#include "base/heap.h"
+#include "comm/mesh_state.h"
+#include "engine/build_scope.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
-#include "fsdp/unit.h"
+#include "shard/torch_compat.h"
 
 namespace fsdp {
 
-// ---- forward ----
-
-// The outermost call of this engine begins, outside backward.
-void EngineState::begin_forward() {
-  if (clock->in_backward()) clock->discard_stale_tasks();  // a backward that threw
-  require_not_gathered("a forward");
-  absorb_changes(/*reseats=*/true);
-  unfreeze();
-  for (const auto& unit : units) unit->shard->parameters().guard_gradients();
-  forget_dropped_forwards();
-  // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
-  Event ready(context->device);
-  context->compute->record(ready);
-  context->gather_stream->wait(ready);
-  context->begin_reading();
-  pass->begin_forward();
+Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options) {
+  auto context = std::make_unique<ShardContext>(std::move(mesh), options);
+  state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(context));
+  state_->attach(nullptr);
+  keep_freed_blocks();
 }
 
-// The outermost call has returned; not after an exception.
-void EngineState::end_forward() { context->end_reading(); }
-
-void EngineState::pre_forward(EngineUnit& unit, Call& call) {
-  if (call.forward_task < 0) {
-    call.record = pass->pre_forward(unit.index);
-  } else {
-    pass->pre_recompute(unit.index);
+Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
+  BuildScope::State& scope = *building.state_;
+  scope.finish();
+  if (!scope.context) {
+    throw StateError({.what = "this BuildScope was given to an engine before",
+                      .where = {},
+                      .cause = {},
+                      .hint = "one scope, one model, one engine"});
   }
-  event("forward", unit);
+  state_ = std::make_shared<EngineState>(std::move(root), scope.options, std::move(scope.context));
+  state_->attach(&scope);
 }
 
-void EngineState::post_forward(EngineUnit& unit, const Call& call, bool in_graph) {
-  unit.note_written();
-  if (call.forward_task < 0) {
-    pass->post_forward(unit.index, call.record, in_graph);
-  } else {
-    pass->post_recompute(unit.index);
+Engine::~Engine() { state_->shut_down(); }
+
+const Mesh& Engine::mesh() const { return state_->context->mesh; }
+const Options& Engine::options() const { return state_->options; }
+
+std::vector<ShardedParameter> Engine::sharded_parameters() {
+  const std::lock_guard lock(state_->clock->mutex);
+  std::vector<ShardedParameter> result;
+  for (const auto& unit : state_->units) {
+    const auto& views = unit->shard->local_views();
+    for (size_t i = 0; i < views.size(); ++i) {
+      const ShardLayout& layout = unit->shard->layout();
+      const ParameterSpec& spec = layout.parameters()[i];
+      result.push_back({.fqn = spec.fqn,
+                        .shape = spec.shape,
+                        .trainable = unit->shard->tensors()[i].requires_grad(),
+                        .begin = unit->shard->main().local(static_cast<int>(i)).begin,
+                        .local = views[i]});
+    }
+  }
+  return result;
+}
+
+void Engine::zero_grad() { state_->zero_grad(); }
+
+GradientReport Engine::measure_gradients(double norm_type) {
+  return state_->measure_gradients(norm_type, std::numeric_limits<double>::infinity());
+}
+
+GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
+  state_->require_between_passes("clip_grad_norm");
+  state_->context->mesh.state().order().note(
+      fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  GradientReport report = state_->measure_gradients(norm_type, max_norm);
+  const at::NoGradGuard no_grad;
+  const at::Tensor coefficient = torch_compat::wrap(report.coefficient(), 1, DType::kFloat32,
+                                                    state_->context->torch_device)[0];
+  for (const auto& unit : state_->units) {
+    for (const MainSegment& segment : unit->shard->main_segments()) {
+      if (segment.grad == nullptr) continue;
+      torch_compat::wrap(segment.grad, segment.numel, DType::kFloat32,
+                         state_->context->torch_device)
+          .mul_(coefficient);
+    }
+  }
+  return report;
+}
+
+void Engine::visit_full_parameters(
+    const std::function<void(std::string_view fqn, const at::Tensor& value)>& visit) {
+  const at::NoGradGuard no_grad;
+  std::vector<Buffer> whole;
+  for (const auto& unit : state_->units) {
+    {
+      const std::lock_guard lock(state_->clock->mutex);
+      unit->shard->main().copy_whole(whole);
+    }
+    const ShardLayout& layout = unit->shard->layout();
+    for (size_t i = 0; i < layout.parameters().size(); ++i) {
+      const int parameter = static_cast<int>(i);
+      const ParameterSpec& spec = layout.parameters()[i];
+      float* data = static_cast<float*>(whole[layout.segment_of(parameter)].data());
+      const at::Tensor value = at::from_blob(data + layout.place_of(parameter).offset, spec.shape,
+                                             spec.strides, at::TensorOptions().dtype(at::kFloat));
+      visit(spec.fqn, value);
+    }
+    whole.clear();
   }
 }
 
-// ---- backward ----
-
-// The first pre_backward of a pass. A graph made before the parameters changed must throw, as in
-// plain torch: absorbing the change bumps the versions that it saved.
-void EngineState::begin_backward() {
-  keeps_graph_ = autograd_hooks::keeps_graph();
-  context->ledger.begin_phase();
-  absorb_changes(/*reseats=*/false);
-  context->begin_reading();
-  pass->begin_backward();
+MemoryPlan Engine::memory_plan() const {
+  const std::lock_guard lock(state_->clock->mutex);
+  return state_->memory.plan();
 }
 
-void EngineState::open_unit(EngineUnit& unit, bool captures) {
-  if (!pass->in_backward()) begin_backward();
-  event("pre_backward", unit);
-  pass->pre_backward(unit.index, captures);
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(state_->clock->mutex);
+  return {.memory = state_->context->ledger.stats(),
+          .all_gathers = state_->context->all_gathers,
+          .reduces = state_->context->reduces,
+          .passes = state_->passes,
+          .exposed_comm_ns = state_->context->exposed_comm_ns};
 }
 
-// `captures` false: nothing was captured; gradients kept by earlier passes stay.
-void EngineState::close_unit(EngineUnit& unit, bool captures) {
-  unit.note_written();
-  pass->close(unit.index, captures);
+void Engine::reset_peak_memory() {
+  const std::lock_guard lock(state_->clock->mutex);
+  state_->context->ledger.reset_peak();
 }
 
-void EngineState::rest_unit(EngineUnit& unit) { pass->rest(unit.index); }
-
-// The end of the outermost graph task: everything of this pass is closed.
-void EngineState::finalize_backward() {
-  if (!pass->in_backward()) return;
-  const bool captures = clock->captures();
-  pass->end_backward(captures);
-  Event reduced(context->device);
-  context->reduce_stream->record(reduced);
-  {
-    const ExposedTimer timer(*context);
-    const StreamSpan span = context->span(*context->compute, "wait for reduces", "");
-    context->compute->wait(reduced);  // wait 7
+std::string Engine::describe() const {
+  const std::lock_guard lock(state_->clock->mutex);
+  std::string table = fmt::format("{:<32} {:>6} {:>14} {:>14} {:>14}\n", "unit", "params",
+                                  "elements", "gathered", "this rank");
+  int64_t elements = 0;
+  for (const auto& unit : state_->units) {
+    const ShardLayout& layout = unit->shard->layout();
+    elements += layout.parameter_numel();
+    table += fmt::format("{:<32} {:>6} {:>14} {:>14} {:>14}\n",
+                         unit->shard->fqn().empty() ? "(root)" : unit->shard->fqn(),
+                         layout.parameters().size(), layout.parameter_numel(),
+                         format_bytes(layout.unsharded_bytes()),
+                         format_bytes(layout.slice_numel() * size_of(DType::kFloat32)));
   }
-  context->end_reading();
-  forget_records();
-  const bool is_new = pass->take_record(captures);
-  if (!captures) return;
-  if (pass->reduces()) ++passes;
-  if (is_new) {
-    learned_gradients_ = 0;
-    learned_peak_ = {};
-    remake_plan();
-  } else {
-    learn_from_overflow();
+  table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->units.size(), elements,
+                       state_->context->mesh.world_size());
+  if (state_->units.size() == 1) {
+    table +=
+        "warning: the root is the only unit, so all parameters are gathered at once; hint: make "
+        "its layers units, fsdp::Unit<Block>\n\n";
   }
-  if (!strays.is_done() && !keeps_graph_) refuse_strays();
+  return table + state_->memory.plan().to_string();
 }
 
-// A backward threw: nothing is communicated any more, and nothing half-captured survives.
-void EngineState::abandon_backward() {
-  forget_records();
-  pass->abandon();
+void Engine::observe_events(EventObserver observer) { state_->observer = std::move(observer); }
+
+int EngineState::find_unit(std::string_view fqn) const {
+  std::string known;
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (units[i]->shard->fqn() == fqn) return static_cast<int>(i);
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", units[i]->shard->fqn());
+  }
+  throw InvalidArgument({.what = fmt::format("there is no unit '{}'", fqn),
+                         .where = {},
+                         .cause = {},
+                         .hint = fmt::format("units are {}", known)});
 }
+
+Gathered::Gathered(Engine& engine, WriteBack write_back)
+    : state_(engine.state()), write_back_(write_back) {
+  for (const auto& unit : state_.units) units_.push_back(unit->index);
+  seat();
+}
+
+Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_back)
+    : state_(engine.state()), write_back_(write_back), units_{state_.find_unit(unit_fqn)} {
+  seat();
+}
+
+void Gathered::seat() {
+  const std::lock_guard lock(state_.clock->mutex);
+  if (state_.pass->active_calls() > 0 || state_.clock->in_backward()) {
+    throw StateError({.what = "fsdp::Gathered inside a forward or backward",
+                      .where = {},
+                      .cause = {},
+                      .hint = "gather before the forward or after the backward; inside a unit's "
+                              "own forward its parameters can be read as they are"});
+  }
+  state_.require_not_gathered("another fsdp::Gathered");
+  for (const int index : units_) {
+    ShardUnit& shard = *state_.units[index]->shard;
+    shard.absorb_changes(/*reseats=*/true);
+    if (shard.parameters().state() != ParameterState::kSharded) state_.actions.reshard(index);
+    shard.parameters().unshard_own_copy();  // the caller may write to it
+    shard.parameters().wait_for_unshard();
+  }
+  state_.gathered = static_cast<int>(units_.size());
+}
+
+Gathered::~Gathered() noexcept(false) {
+  const std::lock_guard lock(state_.clock->mutex);
+  std::string lost;
+  state_.gathered = 0;
+  for (const int index : units_) {
+    EngineUnit& unit = *state_.units[index];
+    // An exception is under way on this rank: a collective here could hang the others.
+    const bool unwinding = std::uncaught_exceptions() > 0;
+    if (write_back_ != WriteBack::kNone && !unwinding) {
+      unit.shard->parameters().write_back(write_back_ == WriteBack::kFromRankZero);
+      unit.capture_gradients();
+    }
+    if (write_back_ == WriteBack::kNone && lost.empty())
+      lost = unit.shard->parameters().first_written();
+    if (unit.shard->parameters().state() != ParameterState::kSharded) state_.actions.reshard(index);
+  }
+  if (lost.empty() || std::uncaught_exceptions() > 0) return;
+  throw StateError(
+      {.what = fmt::format("parameter '{}' was modified while gathered for reading", lost),
+       .where = {},
+       .cause = {},
+       .hint = "use fsdp::WriteBack::kOwnSlice or kFromRankZero"});
+}
+
+GradSync::GradSync(Engine& engine, bool reduce)
+    : state_(engine.state()), previous_(state_.pass->reduces()) {
+  state_.pass->set_reduces(reduce);
+}
+GradSync::~GradSync() { state_.pass->set_reduces(previous_); }
 
 }  // namespace fsdp

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "engine/engine_unit.h"
-#include "engine/engine_units.h"
+#include "engine/gradient_measure.h"
+#include "engine/live_units.h"
 #include "engine/module_walk.h"
+#include "engine/planned_memory.h"
 #include "engine/stray_leaves.h"
 #include "plan/clock.h"
 #include "plan/pass.h"
@@ -61,7 +63,8 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
 
   // Optimizers say how many bytes they keep, and give them back.
   void add_optimizer_state(int64_t bytes);
-  GradientReport measure_gradients(double norm_type);
+  // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
+  GradientReport measure_gradients(double norm_type, double max_norm);
   void zero_grad();
   int find_unit(std::string_view fqn) const;  // Errors: InvalidArgument listing what exists
 
@@ -71,12 +74,12 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   const std::shared_ptr<Clock> clock;  // shared by the engines of a mesh
   std::vector<std::shared_ptr<EngineUnit>> units;
   std::vector<int> parents;
-  EngineUnits actions{*this};
+  LiveUnits actions{*this};
   std::unique_ptr<Pass> pass;
-  MemoryPlan plan;
+  PlannedMemory memory{*context, units};
+  GradientMeasure gradients{*context, units};
   Engine::EventObserver observer;
   int64_t passes = 0;
-  bool keeps_gradients = false;  // GradSync was used
   StrayLeaves strays;
   int gathered = 0;  // units seated by Gathered
 
@@ -86,20 +89,11 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void refuse_strays();
   void forget_records();
   void forget_dropped_forwards();
-  void learn_from_overflow();
-  void add_learned();
-  std::string name_first_nonfinite(int64_t found_here);
-  void remake_plan();
   void check_takable(const std::vector<FoundUnit>& found);
   void add_unit(const FoundUnit& found, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
-  Buffer norm_;  // a kernels::GradNorm in the device's memory
-  int64_t optimizer_state_bytes_ = 0;
-  bool warned_of_overflow_ = false;
-  int64_t learned_gradients_ = 0;  // bytes of main gradients that the played order does not show
-  MemoryBytes learned_peak_;       // of a backward that was higher than the plan
-  bool keeps_graph_ = false;       // the backward under way
+  bool keeps_graph_ = false;  // the backward under way
 };
 
 }  // namespace fsdp

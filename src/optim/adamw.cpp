@@ -13,7 +13,8 @@ struct AdamWState final : Optimizer::State {
       : State(owner, from.lr, from.weight_decay, from.groups, from.skip_nonfinite, /*moments=*/2),
         options(std::move(from)) {}
 
-  void update(Stream& stream, const std::vector<OptimizerUpdate>& updates) override {
+  void update(Stream& stream, const std::vector<OptimizerUpdate>& updates, const float* scale,
+              const float* found_inf) override {
     std::vector<kernels::AdamWSegment> table;
     for (const OptimizerUpdate& each : updates) {
       const int64_t offset = each.run.offset;
@@ -29,14 +30,14 @@ struct AdamWState final : Optimizer::State {
            .numel = each.run.numel,
            .lr = each.lr,
            .weight_decay = each.run.weight_decay,
-           .step = options.bias_correction ? each.state.step.get() : nullptr});
+           .step = options.bias_correction ? each.state.step : nullptr});
     }
     kernels::adamw(stream, table,
                    {.beta1 = options.beta1,
                     .beta2 = options.beta2,
                     .eps = options.eps,
-                    .grad_scale = &grad_scale,
-                    .found_inf = nullptr});
+                    .grad_scale = scale,
+                    .found_inf = found_inf});
   }
 
   AdamWOptions options;

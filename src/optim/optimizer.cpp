@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
@@ -33,14 +35,23 @@ Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay
       weight_decay_(weight_decay),
       groups_(std::move(groups)),
       skip_nonfinite_(skip_nonfinite),
-      moments_(moments) {
+      moments_(moments),
+      applied_(add_counters(1)) {
   make_runs();
+}
+
+// Zeros.
+int64_t* Optimizer::State::add_counters(size_t count) {
+  counters_.push_back(engine.context->device.allocate(static_cast<int64_t>(count * sizeof(int64_t)),
+                                                      MemoryKind::kDevice));
+  return static_cast<int64_t*>(counters_.back().data());
 }
 
 // Segments that are trainable now: at construction, and when parameters were unfrozen, whose
 // moments begin at zero then.
 void Optimizer::State::add_segments() {
   int64_t added = 0;
+  const size_t before = segments_.size();
   for (const auto& unit : engine.units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {
       const bool known =
@@ -57,6 +68,8 @@ void Optimizer::State::add_segments() {
       segments_.push_back(std::move(optimized));
     }
   }
+  int64_t* counters = add_counters(segments_.size() - before);
+  for (size_t i = before; i < segments_.size(); ++i) segments_[i].step = counters++;
   state_bytes_ += added;
   if (added > 0) engine.add_optimizer_state(added);
 }
@@ -106,7 +119,7 @@ void Optimizer::State::make_runs() {
 }
 
 void Optimizer::State::check_gradients_complete() const {
-  if (measured && measured_passes != engine.passes) {
+  if (clipped_ && clipped_passes_ != engine.passes) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
                       .where = {},
                       .cause = {},
@@ -123,31 +136,46 @@ void Optimizer::State::check_gradients_complete() const {
 }
 
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.
-void Optimizer::State::note_step() const {
-  engine.context->mesh.state().order().note(
-      fmt::format("optimizer step {}: lr {}, clip {}", steps + 1, lr, grad_scale));
+void Optimizer::State::note_step() {
+  engine.context->mesh.state().order().note(fmt::format("optimizer step {}: lr {}", ++issued_, lr));
 }
 
+GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_type) {
+  engine.require_between_passes("clip_grad_norm");
+  engine.context->mesh.state().order().note(
+      fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  clipped_ = engine.measure_gradients(norm_type, max_norm);
+  clipped_passes_ = engine.passes;
+  return *clipped_;
+}
+
+void Optimizer::State::forget_measured() { clipped_.reset(); }
+
+int64_t Optimizer::State::applied() const {
+  int64_t steps = 0;
+  engine.context->compute->read(&steps, applied_, sizeof steps);
+  return steps;
+}
+
+// Issued, and decided in the device's memory: whether the kernels write anything, too.
 StepReport Optimizer::State::step() {
   engine.require_between_passes("an optimizer's step");
   engine.require_not_gathered("an optimizer's step");
   check_gradients_complete();
-  StepReport report;
+  StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();
-  if (!measured && skip_nonfinite_) measured = engine.measure_gradients(2.0);
-  if (measured) report.gradients = *measured;
-  const float scale = std::exchange(grad_scale, 1.0F);
-  measured.reset();
-  if (skip_nonfinite_ && !report.gradients.finite) {
-    report.skipped = true;
-    return report;
+  const std::optional<GradientReport> clipped = std::exchange(clipped_, std::nullopt);
+  if (clipped) {
+    report.gradients = *clipped;
+  } else if (skip_nonfinite_) {
+    report.gradients =
+        engine.measure_gradients(2.0, /*max_norm=*/std::numeric_limits<double>::infinity());
   }
-  grad_scale = scale;
   const std::lock_guard lock(engine.clock->mutex);
   if (trained_now(engine) != trained_) make_runs();
   std::vector<OptimizerUpdate> updates;
   std::vector<std::vector<MainSegment>> kept(engine.units.size());
-  std::vector<int64_t*> counters;
+  std::vector<int64_t*> counters{applied_};
   for (const OptimizedSegment& optimized : segments_) {
     std::vector<MainSegment>& segments = kept[optimized.unit];
     if (segments.empty()) segments = engine.units[optimized.unit]->shard->main_segments();
@@ -156,47 +184,36 @@ StepReport Optimizer::State::step() {
                       [&](const MainSegment& each) { return each.segment == optimized.segment; });
     // A unit that no backward touched since zero_grad: not updated, not counted.
     if (segment.grad == nullptr) continue;
-    counters.push_back(optimized.step.get());
+    counters.push_back(optimized.step);
     for (const OptimizerRun& run : optimized.runs) {
       updates.push_back({optimized, segment, run, lr * run.lr_scale});
     }
   }
   Stream& stream = *engine.context->compute;
   const StreamSpan span = engine.context->span(stream, "optimizer", "");
-  kernels::count_steps(stream, counters, nullptr);
-  update(stream, updates);
+  const float* found_inf = skip_nonfinite_ ? report.gradients.found_inf() : nullptr;
+  kernels::count_steps(stream, counters, found_inf);
+  update(stream, updates, clipped ? clipped->coefficient() : nullptr, found_inf);
   for (size_t i = 0; i < kept.size(); ++i) {
     const bool touched = std::any_of(kept[i].begin(), kept[i].end(),
                                      [](const MainSegment& each) { return each.grad != nullptr; });
     if (touched) engine.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
-  grad_scale = 1.0F;
-  ++steps;
   return report;
 }
 
 Optimizer::Optimizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Optimizer::~Optimizer() = default;
 
-double Optimizer::clip_grad_norm(double max_norm, double norm_type) {
-  state_->engine.require_between_passes("clip_grad_norm");
-  state_->engine.context->mesh.state().order().note(
-      fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
-  state_->measured = state_->engine.measure_gradients(norm_type);
-  state_->measured_passes = state_->engine.passes;
-  // In fp32, as torch's clip_grad_norm_ has it.
-  const auto norm = static_cast<float>(state_->measured->norm);
-  const float coefficient = static_cast<float>(max_norm) / (norm + 1e-6F);
-  state_->grad_scale = coefficient < 1.0F || std::isnan(coefficient) ? coefficient : 1.0F;
-  return state_->measured->norm;
+GradientReport Optimizer::clip_grad_norm(double max_norm, double norm_type) {
+  return state_->clip_grad_norm(max_norm, norm_type);
 }
 
 StepReport Optimizer::step() { return state_->step(); }
 
 void Optimizer::zero_grad() {
   state_->engine.zero_grad();
-  state_->measured.reset();
-  state_->grad_scale = 1.0F;
+  state_->forget_measured();
 }
 
 double Optimizer::lr() const { return state_->lr; }
@@ -209,6 +226,6 @@ void Optimizer::set_lr(double lr) {
   }
   state_->lr = lr;
 }
-int64_t Optimizer::steps() const { return state_->steps; }
+int64_t Optimizer::steps() const { return state_->applied(); }
 
 }  // namespace fsdp

@@ -26,8 +26,7 @@ struct OptimizedSegment {
   int segment = 0;  // of the unit's layout
   std::vector<OptimizerRun> runs;
   std::vector<Buffer> moments;  // fp32, as long as the segment
-  std::unique_ptr<int64_t> step =
-      std::make_unique<int64_t>(0);  // updates that this segment has seen
+  int64_t* step = nullptr;      // in device memory: updates that this segment has seen
 };
 
 // One run ready for a kernel.
@@ -45,23 +44,24 @@ struct Optimizer::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  virtual void update(Stream& stream, const std::vector<OptimizerUpdate>& updates) = 0;
+  // `scale` and `found_inf` as kernels take them.
+  virtual void update(Stream& stream, const std::vector<OptimizerUpdate>& updates,
+                      const float* scale, const float* found_inf) = 0;
 
+  GradientReport clip_grad_norm(double max_norm, double norm_type);
   StepReport step();
+  void forget_measured();
+  int64_t applied() const;
 
   const std::shared_ptr<EngineState> engine_held;  // a shell, once the engine is gone
   EngineState& engine;
   double lr;
-  int64_t steps = 0;
-  float grad_scale =
-      1.0F;  // the clip coefficient of this step; read by the kernels through a pointer
-  std::optional<GradientReport> measured;  // by clip_grad_norm, for this step
-  int64_t measured_passes = 0;             // Engine's count of passes at that time
 
  private:
   void check_gradients_complete() const;
-  void note_step() const;
+  void note_step();
   void add_segments();
+  int64_t* add_counters(size_t count);
   void make_runs();
 
   double weight_decay_;
@@ -69,7 +69,12 @@ struct Optimizer::State {
   bool skip_nonfinite_;
   int moments_;
   std::vector<OptimizedSegment> segments_;
-  std::vector<char> trained_;  // requires_grad of every parameter when the runs were made
+  std::vector<char> trained_;     // requires_grad of every parameter when the runs were made
+  std::vector<Buffer> counters_;  // what `step` and applied_ point to
+  int64_t* applied_ = nullptr;    // in device memory: steps that were not skipped
+  int64_t issued_ = 0;
+  std::optional<GradientReport> clipped_;  // by clip_grad_norm, for the next step
+  int64_t clipped_passes_ = 0;             // the engine's count of passes at that time
   int64_t state_bytes_ = 0;
 };
 

@@ -12,7 +12,8 @@ struct SgdState final : Optimizer::State {
               /*moments=*/from.momentum != 0 ? 1 : 0),
         options(std::move(from)) {}
 
-  void update(Stream& stream, const std::vector<OptimizerUpdate>& updates) override {
+  void update(Stream& stream, const std::vector<OptimizerUpdate>& updates, const float* scale,
+              const float* found_inf) override {
     std::vector<kernels::SgdSegment> table;
     for (const OptimizerUpdate& each : updates) {
       const int64_t offset = each.run.offset;
@@ -29,14 +30,14 @@ struct SgdState final : Optimizer::State {
            .numel = each.run.numel,
            .lr = each.lr,
            .weight_decay = each.run.weight_decay,
-           .step = each.state.step.get()});
+           .step = each.state.step});
     }
     kernels::sgd(stream, table,
                  {.momentum = options.momentum,
                   .dampening = options.dampening,
                   .nesterov = options.nesterov,
-                  .grad_scale = &grad_scale,
-                  .found_inf = nullptr});
+                  .grad_scale = scale,
+                  .found_inf = found_inf});
   }
 
   SgdOptions options;

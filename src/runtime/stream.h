@@ -5,6 +5,7 @@
 // against these two classes and nothing else; a device adds an implementation, not a rule.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <source_location>
@@ -65,6 +66,9 @@ class Stream {
   // Blocks the caller until everything issued is done. Errors: rethrows what the work threw; a
   // stream whose work threw runs nothing more and stays in that state.
   virtual void synchronize() = 0;
+  // Copies `bytes` bytes of the device's memory to the host, behind the work issued so far, and
+  // blocks until they are there. Errors: as synchronize.
+  virtual void read(void* to, const void* from, int64_t bytes) = 0;
   // True if work is done by the time the issuing call returns.
   virtual bool is_inline() const = 0;
 

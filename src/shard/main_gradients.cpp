@@ -63,14 +63,15 @@ bool MainGradients::is_trainable(int parameter) const {
 // once the gradient was given back.
 at::Tensor MainGradients::view(int parameter) const {
   const int segment = unit_.layout.segment_of(parameter);
-  if (!has(segment)) return torch_compat::wrap(nullptr, 0, DType::kFloat32, at::kCPU);
+  if (!has(segment))
+    return torch_compat::wrap(nullptr, 0, DType::kFloat32, unit_.shared.torch_device);
   const Interval& local = main_.local(parameter);
   struct Held {
     Mesh mesh;  // first, hence destroyed last
     std::shared_ptr<const Slot> slot;
   };
   return torch_compat::wrap(
-      slice(segment) + local.offset, local.numel, DType::kFloat32, at::kCPU,
+      slice(segment) + local.offset, local.numel, DType::kFloat32, unit_.shared.torch_device,
       std::make_shared<const Held>(unit_.shared.mesh, slots_[segment]->shared_from_this()));
 }
 

@@ -2,12 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <array>
-#include <bit>
-#include <cstring>
 #include <utility>
 
 #include "kernels/cast_pack.h"
+#include "kernels/digest.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
@@ -37,12 +35,20 @@ int64_t MainShards::bytes(int segment) const {
 
 void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data) {
   Slice& slice = slices_[segment];
-  if (slice.data != nullptr) std::memcpy(data, slice.data, bytes(segment));
+  if (slice.data != nullptr) {
+    copy(segment, data);
+    unit_.shared.compute->synchronize();  // the memory that was read goes
+  }
   slice.data = static_cast<float*>(data);
   slice.tensor = torch_compat::wrap(data, unit_.segment(segment).slice_numel, DType::kFloat32,
-                                    at::kCPU, memory);
+                                    unit_.shared.torch_device, memory);
   slice.memory = std::move(memory);
   slice.seen_version = version(segment);
+}
+
+void MainShards::copy(int segment, void* to) const {
+  const kernels::CastRun run{data(segment), to, unit_.segment(segment).slice_numel};
+  kernels::cast_pack(*unit_.shared.compute, {&run, 1});
 }
 
 void MainShards::all_gather(const std::vector<std::byte*>& whole) const {
@@ -81,7 +87,7 @@ void MainShards::copy_whole(std::vector<Buffer>& whole) const {
     if (unit_.moves.cuts_main()) {
       parts.push_back({data(i), whole.back().data(), layout.slice_numel, DType::kFloat32});
     } else if (layout.slice_numel > 0) {
-      std::memcpy(whole.back().data(), data(i), bytes(i));
+      copy(i, whole.back().data());
     }
   }
   if (parts.empty()) return;
@@ -104,42 +110,44 @@ void MainShards::mark_changed() {
 
 void MainShards::keep_writes() {
   mark_changed();
-  for (int i = 0; i < unit_.segments(); ++i) {
-    slices_[i].seen_version = version(i);
-    if (has_views()) slices_[i].seen_content = content(i);
-  }
+  for (int i = 0; i < unit_.segments(); ++i) slices_[i].seen_version = version(i);
+  if (has_views()) look_at_contents();
 }
 
 bool MainShards::absorb_changes() {
+  if (has_views()) {
+    for (const int segment : look_at_contents()) {
+      torch_compat::bump_version(slices_[segment].tensor);
+    }
+  }
   bool changed = false;
   for (int i = 0; i < unit_.segments(); ++i) {
     Slice& slice = slices_[i];
-    if (has_views()) {
-      const uint64_t now = content(i);
-      if (now != slice.seen_content) torch_compat::bump_version(slice.tensor);
-      slice.seen_content = now;
-    }
     changed = changed || version(i) != slice.seen_version;
     slice.seen_version = version(i);
   }
   return changed;
 }
 
-// Eight independent lanes, so that the multiplications overlap. A slice is a multiple of 64 bytes.
-uint64_t MainShards::content(int segment) const {
-  constexpr size_t kLanes = 8;
-  std::array<uint64_t, kLanes> lanes{};
-  const auto* data = reinterpret_cast<const std::byte*>(slices_[segment].data);
-  for (int64_t at = 0; at < bytes(segment); at += kLanes * sizeof(uint64_t)) {
-    std::array<uint64_t, kLanes> words;
-    std::memcpy(words.data(), data + at, sizeof(words));
-    for (size_t i = 0; i < kLanes; ++i) {
-      lanes[i] = (std::rotl(lanes[i], 29) ^ words[i]) * 0x9E3779B97F4A7C15ULL;
-    }
+std::vector<int> MainShards::look_at_contents() {
+  const auto bytes_of_digests = static_cast<int64_t>(slices_.size() * sizeof(uint64_t));
+  if (!digests_) {
+    digests_ = unit_.shared.device.allocate(bytes_of_digests, MemoryKind::kDevice);
+    contents_.resize(slices_.size());
   }
-  uint64_t digest = 0;
-  for (const uint64_t lane : lanes) digest = (std::rotl(digest, 23) ^ lane) * 0x9E3779B97F4A7C15ULL;
-  return digest;
+  std::vector<kernels::DigestRun> runs;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    runs.push_back({slices_[i].data, bytes(i), static_cast<uint64_t*>(digests_.data()) + i});
+  }
+  kernels::digest(*unit_.shared.compute, runs);
+  std::vector<uint64_t> now(slices_.size());
+  unit_.shared.compute->read(now.data(), digests_.data(), bytes_of_digests);
+  std::vector<int> changed;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (now[i] != contents_[i]) changed.push_back(i);
+  }
+  contents_ = std::move(now);
+  return changed;
 }
 
 const std::vector<at::Tensor>& MainShards::views() {
@@ -152,7 +160,7 @@ const std::vector<at::Tensor>& MainShards::views() {
     view.set_requires_grad(unit_.segment(segment).trainable);
     views_.push_back(std::move(view));
   }
-  for (int i = 0; i < unit_.segments(); ++i) slices_[i].seen_content = content(i);
+  look_at_contents();
   return views_;
 }
 

@@ -70,20 +70,23 @@ class MainShards {
   struct Slice {
     std::shared_ptr<const MeshBuffer> memory;  // shared with whoever holds a view
     float* data = nullptr;
-    at::Tensor tensor;          // the same memory; its version counter tells of changes
-    int64_t seen_version = 0;   // of tensor, when last looked at
-    uint64_t seen_content = 0;  // digest, then; only once views are handed out
+    at::Tensor tensor;         // the same memory; its version counter tells of changes
+    int64_t seen_version = 0;  // of tensor, when last looked at
   };
   // [Note: changes without a version]
   // Optimizers change main shards through views, whose version counter is the slice's. But some
   // (torch::optim::SGD) write through Tensor::data(), which has a counter of its own: once views
   // are handed out, only the content tells.
-  uint64_t content(int segment) const;
+  // Returns the segments whose content differs from when it was last looked at.
+  std::vector<int> look_at_contents();
+  void copy(int segment, void* to) const;
 
   const UnitContext& unit_;
   std::vector<Slice> slices_;
   std::vector<Interval> local_;  // by parameter
   std::vector<at::Tensor> views_;
+  Buffer digests_;                  // by segment, in device memory; once views are handed out
+  std::vector<uint64_t> contents_;  // the same, when last looked at
 };
 
 }  // namespace fsdp

@@ -36,7 +36,7 @@ ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor
     const int parameter = static_cast<int>(i);
     const ParameterSpec& spec = layout_.parameters()[i];
     storages_.emplace_back(
-        spec.numel * size_of(spec.dtype), at::kCPU,
+        spec.numel * size_of(spec.dtype), tensors_[i].device(),
         fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, kShardedHint));
     // set_data keeps the TensorImpl.
     tensors_[i].set_data(view(parameter));
@@ -124,7 +124,7 @@ void ParameterSeats::guard_gradients() {
     if (!guards_[i].defined()) {
       const ParameterSpec& spec = layout_.parameters()[i];
       const torch_compat::SeatedStorage nothing(
-          spec.numel * size_of(spec.dtype), at::kCPU,
+          spec.numel * size_of(spec.dtype), tensors_[i].device(),
           fmt::format("fsdp: the gradient of parameter {} is not here: it is reduced to shards; "
                       "hint: {}",
                       name(static_cast<int>(i)), kGradientHint));

@@ -59,6 +59,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options)
 ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams streams)
     : mesh(std::move(mesh_in)),
       device(mesh.state().device()),
+      torch_device(std::string(device.name())),
       moves(moves_of(placements_of(options.strategy), mesh.size(Axis::kShard))),
       reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
       reduce_op(reduce_op_of(options)),

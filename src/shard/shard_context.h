@@ -2,6 +2,7 @@
 // they borrow from, and the types they travel in.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
 
@@ -67,7 +68,8 @@ class ShardContext {
 
   const Mesh mesh;
   const Device& device;
-  const Moves moves;  // of every unit of the engine
+  const at::Device torch_device;  // the same, as LibTorch knows it
+  const Moves moves;              // of every unit of the engine
   const DType reduce_dtype;
   const ReduceOp reduce_op;
   const float gradient_scale;  // applied at capture: 1 / gradient_divide_factor, else 1

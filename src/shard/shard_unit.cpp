@@ -41,8 +41,7 @@ std::vector<MainSegment> ShardUnit::main_segments() {
                       .grad = gradients.has(i) ? gradients.slice(i) : nullptr,
                       .resident_copy = parameters_.copy_of_main(i),
                       .copy_dtype = segment.dtype,
-                      .numel = segment.slice_numel,
-                      .intervals = layout().intervals(i, context_.main_rank())});
+                      .numel = segment.slice_numel});
   }
   return result;
 }

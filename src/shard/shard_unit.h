@@ -31,7 +31,6 @@ struct MainSegment {
       nullptr;  // in copy_dtype, to be written by whoever changes param; may be null
   DType copy_dtype = DType::kFloat32;
   int64_t numel = 0;
-  std::vector<Interval> intervals;  // parameter indices are the unit's
 };
 
 class ShardUnit {

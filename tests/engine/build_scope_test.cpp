@@ -28,7 +28,7 @@ TEST_CASE("plain builds get rank 0's values; a BuildScope gives the seed's, for 
         Engine engine(model, building);
         check(engine);
         loss_of(model, batch_of(0, mesh.rank())).backward();
-        CHECK(engine.measure_gradients().finite);
+        CHECK(engine.measure_gradients().finite());
       });
     }
   }

@@ -15,13 +15,13 @@ TEST_CASE("gradients that the user replaces or clears are the ones that count") 
       for (ShardedParameter& each : parameters) {
         each.local.mutable_grad() = torch::ones({each.local.numel()});
       }
-      CHECK(engine.measure_gradients(1.0).norm == 12 + 2 * 42);  // every element once
+      CHECK(engine.measure_gradients(1.0).norm() == 12 + 2 * 42);  // every element once
       for (ShardedParameter& each : parameters) {
         if (!each.fqn.starts_with("u1.")) each.local.mutable_grad() = at::Tensor();
       }
-      CHECK(engine.measure_gradients(1.0).norm == 42);
+      CHECK(engine.measure_gradients(1.0).norm() == 42);
       for (ShardedParameter& each : parameters) each.local.mutable_grad() = at::Tensor();
-      CHECK(engine.measure_gradients(1.0).norm == 0);
+      CHECK(engine.measure_gradients(1.0).norm() == 0);
       CHECK(engine.stats().memory.in_use[MemoryCategory::kMainGradients] == 0);
     });
   }

@@ -47,7 +47,7 @@ TEST_CASE("zero_grad of the model hands all gradients back, of a unit its own an
     CHECK(with_gradient(engine) == 4);
     model->zero_grad();
     CHECK(with_gradient(engine) == 0);
-    CHECK(engine.measure_gradients().norm == 0);
+    CHECK(engine.measure_gradients().norm() == 0);
     one_backward(model, mesh);
     model->zero_grad(/*set_to_none=*/false);
     CHECK(with_gradient(engine) == 0);

@@ -8,7 +8,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-constexpr int64_t kWidth = 8;
+constexpr int64_t kUnitWidth = 8;
 
 // What the ranks throw if rank 1 does something else in the second of four steps.
 void check_parting(const GraphImpl::Body& body) {
@@ -20,12 +20,12 @@ void check_parting(const GraphImpl::Body& body) {
       const auto errors = errors_of_ranks(
           2,
           [&](const Mesh& mesh) {
-            Unit<Graph> model = build_seeded(1, [&] { return Unit<Graph>(3, kWidth, body); });
+            Unit<Graph> model = build_seeded(1, [&] { return Unit<Graph>(3, kUnitWidth, body); });
             Engine engine(model, mesh, {.reshard_after_forward = reshard, .cpu_streams = streams});
             model->rank = mesh.rank();
             for (model->step = 0; model->step < 4; ++model->step) {
               try {
-                model(values({3, kWidth}, mesh.rank())).square().mean().backward();
+                model(values({3, kUnitWidth}, mesh.rank())).square().mean().backward();
               } catch (const std::domain_error&) {  // the program goes on without this batch
               }
               engine.zero_grad();

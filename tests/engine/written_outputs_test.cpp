@@ -85,6 +85,6 @@ TEST_CASE("a reference argument that forward only reads stays the caller's tenso
     at::Tensor hidden = values({3, 4}, 1).requires_grad_() * 1;
     hidden += model(hidden);  // legal in place: hidden was not replaced by a view
     hidden.sum().backward();
-    CHECK(engine.measure_gradients().finite);
+    CHECK(engine.measure_gradients().finite());
   });
 }

@@ -109,7 +109,7 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
     const at::Tensor loss = bert::span_loss_sum(logits, batch.first_B, batch.last_B);
     loss.backward();
     harm.come_to("optimizer");
-    const double norm = optimizer.clip_grad_norm(1.0);
+    const double norm = optimizer.clip_grad_norm(1.0).norm();
     harm.come_to("optimizer");
     optimizer.step();
     harm.come_to("optimizer");

@@ -120,7 +120,7 @@ TEST_CASE(
             }
           },
           torch_ranks_options());
-      const std::string expected = clips ? "clip_grad_norm(0.01, 2)" : "lr 0.2, clip 1'";
+      const std::string expected = clips ? "clip_grad_norm(0.01, 2)" : "lr 0.2'";
       for (const std::string& error : errors) {
         CAPTURE(error);
         CHECK(error.find("ranks disagree") != std::string::npos);

@@ -60,7 +60,8 @@ TEST_CASE("a segment that was frozen has gradients once it is unfrozen, between 
     const std::vector<MainSegment> segments = unit->main_segments();
     REQUIRE(segments.size() == 2);
     const Interval& local = unit->main().local(2);
-    for (int64_t i = 0; i < local.numel; ++i) CHECK(segments[1].grad[local.offset + i] == 4.0F);
+    CHECK(values_of(segments[1].grad + local.offset, local.numel) ==
+          std::vector<float>(static_cast<size_t>(local.numel), 4.0F));
     unit->gradients().zero();
   });
 }

@@ -37,12 +37,11 @@ void check_main(ShardUnit& unit, std::vector<float> expected) {
   REQUIRE(segments.size() == 1);
   REQUIRE(segments[0].grad != nullptr);
   std::vector<float> whole(segments[0].numel, 0);
-  for (const Interval& interval : segments[0].intervals) {
-    for (int64_t i = 0; i < interval.numel; ++i) {
-      whole[interval.offset + i] = expected[interval.parameter];
-    }
+  for (const PlacedParameter& placed : unit.layout().segments()[segments[0].segment].parameters) {
+    const Interval& local = unit.main().local(placed.parameter);
+    std::fill_n(whole.begin() + local.offset, local.numel, expected[placed.parameter]);
   }
-  CHECK(std::vector<float>(segments[0].grad, segments[0].grad + segments[0].numel) == whole);
+  CHECK(values_of(segments[0].grad, segments[0].numel) == whole);
 }
 
 template <class Body>
@@ -189,11 +188,13 @@ TEST_CASE("gradients lie as they come: transposed, in a lower type, conjugate si
     settle(shared);
     const MainSegment segment = unit.main_segments()[0];
     const at::Tensor expected = counted.contiguous().flatten() * 2 * world;
-    for (const Interval& interval : segment.intervals) {
+    for (const int parameter : {0, 1}) {
+      const Interval& interval = unit.main().local(parameter);
+      const std::vector<float> found = values_of(segment.grad, segment.numel);
       for (int64_t i = 0; i < interval.numel; ++i) {
         const float value = interval.parameter == 0 ? expected[interval.begin + i].item<float>()
                                                     : -2.0F * static_cast<float>(world);
-        CHECK(segment.grad[interval.offset + i] == value);
+        CHECK(found[interval.offset + i] == value);
       }
     }
   });

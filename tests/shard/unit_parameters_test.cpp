@@ -20,8 +20,8 @@ void check_shows(ShardUnit& unit, float added = 0) {
 // All elements of the main shards, gaps too, as an optimizer would.
 void add_to_main(ShardUnit& unit, float added) {
   for (size_t s = 0; s < unit.layout().segments().size(); ++s) {
-    float* data = unit.main().data(static_cast<int>(s));
-    for (int64_t i = 0; i < unit.layout().segments()[s].slice_numel; ++i) data[i] += added;
+    on_device(unit.main().data(static_cast<int>(s)), unit.layout().segments()[s].slice_numel)
+        .add_(added);
   }
   unit.mark_changed(/*copies_written=*/false);
 }
@@ -185,7 +185,8 @@ TEST_CASE("only parameters seated on the main shards themselves keep what is wri
           unit->tensors()[0].add_(1);
           unit->parameters().take_kept_writes();
           CHECK(unit->parameters().first_written().empty());
-          CHECK(unit->main().data(0)[unit->main().local(0).offset] == whole_value(0, 0) + 1);
+          CHECK(values_of(unit->main().data(0) + unit->main().local(0).offset, 1)[0] ==
+                whole_value(0, 0) + 1);
         }
         unit->parameters().reshard();
       });

@@ -71,8 +71,10 @@ inline std::map<std::string, at::Tensor> plain_parameters(const torch::nn::Modul
 
 inline bool bit_equal(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
-  return a.numel() == 0 || std::memcmp(a.contiguous().const_data_ptr(),
-                                       b.contiguous().const_data_ptr(), a.nbytes()) == 0;
+  if (a.numel() == 0) return true;
+  // Copies, as they may be views of device memory.
+  const at::Tensor left = a.clone().contiguous(), right = b.clone().contiguous();
+  return std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
 }
 
 // The plain model trained as the mean over `world` ranks would: gradients of the ranks' losses,

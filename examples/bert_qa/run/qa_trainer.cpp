@@ -86,7 +86,7 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::Prefetcher<StepInput>& inpu
   for (size_t i = 0; i < rows.size(); ++i) {
     loss += forward_backward(rows[i], batch.micro_batches[i].weight);
   }
-  const double norm = optimizer_.clip_grad_norm(clip_limit(settings_));
+  optimizer_.clip_grad_norm(clip_limit(settings_));
   optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
   const fsdp::StepReport report = optimizer_.step();
   optimizer_.zero_grad();
@@ -95,10 +95,10 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::Prefetcher<StepInput>& inpu
   const fsdp::EngineStats stats = engine_.stats();
   return {.step = step + 1,
           .loss = loss,
-          .grad_norm = norm,
+          .grad_norm = report.gradients.norm(),
           .lr = optimizer_.lr(),
-          .skipped = report.skipped,
-          .first_nonfinite = report.gradients.first_nonfinite,
+          .skipped = report.skipped(),
+          .first_nonfinite = report.gradients.first_nonfinite(),
           .windows = batch.sample_count,
           .seconds = seconds_since(began),
           .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - exposed_before_ns) / 1e6,

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -138,6 +139,11 @@ class ThreadedCpuStream final : public CpuStream {
 std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOptions& options) {
   if (!options.runs_beside) return std::make_unique<InlineCpuStream>(device);
   return std::make_unique<ThreadedCpuStream>(device, options.name);
+}
+
+void CpuStream::read(void* to, const void* from, int64_t bytes) {
+  synchronize();
+  std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
 CpuStream& cpu_stream(Stream& stream) {

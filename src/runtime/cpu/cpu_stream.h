@@ -17,6 +17,8 @@ class CpuStream : public Stream {
  public:
   using Stream::Stream;
 
+  void read(void* to, const void* from, int64_t bytes) override;
+
   // Runs the task in stream order; at once if the stream is inline. What the task refers to must
   // live until the stream has passed it.
   template <class Task>

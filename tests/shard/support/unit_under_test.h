@@ -32,6 +32,16 @@ inline float whole_value(int parameter, int64_t element) {
   return static_cast<float>(40 * (parameter + 1) + element % 40);
 }
 
+// Device memory as LibTorch's operators see it; a test's own code may not touch it.
+inline at::Tensor on_device(float* data, int64_t numel) {
+  return torch_compat::wrap(data, numel, DType::kFloat32, at::kCPU);
+}
+
+inline std::vector<float> values_of(float* data, int64_t numel) {
+  const at::Tensor host = on_device(data, numel).clone();
+  return {host.const_data_ptr<float>(), host.const_data_ptr<float>() + numel};
+}
+
 struct UnitUnderTest {
   explicit UnitUnderTest(const Mesh& mesh, const Options& options = {},
                          std::vector<ParameterSpec> specs = unit_specs())
@@ -45,12 +55,14 @@ struct UnitUnderTest {
       const int segment = static_cast<int>(s);
       result.push_back(shared.allocate(layout.segments()[s].slice_numel * 4));
       shared.ledger.hold(result.back().bytes());
-      auto* data = static_cast<float*>(result.back().data());
+      const at::Tensor values = torch::zeros({layout.segments()[s].slice_numel});
+      auto* data = values.mutable_data_ptr<float>();
       for (const Interval& interval : layout.intervals(segment, rank)) {
         for (int64_t i = 0; i < interval.numel; ++i) {
           data[interval.offset + i] = whole_value(interval.parameter, interval.begin + i);
         }
       }
+      on_device(static_cast<float*>(result.back().data()), values.numel()).copy_(values);
     }
     return result;
   }

@@ -109,6 +109,16 @@ const kernels::KernelTable& checked_kernels() {
             cpu_kernels().clip_coefficient(stream, reduced, type, max_norm, outputs);
           },
       .count_steps = cpu_kernels().count_steps,
+      .digest =
+          [](Stream& stream, std::span<const DigestRun> runs) {
+            std::vector<TouchedBytes> bytes;
+            for (const DigestRun& run : runs) {
+              bytes.push_back(reads(run.data, run.bytes));
+              bytes.push_back(writes(run.digest, sizeof(uint64_t)));
+            }
+            touch(stream, "digest", bytes);
+            cpu_kernels().digest(stream, runs);
+          },
       .fill_nan =
           [](Stream& stream, std::span<const FillRun> runs) {
             touch(stream, "fill_nan", of_fills(runs));
@@ -120,14 +130,15 @@ const kernels::KernelTable& checked_kernels() {
             cpu_kernels().fill_zero(stream, runs);
           },
       .grad_norm =
-          [](Stream& stream, std::span<const GradSegment> segments, NormType type,
-             GradNorm* result) {
+          [](Stream& stream, std::span<const GradSegment> segments, NormType type, GradNorm* result,
+             double* first) {
             std::vector<TouchedBytes> bytes;
             for (const auto& each : segments)
               bytes.push_back(reads(each.grad, each.numel * kFloat));
             bytes.push_back(writes(result, sizeof(GradNorm)));
+            bytes.push_back(writes(first, sizeof(double)));
             touch(stream, "grad_norm", bytes);
-            cpu_kernels().grad_norm(stream, segments, type, result);
+            cpu_kernels().grad_norm(stream, segments, type, result, first);
           },
       .sgd =
           [](Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {

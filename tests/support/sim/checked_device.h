@@ -24,6 +24,10 @@ class CheckedStream : public CpuStream {
     inner_->synchronize();
     check_.host_waits(check_.mark(number_));
   }
+  void read(void* to, const void* from, int64_t bytes) override {
+    touch("read", {{from, bytes}});
+    CpuStream::read(to, from, bytes);
+  }
   bool is_inline() const override { return inner_->is_inline(); }
   void call(std::function<void()> on_host) override { inner_->call(std::move(on_host)); }
 
@@ -49,7 +53,7 @@ class CheckedDevice : public Device {
   RaceCheck& check() const { return *check_; }
   const std::shared_ptr<RaceCheck>& shared_check() const { return check_; }
 
-  std::string_view name() const override { return "checked cpu"; }
+  std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
   Stream& compute_stream() const override { return *compute_; }
   Buffer allocate(int64_t bytes, MemoryKind kind) const override;

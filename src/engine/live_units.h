@@ -9,9 +9,9 @@ namespace fsdp {
 
 class EngineState;
 
-class EngineUnits : public UnitActions {
+class LiveUnits : public UnitActions {
  public:
-  explicit EngineUnits(EngineState& engine) : engine_(engine) {}
+  explicit LiveUnits(EngineState& engine) : engine_(engine) {}
 
   ParameterState parameters(int unit) const override;
   GradientState gradients(int unit) const override;

@@ -1,0 +1,179 @@
+#include "engine/gradient_measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+
+#include "comm/mesh_state.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+kernels::NormType norm_type_of(double norm_type) {
+  if (norm_type == 1.0) return kernels::NormType::kOne;
+  if (norm_type == 2.0) return kernels::NormType::kTwo;
+  if (norm_type == std::numeric_limits<double>::infinity()) return kernels::NormType::kInf;
+  throw InvalidArgument({.what = fmt::format("norm_type {} is not supported", norm_type),
+                         .where = {},
+                         .cause = {},
+                         .hint = "use 1, 2 or infinity"});
+}
+
+}  // namespace
+
+StepScalars::StepScalars(const Device& device, int ranks, int rank)
+    : ranks_(ranks),
+      rank_(rank),
+      memory_(device.allocate(2 * found_bytes() + 3 * static_cast<int64_t>(sizeof(float)),
+                              MemoryKind::kDevice)) {}
+
+StepScalars::Values StepScalars::read(Stream& stream) const {
+  Values values;
+  std::vector<double> found(static_cast<size_t>(numel()));
+  stream.read(&values.norm, norm(), sizeof values.norm);
+  stream.read(found.data(), everywhere().values, found_bytes());
+  values.first.assign(found.begin() + kHead, found.end());
+  values.finite = Found{found.data()}.norm()->non_finite == 0;
+  return values;
+}
+
+GradientReport GradientMeasure::measure(double norm_type, double max_norm) {
+  const kernels::NormType type = norm_type_of(norm_type);
+  std::vector<kernels::GradSegment> table;
+  int64_t position = 0;  // all main shards of this rank in one row
+  for (const auto& unit : units_) {
+    const std::vector<SegmentLayout>& segments = unit->shard->layout().segments();
+    std::vector<int64_t> begins;
+    for (const SegmentLayout& segment : segments) {
+      begins.push_back(position);
+      position += segment.slice_numel;
+    }
+    for (const MainSegment& main : unit->shard->main_segments()) {
+      if (main.grad != nullptr) table.push_back({main.grad, main.numel, begins[main.segment]});
+    }
+  }
+  auto measurement = std::make_shared<GradientReport::Measurement>();
+  measurement->owner = this;
+  measurement->scalars = take_scalars();
+  const StepScalars& scalars = *measurement->scalars;
+  Stream& compute = *context_.compute;
+  kernels::grad_norm(compute, table, type, scalars.here().norm(), scalars.own_first());
+  if (context_.moves.cuts_main()) reduce(scalars, type);
+  kernels::clip_coefficient(compute, scalars.everywhere().norm(), type, max_norm,
+                            {.norm = scalars.norm(),
+                             .coefficient = scalars.coefficient(),
+                             .found_inf = scalars.found_inf()});
+  reports_.push_back(measurement);
+  return GradientReport(std::move(measurement));
+}
+
+void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type) const {
+  const CollectivePart part{scalars.here().values, scalars.everywhere().values, scalars.numel(),
+                            DType::kFloat64};
+  const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
+  Stream& stream = *context_.reduce_stream;
+  Event measured(context_.device);
+  context_.compute->record(measured);
+  stream.wait(measured);  // wait 12
+  context_.reduce().all_reduce(
+      {&part, 1}, op, context_.next_tag(Operation::kAllReduce, part.numel, "gradient norm"),
+      stream);
+  stream.record(measured);
+  const ExposedTimer timer(context_);
+  context_.compute->wait(measured);  // wait 13
+}
+
+// The streams' waits order one step's use of a block before the next one's.
+std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
+  std::erase_if(reports_, [](const auto& each) { return each.expired(); });
+  for (const auto& each : scalars_) {
+    if (each.use_count() == 1) return each;
+  }
+  const bool cut = context_.moves.cuts_main();
+  return scalars_.emplace_back(std::make_shared<StepScalars>(
+      context_.device, context_.moves.main_ranks, cut ? context_.mesh.rank() : 0));
+}
+
+void GradientMeasure::settle() noexcept {
+  for (const auto& each : reports_) {
+    const auto held = each.lock();
+    if (!held) continue;
+    try {
+      held->read();
+    } catch (
+        const std::exception&) {  // what a collective threw: was heard of where it was waited for
+    }
+    held->owner = nullptr;
+    held->scalars = nullptr;
+  }
+  reports_.clear();
+}
+
+std::pair<int, int> GradientMeasure::owner_of(int rank, int64_t position) const {
+  for (const auto& unit : units_) {
+    const ShardLayout& layout = unit->shard->layout();
+    for (size_t i = 0; i < layout.segments().size(); ++i) {
+      const int64_t numel = layout.segments()[i].slice_numel;
+      if (position >= numel) {
+        position -= numel;
+        continue;
+      }
+      int owner = 0;
+      for (const Interval& interval : layout.intervals(static_cast<int>(i), rank)) {
+        if (interval.numel > 0 && interval.offset <= position) owner = interval.parameter;
+      }
+      return {unit->index, owner};
+    }
+  }
+  return {0, 0};
+}
+
+std::string GradientMeasure::name_first(const std::vector<double>& first_by_rank) const {
+  std::optional<std::pair<int, int>> first;
+  for (size_t rank = 0; rank < first_by_rank.size(); ++rank) {
+    if (first_by_rank[rank] == 0) continue;
+    const auto owner =
+        owner_of(static_cast<int>(rank), static_cast<int64_t>(first_by_rank[rank]) - 1);
+    first = first ? std::min(*first, owner) : owner;
+  }
+  if (!first) return {};
+  const ShardUnit& shard = *units_[first->first]->shard;
+  return fmt::format("{}, parameter '{}'", name_of_unit(shard.fqn()),
+                     shard.layout().parameters()[first->second].fqn);
+}
+
+void GradientReport::Measurement::read() {
+  if (is_read) return;
+  if (owner == nullptr) {
+    throw StateError({.what = "a gradient report of an engine that was destroyed",
+                      .where = {},
+                      .cause = "its values could not be read at the engine's end",
+                      .hint = "ask it for them while the engine lives"});
+  }
+  StepScalars::Values values = scalars->read(*owner->context_.compute);
+  norm = values.norm;
+  finite = values.finite;
+  if (!finite) first_nonfinite = owner->name_first(values.first);
+  is_read = true;
+}
+
+GradientReport::GradientReport() = default;
+GradientReport::GradientReport(std::shared_ptr<Measurement> measurement)
+    : measurement_(std::move(measurement)) {}
+
+const GradientReport::Measurement& GradientReport::read() const {
+  static const Measurement none;
+  if (!measurement_) return none;
+  measurement_->read();
+  return *measurement_;
+}
+double GradientReport::norm() const { return read().norm; }
+bool GradientReport::finite() const { return read().finite; }
+const std::string& GradientReport::first_nonfinite() const { return read().first_nonfinite; }
+float* GradientReport::coefficient() const { return measurement_->scalars->coefficient(); }
+float* GradientReport::found_inf() const { return measurement_->scalars->found_inf(); }
+
+}  // namespace fsdp

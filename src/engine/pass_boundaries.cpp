@@ -1,0 +1,109 @@
+// The pass, boundary by boundary. Which unit is finished in backward: clock.h. Where the bytes go:
+// shard/shard_unit.h. What a boundary waits for: docs/streams.md. Between passes:
+// between_passes.cpp.
+#include <fmt/format.h>
+
+#include "engine/autograd_hooks.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+#include "fsdp/unit.h"
+
+namespace fsdp {
+
+// ---- forward ----
+
+// The outermost call of this engine begins, outside backward.
+void EngineState::begin_forward() {
+  if (clock->in_backward()) clock->discard_stale_tasks();  // a backward that threw
+  require_not_gathered("a forward");
+  absorb_changes(/*reseats=*/true);
+  unfreeze();
+  for (const auto& unit : units) unit->shard->parameters().guard_gradients();
+  forget_dropped_forwards();
+  // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
+  Event ready(context->device);
+  context->compute->record(ready);
+  context->gather_stream->wait(ready);
+  context->begin_reading();
+  pass->begin_forward();
+}
+
+// The outermost call has returned; not after an exception.
+void EngineState::end_forward() { context->end_reading(); }
+
+void EngineState::pre_forward(EngineUnit& unit, Call& call) {
+  if (call.forward_task < 0) {
+    call.record = pass->pre_forward(unit.index);
+  } else {
+    pass->pre_recompute(unit.index);
+  }
+  event("forward", unit);
+}
+
+void EngineState::post_forward(EngineUnit& unit, const Call& call, bool in_graph) {
+  unit.note_written();
+  if (call.forward_task < 0) {
+    pass->post_forward(unit.index, call.record, in_graph);
+  } else {
+    pass->post_recompute(unit.index);
+  }
+}
+
+// ---- backward ----
+
+// The first pre_backward of a pass. A graph made before the parameters changed must throw, as in
+// plain torch: absorbing the change bumps the versions that it saved.
+void EngineState::begin_backward() {
+  keeps_graph_ = autograd_hooks::keeps_graph();
+  context->ledger.begin_phase();
+  absorb_changes(/*reseats=*/false);
+  context->begin_reading();
+  pass->begin_backward();
+}
+
+void EngineState::open_unit(EngineUnit& unit, bool captures) {
+  if (!pass->in_backward()) begin_backward();
+  event("pre_backward", unit);
+  pass->pre_backward(unit.index, captures);
+}
+
+// `captures` false: nothing was captured; gradients kept by earlier passes stay.
+void EngineState::close_unit(EngineUnit& unit, bool captures) {
+  unit.note_written();
+  pass->close(unit.index, captures);
+}
+
+void EngineState::rest_unit(EngineUnit& unit) { pass->rest(unit.index); }
+
+// The end of the outermost graph task: everything of this pass is closed.
+void EngineState::finalize_backward() {
+  if (!pass->in_backward()) return;
+  const bool captures = clock->captures();
+  pass->end_backward(captures);
+  Event reduced(context->device);
+  context->reduce_stream->record(reduced);
+  {
+    const ExposedTimer timer(*context);
+    const StreamSpan span = context->span(*context->compute, "wait for reduces", "");
+    context->compute->wait(reduced);  // wait 7
+  }
+  context->end_reading();
+  forget_records();
+  const bool is_new = pass->take_record(captures);
+  if (!captures) return;
+  if (pass->reduces()) ++passes;
+  if (is_new) {
+    memory.follow(*pass);
+  } else {
+    memory.learn_from_overflow(*pass);
+  }
+  if (!strays.is_done() && !keeps_graph_) refuse_strays();
+}
+
+// A backward threw: nothing is communicated any more, and nothing half-captured survives.
+void EngineState::abandon_backward() {
+  forget_records();
+  pass->abandon();
+}
+
+}  // namespace fsdp

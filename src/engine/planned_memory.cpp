@@ -1,0 +1,95 @@
+#include "engine/planned_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "fsdp/error.h"
+#include "plan/memory_plan.h"
+
+namespace fsdp {
+
+void PlannedMemory::add_optimizer_state(int64_t bytes) {
+  optimizer_state_bytes_ += bytes;
+  context_.ledger.hold(bytes);
+  if (bytes > 0) {
+    context_.ledger.take(MemoryCategory::kOptimizerState, bytes);
+  } else {
+    context_.ledger.give(MemoryCategory::kOptimizerState, -bytes);
+  }
+}
+
+void PlannedMemory::remake(const Pass& pass) {
+  MemoryInputs inputs{.units = {},
+                      .rules = pass.rules(),
+                      .optimizer_state_bytes = optimizer_state_bytes_,
+                      .streams_overlap = !context_.reduce_stream->is_inline()};
+  std::map<int64_t, int64_t> gradients;  // main gradients by size
+  for (const auto& unit : units_) {
+    inputs.units.push_back(unit->shard->sizes());
+    for (const int64_t bytes : inputs.units.back().main_gradient_slots) ++gradients[bytes];
+  }
+  plan_ = plan_memory(inputs, pass.hint());
+  std::map<int64_t, int64_t> parameter_slots, reduce_slots;
+  for (const PlannedSlots& slots : plan_.slots) {
+    const bool parameters = slots.category == MemoryCategory::kParameterSlots;
+    (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
+  }
+  context_.parameter_slots.plan(parameter_slots);
+  context_.reduce_slots.plan(reduce_slots);
+  context_.main_gradients.plan(gradients);
+  add_learned();
+}
+
+void PlannedMemory::follow(const Pass& pass) {
+  learned_gradients_ = 0;
+  learned_peak_ = {};
+  remake(pass);
+}
+
+// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
+// is part of the plan from the second such pass on.
+void PlannedMemory::learn_from_overflow(const Pass& pass) {
+  const bool parameters = context_.parameter_slots.learn();
+  const bool reduces = context_.reduce_slots.learn();
+  const int64_t unforeseen = context_.ledger.stats().in_use[MemoryCategory::kMainGradients] -
+                             plan_.after_backward[MemoryCategory::kMainGradients];
+  learned_gradients_ += std::max<int64_t>(unforeseen, 0);
+  const MemoryBytes& peak = context_.ledger.phase_peak();
+  const bool higher = peak.total() > plan_.backward_peak.total();
+  if (higher) learned_peak_ = peak;
+  if (parameters || (reduces && !keeps_gradients_)) warn_of_overflow();
+  if (parameters || reduces || unforeseen > 0 || higher) remake(pass);
+}
+
+void PlannedMemory::warn_of_overflow() {
+  if (warned_ || context_.mesh.rank() != 0) return;
+  warned_ = true;
+  context_.mesh.warn(
+      {.what = fmt::format("a pass took {} slots more than the plan had",
+                           context_.ledger.stats().overflow_slots),
+       .where = "the engine's memory",
+       .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
+       .hint = "they are part of memory_plan() from now on"});
+}
+
+void PlannedMemory::add_learned() {
+  std::vector<PlannedSlots> slots = context_.parameter_slots.planned();
+  for (const PlannedSlots& each : context_.reduce_slots.planned()) slots.push_back(each);
+  const auto add = [&](const PlannedSlots& each, int64_t sign) {
+    const int64_t bytes = sign * each.count * each.slot_bytes;
+    plan_.held_bytes += bytes;
+    plan_.learned_bytes += bytes;
+  };
+  for (const PlannedSlots& each : plan_.slots) add(each, -1);
+  for (const PlannedSlots& each : slots) add(each, 1);
+  plan_.slots = std::move(slots);
+  plan_.held_bytes += learned_gradients_;
+  plan_.learned_bytes += learned_gradients_;
+  if (learned_peak_.total() > plan_.backward_peak.total()) plan_.backward_peak = learned_peak_;
+  plan_.after_backward[MemoryCategory::kMainGradients] += learned_gradients_;
+}
+
+}  // namespace fsdp
