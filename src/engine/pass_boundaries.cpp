@@ -3,6 +3,8 @@
 // between_passes.cpp.
 #include <fmt/format.h>
 
+#include <exception>
+
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
@@ -29,7 +31,18 @@ void EngineState::begin_forward() {
 }
 
 // The outermost call has returned; not after an exception.
-void EngineState::end_forward() { context->end_reading(); }
+void EngineState::end_forward() {
+  context->wait_for_left_gathers();
+  context->end_reading();
+}
+
+// One has thrown, which the caller hears of.
+void EngineState::abandon_forward() noexcept {
+  try {
+    context->wait_for_left_gathers();
+  } catch (const std::exception&) {
+  }
+}
 
 void EngineState::pre_forward(EngineUnit& unit, Call& call) {
   if (call.forward_task < 0) {
@@ -87,6 +100,7 @@ void EngineState::finalize_backward() {
     const StreamSpan span = context->span(*context->compute, "wait for reduces", "");
     context->compute->wait(reduced);  // wait 7
   }
+  context->wait_for_left_gathers();
   context->end_reading();
   forget_records();
   const bool is_new = pass->take_record(captures);
@@ -104,6 +118,7 @@ void EngineState::finalize_backward() {
 void EngineState::abandon_backward() {
   forget_records();
   pass->abandon();
+  abandon_forward();
 }
 
 }  // namespace fsdp

@@ -44,6 +44,7 @@ class GatheredSlot : public ParameterSource {
   void end(bool waited) override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
+    if (!waited) shared.leave_gather();
     Stream& stream = waited ? *shared.compute : *shared.gather_stream;
     if (shared.debug) fill_nan(stream);
     stream.record(slot_->released);  // wait 4
@@ -143,7 +144,9 @@ class GatheredResident : public ParameterSource {
     shared.compute->wait(gathered_);  // wait 3
     state_ = State::kCurrent;
   }
-  void end(bool /*waited*/) override {}
+  void end(bool waited) override {
+    if (!waited && state_ == State::kGathering) unit_.shared.leave_gather();
+  }
   std::byte* whole(int segment) const override { return copies_[segment]->buffer.at(0); }
   int64_t resident_bytes() const override { return resident_bytes_; }
 

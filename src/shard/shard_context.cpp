@@ -99,6 +99,14 @@ void ShardContext::gather_after_compute() {
   gather_stream->wait(written);  // wait 10
 }
 
+void ShardContext::wait_for_left_gathers() {
+  if (!std::exchange(has_left_gathers_, false)) return;
+  const ExposedTimer timer(*this);
+  Event gathered(device);
+  gather_stream->record(gathered);
+  compute->wait(gathered);  // wait 14
+}
+
 void ShardContext::begin_reading() { meet("shards are read from here"); }
 void ShardContext::end_reading() { meet("shards are read until here"); }
 

@@ -57,6 +57,12 @@ class ShardContext {
   // a pass its begin has (wait 1).
   void gather_after_compute();
 
+  // A gather that nobody has waited for (it was ahead of a use that did not come) may still read
+  // main shards when its unit is resharded. Compute waits for such at the end of the forward or
+  // backward, before anybody can write main shards.
+  void leave_gather() { has_left_gathers_ = true; }
+  void wait_for_left_gathers();
+
   // The tag of a unit's next collective.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
     return mesh.state().order().next(operation, numel, unit.empty() ? "(root)" : unit);
@@ -110,6 +116,7 @@ class ShardContext {
 
   const bool map_shards_;
   bool reads_peers_ = false;  // some unit is mapped
+  bool has_left_gathers_ = false;
 };
 
 // Adds the time until destruction to the exposed communication: the compute thread waits for it.

@@ -7,10 +7,10 @@
 #include <set>
 #include <string>
 
-#include "engine/support/operator_reads.h"
 #include "engine/support/twin.h"
 #include "plan/placement.h"
 #include "support/sim/checked_mesh.h"
+#include "support/sim/operator_work.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -48,6 +48,7 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
     optimizer.zero_grad();
     CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
     engine.zero_grad();
+    for (ShardedParameter& each : engine.sharded_parameters()) each.local.data().mul_(0.5);
     graph_loss(model, 3, rank).backward();
     engine.clip_grad_norm(1e-3);
     optimizer.step();
@@ -87,7 +88,7 @@ Seen run(const Options& options, const std::string& left_out = {}) {
       {
         const auto model = build_seeded(7, graph_twin(4, 6, in_a_row).make);
         Engine engine(model, mesh, options);
-        const OperatorReads reads(*device);
+        const OperatorWork operators(*device);
         train(*model, engine, mesh.rank());
       }
       const std::lock_guard lock(mutex);

@@ -185,6 +185,7 @@ class OtherDeviceStream final : public Stream {
  public:
   using Stream::Stream;
   void synchronize() override {}
+  void read(void*, const void*, int64_t) override {}
   bool is_inline() const override { return false; }
   void call(std::function<void()> on_host) override { on_host(); }
 
@@ -192,6 +193,19 @@ class OtherDeviceStream final : public Stream {
   std::shared_ptr<EventMark> mark() override { return nullptr; }
   void wait_for(const std::shared_ptr<EventMark>&, std::source_location) override {}
 };
+
+TEST_CASE("a read comes after the work that was issued before it") {
+  for (const auto kind : kKinds) {
+    const auto stream = testing::make_cpu_stream(kind, "own");
+    int there = 0, here = 0;
+    cpu_stream(*stream).run([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      there = 7;
+    });
+    stream->read(&here, &there, sizeof here);
+    CHECK(here == 7);
+  }
+}
 
 TEST_CASE("a stream of another device is refused where a CPU works") {
   const OtherDevice device;

@@ -8,7 +8,7 @@ using namespace fsdp::testing;
 TEST_CASE("slices, their places and the whole are one another's, for every number of ranks") {
   for (const Strategy strategy : {Strategy::kFullShard, Strategy::kReplicate}) {
     for (const int world : {1, 2, 3, 5}) {
-      run_ranks(world, [&](Mesh mesh) {
+      run_torch_ranks(world, [&](Mesh mesh) {
         UnitUnderTest test(mesh, {.strategy = strategy});
         const UnitContext context = test.context();
         MainShards main(context, test.slices());
@@ -39,7 +39,7 @@ TEST_CASE("slices, their places and the whole are one another's, for every numbe
 }
 
 TEST_CASE("every way of writing is a change once, and none that was kept") {
-  run_ranks(2, [](Mesh mesh) {
+  run_torch_ranks(2, [](Mesh mesh) {
     UnitUnderTest test(mesh);
     const UnitContext context = test.context();
     MainShards main(context, test.slices());
@@ -64,7 +64,7 @@ TEST_CASE("every way of writing is a change once, and none that was kept") {
 }
 
 TEST_CASE("views are kept while somebody holds one, or a view of one") {
-  run_ranks(1, [](Mesh mesh) {
+  run_torch_ranks(1, [](Mesh mesh) {
     UnitUnderTest test(mesh);
     const UnitContext context = test.context();
     MainShards main(context, test.slices());
@@ -87,7 +87,7 @@ TEST_CASE("views are kept while somebody holds one, or a view of one") {
 
 TEST_CASE("a slice that moves takes its values along, and its views outlive everything") {
   at::Tensor view;
-  run_ranks(1, [&](Mesh mesh) {
+  run_torch_ranks(1, [&](Mesh mesh) {
     UnitUnderTest test(mesh);
     const UnitContext context = test.context();
     MainShards main(context, test.slices());

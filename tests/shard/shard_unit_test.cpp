@@ -12,7 +12,7 @@ TEST_CASE("sizes are what a step takes, in every row") {
       for (const int world : {1, 2, 3}) {
         CAPTURE(name_of(strategy));
         CAPTURE(world);
-        run_ranks(world, [&](Mesh mesh) {
+        run_torch_ranks(world, [&](Mesh mesh) {
           UnitUnderTest test(mesh, {.reduce_dtype = reduce_dtype, .strategy = strategy});
           const auto unit = test.unit();
           const UnitSizes sizes = unit->sizes();
@@ -40,7 +40,7 @@ TEST_CASE("sizes are what a step takes, in every row") {
 }
 
 TEST_CASE("a segment that was frozen has gradients once it is unfrozen, between steps only") {
-  run_ranks(2, [](Mesh mesh) {
+  run_torch_ranks(2, [](Mesh mesh) {
     UnitUnderTest test(mesh);
     const auto unit = test.unit();
     const std::vector<at::Tensor> views = unit->local_views();
@@ -68,7 +68,7 @@ TEST_CASE("a segment that was frozen has gradients once it is unfrozen, between 
 
 TEST_CASE("ranks gather alike although only one of them sees a write that has no version") {
   for (const Strategy strategy : {Strategy::kZero2, Strategy::kZero1}) {
-    run_ranks(2, [&](Mesh mesh) {
+    run_torch_ranks(2, [&](Mesh mesh) {
       UnitUnderTest test(mesh, {.strategy = strategy});
       const auto unit = test.unit();
       const auto gathers = [&] {
@@ -95,7 +95,7 @@ TEST_CASE("ranks gather alike although only one of them sees a write that has no
 }
 
 TEST_CASE("a change at a forward reseats, one at a backward only tells graphs") {
-  run_ranks(2, [](Mesh mesh) {
+  run_torch_ranks(2, [](Mesh mesh) {
     UnitUnderTest test(mesh);
     const auto unit = test.unit();
     unit->parameters().unshard(Urgency::kDemand);

@@ -53,7 +53,7 @@ void on_every_row(Body body) {
           CAPTURE(name_of(strategy));
           CAPTURE(name_of(reduce_dtype));
           CAPTURE(world);
-          run_ranks(world, [&](Mesh mesh) {
+          run_torch_ranks(world, [&](Mesh mesh) {
             UnitUnderTest test(mesh, {.reduce_dtype = reduce_dtype,
                                       .strategy = strategy,
                                       .gradient_reduction = GradientReduction::kSum,
@@ -203,7 +203,7 @@ TEST_CASE("gradients lie as they come: transposed, in a lower type, conjugate si
 TEST_CASE("a large gradient that nobody else holds is sent from where it was made") {
   for (const Strategy strategy : kStrategies) {
     CAPTURE(name_of(strategy));
-    run_ranks(2, [&](Mesh mesh) {
+    run_torch_ranks(2, [&](Mesh mesh) {
       const int64_t numel = GradientPlaces::kLentBytes / 4 + 100;
       UnitUnderTest test(mesh,
                          {.strategy = strategy, .gradient_reduction = GradientReduction::kSum},
@@ -222,6 +222,7 @@ TEST_CASE("a large gradient that nobody else holds is sent from where it was mad
         unit->gradients().capture(1, torch::ones({130}));
         gradient.reset();
         unit->gradients().reduce();
+        settle(test.shared);
         check_main(*unit, {6, 2});
         unit->gradients().zero();
       }

@@ -8,7 +8,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-void unshard_and_wait(ShardUnit& unit) {
+void unshard_and_wait(ShardContext& shared, ShardUnit& unit) {
+  shared.gather_after_compute();  // what was written is; in a pass its begin sees to it
   unit.parameters().unshard(Urgency::kDemand);
   unit.parameters().wait_for_unshard();
 }
@@ -35,18 +36,18 @@ TEST_CASE("unsharded parameters show the main shards of all ranks, from every so
         for (const int world : {1, 2, 3, 5}) {
           CAPTURE(name_of(strategy));
           CAPTURE(world);
-          run_ranks(world, [&](Mesh mesh) {
+          run_torch_ranks(world, [&](Mesh mesh) {
             UnitUnderTest test(mesh, {.strategy = strategy, .debug = true, .cpu_streams = streams},
                                unit_specs(dtype));
             const auto unit = test.unit();
-            unshard_and_wait(*unit);
+            unshard_and_wait(test.shared, *unit);
             check_shows(*unit);
             unit->parameters().reshard();
             CHECK_THROWS_WITH(unit->tensors()[0].sum(),
                               doctest::Contains("'a' of unit 'layers.0'"));
             add_to_main(*unit, 1);
             unit->absorb_changes(/*reseats=*/true);
-            unshard_and_wait(*unit);
+            unshard_and_wait(test.shared, *unit);
             check_shows(*unit, 1);
             unit->parameters().reshard();
           });
@@ -59,7 +60,7 @@ TEST_CASE("unsharded parameters show the main shards of all ranks, from every so
 TEST_CASE("what each source gathers: at each use, after a change, never") {
   for (const Strategy strategy : kStrategies) {
     CAPTURE(name_of(strategy));
-    run_ranks(2, [&](Mesh mesh) {
+    run_torch_ranks(2, [&](Mesh mesh) {
       UnitUnderTest test(mesh, {.strategy = strategy});
       const auto unit = test.unit();
       const bool each_use = strategy == Strategy::kFullShard;
@@ -69,7 +70,7 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
         if (changes) add_to_main(*unit, 1);
         unit->absorb_changes(/*reseats=*/true);
         const int64_t before = test.shared.all_gathers;
-        unshard_and_wait(*unit);
+        unshard_and_wait(test.shared, *unit);
         unit->parameters().reshard();
         gathers.push_back(test.shared.all_gathers - before);
       }
@@ -80,7 +81,7 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
       const std::vector<at::Tensor> views = unit->local_views();
       unit->absorb_changes(/*reseats=*/true);
       const int64_t before = test.shared.all_gathers;
-      unshard_and_wait(*unit);
+      unshard_and_wait(test.shared, *unit);
       unit->parameters().reshard();
       CHECK(test.shared.all_gathers - before == (each_use || each_change ? 1 : 0));
     });
@@ -92,7 +93,7 @@ TEST_CASE("bytes kept and borrowed are what the ledger counts") {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       CAPTURE(name_of(strategy));
       CAPTURE(name_of(dtype));
-      run_ranks(2, [&](Mesh mesh) {
+      run_torch_ranks(2, [&](Mesh mesh) {
         UnitUnderTest test(mesh, {.strategy = strategy}, unit_specs(dtype));
         const auto unit = test.unit();
         const MemoryBytes& now = test.shared.ledger.stats().in_use;
@@ -120,7 +121,7 @@ TEST_CASE("bytes kept and borrowed are what the ledger counts") {
 
 TEST_CASE(
     "a transition out of turn names both states, and a prefetch beyond the plan does nothing") {
-  run_ranks(2, [](Mesh mesh) {
+  run_torch_ranks(2, [](Mesh mesh) {
     UnitUnderTest test(mesh);
     const auto unit = test.unit();
     UnitParameters& parameters = unit->parameters();
@@ -134,7 +135,7 @@ TEST_CASE(
     CHECK_THROWS_WITH_AS(parameters.unshard(Urgency::kDemand),
                          doctest::Contains("is gathering, expected sharded"), StateError);
     parameters.reshard();  // a gather that nobody waits for
-    unshard_and_wait(*unit);
+    unshard_and_wait(test.shared, *unit);
     check_shows(*unit);
     parameters.reshard();
   });
@@ -146,7 +147,7 @@ TEST_CASE("written values go back: each rank's own slice, or rank 0's") {
       for (const bool from_zero : {false, true}) {
         CAPTURE(name_of(strategy));
         CAPTURE(from_zero);
-        run_ranks(3, [&](Mesh mesh) {
+        run_torch_ranks(3, [&](Mesh mesh) {
           UnitUnderTest test(mesh, {.strategy = strategy}, unit_specs(dtype));
           const auto unit = test.unit();
           unit->parameters().unshard_own_copy();
@@ -160,7 +161,7 @@ TEST_CASE("written values go back: each rank's own slice, or rank 0's") {
           unit->parameters().write_back(from_zero);
           unit->parameters().reshard();
           unit->absorb_changes(/*reseats=*/true);
-          unshard_and_wait(*unit);
+          unshard_and_wait(test.shared, *unit);
           CHECK(shows(unit->tensors()[0], 0));
           CHECK(shows(unit->tensors()[1], 1, 1));
           unit->parameters().reshard();
@@ -174,10 +175,10 @@ TEST_CASE("only parameters seated on the main shards themselves keep what is wri
   for (const int world : {1, 2}) {
     for (const Strategy strategy : kStrategies) {
       CAPTURE(name_of(strategy));
-      run_ranks(world, [&](Mesh mesh) {
+      run_torch_ranks(world, [&](Mesh mesh) {
         UnitUnderTest test(mesh, {.strategy = strategy});
         const auto unit = test.unit();
-        unshard_and_wait(*unit);
+        unshard_and_wait(test.shared, *unit);
         const bool keeps = world == 1 || strategy == Strategy::kReplicate;
         CHECK(unit->parameters().keeps_writes() == keeps);
         if (keeps) {
@@ -195,20 +196,21 @@ TEST_CASE("only parameters seated on the main shards themselves keep what is wri
 }
 
 TEST_CASE("a resident copy that was written with the main shards is not made again") {
-  run_ranks(1, [](Mesh mesh) {
+  run_torch_ranks(1, [](Mesh mesh) {
     UnitUnderTest test(mesh, {}, unit_specs(DType::kBFloat16));
     const auto unit = test.unit();
     const std::vector<MainSegment> segments = unit->main_segments();
     REQUIRE(segments.size() == 1);  // the frozen segment is not optimised
-    auto* copy = static_cast<c10::BFloat16*>(segments[0].resident_copy);
+    void* copy = segments[0].resident_copy;
     REQUIRE(copy != nullptr);
-    copy[0] = c10::BFloat16(7.0F);  // what no main shard says: it must survive
+    const at::Tensor first = torch_compat::wrap(copy, 1, DType::kBFloat16, at::kCPU);
+    first.fill_(7);  // what no main shard says: it must survive
     unit->mark_changed(/*copies_written=*/true);
     unit->absorb_changes(/*reseats=*/true);
-    CHECK(static_cast<float>(copy[0]) == 7.0F);
+    CHECK(first.item<float>() == 7.0F);
     unit->mark_changed(/*copies_written=*/false);
     unit->mark_changed(/*copies_written=*/true);  // an older change is still to be copied
     unit->absorb_changes(/*reseats=*/true);
-    CHECK(static_cast<float>(copy[0]) == whole_value(0, 0));
+    CHECK(first.item<float>() == whole_value(0, 0));
   });
 }

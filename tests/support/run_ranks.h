@@ -6,18 +6,43 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fsdp::testing {
+
+// Looks on while a rank runs.
+class RankWatch {
+ public:
+  virtual ~RankWatch() = default;
+  // In the rank's thread, around its body; `end` throws what was found, where the body did not.
+  virtual void begin() = 0;
+  virtual void end(bool threw) = 0;
+};
+
+struct WatchedRank {
+  std::shared_ptr<RankWatch> watch;  // may be null; lives longer than the mesh
+  Mesh mesh;
+};
 
 struct RunRanksOptions {
   MeshOptions mesh;
   // Called first in each rank's thread, e.g. to set thread-local state of a library.
   std::function<void()> in_each_thread;
+  // Empty: Mesh::local.
+  std::function<std::vector<WatchedRank>(int world, const MeshOptions& options)> make;
 };
+
+inline std::vector<WatchedRank> make_ranks(int world, const RunRanksOptions& options) {
+  if (options.make) return options.make(world, options.mesh);
+  std::vector<WatchedRank> ranks;
+  for (Mesh& mesh : Mesh::local(world, options.mesh)) ranks.push_back({nullptr, std::move(mesh)});
+  return ranks;
+}
 
 // Runs body(mesh) for every rank, each in a thread of its own, and waits for all. A rank that
 // throws tells the others, as a program would. Returns what each rank threw (null: nothing), and
@@ -28,31 +53,45 @@ struct RankExceptions {
 };
 
 template <class Body>
+void run_watched(RankWatch* watch, Body body) {
+  if (watch == nullptr) return body();
+  watch->begin();
+  try {
+    body();
+  } catch (...) {
+    watch->end(/*threw=*/true);
+    throw;
+  }
+  watch->end(/*threw=*/false);
+}
+
+template <class Body>
 RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& options = {}) {
   RankExceptions thrown{.of_rank = std::vector<std::exception_ptr>(world), .first = -1};
   std::mutex mutex;
-  std::vector<Mesh> meshes = Mesh::local(world, options.mesh);
+  std::vector<WatchedRank> ranks = make_ranks(world, options);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
-    threads.emplace_back([&, rank, mesh = std::move(meshes[rank])]() mutable {
-      const auto keep = [&] {
-        const std::lock_guard lock(mutex);
-        thrown.of_rank[rank] = std::current_exception();
-        if (thrown.first < 0) thrown.first = rank;
-      };
-      try {
-        if (options.in_each_thread) options.in_each_thread();
-        body(mesh);
-      } catch (const std::exception& error) {
-        keep();
-        mesh.abort(error.what());
-      } catch (...) {
-        keep();
-        mesh.abort("an assertion of the test failed");
-      }
-      // The thread's own mesh goes with the lambda, in the thread: the rank has finished.
-      const Mesh finished = std::move(mesh);
-    });
+    threads.emplace_back(
+        [&, rank, watch = ranks[rank].watch.get(), mesh = std::move(ranks[rank].mesh)]() mutable {
+          const auto keep = [&] {
+            const std::lock_guard lock(mutex);
+            thrown.of_rank[rank] = std::current_exception();
+            if (thrown.first < 0) thrown.first = rank;
+          };
+          try {
+            if (options.in_each_thread) options.in_each_thread();
+            run_watched(watch, [&] { body(mesh); });
+          } catch (const std::exception& error) {
+            keep();
+            mesh.abort(error.what());
+          } catch (...) {
+            keep();
+            mesh.abort("an assertion of the test failed");
+          }
+          // The thread's own mesh goes with the lambda, in the thread: the rank has finished.
+          const Mesh finished = std::move(mesh);
+        });
   }
   for (std::thread& thread : threads) thread.join();
   return thrown;

@@ -1,7 +1,6 @@
 // Thread ranks that run LibTorch models, and the plain model that they are held against.
 #pragma once
 
-#include <c10/core/AutogradState.h>
 #include <fsdp/engine.h>
 #include <fsdp/unit.h>
 
@@ -9,28 +8,10 @@
 #include <mutex>
 #include <vector>
 
-#include "support/run_ranks.h"
+#include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
-
-// Every row of the placement table.
-inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
-                                           Strategy::kReplicate};
-
-// LibTorch's backward in the calling thread only, and its default generator is one for all threads.
-inline RunRanksOptions torch_ranks_options() {
-  return {.mesh = {}, .in_each_thread = [] {
-            c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-            at::set_num_threads(1);
-          }};
-}
-
-template <class Body>
-void run_torch_ranks(int world, Body body) {
-  at::set_num_threads(1);
-  run_ranks(world, std::move(body), torch_ranks_options());
-}
 
 // One for all kinds of models: they draw from the process's one generator.
 inline std::mutex& seeding_mutex() {

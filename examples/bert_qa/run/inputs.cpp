@@ -12,11 +12,6 @@
 namespace bert_qa {
 namespace {
 
-[[noreturn]] void refuse(std::string what, std::string hint) {
-  throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
-                              fsdp::ExitCode::kUsage);
-}
-
 // Embeddings are often padded to a multiple of 8, 64 or 128 rows a part; a vocabulary that lacks
 // more was cut off or is another model's, and would give wrong answers in silence.
 constexpr int64_t kMaxUnusedRows = 1024;
@@ -41,9 +36,11 @@ void check_vocabulary(const ModelSource& source, Inputs& inputs) {
 void check_fit(const Settings& settings, Inputs& inputs) {
   const int64_t positions = inputs.config.max_position_embeddings;
   if (settings.data.max_seq_length > positions) {
-    refuse(fmt::format("--max-seq-length {} is more than the model's {} positions",
-                       settings.data.max_seq_length, positions),
-           fmt::format("--max-seq-length {}", positions));
+    throw fsdp::InvalidArgument(
+        {.what = fmt::format("--max-seq-length {} is more than the model's {} positions",
+                             settings.data.max_seq_length, positions),
+         .hint = fmt::format("--max-seq-length {}", positions)},
+        fsdp::ExitCode::kUsage);
   }
   if (inputs.tokenizer) check_vocabulary(settings.model, inputs);
 }

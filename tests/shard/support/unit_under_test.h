@@ -7,14 +7,10 @@
 
 #include "shard/shard_unit.h"
 #include "shard/torch_compat.h"
-#include "support/run_ranks.h"
+#include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
-
-// Every row of the placement table.
-inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
-                                           Strategy::kReplicate};
 
 inline std::vector<ParameterSpec> unit_specs(DType dtype = DType::kFloat32) {
   return {{.fqn = "a", .shape = {3, 5}, .strides = {5, 1}, .dtype = dtype, .numel = 15},
@@ -64,6 +60,7 @@ struct UnitUnderTest {
       }
       on_device(static_cast<float*>(result.back().data()), values.numel()).copy_(values);
     }
+    shared.compute->synchronize();
     return result;
   }
   std::vector<at::Tensor> tensors() const {

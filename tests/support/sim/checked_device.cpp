@@ -1,8 +1,10 @@
 #include "support/sim/checked_device.h"
 
+#include <cstring>
 #include <utility>
 
 #include "kernels/kernel_table.h"
+#include "support/sim/guarded_memory.h"
 
 namespace fsdp::testing {
 namespace {
@@ -56,12 +58,18 @@ std::vector<TouchedBytes> of_fills(std::span<const kernels::FillRun> runs) {
   return bytes;
 }
 
+template <class Options>
+std::vector<TouchedBytes> of_scalars(const Options& options) {
+  return {reads(options.grad_scale, kFloat), reads(options.found_inf, kFloat)};
+}
+
 template <class Segment>
 void of_update(const Segment& segment, std::vector<TouchedBytes>& bytes) {
   bytes.push_back(writes(segment.param, segment.numel * kFloat));
   bytes.push_back(reads(segment.grad, segment.numel * kFloat));
   bytes.push_back(
       writes(segment.low_precision_copy, segment.numel * size_of(segment.low_precision_dtype)));
+  bytes.push_back(reads(segment.step, sizeof(int64_t)));
 }
 
 const kernels::KernelTable& checked_kernels() {
@@ -69,46 +77,57 @@ const kernels::KernelTable& checked_kernels() {
   static const KernelTable table{
       .accumulate =
           [](Stream& stream, std::span<const AccumulateRun> runs, float scale) {
-            touch(stream, "accumulate", of_copies(runs));
+            const CheckedWork work(stream, "accumulate", of_copies(runs));
             cpu_kernels().accumulate(stream, runs, scale);
           },
       .accumulate_strided =
           [](Stream& stream, const StridedSource& source, void* destination, DType dtype,
              float scale) {
-            touch(stream, "accumulate_strided",
-                  {reads(source), writes(destination, source.numel() * size_of(dtype))});
+            const CheckedWork work(
+                stream, "accumulate_strided",
+                {reads(source), writes(destination, source.numel() * size_of(dtype))});
             cpu_kernels().accumulate_strided(stream, source, destination, dtype, scale);
           },
       .adamw =
           [](Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
-            std::vector<TouchedBytes> bytes;
+            std::vector<TouchedBytes> bytes = of_scalars(options);
             for (const AdamWSegment& each : segments) {
               of_update(each, bytes);
               bytes.push_back(writes(each.exp_avg, each.numel * kFloat));
               bytes.push_back(writes(each.exp_avg_sq, each.numel * kFloat));
             }
-            touch(stream, "adamw", bytes);
+            const CheckedWork work(stream, "adamw", bytes);
             cpu_kernels().adamw(stream, segments, options);
           },
       .cast_pack =
           [](Stream& stream, std::span<const CastRun> runs, float scale) {
-            touch(stream, "cast_pack", of_copies(runs));
+            const CheckedWork work(stream, "cast_pack", of_copies(runs));
             cpu_kernels().cast_pack(stream, runs, scale);
           },
       .cast_pack_strided =
           [](Stream& stream, const StridedSource& source, void* destination, DType dtype,
              float scale) {
-            touch(stream, "cast_pack_strided",
-                  {reads(source), writes(destination, source.numel() * size_of(dtype))});
+            const CheckedWork work(
+                stream, "cast_pack_strided",
+                {reads(source), writes(destination, source.numel() * size_of(dtype))});
             cpu_kernels().cast_pack_strided(stream, source, destination, dtype, scale);
           },
       .clip_coefficient =
           [](Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
              const ClipOutputs& outputs) {
-            touch(stream, "clip_coefficient", {reads(reduced, sizeof(GradNorm))});
+            const CheckedWork work(
+                stream, "clip_coefficient",
+                {reads(reduced, sizeof(GradNorm)), writes(outputs.norm, kFloat),
+                 writes(outputs.coefficient, kFloat), writes(outputs.found_inf, kFloat)});
             cpu_kernels().clip_coefficient(stream, reduced, type, max_norm, outputs);
           },
-      .count_steps = cpu_kernels().count_steps,
+      .count_steps =
+          [](Stream& stream, std::span<int64_t* const> counters, const float* found_inf) {
+            std::vector<TouchedBytes> bytes{reads(found_inf, kFloat)};
+            for (int64_t* each : counters) bytes.push_back(writes(each, sizeof(int64_t)));
+            const CheckedWork work(stream, "count_steps", bytes);
+            cpu_kernels().count_steps(stream, counters, found_inf);
+          },
       .digest =
           [](Stream& stream, std::span<const DigestRun> runs) {
             std::vector<TouchedBytes> bytes;
@@ -116,17 +135,17 @@ const kernels::KernelTable& checked_kernels() {
               bytes.push_back(reads(run.data, run.bytes));
               bytes.push_back(writes(run.digest, sizeof(uint64_t)));
             }
-            touch(stream, "digest", bytes);
+            const CheckedWork work(stream, "digest", bytes);
             cpu_kernels().digest(stream, runs);
           },
       .fill_nan =
           [](Stream& stream, std::span<const FillRun> runs) {
-            touch(stream, "fill_nan", of_fills(runs));
+            const CheckedWork work(stream, "fill_nan", of_fills(runs));
             cpu_kernels().fill_nan(stream, runs);
           },
       .fill_zero =
           [](Stream& stream, std::span<const FillRun> runs) {
-            touch(stream, "fill_zero", of_fills(runs));
+            const CheckedWork work(stream, "fill_zero", of_fills(runs));
             cpu_kernels().fill_zero(stream, runs);
           },
       .grad_norm =
@@ -137,17 +156,17 @@ const kernels::KernelTable& checked_kernels() {
               bytes.push_back(reads(each.grad, each.numel * kFloat));
             bytes.push_back(writes(result, sizeof(GradNorm)));
             bytes.push_back(writes(first, sizeof(double)));
-            touch(stream, "grad_norm", bytes);
+            const CheckedWork work(stream, "grad_norm", bytes);
             cpu_kernels().grad_norm(stream, segments, type, result, first);
           },
       .sgd =
           [](Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
-            std::vector<TouchedBytes> bytes;
+            std::vector<TouchedBytes> bytes = of_scalars(options);
             for (const SgdSegment& each : segments) {
               of_update(each, bytes);
               bytes.push_back(writes(each.momentum_buffer, each.numel * kFloat));
             }
-            touch(stream, "sgd", bytes);
+            const CheckedWork work(stream, "sgd", bytes);
             cpu_kernels().sgd(stream, segments, options);
           },
   };
@@ -163,6 +182,33 @@ CheckedStream::CheckedStream(const Device& device, RaceCheck& check, std::string
       number_(check.add_stream(std::string(name))),
       inner_(cpu_device().make_stream({.name = std::string(name), .runs_beside = runs_beside})) {}
 
+// Work that threw has left memory open: what came behind it was not run.
+CheckedStream::~CheckedStream() {
+  inner_ = nullptr;
+  for (; open_ > 0; --open_) GuardedMemory::instance().close();
+}
+
+void CheckedStream::open_memory() {
+  inner_->call([this] {
+    ++open_;
+    GuardedMemory::instance().open();
+  });
+}
+
+void CheckedStream::close_memory() {
+  inner_->call([this] {
+    GuardedMemory::instance().close();
+    --open_;
+  });
+}
+
+void CheckedStream::read(void* to, const void* from, int64_t bytes) {
+  touch("read", {{from, bytes}});
+  synchronize();
+  const AsDeviceWork work;
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
 std::shared_ptr<EventMark> CheckedStream::mark() {
   Event inner = cpu_device().make_event();
   inner_->record(inner);
@@ -175,8 +221,16 @@ void CheckedStream::wait_for(const std::shared_ptr<EventMark>& mark, std::source
   check_.wait(number_, checked.clock, place);
 }
 
-void touch(Stream& stream, std::string_view what, const std::vector<TouchedBytes>& bytes) {
-  if (auto* checked = dynamic_cast<CheckedStream*>(&stream)) checked->touch(what, bytes);
+CheckedWork::CheckedWork(Stream& stream, std::string_view what,
+                         const std::vector<TouchedBytes>& bytes)
+    : stream_(dynamic_cast<CheckedStream*>(&stream)) {
+  if (stream_ == nullptr) return;
+  stream_->touch(what, bytes);
+  stream_->open_memory();
+}
+
+CheckedWork::~CheckedWork() {
+  if (stream_ != nullptr) stream_->close_memory();
 }
 
 Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory) {
@@ -189,6 +243,7 @@ Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory) {
 }
 
 CheckedDevice::CheckedDevice() : check_(std::make_shared<RaceCheck>()) {
+  GuardedMemory::instance().watch();
   compute_ = std::make_unique<CheckedStream>(*this, *check_, "compute", /*runs_beside=*/false);
 }
 
@@ -197,7 +252,8 @@ std::unique_ptr<Stream> CheckedDevice::make_stream(const StreamOptions& options)
 }
 
 Buffer CheckedDevice::allocate(int64_t bytes, MemoryKind kind) const {
-  return known_to(check_, cpu_device().allocate(bytes, kind));
+  if (kind != MemoryKind::kDevice) return cpu_device().allocate(bytes, kind);
+  return known_to(check_, GuardedMemory::instance().allocate(bytes));
 }
 
 const kernels::KernelTable* CheckedDevice::kernels() const { return &checked_kernels(); }

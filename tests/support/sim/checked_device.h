@@ -1,7 +1,9 @@
-// The host as a device whose streams know what their work touches: every kernel, and every
-// collective of a checked mesh, tells the race check.
+// The host as a device that finds what only another device would show. Its memory is guarded
+// (guarded_memory.h): only work of its streams touches it. And every kernel, and every collective
+// of a checked mesh, tells the race check what it touches, by which unordered work is found.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -15,19 +17,20 @@ namespace fsdp::testing {
 class CheckedStream : public CpuStream {
  public:
   CheckedStream(const Device& device, RaceCheck& check, std::string_view name, bool runs_beside);
+  ~CheckedStream() override;
 
   void touch(std::string_view what, const std::vector<TouchedBytes>& bytes) {
     check_.work(number_, what, bytes);
   }
+  // Around the work that is issued in between, in stream order.
+  void open_memory();
+  void close_memory();
 
   void synchronize() override {
     inner_->synchronize();
     check_.host_waits(check_.mark(number_));
   }
-  void read(void* to, const void* from, int64_t bytes) override {
-    touch("read", {{from, bytes}});
-    CpuStream::read(to, from, bytes);
-  }
+  void read(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return inner_->is_inline(); }
   void call(std::function<void()> on_host) override { inner_->call(std::move(on_host)); }
 
@@ -37,11 +40,22 @@ class CheckedStream : public CpuStream {
 
   RaceCheck& check_;
   const int number_;
-  const std::unique_ptr<Stream> inner_;
+  std::atomic<int> open_ = 0;
+  std::unique_ptr<Stream> inner_;
 };
 
-// Tells the check if the stream is a checked one.
-void touch(Stream& stream, std::string_view what, const std::vector<TouchedBytes>& bytes);
+// Work that is issued to a stream while this lives; if it is a checked one, the check is told what
+// the work touches, and memory is open to it.
+class CheckedWork {
+ public:
+  CheckedWork(Stream& stream, std::string_view what, const std::vector<TouchedBytes>& bytes);
+  ~CheckedWork();
+  CheckedWork(const CheckedWork&) = delete;
+  CheckedWork& operator=(const CheckedWork&) = delete;
+
+ private:
+  CheckedStream* const stream_;
+};
 
 // `memory`, which the check knows until it is given back.
 Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory);
@@ -56,6 +70,10 @@ class CheckedDevice : public Device {
   std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
   Stream& compute_stream() const override { return *compute_; }
+  // Of work on the compute stream that is done by others than kernels.
+  void tell(std::string_view what, const std::vector<TouchedBytes>& bytes) const {
+    compute_->touch(what, bytes);
+  }
   Buffer allocate(int64_t bytes, MemoryKind kind) const override;
   const kernels::KernelTable* kernels() const override;
 

@@ -11,46 +11,46 @@ namespace {
 
 class CheckedCommunicator final : public Communicator {
  public:
-  CheckedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<RaceCheck> check)
-      : inner_(std::move(inner)), check_(std::move(check)) {}
+  CheckedCommunicator(std::unique_ptr<Communicator> inner, const CheckedDevice& device)
+      : inner_(std::move(inner)), device_(device) {}
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  Buffer allocate(int64_t bytes) override { return known_to(check_, inner_->allocate(bytes)); }
+  Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
   RanksView map_ranks(const void* mine, int64_t bytes) override {
     return inner_->map_ranks(mine, bytes);
   }
 
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override {
-    tell("all_gather", parts, 1, size(), stream);
+    const CheckedWork work(stream, "all_gather", touched(parts, 1, size()));
     inner_->all_gather(parts, tag, stream);
   }
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                       Stream& stream) override {
-    tell("reduce_scatter", parts, size(), 1, stream);
+    const CheckedWork work(stream, "reduce_scatter", touched(parts, size(), 1));
     inner_->reduce_scatter(parts, op, tag, stream);
   }
   void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                   Stream& stream) override {
-    tell("all_reduce", parts, 1, 1, stream);
+    const CheckedWork work(stream, "all_reduce", touched(parts, 1, 1));
     inner_->all_reduce(parts, op, tag, stream);
   }
   void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
                  Stream& stream) override {
-    tell("broadcast", parts, 1, 1, stream);
+    const CheckedWork work(stream, "broadcast", touched(parts, 1, 1));
     inner_->broadcast(parts, root, tag, stream);
   }
   void barrier(CollectiveTag tag, Stream& stream) override { inner_->barrier(tag, stream); }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return std::make_unique<CheckedCommunicator>(inner_->split(color, key), check_);
+    return std::make_unique<CheckedCommunicator>(inner_->split(color, key), device_);
   }
   void abort(std::string_view cause) noexcept override { inner_->abort(cause); }
 
  private:
   // A part sends `sent` and receives `received` times its numel.
-  static void tell(std::string_view what, std::span<const CollectivePart> parts, int sent,
-                   int received, Stream& stream) {
+  static std::vector<TouchedBytes> touched(std::span<const CollectivePart> parts, int sent,
+                                           int received) {
     std::vector<TouchedBytes> bytes;
     for (const CollectivePart& part : parts) {
       const int64_t piece = part.numel * size_of(part.dtype);
@@ -60,23 +60,23 @@ class CheckedCommunicator final : public Communicator {
       if (part.runs.empty()) bytes.push_back({part.send, piece * sent});
       bytes.push_back({part.recv, piece * received, true});
     }
-    touch(stream, what, bytes);
+    return bytes;
   }
 
   const std::unique_ptr<Communicator> inner_;
-  const std::shared_ptr<RaceCheck> check_;
+  const CheckedDevice& device_;
 };
 
 }  // namespace
 
-std::vector<CheckedRank> checked_ranks(int world_size) {
+std::vector<CheckedRank> checked_ranks(int world_size, const MeshOptions& options) {
   std::vector<CheckedRank> ranks;
-  for (MeshParts& parts : local_mesh(world_size, {})) {
+  for (MeshParts& parts : local_mesh(world_size, options)) {
     auto device = std::make_unique<CheckedDevice>();
     parts.device = device.get();
     for (auto* each : {&parts.control, &parts.replicate.gather, &parts.replicate.reduce,
                        &parts.shard.gather, &parts.shard.reduce}) {
-      *each = std::make_unique<CheckedCommunicator>(std::move(*each), device->shared_check());
+      *each = std::make_unique<CheckedCommunicator>(std::move(*each), *device);
     }
     ranks.push_back({std::move(device), Mesh(std::make_shared<MeshState>(std::move(parts)))});
   }

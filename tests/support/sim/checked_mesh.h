@@ -16,6 +16,6 @@ struct CheckedRank {
 };
 
 // As Mesh::local. Collectives tell which memory of the rank they read and write.
-std::vector<CheckedRank> checked_ranks(int world_size);
+std::vector<CheckedRank> checked_ranks(int world_size, const MeshOptions& options = {});
 
 }  // namespace fsdp::testing

@@ -1,5 +1,5 @@
-// LibTorch's operators are work of the compute stream: tells a rank's race check what those of this
-// thread read, and what those that end in '_' write.
+// LibTorch's operators are work of the compute stream: opens guarded memory to them, and tells the
+// race check of the thread's device what they read and, where they end in '_', write.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -8,21 +8,24 @@
 #include <vector>
 
 #include "support/sim/checked_device.h"
+#include "support/sim/guarded_memory.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
 
-class OperatorReads {
+class OperatorWork {
  public:
-  explicit OperatorReads(const CheckedDevice& device)
-      : handle_(
-            at::addThreadLocalCallback(at::RecordFunctionCallback(begin).needsInputs(true).scopes(
-                {at::RecordScope::FUNCTION}))) {
+  explicit OperatorWork(const CheckedDevice& device) {
+    // For good, and in all threads: tensors may outlive the ranks.
+    static const at::CallbackHandle handle =
+        at::addGlobalCallback(at::RecordFunctionCallback(begin, end).needsInputs(true).scopes(
+            {at::RecordScope::FUNCTION}));
+    static_cast<void>(handle);
     device_of_thread() = &device;
   }
-  ~OperatorReads() { at::removeCallback(handle_); }
-  OperatorReads(const OperatorReads&) = delete;
-  OperatorReads& operator=(const OperatorReads&) = delete;
+  ~OperatorWork() { device_of_thread() = nullptr; }
+  OperatorWork(const OperatorWork&) = delete;
+  OperatorWork& operator=(const OperatorWork&) = delete;
 
  private:
   static const CheckedDevice*& device_of_thread() {
@@ -49,11 +52,14 @@ class OperatorReads {
       if (!input.isTensorList()) continue;
       for (const at::Tensor& each : input.toTensorVector()) add(each, writes, bytes);
     }
-    if (!bytes.empty()) touch(device_of_thread()->compute_stream(), name, bytes);
+    const CheckedDevice* device = device_of_thread();
+    if (device != nullptr && !bytes.empty()) device->tell(name, bytes);
+    GuardedMemory::instance().open();
     return nullptr;
   }
-
-  const at::CallbackHandle handle_;
+  static void end(const at::RecordFunction& /*call*/, at::ObserverContext* /*context*/) {
+    GuardedMemory::instance().close();
+  }
 };
 
 }  // namespace fsdp::testing

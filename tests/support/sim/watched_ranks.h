@@ -1,0 +1,50 @@
+// Ranks of a test on the checked device: what is out of order ends the test.
+#pragma once
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support/run_ranks.h"
+#include "support/sim/checked_mesh.h"
+#include "support/sim/operator_work.h"
+
+namespace fsdp::testing {
+
+inline bool wants_checked_device() {
+  const char* device = std::getenv("FSDP_TEST_DEVICE");
+  return device != nullptr && std::string_view(device) == "checked";
+}
+
+class CheckedWatch : public RankWatch {
+ public:
+  explicit CheckedWatch(std::unique_ptr<CheckedDevice> device) : device_(std::move(device)) {}
+
+  void begin() override { operators_.emplace(*device_); }
+  void end(bool threw) override {
+    operators_.reset();
+    if (threw) return;
+    std::string text;
+    for (const std::string& each : device_->check().found()) text += each + "\n";
+    if (!text.empty()) throw std::runtime_error("out of order: " + text);
+  }
+
+ private:
+  const std::unique_ptr<CheckedDevice> device_;
+  std::optional<OperatorWork> operators_;
+};
+
+inline std::vector<WatchedRank> make_checked_ranks(int world, const MeshOptions& options) {
+  std::vector<WatchedRank> ranks;
+  for (CheckedRank& rank : checked_ranks(world, options)) {
+    ranks.push_back({std::make_shared<CheckedWatch>(std::move(rank.device)), std::move(rank.mesh)});
+  }
+  return ranks;
+}
+
+}  // namespace fsdp::testing
