@@ -1,5 +1,6 @@
 #include "shard/unit_parameters.h"
 
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
 #include <optional>
@@ -118,8 +119,12 @@ void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
                               *shared.gather_stream);
     shared.gather_stream->synchronize();
   };
-  from_zero(
-      {{changed.data(), changed.data(), static_cast<int64_t>(changed.size()), DType::kUInt8}});
+  const at::Tensor flags = at::from_blob(changed.data(), {static_cast<int64_t>(changed.size())},
+                                         at::TensorOptions().dtype(at::kByte))
+                               .to(shared.torch_device, /*non_blocking=*/false, /*copy=*/true);
+  from_zero({{flags.data_ptr(), flags.data_ptr(), flags.numel(), DType::kUInt8}});
+  const at::Tensor known = flags.to(at::kCPU);
+  changed.assign(known.const_data_ptr<uint8_t>(), known.const_data_ptr<uint8_t>() + flags.numel());
   std::vector<CollectivePart> values;
   for (size_t i = 0; i < changed.size(); ++i) {
     if (!changed[i]) continue;

@@ -18,8 +18,9 @@ class OperatorWork {
   explicit OperatorWork(const CheckedDevice& device) {
     // For good, and in all threads: tensors may outlive the ranks.
     static const at::CallbackHandle handle =
-        at::addGlobalCallback(at::RecordFunctionCallback(begin, end).needsInputs(true).scopes(
-            {at::RecordScope::FUNCTION}));
+        at::addGlobalCallback(at::RecordFunctionCallback(begin, end)
+                                  .needsInputs(true)
+                                  .scopes({at::RecordScope::FUNCTION}));
     static_cast<void>(handle);
     device_of_thread() = &device;
   }

@@ -1,0 +1,134 @@
+// One of two ranks whose shards are mapped, of which the second is always late: it sleeps before it
+// writes its shards, and in the middle of a forward that reads them.
+//   fsdp-run -n 2 meeting_rank HOW
+// HOW: gathered (nothing is mapped) · mapped · without-first, without-last (mapped, and one of the
+// two meetings of a forward or backward left out). Prints its losses.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fsdp/fsdp.h>
+#include <torch/nn/modules/linear.h>
+
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "base/environment.h"
+#include "comm/mesh_state.h"
+#include "comm/ranks_view.h"
+#include "comm/shm/shm_mesh.h"
+
+namespace {
+
+using namespace fsdp;
+
+void be_late() { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }
+
+class MeetingLeftOut final : public Communicator {
+ public:
+  MeetingLeftOut(std::unique_ptr<Communicator> inner, std::string_view purpose)
+      : inner_(std::move(inner)), purpose_(purpose) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  Buffer allocate(int64_t bytes) override { return inner_->allocate(bytes); }
+  RanksView map_ranks(const void* mine, int64_t bytes) override {
+    return inner_->map_ranks(mine, bytes);
+  }
+  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                  Stream& stream) override {
+    inner_->all_gather(parts, tag, stream);
+  }
+  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                      Stream& stream) override {
+    inner_->reduce_scatter(parts, op, tag, stream);
+  }
+  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                  Stream& stream) override {
+    inner_->all_reduce(parts, op, tag, stream);
+  }
+  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                 Stream& stream) override {
+    inner_->broadcast(parts, root, tag, stream);
+  }
+  void barrier(CollectiveTag tag, Stream& stream) override {
+    if (tag.label.find(purpose_) == std::string_view::npos) inner_->barrier(tag, stream);
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override {
+    return inner_->split(color, key);
+  }
+  void abort(std::string_view cause) noexcept override { inner_->abort(cause); }
+
+ private:
+  const std::unique_ptr<Communicator> inner_;
+  const std::string purpose_;
+};
+
+// Halves of a mebibyte on each of two ranks are enough to be mapped.
+struct NetImpl : torch::nn::Module {
+  explicit NetImpl(bool sleeps) : sleeps_in_forward(sleeps) {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor h = torch::tanh(first(x));
+    if (sleeps_in_forward && !at::GradMode::is_enabled()) be_late();
+    return second(h).square().mean();
+  }
+  Unit<torch::nn::Linear> first{512, 512}, second{512, 512};
+  bool sleeps_in_forward;
+};
+TORCH_MODULE(Net);
+
+void say_loss(const Mesh& mesh, const at::Tensor& loss) {
+  fmt::print("rank {}: {:a}\n", mesh.rank(), loss.item<float>());
+}
+
+void train(const Mesh& mesh, bool maps) {
+  const bool late = mesh.rank() == 1;
+  Unit<Net> model = [&] {
+    torch::manual_seed(1);
+    return Unit<Net>(late);
+  }();
+  Engine engine(model, mesh, {.map_shards = maps});
+  SGD optimizer(engine, {.lr = 1.0, .skip_nonfinite = false});
+  const at::Tensor x = torch::linspace(-1, 1, 1024).reshape({2, 512});
+  for (int step = 0; step < 3; ++step) {
+    model(x).backward();
+    {
+      const at::NoGradGuard no_grad;
+      say_loss(mesh, model(x));
+    }
+    if (late) be_late();
+    optimizer.step();
+    {
+      const at::NoGradGuard no_grad;
+      say_loss(mesh, model(x));
+    }
+    optimizer.zero_grad();
+  }
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  at::set_num_threads(1);
+  const std::string_view how = arguments[1];
+  try {
+    MeshParts parts = shm_mesh(read_launch_environment(), {});
+    const std::string_view left_out = how == "without-first"  ? "from here"
+                                      : how == "without-last" ? "until here"
+                                                              : "";
+    if (!left_out.empty()) {
+      parts.shard.gather =
+          std::make_unique<MeetingLeftOut>(std::move(parts.shard.gather), left_out);
+    }
+    train(Mesh(std::make_shared<MeshState>(std::move(parts))), how != "gathered");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 70;
+  }
+  return 0;
+}

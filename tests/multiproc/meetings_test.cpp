@@ -1,0 +1,39 @@
+// The meetings of ranks whose shards are mapped (docs/streams.md, wait 11), with a rank that is
+// late.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "launch.h"
+
+namespace fsdp::testing {
+namespace {
+
+// By rank, each rank's in order: whose line comes first is chance.
+std::vector<std::string> losses(const std::string& how) {
+  const ProcessResult result = run_process({FSDP_RUN, "-n", "2", MEETING_RANK, how}, {});
+  CAPTURE(result.err);
+  REQUIRE(result.code == 0);
+  std::vector<std::string> lines;
+  std::istringstream out(result.out);
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  std::stable_sort(lines.begin(), lines.end(), [](const std::string& a, const std::string& b) {
+    return a.substr(0, 7) < b.substr(0, 7);  // "rank 0:"
+  });
+  REQUIRE(lines.size() == 12);
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("mapped shards show every rank the same values, and each meeting is needed for it") {
+  const std::vector<std::string> gathered = losses("gathered");
+  CHECK(losses("mapped") == gathered);
+  CHECK(losses("without-first") != gathered);
+  CHECK(losses("without-last") != gathered);
+}
+
+}  // namespace fsdp::testing
