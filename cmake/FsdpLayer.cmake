@@ -26,7 +26,7 @@ add_library(torch_front_end OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/to
 target_precompile_headers(torch_front_end PRIVATE <torch/nn/module.h>)
 target_link_libraries(torch_front_end PRIVATE torch::cpu fsdp::fmt)
 # A precompiled header holds no instantiated templates: GCC makes those of LibTorch's in every file
-# (5 s), so files are compiled some together. 0: each alone, as the sanitizer presets do.
+# (5 s), so files are compiled some together. 0: each alone, as the preset cpu-debug does.
 set(FSDP_UNITY_FILES 8 CACHE STRING "Files of a target with LibTorch's front end that are compiled together")
 function(fsdp_together target)
   if(FSDP_UNITY_FILES GREATER 1)

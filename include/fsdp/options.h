@@ -62,7 +62,7 @@ struct Options {
   std::function<UnitOptions(std::string_view fqn)> unit_options;
   // Parameters by FQN that the engine leaves alone: not sharded, not reduced, not optimised.
   std::function<bool(std::string_view fqn)> ignore;
-  // Debugging aid: fills released slots with NaN and checks that padding stays zero.
+  // Debugging aid: fills released slots with NaN, so that a read of one is seen in the loss.
   bool debug = false;
   // The engines of a mesh share its streams, so all of them have one kind.
   CpuStreamKind cpu_streams = CpuStreamKind::kInline;

@@ -40,8 +40,8 @@ CollectiveRecord make_record(Operation operation, std::span<const CollectivePart
 // Equal for equal records.
 uint64_t fingerprint_of(const CollectiveRecord& record);
 
-// "all_reduce (sum) of 12 float32 'norm' #7 after 'AdamW step 7: lr 0.001'": everything that is
-// compared, but for what of a long label or note is not shown.
+// "all_reduce (sum) of 12 float64 'gradient norm' #7 after 'optimizer step 7: lr 0.001'": all that
+// is compared, but for what of a long label or note is not shown.
 std::string describe(const CollectiveRecord& record);
 // "rank 0 issued all_reduce …, rank 1 issued barrier …", and what differs if that is not shown.
 std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,

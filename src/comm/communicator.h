@@ -58,8 +58,8 @@ struct CollectiveNote {
 struct CollectiveTag {
   // Position in the mesh's one host order, and of one collective; 0: not part of it (control).
   uint64_t sequence = 0;
-  // The unit's FQN or the purpose ("norm"); copied. All of it is compared, messages show the last
-  // 44 bytes of a long one.
+  // The unit's FQN or the purpose ("gradient norm"); copied. All of it is compared, messages show
+  // the last 44 bytes of a long one.
   std::string_view label;
   CollectiveNote note{};
 };

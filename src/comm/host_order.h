@@ -22,9 +22,9 @@ class HostOrder {
   // caller issues the collective at once.
   CollectiveTag next(Operation operation, int64_t numel, std::string_view label);
   // Says what this rank's program did that all ranks must have done alike and that has no
-  // collective of its own: "AdamW step 7: lr 0.001". The next tag takes all that was noted since
-  // the tag before, so that its collective compares it over all ranks and an error shows it: "rank
-  // 0 issued all_gather of 4096 float32 'layers.0' #12 after 'AdamW step 7: lr 0.001', rank 1 …".
+  // collective of its own: "optimizer step 7: lr 0.001". The next tag takes all that was noted
+  // since the tag before, so that its collective compares it over all ranks and an error shows it:
+  // "rank 0 issued all_gather of 16 float32 'a' #12 after 'optimizer step 7: lr 0.001', rank 1 …".
   // Every byte is compared, messages show the first 95. Cheap: allocates nothing.
   void note(std::string_view text);
 

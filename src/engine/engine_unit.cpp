@@ -56,7 +56,9 @@ void EngineUnit::throw_if_written() {
   throw StateError(
       {.what = fmt::format("parameter '{}' was written inside a forward or backward", fqn),
        .where = name_of_unit(shard->fqn()),
-       .cause = "a sharded parameter is whole only while its unit runs; the change would be lost",
+       .cause = "a sharded parameter is whole only while its unit runs; the change would be lost, "
+                "or kept by "
+                "this rank alone",
        .hint =
            "change parameters between steps, through Engine::sharded_parameters() or "
            "fsdp::Gathered with fsdp::WriteBack; renormalise embeddings (max_norm) there, too"});
