@@ -1,8 +1,8 @@
 # cmake --install gives a package: find_package(fsdp) and fsdp::fsdp.
 include(CMakePackageConfigHelpers)
 get_property(_layers GLOBAL PROPERTY FSDP_LAYERS)
-install(TARGETS fsdp ${_layers} EXPORT fsdp-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/fsdp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS fsdp ${_layers} EXPORT fsdp-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT fsdp-targets NAMESPACE fsdp:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fsdp)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/fsdp-config.cmake.in
   ${PROJECT_BINARY_DIR}/fsdp-config.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fsdp)

@@ -43,6 +43,13 @@ function(fsdp_precompiled target)
   endif()
 endfunction()
 
+# fsdp_public_headers(TARGET PUBLIC|INTERFACE file of include/fsdp…): installed with the target.
+function(fsdp_public_headers target scope)
+  set(headers ${ARGN})
+  list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/fsdp/)
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${headers})
+endfunction()
+
 function(fsdp_layer name)
   cmake_parse_arguments(ARG "TORCH_FRONT_END" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
   if(name STREQUAL "kernels")
@@ -58,6 +65,7 @@ function(fsdp_layer name)
     return()
   endif()
   add_library(fsdp_${name} STATIC ${sources})
+  fsdp_public_headers(fsdp_${name} PUBLIC ${ARG_HEADERS})
   target_include_directories(fsdp_${name}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
     PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})

@@ -86,7 +86,10 @@ void EngineState::close_unit(EngineUnit& unit, bool captures) {
   pass->close(unit.index, captures);
 }
 
-void EngineState::rest_unit(EngineUnit& unit) { pass->rest(unit.index); }
+void EngineState::rest_unit(EngineUnit& unit) {
+  unit.note_written();
+  pass->rest(unit.index);
+}
 
 // The end of the outermost graph task: everything of this pass is closed.
 void EngineState::finalize_backward() {
