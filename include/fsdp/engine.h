@@ -73,7 +73,7 @@ struct EngineStats {
 
 // One whole-model measurement of the gradients, the same on every rank. The call that returns it
 // has issued it; the first of these to be called waits for the device, as Tensor::item() does, and
-// needs no other rank. Valid for good; one object is read by one thread at a time.
+// needs no other rank. Valid for good, for any thread; values that were read hold no device memory.
 class GradientReport {
  public:
   GradientReport();  // of no gradients: norm 0, finite
@@ -81,16 +81,12 @@ class GradientReport {
   bool finite() const;
   // "unit 'layer.3', parameter 'layer.3.weight'": the first in the order of units that any rank
   // found; empty if all are finite.
-  const std::string& first_nonfinite() const;
+  std::string first_nonfinite() const;
 
-  struct Measurement;  // for the engine and its optimizers
+  struct Measurement;  // for the engine
   explicit GradientReport(std::shared_ptr<Measurement> measurement);
-  // In device memory, for work of the compute stream. Requires: the engine lives.
-  float* coefficient() const;
-  float* found_inf() const;
 
  private:
-  const Measurement& read() const;
   std::shared_ptr<Measurement> measurement_;
 };
 
@@ -131,8 +127,8 @@ class Engine {
   // Norm over all trainable parameters of all ranks (norm_type 1, 2 or infinity) and the non-finite
   // decision, in one all_reduce. Collective. The norm is 0 if there is no gradient.
   GradientReport measure_gradients(double norm_type = 2.0);
-  // measure_gradients, then gradients *= min(1, max_norm / (norm + 1e-6)). Returns what was measured
-  // before. Errors: InvalidArgument if max_norm is negative or NaN.
+  // measure_gradients, then gradients *= min(1, max_norm / (norm + 1e-6)): one more pass over them,
+  // which fsdp's optimizers do in their step. Returns what was measured before. Errors: InvalidArgument if max_norm is negative or NaN.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
 
   // Whole parameters (float32, from the main shards), one after the other, on every rank; each unit

@@ -51,7 +51,8 @@ struct SgdOptions {
 struct StepReport {
   GradientReport gradients;  // of none, if nothing was measured: no clipping, and no skipping
   bool skips_nonfinite = true;
-  // The gradients are not finite, and nothing was changed.
+  // The gradients are not finite; parameters and state are as they were. A graph that was kept is
+  // older than the step all the same: its next backward throws.
   bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 

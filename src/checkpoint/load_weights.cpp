@@ -50,8 +50,8 @@ void copy_interval(const TensorSource& source, const ShardedParameter& parameter
 
 // As the engine has them: a double may have become infinite.
 void check_finite(const TensorSource& source, const ShardedParameter& parameter) {
-  const std::span values(parameter.local.const_data_ptr<float>(),
-                         static_cast<size_t>(parameter.local.numel()));
+  const at::Tensor host = parameter.local.to(at::kCPU);
+  const std::span values(host.const_data_ptr<float>(), static_cast<size_t>(host.numel()));
   // One pass that the compiler vectorises; a second one to name the place.
   bool finite = true;
   for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();

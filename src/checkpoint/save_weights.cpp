@@ -46,9 +46,11 @@ Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
       if (mesh.rank() == 0) work();
     });
   };
+  // On every rank: whether somebody has asked for views is to be the same on all.
+  const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
   write([&] {
     std::vector<TensorSpec> specs;
-    for (const ShardedParameter& parameter : engine.sharded_parameters()) {
+    for (const ShardedParameter& parameter : parameters) {
       specs.push_back({.name = stored_name(parameter.fqn),
                        .dtype = stored_dtype(options.dtype),
                        .shape = parameter.shape});
@@ -56,7 +58,7 @@ Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
     writer.emplace(file, std::move(specs), options.metadata);
   });
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
-    const at::Tensor rows = mesh.rank() == 0 ? value.to(type).contiguous() : at::Tensor();
+    const at::Tensor rows = mesh.rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
     write([&] {
       writer->append(stored_name(fqn), {static_cast<const std::byte*>(rows.const_data_ptr()),
                                         static_cast<size_t>(rows.nbytes())});

@@ -120,7 +120,7 @@ void EngineState::add_optimizer_state(int64_t bytes) {
   if (!is_shut_down()) memory.remake(*pass);
 }
 
-GradientReport EngineState::measure_gradients(double norm_type, double max_norm) {
+GradientMeasure::Measured EngineState::measure_gradients(double norm_type, double max_norm) {
   require_between_passes("measuring gradients");
   const StreamSpan span = context->span(*context->compute, "gradient norm", "");
   const std::lock_guard lock(clock->mutex);

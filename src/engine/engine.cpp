@@ -62,17 +62,17 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
 void Engine::zero_grad() { state_->zero_grad(); }
 
 GradientReport Engine::measure_gradients(double norm_type) {
-  return state_->measure_gradients(norm_type, std::numeric_limits<double>::infinity());
+  return state_->measure_gradients(norm_type, std::numeric_limits<double>::infinity()).report;
 }
 
 GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
   state_->require_between_passes("clip_grad_norm");
   state_->context->mesh.state().order().note(
       fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
-  GradientReport report = state_->measure_gradients(norm_type, max_norm);
+  const GradientMeasure::Measured measured = state_->measure_gradients(norm_type, max_norm);
   const at::NoGradGuard no_grad;
-  const at::Tensor coefficient = torch_compat::wrap(report.coefficient(), 1, DType::kFloat32,
-                                                    state_->context->torch_device)[0];
+  const at::Tensor coefficient = torch_compat::wrap(
+      measured.scalars->coefficient(), 1, DType::kFloat32, state_->context->torch_device)[0];
   for (const auto& unit : state_->units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {
       if (segment.grad == nullptr) continue;
@@ -81,7 +81,7 @@ GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
           .mul_(coefficient);
     }
   }
-  return report;
+  return measured.report;
 }
 
 void Engine::visit_full_parameters(
@@ -98,8 +98,9 @@ void Engine::visit_full_parameters(
       const int parameter = static_cast<int>(i);
       const ParameterSpec& spec = layout.parameters()[i];
       float* data = static_cast<float*>(whole[layout.segment_of(parameter)].data());
-      const at::Tensor value = at::from_blob(data + layout.place_of(parameter).offset, spec.shape,
-                                             spec.strides, at::TensorOptions().dtype(at::kFloat));
+      const at::Tensor value = at::from_blob(
+          data + layout.place_of(parameter).offset, spec.shape, spec.strides,
+          at::TensorOptions().dtype(at::kFloat).device(state_->context->torch_device));
       visit(spec.fqn, value);
     }
     whole.clear();

@@ -65,7 +65,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // Optimizers say how many bytes they keep, and give them back.
   void add_optimizer_state(int64_t bytes);
   // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
-  GradientReport measure_gradients(double norm_type, double max_norm);
+  GradientMeasure::Measured measure_gradients(double norm_type, double max_norm);
   void zero_grad();
   int find_unit(std::string_view fqn) const;  // Errors: InvalidArgument listing what exists
 

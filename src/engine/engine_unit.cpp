@@ -128,6 +128,7 @@ void EngineUnit::rest() { engine.rest_unit(*this); }
 
 void EngineUnit::abandon() {
   opened_ns_ = 0;
+  forget_written();  // the backward's own error is on its way
   shard->gradients().abandon();
   if (shard->parameters().state() != ParameterState::kSharded) engine.actions.reshard(index);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <limits>
 
@@ -40,7 +41,7 @@ StepScalars::Values StepScalars::read(Stream& stream) const {
   return values;
 }
 
-GradientReport GradientMeasure::measure(double norm_type, double max_norm) {
+GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm) {
   const kernels::NormType type = norm_type_of(norm_type);
   std::vector<kernels::GradSegment> table;
   int64_t position = 0;  // all main shards of this rank in one row
@@ -57,8 +58,9 @@ GradientReport GradientMeasure::measure(double norm_type, double max_norm) {
   }
   auto measurement = std::make_shared<GradientReport::Measurement>();
   measurement->owner = this;
-  measurement->scalars = take_scalars();
-  const StepScalars& scalars = *measurement->scalars;
+  const std::shared_ptr<StepScalars> taken = take_scalars();
+  measurement->scalars = taken;
+  const StepScalars& scalars = *taken;
   Stream& compute = *context_.compute;
   kernels::grad_norm(compute, table, type, scalars.here().norm(), scalars.own_first());
   if (context_.moves.cuts_main()) reduce(scalars, type);
@@ -67,7 +69,7 @@ GradientReport GradientMeasure::measure(double norm_type, double max_norm) {
                              .coefficient = scalars.coefficient(),
                              .found_inf = scalars.found_inf()});
   reports_.push_back(measurement);
-  return GradientReport(std::move(measurement));
+  return {GradientReport(std::move(measurement)), taken};
 }
 
 void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type) const {
@@ -86,11 +88,13 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   context_.compute->wait(measured);  // wait 13
 }
 
-// The streams' waits order one step's use of a block before the next one's.
+// The streams' waits order one step's use of a block before the next one's; who reads one has waited.
 std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
   std::erase_if(reports_, [](const auto& each) { return each.expired(); });
   for (const auto& each : scalars_) {
-    if (each.use_count() == 1) return each;
+    if (each.use_count() > 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // after another thread's last use
+    return each;
   }
   const bool cut = context_.moves.cuts_main();
   return scalars_.emplace_back(std::make_shared<StepScalars>(
@@ -99,15 +103,7 @@ std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
 
 void GradientMeasure::settle() noexcept {
   for (const auto& each : reports_) {
-    const auto held = each.lock();
-    if (!held) continue;
-    try {
-      held->read();
-    } catch (
-        const std::exception&) {  // what a collective threw: was heard of where it was waited for
-    }
-    held->owner = nullptr;
-    held->scalars = nullptr;
+    if (const auto held = each.lock()) held->settle();
   }
   reports_.clear();
 }
@@ -145,35 +141,41 @@ std::string GradientMeasure::name_first(const std::vector<double>& first_by_rank
                      shard.layout().parameters()[first->second].fqn);
 }
 
-void GradientReport::Measurement::read() {
-  if (is_read) return;
+GradientReport::Measurement::Values GradientReport::Measurement::read() {
+  const std::lock_guard lock(mutex);
+  if (values) return *values;
   if (owner == nullptr) {
     throw StateError({.what = "a gradient report of an engine that was destroyed",
                       .where = {},
                       .cause = "its values could not be read at the engine's end",
                       .hint = "ask it for them while the engine lives"});
   }
-  StepScalars::Values values = scalars->read(*owner->context_.compute);
-  norm = values.norm;
-  finite = values.finite;
-  if (!finite) first_nonfinite = owner->name_first(values.first);
-  is_read = true;
+  const StepScalars::Values found = scalars->read(*owner->context_.compute);
+  values = Values{.norm = found.norm,
+                  .finite = found.finite,
+                  .first_nonfinite = found.finite ? std::string() : owner->name_first(found.first)};
+  scalars = nullptr;
+  return *values;
+}
+
+void GradientReport::Measurement::settle() noexcept {
+  try {
+    read();
+  } catch (const std::exception&) {  // a collective's, heard of where it was waited for
+  }
+  const std::lock_guard lock(mutex);
+  owner = nullptr;
+  scalars = nullptr;
 }
 
 GradientReport::GradientReport() = default;
 GradientReport::GradientReport(std::shared_ptr<Measurement> measurement)
     : measurement_(std::move(measurement)) {}
 
-const GradientReport::Measurement& GradientReport::read() const {
-  static const Measurement none;
-  if (!measurement_) return none;
-  measurement_->read();
-  return *measurement_;
+double GradientReport::norm() const { return measurement_ ? measurement_->read().norm : 0; }
+bool GradientReport::finite() const { return measurement_ ? measurement_->read().finite : true; }
+std::string GradientReport::first_nonfinite() const {
+  return measurement_ ? measurement_->read().first_nonfinite : std::string();
 }
-double GradientReport::norm() const { return read().norm; }
-bool GradientReport::finite() const { return read().finite; }
-const std::string& GradientReport::first_nonfinite() const { return read().first_nonfinite; }
-float* GradientReport::coefficient() const { return measurement_->scalars->coefficient(); }
-float* GradientReport::found_inf() const { return measurement_->scalars->found_inf(); }
 
 }  // namespace fsdp

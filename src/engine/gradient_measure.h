@@ -9,6 +9,7 @@
 #include <fsdp/engine.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -70,10 +71,15 @@ class GradientMeasure {
   GradientMeasure(ShardContext& context, const std::vector<std::shared_ptr<EngineUnit>>& units)
       : context_(context), units_(units) {}
 
+  // What was measured, for people and for kernels.
+  struct Measured {
+    GradientReport report;
+    std::shared_ptr<const StepScalars> scalars;  // until the kernels that read them are issued
+  };
   // One all_reduce where main shards are cut. `max_norm` may be infinite: nothing is clipped.
   // Errors: InvalidArgument for a norm_type that is not 1, 2 or infinity, or a max_norm that is
   // negative or NaN.
-  GradientReport measure(double norm_type, double max_norm);
+  Measured measure(double norm_type, double max_norm);
   // Reads what reports have not been asked for yet: the units go, and with them the names.
   void settle() noexcept;
 
@@ -93,16 +99,23 @@ class GradientMeasure {
   std::vector<std::weak_ptr<GradientReport::Measurement>> reports_;
 };
 
+// Shared by the reports of one measurement, which any threads may read. Once read it holds values
+// alone: who keeps reports keeps no device memory.
 struct GradientReport::Measurement {
+  struct Values {
+    double norm = 0;
+    bool finite = true;
+    std::string first_nonfinite;
+  };
   // Errors: StateError if the engine has gone and the values could not be read then.
-  void read();
+  Values read();
+  // The engine goes: after a last attempt to read.
+  void settle() noexcept;
 
-  const GradientMeasure* owner = nullptr;  // null: the engine is gone, and so are the scalars
-  std::shared_ptr<StepScalars> scalars;
-  bool is_read = false;
-  double norm = 0;
-  bool finite = true;
-  std::string first_nonfinite;
+  std::mutex mutex;
+  const GradientMeasure* owner = nullptr;  // null: the engine is gone
+  std::shared_ptr<StepScalars> scalars;    // null: read, or the engine is gone
+  std::optional<Values> values;
 };
 
 }  // namespace fsdp

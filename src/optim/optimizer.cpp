@@ -75,6 +75,7 @@ void Optimizer::State::add_segments() {
 }
 
 Optimizer::State::~State() {
+  engine.context->compute->synchronize();  // an update may be under way in what goes
   if (state_bytes_ > 0) engine.add_optimizer_state(-state_bytes_);
 }
 
@@ -146,7 +147,7 @@ GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_typ
       fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   clipped_ = engine.measure_gradients(norm_type, max_norm);
   clipped_passes_ = engine.passes;
-  return *clipped_;
+  return clipped_->report;
 }
 
 void Optimizer::State::forget_measured() { clipped_.reset(); }
@@ -164,13 +165,12 @@ StepReport Optimizer::State::step() {
   check_gradients_complete();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();
-  const std::optional<GradientReport> clipped = std::exchange(clipped_, std::nullopt);
-  if (clipped) {
-    report.gradients = *clipped;
-  } else if (skip_nonfinite_) {
-    report.gradients =
-        engine.measure_gradients(2.0, /*max_norm=*/std::numeric_limits<double>::infinity());
+  std::optional<GradientMeasure::Measured> measured = std::exchange(clipped_, std::nullopt);
+  const bool clips = measured.has_value();
+  if (!measured && skip_nonfinite_) {
+    measured = engine.measure_gradients(2.0, /*max_norm=*/std::numeric_limits<double>::infinity());
   }
+  if (measured) report.gradients = measured->report;
   const std::lock_guard lock(engine.clock->mutex);
   if (trained_now(engine) != trained_) make_runs();
   std::vector<OptimizerUpdate> updates;
@@ -191,9 +191,9 @@ StepReport Optimizer::State::step() {
   }
   Stream& stream = *engine.context->compute;
   const StreamSpan span = engine.context->span(stream, "optimizer", "");
-  const float* found_inf = skip_nonfinite_ ? report.gradients.found_inf() : nullptr;
+  const float* found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr;
   kernels::count_steps(stream, counters, found_inf);
-  update(stream, updates, clipped ? clipped->coefficient() : nullptr, found_inf);
+  update(stream, updates, clips ? measured->scalars->coefficient() : nullptr, found_inf);
   for (size_t i = 0; i < kept.size(); ++i) {
     const bool touched = std::any_of(kept[i].begin(), kept[i].end(),
                                      [](const MainSegment& each) { return each.grad != nullptr; });

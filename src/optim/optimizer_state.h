@@ -73,8 +73,8 @@ struct Optimizer::State {
   std::vector<Buffer> counters_;  // what `step` and applied_ point to
   int64_t* applied_ = nullptr;    // in device memory: steps that were not skipped
   int64_t issued_ = 0;
-  std::optional<GradientReport> clipped_;  // by clip_grad_norm, for the next step
-  int64_t clipped_passes_ = 0;             // the engine's count of passes at that time
+  std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm, for the next step
+  int64_t clipped_passes_ = 0;                        // the engine's count of passes at that time
   int64_t state_bytes_ = 0;
 };
 

@@ -130,6 +130,7 @@ bool MainShards::absorb_changes() {
 }
 
 std::vector<int> MainShards::look_at_contents() {
+  if (slices_.empty()) return {};
   const auto bytes_of_digests = static_cast<int64_t>(slices_.size() * sizeof(uint64_t));
   if (!digests_) {
     digests_ = unit_.shared.device.allocate(bytes_of_digests, MemoryKind::kDevice);

@@ -77,7 +77,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       map_shards_(options.map_shards) {}
 
 void ShardContext::finish() noexcept {
-  for (Stream* stream : {gather_stream.get(), reduce_stream.get()}) {
+  for (Stream* stream : {gather_stream.get(), reduce_stream.get(), compute}) {
     try {
       stream->synchronize();
     } catch (const std::exception&) {

@@ -59,7 +59,8 @@ class ShardContext {
 
   // A gather that nobody has waited for (it was ahead of a use that did not come) may still read
   // main shards when its unit is resharded. Compute waits for such at the end of the forward or
-  // backward, before anybody can write main shards.
+  // backward, before anybody writes main shards. (What a unit that stays seated between the two has
+  // gathered and not used is given back at the next forward, and its values with it.)
   void leave_gather() { has_left_gathers_ = true; }
   void wait_for_left_gathers();
 

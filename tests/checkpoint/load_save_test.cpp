@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "plan/placement.h"
 #include "support/models.h"
 #include "support/scratch_folder.h"
 #include "support/torch_ranks.h"
@@ -77,6 +78,22 @@ TEST_CASE("a file has one set of bytes, whatever the number of ranks that wrote 
   save_seeded(1, 7, folder / "one");
   save_seeded(3, 7, folder / "three");
   CHECK(read_whole(folder / "one") == read_whole(folder / "three"));
+}
+
+TEST_CASE("saving between two forwards changes nothing for the ranks, in every strategy") {
+  const ScratchFolder folder;
+  for (const Strategy strategy : testing::kStrategies) {
+    CAPTURE(name_of(strategy));
+    testing::run_torch_ranks(2, [&](const Mesh& mesh) {
+      Unit<Chain> model = testing::build_seeded(3, [] { return Unit<Chain>(); });
+      Engine engine(model, mesh, {.strategy = strategy});
+      const torch::NoGradGuard no_grad;
+      const at::Tensor x = torch::ones({2, 3}, torch::kLong);
+      const at::Tensor before = model(x);
+      save_weights(engine, folder / "model.safetensors");
+      CHECK(testing::bit_equal(model(x), before));  // one rank that gathers alone would be refused
+    });
+  }
 }
 
 TEST_CASE("weights saved in a lower type are rounded once") {

@@ -69,6 +69,28 @@ TEST_CASE("a forward that writes a weight is refused where the change would be l
   }
 }
 
+TEST_CASE("a hook that writes a weight of a unit that will run again is refused when it closes") {
+  run_torch_ranks(2, [&](Mesh mesh) {
+    bool writes = true;
+    Trainee trainee(mesh, [&](GraphImpl& g, const at::Tensor& x) {
+      const at::Tensor between = torch::tanh(g.units[1](g.units[0](x)));
+      if (between.requires_grad()) {
+        between.register_hook([&](const at::Tensor&) {
+          const at::NoGradGuard no_grad;
+          if (writes) g.units[0]->weight.clamp_(-0.01, 0.01);
+        });
+      }
+      return g.norm(g.units[0](between));
+    });
+    const at::Tensor loss = trainee.loss();
+    check_refused([&] { loss.backward(); },
+                  "parameter 'u0.weight' was written inside a forward or backward (unit 'u0')");
+    writes = false;
+    trainee.engine.zero_grad();
+    trainee.loss().backward();
+  });
+}
+
 TEST_CASE("a forward that writes a weight and throws leaves no second error to the next one") {
   run_torch_ranks(2, [](Mesh mesh) {
     bool writes = true;

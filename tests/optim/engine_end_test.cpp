@@ -1,6 +1,8 @@
 // What outlives the engine, and calls of an optimizer at the wrong place.
 #include <fsdp/optim.h>
 
+#include <thread>
+
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -98,6 +100,36 @@ TEST_CASE("unfrozen parameters begin with moments of zero, as in torch::optim") 
       CAPTURE(fqn);
       CHECK(torch::allclose(value, expected.at(fqn), 1e-5, 1e-6));
     }
+  });
+}
+
+TEST_CASE("reports are read when they are asked, by any thread, and outlive the engine") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    std::vector<StepReport> reports;
+    std::vector<double> norms;
+    {
+      const auto model = build_seeded(7, graph_twin(2, 6, in_a_row).make);
+      Engine engine(model, mesh, {});
+      SGD optimizer(engine, {.lr = 0.1});
+      for (int step = 0; step < 4; ++step) {
+        graph_loss(*model, step, mesh.rank()).backward();
+        const GradientReport clipped = optimizer.clip_grad_norm(1.0);
+        reports.push_back(optimizer.step());
+        if (step % 2 == 0) {
+          std::thread reader([&] { norms.push_back(clipped.norm()); });
+          CHECK_FALSE(reports.back().skipped());
+          reader.join();
+        } else {
+          norms.push_back(engine.measure_gradients().norm());
+        }
+        optimizer.zero_grad();
+      }
+    }
+    for (size_t step = 0; step < reports.size(); ++step) {
+      CHECK(reports[step].gradients.norm() == norms[step]);
+      CHECK(reports[step].gradients.first_nonfinite().empty());
+    }
+    CHECK(StepReport().gradients.norm() == 0);
   });
 }
 

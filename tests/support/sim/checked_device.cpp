@@ -1,6 +1,8 @@
 #include "support/sim/checked_device.h"
 
 #include <cstring>
+#include <initializer_list>
+#include <stdexcept>
 #include <utility>
 
 #include "kernels/kernel_table.h"
@@ -24,6 +26,14 @@ struct CheckedMark final : EventMark {
 };
 
 constexpr int64_t kFloat = size_of(DType::kFloat32);
+
+// Memory that no operator of LibTorch can have made: on a device it is the device's.
+void require_device_memory(std::initializer_list<const void*> pointers) {
+  for (const void* each : pointers) {
+    if (each == nullptr || GuardedMemory::instance().holds(each)) continue;
+    throw std::logic_error("a kernel was given the host's memory for the device's");
+  }
+}
 
 TouchedBytes reads(const void* data, int64_t bytes) { return {data, data == nullptr ? 0 : bytes}; }
 TouchedBytes writes(const void* data, int64_t bytes) {
@@ -60,11 +70,13 @@ std::vector<TouchedBytes> of_fills(std::span<const kernels::FillRun> runs) {
 
 template <class Options>
 std::vector<TouchedBytes> of_scalars(const Options& options) {
+  require_device_memory({options.grad_scale, options.found_inf});
   return {reads(options.grad_scale, kFloat), reads(options.found_inf, kFloat)};
 }
 
 template <class Segment>
 void of_update(const Segment& segment, std::vector<TouchedBytes>& bytes) {
+  require_device_memory({segment.param, segment.grad, segment.low_precision_copy, segment.step});
   bytes.push_back(writes(segment.param, segment.numel * kFloat));
   bytes.push_back(reads(segment.grad, segment.numel * kFloat));
   bytes.push_back(
@@ -93,6 +105,7 @@ const kernels::KernelTable& checked_kernels() {
             std::vector<TouchedBytes> bytes = of_scalars(options);
             for (const AdamWSegment& each : segments) {
               of_update(each, bytes);
+              require_device_memory({each.exp_avg, each.exp_avg_sq});
               bytes.push_back(writes(each.exp_avg, each.numel * kFloat));
               bytes.push_back(writes(each.exp_avg_sq, each.numel * kFloat));
             }
@@ -115,6 +128,7 @@ const kernels::KernelTable& checked_kernels() {
       .clip_coefficient =
           [](Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
              const ClipOutputs& outputs) {
+            require_device_memory({reduced, outputs.norm, outputs.coefficient, outputs.found_inf});
             const CheckedWork work(
                 stream, "clip_coefficient",
                 {reads(reduced, sizeof(GradNorm)), writes(outputs.norm, kFloat),
@@ -124,7 +138,10 @@ const kernels::KernelTable& checked_kernels() {
       .count_steps =
           [](Stream& stream, std::span<int64_t* const> counters, const float* found_inf) {
             std::vector<TouchedBytes> bytes{reads(found_inf, kFloat)};
-            for (int64_t* each : counters) bytes.push_back(writes(each, sizeof(int64_t)));
+            for (int64_t* each : counters) {
+              require_device_memory({each});
+              bytes.push_back(writes(each, sizeof(int64_t)));
+            }
             const CheckedWork work(stream, "count_steps", bytes);
             cpu_kernels().count_steps(stream, counters, found_inf);
           },
@@ -132,6 +149,7 @@ const kernels::KernelTable& checked_kernels() {
           [](Stream& stream, std::span<const DigestRun> runs) {
             std::vector<TouchedBytes> bytes;
             for (const DigestRun& run : runs) {
+              require_device_memory({run.data, run.digest});
               bytes.push_back(reads(run.data, run.bytes));
               bytes.push_back(writes(run.digest, sizeof(uint64_t)));
             }
@@ -154,6 +172,7 @@ const kernels::KernelTable& checked_kernels() {
             std::vector<TouchedBytes> bytes;
             for (const auto& each : segments)
               bytes.push_back(reads(each.grad, each.numel * kFloat));
+            require_device_memory({result, first});
             bytes.push_back(writes(result, sizeof(GradNorm)));
             bytes.push_back(writes(first, sizeof(double)));
             const CheckedWork work(stream, "grad_norm", bytes);
@@ -164,6 +183,7 @@ const kernels::KernelTable& checked_kernels() {
             std::vector<TouchedBytes> bytes = of_scalars(options);
             for (const SgdSegment& each : segments) {
               of_update(each, bytes);
+              require_device_memory({each.momentum_buffer});
               bytes.push_back(writes(each.momentum_buffer, each.numel * kFloat));
             }
             const CheckedWork work(stream, "sgd", bytes);

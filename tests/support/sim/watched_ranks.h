@@ -18,7 +18,9 @@ namespace fsdp::testing {
 
 inline bool wants_checked_device() {
   const char* device = std::getenv("FSDP_TEST_DEVICE");
-  return device != nullptr && std::string_view(device) == "checked";
+  if (device == nullptr) return false;
+  if (std::string_view(device) == "checked") return true;
+  throw std::invalid_argument("FSDP_TEST_DEVICE is neither unset nor 'checked'");
 }
 
 class CheckedWatch : public RankWatch {
