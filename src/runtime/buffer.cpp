@@ -13,6 +13,7 @@ namespace fsdp {
 namespace {
 
 constexpr int64_t kMapFrom = 256 * 1024;
+constexpr int64_t kLinePair = 128;
 
 [[noreturn]] void throw_out_of_memory(int64_t bytes) {
   throw DeviceError(
@@ -33,7 +34,7 @@ Buffer allocate_host(int64_t bytes) {
     madvise(data, bytes, MADV_HUGEPAGE);
     return {data, bytes, [bytes](void* mapped) { munmap(mapped, bytes); }};
   }
-  void* data = std::aligned_alloc(64, round_up(bytes, 64));
+  void* data = std::aligned_alloc(kLinePair, round_up(bytes, kLinePair));
   if (data == nullptr) throw_out_of_memory(bytes);
   std::memset(data, 0, bytes);
   return {data, bytes, [](void* block) { std::free(block); }};

@@ -43,8 +43,9 @@ class Buffer {
   std::function<void(void*)> release_;
 };
 
-// Zeroed host memory aligned to 64 bytes (a cache line, an AVX-512 register). Blocks of 256 KiB and
-// more are mapped singly and go back to the system when released, whatever malloc's settings are.
+// Zeroed host memory aligned to 128 bytes (two cache lines, which cores fetch as a pair). Blocks of
+// 256 KiB and more are mapped singly and go back to the system when released, whatever malloc's
+// settings are.
 // Errors: DeviceError with the size when the system has no memory left.
 Buffer allocate_host(int64_t bytes);
 

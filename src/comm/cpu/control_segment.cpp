@@ -5,7 +5,7 @@
 namespace fsdp {
 
 int64_t ControlSegment::bytes_for(int world_size) {
-  return kStatusAt +
+  return kEndpointsAt +
          int64_t{world_size} * (sizeof(RankStatus) + kChannels * int64_t{sizeof(Endpoint)});
 }
 

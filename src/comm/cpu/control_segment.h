@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/bytes.h"
 #include "comm/collective_record.h"
 #include "comm/cpu/failure_cell.h"
 
@@ -54,16 +55,17 @@ struct PublishedPart {
 
 // One rank's end of one channel. Written by that rank alone. Of fingerprints, eager buffers and
 // records there are two, used in turn: a rank writes again what collective n has used only after
-// all have arrived at the next collective, hence have read it.
-struct alignas(64) Endpoint {
+// all have arrived at the next collective, hence have read it. What peers poll (the first line) and
+// what the rank writes meanwhile are two lines apart, since a core fetches lines in pairs.
+struct alignas(128) Endpoint {
   std::atomic<uint64_t> phase;  // barriers arrived at
   std::array<uint64_t, 2> fingerprints;
   std::atomic<uint64_t> sequence;  // of the record opened last, which stands when this is read
   // Tells apart the groups that a split has made on one channel: 1 + the group's lowest rank of the
   // job. 0 on the channels of all ranks, and where the rank is in no group.
   std::atomic<uint32_t> group;
-  alignas(64) std::atomic<uint32_t> reading;  // 1 while it reads peers' memory
-  bool staged;                                // some part of the present collective is staged
+  alignas(128) std::atomic<uint32_t> reading;  // 1 while it reads peers' memory
+  bool staged;                                 // some part of the present collective is staged
   alignas(64) std::array<std::array<std::byte, kEagerBytes>, 2> eager;
   std::array<CollectiveRecord, 2> records;
   std::array<PublishedPart, kMaxParts> parts;
@@ -81,12 +83,12 @@ struct SegmentHeader {
   std::atomic<uint32_t> has_launcher;  // a launcher writes how processes end
 };
 
-// View of a control segment: header, failure, a wait queue a channel, a status a rank, an endpoint
-// a channel and rank.
+// View of a control segment: header, failure, a wait queue a channel, an endpoint a channel and
+// rank, a status a rank.
 class ControlSegment {
  public:
   static int64_t bytes_for(int world_size);
-  // Requires: `memory` has bytes_for(world_size) bytes, aligned to 64. Owns nothing.
+  // Requires: `memory` has bytes_for(world_size) bytes, aligned to 128. Owns nothing.
   ControlSegment(void* memory, int world_size)
       : base_(static_cast<std::byte*>(memory)), world_size_(world_size) {}
 
@@ -94,13 +96,14 @@ class ControlSegment {
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
   FailureCell& failure() const { return *at<FailureCell>(kFailureAt); }
   RankStatus& status(int rank) const {
-    return *at<RankStatus>(kStatusAt + rank * int64_t{sizeof(RankStatus)});
+    return *at<RankStatus>(kEndpointsAt + world_size_ * kChannels * int64_t{sizeof(Endpoint)} +
+                           rank * int64_t{sizeof(RankStatus)});
   }
   WaitQueue& wait_queue(int channel) const {
     return *at<WaitQueue>(kQueuesAt + channel * int64_t{sizeof(WaitQueue)});
   }
   Endpoint& endpoint(int channel, int rank) const {
-    return *at<Endpoint>(kStatusAt + world_size_ * int64_t{sizeof(RankStatus)} +
+    return *at<Endpoint>(kEndpointsAt +
                          (int64_t{channel} * world_size_ + rank) * int64_t{sizeof(Endpoint)});
   }
 
@@ -109,8 +112,10 @@ class ControlSegment {
 
  private:
   static constexpr int64_t kFailureAt = 64;
-  static constexpr int64_t kQueuesAt = (kFailureAt + int64_t{sizeof(FailureCell)} + 63) / 64 * 64;
-  static constexpr int64_t kStatusAt = kQueuesAt + kChannels * int64_t{sizeof(WaitQueue)};
+  static constexpr int64_t kQueuesAt =
+      round_up(kFailureAt + int64_t{sizeof(FailureCell)}, alignof(WaitQueue));
+  static constexpr int64_t kEndpointsAt =
+      round_up(kQueuesAt + kChannels * int64_t{sizeof(WaitQueue)}, alignof(Endpoint));
 
   template <class T>
   T* at(int64_t offset) const {
