@@ -137,7 +137,11 @@ void GroupBarrier::check_peers() {
       if (!noticed_) noticed_ = Clock::now();
       if (Clock::now() - *noticed_ < kLauncherGrace) continue;
     }
-    member_->fail(failure_of_end(member_->control(), peer, *end));
+    // What it is needed for. A rank that is just coming out of the collective before names this,
+    // too.
+    Failure failure = failure_of_end(member_->control(), peer, *end);
+    failure.text.where = describe(record_);
+    member_->fail(failure);
     leave();
   }
 }
