@@ -1,1 +1,2 @@
-// Only here to own the precompiled header that engine, optimizers, checkpoint, example and benchmarks reuse.
+// Only here to own the precompiled header that engine, optimizers, checkpoint, example and
+// benchmarks reuse.

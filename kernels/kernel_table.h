@@ -1,5 +1,6 @@
-// Every kernel of one kind of device. The functions of kernels/x.h check their arguments once and call
-// the one of the stream's device; a device that is loaded at run time brings its table with it.
+// Every kernel of one kind of device. The functions of kernels/x.h check their arguments once and
+// call the one of the stream's device; a device that is loaded at run time brings its table with
+// it.
 #pragma once
 
 #include "kernels/accumulate.h"

@@ -1,6 +1,6 @@
 // Weights in and out of a live engine, as safetensors files. No rank needs room for a whole model
-// besides what it trains: each reads its own intervals, a piece of at most 8 MiB at a time, and what
-// is saved is gathered a unit at a time.
+// besides what it trains: each reads its own intervals, a piece of at most 8 MiB at a time, and
+// what is saved is gathered a unit at a time.
 //
 //   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file
 //   …

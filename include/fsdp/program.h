@@ -14,8 +14,8 @@ using ProgramBody = std::function<int(const Mesh& mesh, ErrorPlace& place)>;
 
 // Makes the mesh of the environment and runs `body` on it.
 // Effects: an exception ends as one error line on stderr and its exit code (docs/errors.md); the
-//   other ranks are told, so that they stop within seconds (RefusedElsewhere ends without a line: the
-//   rank that refused has printed it); under torchrun the agent's error file
+//   other ranks are told, so that they stop within seconds (RefusedElsewhere ends without a line:
+//   the rank that refused has printed it); under torchrun the agent's error file
 //   is written. An exception that nobody can catch ends as that line and SIGABRT. A rank that keeps
 //   the others waiting is named in a warning line. This is the only function of the library that
 //   prints. It sets the process's terminate handler, ignores SIGXFSZ (a write beyond the file size

@@ -2,8 +2,9 @@
 //
 //   const double loss = fsdp::mean_over_ranks(mesh, local_loss.item<double>());
 //
-// All are collective: every rank calls them in the same order with the same `label`, outside forward
-// and backward; they return when every rank has. The label names the value in errors and traces.
+// All are collective: every rank calls them in the same order with the same `label`, outside
+// forward and backward; they return when every rank has. The label names the value in errors and
+// traces.
 // Errors: CommError as any collective (communicator.h).
 #pragma once
 

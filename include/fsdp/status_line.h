@@ -15,8 +15,8 @@ namespace fsdp {
 class StatusLine {
  public:
   // Writes to `out`, which outlives this object; nothing is shown if it is null (ranks other than
-  // 0). On a terminal the line is redrawn, at most ten times a second; elsewhere it is a line of its
-  // own at the first, the last and every `every`-th of `total`.
+  // 0). On a terminal the line is redrawn, at most ten times a second; elsewhere it is a line of
+  // its own at the first, the last and every `every`-th of `total`.
   StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every);
   // Ends the line if one is being drawn.
   ~StatusLine();

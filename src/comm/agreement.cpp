@@ -60,8 +60,8 @@ Outcome work_together(const Mesh& mesh, std::string_view what, const std::functi
 
 void end_together(const Mesh& mesh, const Outcome& outcome) {
   if (!outcome.failed()) return;
-  // The rank that throws the error may end the mesh only when all know the outcome; the others leave
-  // after it, so that a launcher sees it fail first.
+  // The rank that throws the error may end the mesh only when all know the outcome; the others
+  // leave after it, so that a launcher sees it fail first.
   if (outcome.mine) {
     meet(mesh, "verdict");
     std::rethrow_exception(outcome.mine);

@@ -25,8 +25,8 @@ class EventMark {
   virtual bool reached() = 0;
 };
 
-// A place for a point in a stream's work, made by Device::make_event for the streams of that device.
-// Cheap to keep and to re-record; recorded and waited for by streams only.
+// A place for a point in a stream's work, made by Device::make_event for the streams of that
+// device. Cheap to keep and to re-record; recorded and waited for by streams only.
 class Event {
  public:
   explicit Event(const Device& device) : device_(&device) {}

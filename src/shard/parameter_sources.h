@@ -3,8 +3,8 @@
 //
 //   GatheredSlot        gathered for each use, into a slot that is borrowed (ZeRO-3)
 //   MappedShards        the ranks' shards side by side, read where they lie (ZeRO-3, processes)
-//   GatheredResident    a whole copy that stays, gathered anew once main shards have changed (ZeRO-1,
-//                       ZeRO-2)
+//   GatheredResident    a whole copy that stays, gathered anew once main shards have changed
+//                       (ZeRO-1, ZeRO-2)
 //   CastResident        a whole copy in a lower type of main shards that are whole themselves
 //   MainShard           the main shards, whole and in the type that forward reads (one rank, DDP)
 #pragma once

@@ -51,7 +51,8 @@ class UnitGradients {
   // Nothing is left: no main gradient, none that is kept.
   void zero();
 
-  // What was done to the `.grad` of main shards' views. Before the main gradient is read or written.
+  // What was done to the `.grad` of main shards' views. Before the main gradient is read or
+  // written.
   // Errors: StateError if the gradients are mixed.
   void settle();
   // The layout has another trainable segment. Requires: kNone.

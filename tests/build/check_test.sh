@@ -6,6 +6,7 @@ source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
 git init -q .
 mkdir -p tools include/fsdp src/base src/comm/cpu src/shard src/plan src/engine examples/hello_unit
+mkdir -p .venv/lib/python3/site-packages/torch/include
 cp "$source/tools/check" tools/
 cp "$source/.clang-format" .
 cat >CMakeLists.txt <<'EOF'
@@ -57,8 +58,13 @@ refuses "src/base/string_utils.h: 'utils' says nothing about what is inside" \
   src/base/string_utils.h '#pragma once'
 refuses 'src/base/a.cpp: not formatted' src/base/a.cpp 'int   x;'
 refuses 'include/fsdp/error.h: does not compile alone' include/fsdp/error.h 'std::string text();'
+refuses 'src/base/a.cpp:1: a comment of more than 100 columns' \
+  src/base/a.cpp "// $(printf '%098d' 0)"
+mv .venv elsewhere
+refuses 'no LibTorch in build/cpu or .venv' src/base/a.cpp '// nothing else is wrong'
+mv elsewhere .venv
 refuses 'the five files of the reading tour have 1203 lines, under 1200 wanted' \
   src/plan/pass.cpp "$(seq -f '// %.0f' 1199)"
 mv src/shard/unit_gradients.cpp kept
 refuses 'src/shard/unit_gradients.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
-echo "check: 15 refusals as expected"
+echo "check: 17 refusals as expected"

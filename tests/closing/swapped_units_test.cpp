@@ -50,7 +50,8 @@ TEST_CASE(
             model(values({2, 4}, 1)).sum().backward();
             engine.measure_gradients();
           }
-          // Units that are whole on every rank are compared in backward only, when they are reduced.
+          // Units that are whole on every rank are compared in backward only, when they are
+          // reduced.
           mesh.exchange("end", "");
         },
         torch_ranks_options());

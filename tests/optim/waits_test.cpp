@@ -123,8 +123,8 @@ TEST_CASE("with every wait in its place, all work on common memory is in order")
 TEST_CASE("a wait that is left out is found, whichever it is") {
   Words places;
   for (const Options& options : every_kind()) places.merge(run(options).places);
-  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14. One that no step reaches any
-  // more would not be proven; one that is new belongs there.
+  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14. One that no step reaches
+  // any more would not be proven; one that is new belongs there.
   CHECK(places.size() == 13);
   Words unfound;
   for (const std::string& place : places) {

@@ -84,7 +84,8 @@ int status_of(const std::function<void()>& act) {
   return status;
 }
 
-// In the first page, where nothing is; a store to null is the sanitizers' before it is the system's.
+// In the first page, where nothing is; a store to null is the sanitizers' before it is the
+// system's.
 void write_to_nothing() { *reinterpret_cast<volatile char*>(64) = 'x'; }
 
 // Sanitizers end a process by an exit of their own.

@@ -1,6 +1,6 @@
 // What every reader of files from elsewhere must do with bytes that are cut, changed or no text.
-// tools/fuzz looks for more; what it finds is kept in records/hostile/READER, as bad-* if it must be
-// refused and ok-* if not.
+// tools/fuzz looks for more; what it finds is kept in records/hostile/READER, as bad-* if it must
+// be refused and ok-* if not.
 #pragma once
 
 #include <filesystem>

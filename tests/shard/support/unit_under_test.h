@@ -1,5 +1,5 @@
-// What the parts of a unit need, on a rank of threads and without autograd: parameters 'a' (3 by 5),
-// 'b' (130) and 'frozen' (7), and values that say whose they are.
+// What the parts of a unit need, on a rank of threads and without autograd: parameters 'a' (3 by
+// 5), 'b' (130) and 'frozen' (7), and values that say whose they are.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
 // The reference run: the demo's model, each step held against Python transformers on one process
-// (examples/bert_qa/tests/records/reference_run.json, written by benchmarks/peers/reference_run.py).
+// (examples/bert_qa/tests/records/reference_run.json, written by
+// benchmarks/peers/reference_run.py).
 #include <cmath>
 
 #include "program.h"
