@@ -128,7 +128,8 @@ class Engine {
   // decision, in one all_reduce. Collective. The norm is 0 if there is no gradient.
   GradientReport measure_gradients(double norm_type = 2.0);
   // measure_gradients, then gradients *= min(1, max_norm / (norm + 1e-6)): one more pass over them,
-  // which fsdp's optimizers do in their step. Returns what was measured before. Errors: InvalidArgument if max_norm is negative or NaN.
+  // which fsdp's optimizers do in their step. Returns what was measured before.
+  // Errors: InvalidArgument if max_norm is negative or NaN, before anything is done.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
 
   // Whole parameters (float32, from the main shards), one after the other, on every rank; each unit

@@ -41,7 +41,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // Forward (unit_call.cpp calls these under the clock's mutex).
   void begin_forward();
   void end_forward();
-  void abandon_forward() noexcept;
+  void wait_after_throw() noexcept;
   void pre_forward(EngineUnit& unit, Call& call);
   // `in_graph`: the call has outputs that backward can reach.
   void post_forward(EngineUnit& unit, const Call& call, bool in_graph);

@@ -43,6 +43,10 @@ StepScalars::Values StepScalars::read(Stream& stream) const {
 
 GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm) {
   const kernels::NormType type = norm_type_of(norm_type);
+  if (!(max_norm >= 0)) {
+    throw InvalidArgument({.what = fmt::format("clip_grad_norm: max_norm is {}", max_norm),
+                           .hint = "a number that is not negative; infinity to clip nothing"});
+  }
   std::vector<kernels::GradSegment> table;
   int64_t position = 0;  // all main shards of this rank in one row
   for (const auto& unit : units_) {
@@ -88,7 +92,8 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   context_.compute->wait(measured);  // wait 13
 }
 
-// The streams' waits order one step's use of a block before the next one's; who reads one has waited.
+// The streams' waits order one step's use of a block before the next one's; who reads one has
+// waited.
 std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
   std::erase_if(reports_, [](const auto& each) { return each.expired(); });
   for (const auto& each : scalars_) {

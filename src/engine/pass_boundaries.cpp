@@ -36,8 +36,8 @@ void EngineState::end_forward() {
   context->end_reading();
 }
 
-// One has thrown, which the caller hears of.
-void EngineState::abandon_forward() noexcept {
+// A forward or backward has thrown, which the caller hears of.
+void EngineState::wait_after_throw() noexcept {
   try {
     context->wait_for_left_gathers();
   } catch (const std::exception&) {
@@ -121,7 +121,7 @@ void EngineState::finalize_backward() {
 void EngineState::abandon_backward() {
   forget_records();
   pass->abandon();
-  abandon_forward();
+  wait_after_throw();
 }
 
 }  // namespace fsdp

@@ -183,7 +183,7 @@ UnitCall::~UnitCall() {
   const std::lock_guard lock(engine.clock->mutex);
   engine.clock->pop_call();
   engine.post_forward(*unit_, *state_->call, /*in_graph=*/false);
-  if (state_->outermost) engine.abandon_forward();
+  if (state_->outermost) engine.wait_after_throw();
   unit_->forget_written();  // one error is under way already
 }
 

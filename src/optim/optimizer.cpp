@@ -75,7 +75,7 @@ void Optimizer::State::add_segments() {
 }
 
 Optimizer::State::~State() {
-  engine.context->compute->synchronize();  // an update may be under way in what goes
+  engine.context->finish();  // an update may be under way in what goes
   if (state_bytes_ > 0) engine.add_optimizer_state(-state_bytes_);
 }
 

@@ -221,6 +221,19 @@ TEST_CASE("clipping by norm 1, 2 and infinity equals torch's clip_grad_norm_") {
   }
 }
 
+TEST_CASE("a limit that is negative or no number is refused before anything is issued") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    const auto model = build_seeded(7, kTwin.make);
+    Engine engine(model, mesh);
+    SGD optimizer(engine, {.lr = 0.1});
+    for (const double bad : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+      CHECK_THROWS_WITH_AS(optimizer.clip_grad_norm(bad),
+                           doctest::Contains("clip_grad_norm: max_norm is"), InvalidArgument);
+      CHECK_THROWS_AS(engine.clip_grad_norm(bad), InvalidArgument);
+    }
+  });
+}
+
 TEST_CASE("a norm below the limit changes nothing, to the bit") {
   check_bits(train(2, kTwin, ours<SGD>(SgdOptions{.lr = 0.1}, 1e6)),
              train(2, kTwin, ours<SGD>(SgdOptions{.lr = 0.1})));
