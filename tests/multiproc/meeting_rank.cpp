@@ -18,8 +18,8 @@
 
 #include "base/environment.h"
 #include "comm/mesh_state.h"
-#include "comm/ranks_view.h"
 #include "comm/shm/shm_mesh.h"
+#include "support/forwarding_communicator.h"
 
 namespace {
 
@@ -27,42 +27,17 @@ using namespace fsdp;
 
 void be_late() { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }
 
-class MeetingLeftOut final : public Communicator {
+class MeetingLeftOut final : public testing::ForwardingCommunicator {
  public:
   MeetingLeftOut(std::unique_ptr<Communicator> inner, std::string_view purpose)
-      : inner_(std::move(inner)), purpose_(purpose) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  Buffer allocate(int64_t bytes) override { return inner_->allocate(bytes); }
-  RanksView map_ranks(const void* mine, int64_t bytes) override {
-    return inner_->map_ranks(mine, bytes);
-  }
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override {
-    inner_->all_gather(parts, tag, stream);
-  }
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override {
-    inner_->reduce_scatter(parts, op, tag, stream);
-  }
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override {
-    inner_->all_reduce(parts, op, tag, stream);
-  }
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override {
-    inner_->broadcast(parts, root, tag, stream);
-  }
+      : ForwardingCommunicator(std::move(inner)), purpose_(purpose) {}
   void barrier(CollectiveTag tag, Stream& stream) override {
-    if (tag.label.find(purpose_) == std::string_view::npos) inner_->barrier(tag, stream);
+    if (tag.label.find(purpose_) == std::string_view::npos) {
+      ForwardingCommunicator::barrier(tag, stream);
+    }
   }
-  std::unique_ptr<Communicator> split(int color, int key) override {
-    return inner_->split(color, key);
-  }
-  void abort(std::string_view cause) noexcept override { inner_->abort(cause); }
 
  private:
-  const std::unique_ptr<Communicator> inner_;
   const std::string purpose_;
 };
 

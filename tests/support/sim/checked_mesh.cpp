@@ -4,48 +4,42 @@
 
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
-#include "comm/ranks_view.h"
+#include "support/forwarding_communicator.h"
 
 namespace fsdp::testing {
 namespace {
 
-class CheckedCommunicator final : public Communicator {
+class CheckedCommunicator final : public ForwardingCommunicator {
+  using Base = ForwardingCommunicator;
+
  public:
   CheckedCommunicator(std::unique_ptr<Communicator> inner, const CheckedDevice& device)
-      : inner_(std::move(inner)), device_(device) {}
+      : Base(std::move(inner)), device_(device) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
-  RanksView map_ranks(const void* mine, int64_t bytes) override {
-    return inner_->map_ranks(mine, bytes);
-  }
-
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override {
     const CheckedWork work(stream, "all_gather", touched(parts, 1, size()));
-    inner_->all_gather(parts, tag, stream);
+    Base::all_gather(parts, tag, stream);
   }
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                       Stream& stream) override {
     const CheckedWork work(stream, "reduce_scatter", touched(parts, size(), 1));
-    inner_->reduce_scatter(parts, op, tag, stream);
+    Base::reduce_scatter(parts, op, tag, stream);
   }
   void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                   Stream& stream) override {
     const CheckedWork work(stream, "all_reduce", touched(parts, 1, 1));
-    inner_->all_reduce(parts, op, tag, stream);
+    Base::all_reduce(parts, op, tag, stream);
   }
   void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
                  Stream& stream) override {
     const CheckedWork work(stream, "broadcast", touched(parts, 1, 1));
-    inner_->broadcast(parts, root, tag, stream);
+    Base::broadcast(parts, root, tag, stream);
   }
-  void barrier(CollectiveTag tag, Stream& stream) override { inner_->barrier(tag, stream); }
   std::unique_ptr<Communicator> split(int color, int key) override {
-    return std::make_unique<CheckedCommunicator>(inner_->split(color, key), device_);
+    return std::make_unique<CheckedCommunicator>(Base::split(color, key), device_);
   }
-  void abort(std::string_view cause) noexcept override { inner_->abort(cause); }
 
  private:
   // A part sends `sent` and receives `received` times its numel.
@@ -63,7 +57,6 @@ class CheckedCommunicator final : public Communicator {
     return bytes;
   }
 
-  const std::unique_ptr<Communicator> inner_;
   const CheckedDevice& device_;
 };
 
