@@ -42,6 +42,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void begin_forward();
   void end_forward();
   void wait_after_throw() noexcept;
+  void guard_gradients();
   void pre_forward(EngineUnit& unit, Call& call);
   // `in_graph`: the call has outputs that backward can reach.
   void post_forward(EngineUnit& unit, const Call& call, bool in_graph);

@@ -20,7 +20,7 @@ void EngineState::begin_forward() {
   require_not_gathered("a forward");
   absorb_changes(/*reseats=*/true);
   unfreeze();
-  for (const auto& unit : units) unit->shard->parameters().guard_gradients();
+  guard_gradients();
   forget_dropped_forwards();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
   Event ready(context->device);
@@ -28,6 +28,11 @@ void EngineState::begin_forward() {
   context->gather_stream->wait(ready);
   context->begin_reading();
   pass->begin_forward();
+}
+
+// An optimizer's zero_grad takes the guards away: after a step, or between forward and backward.
+void EngineState::guard_gradients() {
+  for (const auto& unit : units) unit->shard->parameters().guard_gradients();
 }
 
 // The outermost call has returned; not after an exception.
@@ -107,6 +112,7 @@ void EngineState::finalize_backward() {
   context->end_reading();
   forget_records();
   const bool is_new = pass->take_record(captures);
+  guard_gradients();
   if (!captures) return;
   if (pass->reduces()) ++passes;
   if (is_new) {

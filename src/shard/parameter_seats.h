@@ -5,7 +5,8 @@
 // A sharded parameter has no gradient of its own: what autograd makes is captured on its way. So
 // that an optimizer or a clip over module->parameters() does not do nothing in silence, `.grad` of
 // every trainable parameter is a tensor whose memory cannot be accessed; whoever touches it gets a
-// message with the fix. Optimizers take it away (zero_grad), so it is put back at each forward.
+// message with the fix. Optimizers take it away (zero_grad), so it is put back at each forward and
+// at each backward's end.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -144,6 +144,19 @@ TEST_CASE("optimizers and clipping over model->parameters() end at their first s
   });
 }
 
+TEST_CASE("so they do if zero_grad is called between forward and backward") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    Trainee trainee(mesh, in_a_row);
+    torch::optim::SGD sgd(trainee.model->parameters(), torch::optim::SGDOptions(0.1));
+    for (int step = 0; step < 2; ++step) {
+      const at::Tensor loss = trainee.loss();
+      sgd.zero_grad();
+      loss.backward();
+      CHECK_THROWS_WITH(sgd.step(), doctest::Contains("Engine::sharded_parameters()"));
+    }
+  });
+}
+
 TEST_CASE("a gradient that was given to a sharded parameter by hand is refused") {
   run_torch_ranks(2, [](Mesh mesh) {
     Trainee trainee(mesh, in_a_row);
