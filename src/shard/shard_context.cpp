@@ -43,6 +43,13 @@ float gradient_scale_of(const Options& options) {
   return 1.0F / *options.gradient_divide_factor;
 }
 
+Mesh with_one_axis(Mesh mesh) {
+  const int replicas = mesh.size(Axis::kReplicate);
+  if (replicas == 1) return mesh;
+  throw InvalidArgument({.what = fmt::format("a mesh of {} replicas", replicas),
+                         .hint = "no strategy reduces across replicas yet: use one axis"});
+}
+
 DType checked_reduce_dtype(DType dtype) {
   if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) return dtype;
   throw InvalidArgument({.what = fmt::format("reduce_dtype {} is not supported", name_of(dtype)),
@@ -57,7 +64,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options)
     : ShardContext(mesh_in, options, mesh_in.state().streams(run_beside(options))) {}
 
 ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams streams)
-    : mesh(std::move(mesh_in)),
+    : mesh(with_one_axis(std::move(mesh_in))),
       device(mesh.state().device()),
       torch_device(std::string(device.name())),
       moves(moves_of(placements_of(options.strategy), mesh.size(Axis::kShard))),

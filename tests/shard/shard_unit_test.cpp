@@ -2,6 +2,7 @@
 
 #include "fsdp/error.h"
 #include "shard/support/unit_under_test.h"
+#include "support/simulated_mesh.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -111,4 +112,9 @@ TEST_CASE("a change at a forward reseats, one at a backward only tells graphs") 
     unit->absorb_changes(/*reseats=*/true);
     CHECK(unit->parameters().state() == ParameterState::kSharded);
   });
+}
+
+TEST_CASE("a mesh of replicas is refused: nothing would reduce across them") {
+  CHECK_THROWS_WITH_AS(ShardContext(simulated_mesh(4, {}, 2), {}),
+                       doctest::Contains("a mesh of 2 replicas"), InvalidArgument);
 }

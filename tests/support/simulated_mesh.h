@@ -10,7 +10,8 @@ namespace fsdp::testing {
 
 // Rank 0 of `world_size`. Gathers and reductions return at once and leave memory as it is, so that
 // values are meaningless; on the control communicator every rank is of this rank's opinion.
-// `wire_time`: each gather and each reduction occupies its stream for so long.
-Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time = {});
+// `wire_time`: each gather and each reduction occupies its stream for so long. `replicas`: ranks of
+// the axis across which shards are repeated; it divides `world_size`.
+Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time = {}, int replicas = 1);
 
 }  // namespace fsdp::testing
