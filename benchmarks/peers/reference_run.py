@@ -12,6 +12,7 @@ import pathlib
 import time
 
 import torch
+import transformers
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, BertForQuestionAnswering
 from transformers.utils import logging
@@ -106,7 +107,8 @@ def main():
     print(f"{len(windows)} windows, {total_steps} steps in {EPOCHS} epochs")
     model = load_model(arguments.model, arguments.qa_head)
     losses, norms = train(model, windows, total_steps if arguments.full else 10, total_steps)
-    result = {"windows": len(windows), "total_steps": total_steps,
+    result = {"torch": torch.__version__, "transformers": transformers.__version__,
+              "windows": len(windows), "total_steps": total_steps,
               "losses": losses[:10], "grad_norms": norms[:10]}
     if arguments.full:
         rows = squad.read_questions(arguments.validation_file)
