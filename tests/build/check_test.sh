@@ -6,7 +6,7 @@ source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
 git init -q .
 mkdir -p tools include/fsdp src/base src/comm/cpu src/shard src/plan src/engine examples/hello_unit
-mkdir -p .venv/lib/python3/site-packages/torch/include
+mkdir -p docs .venv/lib/python3/site-packages/torch/include
 cp "$source/tools/check" tools/
 cp "$source/.clang-format" .
 cat >CMakeLists.txt <<'EOF'
@@ -63,8 +63,9 @@ refuses 'src/base/a.cpp:1: a comment of more than 100 columns' \
 mv .venv elsewhere
 refuses 'no LibTorch in build/cpu or .venv' src/base/a.cpp '// nothing else is wrong'
 mv elsewhere .venv
+refuses 'a document names Engine::fly, which is not in the code' docs/flying.md 'Call `Engine::fly`.'
 refuses 'the five files of the reading tour have 1203 lines, under 1200 wanted' \
   src/plan/pass.cpp "$(seq -f '// %.0f' 1199)"
 mv src/shard/unit_gradients.cpp kept
 refuses 'src/shard/unit_gradients.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
-echo "check: 17 refusals as expected"
+echo "check: 18 refusals as expected"
