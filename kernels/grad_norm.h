@@ -58,8 +58,8 @@ struct ClipOutputs {
 };
 
 // Turns the reduced result into what optimizers read. If an element was not finite, norm is
-// infinite or NaN and coefficient 0 or NaN, as torch has them: look at found_inf. `max_norm` may be
-// infinite: coefficient is then 1 whatever the norm.
+// infinite or NaN and coefficient 0 or NaN, as torch has them: look at found_inf. Only an infinite
+// `max_norm` clips nothing: coefficient is then 1 whatever the norm.
 // Errors: InvalidArgument if max_norm is negative or NaN.
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs);

@@ -94,10 +94,10 @@ class Engine {
  public:
   // Shards a model that was built plainly; every rank passes the same architecture. Rank 0's
   // parameter and buffer values win (broadcast once; sparse and quantised buffers must be equal).
-  // Requires: collective; `root` is a Unit, on
-  // the CPU, float32/bfloat16/float16 parameters. Errors: CommError (78) on all ranks if models,
-  // options or builds differ; InvalidArgument for what
-  //   cannot be sharded, named (sparse gradients, complex, quantised, overlapping, float64).
+  // Requires: collective; `root` is a Unit, on the CPU, with float32, bfloat16 or float16
+  //   parameters.
+  // Errors: CommError (78) on all ranks if models, options or builds differ; InvalidArgument for
+  //   what cannot be sharded, named (sparse gradients, complex, quantised, overlapping, float64).
   template <class Contained>
   Engine(const torch::nn::ModuleHolder<Contained>& root, Mesh mesh, Options options = {})
       : Engine(root.ptr(), std::move(mesh), std::move(options)) {}

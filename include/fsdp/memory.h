@@ -45,7 +45,8 @@ struct PlannedSlots {
   bool operator==(const PlannedSlots&) const = default;
 };
 
-// Computed from integers (layouts and the order of units) before the run; exact for engine buffers.
+// Computed from integers (layouts and the order of units) before the run; exact for engine buffers
+// of the pass that it plays. What passes take beyond that one is learned: `learned_bytes`.
 struct MemoryPlan {
   MemoryBytes rest;            // between steps, after zero_grad
   MemoryBytes forward_peak;    // highest point of a forward
@@ -53,7 +54,7 @@ struct MemoryPlan {
   MemoryBytes backward_peak;   // highest point of a backward
   MemoryBytes after_backward;  // before the optimizer's step
   std::vector<PlannedSlots> slots;
-  int64_t held_bytes = 0;  // what the system has given once everything was used; never grows after
+  int64_t held_bytes = 0;  // what the system has given once everything was used
   // Of held_bytes: slots and main gradients that the recorded pass does not explain (forwards
   // beside it, gradients kept by GradSync), known once they were needed, as is the backward's peak
   // then.

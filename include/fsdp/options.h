@@ -34,10 +34,10 @@ struct UnitOptions {
 };
 
 struct Options {
-  // Type of the parameters that forward and backward see; unset = as constructed. Main shards and
-  // optimizer state are always float32. float32, bfloat16 or float16. A module that keeps floating
-  // buffers of the shape of its own parameters (BatchNorm, InstanceNorm with statistics,
-  // SyncBatchNorm) has these parameters as constructed where param_dtype is narrower.
+  // Type of the parameters that forward and backward see; unset = as constructed. Main shards, main
+  // gradients and optimizer state are always float32. float32, bfloat16 or float16. A module that
+  // keeps floating buffers of the shape of its own parameters (BatchNorm, InstanceNorm with
+  // statistics, SyncBatchNorm) has these parameters as constructed where param_dtype is narrower.
   std::optional<DType> param_dtype;
   // Type in which gradients travel and are summed between ranks: float32 or bfloat16.
   DType reduce_dtype = DType::kFloat32;

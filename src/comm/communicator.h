@@ -1,8 +1,9 @@
 // Collectives between ranks, on plain memory: pointers, element counts and streams, never tensors.
 //
 // Implementations: threads of one process (LocalCommunicator, the semantic reference), processes of
-// one host (ShmCommunicator), a group whose other ranks are imagined (SimulatedCommunicator). A
-// group of one rank is legal everywhere and moves nothing that is in place.
+// one host (ShmCommunicator), a group whose other ranks are imagined (SimulatedCommunicator), a
+// real group that moves nothing (AblatedCommunicator). A group of one rank is legal everywhere and
+// moves nothing that is in place.
 #pragma once
 
 #include <fsdp/dtype.h>

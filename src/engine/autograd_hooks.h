@@ -1,6 +1,6 @@
-// All contact with LibTorch's autograd: the hooks, each a one-line call into the engine, and the
-// questions asked of a running backward. Verified on 2.11 to 2.15 by the tests
-// of engine and closing.
+// All contact with LibTorch's autograd: the hooks, which pass on to clock and engine what has been
+// reached, and the questions asked of a running backward. Verified on 2.11 to 2.15 by the tests of
+// engine and closing.
 #pragma once
 
 #include <ATen/core/Tensor.h>

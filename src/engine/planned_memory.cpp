@@ -49,8 +49,8 @@ void PlannedMemory::follow(const Pass& pass) {
   remake(pass);
 }
 
-// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
-// is part of the plan from the second such pass on.
+// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync,
+// a second reduction before the step) is part of the plan from then on.
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.parameter_slots.learn();
   const bool reduces = context_.reduce_slots.learn();
@@ -71,7 +71,8 @@ void PlannedMemory::warn_of_overflow() {
       {.what = fmt::format("a pass took {} slots more than the plan had",
                            context_.ledger.stats().overflow_slots),
        .where = "the engine's memory",
-       .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
+       .cause = "forwards beside it (evaluation, a graph that was dropped), or a second backward "
+                "before the step, need more at once",
        .hint = "they are part of memory_plan() from now on"});
 }
 

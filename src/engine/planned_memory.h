@@ -25,7 +25,7 @@ class PlannedMemory {
   // Plays the pass that is expected. Requires: before the first pass, and where units or their
   // trainable parameters have changed.
   void remake(const Pass& pass);
-  // The pass that has just been was like no other before.
+  // The pass that has just been was not like the one before.
   void follow(const Pass& pass);
   // It was like the one before: what it took beyond the plan belongs to it from now on.
   void learn_from_overflow(const Pass& pass);

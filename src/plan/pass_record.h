@@ -21,7 +21,7 @@ enum class Boundary : uint8_t {
 struct PassEvent {
   Boundary boundary = Boundary::kPreForward;
   // kPostForward: backward can reach the call's outputs. kPreBackward and kClose: gradients are
-  // captured (not so in recomputation, which runs a backward of its own).
+  // captured (Clock::captures: not so in the inner backward of a recomputation).
   bool flag = false;
   int unit = 0;
   int call = -1;  // of kPreForward and kPostForward outside backward: counts the pass's calls
@@ -53,7 +53,8 @@ class PassRecord {
   // Made by the constructor from a module tree.
   bool is_guess() const { return is_guess_; }
 
-  // Units in the order in which forward, and backward (recomputation included), first need them.
+  // Units in the order in which forward, and backward (recomputation included), need them; a unit
+  // that is needed again next to itself is there once in backward.
   std::vector<int> forward_order() const;
   std::vector<int> backward_order() const;
   // What backward_order will be, as far as the forwards alone tell.

@@ -36,7 +36,8 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
-// What a unit's bytes go through; an empty list is nothing.
+// What a unit's bytes go through; an empty list is nothing. Today's rows have one move a list: one
+// across a second axis will follow it, on what the first has left.
 struct Moves {
   int main_ranks = 1;                // among which main shards are cut; 1: whole on every rank
   std::vector<Move> before_use;      // each time parameters are unsharded, into a slot

@@ -8,7 +8,7 @@ namespace fsdp {
 
 enum class ParameterState : uint8_t {
   kSharded,    // only the main shards exist; parameters throw
-  kGathering,  // a slot is taken and being filled; parameters throw
+  kGathering,  // they are on their way to where they lie whole; parameters throw
   kUnsharded,  // parameters are seated and readable
 };
 

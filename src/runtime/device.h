@@ -1,5 +1,5 @@
-// What computes: its streams, its events, its memory. Above this layer nobody names a kind of
-// device; what only one kind can do is a member of its class alone.
+// What computes: its streams, its events, its memory. What only one kind of device can do is a
+// member of its class alone; who above this layer names a kind is listed in docs/add-a-device.md.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Everything private or version-dependent of LibTorch's tensors (verified on 2.11) in one place.
+// Everything private or version-dependent of LibTorch's tensors (verified on 2.11 to 2.15) in
+// one place.
 // tests/shard/torch_compat_test.cpp proves each fact that is relied on here.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The table of habits in docs/migration.md, row by row.
+// The table of habits in docs/migration.md; what is refused is also in misuse_test.cpp.
 #include <c10/core/InferenceMode.h>
 
 #include <sstream>
