@@ -23,7 +23,7 @@ std::filesystem::path program() {
 }
 
 // A sanitizer's own memory is many times the program's.
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMemoryIsLimited = false;
 #else
 constexpr bool kMemoryIsLimited = true;
