@@ -66,7 +66,7 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   // Total norm of all gradients before clipping (norm_type 1, 2 or infinity); one all_reduce where
-  // gradients are cut over the ranks. The scaling itself is folded into the next step(), so
+  // optimizer state is cut over the ranks. The scaling itself is folded into the next step(), so
   // gradients are read once.
   // Errors: InvalidArgument if max_norm is negative or NaN, or norm_type is another.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
