@@ -1,0 +1,53 @@
+// Operations on bits that PTX has and C++ has not.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace fsdp::testing::ptx {
+
+inline uint64_t reversed(uint64_t value, int width) {
+  uint64_t result = 0;
+  for (int bit = 0; bit < width; ++bit) result = result << 1 | (value >> bit & 1);
+  return result;
+}
+
+// Bit by bit the entry of an 8-entry truth table at (a, b, c).
+inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint64_t table) {
+  uint32_t result = 0;
+  for (int bit = 0; bit < 32; ++bit) {
+    const uint32_t index = (a >> bit & 1) << 2 | (b >> bit & 1) << 1 | (c >> bit & 1);
+    result |= static_cast<uint32_t>(table >> index & 1) << bit;
+  }
+  return result;
+}
+
+// Each digit of the selector takes one of the eight bytes of b:a, or, with 8 added, its sign.
+inline uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t result = 0;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t select = selector >> (4 * i) & 0xf;
+    auto byte = static_cast<uint32_t>(bytes >> (8 * (select & 7)) & 0xff);
+    if ((select & 8) != 0) byte = (byte & 0x80) != 0 ? 0xff : 0;
+    result |= byte << (8 * i);
+  }
+  return result;
+}
+
+// `length` bits from bit `at` on, filled up with zeros or with their sign, the last bit that lies
+// in the value.
+inline uint64_t bit_field(uint64_t value, uint64_t width, uint64_t at, uint64_t length,
+                          bool is_signed) {
+  if (length == 0) return 0;
+  const bool sign = is_signed && (value >> std::min(at + length - 1, width - 1) & 1) != 0;
+  uint64_t field = 0;
+  for (uint64_t bit = 0; bit < width; ++bit) {
+    const bool is_inside = bit < length && at + bit < width;
+    const uint64_t one = is_inside ? value >> (at + bit) & 1 : uint64_t{sign};
+    field |= one << bit;
+  }
+  return field;
+}
+
+}  // namespace fsdp::testing::ptx

@@ -1,0 +1,45 @@
+// Runs a kernel on the host, a warp at a time, and objects to what a GPU would do in silence.
+//
+// Each access is checked: inside one allocation, aligned to its size, of bytes that were written
+// before, and ordered with those of other threads: of other blocks never (there is no order between
+// blocks), of the same block by a barrier between, of the same warp by a barrier of the warp. A
+// barrier that some threads of a warp do not reach together, and a shuffle or vote whose lanes are
+// not all there, are objections, too.
+//
+// Blocks run one after the other and warps in turn, both in an order that `seed` draws: races are
+// found by what orders accesses, not by the order in which they happen to come.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "support/sim/ptx/device_memory.h"
+#include "support/sim/ptx/program.h"
+
+namespace fsdp::testing::ptx {
+
+struct Dim {
+  uint32_t x = 1, y = 1, z = 1;
+  uint64_t count() const { return uint64_t{x} * y * z; }
+};
+
+struct Launch {
+  const Kernel* kernel = nullptr;
+  Dim grid, block;
+  std::vector<std::byte> parameters;  // Kernel::parameter_bytes of them, laid out as it says
+  uint32_t seed = 0;                  // 0: blocks and warps in ascending order
+};
+
+// What a launch has done. Sectors are of 32 bytes: those that the warps' accesses touched, one by
+// one, and the least that as many bytes need.
+struct LaunchReport {
+  uint64_t instructions = 0;  // of single threads
+  uint64_t loads = 0, stores = 0;
+  uint64_t sectors = 0, least_sectors = 0;
+};
+
+// Errors: Objection naming kernel, block, thread and instruction.
+LaunchReport run(const Launch& launch, DeviceMemory& memory);
+
+}  // namespace fsdp::testing::ptx

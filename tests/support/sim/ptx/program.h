@@ -1,0 +1,185 @@
+// Kernels in PTX, decoded: what parse.h makes and launch.h runs.
+//
+// What is not understood is an Objection with its text: an opcode, a modifier, a type, an operand.
+// Nothing is guessed and nothing is skipped, so that a kernel that runs here was read in full.
+// Source of the meaning of each: NVIDIA, "Parallel Thread Execution ISA", 9.0.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace fsdp::testing::ptx {
+
+// What a simulated GPU does not accept: of a program, or of what it does when it runs.
+struct Objection : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class Kind : uint8_t { kPredicate, kBits, kUnsigned, kSigned, kFloat, kBFloat16, kHalf };
+
+struct Type {
+  Kind kind = Kind::kBits;
+  int bits = 32;   // of all lanes of a packed type
+  int packed = 1;  // 2: bf16x2, f16x2
+  int bytes() const { return bits / 8; }
+  bool operator==(const Type&) const = default;
+};
+
+enum class Space : uint8_t { kGeneric, kGlobal, kShared, kLocal, kParameter };
+
+enum class Opcode : uint8_t {
+  kAbs,
+  kAdd,
+  kAnd,
+  kBarrier,
+  kBfe,
+  kBranch,
+  kBrev,
+  kClz,
+  kConvert,
+  kDivide,
+  kExit,
+  kFence,
+  kFma,
+  kLoad,
+  kLop3,
+  kMad,
+  kMax,
+  kMin,
+  kMove,
+  kMultiply,
+  kNegate,
+  kNot,
+  kOr,
+  kPermute,
+  kPopulation,
+  kRemainder,
+  kSelect,
+  kSetPredicate,
+  kFunnelShift,
+  kShuffle,
+  kShiftLeft,
+  kShiftRight,
+  kSquareRoot,
+  kStore,
+  kSubtract,
+  kTrap,
+  kVote,
+  kWarpBarrier,
+  kXor,
+};
+
+// The rest of an opcode's words that change what it does.
+enum class Modifier : uint8_t {
+  kNone,
+  // Of mul, mad: which half of the product, or all of it in the type twice as wide.
+  kLow,
+  kHigh,
+  kWide,
+  // Comparisons; those that end in U hold for NaN, too.
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kEqualU,
+  kNotEqualU,
+  kLessU,
+  kLessEqualU,
+  kGreaterU,
+  kGreaterEqualU,
+  kBothNumbers,
+  kSomeNan,
+  // Roundings of cvt to an integral value.
+  kNearestInteger,
+  kTowardsZero,
+  kDown,
+  kUp,
+  // shfl, vote, shf.
+  kIndexed,
+  kLaneUp,
+  kLaneDown,
+  kButterfly,
+  kAll,
+  kAny,
+  kUniform,
+  kBallot,
+  kLeft,
+  kRight,
+};
+
+// Registers that the hardware fills; x, y and z follow each other.
+enum class Special : uint8_t {
+  kThreadX,
+  kThreadY,
+  kThreadZ,
+  kBlockSizeX,
+  kBlockSizeY,
+  kBlockSizeZ,
+  kBlockX,
+  kBlockY,
+  kBlockZ,
+  kGridX,
+  kGridY,
+  kGridZ,
+  kLane,
+  kWarp,
+};
+
+struct Operand {
+  enum class Source : uint8_t { kRegister, kValue, kSpecial };
+  Source source = Source::kValue;
+  int index = 0;  // of a register; a Special
+  uint64_t value = 0;
+};
+
+struct Instruction {
+  Opcode opcode = Opcode::kExit;
+  Type type;  // of the result, and of operands where `from` does not say otherwise
+  Type from;  // of cvt's operand
+  Modifier modifier = Modifier::kNone;
+  Modifier combine = Modifier::kNone;  // of setp with a third operand: kAll (and), kAny (or)
+  bool wraps = true;                   // shf.wrap, not shf.clamp
+  Space space = Space::kGeneric;
+  int guard = -1;  // a predicate register; -1: always
+  bool guard_negated = false;
+  std::vector<int> results;  // registers; -1: not wanted. A predicate of shfl or setp comes second
+  std::vector<Operand> operands;  // of ld and st the address comes first
+  int64_t offset = 0;             // added to it
+  int target = -1;                // of a branch
+  int line = 0;
+  std::string text;
+};
+
+// Where a name lies in its space.
+struct Variable {
+  Space space = Space::kParameter;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+struct Kernel {
+  std::string name;
+  std::vector<Instruction> code;  // ends with kExit
+  std::vector<Variable> parameters;
+  int registers = 0;
+  int64_t parameter_bytes = 0;
+  int64_t shared_bytes = 0;  // beside what a launch adds
+  int64_t local_bytes = 0;   // of each thread: spills and arrays
+};
+
+using Module = std::map<std::string, Kernel>;
+
+// Errors: Objection with the line for what is not understood.
+Module parse(const std::string& text);
+
+// Generic addresses of the spaces that are no memory of the device.
+inline constexpr uint64_t kSharedWindow = 0x7000'0000'0000'0000;
+inline constexpr uint64_t kLocalWindow = 0x6000'0000'0000'0000;
+inline constexpr uint64_t kParameterWindow = 0x5000'0000'0000'0000;
+
+}  // namespace fsdp::testing::ptx
