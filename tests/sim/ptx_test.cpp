@@ -243,6 +243,7 @@ TEST_CASE("what it does not understand it refuses, with the line") {
   check_objects("compile with -fmad=false", "mul.f32 %f0, %f1, %f1;");
   check_objects("unknown register '%q1'", "mov.u32 %q1, 0;");
   check_objects("unknown operand 'nothing'", "mov.u32 %r3, nothing;");
+  check_objects("unknown operand '%tid.w'", "mov.u32 %r3, %tid.w;");
   check_objects("unknown label '$nowhere'", "bra $nowhere;");
   check_objects("unknown directive '.branchtargets a, b'", ".branchtargets a, b;");
   check_objects("a barrier that is not the whole block's", "bar.sync 1, 64;");

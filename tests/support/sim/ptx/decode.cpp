@@ -301,6 +301,7 @@ class Decoder {
     const size_t dot = text.find('.');
     const auto found = first.find(text.substr(0, std::min(dot, text.size())));
     if (dot == std::string_view::npos || found == first.end()) return std::nullopt;
+    if (!is_one_of(text.substr(dot + 1), {"x", "y", "z"})) return std::nullopt;
     return static_cast<Special>(static_cast<int>(found->second) + (text[dot + 1] - 'x'));
   }
 

@@ -18,7 +18,7 @@ struct Names {
 };
 
 std::optional<Type> type_of(std::string_view word);
-// Cut at commas outside of brackets; without white space around.
+// Cut at the separator outside of brackets; without white space around.
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trimmed(std::string_view text);
 

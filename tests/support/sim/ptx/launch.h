@@ -1,10 +1,10 @@
 // Runs a kernel on the host, a warp at a time, and objects to what a GPU would do in silence.
 //
 // Each access is checked: inside one allocation, aligned to its size, of bytes that were written
-// before, and ordered with those of other threads: of other blocks never (there is no order between
-// blocks), of the same block by a barrier between, of the same warp by a barrier of the warp. A
-// barrier that some threads of a warp do not reach together, and a shuffle or vote whose lanes are
-// not all there, are objections, too.
+// before (but for a thread's local memory), and ordered with those of other threads: of other
+// blocks never (there is no order between blocks), of the same block by a barrier between, of the
+// same warp by a barrier of the warp. A barrier that some threads of a warp do not reach together,
+// and a shuffle or vote whose lanes are not all there, are objections, too.
 //
 // Blocks run one after the other and warps in turn, both in an order that `seed` draws: races are
 // found by what orders accesses, not by the order in which they happen to come.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/bytes.h"
 #include "support/sim/ptx/decode.h"
 
 namespace fsdp::testing::ptx {
@@ -60,7 +61,7 @@ class Cursor {
     return std::string(trimmed(found));
   }
 
-  // The next statement of a body, whose vectors have braces, too; empty: a scope begins or ends.
+  // The next statement of a body, whose vectors have braces, too.
   Statement statement() {
     skip_white();
     Statement found{.text = {}, .line = line_};
@@ -134,6 +135,12 @@ Declaration declaration_of(std::string_view text, int line) {
   return found;
 }
 
+// Where it lies behind what is used.
+int64_t place(int64_t& used, const Declaration& declared) {
+  used = round_up(used, declared.alignment);
+  return std::exchange(used, used + declared.bytes);
+}
+
 class KernelParser {
  public:
   KernelParser(Cursor& cursor, const std::map<std::string, Variable, std::less<>>& outer,
@@ -163,21 +170,14 @@ class KernelParser {
     throw Objection(fmt::format("{} (kernel {})", what, kernel_.name));
   }
 
-  static int64_t place(int64_t& used, const Declaration& declared) {
-    used = (used + declared.alignment - 1) / declared.alignment * declared.alignment;
-    return std::exchange(used, used + declared.bytes);
-  }
-
   void parameters() {
     if (!cursor_.takes('(')) return;
     for (const std::string& text : split(cursor_.until(")", true), ',')) {
       if (text.empty()) continue;
       const Declaration declared = declaration_of(text, cursor_.line());
-      const Variable variable{.space = Space::kParameter,
-                              .offset = place(kernel_.parameter_bytes, declared),
-                              .bytes = declared.bytes};
-      kernel_.parameters.push_back(variable);
-      variables_[declared.name] = variable;
+      variables_[declared.name] = {.space = Space::kParameter,
+                                   .offset = place(kernel_.parameter_bytes, declared),
+                                   .bytes = declared.bytes};
     }
   }
 
@@ -283,10 +283,7 @@ Module parse(const std::string& text) {
       module.insert_or_assign(std::move(name), std::move(kernel));
     } else if (head.find(".shared") != std::string::npos && cursor.takes(';')) {
       const Declaration declared = declaration_of(head, line);
-      shared_bytes =
-          (shared_bytes + declared.alignment - 1) / declared.alignment * declared.alignment;
-      shared[declared.name] = {Space::kShared, shared_bytes, declared.bytes};
-      shared_bytes += declared.bytes;
+      shared[declared.name] = {Space::kShared, place(shared_bytes, declared), declared.bytes};
     } else {
       throw Objection(fmt::format("unknown directive '{}' in line {}", head, line));
     }

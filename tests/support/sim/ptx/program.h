@@ -1,7 +1,8 @@
-// Kernels in PTX, decoded: what parse.h makes and launch.h runs.
+// Kernels in PTX, decoded: what parse makes and launch.h runs.
 //
 // What is not understood is an Objection with its text: an opcode, a modifier, a type, an operand.
-// Nothing is guessed and nothing is skipped, so that a kernel that runs here was read in full.
+// Nothing is guessed, and skipped are only hints (of caches, unrolling, launch bounds, lines), so
+// that a kernel that runs here was read in full.
 // Source of the meaning of each: NVIDIA, "Parallel Thread Execution ISA", 9.0.
 #pragma once
 
@@ -165,11 +166,10 @@ struct Variable {
 struct Kernel {
   std::string name;
   std::vector<Instruction> code;  // ends with kExit
-  std::vector<Variable> parameters;
   int registers = 0;
   int64_t parameter_bytes = 0;
-  int64_t shared_bytes = 0;  // beside what a launch adds
-  int64_t local_bytes = 0;   // of each thread: spills and arrays
+  int64_t shared_bytes = 0;
+  int64_t local_bytes = 0;  // of each thread: spills and arrays
 };
 
 using Module = std::map<std::string, Kernel>;

@@ -106,7 +106,7 @@ void Warp::step(int at, Mask active) {
     case Opcode::kWarpBarrier:
     case Opcode::kShuffle:
     case Opcode::kVote:
-      return meet(instruction, active, guarded);
+      return meet(instruction, guarded);
     case Opcode::kFence:
       return;
     case Opcode::kTrap:
@@ -121,23 +121,23 @@ void Warp::step(int at, Mask active) {
 }
 
 // What lanes do together. Whoever could still come must be there.
-void Warp::meet(const Instruction& instruction, Mask active, Mask guarded) {
-  if (guarded == 0) return;
-  const int first = std::countr_zero(guarded);
+void Warp::meet(const Instruction& instruction, Mask active) {
+  if (active == 0) return;
+  const int first = std::countr_zero(active);
   switch (instruction.opcode) {
     case Opcode::kBarrier:
-      if (guarded != (in_state(LaneState::kRunning) | in_state(LaneState::kAtBarrier))) {
+      if (active != (in_state(LaneState::kRunning) | in_state(LaneState::kAtBarrier))) {
         throw Objection("a barrier that only some threads of a warp reach, " + where(first));
       }
-      return set_state(guarded, LaneState::kAtBarrier);
+      return set_state(active, LaneState::kAtBarrier);
     case Opcode::kWarpBarrier:
-      require_all_of(instruction.operands.at(0), guarded);
+      require_all_of(instruction.operands.at(0), active);
       ++barriers_;
       return;
     case Opcode::kShuffle:
-      return shuffle(instruction, guarded);
+      return shuffle(instruction, active);
     default:
-      return vote(instruction, active & guarded);
+      return vote(instruction, active);
   }
 }
 
@@ -213,8 +213,7 @@ void Warp::vote(const Instruction& instruction, Mask active) {
 
 std::string Warp::where(int lane) const {
   return fmt::format("in {}, block ({}, {}, {}), thread {}: {}", block_.launch->kernel->name,
-                     block_.place.x, block_.place.y, block_.place.z, thread(lane),
-                     now_ == nullptr ? "before the first instruction" : now_->text);
+                     block_.place.x, block_.place.y, block_.place.z, thread(lane), now_->text);
 }
 
 namespace {

@@ -38,7 +38,6 @@ class Warp {
   Warp(BlockState& block, int number, int lanes);
 
   BlockState& block() const { return block_; }
-  int lanes() const { return lanes_; }
   uint64_t value(const Operand& operand, int lane) const;
   void set(int index, int lane, uint64_t value) { registers_[index * kLanes + lane] = value; }
   bool predicate(int index, int lane) const { return (registers_[index * kLanes + lane] & 1) != 0; }
@@ -58,7 +57,7 @@ class Warp {
 
  private:
   void step(int at, Mask active);
-  void meet(const Instruction& instruction, Mask active, Mask guarded);
+  void meet(const Instruction& instruction, Mask active);
   void shuffle(const Instruction& instruction, Mask active);
   void vote(const Instruction& instruction, Mask active);
   void require_all_of(const Operand& mask, Mask active) const;
