@@ -56,6 +56,7 @@ function(fsdp_layer name)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cpp ${PROJECT_SOURCE_DIR}/kernels/cpu/*.cpp)
   else()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+    list(FILTER sources EXCLUDE REGEX "/cuda/")  # cmake/Cuda.cmake
   endif()
   set_property(GLOBAL APPEND PROPERTY FSDP_LAYERS fsdp_${name})
   if(NOT sources)  # a layer of headers alone

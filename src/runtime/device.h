@@ -44,8 +44,9 @@ class Device {
 
   virtual std::string_view name() const = 0;  // "cpu", "cuda:0"
   virtual std::unique_ptr<Stream> make_stream(const StreamOptions& options) const = 0;
-  // On which LibTorch's operators of the calling thread run.
-  virtual Stream& compute_stream() const = 0;
+  // On which LibTorch's operators of the calling thread run. `native` is LibTorch's handle of it
+  // where it has one (null: the device's default stream); the host's is always the thread itself.
+  virtual Stream& compute_stream(void* native = nullptr) const = 0;
   Event make_event() const { return Event(*this); }
   // Zeroed, aligned to 64 bytes. 0 bytes: an empty buffer.
   // Errors: DeviceError with the size when there is no memory left.

@@ -176,7 +176,7 @@ class OtherDevice final : public Device {
  public:
   std::string_view name() const override { return "other"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions&) const override { return nullptr; }
-  Stream& compute_stream() const override { return cpu_device().compute_stream(); }
+  Stream& compute_stream(void* /*native*/) const override { return cpu_device().compute_stream(); }
   Buffer allocate(int64_t, MemoryKind) const override { return {}; }
   const kernels::KernelTable* kernels() const override { return nullptr; }
 };

@@ -12,7 +12,7 @@ class CpuDevice final : public Device {
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override {
     return make_cpu_stream(*this, options);
   }
-  Stream& compute_stream() const override { return *compute_; }
+  Stream& compute_stream(void* /*native*/) const override { return *compute_; }
   Buffer allocate(int64_t bytes, MemoryKind /*kind*/) const override {
     return allocate_host(bytes);
   }

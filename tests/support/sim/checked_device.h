@@ -69,7 +69,7 @@ class CheckedDevice : public Device {
 
   std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
-  Stream& compute_stream() const override { return *compute_; }
+  Stream& compute_stream(void* /*native*/ = nullptr) const override { return *compute_; }
   // Of work on the compute stream that is done by others than kernels.
   void tell(std::string_view what, const std::vector<TouchedBytes>& bytes) const {
     compute_->touch(what, bytes);

@@ -1,0 +1,103 @@
+#include "runtime/cuda/cuda_stream.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "fsdp/error.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_error.h"
+
+namespace fsdp {
+
+// A point in a stream's work: an event that is recorded once, and given back.
+class CudaMark final : public EventMark {
+ public:
+  CudaMark(const CudaDevice& device, cudaStream_t stream)
+      : device_(device), stream_(stream), event_(device.take_event()) {
+    check_cuda(cudaEventRecord(event_.get(), stream), "cudaEventRecord");
+  }
+  ~CudaMark() override { device_.give_event(std::move(event_)); }
+
+  void wait() override { check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize"); }
+  bool reached() override {
+    const cudaError_t code = cudaEventQuery(event_.get());
+    if (code == cudaErrorNotReady) return false;
+    check_cuda(code, "cudaEventQuery");
+    return true;
+  }
+  cudaStream_t stream() const { return stream_; }
+  cudaEvent_t event() const { return event_.get(); }
+
+ private:
+  const CudaDevice& device_;
+  const cudaStream_t stream_;
+  CudaEvent event_;
+};
+
+CudaStream::CudaStream(const CudaDevice& device, cudaStream_t handle)
+    : Stream(device), device_(device), handle_(handle) {}
+
+CudaStream::~CudaStream() = default;
+
+int CudaStream::ordinal() const { return device_.ordinal(); }
+
+std::shared_ptr<CudaMark> CudaStream::make_mark() {
+  const CudaScope scope(ordinal());
+  return std::make_shared<CudaMark>(device_, handle_);
+}
+
+std::shared_ptr<EventMark> CudaStream::mark() {
+  make_due_calls();
+  return make_mark();
+}
+
+void CudaStream::wait_for(const std::shared_ptr<EventMark>& mark, std::source_location) {
+  const auto& reached = static_cast<const CudaMark&>(*mark);
+  if (reached.stream() == handle_) return;  // its own work is in order already
+  const CudaScope scope(ordinal());
+  check_cuda(cudaStreamWaitEvent(handle_, reached.event(), 0), "cudaStreamWaitEvent");
+}
+
+void CudaStream::synchronize() {
+  check_cuda(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
+  make_due_calls();
+}
+
+void CudaStream::read(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return synchronize();
+  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
+             fmt::format("cudaMemcpyAsync of {} bytes to the host", bytes));
+  synchronize();
+}
+
+void CudaStream::call(std::function<void()> on_host) {
+  make_due_calls();
+  auto when = make_mark();
+  const std::lock_guard lock(mutex_);
+  calls_.push_back({std::move(when), std::move(on_host)});
+}
+
+void CudaStream::make_due_calls() {
+  for (;;) {
+    Call due;
+    {
+      const std::lock_guard lock(mutex_);
+      if (calls_.empty() || !calls_.front().when->reached()) return;
+      due = std::move(calls_.front());
+      calls_.pop_front();
+    }
+    due.on_host();
+  }
+}
+
+CudaStream& cuda_stream(Stream& stream) {
+  auto* cuda = dynamic_cast<CudaStream*>(&stream);
+  if (cuda == nullptr) {
+    throw StateError({.what = "a CUDA kernel was given another device's stream",
+                      .hint = "engine, mesh and module must be on one kind of device"});
+  }
+  return *cuda;
+}
+
+}  // namespace fsdp
