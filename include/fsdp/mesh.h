@@ -26,7 +26,16 @@ struct SlowRank {
   std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
 };
 
+// What ranks compute on.
+enum class DeviceKind : uint8_t {
+  kAuto,  // GPUs where this machine has some, else the CPU, with a warning that says why
+  kCpu,
+  kCuda,
+};
+
 struct MeshOptions {
+  // Errors of what makes the mesh: DeviceError that says why there is no GPU, for kCuda.
+  DeviceKind device = DeviceKind::kCpu;
   // How long a collective waits for a rank before it throws, naming that rank.
   std::chrono::milliseconds timeout{30'000};
   // Hears of each slow rank once a job, on the rank that notices first; the wait goes on. Called on
