@@ -18,6 +18,7 @@ namespace fsdp {
 void EngineState::begin_forward() {
   if (clock->in_backward()) clock->discard_stale_tasks();  // a backward that threw
   require_not_gathered("a forward");
+  context->follow_compute();
   absorb_changes(/*reseats=*/true);
   unfreeze();
   guard_gradients();

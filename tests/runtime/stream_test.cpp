@@ -190,7 +190,7 @@ class OtherDeviceStream final : public Stream {
   void call(std::function<void()> on_host) override { on_host(); }
 
  private:
-  std::shared_ptr<EventMark> mark() override { return nullptr; }
+  std::shared_ptr<EventMark> mark(std::source_location) override { return nullptr; }
   void wait_for(const std::shared_ptr<EventMark>&, std::source_location) override {}
 };
 

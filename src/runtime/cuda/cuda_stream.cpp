@@ -47,7 +47,7 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
   return std::make_shared<CudaMark>(device_, handle_);
 }
 
-std::shared_ptr<EventMark> CudaStream::mark() {
+std::shared_ptr<EventMark> CudaStream::mark(std::source_location) {
   make_due_calls();
   return make_mark();
 }
@@ -76,6 +76,14 @@ void CudaStream::call(std::function<void()> on_host) {
   auto when = make_mark();
   const std::lock_guard lock(mutex_);
   calls_.push_back({std::move(when), std::move(on_host)});
+}
+
+void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
+  auto clock = device_.clock();
+  const CudaScope scope(ordinal());
+  auto here = std::make_shared<CudaEvent>(CudaTiming::kOn);
+  check_cuda(cudaEventRecord(here->get(), handle_), "cudaEventRecord");
+  call([clock, here, tell = std::move(tell)] { tell(clock->time_of(here->get())); });
 }
 
 void CudaStream::make_due_calls() {
