@@ -34,6 +34,19 @@ void DeviceMemory::define(const void* begin, int64_t bytes) {
   std::fill(first, first + bytes, true);
 }
 
+void DeviceMemory::require_defined(const void* begin, int64_t bytes) {
+  const auto address = reinterpret_cast<uint64_t>(begin);
+  const Allocation* allocation = find(address, bytes);
+  if (allocation == nullptr) {
+    throw Objection(fmt::format("{} bytes are read where no device memory is", bytes));
+  }
+  const auto first =
+      allocation->defined.begin() + static_cast<int64_t>(address - allocation->begin);
+  if (std::find(first, first + bytes, false) == first + bytes) return;
+  throw Objection(
+      fmt::format("a read of {}, of which nobody has written a byte", allocation->name));
+}
+
 Allocation* DeviceMemory::find(uint64_t address, int64_t bytes) {
   auto after = allocations_.upper_bound(address);
   if (after == allocations_.begin()) return nullptr;

@@ -40,6 +40,8 @@ class DeviceMemory {
   void remove(const void* begin);
   // The host, a copy or a collective has written there.
   void define(const void* begin, int64_t bytes);
+  // Errors: Objection if these bytes are not there, or if nobody has written one of them.
+  void require_defined(const void* begin, int64_t bytes);
 
   // The allocation that holds all of these bytes; null if there is none.
   Allocation* find(uint64_t address, int64_t bytes);
