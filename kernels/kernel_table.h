@@ -6,6 +6,7 @@
 #include "kernels/accumulate.h"
 #include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
+#include "kernels/count_steps.h"
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
@@ -21,7 +22,8 @@ struct KernelTable {
   void (*cast_pack)(Stream&, std::span<const CastRun>, float scale);
   void (*cast_pack_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
   void (*clip_coefficient)(Stream&, const GradNorm*, NormType, double max_norm, const ClipOutputs&);
-  void (*count_steps)(Stream&, std::span<int64_t* const>, const float* found_inf);
+  void (*count_steps)(Stream&, std::span<StepCount* const>, const StepBetas&,
+                      const float* found_inf);
   void (*digest)(Stream&, std::span<const DigestRun>);
   void (*fill_nan)(Stream&, std::span<const FillRun>);
   void (*fill_zero)(Stream&, std::span<const FillRun>);

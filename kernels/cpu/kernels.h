@@ -14,7 +14,8 @@ void cast_pack_strided(Stream& stream, const StridedSource& source, void* destin
                        DType destination_dtype, float scale);
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs);
-void count_steps(Stream& stream, std::span<int64_t* const> counters, const float* found_inf);
+void count_steps(Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
+                 const float* found_inf);
 void digest(Stream& stream, std::span<const DigestRun> runs);
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 void fill_zero(Stream& stream, std::span<const FillRun> runs);

@@ -81,7 +81,7 @@ void of_update(const Segment& segment, std::vector<TouchedBytes>& bytes) {
   bytes.push_back(reads(segment.grad, segment.numel * kFloat));
   bytes.push_back(
       writes(segment.low_precision_copy, segment.numel * size_of(segment.low_precision_dtype)));
-  bytes.push_back(reads(segment.step, sizeof(int64_t)));
+  bytes.push_back(reads(segment.step, sizeof(kernels::StepCount)));
 }
 
 const kernels::KernelTable& checked_kernels() {
@@ -136,14 +136,15 @@ const kernels::KernelTable& checked_kernels() {
             cpu_kernels().clip_coefficient(stream, reduced, type, max_norm, outputs);
           },
       .count_steps =
-          [](Stream& stream, std::span<int64_t* const> counters, const float* found_inf) {
+          [](Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
+             const float* found_inf) {
             std::vector<TouchedBytes> bytes{reads(found_inf, kFloat)};
-            for (int64_t* each : counters) {
+            for (StepCount* each : counters) {
               require_device_memory({each});
-              bytes.push_back(writes(each, sizeof(int64_t)));
+              bytes.push_back(writes(each, sizeof(StepCount)));
             }
             const CheckedWork work(stream, "count_steps", bytes);
-            cpu_kernels().count_steps(stream, counters, found_inf);
+            cpu_kernels().count_steps(stream, counters, betas, found_inf);
           },
       .digest =
           [](Stream& stream, std::span<const DigestRun> runs) {
