@@ -56,7 +56,7 @@ TEST_CASE("engine flags reach the engine's options") {
       parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o",
              "--param-dtype", "bf16", "--reduce-dtype", "bfloat16", "--reshard-after-forward",
              "false", "--prefetch", "2", "--strategy", "replicate", "--seed", "7"})
-          .engine;
+          .run.engine;
   CHECK(engine.param_dtype == fsdp::DType::kBFloat16);
   CHECK(engine.reduce_dtype == fsdp::DType::kBFloat16);
   CHECK_FALSE(engine.reshard_after_forward);
