@@ -49,7 +49,7 @@ SimulatedDevice::SimulatedDevice(sim::SimulatedGpu& gpu)
 
 std::unique_ptr<Stream> SimulatedDevice::make_stream(const StreamOptions& options) const {
   CudaStreamHandle own(options.priority);
-  gpu_.name_stream(own.get(), options.name);
+  gpu_.name_stream(own.get(), options.name + (bound == nullptr ? "" : " of " + bound->owner()));
   return std::make_unique<SimulatedStreamOfTest>(*this, std::move(own));
 }
 
@@ -81,14 +81,15 @@ std::set<std::string> SimulatedDevice::records() const {
   return records_;
 }
 
-ComputeStreamOfThread::ComputeStreamOfThread(const SimulatedDevice& device, std::string name,
-                                             bool is_default) {
+ComputeStreamOfThread::ComputeStreamOfThread(const SimulatedDevice& device, std::string owner,
+                                             bool is_default)
+    : owner_(std::move(owner)) {
   std::optional<CudaStreamHandle> own;
   if (is_default) {
     device.gpu().allow_default_stream(true);
   } else {
     own.emplace(StreamPriority::kNormal);
-    device.gpu().name_stream(own->get(), std::move(name));
+    device.gpu().name_stream(own->get(), "compute of " + owner_);
   }
   stream_ = std::make_unique<SimulatedStreamOfTest>(device, std::move(own));
   bound = this;

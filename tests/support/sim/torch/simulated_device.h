@@ -54,22 +54,24 @@ class SimulatedDevice : public CudaDevice {
 };
 
 // A stream of the simulated device that belongs to the calling thread while this lives: LibTorch's
-// current one. `name` is what reports call it.
+// current one. `owner` is whose it is: reports tell of "compute of rank 0".
 class ComputeStreamOfThread {
  public:
   // `is_default`: CUDA's default stream, which is not made but there.
-  ComputeStreamOfThread(const SimulatedDevice& device, std::string name, bool is_default);
+  ComputeStreamOfThread(const SimulatedDevice& device, std::string owner, bool is_default);
   ~ComputeStreamOfThread();
   ComputeStreamOfThread(const ComputeStreamOfThread&) = delete;
   ComputeStreamOfThread& operator=(const ComputeStreamOfThread&) = delete;
 
   cudaStream_t handle() const;
+  const std::string& owner() const { return owner_; }
 
   // Of the calling thread; null: none.
   static const ComputeStreamOfThread* current();
 
  private:
   friend class SimulatedDevice;
+  const std::string owner_;
   std::unique_ptr<CudaStream> stream_;
 };
 

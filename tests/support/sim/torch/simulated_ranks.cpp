@@ -21,8 +21,7 @@ class SimulatedWatch final : public RankWatch {
       : session_(std::move(session)), rank_(rank) {}
 
   void begin() override {
-    stream_.emplace(session_->device, fmt::format("compute of rank {}", rank_),
-                    session_->default_stream);
+    stream_.emplace(session_->device, fmt::format("rank {}", rank_), session_->default_stream);
     memory_.emplace(stream_->handle());
     operators_.emplace();
   }

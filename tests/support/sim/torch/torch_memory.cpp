@@ -2,61 +2,66 @@
 
 #include <c10/core/Allocator.h>
 
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <new>
-#include <set>
 #include <utility>
 #include <vector>
 
+#include "runtime/cuda/cuda_error.h"
 #include "support/sim/cuda/host_work.h"
 
 namespace fsdp::testing {
 
+// [Note: an arena that is not guarded] Pinned memory: kernels may touch it and the order of work on
+// it is checked, but the host's pages stay open, because LibTorch's own functions of the host write
+// new tensors outside of operators (torch::tensor).
 class TorchMemoryOfThread::Blocks {
  public:
-  explicit Blocks(cudaStream_t compute) : compute_(compute) {}
+  explicit Blocks(cudaStream_t compute) : compute_(compute) {
+    check_cuda(cudaMallocHost(&arena_, kArenaBytes), "cudaMallocHost");
+  }
+  ~Blocks() { static_cast<void>(cudaFreeHost(arena_)); }
 
   void* take(int64_t bytes) {
     const std::lock_guard lock(mutex_);
     std::vector<void*>& free = free_[bytes];
+    void* block = nullptr;
     if (!free.empty()) {
-      void* block = free.back();
+      block = free.back();
       free.pop_back();
-      return block;
+    } else {
+      if (used_ + bytes > kArenaBytes) throw std::bad_alloc();
+      block = static_cast<std::byte*>(arena_) + used_;
+      used_ += bytes + kAlignment;  // a gap, which is nobody's
     }
-    void* block = std::aligned_alloc(kAlignment, static_cast<size_t>(bytes));
-    if (block == nullptr) throw std::bad_alloc();
-    sim::adopt_memory(block, bytes, "LibTorch's memory");
-    adopted_.insert(block);
+    sim::adopt_memory(compute_, block, bytes, "LibTorch's memory");
     return block;
   }
 
   void give(void* block, int64_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
-    if (ended_) return std::free(block);
-    sim::note_freed(compute_, block, bytes);
+    if (ended_) return;
+    sim::forget_memory(compute_, block, bytes);
     free_[bytes].push_back(block);
   }
 
+  // The stream goes; tensors may stay.
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
-    for (void* block : adopted_) sim::forget_memory(block);
-    for (const auto& [bytes, blocks] : free_) {
-      for (void* block : blocks) std::free(block);
-    }
-    free_.clear();
   }
 
   static constexpr int64_t kAlignment = 512;
 
  private:
+  static constexpr int64_t kArenaBytes = int64_t{64} << 20;
+
   const cudaStream_t compute_;
+  void* arena_ = nullptr;
+  int64_t used_ = 0;
   std::mutex mutex_;
   std::map<int64_t, std::vector<void*>> free_;
-  std::set<void*> adopted_;
   bool ended_ = false;
 };
 

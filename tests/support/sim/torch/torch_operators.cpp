@@ -14,7 +14,7 @@ namespace fsdp::testing {
 namespace {
 
 // From the first to the last element.
-void add(const at::Tensor& tensor, bool writes, std::vector<sim::HostTouch>& touched) {
+void add(const at::Tensor& tensor, bool writes, std::vector<TouchedBytes>& touched) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
   const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
   if (data == nullptr) return;  // not seated: a view of it is made, or its version looked at
@@ -25,7 +25,7 @@ void add(const at::Tensor& tensor, bool writes, std::vector<sim::HostTouch>& tou
                      (last + 1) * static_cast<int64_t>(tensor.element_size()), writes});
 }
 
-void add(const c10::IValue& value, bool writes, std::vector<sim::HostTouch>& touched) {
+void add(const c10::IValue& value, bool writes, std::vector<TouchedBytes>& touched) {
   if (value.isTensor()) return add(value.toTensor(), writes, touched);
   if (!value.isTensorList() && !value.isOptionalTensorList()) return;
   for (const c10::IValue& each : value.toListRef()) {
@@ -37,8 +37,8 @@ bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-std::vector<sim::HostTouch> inputs_of(const at::RecordFunction& call) {
-  std::vector<sim::HostTouch> touched;
+std::vector<TouchedBytes> inputs_of(const at::RecordFunction& call) {
+  std::vector<TouchedBytes> touched;
   const auto schema = call.operator_schema();
   for (size_t i = 0; i < call.inputs().size(); ++i) {
     const bool known = schema && i < schema->arguments().size();
@@ -48,8 +48,8 @@ std::vector<sim::HostTouch> inputs_of(const at::RecordFunction& call) {
 }
 
 // What it has made: not the views of an input, nor the input itself.
-std::vector<sim::HostTouch> outputs_of(const at::RecordFunction& call) {
-  std::vector<sim::HostTouch> touched;
+std::vector<TouchedBytes> outputs_of(const at::RecordFunction& call) {
+  std::vector<TouchedBytes> touched;
   const auto schema = call.operator_schema();
   if (!schema) return touched;
   for (size_t i = 0; i < call.outputs().size() && i < schema->returns().size(); ++i) {
@@ -58,18 +58,22 @@ std::vector<sim::HostTouch> outputs_of(const at::RecordFunction& call) {
   return touched;
 }
 
+struct Work final : at::ObserverContext {
+  Work(cudaStream_t stream, std::string_view name, const std::vector<TouchedBytes>& touched)
+      : work(stream, name, touched) {}
+  sim::HostWork work;
+};
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   const auto* compute = ComputeStreamOfThread::current();
   if (compute == nullptr) return nullptr;
   const std::string_view name = call.name();
   if (name == "aten::_local_scalar_dense") cudaStreamSynchronize(compute->handle());
-  sim::begin_work(compute->handle(), name, inputs_of(call));
-  return std::make_unique<at::ObserverContext>();
+  return std::make_unique<Work>(compute->handle(), name, inputs_of(call));
 }
 
 void end(const at::RecordFunction& call, at::ObserverContext* context) {
-  if (context == nullptr) return;
-  sim::end_work(outputs_of(call));
+  if (context != nullptr) static_cast<Work*>(context)->work.touched(outputs_of(call));
 }
 
 }  // namespace
