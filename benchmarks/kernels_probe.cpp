@@ -277,7 +277,7 @@ void grad_norm(kernels::NormType type) {
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::GradSegment segment{arrays.at(0), kNumel};
   kernels::GradNorm result;
-  const Work kernel = [&] { kernels::grad_norm(*stream, {&segment, 1}, type, &result, nullptr); };
+  const Work kernel = [&] { kernels::grad_norm(*stream, {&segment, 1}, type, {.norm = &result}); };
   uint32_t read = 0;
   const Work stream_loop = [&] {
     read += stream_one(reinterpret_cast<const uint32_t*>(arrays.at(0)));

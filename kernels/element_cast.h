@@ -71,7 +71,7 @@ FSDP_ELEMENT Float16 from_float<Float16>(float value) {
 
 // Calls visit(Element{}) with the element type of float32, bfloat16 or float16.
 template <class Visit>
-FSDP_INLINE void visit_element(DType dtype, Visit visit) {
+FSDP_ELEMENT void visit_element(DType dtype, Visit visit) {
   switch (dtype) {
     case DType::kBFloat16:
       return visit(BFloat16{});

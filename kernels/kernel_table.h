@@ -10,6 +10,7 @@
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
+#include "kernels/reduce.h"
 #include "kernels/sgd.h"
 
 namespace fsdp::kernels {
@@ -27,8 +28,9 @@ struct KernelTable {
   void (*digest)(Stream&, std::span<const DigestRun>);
   void (*fill_nan)(Stream&, std::span<const FillRun>);
   void (*fill_zero)(Stream&, std::span<const FillRun>);
-  void (*grad_norm)(Stream&, std::span<const GradSegment>, NormType, GradNorm*,
-                    double* first_non_finite);
+  void (*grad_norm)(Stream&, std::span<const GradSegment>, NormType, const NormOutputs&);
+  int64_t (*norm_scratch_bytes)(std::span<const GradSegment>);
+  void (*reduce)(Stream&, std::span<const ReduceRun>, ReduceOp);
   void (*sgd)(Stream&, std::span<const SgdSegment>, const SgdOptions&);
 };
 

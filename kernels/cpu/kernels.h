@@ -20,7 +20,9 @@ void digest(Stream& stream, std::span<const DigestRun> runs);
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result, double* first_non_finite);
+               const NormOutputs& outputs);
+int64_t norm_scratch_bytes(std::span<const GradSegment> segments);
+void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
 void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
 
 }  // namespace fsdp::kernels::cpu

@@ -12,7 +12,7 @@
 #include "kernels/support/elements.h"
 #include "kernels/support/step_counts.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
+#include "runtime/cpu/cpu_stream.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -94,7 +94,7 @@ bool same_copy(const Elements& a, const Elements& b) {
 }
 
 TEST_CASE("five steps equal the plain formula bit for bit, for every size and kind of copy") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   const AdamWOptions options;
   for (const int64_t numel : test::kSizes) {
     for (const DType copy : {DType::kBFloat16, DType::kFloat16}) {
@@ -190,7 +190,7 @@ TEST_CASE("found_inf leaves every byte as it was, the step counter too") {
 }
 
 TEST_CASE("gradients that are not finite, subnormal or zero follow the plain formula") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   Elements special(DType::kFloat32, 1009);
   test::fill_with_values(special, 60, true);
   State ours(1009, 61);
@@ -204,7 +204,7 @@ TEST_CASE("gradients that are not finite, subnormal or zero follow the plain for
 }
 
 TEST_CASE("the step stays near the exact one") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   State ours(1009, 70);
   const State before = ours;
   const AdamWSegment segment = ours.segment(false);
@@ -221,7 +221,7 @@ TEST_CASE("the step stays near the exact one") {
 }
 
 TEST_CASE("a copy in another type is refused by name") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   const AdamWSegment segment{.low_precision_dtype = DType::kFloat32};
   CHECK_THROWS_WITH_AS(adamw(*stream, {&segment, 1}, {}),
                        "adamw cannot write a copy in float32; hint: bfloat16 or float16",

@@ -42,7 +42,7 @@ TEST_CASE("a counter has the bits of the header's words at every step") {
 }
 
 TEST_CASE("the corrections are near those of pow, and 1 without betas") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "steps");
+  const auto stream = test::make_stream("steps");
   for (const int64_t step : {1, 2, 7, 100, 5000, 1'000'000}) {
     CAPTURE(step);
     const StepCount count = next_of(*stream, step - 1, kBetas);

@@ -11,7 +11,6 @@
 #include "kernels/count_steps.h"
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -109,7 +108,7 @@ TEST_CASE("four steps of every variant, size and copy equal the plain formula bi
 }
 
 TEST_CASE("an infinite parameter without decay stays infinite") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "sgd");
+  const auto stream = test::make_stream("sgd");
   State ours(40, 90);
   ours.param[3] = std::numeric_limits<float>::infinity();
   const SgdSegment segment = ours.segment(false);
@@ -118,7 +117,7 @@ TEST_CASE("an infinite parameter without decay stays infinite") {
 }
 
 TEST_CASE("the scale is applied and found_inf leaves every byte as it was") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "sgd");
+  const auto stream = test::make_stream("sgd");
   State ours(1009, 91);
   ours.step.step = 1;
   State plain = ours;
@@ -136,7 +135,7 @@ TEST_CASE("the scale is applied and found_inf leaves every byte as it was") {
 }
 
 TEST_CASE("arguments that do not fit together are refused") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "sgd");
+  const auto stream = test::make_stream("sgd");
   State state(3, 92);
   SgdSegment segment = state.segment(false);
   CHECK_THROWS_WITH_AS(sgd(*stream, {&segment, 1}, {.nesterov = true}),

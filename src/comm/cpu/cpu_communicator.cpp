@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "comm/collective_checks.h"
 #include "comm/cpu/split.h"
-#include "comm/reduce/reduce_cpu.h"
+#include "comm/reduce/reduce_in_order.h"
 #include "comm/reduce/streaming_copy.h"
 #include "comm/sent.h"
 #include "runtime/cpu/cpu_stream.h"

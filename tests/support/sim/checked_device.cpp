@@ -168,16 +168,32 @@ const kernels::KernelTable& checked_kernels() {
             cpu_kernels().fill_zero(stream, runs);
           },
       .grad_norm =
-          [](Stream& stream, std::span<const GradSegment> segments, NormType type, GradNorm* result,
-             double* first) {
+          [](Stream& stream, std::span<const GradSegment> segments, NormType type,
+             const NormOutputs& outputs) {
             std::vector<TouchedBytes> bytes;
             for (const auto& each : segments)
               bytes.push_back(reads(each.grad, each.numel * kFloat));
-            require_device_memory({result, first});
-            bytes.push_back(writes(result, sizeof(GradNorm)));
-            bytes.push_back(writes(first, sizeof(double)));
+            require_device_memory({outputs.norm, outputs.first_non_finite});
+            bytes.push_back(writes(outputs.norm, sizeof(GradNorm)));
+            bytes.push_back(writes(outputs.first_non_finite, sizeof(double)));
             const CheckedWork work(stream, "grad_norm", bytes);
-            cpu_kernels().grad_norm(stream, segments, type, result, first);
+            cpu_kernels().grad_norm(stream, segments, type, outputs);
+          },
+      .norm_scratch_bytes = cpu_kernels().norm_scratch_bytes,
+      .reduce =
+          [](Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
+            std::vector<TouchedBytes> bytes;
+            for (const ReduceRun& run : runs) {
+              const int64_t size = run.numel * size_of(run.dtype);
+              for (const void* each : run.sources) {
+                require_device_memory({each});
+                bytes.push_back(reads(each, size));
+              }
+              require_device_memory({run.out});
+              bytes.push_back(writes(run.out, size));
+            }
+            const CheckedWork work(stream, "reduce", bytes);
+            cpu_kernels().reduce(stream, runs, op);
           },
       .sgd =
           [](Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
