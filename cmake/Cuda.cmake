@@ -2,6 +2,29 @@
 #   fsdp_cuda_parts  src/runtime/cuda and kernels/cuda, without a CUDA runtime: who links it brings one
 include(CudaToolkit)
 
+# Says of which build a library is: whoever opens libfsdp_cuda.so shares the layout of these with it.
+set(_build_header ${PROJECT_BINARY_DIR}/generated/fsdp_cuda_build.h)
+file(GLOB _shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.h
+     ${PROJECT_SOURCE_DIR}/kernels/*.h)
+list(APPEND _shared_headers ${PROJECT_SOURCE_DIR}/src/runtime/cuda/cuda_library.h
+     ${PROJECT_SOURCE_DIR}/include/fsdp/dtype.h ${PROJECT_SOURCE_DIR}/include/fsdp/error.h)
+set(_build_of "${PROJECT_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+add_custom_command(
+  OUTPUT ${_build_header}
+  COMMAND ${CMAKE_COMMAND} -D "BUILD_OF=${_build_of} ${FSDP_SANITIZE}" -D "FILES=${_shared_headers}"
+          -D OUTPUT=${_build_header} -P ${CMAKE_CURRENT_LIST_DIR}/cuda_build_header.cmake
+  DEPENDS ${_shared_headers} ${CMAKE_CURRENT_LIST_DIR}/cuda_build_header.cmake
+  COMMENT "Number of this build" VERBATIM)
+add_custom_target(fsdp_cuda_build DEPENDS ${_build_header})
+add_dependencies(fsdp_runtime fsdp_cuda_build)
+target_include_directories(fsdp_runtime PRIVATE ${PROJECT_BINARY_DIR}/generated)
+set_source_files_properties(src/runtime/open_cuda.cpp PROPERTIES
+  OBJECT_DEPENDS ${_build_header} COMPILE_DEFINITIONS FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}")
+# Where dlopen looks for it by name, wherever the program lies.
+target_link_libraries(fsdp_runtime PRIVATE ${CMAKE_DL_LIBS})
+target_link_options(fsdp_runtime INTERFACE
+  $<BUILD_INTERFACE:-Wl,-rpath,${PROJECT_BINARY_DIR}/lib>
+  $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
 if(NOT FSDP_NVCC)
   return()
 endif()
