@@ -1,27 +1,74 @@
 # The GPU's part: libfsdp_cuda.so, and the same objects for the simulated GPU of the tests.
-#   fsdp_cuda_parts   src/runtime/cuda and kernels/cuda, without a CUDA runtime: who links it brings one
-find_program(FSDP_NVCC nvcc HINTS /usr/local/cuda/bin)
+#   fsdp_cuda_parts  src/runtime/cuda and kernels/cuda, without a CUDA runtime: who links it brings one
+include(CudaToolkit)
+
+# Says of which build a library is: whoever opens libfsdp_cuda.so shares the layout of these with it.
+set(_build_header ${PROJECT_BINARY_DIR}/generated/fsdp_cuda_build.h)
+file(GLOB _shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.h
+     ${PROJECT_SOURCE_DIR}/kernels/*.h)
+list(APPEND _shared_headers ${PROJECT_SOURCE_DIR}/src/runtime/cuda/cuda_library.h
+     ${PROJECT_SOURCE_DIR}/include/fsdp/dtype.h ${PROJECT_SOURCE_DIR}/include/fsdp/error.h)
+set(_build_of "${PROJECT_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
+add_custom_command(
+  OUTPUT ${_build_header}
+  COMMAND ${CMAKE_COMMAND} -D "BUILD_OF=${_build_of} ${FSDP_SANITIZE}" -D "FILES=${_shared_headers}"
+          -D OUTPUT=${_build_header} -P ${CMAKE_CURRENT_LIST_DIR}/cuda_build_header.cmake
+  DEPENDS ${_shared_headers} ${CMAKE_CURRENT_LIST_DIR}/cuda_build_header.cmake
+  COMMENT "Number of this build" VERBATIM)
+add_custom_target(fsdp_cuda_build DEPENDS ${_build_header})
+add_dependencies(fsdp_runtime fsdp_cuda_build)
+target_include_directories(fsdp_runtime PRIVATE ${PROJECT_BINARY_DIR}/generated)
+set_source_files_properties(src/runtime/open_cuda.cpp PROPERTIES
+  OBJECT_DEPENDS ${_build_header} COMPILE_DEFINITIONS FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}")
+# Where dlopen looks for it by name, wherever the program lies.
+target_link_libraries(fsdp_runtime PRIVATE ${CMAKE_DL_LIBS})
+target_link_options(fsdp_runtime INTERFACE
+  $<BUILD_INTERFACE:-Wl,-rpath,${PROJECT_BINARY_DIR}/lib>
+  $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
 if(NOT FSDP_NVCC)
-  message(STATUS "CUDA: none, no nvcc was found; the GPU's part and its tests are left out")
   return()
 endif()
-cmake_path(GET FSDP_NVCC PARENT_PATH _cuda_bin)
-cmake_path(GET _cuda_bin PARENT_PATH FSDP_CUDA_ROOT)
-message(STATUS "CUDA: ${FSDP_NVCC}")
 
-set(FSDP_CUDA_FLAGS -std=c++20 -O2 -fmad=false --compress-mode=none -lineinfo)
-set(FSDP_CUDA_ARCHITECTURES -gencode arch=compute_80,code=[sm_80,compute_80])
+# Every GPU since 8.0 runs one of these as it is, a newer one compiles the PTX of the newest. That of
+# 8.0 is what the simulated GPU reads, so none is compressed.
+set(FSDP_CUDA_SIMULATED -gencode=arch=compute_80,code=[sm_80,compute_80])
+set(FSDP_CUDA_ARCHITECTURES ${FSDP_CUDA_SIMULATED})
+foreach(_architecture 86 89 90 100)
+  list(APPEND FSDP_CUDA_ARCHITECTURES -gencode=arch=compute_${_architecture},code=sm_${_architecture})
+endforeach()
+list(APPEND FSDP_CUDA_ARCHITECTURES -gencode=arch=compute_120,code=[sm_120,compute_120])
+# No product and sum are fused but where the source says so: the bits are the CPU's. Warnings are
+# errors, and so are registers that do not suffice and memory that is local to a thread.
+set(FSDP_CUDA_FLAGS -std=c++20 -O2 -fmad=false --compress-mode=none -lineinfo -Werror=all-warnings
+                    -ccbin=${CMAKE_CXX_COMPILER})
+set(_no_spills -Xptxas=-warn-spills,-warn-lmem-usage,-Werror)
+set(_host_flags -fPIC -fvisibility=hidden ${FSDP_WARNINGS})
+if(FSDP_SANITIZE)
+  string(REPLACE "," ";" _sanitizers ${FSDP_SANITIZE})  # nvcc takes a comma as an end
+  list(TRANSFORM _sanitizers PREPEND -fsanitize=)
+  list(APPEND _host_flags -g1 -fno-omit-frame-pointer ${_sanitizers})
+endif()
+list(TRANSFORM _host_flags PREPEND -Xcompiler=)
+list(APPEND FSDP_CUDA_FLAGS ${_host_flags})
 
-# fsdp_cuda_object(VARIABLE source): appends the object file of a .cu to the variable.
+# fsdp_cuda_object(VARIABLE source [SIMULATED] [FLAGS flag…]): appends the object of a .cu to the
+# variable. SIMULATED: of a test, for the simulated GPU alone, which has no registers.
 function(fsdp_cuda_object variable source)
-  cmake_path(GET source STEM name)
+  cmake_parse_arguments(ARG "SIMULATED" "" "FLAGS" ${ARGN})
+  set(architectures ${_no_spills} ${FSDP_CUDA_ARCHITECTURES})
+  if(ARG_SIMULATED)
+    set(architectures ${FSDP_CUDA_SIMULATED})
+  endif()
+  cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
   set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
+  cmake_path(GET object PARENT_PATH folder)
+  file(MAKE_DIRECTORY ${folder})
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${FSDP_NVCC} ${FSDP_CUDA_FLAGS} ${FSDP_CUDA_ARCHITECTURES} -Xcompiler=-fPIC,-Wall,-Wextra
+    COMMAND ${FSDP_CCACHE} ${FSDP_NVCC} ${FSDP_CUDA_FLAGS} ${ARG_FLAGS} ${architectures}
             -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
             -MD -MF ${object}.d -c ${source} -o ${object}
-    DEPENDS ${source} DEPFILE ${object}.d COMMENT "CUDA ${name}.cu" VERBATIM)
+    DEPENDS ${source} ${FSDP_NVCC} DEPFILE ${object}.d COMMENT "CUDA ${name}" VERBATIM)
   set(${variable} ${${variable}} ${object} PARENT_SCOPE)
 endfunction()
 

@@ -10,12 +10,15 @@ class Device;
 
 struct CudaDevices {
   int count = 0;
-  // Why there is none; empty if there is one. "no driver (libcuda.so.1 was not found)"
+  // Why there is none; empty if there is one. "no NVIDIA driver (libcuda.so.1 was not found)"
   std::string why_none;
+  std::string hint;  // what would change that; may be empty
 };
 
 // Looks once a process. Where a driver is seen, LibTorch's own CUDA library is loaded first: that
 // has to come before anything asks LibTorch whether it has CUDA, as a negative answer stays.
+// libfsdp_cuda.so lies in the library folder beside the program's, or where the loader finds
+// it: an installed package and the build tree have told it. Thread-safe.
 const CudaDevices& cuda_devices();
 
 // The device of this number, for good: made at the first call, its kernels loaded. Thread-safe.

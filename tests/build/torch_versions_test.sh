@@ -64,7 +64,16 @@ for pins in "$source"/tools/torch/*.txt; do
   version=$(basename "$pins" .txt)
   minors+="${version%.*} "
   grep -qx "torch==$version" "$pins" || fail "$pins does not pin torch==$version"
-  if unpinned=$(grep -Evx '#.*|[a-z-]+==[0-9.]+' "$pins"); then fail "$pins: not a full pin: $unpinned"; fi
+  gpu=$source/tools/torch-gpu/$version.txt
+  if [ ! -f "$gpu" ]; then fail "$gpu is missing"; fi
+  if unpinned=$(grep -Evxh '#.*|[a-z0-9-]+==[0-9.]+' "$pins" "$gpu"); then
+    fail "$pins or $gpu: not a full pin: $unpinned"
+  fi
+  # One nvcc a version, of the runtime's major and minor number: headers and compiler go together.
+  runtime=$(sed -n 's/^nvidia-cuda-runtime==\([0-9]*\.[0-9]*\)\..*/\1/p' "$pins")
+  for package in nvidia-cuda-nvcc nvidia-cuda-crt nvidia-nvvm; do
+    grep -q "^$package==$runtime\." "$pins" || fail "$pins has no $package of CUDA $runtime"
+  done
 done
 if [ "$minors" != '2.11 2.12 2.13 2.14 2.15 ' ]; then fail "tools/torch has pins for: $minors"; fi
 default=$(sed -n 's/^default_torch=\([0-9.]*\).*/\1/p' "$source/tools/setup")

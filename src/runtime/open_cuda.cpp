@@ -1,0 +1,167 @@
+#include "runtime/open_cuda.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <link.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <system_error>
+
+#include "fsdp/error.h"
+#include "fsdp_cuda_build.h"
+#include "runtime/cuda/cuda_library.h"
+#include "runtime/device.h"
+
+namespace fsdp {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kName[] = "libfsdp_cuda.so";
+
+// What was opened stays open: devices, and LibTorch's CUDA, last as long as the process.
+struct OpenCuda {
+  const CudaLibrary* library = nullptr;
+  CudaDevices devices;
+};
+
+// Why there is no GPU. Thrown within this file alone: no GPU is no error until one is asked for.
+struct NoGpu {
+  std::string why;
+  std::string hint;
+};
+
+std::string loader_says() {
+  const char* text = dlerror();
+  return text == nullptr ? "the loader does not say why" : text;
+}
+
+void require_driver() {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver != nullptr) return;
+  const std::string says = loader_says();
+  if (says.starts_with("libcuda.so.1: cannot open shared object file")) {
+    throw NoGpu{"no NVIDIA driver (libcuda.so.1 was not found)",
+                "GPUs need NVIDIA's driver; a container needs its libraries passed in"};
+  }
+  throw NoGpu{fmt::format("the NVIDIA driver's library cannot be loaded: {}", says), {}};
+}
+
+// The file of a library that this process has loaded; empty if it has not.
+fs::path file_of_loaded(std::string_view name) {
+  struct Search {
+    std::string_view name;
+    fs::path found;
+  } search{name, {}};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* data) {
+        auto& wanted = *static_cast<Search*>(data);
+        const fs::path file = info->dlpi_name;
+        if (file.filename() != wanted.name) return 0;
+        wanted.found = file;
+        return 1;
+      },
+      &search);
+  return search.found;
+}
+
+// LibTorch asks itself once whether it has CUDA. A program without LibTorch needs none of it.
+void load_torch_cuda() {
+  fs::path beside = file_of_loaded("libtorch_cpu.so");
+  if (beside.empty()) beside = file_of_loaded("libc10.so");
+  if (beside.empty()) return;
+  const fs::path file = beside.parent_path() / "libtorch_cuda.so";
+  std::error_code ignored;
+  if (!fs::exists(file, ignored)) {
+    throw NoGpu{fmt::format("LibTorch in {} is one for the CPU alone (no libtorch_cuda.so)",
+                            beside.parent_path().string()),
+                "build with a LibTorch that has CUDA; tools/setup installs one"};
+  }
+  if (dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
+    throw NoGpu{fmt::format("LibTorch's CUDA library cannot be loaded: {}", loader_says()),
+                "tools/setup --gpu installs what LibTorch needs on a GPU"};
+  }
+}
+
+void* open_library() {
+  std::error_code failed;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  if (!failed) {
+    const fs::path file = program.parent_path().parent_path() / FSDP_LIBRARY_DIR / kName;
+    if (fs::exists(file, failed)) {
+      if (void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+      throw NoGpu{fmt::format("{} cannot be loaded: {}", kName, loader_says()), {}};
+    }
+  }
+  if (void* library = dlopen(kName, RTLD_NOW | RTLD_LOCAL)) return library;
+  const std::string says = loader_says();
+  if (says.starts_with(fmt::format("{}: cannot open shared object file", kName))) {
+    throw NoGpu{fmt::format("this build has no GPU part ({} was not found)", kName),
+                "build where cmake prints a CUDA compiler (tools/setup installs one), and install "
+                "the library with the package"};
+  }
+  throw NoGpu{fmt::format("{} cannot be loaded: {}", kName, says), {}};
+}
+
+const CudaLibrary* checked(void* library) {
+  auto* const get =
+      reinterpret_cast<decltype(&fsdp_cuda_library)>(dlsym(library, "fsdp_cuda_library"));
+  if (get == nullptr) throw NoGpu{fmt::format("{} is not fsdp's: {}", kName, loader_says()), {}};
+  const CudaLibrary* found = get();
+  // Read before anything else of it: another build may have laid out the rest differently.
+  if (std::string_view(found->build) != kFsdpCudaBuild) {
+    throw NoGpu{fmt::format("{} is of another build: expected \"{}\", got \"{}\"", kName,
+                            kFsdpCudaBuild, found->build),
+                "install library and programs from one build"};
+  }
+  return found;
+}
+
+OpenCuda open() {
+  OpenCuda opened;
+  try {
+    require_driver();
+    load_torch_cuda();
+    const CudaLibrary* library = checked(open_library());
+    opened.devices.count = library->device_count(opened.devices.why_none);
+    if (opened.devices.count > 0) opened.library = library;
+  } catch (const NoGpu& none) {
+    opened.devices = {.why_none = none.why, .hint = none.hint};
+  }
+  return opened;
+}
+
+const OpenCuda& opened() {
+  static const OpenCuda once = open();
+  return once;
+}
+
+struct Devices {
+  std::mutex mutex;
+  std::map<int, std::unique_ptr<Device>> of_ordinal;
+};
+
+}  // namespace
+
+const CudaDevices& cuda_devices() { return opened().devices; }
+
+const Device& cuda_device(int ordinal) {
+  const OpenCuda& cuda = opened();
+  if (cuda.library == nullptr) {
+    throw DeviceError({.what = fmt::format("there is no cuda:{}", ordinal),
+                       .cause = cuda.devices.why_none,
+                       .hint = cuda.devices.hint});
+  }
+  // Never destroyed: CUDA may have shut down before a destructor of ours would run.
+  static Devices& devices = *new Devices;
+  const std::lock_guard lock(devices.mutex);
+  std::unique_ptr<Device>& device = devices.of_ordinal[ordinal];
+  if (!device) device = cuda.library->open_device(ordinal);
+  return *device;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,1 @@
+// A library in which nothing is: there, and of no use.
