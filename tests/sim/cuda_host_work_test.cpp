@@ -1,5 +1,7 @@
 // The simulated CUDA runtime: what a library of the host does in place of a device's.
 #include <array>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "sim/gpu_arrays.h"
@@ -94,44 +96,57 @@ TEST_CASE("memory that the host's work frees under another stream is found") {
 }
 
 TEST_CASE("parts that an allocator carves are memory while they are held, in stream order") {
-  Schedule schedule = Schedule::kRandom;
-  SUBCASE("late") { schedule = Schedule::kLate; }
-  SUBCASE("eager") { schedule = Schedule::kEager; }
-  SUBCASE("random") { schedule = Schedule::kRandom; }
-  SimulatedGpu gpu({.schedule = schedule});
-  cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-  float* const pool = make_floats(4 * kNumel);
-  adopt_memory(compute, pool, kBytes, "x");
-  kernels::launch_fill(pool, 1, kNumel, compute);
-  forget_memory(compute, pool, kBytes);  // the fill may not have run yet
-  adopt_memory(compute, pool, 2 * kBytes, "y");
-  CHECK(gpu.take_reports().empty());
-  SUBCASE("used in order") {
-    order(compute, gather);
-    kernels::launch_fill(pool, 1, 2 * kNumel, gather);
-    CHECK(gpu.take_reports().empty());
-  }
-  SUBCASE("used before its allocation") {
-    kernels::launch_fill(pool, 1, 2 * kNumel, gather);
-    check_one_report(gpu, {"allocation #2 on compute", "of y", "nothing orders them"});
-  }
-  SUBCASE("used over its end") {
-    kernels::launch_fill(pool, 1, 2 * kNumel + 1, compute);
-    check_one_report(gpu, {"outside of device memory, 0 bytes behind y"});
-  }
-  SUBCASE("read though nobody has written it since") {
-    kernels::launch_add(pool, pool, 1, kNumel, compute);
-    check_one_report(gpu, {"of y, which nobody has written"});
-  }
-  SUBCASE("used after it was given back") {
-    forget_memory(compute, pool, 2 * kBytes);
-    twice(compute, pool, pool);
-    CHECK(gpu.take_reports().at(0).find("256 bytes in y, which was given back") !=
-          std::string::npos);
-  }
-  SUBCASE("carved twice") {
-    adopt_memory(compute, pool + kNumel, kBytes, "z");
-    check_one_report(gpu, {"z of 256 bytes is carved out of", "where there is no room"});
+  // Uses y, which lies where x was; the report that it gives, or none.
+  struct Use {
+    std::function<void(cudaStream_t compute, cudaStream_t gather, float* y)> act;
+    std::vector<std::string> report;
+  };
+  const std::vector<Use> uses{
+      {[](cudaStream_t compute, cudaStream_t gather, float* y) {
+         order(compute, gather);
+         kernels::launch_fill(y, 1, 2 * kNumel, gather);
+       },
+       {}},
+      {[](cudaStream_t, cudaStream_t gather, float* y) {
+         require(cudaMemsetAsync(y, 0, kBytes, gather));
+       },
+       {"allocation #2 on compute", "set #1 on gather", "nothing orders them"}},
+      {[](cudaStream_t compute, cudaStream_t, float* y) {
+         kernels::launch_fill(y, 1, 2 * kNumel + 1, compute);
+       },
+       {"outside of device memory, 0 bytes behind y"}},
+      {[](cudaStream_t compute, cudaStream_t, float* y) {
+         kernels::launch_add(y, y, 1, kNumel, compute);
+       },
+       {"of y, which nobody has written"}},
+      {[](cudaStream_t compute, cudaStream_t, float* y) {
+         forget_memory(compute, y, 2 * kBytes);
+         const std::array<TouchedBytes, 1> read{TouchedBytes{y, kBytes, false}};
+         const HostWork work(compute, "late", read);
+       },
+       {"256 bytes in y, which was given back"}},
+      {[](cudaStream_t compute, cudaStream_t, float* y) {
+         adopt_memory(compute, y + kNumel, kBytes, "z");
+       },
+       {"z of 256 bytes is carved out of", "where there is no room"}},
+  };
+  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+    for (const Use& use : uses) {
+      SimulatedGpu gpu({.schedule = schedule});
+      cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
+      float* const pool = make_floats(4 * kNumel);
+      adopt_memory(compute, pool, kBytes, "x");
+      kernels::launch_fill(pool, 1, kNumel, compute);
+      forget_memory(compute, pool, kBytes);  // the fill may not have run yet
+      adopt_memory(compute, pool, 2 * kBytes, "y");
+      CHECK(gpu.take_reports().empty());
+      use.act(compute, gather, pool);
+      if (use.report.empty()) {
+        CHECK(gpu.take_reports().empty());
+      } else {
+        check_one_report(gpu, use.report);
+      }
+    }
   }
 }
 
