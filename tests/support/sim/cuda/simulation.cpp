@@ -34,6 +34,12 @@ class ThreadNumber {
   const uint64_t number_;
 };
 
+// What a thread may still call when its device is lost.
+bool is_of_host(std::string_view name) {
+  return name == "cudaSetDevice" || name == "cudaGetDevice" || name == "cudaGetDeviceCount" ||
+         name == "cudaRuntimeGetVersion" || name == "cudaDriverGetVersion";
+}
+
 }  // namespace
 
 std::mutex& runtime_mutex() {
@@ -73,10 +79,10 @@ cudaError_t Simulation::answer(std::string_view name,
     if (is_sticky(*scripted)) lose_device(host().device, *scripted);
     return *scripted;
   }
-  if (lost != cudaSuccess) return lost;
+  if (lost != cudaSuccess && !is_of_host(name)) return lost;
   try {
     const cudaError_t code = body(*this);
-    return code == cudaSuccess ? lost : code;
+    return code == cudaSuccess && !is_of_host(name) ? lost : code;
   } catch (const Refusal& refusal) {
     report(fmt::format("{}: {}", name, refusal.what()));
     return refusal.code;
