@@ -6,8 +6,8 @@
 //   }
 //   int main(int argc, char** argv) { return fsdp::run_program(argc, argv, train); }
 //
-// A program with flags of its own reads them from RunOptions::rest (examples/gpt), or adds the flags
-// to a parser that it has (examples/bert_qa).
+// A program with flags of its own reads them from RunOptions::rest (examples/gpt), or adds these to
+// a parser that it has (examples/bert_qa).
 #pragma once
 
 #include <fsdp/error.h>
