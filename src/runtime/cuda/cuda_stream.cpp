@@ -22,7 +22,10 @@ class CudaMark final : public EventMark {
   void wait() override { check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize"); }
   bool reached() override {
     const cudaError_t code = cudaEventQuery(event_.get());
-    if (code == cudaErrorNotReady) return false;
+    if (code == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // or LibTorch takes it for its next launch's
+      return false;
+    }
     check_cuda(code, "cudaEventQuery");
     return true;
   }
