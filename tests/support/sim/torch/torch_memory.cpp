@@ -5,6 +5,8 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -73,47 +75,75 @@ thread_local std::shared_ptr<Blocks> of_thread;
 
 struct Block {
   std::shared_ptr<Blocks> of;
-  void* data;
   int64_t bytes;
 };
 
-void give_back(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  block->of->give(block->data, block->bytes);
-}
+// By their beginning, which is all that LibTorch has when it gives one back.
+class BlocksOut {
+ public:
+  void add(void* data, Block block) {
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(data, std::move(block));
+  }
+  std::optional<Block> take(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return std::nullopt;
+    Block block = std::move(found->second);
+    blocks_.erase(found);
+    return block;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, Block> blocks_;
+};
 
 // In threads without memory of their own, LibTorch's own allocator.
 class RankAllocator final : public c10::Allocator {
  public:
-  RankAllocator() : usual_(c10::GetAllocator(c10::kCPU)) {}
+  // For good: tensors may outlive all else.
+  static RankAllocator& instance() {
+    static auto* const allocator = new RankAllocator;
+    return *allocator;
+  }
 
   c10::DataPtr allocate(size_t bytes) override {
     if (of_thread == nullptr || bytes == 0) return usual_->allocate(bytes);
     constexpr int64_t kUnit = Blocks::kAlignment;
     const int64_t whole = (static_cast<int64_t>(bytes) + kUnit - 1) / kUnit * kUnit;
-    auto block = std::make_unique<Block>(Block{of_thread, of_thread->take(whole), whole});
-    void* data = block->data;
-    return {data, block.release(), &give_back, c10::Device(c10::kCPU)};
+    void* data = of_thread->take(whole);
+    out_.add(data, {of_thread, whole});
+    return {data, data, &give_back, c10::Device(c10::kCPU)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     usual_->copy_data(to, from, bytes);
   }
 
  private:
-  c10::Allocator* const usual_;
+  static void give_back(void* data) {
+    RankAllocator& self = instance();
+    if (const std::optional<Block> block = self.out_.take(data)) {
+      block->of->give(data, block->bytes);
+    } else {
+      self.usual_->raw_deleter()(data);
+    }
+  }
+
+  c10::Allocator* const usual_ = c10::GetAllocator(c10::kCPU);
+  BlocksOut out_;
 };
 
 }  // namespace
 
 TorchMemoryOfThread::TorchMemoryOfThread(cudaStream_t compute)
     : blocks_(std::make_shared<Blocks>(compute)) {
-  static RankAllocator* const allocator = [] {
-    auto* made = new RankAllocator;  // for good: tensors may outlive all else
-    c10::SetAllocator(c10::kCPU, made, /*priority=*/100);
-    return made;
+  static const bool installed = [] {
+    c10::SetAllocator(c10::kCPU, &RankAllocator::instance(), /*priority=*/100);
+    return true;
   }();
-  static_cast<void>(allocator);
+  static_cast<void>(installed);
   of_thread = blocks_;
 }
 
