@@ -167,10 +167,13 @@ void EngineState::shut_down() noexcept {
   const std::lock_guard lock(clock->mutex);
   clock->leave(*this);
   for (const auto& unit : units) {
-    unit->shard->gradients().drop();
-    unit->shard->gradients().zero();
-    if (unit->shard->parameters().state() != ParameterState::kSharded)
-      unit->shard->parameters().reshard();
+    try {
+      unit->shard->gradients().drop();
+      unit->shard->gradients().zero();
+      if (unit->shard->parameters().state() != ParameterState::kSharded)
+        unit->shard->parameters().reshard();
+    } catch (const DeviceError&) {  // it is lost, and whoever works with it hears of that
+    }
     unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
                                          "keep fsdp::Engine alive as long as the model is used");
   }

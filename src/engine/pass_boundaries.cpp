@@ -127,7 +127,10 @@ void EngineState::finalize_backward() {
 // A backward threw: nothing is communicated any more, and nothing half-captured survives.
 void EngineState::abandon_backward() {
   forget_records();
-  pass->abandon();
+  try {
+    pass->abandon();
+  } catch (const DeviceError&) {  // the device is lost, of which backward throws already
+  }
   wait_after_throw();
 }
 

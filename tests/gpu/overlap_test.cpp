@@ -20,7 +20,7 @@ constexpr int kUnits = 5;
 // "forward of u2, rank 0".
 class Labels {
  public:
-  Labels(Engine& engine, const SimulatedSession& session, const Mesh& mesh)
+  Labels(Engine& engine, SimulatedSession& session, const Mesh& mesh)
       : session_(session),
         rank_(mesh.rank()),
         context_(*engine.state().context),
@@ -77,7 +77,7 @@ at::Tensor in_a_labelled_row(GraphImpl& graph, const at::Tensor& x) {
   return graph.norm(h);
 }
 
-std::shared_ptr<SimulatedSession> run(int prefetch, uint32_t seed) {
+std::shared_ptr<SimulatedSession> run_labelled(int prefetch, uint32_t seed) {
   const auto session =
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = seed}});
   RunRanksOptions options = torch_ranks_options();
@@ -115,7 +115,7 @@ bool at_once(const SimulatedSession& session, const std::string& one, const std:
 
 TEST_CASE("with prefetch, the next unit's gather and this one's forward may run at once") {
   for (const int prefetch : {1, 2}) {
-    const auto session = run(prefetch, 3);
+    const auto session = run_labelled(prefetch, 3);
     for (const int rank : {0, 1}) {
       for (int i = 0; i + 1 < kUnits; ++i) {
         const std::string gather = fmt::format("forward gather of u{}, rank {}", i + 1, rank);
@@ -129,7 +129,7 @@ TEST_CASE("with prefetch, the next unit's gather and this one's forward may run 
 }
 
 TEST_CASE("without prefetch, a gather comes after the forward of the unit before") {
-  const auto session = run(0, 3);
+  const auto session = run_labelled(0, 3);
   for (const int rank : {0, 1}) {
     for (int i = 0; i + 1 < kUnits; ++i) {
       const std::string gather = fmt::format("forward gather of u{}, rank {}", i + 1, rank);
@@ -142,7 +142,7 @@ TEST_CASE("without prefetch, a gather comes after the forward of the unit before
 
 TEST_CASE("a unit's reduction and the backward of the unit before may run at once") {
   for (const int prefetch : {0, 1, 2}) {
-    const auto session = run(prefetch, 3);
+    const auto session = run_labelled(prefetch, 3);
     for (const int rank : {0, 1}) {
       for (int i = 2; i < kUnits; ++i) {  // of the first unit's backward no hook tells
         const std::string reduce = fmt::format("reduce of u{}, rank {}", i, rank);

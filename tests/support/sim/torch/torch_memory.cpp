@@ -8,20 +8,19 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/cuda/cuda_error.h"
+#include "runtime/buffer.h"
 #include "support/sim/cuda/host_work.h"
 
 namespace fsdp::testing {
 
-// [Note: an arena that is not guarded] Pinned memory: kernels may touch it and the order of work on
+// [Note: an arena that is not guarded] It is as pinned memory: kernels may touch it and the order of work on
 // it is checked, but the host's pages stay open, because LibTorch's own functions of the host write
 // new tensors outside of operators (torch::tensor).
 class TorchMemoryOfThread::Blocks {
  public:
   explicit Blocks(cudaStream_t compute) : compute_(compute) {
-    check_cuda(cudaMallocHost(&arena_, kArenaBytes), "cudaMallocHost");
+    sim::lend_memory(arena_.data(), arena_.bytes(), "LibTorch's arena");
   }
-  ~Blocks() { static_cast<void>(cudaFreeHost(arena_)); }
 
   void* take(int64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -32,7 +31,7 @@ class TorchMemoryOfThread::Blocks {
       free.pop_back();
     } else {
       if (used_ + bytes > kArenaBytes) throw std::bad_alloc();
-      block = static_cast<std::byte*>(arena_) + used_;
+      block = arena_.at(used_);
       used_ += bytes + kAlignment;  // a gap, which is nobody's
     }
     sim::adopt_memory(compute_, block, bytes, "LibTorch's memory");
@@ -50,6 +49,7 @@ class TorchMemoryOfThread::Blocks {
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
+    sim::take_back_memory(arena_.data());
   }
 
   static constexpr int64_t kAlignment = 512;
@@ -58,7 +58,7 @@ class TorchMemoryOfThread::Blocks {
   static constexpr int64_t kArenaBytes = int64_t{64} << 20;
 
   const cudaStream_t compute_;
-  void* arena_ = nullptr;
+  const Buffer arena_ = allocate_host(kArenaBytes);  // lives as long as a tensor in it
   int64_t used_ = 0;
   std::mutex mutex_;
   std::map<int64_t, std::vector<void*>> free_;
