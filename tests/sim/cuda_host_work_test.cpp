@@ -74,6 +74,10 @@ TEST_CASE("the host has not waited for the work that it does itself") {
   twice(compute, out, slot);
   samples::launch_add(slot, out, 1, kNumel, gather);
   CHECK(gpu.take_reports().size() == 2);  // it reads out and writes slot
+  cudaStream_t reduce = make_stream(gpu, "reduce");
+  samples::launch_add(slot, slot, 1, kNumel, reduce);
+  CHECK_FALSE(gpu.is_ordered("fill<float> #1 on gather", "add #1 on reduce"));
+  CHECK_FALSE(gpu.take_reports().empty());
   CHECK(gpu.host_waits().empty());
 }
 
