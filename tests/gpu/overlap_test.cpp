@@ -29,7 +29,10 @@ class Labels {
         [this](std::string_view event, std::string_view unit) { observe(event, unit); });
   }
 
-  void start() { is_on_ = true; }
+  void start() {
+    is_on_ = true;
+    phase_ = "forward";
+  }
   void compute(std::string_view what, int unit) const {
     set(*context_.compute, what, fmt::format("u{}", unit));
   }
@@ -61,7 +64,7 @@ class Labels {
   const ShardContext& context_;
   const bool prefetches_;
   bool is_on_ = false;
-  std::string phase_ = "forward", gathered_, reduced_;
+  std::string phase_, gathered_, reduced_;
 };
 
 thread_local Labels* labels = nullptr;
@@ -69,9 +72,10 @@ thread_local Labels* labels = nullptr;
 at::Tensor in_a_labelled_row(GraphImpl& graph, const at::Tensor& x) {
   at::Tensor h = x;
   for (int i = 0; i < kUnits; ++i) {
-    h = torch::tanh(graph.units[i](h));
+    h = graph.units[i](h);
+    if (labels != nullptr) labels->compute("forward of", i);
+    h = torch::tanh(h);
     if (labels == nullptr) continue;
-    labels->compute("forward of", i);
     h.register_hook([i, own = labels](const at::Tensor&) { own->compute("backward of", i + 1); });
   }
   return graph.norm(h);
