@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <deque>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -29,8 +30,12 @@ class SimulatedStreamOfTest final : public CudaStream {
  private:
   std::shared_ptr<EventMark> mark(std::source_location place) override {
     std::shared_ptr<EventMark> now = CudaStream::mark(place);
-    std::shared_ptr<EventMark> early = std::exchange(last_, now);
-    if (device_.is_mutated(Mutation::kRecordEarly, place)) return early ? early : now;
+    marks_.push_back(now);
+    if (device_.is_mutated(Mutation::kRecordEarly, place)) {
+      const auto early = static_cast<size_t>(device_.mutated_.marks_early);
+      return early < marks_.size() ? marks_[marks_.size() - 1 - early] : nullptr;
+    }
+    if (marks_.size() > kMarksKept) marks_.pop_front();
     if (!device_.is_mutated(Mutation::kRecordLeftOut, place)) return now;
     // What the place has recorded before; nothing is the same as reached.
     return nullptr;
@@ -41,7 +46,8 @@ class SimulatedStreamOfTest final : public CudaStream {
 
   const SimulatedDevice& device_;
   const std::optional<CudaStreamHandle> own_;
-  std::shared_ptr<EventMark> last_;
+  static constexpr size_t kMarksKept = 8;
+  std::deque<std::shared_ptr<EventMark>> marks_;
 };
 
 SimulatedDevice::SimulatedDevice(sim::SimulatedGpu& gpu)
@@ -58,17 +64,16 @@ Stream& SimulatedDevice::compute_stream(void* /*native*/) const {
   return *bound->stream_;
 }
 
-void SimulatedDevice::mutate(Mutation mutation, std::string place) {
+void SimulatedDevice::mutate(MutatedPlace mutated) {
   const std::lock_guard lock(mutex_);
-  mutation_ = mutation;
-  place_ = std::move(place);
+  mutated_ = std::move(mutated);
 }
 
 bool SimulatedDevice::is_mutated(Mutation mutation, const std::source_location& place) const {
   const std::lock_guard lock(mutex_);
   const std::string name = name_of(place);
   (mutation == Mutation::kWaitLeftOut ? waits_ : records_).insert(name);
-  return mutation == mutation_ && name == place_;
+  return mutation == mutated_.mutation && name == mutated_.place;
 }
 
 std::set<std::string> SimulatedDevice::waits() const {

@@ -20,7 +20,13 @@ enum class Mutation : uint8_t {
   kNone,
   kWaitLeftOut,
   kRecordLeftOut,  // the event keeps its mark: of the use before
-  kRecordEarly,    // the event is recorded before the work that was issued last
+  kRecordEarly,    // the event has a mark that the stream was given before
+};
+
+struct MutatedPlace {
+  Mutation mutation = Mutation::kNone;
+  std::string place{};  // "pass_boundaries.cpp:40", as SimulatedDevice::waits has it
+  int marks_early = 1;  // of kRecordEarly: a collective has up to three of its own
 };
 
 class SimulatedDevice : public CudaDevice {
@@ -36,8 +42,8 @@ class SimulatedDevice : public CudaDevice {
 
   sim::SimulatedGpu& gpu() const { return gpu_; }
 
-  // From now on. `place` is "pass_boundaries.cpp:40", as places() has it.
-  void mutate(Mutation mutation, std::string place);
+  // From now on.
+  void mutate(MutatedPlace mutated);
   // Where streams have waited and recorded so far.
   std::set<std::string> waits() const;
   std::set<std::string> records() const;
@@ -49,8 +55,7 @@ class SimulatedDevice : public CudaDevice {
   sim::SimulatedGpu& gpu_;
   mutable std::mutex mutex_;
   mutable std::set<std::string> waits_, records_;
-  Mutation mutation_ = Mutation::kNone;
-  std::string place_;
+  MutatedPlace mutated_;
 };
 
 // A stream of the simulated device that belongs to the calling thread while this lives: LibTorch's
