@@ -43,8 +43,8 @@ class HostWork {
 void lend_memory(void* begin, int64_t bytes, const std::string& name);
 void take_back_memory(void* begin);
 
-// What an allocator of the host carves out of one cudaMalloc, or of what it has lent. All come in the order of the stream's
-// work, as a caching allocator's do.
+// What an allocator of the host carves out of one cudaMalloc, or of what it has lent. All come in
+// the order of the stream's work, as a caching allocator's do.
 //
 // Memory with a name of its own, and of no defined value. From the first call on, only such parts
 // of the cudaMalloc are memory. For work of another stream it is there when that has waited.

@@ -1,4 +1,4 @@
-// What is known of each byte of some memory: whether it has a value, and who touched it in a launch.
+// What is known of each byte of memory: whether it has a value, and who touched it in a launch.
 #pragma once
 
 #include <cstdint>
