@@ -29,6 +29,7 @@ class SimulatedWatch final : public RankWatch {
   // Where a rank threw, others were left in the middle of their work.
   void end(bool threw) override {
     operators_.reset();
+    cudaStreamSynchronize(stream_->handle());  // what it was given of LibTorch's memory is done
     memory_.reset();
     stream_.reset();
     std::string text;
