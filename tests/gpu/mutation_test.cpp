@@ -46,12 +46,14 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
     optimizer.zero_grad();
     CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
     engine.zero_grad();
-    engine.average_buffers();
-    for (ShardedParameter& each : engine.sharded_parameters()) each.local.data().mul_(0.5);
     graph_loss(model, 3, rank).backward();
     engine.clip_grad_norm(1e-3);
     optimizer.step();
     optimizer.zero_grad();
+    CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
+    engine.zero_grad();
+    for (ShardedParameter& each : engine.sharded_parameters()) each.local.data().mul_(0.5);
+    engine.average_buffers();
     const torch::NoGradGuard no_grad;
     graph_loss(model, 4, rank);
     const Gathered whole(engine, WriteBack::kFromRankZero);
