@@ -32,6 +32,7 @@
 #include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/cpu/target_clones.h"
+#include "kernels/element/count_steps.h"
 #include "kernels/grad_norm.h"
 #include "kernels/sgd.h"
 #include "runtime/buffer.h"
@@ -154,7 +155,7 @@ void adamw(bool with_copy) {
   const Arrays ours(5);
   const Arrays other(5);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
-  const int64_t step = 10;
+  const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
   const kernels::AdamWSegment segment{.param = ours.at(0),
                                       .grad = ours.at(1),
                                       .exp_avg = ours.at(2),
@@ -193,7 +194,7 @@ void adamw(bool with_copy) {
 void sgd() {
   const Arrays arrays(3);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
-  const int64_t step = 10;
+  const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
   const kernels::SgdSegment segment{.param = arrays.at(0),
                                     .grad = arrays.at(1),
                                     .momentum_buffer = arrays.at(2),
@@ -276,7 +277,7 @@ void grad_norm(kernels::NormType type) {
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::GradSegment segment{arrays.at(0), kNumel};
   kernels::GradNorm result;
-  const Work kernel = [&] { kernels::grad_norm(*stream, {&segment, 1}, type, &result, nullptr); };
+  const Work kernel = [&] { kernels::grad_norm(*stream, {&segment, 1}, type, {.norm = &result}); };
   uint32_t read = 0;
   const Work stream_loop = [&] {
     read += stream_one(reinterpret_cast<const uint32_t*>(arrays.at(0)));

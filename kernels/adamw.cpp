@@ -12,8 +12,4 @@ void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOp
   kernels_of(stream).adamw(stream, segments, options);
 }
 
-void count_steps(Stream& stream, std::span<int64_t* const> counters, const float* found_inf) {
-  kernels_of(stream).count_steps(stream, counters, found_inf);
-}
-
 }  // namespace fsdp::kernels

@@ -6,9 +6,11 @@
 //   p = p · (1 - lr·weight_decay)
 //   m = fma(g, 1 - beta1, m·beta1)
 //   v = fma((1 - beta2)·g, g, v·beta2)
-//   p = p + (-lr / (1 - beta1^step) · m) / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-// Scalars are formed in fp64 and rounded once. exp_avg and exp_avg_sq are torch's bit for bit;
-// param is too, but for LibTorch's square root, which MKL may round to the other neighbour. Source:
+//   p = p + (-lr · c1 · m) / (sqrt(v) / c2 + eps)
+// with the corrections of kernels/count_steps.h: c1 = 1 / (1 - beta1^step), c2 = sqrt(1 -
+// beta2^step). -lr · c1 and the other scalars are formed in fp64 and rounded once. exp_avg and exp_avg_sq are torch's bit for bit;
+// param is too, but for two things: LibTorch divides lr by 1 - beta1^step, with pow's power, which
+// can round the step size to the neighbour, and its square root may be MKL's, which can, too. Source:
 // Loshchilov and Hutter, "Decoupled weight decay regularization", algorithm 2.
 #pragma once
 
@@ -16,6 +18,8 @@
 
 #include <cstdint>
 #include <span>
+
+#include "kernels/count_steps.h"
 
 namespace fsdp {
 class Stream;
@@ -36,9 +40,9 @@ struct AdamWSegment {
   int64_t numel = 0;
   double lr = 1e-3;
   double weight_decay = 0;
-  // One counter in device memory: the number of this update, counted from 1 (see count_steps);
+  // In device memory, with the options' betas and this update counted already (count_steps);
   // segments may share it. Null: no bias correction.
-  const int64_t* step = nullptr;
+  const StepCount* step = nullptr;
 };
 
 struct AdamWOptions {
@@ -53,10 +57,5 @@ struct AdamWOptions {
 // read in stream order.
 // Errors: InvalidArgument if a low_precision_dtype is neither bfloat16 nor float16.
 void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options);
-
-// Adds 1 to each counter, unless found_inf (may be null) points at something that is not zero.
-// Issued before the update on the same stream, so that a skipped update is not counted although the
-// host does not know of it. Each counter is listed once.
-void count_steps(Stream& stream, std::span<int64_t* const> counters, const float* found_inf);
 
 }  // namespace fsdp::kernels

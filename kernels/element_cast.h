@@ -4,11 +4,10 @@
 
 #include <fsdp/dtype.h>
 
-#include <bit>
 #include <cstdint>
 #include <string_view>
 
-#include "kernels/cpu/target_clones.h"
+#include "kernels/element/element.h"
 
 namespace fsdp::kernels {
 
@@ -19,36 +18,36 @@ struct Float16 {
   uint16_t bits;
 };
 
-FSDP_INLINE float to_float(float value) { return value; }
+FSDP_ELEMENT float to_float(float value) { return value; }
 
-FSDP_INLINE float to_float(BFloat16 value) {
-  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+FSDP_ELEMENT float to_float(BFloat16 value) {
+  return bits_as<float>(static_cast<uint32_t>(value.bits) << 16);
 }
 
-FSDP_INLINE float to_float(Float16 value) {
+FSDP_ELEMENT float to_float(Float16 value) {
   const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000U) << 16;
   const uint32_t magnitude = value.bits & 0x7fffU;
   const uint32_t normal = (magnitude << 13) + 0x38000000U;  // exponent bias 15 -> 127
   const uint32_t special = (magnitude << 13) | 0x7f800000U;
   // 2^-24 is the unit of subnormals; the product is exact.
   const uint32_t subnormal =
-      std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F);
+      bits_as<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F);
   uint32_t bits = magnitude >= 0x7c00U ? special : normal;
   bits = magnitude < 0x400U ? subnormal : bits;
-  return std::bit_cast<float>(bits | sign);
+  return bits_as<float>(bits | sign);
 }
 
 template <class To>
 To from_float(float value) = delete;
 
 template <>
-FSDP_INLINE float from_float<float>(float value) {
+FSDP_ELEMENT float from_float<float>(float value) {
   return value;
 }
 
 template <>
-FSDP_INLINE BFloat16 from_float<BFloat16>(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
+FSDP_ELEMENT BFloat16 from_float<BFloat16>(float value) {
+  const uint32_t bits = bits_as<uint32_t>(value);
   const uint32_t nearest_even = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const uint32_t quiet_nan = (bits >> 16) | 0x40U;
   const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
@@ -56,15 +55,14 @@ FSDP_INLINE BFloat16 from_float<BFloat16>(float value) {
 }
 
 template <>
-FSDP_INLINE Float16 from_float<Float16>(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
+FSDP_ELEMENT Float16 from_float<Float16>(float value) {
+  const uint32_t bits = bits_as<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffU;
   // Rebias the exponent and round; what rounds to 65536 or is larger becomes infinite.
   uint32_t half = (magnitude + 0xc8000fffU + ((magnitude >> 13) & 1U)) >> 13;
   half = half < 0x7c00U ? half : 0x7c00U;
   // Below 2^-14 the result counts units of 2^-24, the last place of 0.5: the addition rounds.
-  const uint32_t subnormal =
-      std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
+  const uint32_t subnormal = bits_as<uint32_t>(bits_as<float>(magnitude) + 0.5F) - 0x3f000000U;
   half = magnitude < 0x38800000U ? subnormal : half;
   const uint32_t quiet_nan = 0x7e00U | ((magnitude >> 13) & 0x3ffU);
   half = magnitude > 0x7f800000U ? quiet_nan : half;
@@ -73,7 +71,7 @@ FSDP_INLINE Float16 from_float<Float16>(float value) {
 
 // Calls visit(Element{}) with the element type of float32, bfloat16 or float16.
 template <class Visit>
-FSDP_INLINE void visit_element(DType dtype, Visit visit) {
+FSDP_ELEMENT void visit_element(DType dtype, Visit visit) {
   switch (dtype) {
     case DType::kBFloat16:
       return visit(BFloat16{});

@@ -8,8 +8,12 @@
 namespace fsdp::kernels {
 
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result, double* first_non_finite) {
-  kernels_of(stream).grad_norm(stream, segments, type, result, first_non_finite);
+               const NormOutputs& outputs) {
+  kernels_of(stream).grad_norm(stream, segments, type, outputs);
+}
+
+int64_t norm_scratch_bytes(const Stream& stream, std::span<const GradSegment> segments) {
+  return kernels_of(stream).norm_scratch_bytes(segments);
 }
 
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,

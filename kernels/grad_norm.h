@@ -29,9 +29,21 @@ struct GradNorm {
   double non_finite = 0;  // 1 if some element is infinite or NaN, else 0; > 0 after a reduction
 };
 
-// Writes *result and, unless it is null, *first_non_finite: 1 + the position of the first such
-// element in the table's order, 0 if there is none; a float64, so that ranks can reduce it with the
-// rest. Both are device memory. No segments, or only empty ones: zeros.
+// What grad_norm writes; all in device memory.
+struct NormOutputs {
+  GradNorm* norm = nullptr;
+  // 1 + the position of the first element that is not finite, in the table's order; 0 if there is
+  // none. A float64, so that ranks can reduce it with the rest. Null: not wanted.
+  double* first_non_finite = nullptr;
+  // norm_scratch_bytes() bytes for results on the way, aligned to 16. Nobody else's until the
+  // stream has passed the call.
+  void* scratch = nullptr;
+};
+
+// Of a call with these segments on the stream's device; the host needs none.
+int64_t norm_scratch_bytes(const Stream& stream, std::span<const GradSegment> segments);
+
+// Measures all segments together. No segments, or only empty ones: zeros.
 //
 // Sums have one order, a function of the segments' sizes alone, and so the same bits with every
 // instruction set, number of threads and device:
@@ -44,11 +56,11 @@ struct GradNorm {
 //    j + 2, then j + 1, as lanes that shuffle do.
 // 4. A tree over the list: neighbours are added, results 2k and 2k + 1 giving result k of the next
 //    level; the last of an odd level goes to the next as it is. What remains is the power.
-// A GPU warp can take four whole blocks at once, lane l sum l % 8 of block l / 8, and write their
+// A GPU warp takes four whole blocks at once, lane l sum l % 8 of block l / 8, and writes their
 // results to an array, of which any aligned 2^n make a subtree. The largest |x| needs no order. A
 // power that is not a number is the quiet NaN with positive sign (0x7ff8000000000000).
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result, double* first_non_finite);
+               const NormOutputs& outputs);
 
 // What clip_coefficient writes; all in device memory, null: not wanted.
 struct ClipOutputs {

@@ -6,9 +6,11 @@
 #include "kernels/accumulate.h"
 #include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
+#include "kernels/count_steps.h"
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
+#include "kernels/reduce.h"
 #include "kernels/sgd.h"
 
 namespace fsdp::kernels {
@@ -21,12 +23,14 @@ struct KernelTable {
   void (*cast_pack)(Stream&, std::span<const CastRun>, float scale);
   void (*cast_pack_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
   void (*clip_coefficient)(Stream&, const GradNorm*, NormType, double max_norm, const ClipOutputs&);
-  void (*count_steps)(Stream&, std::span<int64_t* const>, const float* found_inf);
+  void (*count_steps)(Stream&, std::span<StepCount* const>, const StepBetas&,
+                      const float* found_inf);
   void (*digest)(Stream&, std::span<const DigestRun>);
   void (*fill_nan)(Stream&, std::span<const FillRun>);
   void (*fill_zero)(Stream&, std::span<const FillRun>);
-  void (*grad_norm)(Stream&, std::span<const GradSegment>, NormType, GradNorm*,
-                    double* first_non_finite);
+  void (*grad_norm)(Stream&, std::span<const GradSegment>, NormType, const NormOutputs&);
+  int64_t (*norm_scratch_bytes)(std::span<const GradSegment>);
+  void (*reduce)(Stream&, std::span<const ReduceRun>, ReduceOp);
   void (*sgd)(Stream&, std::span<const SgdSegment>, const SgdOptions&);
 };
 

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/count_steps.h"
+
 namespace fsdp {
 class Stream;
 }
@@ -30,9 +32,8 @@ struct SgdSegment {
   int64_t numel = 0;
   double lr = 1e-3;
   double weight_decay = 0;
-  // The number of this update, counted from 1 (count_steps in kernels/adamw.h); needed if momentum
-  // is not 0.
-  const int64_t* step = nullptr;
+  // In device memory, with this update counted already (count_steps); needed if momentum is not 0.
+  const StepCount* step = nullptr;
 };
 
 struct SgdOptions {

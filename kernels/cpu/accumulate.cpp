@@ -2,6 +2,7 @@
 #include "kernels/cpu/run_over_table.h"
 #include "kernels/cpu/strided_walk.h"
 #include "kernels/cpu/target_clones.h"
+#include "kernels/element/scaled.h"
 #include "kernels/element_cast.h"
 
 namespace fsdp::kernels::cpu {
@@ -12,8 +13,8 @@ template <bool kOverwrite, class From, class To>
 FSDP_INLINE void add_loop(const From* from, int64_t stride, To* to, int64_t numel, float scale) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < numel; ++i) {
-    const float value = to_float(from[i * stride]) * scale;
-    to[i] = from_float<To>(kOverwrite ? value : to_float(to[i]) + value);
+    const float value = scaled(to_float(from[i * stride]), scale);
+    to[i] = from_float<To>(kOverwrite ? value : added(to_float(to[i]), value));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cpu/run_over_table.h"
 #include "kernels/cpu/strided_walk.h"
 #include "kernels/cpu/target_clones.h"
+#include "kernels/element/scaled.h"
 #include "kernels/element_cast.h"
 
 namespace fsdp::kernels::cpu {
@@ -13,7 +14,9 @@ namespace {
 template <class From, class To>
 FSDP_INLINE void cast_loop(const From* from, int64_t stride, To* to, int64_t numel, float scale) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < numel; ++i) to[i] = from_float<To>(to_float(from[i * stride]) * scale);
+  for (int64_t i = 0; i < numel; ++i) {
+    to[i] = from_float<To>(scaled(to_float(from[i * stride]), scale));
+  }
 }
 
 template <class Word>

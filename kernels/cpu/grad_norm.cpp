@@ -1,3 +1,5 @@
+#include "kernels/element/grad_norm.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -153,10 +155,7 @@ class BlockTree {
 
  private:
   double pop() { return nodes_[--depth_]; }
-  double join(double left, double right) const {
-    if (type_ != NormType::kInf) return left + right;
-    return std::isnan(left) || left > right ? left : right;  // NaN wins, as in torch
-  }
+  double join(double left, double right) const { return join_powers(type_, left, right); }
 
   NormType type_;
   int64_t blocks_ = 0;
@@ -185,7 +184,7 @@ int64_t add_segment(const GradSegment& segment, NormType type, BlockTree& tree) 
 }  // namespace
 
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result, double* first_non_finite) {
+               const NormOutputs& outputs) {
   run_over_table(stream, segments, [=](std::span<const GradSegment> table) {
     GradNorm norm;
     double first = 0;
@@ -198,25 +197,16 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
       first = static_cast<double>(1 + segment.position + element);
     }
     norm.power = tree.root();
-    *result = norm;
-    if (first_non_finite != nullptr) *first_non_finite = first;
+    *outputs.norm = norm;
+    if (outputs.first_non_finite != nullptr) *outputs.first_non_finite = first;
   });
 }
 
+int64_t norm_scratch_bytes(std::span<const GradSegment>) { return 0; }
+
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs) {
-  cpu_stream(stream).run([=] {
-    const double root = type == NormType::kTwo ? std::sqrt(reduced->power) : reduced->power;
-    const auto norm = static_cast<float>(root);
-    float coefficient = 1.0F;
-    if (!std::isinf(max_norm)) {
-      const float ratio = static_cast<float>(max_norm) / (norm + 1e-6F);
-      coefficient = ratio > 1.0F ? 1.0F : ratio;
-    }
-    if (outputs.norm != nullptr) *outputs.norm = norm;
-    if (outputs.coefficient != nullptr) *outputs.coefficient = coefficient;
-    if (outputs.found_inf != nullptr) *outputs.found_inf = reduced->non_finite != 0 ? 1.0F : 0.0F;
-  });
+  cpu_stream(stream).run([=] { clip_element(*reduced, type, max_norm, outputs); });
 }
 
 }  // namespace fsdp::kernels::cpu

@@ -16,6 +16,8 @@ const KernelTable& cpu_kernels() {
                                       .fill_nan = cpu::fill_nan,
                                       .fill_zero = cpu::fill_zero,
                                       .grad_norm = cpu::grad_norm,
+                                      .norm_scratch_bytes = cpu::norm_scratch_bytes,
+                                      .reduce = cpu::reduce,
                                       .sgd = cpu::sgd};
   return kTable;
 }

@@ -14,12 +14,15 @@ void cast_pack_strided(Stream& stream, const StridedSource& source, void* destin
                        DType destination_dtype, float scale);
 void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
                       const ClipOutputs& outputs);
-void count_steps(Stream& stream, std::span<int64_t* const> counters, const float* found_inf);
+void count_steps(Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
+                 const float* found_inf);
 void digest(Stream& stream, std::span<const DigestRun> runs);
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
-               GradNorm* result, double* first_non_finite);
+               const NormOutputs& outputs);
+int64_t norm_scratch_bytes(std::span<const GradSegment> segments);
+void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
 void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
 
 }  // namespace fsdp::kernels::cpu

@@ -8,18 +8,6 @@
 
 namespace fsdp {
 
-std::string_view name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kAvg:
-      return "avg";
-    case ReduceOp::kMax:
-      return "max";
-  }
-  return "unknown";
-}
-
 std::string_view name_of(Operation operation) {
   switch (operation) {
     case Operation::kAllGather:

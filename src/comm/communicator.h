@@ -15,15 +15,15 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/reduce.h"
+
 namespace fsdp {
 
 class Buffer;
 class RanksView;
 class Stream;
 
-enum class ReduceOp : uint8_t { kSum, kAvg, kMax };
 enum class Operation : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
-std::string_view name_of(ReduceOp op);
 std::string_view name_of(Operation operation);
 
 // Elements of the part's dtype that lie together.

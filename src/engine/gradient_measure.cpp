@@ -66,7 +66,15 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   measurement->scalars = taken;
   const StepScalars& scalars = *taken;
   Stream& compute = *context_.compute;
-  kernels::grad_norm(compute, table, type, scalars.here().norm(), scalars.own_first());
+  const int64_t scratch_bytes = kernels::norm_scratch_bytes(compute, table);
+  if (scratch_.bytes() < scratch_bytes) {
+    compute.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may be under way
+    scratch_ = context_.device.allocate(scratch_bytes, MemoryKind::kDevice);
+  }
+  kernels::grad_norm(compute, table, type,
+                     {.norm = scalars.here().norm(),
+                      .first_non_finite = scalars.own_first(),
+                      .scratch = scratch_.data()});
   if (context_.moves.cuts_main()) reduce(scalars, type);
   kernels::clip_coefficient(compute, scalars.everywhere().norm(), type, max_norm,
                             {.norm = scalars.norm(),

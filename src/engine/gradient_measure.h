@@ -95,6 +95,7 @@ class GradientMeasure {
 
   ShardContext& context_;
   const std::vector<std::shared_ptr<EngineUnit>>& units_;
+  Buffer scratch_;  // of the norm, as large as the largest needed
   std::vector<std::shared_ptr<StepScalars>> scalars_;  // those that only we hold are free
   std::vector<std::weak_ptr<GradientReport::Measurement>> reports_;
 };

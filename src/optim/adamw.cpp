@@ -13,6 +13,10 @@ struct AdamWState final : Optimizer::State {
       : State(owner, from.lr, from.weight_decay, from.groups, from.skip_nonfinite, /*moments=*/2),
         options(std::move(from)) {}
 
+  kernels::StepBetas betas() const override {
+    return {.beta1 = options.beta1, .beta2 = options.beta2};
+  }
+
   void update(Stream& stream, const std::vector<OptimizerUpdate>& updates, const float* scale,
               const float* found_inf) override {
     std::vector<kernels::AdamWSegment> table;

@@ -7,7 +7,7 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
-#include "kernels/adamw.h"
+#include "kernels/count_steps.h"
 #include "optim/optimizer_state.h"
 
 namespace fsdp {
@@ -41,10 +41,10 @@ Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay
 }
 
 // Zeros.
-int64_t* Optimizer::State::add_counters(size_t count) {
-  counters_.push_back(engine.context->device.allocate(static_cast<int64_t>(count * sizeof(int64_t)),
-                                                      MemoryKind::kDevice));
-  return static_cast<int64_t*>(counters_.back().data());
+kernels::StepCount* Optimizer::State::add_counters(size_t count) {
+  const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
+  counters_.push_back(engine.context->device.allocate(bytes, MemoryKind::kDevice));
+  return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
 // Segments that are trainable now: at construction, and when parameters were unfrozen, whose
@@ -68,7 +68,7 @@ void Optimizer::State::add_segments() {
       segments_.push_back(std::move(optimized));
     }
   }
-  int64_t* counters = add_counters(segments_.size() - before);
+  kernels::StepCount* counters = add_counters(segments_.size() - before);
   for (size_t i = before; i < segments_.size(); ++i) segments_[i].step = counters++;
   state_bytes_ += added;
   if (added > 0) engine.add_optimizer_state(added);
@@ -154,7 +154,7 @@ void Optimizer::State::forget_measured() { clipped_.reset(); }
 
 int64_t Optimizer::State::applied() const {
   int64_t steps = 0;
-  engine.context->compute->read(&steps, applied_, sizeof steps);
+  engine.context->compute->read(&steps, &applied_->step, sizeof steps);
   return steps;
 }
 
@@ -175,7 +175,7 @@ StepReport Optimizer::State::step() {
   if (trained_now(engine) != trained_) make_runs();
   std::vector<OptimizerUpdate> updates;
   std::vector<std::vector<MainSegment>> kept(engine.units.size());
-  std::vector<int64_t*> counters{applied_};
+  std::vector<kernels::StepCount*> counters{applied_};
   for (const OptimizedSegment& optimized : segments_) {
     std::vector<MainSegment>& segments = kept[optimized.unit];
     if (segments.empty()) segments = engine.units[optimized.unit]->shard->main_segments();
@@ -192,7 +192,7 @@ StepReport Optimizer::State::step() {
   Stream& stream = *engine.context->compute;
   const StreamSpan span = engine.context->span(stream, "optimizer", "");
   const float* found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr;
-  kernels::count_steps(stream, counters, found_inf);
+  kernels::count_steps(stream, counters, betas(), found_inf);
   update(stream, updates, clips ? measured->scalars->coefficient() : nullptr, found_inf);
   for (size_t i = 0; i < kept.size(); ++i) {
     const bool touched = std::any_of(kept[i].begin(), kept[i].end(),

@@ -7,6 +7,7 @@
 
 #include "engine/engine_state.h"
 #include "fsdp/optim.h"
+#include "kernels/count_steps.h"
 #include "runtime/buffer.h"
 
 namespace fsdp {
@@ -25,8 +26,8 @@ struct OptimizedSegment {
   int unit = 0;
   int segment = 0;  // of the unit's layout
   std::vector<OptimizerRun> runs;
-  std::vector<Buffer> moments;  // fp32, as long as the segment
-  int64_t* step = nullptr;      // in device memory: updates that this segment has seen
+  std::vector<Buffer> moments;         // fp32, as long as the segment
+  kernels::StepCount* step = nullptr;  // in device memory: updates that this segment has seen
 };
 
 // One run ready for a kernel.
@@ -44,6 +45,8 @@ struct Optimizer::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  // Of the corrections that counters hold.
+  virtual kernels::StepBetas betas() const { return {}; }
   // `scale` and `found_inf` as kernels take them.
   virtual void update(Stream& stream, const std::vector<OptimizerUpdate>& updates,
                       const float* scale, const float* found_inf) = 0;
@@ -61,7 +64,7 @@ struct Optimizer::State {
   void check_gradients_complete() const;
   void note_step();
   void add_segments();
-  int64_t* add_counters(size_t count);
+  kernels::StepCount* add_counters(size_t count);
   void make_runs();
 
   double weight_decay_;
@@ -71,7 +74,7 @@ struct Optimizer::State {
   std::vector<OptimizedSegment> segments_;
   std::vector<char> trained_;     // requires_grad of every parameter when the runs were made
   std::vector<Buffer> counters_;  // what `step` and applied_ point to
-  int64_t* applied_ = nullptr;    // in device memory: steps that were not skipped
+  kernels::StepCount* applied_ = nullptr;  // in device memory: steps that were not skipped
   int64_t issued_ = 0;
   std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm, for the next step
   int64_t clipped_passes_ = 0;                        // the engine's count of passes at that time

@@ -8,7 +8,6 @@
 
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 using test::Elements;
 
 TEST_CASE("every pair of dtypes and size adds with one rounding to float32 and one to the result") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "accumulate");
+  const auto stream = test::make_stream("accumulate");
   for (const DType from : test::kElementTypes) {
     for (const DType to : test::kElementTypes) {
       for (const int64_t numel : test::kSizes) {
@@ -73,7 +72,7 @@ TEST_CASE("runs that overwrite and runs that add go in one call on every stream"
 }
 
 TEST_CASE("a type that cannot be added is refused by name") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "accumulate");
+  const auto stream = test::make_stream("accumulate");
   const AccumulateRun run{.source_dtype = DType::kFloat32, .destination_dtype = DType::kUInt8};
   CHECK_THROWS_WITH_AS(accumulate(*stream, {&run, 1}),
                        doctest::Contains("accumulate cannot convert float32 to uint8; hint: "),

@@ -10,13 +10,16 @@
 #include <vector>
 
 #include "kernels/support/elements.h"
+#include "kernels/support/step_counts.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
+#include "runtime/cpu/cpu_stream.h"
 
 namespace fsdp::kernels {
 namespace {
 
 using test::Elements;
+
+constexpr StepBetas kBetas{.beta1 = 0.9, .beta2 = 0.999};
 
 // One segment's memory, and a second copy on which the twin works.
 struct State {
@@ -46,13 +49,13 @@ struct State {
   Elements copy;
   double lr = 3e-3;
   double weight_decay = 0.1;
-  int64_t step = 1;
+  StepCount step = test::counted(1, 0.9, 0.999);
 };
 
 // The formula of the header, a rounding to float at each line.
 void plain_adamw(State& s, const AdamWOptions& o, float grad_scale, bool bias_correction) {
-  const double correction1 = bias_correction ? 1 - std::pow(o.beta1, s.step) : 1;
-  const double correction2 = bias_correction ? 1 - std::pow(o.beta2, s.step) : 1;
+  const StepCount count =
+      bias_correction ? test::counted(s.step.step, o.beta1, o.beta2) : StepCount{0, 1, 1};
   for (size_t i = 0; i < s.param.size(); ++i) {
     const volatile float g = s.grad[i] * grad_scale;
     const volatile float decayed = s.param[i] * static_cast<float>(1 - s.lr * s.weight_decay);
@@ -62,9 +65,10 @@ void plain_adamw(State& s, const AdamWOptions& o, float grad_scale, bool bias_co
     const volatile float scaled_g = static_cast<float>(1 - o.beta2) * g;
     s.exp_avg_sq[i] = std::fma(scaled_g, g, old_v);
     const volatile float root = std::sqrt(s.exp_avg_sq[i]);
-    const volatile float corrected = root / static_cast<float>(std::sqrt(correction2));
+    const volatile float corrected = root / static_cast<float>(count.root_correction2);
     const volatile float denominator = corrected + static_cast<float>(o.eps);
-    const volatile float numerator = static_cast<float>(-(s.lr / correction1)) * s.exp_avg[i];
+    const volatile float numerator =
+        static_cast<float>(-s.lr * count.inverse_correction1) * s.exp_avg[i];
     const volatile float change = numerator / denominator;
     s.param[i] = decayed + change;
     s.copy.set(static_cast<int64_t>(i), s.param[i]);
@@ -90,7 +94,7 @@ bool same_copy(const Elements& a, const Elements& b) {
 }
 
 TEST_CASE("five steps equal the plain formula bit for bit, for every size and kind of copy") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   const AdamWOptions options;
   for (const int64_t numel : test::kSizes) {
     for (const DType copy : {DType::kBFloat16, DType::kFloat16}) {
@@ -101,7 +105,7 @@ TEST_CASE("five steps equal the plain formula bit for bit, for every size and ki
         State ours(numel, 20, copy);
         State plain = ours;
         for (int step = 1; step <= (numel > 10000 ? 2 : 5); ++step) {
-          ours.step = plain.step = step;
+          ours.step = plain.step = test::counted(step, options.beta1, options.beta2);
           const AdamWSegment segment = ours.segment(with_copy);
           adamw(*stream, {&segment, 1}, options);
           plain_adamw(plain, options, 1.0F, true);
@@ -120,7 +124,8 @@ TEST_CASE("segments have their own rate, decay, step and correction, on every st
     State b(33, 31);
     State c(5, 32);
     b.weight_decay = 0;
-    b.step = 400;
+    a.step = test::counted(1, options.beta1, options.beta2);
+    b.step = test::counted(400, options.beta1, options.beta2);
     c.lr = 0.5;
     State plain_a = a;
     State plain_b = b;
@@ -163,29 +168,29 @@ TEST_CASE("found_inf leaves every byte as it was, the step counter too") {
     ours.grad[7] = std::numeric_limits<float>::quiet_NaN();
     const State before = ours;
     for (const float flag : {1.0F, 3.0F, std::numeric_limits<float>::quiet_NaN()}) {
-      int64_t* const counter = &ours.step;
-      count_steps(stream, {&counter, 1}, &flag);
+      StepCount* const counter = &ours.step;
+      count_steps(stream, {&counter, 1}, kBetas, &flag);
       const AdamWSegment segment = ours.segment(true);
       adamw(stream, {&segment, 1}, {.found_inf = &flag});
       stream.synchronize();
       CHECK(differences(ours, before) == 0);
       CHECK(ours.copy.bytes() == before.copy.bytes());
-      CHECK(ours.step == before.step);
+      CHECK(ours.step.step == before.step.step);
     }
     const float clear = 0;
-    int64_t* const counter = &ours.step;
-    count_steps(stream, {&counter, 1}, &clear);
-    count_steps(stream, {&counter, 1}, nullptr);
+    StepCount* const counter = &ours.step;
+    count_steps(stream, {&counter, 1}, kBetas, &clear);
+    count_steps(stream, {&counter, 1}, kBetas, nullptr);
     const AdamWSegment segment = ours.segment(true);
     adamw(stream, {&segment, 1}, {.found_inf = &clear});
     stream.synchronize();
-    CHECK(ours.step == before.step + 2);
+    CHECK(ours.step.step == before.step.step + 2);
     CHECK(differences(ours, before) > 0);
   });
 }
 
 TEST_CASE("gradients that are not finite, subnormal or zero follow the plain formula") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   Elements special(DType::kFloat32, 1009);
   test::fill_with_values(special, 60, true);
   State ours(1009, 61);
@@ -199,7 +204,7 @@ TEST_CASE("gradients that are not finite, subnormal or zero follow the plain for
 }
 
 TEST_CASE("the step stays near the exact one") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   State ours(1009, 70);
   const State before = ours;
   const AdamWSegment segment = ours.segment(false);
@@ -216,7 +221,7 @@ TEST_CASE("the step stays near the exact one") {
 }
 
 TEST_CASE("a copy in another type is refused by name") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "adamw");
+  const auto stream = test::make_stream("adamw");
   const AdamWSegment segment{.low_precision_dtype = DType::kFloat32};
   CHECK_THROWS_WITH_AS(adamw(*stream, {&segment, 1}, {}),
                        "adamw cannot write a copy in float32; hint: bfloat16 or float16",

@@ -9,7 +9,6 @@
 
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -39,7 +38,7 @@ TEST_CASE("every pair of dtypes and size is cast to the nearest even, specials i
           Elements source(from, numel);
           test::fill_with_values(source, 1, true);
           Elements destination(to, numel);
-          const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+          const auto stream = test::make_stream("cast");
           const CastRun run{.source = source.data(),
                             .destination = destination.data(),
                             .numel = numel,
@@ -64,7 +63,7 @@ TEST_CASE("all 65536 values of the 16-bit types survive a way to float32 and bac
     }
     Elements wide(DType::kFloat32, 65536);
     Elements back(half, 65536);
-    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+    const auto stream = test::make_stream("cast");
     const CastRun there{source.data(), wide.data(), 65536, half, DType::kFloat32};
     const CastRun again{wide.data(), back.data(), 65536, DType::kFloat32, half};
     cast_pack(*stream, {&there, 1});
@@ -96,7 +95,7 @@ TEST_CASE("float32 next to every tie of the 16-bit types rounds to the right sid
       source.set(3 * i + 2, std::nextafter(tie, std::numeric_limits<float>::infinity()));
     }
     Elements destination(half, source.numel());
-    const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+    const auto stream = test::make_stream("cast");
     const CastRun run{source.data(), destination.data(), source.numel(), DType::kFloat32, half};
     cast_pack(*stream, {&run, 1});
     CHECK(first_wrong_cast(source, destination, 1.0F) == -1);
@@ -129,7 +128,7 @@ TEST_CASE("many runs of different dtypes go in one call, after which the table m
 }
 
 TEST_CASE("equal dtypes without a scale are copied byte by byte, whatever the type") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+  const auto stream = test::make_stream("cast");
   const std::vector<int64_t> source{1, -7, std::numeric_limits<int64_t>::min()};
   std::vector<int64_t> destination(3);
   CastRun run{source.data(), destination.data(), 3, DType::kInt64, DType::kInt64};
@@ -144,7 +143,7 @@ TEST_CASE("equal dtypes without a scale are copied byte by byte, whatever the ty
 }
 
 TEST_CASE("a run is scaled in place") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+  const auto stream = test::make_stream("cast");
   std::vector<float> data{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17};
   const CastRun run{data.data(), data.data(), 17, DType::kFloat32, DType::kFloat32};
   cast_pack(*stream, {&run, 1}, 0.5F);
@@ -152,7 +151,7 @@ TEST_CASE("a run is scaled in place") {
 }
 
 TEST_CASE("a dtype that is not converted is refused by name") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+  const auto stream = test::make_stream("cast");
   const CastRun run{nullptr, nullptr, 0, DType::kInt64, DType::kFloat32};
   CHECK_THROWS_WITH_AS(cast_pack(*stream, {&run, 1}),
                        "cast_pack cannot convert int64 to float32; hint: float32, bfloat16 and "

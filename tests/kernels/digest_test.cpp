@@ -9,7 +9,6 @@
 
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -54,7 +53,7 @@ TEST_CASE("a digest is the header's, for every size, one for each run") {
 }
 
 TEST_CASE("what optimizers and users do to values changes their digest") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "digest");
+  const auto stream = test::make_stream("digest");
   std::vector<float> values(4096);
   for (size_t i = 0; i < values.size(); ++i) values[i] = 0.01F * static_cast<float>(i + 1);
   std::set<uint64_t> digests{digest_of(*stream, values)};
@@ -82,7 +81,7 @@ TEST_CASE("what optimizers and users do to values changes their digest") {
 }
 
 TEST_CASE("a size that is no multiple of 8 is refused") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "digest");
+  const auto stream = test::make_stream("digest");
   const float value = 0;
   uint64_t result;
   const DigestRun run{&value, 4, &result};

@@ -8,7 +8,6 @@
 
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -42,7 +41,7 @@ TEST_CASE("runs of every dtype and size are filled, and nothing beside them") {
 }
 
 TEST_CASE("several gaps are zeroed in one call and what lies between stays") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "fill");
+  const auto stream = test::make_stream("fill");
   std::vector<float> data(20, 1.0F);
   const std::vector<FillRun> gaps{
       {data.data() + 2, 3}, {data.data() + 5, 0}, {data.data() + 19, 1}};
@@ -53,7 +52,7 @@ TEST_CASE("several gaps are zeroed in one call and what lies between stays") {
 }
 
 TEST_CASE("float64 takes NaN and integers take zero") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "fill");
+  const auto stream = test::make_stream("fill");
   double wide = 1;
   int64_t integer = 7;
   const FillRun nan{&wide, 1, DType::kFloat64};

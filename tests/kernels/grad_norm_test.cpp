@@ -14,7 +14,6 @@
 
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -22,6 +21,10 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr NormType kTypes[] = {NormType::kOne, NormType::kTwo, NormType::kInf};
+
+struct alignas(16) Scratch {
+  std::array<double, 2> values;
+};
 
 using Grads = std::vector<std::vector<float>>;
 
@@ -90,6 +93,15 @@ struct Measured : GradNorm {
   double first_non_finite = -1;  // as the kernel writes it
 };
 
+void measure(Stream& stream, const std::vector<GradSegment>& segments, NormType type,
+             GradNorm* norm, double* first) {
+  std::vector<Scratch> scratch(static_cast<size_t>(norm_scratch_bytes(stream, segments)) /
+                               sizeof(Scratch));
+  grad_norm(stream, segments, type,
+            {.norm = norm, .first_non_finite = first, .scratch = scratch.data()});
+  stream.synchronize();
+}
+
 Measured norm_of(Stream& stream, const Grads& grads, NormType type) {
   Measured result;
   int64_t position = 0;
@@ -99,9 +111,8 @@ Measured norm_of(Stream& stream, const Grads& grads, NormType type) {
       segments.push_back({grad.data(), static_cast<int64_t>(grad.size()), position});
       position += 1000000;
     }
-    grad_norm(stream, segments, type, &result, &result.first_non_finite);
+    measure(stream, segments, type, &result, &result.first_non_finite);
   }
-  stream.synchronize();
   return result;
 }
 
@@ -126,7 +137,7 @@ TEST_CASE("every norm has the bits of the order that the header fixes, for every
 }
 
 TEST_CASE("the blocks of all segments make one tree, where empty segments have no part") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   Grads grads;
   for (const int64_t numel : {5, 0, 1024, 1025, 0, 0, 40000, 1, 16384, 3 * 1024, 777}) {
     grads.push_back(spread_values(numel, static_cast<uint32_t>(grads.size())));
@@ -143,7 +154,7 @@ TEST_CASE("the blocks of all segments make one tree, where empty segments have n
 }
 
 TEST_CASE("the bits do not depend on where in memory a segment starts") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   const std::vector<float> grad = spread_values(20 * 1024 + 5, 12);
   for (const NormType type : kTypes) {
     for (size_t offset = 0; offset < 16; ++offset) {
@@ -151,14 +162,14 @@ TEST_CASE("the bits do not depend on where in memory a segment starts") {
       moved.insert(moved.end(), grad.begin(), grad.end());
       const GradSegment segment{moved.data() + offset, static_cast<int64_t>(grad.size())};
       GradNorm result;
-      grad_norm(*stream, {&segment, 1}, type, &result, nullptr);
+      measure(*stream, {segment}, type, &result, nullptr);
       CHECK(result.power == power_in_order({grad}, type));
     }
   }
 }
 
 TEST_CASE("sums of exact terms are exact") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   std::vector<float> grad(100003);
   double ones = 0;
   double squares = 0;
@@ -172,7 +183,7 @@ TEST_CASE("sums of exact terms are exact") {
 }
 
 TEST_CASE("the largest and the smallest floats neither overflow nor vanish") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   const float largest = std::numeric_limits<float>::max();
   const std::vector<float> grad(1000, -largest);
   const GradNorm result = norm_of(*stream, {grad}, NormType::kTwo);
@@ -184,7 +195,7 @@ TEST_CASE("the largest and the smallest floats neither overflow nor vanish") {
 }
 
 TEST_CASE("one element that is not finite is seen wherever it is, and its position is told") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   for (const NormType type : kTypes) {
     for (const float bad : {kInfinity, -kInfinity, kNan, -kNan}) {
       for (int64_t position = 0; position < 100; ++position) {
@@ -200,7 +211,7 @@ TEST_CASE("one element that is not finite is seen wherever it is, and its positi
 }
 
 TEST_CASE("one element that is not finite is seen in every block of a large segment") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   for (const NormType type : kTypes) {
     std::vector<float> grad(21 * 1024 + 5, 1.0F);
     for (size_t position = 3; position < grad.size(); position += 509) {
@@ -217,11 +228,11 @@ TEST_CASE("one element that is not finite is seen in every block of a large segm
 }
 
 TEST_CASE("an empty table has norm zero") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   for (const NormType type : kTypes) {
     GradNorm result{.power = 5, .non_finite = 5};
     double first = 5;
-    grad_norm(*stream, {}, type, &result, &first);
+    measure(*stream, {}, type, &result, &first);
     CHECK(result.power == 0);
     CHECK(result.non_finite == 0);
     CHECK(first == 0);
@@ -272,7 +283,7 @@ TEST_CASE("the coefficient is torch's: max_norm over the norm, at most one") {
 }
 
 TEST_CASE("a max_norm that is negative or NaN is refused") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "norm");
+  const auto stream = test::make_stream("norm");
   const GradNorm reduced;
   CHECK_THROWS_WITH_AS(clip_coefficient(*stream, &reduced, NormType::kTwo, -1, {}),
                        "clip_coefficient: max_norm is -1; hint: a number that is not negative; "

@@ -8,10 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/adamw.h"
+#include "kernels/count_steps.h"
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -40,7 +39,7 @@ struct State {
   std::vector<float> param, grad, buffer;
   Elements copy;
   double weight_decay = 0;
-  int64_t step = 0;
+  StepCount step;
 };
 
 void plain_sgd(State& s, const SgdOptions& o, float grad_scale) {
@@ -49,7 +48,7 @@ void plain_sgd(State& s, const SgdOptions& o, float grad_scale) {
     if (s.weight_decay != 0) d = std::fma(s.param[i], static_cast<float>(s.weight_decay), d);
     if (o.momentum != 0) {
       const volatile float kept = s.buffer[i] * static_cast<float>(o.momentum);
-      s.buffer[i] = s.step == 1 ? d : std::fma(d, static_cast<float>(1 - o.dampening), kept);
+      s.buffer[i] = s.step.step == 1 ? d : std::fma(d, static_cast<float>(1 - o.dampening), kept);
       d = o.nesterov ? std::fma(s.buffer[i], static_cast<float>(o.momentum), d) : s.buffer[i];
     }
     s.param[i] = std::fma(d, -0.05F, s.param[i]);
@@ -89,12 +88,12 @@ TEST_CASE("four steps of every variant, size and copy equal the plain formula bi
             ours.weight_decay = decay;
             State plain = ours;
             for (int step = 0; step < 4; ++step) {
-              int64_t* const counter = &ours.step;
-              count_steps(stream, {&counter, 1}, nullptr);
+              StepCount* const counter = &ours.step;
+              count_steps(stream, {&counter, 1}, {}, nullptr);
               const std::vector<SgdSegment> segments{ours.segment(step % 2 == 1), SgdSegment{}};
               sgd(stream, segments, options);
               stream.synchronize();
-              plain.step = step + 1;
+              plain.step.step = step + 1;
               plain_sgd(plain, options, 1.0F);
             }
             CHECK(differences(ours, plain) == 0);
@@ -109,7 +108,7 @@ TEST_CASE("four steps of every variant, size and copy equal the plain formula bi
 }
 
 TEST_CASE("an infinite parameter without decay stays infinite") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "sgd");
+  const auto stream = test::make_stream("sgd");
   State ours(40, 90);
   ours.param[3] = std::numeric_limits<float>::infinity();
   const SgdSegment segment = ours.segment(false);
@@ -118,9 +117,9 @@ TEST_CASE("an infinite parameter without decay stays infinite") {
 }
 
 TEST_CASE("the scale is applied and found_inf leaves every byte as it was") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "sgd");
+  const auto stream = test::make_stream("sgd");
   State ours(1009, 91);
-  ours.step = 1;
+  ours.step.step = 1;
   State plain = ours;
   const float scale = 0.7F;
   float found_inf = 1;
@@ -136,7 +135,7 @@ TEST_CASE("the scale is applied and found_inf leaves every byte as it was") {
 }
 
 TEST_CASE("arguments that do not fit together are refused") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "sgd");
+  const auto stream = test::make_stream("sgd");
   State state(3, 92);
   SgdSegment segment = state.segment(false);
   CHECK_THROWS_WITH_AS(sgd(*stream, {&segment, 1}, {.nesterov = true}),

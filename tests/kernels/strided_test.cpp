@@ -9,7 +9,6 @@
 #include "kernels/cast_pack.h"
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
-#include "support/cpu_streams.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -107,7 +106,7 @@ int64_t wrong_copies(DType dtype, const Shape& shape) {
   StridedSource source = source_of(shape, Elements(dtype, 0));
   source.data = storage.data() + shape.first;
   std::vector<Word> copied(static_cast<size_t>(source.numel()));
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+  const auto stream = test::make_stream("cast");
   cast_pack_strided(*stream, source, copied.data(), dtype);
   int64_t wrong = 0;
   for (int64_t i = 0; i < source.numel(); ++i) {
@@ -127,7 +126,7 @@ TEST_CASE("strided sources of every width are copied when the dtypes are equal")
 }
 
 TEST_CASE("a source of too many dimensions is refused with the number") {
-  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "cast");
+  const auto stream = test::make_stream("cast");
   StridedSource source;
   source.dims = 9;
   CHECK_THROWS_WITH_AS(cast_pack_strided(*stream, source, nullptr, DType::kFloat32),

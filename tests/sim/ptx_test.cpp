@@ -156,6 +156,9 @@ TEST_CASE("integers") {
   CHECK(word("mov.u32 %r1, 1; shf.l.wrap.b32 %r0, 0x80000000, %r1, 33;") == 3);
   CHECK(word("mov.u32 %r1, 1; shf.r.clamp.b32 %r0, 0x80000000, %r1, 40;") == 1);
   CHECK(word("mov.u32 %r1, 0x0000ab00; bfe.u32 %r0, %r1, 8, 8;") == 0xab);
+  CHECK(word("mov.u32 %r1, 0xab; bfi.b32 %r0, %r1, 0x11223344, 8, 8;") == 0x1122ab44);
+  CHECK(word("mov.u32 %r1, 0xab; bfi.b32 %r0, %r1, 0x11223344, 28, 8;") == 0xb1223344);
+  CHECK(wide("mov.u64 %d2, -1; bfi.b64 %d1, %d2, 0, 32, 32;") == 0xffffffff00000000);
   CHECK(word("mov.u32 %r1, 0x0000ab00; bfe.s32 %r0, %r1, 8, 8;") == 0xffffffab);
   CHECK(word("mov.b64 %d2, 0x1234567800000001; mov.b64 {%r0, %r1}, %d2; add.s32 %r0, %r0, %r1;") ==
         0x12345679);
@@ -172,6 +175,7 @@ TEST_CASE("floating point is rounded to the nearest even, with one NaN") {
         std::fma(1.0F + 0x1p-23F, 1.0F + 0x1p-23F, -1.0F));
   CHECK(single("div.rn.f32 %f0, 0f3F800000, 0f40400000;") == 1.0F / 3.0F);
   CHECK(single("sqrt.rn.f32 %f0, 0f40000000;") == std::sqrt(2.0F));
+  CHECK(single("rcp.rn.f32 %f0, 0f40400000;") == 1.0F / 3.0F);
   CHECK(single("min.f32 %f0, 0f7FC00000, 0f40000000;") == 2.0F);
   CHECK(std::bit_cast<uint32_t>(single("sqrt.rn.f32 %f0, 0fBF800000;")) == 0x7fffffff);
   CHECK(word("setp.lt.f32 %p1, 0f7FC00000, 0f3F800000; selp.u32 %r0, 1, 0, %p1;") == 0);
@@ -240,6 +244,7 @@ TEST_CASE("what it does not understand it refuses, with the line") {
   check_objects("unknown opcode (line 18: frobnicate.b32 %r3, %r1)", "\nfrobnicate.b32 %r3, %r1;");
   check_objects("unknown modifier 'ftz'", "add.rn.ftz.f32 %f0, %f1, %f1;");
   check_objects("unknown modifier 'approx'", "sqrt.approx.f32 %f0, %f1;");
+  check_objects("unknown modifier 'approx'", "rcp.approx.f32 %f0, %f1;");
   check_objects("compile with -fmad=false", "mul.f32 %f0, %f1, %f1;");
   check_objects("unknown register '%q1'", "mov.u32 %q1, 0;");
   check_objects("unknown operand 'nothing'", "mov.u32 %r3, nothing;");

@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "comm/cpu/split.h"
-#include "comm/reduce/reduce_cpu.h"
+#include "comm/reduce/reduce_in_order.h"
 #include "comm/reduce/streaming_copy.h"
 #include "comm/sent.h"
 #include "runtime/cpu/cpu_stream.h"

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/reduce/reduce_cpu.h"
+#include "comm/reduce/reduce_in_order.h"
 #include "comm/sent.h"
 #include "runtime/buffer.h"
 #include "runtime/cpu/cpu_stream.h"

@@ -1,18 +1,31 @@
-// Runs a check on every kind of CPU stream.
+// The streams on which kernels are tested: the host's, or, with FSDP_TEST_DEVICE=simulated, streams
+// of the host whose kernels run on the simulated GPU (support/simulated_kernels.h).
 #pragma once
 
 #include <doctest/doctest.h>
 
-#include "support/cpu_streams.h"
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/device.h"
 
 namespace fsdp::test {
 
+const Device& kernel_device();
+
+// Inline.
+inline std::unique_ptr<Stream> make_stream(std::string name) {
+  return kernel_device().make_stream({.name = std::move(name), .runs_beside = false});
+}
+
+// Runs a check on every kind of stream.
 template <class Check>
 void on_each_stream(Check check) {
-  for (const testing::CpuStreams kind :
-       {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {
-    CAPTURE(static_cast<int>(kind));
-    const auto stream = testing::make_cpu_stream(kind, "kernels");
+  for (const bool runs_beside : {false, true}) {
+    CAPTURE(runs_beside);
+    const auto stream =
+        kernel_device().make_stream({.name = "kernels", .runs_beside = runs_beside});
     check(static_cast<Stream&>(*stream));
     stream->synchronize();
   }

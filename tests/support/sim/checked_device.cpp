@@ -81,7 +81,7 @@ void of_update(const Segment& segment, std::vector<TouchedBytes>& bytes) {
   bytes.push_back(reads(segment.grad, segment.numel * kFloat));
   bytes.push_back(
       writes(segment.low_precision_copy, segment.numel * size_of(segment.low_precision_dtype)));
-  bytes.push_back(reads(segment.step, sizeof(int64_t)));
+  bytes.push_back(reads(segment.step, sizeof(kernels::StepCount)));
 }
 
 const kernels::KernelTable& checked_kernels() {
@@ -136,14 +136,15 @@ const kernels::KernelTable& checked_kernels() {
             cpu_kernels().clip_coefficient(stream, reduced, type, max_norm, outputs);
           },
       .count_steps =
-          [](Stream& stream, std::span<int64_t* const> counters, const float* found_inf) {
+          [](Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
+             const float* found_inf) {
             std::vector<TouchedBytes> bytes{reads(found_inf, kFloat)};
-            for (int64_t* each : counters) {
+            for (StepCount* each : counters) {
               require_device_memory({each});
-              bytes.push_back(writes(each, sizeof(int64_t)));
+              bytes.push_back(writes(each, sizeof(StepCount)));
             }
             const CheckedWork work(stream, "count_steps", bytes);
-            cpu_kernels().count_steps(stream, counters, found_inf);
+            cpu_kernels().count_steps(stream, counters, betas, found_inf);
           },
       .digest =
           [](Stream& stream, std::span<const DigestRun> runs) {
@@ -167,16 +168,32 @@ const kernels::KernelTable& checked_kernels() {
             cpu_kernels().fill_zero(stream, runs);
           },
       .grad_norm =
-          [](Stream& stream, std::span<const GradSegment> segments, NormType type, GradNorm* result,
-             double* first) {
+          [](Stream& stream, std::span<const GradSegment> segments, NormType type,
+             const NormOutputs& outputs) {
             std::vector<TouchedBytes> bytes;
             for (const auto& each : segments)
               bytes.push_back(reads(each.grad, each.numel * kFloat));
-            require_device_memory({result, first});
-            bytes.push_back(writes(result, sizeof(GradNorm)));
-            bytes.push_back(writes(first, sizeof(double)));
+            require_device_memory({outputs.norm, outputs.first_non_finite});
+            bytes.push_back(writes(outputs.norm, sizeof(GradNorm)));
+            bytes.push_back(writes(outputs.first_non_finite, sizeof(double)));
             const CheckedWork work(stream, "grad_norm", bytes);
-            cpu_kernels().grad_norm(stream, segments, type, result, first);
+            cpu_kernels().grad_norm(stream, segments, type, outputs);
+          },
+      .norm_scratch_bytes = cpu_kernels().norm_scratch_bytes,
+      .reduce =
+          [](Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
+            std::vector<TouchedBytes> bytes;
+            for (const ReduceRun& run : runs) {
+              const int64_t size = run.numel * size_of(run.dtype);
+              for (const void* each : run.sources) {
+                require_device_memory({each});
+                bytes.push_back(reads(each, size));
+              }
+              require_device_memory({run.out});
+              bytes.push_back(writes(run.out, size));
+            }
+            const CheckedWork work(stream, "reduce", bytes);
+            cpu_kernels().reduce(stream, runs, op);
           },
       .sgd =
           [](Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {

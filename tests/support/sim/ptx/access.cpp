@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <vector>
 
 #include "support/sim/ptx/warp.h"
 
@@ -62,87 +62,93 @@ class Access {
 
   std::byte* shared(uint64_t at) {
     std::byte* data = inside(block_.shared, at, "shared memory");
-    touch(block_.shared_defined, block_.shared_cells, at, "shared memory");
+    touch(block_.shared_shadow, at, 0, "shared memory");
     return data;
   }
 
   std::byte* global(uint64_t address) {
     Allocation* allocation = block_.memory->find(address, bytes_);
-    if (allocation == nullptr) {
-      object(fmt::format("{} bytes at {:#x}, outside of device memory", bytes_, address));
-    }
-    touch(allocation->defined, allocation->cells, address - allocation->begin, allocation->name);
+    if (allocation == nullptr) object(block_.memory->describe(address, bytes_));
+    Shadow& shadow = block_.memory->touch(*allocation, address);
+    touch(shadow, address, allocation->begin, allocation->name);
+    shadow.note(address, bytes_, writes_);
     ++(writes_ ? block_.report->stores : block_.report->loads);
     return reinterpret_cast<std::byte*>(address);
   }
 
-  void touch(std::vector<bool>& defined, std::vector<Cell>& cells, uint64_t at,
-             const std::string& name) {
-    for (uint64_t byte = at; byte < at + static_cast<uint64_t>(bytes_); ++byte) {
-      if (!writes_ && !defined[byte]) {
-        object(fmt::format("a read of byte {} of {}, which nobody has written", byte, name));
-      }
-      if (writes_) defined[byte] = true;
+  // An access is aligned, so that no shadow ends within it. `first` is the address of byte 0.
+  void touch(Shadow& shadow, uint64_t at, uint64_t first, const std::string& name) {
+    if (!writes_ && !shadow.is_defined(at, bytes_)) {
+      object(fmt::format("a read of byte {} of {}, which nobody has written",
+                         first_undefined(shadow, at) - first, name));
     }
-    if (bytes_ == 1) return note(cells[at / 2], at % 2 == 0 ? 1 : 2, at, name);
-    for (int64_t byte = 0; byte < bytes_; byte += 2) {
-      note(cells[(at + byte) / 2], 3, at + byte, name);
+    if (writes_) shadow.define(at, bytes_);
+    if (bytes_ == 1) return note(shadow.cell(at), at % 2 == 0 ? 1 : 2, at - first, name);
+    for (uint64_t byte = at; byte < at + static_cast<uint64_t>(bytes_); byte += 2) {
+      note(shadow.cell(byte), 3, byte - first, name);
     }
   }
 
-  // Whether what `other` did at that time is over for this thread, whatever the schedule.
-  bool is_ordered(int32_t other, uint32_t at_once) const {
-    if (other == me()) return true;
-    const int64_t per_block = static_cast<int64_t>(block_.launch->block.count());
-    if (other / per_block != me() / per_block) return false;
+  static uint64_t first_undefined(const Shadow& shadow, uint64_t at) {
+    while (shadow.is_defined(at, 1)) ++at;
+    return at;
+  }
+
+  // Whether what another thread did at that time is over for this one, whatever the schedule.
+  bool is_ordered(uint32_t block, int16_t thread, uint32_t at_once) const {
+    if (block != block_.number) return false;
+    if (thread == me()) return true;
     const uint32_t now = warp_.epoch().at_once();
     if (at_once >> 12 != now >> 12) return true;
-    const bool same_warp = other % per_block / kLanes == me() % per_block / kLanes;
+    const bool same_warp = thread / kLanes == me() / kLanes;
     return same_warp && at_once != now;
   }
 
   void note(Cell& cell, uint8_t bytes, uint64_t at, const std::string& name) {
     if (cell.launch != block_.launch_number) cell = {.launch = block_.launch_number};
     const uint32_t now = warp_.epoch().at_once();
-    const bool after_write = cell.writer != Cell::kNobody && (cell.written & bytes) != 0;
-    if (after_write && !is_ordered(cell.writer, cell.written_at)) {
+    const bool after_write = cell.writer_block != Cell::kNobody && (cell.written & bytes) != 0;
+    if (after_write && !is_ordered(cell.writer_block, cell.writer, cell.written_at)) {
       object(
-          fmt::format("a race: it {} byte {} of {}, which thread {} of the launch writes, and "
-                      "no barrier is between",
-                      writes_ ? "writes" : "reads", at, name, cell.writer));
+          fmt::format("a race: it {} byte {} of {}, which thread {} of block {} writes, and no "
+                      "barrier is between",
+                      writes_ ? "writes" : "reads", at, name, cell.writer, cell.writer_block));
     }
     if (!writes_) return note_read(cell, bytes, now);
-    const bool after_read = cell.reader != Cell::kNobody && (cell.read & bytes) != 0;
+    const bool after_read = cell.reader_block != Cell::kNobody && (cell.read & bytes) != 0;
+    const bool several =
+        cell.reader_block == Cell::kSeveral || cell.reader == Cell::kSeveralThreads;
     const bool ordered =
-        cell.reader == Cell::kSeveral ? is_over(cell, now) : is_ordered(cell.reader, cell.read_at);
+        several ? is_over(cell, now) : is_ordered(cell.reader_block, cell.reader, cell.read_at);
     if (after_read && !ordered) {
       object(
           fmt::format("a race: it writes byte {} of {}, which another thread reads, and no "
                       "barrier is between",
                       at, name));
     }
-    cell.written = cell.writer == me() ? cell.written | bytes : bytes;
+    const bool mine = cell.writer_block == block_.number && cell.writer == me();
+    cell.written = mine ? cell.written | bytes : bytes;
+    cell.writer_block = block_.number;
     cell.writer = me();
     cell.written_at = now;
   }
 
   void note_read(Cell& cell, uint8_t bytes, uint32_t now) const {
-    const bool alone = cell.reader == Cell::kNobody || cell.reader == me() || is_over(cell, now);
-    cell.read = alone && cell.reader != me() ? bytes : cell.read | bytes;
-    cell.reader_block = alone || cell.reader_block == my_block() ? my_block() : Cell::kSeveral;
-    cell.reader = alone ? me() : Cell::kSeveral;
+    const bool mine = cell.reader_block == block_.number && cell.reader == me();
+    const bool alone = cell.reader_block == Cell::kNobody || mine || is_over(cell, now);
+    const bool same_block = cell.reader_block == block_.number;
+    cell.read = alone && !mine ? bytes : cell.read | bytes;
+    cell.reader_block = alone || same_block ? block_.number : Cell::kSeveral;
+    cell.reader = alone ? me() : Cell::kSeveralThreads;
     cell.read_at = now;
   }
 
   // All reads were this block's, before its last barrier.
   bool is_over(const Cell& cell, uint32_t now) const {
-    return cell.reader_block == my_block() && cell.read_at >> 12 != now >> 12;
+    return cell.reader_block == block_.number && cell.read_at >> 12 != now >> 12;
   }
 
-  int32_t my_block() const {
-    return static_cast<int32_t>(block_.first_thread / block_.launch->block.count());
-  }
-  int32_t me() const { return static_cast<int32_t>(block_.first_thread + warp_.thread(lane_)); }
+  int16_t me() const { return static_cast<int16_t>(warp_.thread(lane_)); }
 
   Warp& warp_;
   BlockState& block_;
@@ -181,7 +187,7 @@ void access(Warp& warp, const Instruction& instruction, Mask active) {
   const bool writes = instruction.opcode == Opcode::kStore;
   const size_t count = writes ? instruction.operands.size() - 1 : instruction.results.size();
   const int64_t bytes = static_cast<int64_t>(count) * instruction.type.bytes();
-  std::set<uint64_t> sectors;
+  std::vector<uint64_t> sectors;
   uint64_t global_bytes = 0;
   for_each_lane(active, [&](int lane) {
     const Target target =
@@ -193,10 +199,12 @@ void access(Warp& warp, const Instruction& instruction, Mask active) {
     global_bytes += static_cast<uint64_t>(bytes);
     for (uint64_t at = target.address; at < target.address + static_cast<uint64_t>(bytes);
          at += std::min<uint64_t>(kSectorBytes, static_cast<uint64_t>(bytes))) {
-      sectors.insert(at / kSectorBytes);
+      sectors.push_back(at / kSectorBytes);
     }
   });
-  warp.block().report->sectors += sectors.size();
+  std::sort(sectors.begin(), sectors.end());
+  warp.block().report->sectors +=
+      static_cast<uint64_t>(std::unique(sectors.begin(), sectors.end()) - sectors.begin());
   warp.block().report->least_sectors += (global_bytes + kSectorBytes - 1) / kSectorBytes;
 }
 

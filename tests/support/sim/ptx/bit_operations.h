@@ -50,4 +50,15 @@ inline uint64_t bit_field(uint64_t value, uint64_t width, uint64_t at, uint64_t 
   return field;
 }
 
+// The low `length` bits of `field` in place of those of `value` from bit `at` on; what goes beyond
+// the width is dropped.
+inline uint64_t bits_inserted(uint64_t field, uint64_t value, uint64_t width, uint64_t at,
+                              uint64_t length) {
+  for (uint64_t bit = 0; bit < length && at + bit < width; ++bit) {
+    const uint64_t one = uint64_t{1} << (at + bit);
+    value = (field >> bit & 1) != 0 ? value | one : value & ~one;
+  }
+  return value;
+}
+
 }  // namespace fsdp::testing::ptx

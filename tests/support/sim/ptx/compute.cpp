@@ -130,6 +130,8 @@ class Compute {
         return floating([](auto a, auto b, auto) { return a * b; });
       case Opcode::kDivide:
         return floating([](auto a, auto b, auto) { return a / b; });
+      case Opcode::kReciprocal:
+        return floating([](auto a, auto, auto) { return 1 / a; });
       case Opcode::kNegate:
         return floating([](auto a, auto, auto) { return -a; });
       case Opcode::kAbs:
@@ -248,6 +250,12 @@ class Compute {
           const uint64_t both = uint64_t{high} << 32 | low;
           const bool left = instruction_.modifier == Modifier::kLeft;
           return static_cast<uint32_t>(left ? both << by >> 32 : both >> by);
+        });
+      case Opcode::kBfi:
+        return each<T>([this](int lane, T field, T value, T) {
+          return static_cast<T>(bits_inserted(static_cast<Unsigned>(field),
+                                              static_cast<Unsigned>(value), sizeof(T) * 8,
+                                              operand(2, lane) & 0xff, operand(3, lane) & 0xff));
         });
       case Opcode::kBfe:
         return each<T>([this](int lane, T a, T, T) {

@@ -17,27 +17,21 @@ bool is_one_of(std::string_view word, Words words) {
 }
 
 const std::map<std::string_view, Opcode> kOpcodes{
-    {"abs", Opcode::kAbs},         {"add", Opcode::kAdd},
-    {"and", Opcode::kAnd},         {"bar", Opcode::kBarrier},
-    {"barrier", Opcode::kBarrier}, {"bfe", Opcode::kBfe},
-    {"bra", Opcode::kBranch},      {"brev", Opcode::kBrev},
-    {"clz", Opcode::kClz},         {"cvt", Opcode::kConvert},
-    {"cvta", Opcode::kMove},       {"div", Opcode::kDivide},
-    {"exit", Opcode::kExit},       {"fence", Opcode::kFence},
-    {"fma", Opcode::kFma},         {"ld", Opcode::kLoad},
-    {"lop3", Opcode::kLop3},       {"mad", Opcode::kMad},
-    {"max", Opcode::kMax},         {"membar", Opcode::kFence},
-    {"min", Opcode::kMin},         {"mov", Opcode::kMove},
-    {"mul", Opcode::kMultiply},    {"neg", Opcode::kNegate},
-    {"not", Opcode::kNot},         {"or", Opcode::kOr},
-    {"popc", Opcode::kPopulation}, {"prmt", Opcode::kPermute},
-    {"rem", Opcode::kRemainder},   {"ret", Opcode::kExit},
-    {"selp", Opcode::kSelect},     {"setp", Opcode::kSetPredicate},
-    {"shf", Opcode::kFunnelShift}, {"shfl", Opcode::kShuffle},
-    {"shl", Opcode::kShiftLeft},   {"shr", Opcode::kShiftRight},
-    {"sqrt", Opcode::kSquareRoot}, {"st", Opcode::kStore},
-    {"sub", Opcode::kSubtract},    {"trap", Opcode::kTrap},
-    {"vote", Opcode::kVote},       {"xor", Opcode::kXor},
+    {"abs", Opcode::kAbs},           {"add", Opcode::kAdd},         {"and", Opcode::kAnd},
+    {"bar", Opcode::kBarrier},       {"barrier", Opcode::kBarrier}, {"bfe", Opcode::kBfe},
+    {"bfi", Opcode::kBfi},           {"bra", Opcode::kBranch},      {"brev", Opcode::kBrev},
+    {"clz", Opcode::kClz},           {"cvt", Opcode::kConvert},     {"cvta", Opcode::kMove},
+    {"div", Opcode::kDivide},        {"exit", Opcode::kExit},       {"fence", Opcode::kFence},
+    {"fma", Opcode::kFma},           {"ld", Opcode::kLoad},         {"lop3", Opcode::kLop3},
+    {"mad", Opcode::kMad},           {"max", Opcode::kMax},         {"membar", Opcode::kFence},
+    {"min", Opcode::kMin},           {"mov", Opcode::kMove},        {"mul", Opcode::kMultiply},
+    {"neg", Opcode::kNegate},        {"not", Opcode::kNot},         {"or", Opcode::kOr},
+    {"popc", Opcode::kPopulation},   {"prmt", Opcode::kPermute},    {"rcp", Opcode::kReciprocal},
+    {"rem", Opcode::kRemainder},     {"ret", Opcode::kExit},        {"selp", Opcode::kSelect},
+    {"setp", Opcode::kSetPredicate}, {"shf", Opcode::kFunnelShift}, {"shfl", Opcode::kShuffle},
+    {"shl", Opcode::kShiftLeft},     {"shr", Opcode::kShiftRight},  {"sqrt", Opcode::kSquareRoot},
+    {"st", Opcode::kStore},          {"sub", Opcode::kSubtract},    {"trap", Opcode::kTrap},
+    {"vote", Opcode::kVote},         {"xor", Opcode::kXor},
 };
 
 // Words that change what an instruction does, by opcode.
@@ -179,6 +173,7 @@ class Decoder {
       case Opcode::kMultiply:
       case Opcode::kFma:
       case Opcode::kDivide:
+      case Opcode::kReciprocal:
       case Opcode::kSquareRoot:
       case Opcode::kConvert:
         rounds_ |= word == "rn";
@@ -210,7 +205,8 @@ class Decoder {
     const Opcode opcode = instruction_.opcode;
     const bool must = opcode == Opcode::kAdd || opcode == Opcode::kSubtract ||
                       opcode == Opcode::kMultiply || opcode == Opcode::kFma ||
-                      opcode == Opcode::kDivide || opcode == Opcode::kSquareRoot;
+                      opcode == Opcode::kDivide || opcode == Opcode::kReciprocal ||
+                      opcode == Opcode::kSquareRoot;
     if (must && is_float(instruction_.type) && !rounds_) {
       object("its rounding is the assembler's choice: compile with -fmad=false");
     }

@@ -26,9 +26,11 @@ struct Dim {
 
 struct Launch {
   const Kernel* kernel = nullptr;
-  Dim grid, block;
+  Dim grid, block;                    // at most 2^32 - 2 blocks
   std::vector<std::byte> parameters;  // Kernel::parameter_bytes of them, laid out as it says
   uint32_t seed = 0;                  // 0: blocks and warps in ascending order
+  // Numbers of blocks, x first: of a launch that is too long, those that are worth it. Empty: all.
+  std::vector<uint64_t> only_blocks = {};
 };
 
 // What a launch has done. Sectors are of 32 bytes: those that the warps' accesses touched, one by
@@ -37,6 +39,7 @@ struct LaunchReport {
   uint64_t instructions = 0;  // of single threads
   uint64_t loads = 0, stores = 0;
   uint64_t sectors = 0, least_sectors = 0;
+  std::vector<ByteRange> read, written;  // of device memory, coalesced, in ascending order
 };
 
 // Errors: Objection naming kernel, block, thread and instruction.

@@ -178,6 +178,7 @@ class KernelParser {
       variables_[declared.name] = {.space = Space::kParameter,
                                    .offset = place(kernel_.parameter_bytes, declared),
                                    .bytes = declared.bytes};
+      kernel_.parameters.push_back(variables_[declared.name]);
     }
   }
 
@@ -281,6 +282,8 @@ Module parse(const std::string& text) {
       std::string name(trimmed(std::string_view(head).substr(entry + 6)));
       Kernel kernel = KernelParser(cursor, shared, shared_bytes).parse(name);
       module.insert_or_assign(std::move(name), std::move(kernel));
+    } else if (head.starts_with(".section")) {  // of debuggers: where lines are from
+      cursor.until("}", true);
     } else if (head.find(".shared") != std::string::npos && cursor.takes(';')) {
       const Declaration declared = declaration_of(head, line);
       shared[declared.name] = {Space::kShared, place(shared_bytes, declared), declared.bytes};

@@ -37,6 +37,7 @@ enum class Opcode : uint8_t {
   kAnd,
   kBarrier,
   kBfe,
+  kBfi,
   kBranch,
   kBrev,
   kClz,
@@ -57,6 +58,7 @@ enum class Opcode : uint8_t {
   kOr,
   kPermute,
   kPopulation,
+  kReciprocal,
   kRemainder,
   kSelect,
   kSetPredicate,
@@ -167,6 +169,7 @@ struct Kernel {
   std::string name;
   std::vector<Instruction> code;  // ends with kExit
   int registers = 0;
+  std::vector<Variable> parameters;
   int64_t parameter_bytes = 0;
   int64_t shared_bytes = 0;
   int64_t local_bytes = 0;  // of each thread: spills and arrays

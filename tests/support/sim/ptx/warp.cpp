@@ -251,13 +251,27 @@ LaunchReport run(const Launch& launch, DeviceMemory& memory) {
     throw Objection(fmt::format("{} blocks of {} threads (kernel {})", launch.grid.count(),
                                 launch.block.count(), kernel.name));
   }
+  if (launch.grid.count() >= Cell::kSeveral) {
+    throw Objection(
+        fmt::format("{} blocks, more than the {} whose accesses are told apart "
+                    "(kernel {})",
+                    launch.grid.count(), Cell::kSeveral, kernel.name));
+  }
+  for (const uint64_t number : launch.only_blocks) {
+    if (number < launch.grid.count()) continue;
+    throw Objection(
+        fmt::format("block {} of {} (kernel {})", number, launch.grid.count(), kernel.name));
+  }
   if (static_cast<int64_t>(launch.parameters.size()) != kernel.parameter_bytes) {
     throw Objection(fmt::format("{} bytes of parameters, {} expected (kernel {})",
                                 launch.parameters.size(), kernel.parameter_bytes, kernel.name));
   }
+  std::vector<uint64_t> order = launch.only_blocks;
+  if (order.empty()) {
+    order.resize(launch.grid.count());
+    std::iota(order.begin(), order.end(), uint64_t{0});
+  }
   std::mt19937 random(launch.seed);
-  std::vector<uint64_t> order(launch.grid.count());
-  std::iota(order.begin(), order.end(), uint64_t{0});
   if (launch.seed != 0) std::shuffle(order.begin(), order.end(), random);
   const auto shared = static_cast<size_t>(kernel.shared_bytes);
   const uint32_t number_of_launch = memory.begin_launch();
@@ -267,12 +281,13 @@ LaunchReport run(const Launch& launch, DeviceMemory& memory) {
                      .report = &report,
                      .launch_number = number_of_launch,
                      .place = place_of(number, launch.grid),
-                     .first_thread = number * launch.block.count(),
+                     .number = static_cast<uint32_t>(number),
                      .shared = std::vector<std::byte>(shared, kUndefinedByte),
-                     .shared_defined = std::vector<bool>(shared, false),
-                     .shared_cells = std::vector<Cell>(shared / 2 + 1)};
+                     .shared_shadow = Shadow(0, shared, false)};
     run_block(block, random);
   }
+  report.read = memory.touched(false);
+  report.written = memory.touched(true);
   return report;
 }
 

@@ -24,11 +24,10 @@ struct BlockState {
   LaunchReport* report = nullptr;
   uint32_t launch_number = 0;
   Dim place;  // x, y, z of this block
-  uint64_t first_thread = 0;
+  uint32_t number = 0;
   uint32_t barriers = 1;
   std::vector<std::byte> shared;
-  std::vector<bool> shared_defined;
-  std::vector<Cell> shared_cells;
+  Shadow shared_shadow;  // addresses from 0 on
 };
 
 enum class LaneState : uint8_t { kRunning, kAtBarrier, kDone };

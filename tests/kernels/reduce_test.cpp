@@ -1,27 +1,28 @@
-#include "comm/reduce/reduce_cpu.h"
+#include "kernels/reduce.h"
 
 #include <doctest/doctest.h>
+#include <fsdp/error.h>
 
-#include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "comm/reduce/narrow_float.h"
-#include "comm/reduce/streaming_copy.h"
+#include "kernels/support/elements.h"
+#include "kernels/support/streams.h"
 
-namespace fsdp {
+namespace fsdp::kernels {
 namespace {
 
 template <class Element>
 std::vector<Element> reduce(const std::vector<std::vector<Element>>& sources, DType dtype,
                             ReduceOp op) {
+  const auto stream = test::make_stream("reduce");
   std::vector<const void*> pointers;
   for (const auto& source : sources) pointers.push_back(source.data());
   std::vector<Element> out(sources[0].size());
-  reduce_in_order(pointers, out.data(), static_cast<int64_t>(out.size()), dtype, op);
+  const ReduceRun run{pointers, out.data(), static_cast<int64_t>(out.size()), dtype};
+  kernels::reduce(*stream, {&run, 1}, op);
   return out;
 }
 
@@ -35,11 +36,7 @@ TEST_CASE("sums are formed in the order of the ranks") {
 
 TEST_CASE("16-bit types are summed in fp32 and rounded once") {
   // 256 + 0.75 + 0.75: each step would be rounded away in bfloat16 (its step there is 2).
-  const auto bf16 = [](float value) {
-    BFloat16Bits bits{};
-    narrow(value, bits);
-    return bits.bits;
-  };
+  const auto bf16 = [](float value) { return test::encode(DType::kBFloat16, value); };
   const std::vector<std::vector<uint16_t>> sources{{bf16(256)}, {bf16(0.75F)}, {bf16(0.75F)}};
   CHECK(reduce(sources, DType::kBFloat16, ReduceOp::kSum)[0] == bf16(258));
 }
@@ -71,6 +68,7 @@ TEST_CASE("integers wrap instead of being undefined, and have a signed maximum")
 }
 
 TEST_CASE("the output may be any one of the inputs, for every size") {
+  const auto stream = test::make_stream("reduce");
   for (const int64_t numel : {0, 1, 3, 1009, 5000}) {
     for (int place = 0; place < 3; ++place) {
       std::array<std::vector<double>, 3> sources;
@@ -79,7 +77,8 @@ TEST_CASE("the output may be any one of the inputs, for every size") {
       }
       const std::array<const void*, 3> pointers{sources[0].data(), sources[1].data(),
                                                 sources[2].data()};
-      reduce_in_order(pointers, sources[place].data(), numel, DType::kFloat64, ReduceOp::kSum);
+      const ReduceRun run{pointers, sources[place].data(), numel, DType::kFloat64};
+      kernels::reduce(*stream, {&run, 1}, ReduceOp::kSum);
       for (int64_t i = 0; i < numel; ++i) CHECK(sources[place][i] == static_cast<double>(6 * i));
     }
   }
@@ -108,75 +107,60 @@ TEST_CASE("two, four and any other number of sources are summed alike") {
   }
 }
 
-TEST_CASE("a reduction too large for the caches gives the bits of its pieces, in place too") {
-  constexpr int64_t kRanks = 8;
-  const int64_t numel = kStreamFromBytes / (kRanks * kRanks * 2) + 37;
-  std::vector<std::vector<uint16_t>> sources(kRanks, std::vector<uint16_t>(numel));
-  for (int64_t r = 0; r < kRanks; ++r) {
-    for (int64_t i = 0; i < numel; ++i) {
-      sources[r][i] = static_cast<uint16_t>((i * 7919 + r * 104'729) & 0xbbff);
+TEST_CASE("every dtype and operation has the bits of one accumulation and one rounding") {
+  using test::Elements;
+  test::on_each_stream([](Stream& stream) {
+    for (const DType dtype : test::kElementTypes) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
+        CAPTURE(name_of(dtype));
+        CAPTURE(name_of(op));
+        std::vector<Elements> sources;
+        for (uint32_t r = 0; r < 3; ++r) {
+          sources.emplace_back(dtype, 1009);
+          test::fill_with_values(sources.back(), 40 + r, true);
+        }
+        Elements out(dtype, 1009), expected(dtype, 1009);
+        {
+          const std::vector<const void*> pointers{sources[0].data(), sources[1].data(),
+                                                  sources[2].data()};
+          const std::vector<ReduceRun> runs{{pointers, out.data(), 1009, dtype},
+                                            {pointers, nullptr, 0, dtype}};
+          kernels::reduce(stream, runs, op);
+        }
+        stream.synchronize();
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < 1009; ++i) {
+          float sum = sources[0].get(i);
+          for (size_t r = 1; r < 3; ++r) {
+            const float next = sources[r].get(i);
+            if (op != ReduceOp::kMax) {
+              sum += next;
+            } else if (next > sum || std::isnan(next)) {
+              sum = next;
+            }
+          }
+          expected.set(i, op == ReduceOp::kAvg ? sum / 3 : sum);
+          wrong += !test::same(out.get(i), expected.get(i));
+        }
+        CHECK(wrong == 0);
+        CHECK(out.guard_is_intact());
+      }
     }
-  }
-  std::vector<uint16_t> in_pieces(numel);
-  for (int64_t begin = 0; begin < numel; begin += 1000) {
-    std::vector<const void*> pointers;
-    for (const auto& source : sources) pointers.push_back(source.data() + begin);
-    reduce_in_order(pointers, in_pieces.data() + begin, std::min<int64_t>(1000, numel - begin),
-                    DType::kFloat16, ReduceOp::kAvg);
-  }
-  CHECK(reduce(sources, DType::kFloat16, ReduceOp::kAvg) == in_pieces);
-  std::vector<const void*> pointers;
-  for (const auto& source : sources) pointers.push_back(source.data());
-  reduce_in_order(pointers, sources[3].data(), numel, DType::kFloat16, ReduceOp::kAvg);
-  CHECK(sources[3] == in_pieces);
+  });
 }
 
-TEST_CASE("every float16 widens to its value and narrows back to itself") {
-  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
-    const Float16Bits half{static_cast<uint16_t>(bits)};
-    const float value = widen(half);
-    const uint32_t rest = bits & 0x7fff;
-    if (rest > 0x7c00) {
-      CHECK(std::isnan(value));
-      continue;
-    }
-    const int exponent = static_cast<int>(rest >> 10);
-    const double fraction = rest & 0x3ff;
-    const double expected = exponent == 31  ? std::numeric_limits<double>::infinity()
-                            : exponent == 0 ? std::ldexp(fraction, -24)
-                                            : std::ldexp(1024 + fraction, exponent - 25);
-    CHECK(std::fabs(value) == expected);
-    CHECK(std::signbit(value) == ((bits & 0x8000) != 0));
-    Float16Bits back{};
-    narrow(value, back);
-    CHECK(back.bits == bits);
-  }
-}
-
-TEST_CASE("narrowing rounds to nearest, ties to even, and overflows to infinity") {
-  const auto half = [](float value) {
-    Float16Bits bits{};
-    narrow(value, bits);
-    return bits.bits;
-  };
-  CHECK(half(1.0F + 0x1p-11F) == 0x3c00);     // a tie, to even
-  CHECK(half(1.0F + 0x1.8p-10F) == 0x3c02);   // a tie, to even
-  CHECK(half(1.0F + 0x1.01p-11F) == 0x3c01);  // just above a tie
-  CHECK(half(65519.0F) == 0x7bff);            // the largest
-  CHECK(half(65520.0F) == 0x7c00);            // rounds up to infinity
-  CHECK(half(0x1p-25F) == 0);                 // a tie with zero
-  CHECK(half(0x1.0001p-25F) == 1);            // the smallest subnormal
-  CHECK(half(-std::numeric_limits<float>::infinity()) == 0xfc00);
-  const auto brain = [](float value) {
-    BFloat16Bits bits{};
-    narrow(value, bits);
-    return bits.bits;
-  };
-  CHECK(brain(1.0F + 0x1p-8F) == 0x3f80);
-  CHECK(brain(1.0F + 0x1.8p-7F) == 0x3f82);
-  CHECK(brain(std::numeric_limits<float>::max()) == 0x7f80);
-  CHECK((brain(std::bit_cast<float>(0x7f800001U)) & 0x7f) != 0);  // a NaN stays one
+TEST_CASE("a run without sources, and an average of integers, are refused") {
+  const auto stream = test::make_stream("reduce");
+  int32_t value = 0;
+  const void* const source = &value;
+  const ReduceRun none{{}, &value, 1, DType::kInt32};
+  CHECK_THROWS_WITH_AS(kernels::reduce(*stream, {&none, 1}, ReduceOp::kSum),
+                       "reduce: a run of 0 sources; hint: 1 to 1024, one a rank", InvalidArgument);
+  const ReduceRun integers{{&source, 1}, &value, 1, DType::kInt32};
+  CHECK_THROWS_WITH_AS(kernels::reduce(*stream, {&integers, 1}, ReduceOp::kAvg),
+                       "reduce: the average of int32; hint: a floating dtype, or sum",
+                       InvalidArgument);
 }
 
 }  // namespace
-}  // namespace fsdp
+}  // namespace fsdp::kernels

@@ -1,0 +1,83 @@
+#include <algorithm>
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/segment_table.h"
+#include "kernels/cuda/stretch.h"
+#include "kernels/element/scaled.h"
+#include "kernels/element_cast.h"
+
+namespace fsdp::kernels::cuda {
+namespace {
+
+struct Segment {
+  const void* source;
+  void* destination;
+  Stretch stretch;
+  DType from, to;
+  bool overwrite;
+};
+
+// Not restrict: a run may be added to itself. A thread reads its elements before it writes them.
+template <class From, class To, bool kOverwrite>
+__device__ __forceinline__ void add_run(const Segment& segment, int64_t block, float scale) {
+  constexpr int kWidth = kWidthOf<sizeof(From), sizeof(To)>;
+  const auto* source = static_cast<const From*>(segment.source);
+  auto* destination = static_cast<To*>(segment.destination);
+  const auto sum_of = [=](From from, To to) {
+    const float value = scaled(to_float(from), scale);
+    return from_float<To>(kOverwrite ? value : added(to_float(to), value));
+  };
+  for_each_element<kWidth>(
+      segment.stretch, block,
+      [=](int64_t i) {
+        From from[kWidth];
+        To to[kWidth] = {};
+        load_vector(source + i, from);
+        if constexpr (!kOverwrite) load_vector(destination + i, to);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) to[j] = sum_of(from[j], to[j]);
+        store_vector(to, destination + i);
+      },
+      [=](int64_t i) {
+        To to{};
+        if constexpr (!kOverwrite) to = destination[i];
+        destination[i] = sum_of(source[i], to);
+      });
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    accumulate_kernel(const __grid_constant__ SegmentTable<Segment> table, float scale) {
+  const BlockPlace place = place_of_block(table);
+  const Segment& segment = table.segments[place.segment];
+  visit_element(segment.from, [&](auto from) {
+    visit_element(segment.to, [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      if (segment.overwrite) {
+        add_run<From, To, true>(segment, place.block, scale);
+      } else {
+        add_run<From, To, false>(segment, place.block, scale);
+      }
+    });
+  });
+}
+
+}  // namespace
+
+void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale) {
+  TableLaunch<Segment, float> launches(stream, "accumulate", accumulate_kernel, scale);
+  for (const AccumulateRun& run : runs) {
+    const int64_t from = size_of(run.source_dtype), to = size_of(run.destination_dtype);
+    const Stretch stretch =
+        stretch_of(run.numel, static_cast<int>(kVectorBytes / std::max(from, to)),
+                   {{run.source, from}, {run.destination, to}});
+    launches.add({run.source, run.destination, stretch, run.source_dtype, run.destination_dtype,
+                  run.overwrite},
+                 stretch.blocks());
+  }
+  launches.issue();
+}
+
+void load_accumulate() { load("accumulate", accumulate_kernel); }
+
+}  // namespace fsdp::kernels::cuda

@@ -1,0 +1,39 @@
+// Launches of kernels, and the loading of their code.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "runtime/cuda/cuda_handles.h"
+#include "runtime/cuda/cuda_stream.h"
+
+namespace fsdp::kernels::cuda {
+
+// Errors: DeviceError naming the kernel.
+template <class... Parameters>
+void launch(Stream& on, std::string_view name, void (*kernel)(Parameters...), int64_t blocks,
+            int threads, const Parameters&... parameters) {
+  const CudaStream& stream = cuda_stream(on);
+  void* pointers[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
+  const CudaScope scope(stream.ordinal());
+  check_cuda(
+      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(static_cast<unsigned>(blocks)),
+                       dim3(static_cast<unsigned>(threads)), pointers, 0, stream.handle()),
+      "the launch of " + std::string(name));
+}
+
+// Errors: DeviceError naming the kernel.
+template <class... Parameters>
+void load(std::string_view name, void (*kernel)(Parameters...)) {
+  cudaFuncAttributes attributes;
+  check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)),
+             "loading the kernel " + std::string(name));
+}
+
+// Throws InvalidArgument: a segment with more blocks than a launch can have.
+[[noreturn]] void refuse_blocks(std::string_view kernel, int64_t blocks);
+
+}  // namespace fsdp::kernels::cuda

@@ -1,0 +1,125 @@
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/segment_table.h"
+#include "kernels/cuda/stretch.h"
+#include "kernels/element/reduce.h"
+
+namespace fsdp::kernels::cuda {
+namespace {
+
+// Of a launch: of all its runs together.
+constexpr int kMostPointers = 2048;
+static_assert(kMostPointers >= static_cast<int>(kMostSources));
+
+struct Pointers {
+  const void* each[kMostPointers];
+};
+
+struct Segment {
+  void* out;
+  Stretch stretch;
+  int32_t first_source, sources;  // of Pointers
+  DType dtype;
+};
+
+using Table = SegmentTable<Segment, kOtherParameterBytes + sizeof(Pointers)>;
+
+// A thread reads its elements of all sources before it writes them: `out` may be one of them.
+template <class Element, ReduceOp kOp>
+__device__ __forceinline__ void reduce_run(const Segment& segment, int64_t block,
+                                           const Pointers& pointers) {
+  constexpr int kWidth = kVectorBytes / sizeof(Element);
+  const void* const* sources = pointers.each + segment.first_source;
+  const int count = segment.sources;
+  auto* out = static_cast<Element*>(segment.out);
+  for_each_element<kWidth>(
+      segment.stretch, block,
+      [=](int64_t i) {
+        Element in[kWidth];
+        AccumulatorOf<Element> sums[kWidth];
+        load_vector(static_cast<const Element*>(sources[0]) + i, in);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) sums[j] = loaded(in[j]);
+#pragma unroll 1
+        for (int source = 1; source < count; ++source) {
+          load_vector(static_cast<const Element*>(sources[source]) + i, in);
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j) sums[j] = combined<kOp>(sums[j], loaded(in[j]));
+        }
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) in[j] = stored<Element>(finished<kOp>(sums[j], count));
+        store_vector(in, out + i);
+      },
+      [=](int64_t i) {
+        AccumulatorOf<Element> sum = loaded(static_cast<const Element*>(sources[0])[i]);
+#pragma unroll 1
+        for (int source = 1; source < count; ++source) {
+          sum = combined<kOp>(sum, loaded(static_cast<const Element*>(sources[source])[i]));
+        }
+        out[i] = stored<Element>(finished<kOp>(sum, count));
+      });
+}
+
+template <ReduceOp kOp>
+__global__ void __launch_bounds__(kBlockThreads)
+    reduce_kernel(const __grid_constant__ Table table, const __grid_constant__ Pointers pointers) {
+  const BlockPlace place = place_of_block(table);
+  const Segment& segment = table.segments[place.segment];
+  visit_reduced<kOp>(segment.dtype, [&](auto element) {
+    reduce_run<decltype(element), kOp>(segment, place.block, pointers);
+  });
+}
+
+auto kernel_for(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return reduce_kernel<ReduceOp::kSum>;
+    case ReduceOp::kAvg:
+      return reduce_kernel<ReduceOp::kAvg>;
+    default:
+      return reduce_kernel<ReduceOp::kMax>;
+  }
+}
+
+// The vectors' boundaries that all of the run's arrays have in common.
+Stretch stretch_of_run(const ReduceRun& run) {
+  const int64_t bytes = size_of(run.dtype);
+  const auto width = static_cast<int>(kVectorBytes / bytes);
+  Stretch stretch = stretch_of(run.numel, width, {{run.out, bytes}});
+  for (const void* source : run.sources) {
+    if (stretch_of(run.numel, width, {{source, bytes}}).skew == stretch.skew) continue;
+    stretch.skew = Stretch::kNoVectors;
+  }
+  return stretch;
+}
+
+}  // namespace
+
+void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
+  Table table;
+  Pointers pointers;
+  int used = 0;
+  const auto issue = [&] {
+    if (table.count > 0) {
+      launch(stream, "reduce", kernel_for(op), table.blocks(), kBlockThreads, table, pointers);
+    }
+    table.count = used = 0;
+  };
+  for (const ReduceRun& run : runs) {
+    const Stretch stretch = stretch_of_run(run);
+    if (run.numel == 0) continue;
+    if (stretch.blocks() > kMostBlocks) refuse_blocks("reduce", stretch.blocks());
+    const auto sources = static_cast<int>(run.sources.size());
+    if (!table.has_room(stretch.blocks()) || used + sources > kMostPointers) issue();
+    table.add({run.out, stretch, used, sources, run.dtype}, stretch.blocks());
+    for (const void* source : run.sources) pointers.each[used++] = source;
+  }
+  issue();
+}
+
+void load_reduce() {
+  for (const ReduceOp each : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
+    load("reduce", kernel_for(each));
+  }
+}
+
+}  // namespace fsdp::kernels::cuda

@@ -1,0 +1,44 @@
+#include "comm/reduce/reduce_in_order.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "comm/reduce/streaming_copy.h"
+#include "kernels/cpu/reduce.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int64_t kStreamedBlockBytes = 8192;
+
+// Blocks are reduced in the first-level cache and written past the others.
+void reduce_streaming(const kernels::ReduceRun& run, ReduceOp op) {
+  alignas(64) std::array<std::byte, kStreamedBlockBytes> block;
+  std::vector<const void*> from(run.sources.begin(), run.sources.end());
+  auto* to = static_cast<std::byte*>(run.out);
+  const int64_t block_numel = kStreamedBlockBytes / size_of(run.dtype);
+  for (int64_t begin = 0; begin < run.numel; begin += block_numel) {
+    const int64_t length = std::min(block_numel, run.numel - begin);
+    const int64_t bytes = length * size_of(run.dtype);
+    kernels::cpu::reduce_run({from, block.data(), length, run.dtype}, op);
+    copy_streaming(to, block.data(), bytes);
+    to += bytes;
+    for (const void*& source : from) source = static_cast<const std::byte*>(source) + bytes;
+  }
+  finish_streaming();
+}
+
+}  // namespace
+
+void reduce_in_order(std::span<const void* const> sources, void* out, int64_t numel, DType dtype,
+                     ReduceOp op) {
+  const kernels::ReduceRun run{sources, out, numel, dtype};
+  // As a rule a source is one rank's, and each rank reduces as much of all of them.
+  const auto ranks = static_cast<int64_t>(sources.size());
+  const bool streams = ranks * ranks * numel * size_of(dtype) >= kStreamFromBytes;
+  streams ? reduce_streaming(run, op) : kernels::cpu::reduce_run(run, op);
+}
+
+}  // namespace fsdp

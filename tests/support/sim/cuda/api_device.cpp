@@ -1,0 +1,161 @@
+// The CUDA runtime's functions over devices and errors.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <iterator>
+
+#include "support/sim/cuda/simulation.h"
+
+using namespace fsdp::testing::sim;
+
+namespace {
+
+constexpr int kVersion = CUDART_VERSION;
+
+struct ErrorName {
+  cudaError_t code;
+  const char* name;
+  const char* text;
+};
+
+// Those that the simulation returns and that tests script.
+constexpr ErrorName kErrors[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration",
+     "invalid configuration argument"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection",
+     "invalid copy direction for memcpy"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress",
+     "an illegal memory access was encountered"},
+    {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+const ErrorName& name_of(cudaError_t code) {
+  for (const ErrorName& each : kErrors) {
+    if (each.code == code) return each;
+  }
+  static constexpr ErrorName kOther = {cudaErrorUnknown, "cudaErrorOfNoNameHere",
+                                       "an error without a text in the simulated runtime"};
+  return kOther;
+}
+
+cudaError_t last_error(const char* name, bool forget) {
+  const std::lock_guard lock(runtime_mutex());
+  Simulation* const simulation = current_simulation();
+  if (simulation == nullptr) return cudaErrorNoDevice;
+  simulation->faults().count(name);
+  return simulation->last_error(forget);
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  return call("cudaGetDeviceCount", [&](Simulation& simulation) {
+    *count = simulation.options().devices;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaSetDevice(int ordinal) {
+  return call("cudaSetDevice", [&](Simulation& simulation) {
+    if (ordinal < 0 || ordinal >= simulation.options().devices) return cudaErrorInvalidDevice;
+    simulation.host().device = ordinal;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDevice(int* ordinal) {
+  return call("cudaGetDevice", [&](Simulation& simulation) {
+    *ordinal = simulation.host().device;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  return call("cudaDeviceSynchronize", [&](Simulation& simulation) {
+    simulation.host_waits_for_device(simulation.host().device, "cudaDeviceSynchronize");
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int ordinal) {
+  return call("cudaDeviceGetAttribute", [&](Simulation& simulation) {
+    if (ordinal < 0 || ordinal >= simulation.options().devices) return cudaErrorInvalidDevice;
+    switch (attribute) {
+      case cudaDevAttrMultiProcessorCount:
+        *value = simulation.options().multiprocessors;
+        return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMajor:
+        *value = 8;
+        return cudaSuccess;
+      case cudaDevAttrComputeCapabilityMinor:
+        *value = 0;
+        return cudaSuccess;
+      case cudaDevAttrWarpSize:
+        *value = 32;
+        return cudaSuccess;
+      case cudaDevAttrMaxThreadsPerBlock:
+        *value = 1024;
+        return cudaSuccess;
+      case cudaDevAttrMaxThreadsPerMultiProcessor:
+        *value = 2048;
+        return cudaSuccess;
+      case cudaDevAttrMaxGridDimX:
+        *value = 0x7fffffff;
+        return cudaSuccess;
+      default:
+        throw Refusal(cudaErrorInvalidValue,
+                      fmt::format("attribute {}, which is not simulated; add it to {}",
+                                  static_cast<int>(attribute), __FILE__));
+    }
+  });
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int ordinal) {
+  return call("cudaDeviceGetPCIBusId", [&](Simulation& simulation) {
+    if (ordinal < 0 || ordinal >= simulation.options().devices) return cudaErrorInvalidDevice;
+    std::snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", ordinal + 1);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  return call("cudaRuntimeGetVersion", [&](Simulation&) {
+    *version = kVersion;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  return call("cudaDriverGetVersion", [&](Simulation&) {
+    *version = kVersion;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetLastError() { return last_error("cudaGetLastError", true); }
+cudaError_t cudaPeekAtLastError() { return last_error("cudaPeekAtLastError", false); }
+const char* cudaGetErrorName(cudaError_t code) { return name_of(code).name; }
+const char* cudaGetErrorString(cudaError_t code) { return name_of(code).text; }
+
+}  // extern "C"

@@ -1,0 +1,91 @@
+#include "support/sim/cuda/gpu_memory.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+#include "support/sim/guarded_memory.h"
+
+namespace fsdp::testing::sim {
+namespace {
+
+constexpr int64_t kGap = 256;
+constexpr int kFill = 0xcb;
+
+template <class Blocks>
+auto* block_at(Blocks& blocks, const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  auto after = blocks.upper_bound(at);
+  if (after == blocks.begin()) return static_cast<decltype(&after->second)>(nullptr);
+  auto* block = &std::prev(after)->second;
+  const auto begin = std::prev(after)->first;
+  return at - begin < static_cast<uintptr_t>(block->memory.bytes()) ? block : nullptr;
+}
+
+}  // namespace
+
+GpuMemory::GpuMemory(int devices, int64_t bytes_each)
+    : bytes_each_(bytes_each),
+      left_(static_cast<size_t>(devices), bytes_each),
+      seen_(static_cast<size_t>(devices)) {}
+
+void* GpuMemory::allocate(int device, int64_t bytes) {
+  int64_t& left = left_[static_cast<size_t>(device)];
+  if (bytes > left) return nullptr;
+  Buffer memory;
+  try {
+    memory = GuardedMemory::instance().allocate(bytes + kGap);
+  } catch (const std::runtime_error&) {
+    return nullptr;
+  }
+  void* const begin = memory.data();
+  {
+    const AsDeviceWork work;
+    std::memset(begin, kFill, static_cast<size_t>(bytes));
+  }
+  left -= bytes;
+  of(device).add(begin, bytes, fmt::format("allocation {} of {} bytes", ++made_, bytes), false);
+  blocks_[reinterpret_cast<uintptr_t>(begin)] = {.device = device, .memory = std::move(memory)};
+  return begin;
+}
+
+// Its bytes have values for all that a device knows: the host writes them unseen.
+void* GpuMemory::allocate_pinned(int64_t bytes) {
+  Buffer memory = allocate_host(bytes + kGap);
+  void* const begin = memory.data();
+  const std::string name = fmt::format("pinned allocation {} of {} bytes", ++made_, bytes);
+  for (ptx::DeviceMemory& device : seen_) device.add(begin, bytes, name, true);
+  pinned_[reinterpret_cast<uintptr_t>(begin)] = {.memory = std::move(memory)};
+  return begin;
+}
+
+bool GpuMemory::free(void* begin) {
+  const auto found = blocks_.find(reinterpret_cast<uintptr_t>(begin));
+  if (found == blocks_.end() || found->second.freed) return false;
+  found->second.freed = true;
+  left_[static_cast<size_t>(found->second.device)] += found->second.memory.bytes() - kGap;
+  of(found->second.device).remove(begin);
+  return true;
+}
+
+bool GpuMemory::free_pinned(void* begin) {
+  const auto found = pinned_.find(reinterpret_cast<uintptr_t>(begin));
+  if (found == pinned_.end() || found->second.freed) return false;
+  found->second.freed = true;
+  for (ptx::DeviceMemory& device : seen_) device.remove(begin);
+  return true;
+}
+
+int GpuMemory::device_of(const void* begin) const {
+  const Block* block = block_at(blocks_, begin);
+  return block == nullptr || block->freed ? -1 : block->device;
+}
+
+Place GpuMemory::place_of(const void* begin) const {
+  if (block_at(blocks_, begin) != nullptr) return Place::kDevice;
+  return block_at(pinned_, begin) != nullptr ? Place::kPinned : Place::kPageable;
+}
+
+}  // namespace fsdp::testing::sim

@@ -1,0 +1,57 @@
+// The memory of simulated GPUs, and the host memory that they may work on.
+//
+// Device memory is guarded: the host that touches it faults. It is filled with 0xcb, in whole pages
+// with a gap behind them, and what was freed is never handed out again, so that a use after free
+// and a step over the end meet nobody's bytes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/buffer.h"
+#include "support/sim/ptx/device_memory.h"
+
+namespace fsdp::testing::sim {
+
+enum class Place : uint8_t { kDevice, kPinned, kPageable };
+
+// Used by one thread at a time.
+class GpuMemory {
+ public:
+  GpuMemory(int devices, int64_t bytes_each);
+
+  // Null: the device has not so much left.
+  void* allocate(int device, int64_t bytes);
+  void* allocate_pinned(int64_t bytes);
+  // False: no allocation of the kind begins there.
+  bool free(void* begin);
+  bool free_pinned(void* begin);
+
+  int64_t bytes_each() const { return bytes_each_; }
+  int64_t bytes_left(int device) const { return left_[static_cast<size_t>(device)]; }
+  // Of device memory that is there; -1: of none.
+  int device_of(const void* begin) const;
+  // What was freed is where it was.
+  Place place_of(const void* begin) const;
+  // As the device's kernels see it: its own memory and all that is pinned.
+  ptx::DeviceMemory& of(int device) { return seen_[static_cast<size_t>(device)]; }
+
+ private:
+  struct Block {
+    int device = 0;
+    Buffer memory;
+    bool freed = false;
+  };
+
+  const int64_t bytes_each_;
+  int made_ = 0;
+  std::vector<int64_t> left_;
+  std::vector<ptx::DeviceMemory> seen_;
+  std::map<uintptr_t, Block> blocks_;  // by begin
+  std::map<uintptr_t, Block> pinned_;
+};
+
+}  // namespace fsdp::testing::sim

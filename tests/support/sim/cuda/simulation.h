@@ -1,0 +1,142 @@
+// What the simulated CUDA runtime knows: one at a time in the process, made by SimulatedGpu.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "support/sim/cuda/fault_script.h"
+#include "support/sim/cuda/gpu_memory.h"
+#include "support/sim/cuda/operation_log.h"
+#include "support/sim/cuda/stream_queues.h"
+#include "support/sim/ptx/launch.h"
+
+namespace fsdp::testing::sim {
+
+struct SimulationOptions {
+  uint32_t seed = 1;  // of the schedule, and of the order of blocks and warps
+  Schedule schedule = Schedule::kRandom;
+  int devices = 1;
+  int64_t bytes_each = int64_t{256} << 20;
+  int multiprocessors = 3;  // of a device: what grids are made for
+};
+
+// What the runtime keeps for each thread of the host.
+struct HostThread {
+  int device = 0;
+  cudaError_t last_error = cudaSuccess;
+  Clock clock;  // of the work that the thread has waited for
+};
+
+struct SimulatedEvent {
+  int device = 0;
+  bool timed = false;
+  bool destroyed = false;
+  std::shared_ptr<Point> last;  // null: never recorded
+};
+
+// A call that CUDA refuses: the error that it returns, and why, which is a report.
+struct Refusal : std::runtime_error {
+  Refusal(cudaError_t its_code, const std::string& why) : runtime_error(why), code(its_code) {}
+  cudaError_t code;
+};
+
+// Of one launch that has run.
+struct LaunchRecord {
+  std::string kernel;
+  ptx::LaunchReport report;
+};
+
+// Used under runtime_mutex().
+class Simulation {
+ public:
+  explicit Simulation(const SimulationOptions& options);
+
+  // [Note: what a call does]
+  // Every function of the runtime that can fail goes through here: it is counted, fails if the
+  // script says so, does nothing on a device that is lost, and leaves its error for
+  // cudaGetLastError. Only then does the body run. What it throws is a report.
+  cudaError_t call(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
+
+  HostThread& host();
+  // What does not come back by itself: the device's, or else what the thread's last call left.
+  cudaError_t last_error(bool forget);
+
+  // Errors: Refusal for a handle that is none of ours or was destroyed, and for the default stream
+  //   unless it is allowed.
+  SimulatedStream& stream(cudaStream_t handle);
+  SimulatedEvent& event(cudaEvent_t handle);
+  SimulatedStream& add_stream();
+  SimulatedEvent& add_event(bool timed);
+
+  // Queues `run` as work that is in order behind what the stream and the calling thread have seen.
+  void issue(SimulatedStream& stream, std::string name, std::function<void(const Operation&)> run);
+  // `launch` as ptx::run takes it, with a seed drawn from the simulation's.
+  void launch(SimulatedStream& stream, std::string name, ptx::Launch launch);
+  // Within an operation: it reads or writes these bytes of device or pinned memory.
+  // Errors: ptx::Objection if they are not there, or if nobody has written what is read.
+  void read(const Operation& operation, const void* begin, int64_t bytes);
+  void write(const Operation& operation, void* begin, int64_t bytes);
+  void record(SimulatedEvent& event, SimulatedStream& stream);
+  void wait(SimulatedStream& stream, const SimulatedEvent& event);
+  // The calling thread waits; `kind` is what made it.
+  void host_waits_for(SimulatedStream& stream, std::string_view kind);
+  void host_waits_for(const Point& point, std::string_view kind);
+  void host_waits_for_device(int device, std::string_view kind);
+  // It has seen, without waiting, that this is over.
+  void host_saw(const Clock& clock) { host().clock.join(clock); }
+
+  void report(std::string text) { reports_.push_back(std::move(text)); }
+  // From now on nothing runs there, and every call gives the error.
+  void lose_device(int device, cudaError_t code);
+
+  const SimulationOptions& options() const { return options_; }
+  GpuMemory& memory() { return memory_; }
+  StreamQueues& queues() { return queues_; }
+  OperationLog& log() { return log_; }
+  FaultScript& faults() { return faults_; }
+  std::vector<LaunchRecord>& launches() { return launches_; }
+  std::vector<std::string>& reports() { return reports_; }
+  std::map<std::string, int64_t>& host_waits() { return host_waits_; }
+  void allow_default_stream(bool allowed) { default_stream_allowed_ = allowed; }
+
+ private:
+  SimulatedStream& default_stream();
+  cudaError_t answer(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
+  ptx::DeviceMemory& memory_at(const Operation& operation, const void* begin);
+  void run_work(const Operation& operation, const std::function<void(const Operation&)>& run);
+
+  const SimulationOptions options_;
+  GpuMemory memory_;
+  StreamQueues queues_;
+  OperationLog log_;
+  FaultScript faults_;
+  std::map<uint64_t, HostThread> hosts_;
+  std::vector<cudaError_t> lost_;                  // by device
+  std::vector<SimulatedStream*> default_streams_;  // by device; null: not used yet
+  std::deque<SimulatedEvent> events_;
+  std::vector<LaunchRecord> launches_;
+  std::vector<std::string> reports_;
+  std::map<std::string, int64_t> host_waits_;
+  bool default_stream_allowed_ = false;
+};
+
+// Of everything here, and of the pointer below.
+std::mutex& runtime_mutex();
+// Null: no simulated GPU is there, and every call gives cudaErrorNoDevice.
+Simulation*& current_simulation();
+
+// For the functions of the runtime: Simulation::call of the current one.
+cudaError_t call(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
+
+}  // namespace fsdp::testing::sim

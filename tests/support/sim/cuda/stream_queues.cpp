@@ -1,0 +1,90 @@
+#include "support/sim/cuda/stream_queues.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace fsdp::testing::sim {
+
+SimulatedStream& StreamQueues::add(int device) {
+  auto stream = std::make_unique<SimulatedStream>();
+  stream->number = static_cast<int>(streams_.size());
+  stream->device = device;
+  stream->name = fmt::format("stream {}", stream->number);
+  streams_.push_back(std::move(stream));
+  return *streams_.back();
+}
+
+SimulatedStream* StreamQueues::find(const void* handle) const {
+  for (const auto& stream : streams_) {
+    if (stream.get() == handle) return stream.get();
+  }
+  return nullptr;
+}
+
+bool StreamQueues::may_run(const SimulatedStream& stream) const {
+  if (stream.queue.empty()) return false;
+  const Work& head = stream.queue.front();
+  return !head.after || head.after->reached;
+}
+
+// Out of the queue first: what it does may look at the queue.
+void StreamQueues::run_head(SimulatedStream& stream) {
+  const Work work = std::move(stream.queue.front());
+  stream.queue.pop_front();
+  ++run_;
+  if (work.run) work.run();
+}
+
+bool StreamQueues::run_one() {
+  std::vector<SimulatedStream*> ready;
+  for (const auto& stream : streams_) {
+    if (may_run(*stream)) ready.push_back(stream.get());
+  }
+  if (ready.empty()) return false;
+  run_head(*ready[random_() % ready.size()]);
+  return true;
+}
+
+void StreamQueues::run_some() {
+  if (schedule_ == Schedule::kLate) return;
+  if (schedule_ == Schedule::kEager) {
+    while (run_one()) continue;
+    return;
+  }
+  for (uint32_t left = random_() % 3; left > 0 && run_one(); --left) continue;
+}
+
+// A point that is waited for was issued before the wait was, so the search ends at work that may
+// run.
+void StreamQueues::advance(SimulatedStream& stream) {
+  SimulatedStream* at = &stream;
+  if (at->queue.empty()) return;
+  while (!may_run(*at)) at = streams_[static_cast<size_t>(at->queue.front().after->stream)].get();
+  run_head(*at);
+}
+
+void StreamQueues::advance_to(const Point& point) {
+  if (!point.reached) advance(*streams_[static_cast<size_t>(point.stream)]);
+}
+
+void StreamQueues::finish(SimulatedStream& stream) {
+  while (!stream.queue.empty()) {
+    if (schedule_ != Schedule::kRandom || !run_one()) advance(stream);
+  }
+}
+
+void StreamQueues::reach(const Point& point) {
+  SimulatedStream& stream = *streams_[static_cast<size_t>(point.stream)];
+  while (!point.reached) {
+    if (schedule_ != Schedule::kRandom || !run_one()) advance(stream);
+  }
+}
+
+void StreamQueues::finish_device(int device) {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i]->device == device) finish(*streams_[i]);
+  }
+}
+
+}  // namespace fsdp::testing::sim

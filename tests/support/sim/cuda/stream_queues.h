@@ -1,0 +1,85 @@
+// Streams as queues: host threads issue work, and it runs later, in any order that is allowed.
+//
+// Work of one stream runs in the order of issue. What runs when is drawn by a seed, so that a wait
+// that is missing shows in some runs as a wrong value, and the host runs ahead of the device.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/sim/cuda/clock.h"
+
+namespace fsdp::testing::sim {
+
+enum class Schedule : uint8_t {
+  kRandom,  // after each call none, one or two pieces of work run, of streams that are drawn
+  kLate,    // work runs when the host waits for it or asks after it, and no other does
+  kEager,   // work runs as soon as it may
+};
+
+// A point in a stream's work.
+struct Point {
+  int stream = 0;
+  bool reached = false;
+  Clock clock;              // what is over once it is reached
+  uint64_t reached_at = 0;  // pieces of work that ran before it, of all streams
+};
+
+struct Work {
+  std::shared_ptr<const Point> after;  // of another stream: it is reached first. null: of none
+  std::function<void()> run;
+  std::string name;
+};
+
+struct SimulatedStream {
+  int number = 0;
+  int device = 0;
+  std::string name;
+  Clock clock;  // of what was issued to it
+  std::deque<Work> queue;
+  bool destroyed = false;  // what is queued is still done
+};
+
+// Used by one thread at a time. Streams stay until it is gone, so that a handle names one of them
+// for good.
+class StreamQueues {
+ public:
+  StreamQueues(Schedule schedule, uint32_t seed) : schedule_(schedule), random_(seed) {}
+
+  SimulatedStream& add(int device);
+  // Null: no stream of these queues has this address.
+  SimulatedStream* find(const void* handle) const;
+  const std::vector<std::unique_ptr<SimulatedStream>>& streams() const { return streams_; }
+
+  void issue(SimulatedStream& stream, Work work) { stream.queue.push_back(std::move(work)); }
+
+  // What the schedule lets run at this time.
+  void run_some();
+  // One piece of work of this stream or of those it waits for, in every schedule, so that a host
+  // that asks again and again gets an answer some day.
+  void advance(SimulatedStream& stream);
+  void advance_to(const Point& point);
+  // Until everything that was issued to the stream is done, or until the point is reached.
+  void finish(SimulatedStream& stream);
+  void reach(const Point& point);
+  void finish_device(int device);
+
+  uint64_t pieces_run() const { return run_; }
+
+ private:
+  bool may_run(const SimulatedStream& stream) const;
+  void run_head(SimulatedStream& stream);
+  bool run_one();
+
+  const Schedule schedule_;
+  std::mt19937 random_;
+  std::vector<std::unique_ptr<SimulatedStream>> streams_;
+  uint64_t run_ = 0;
+};
+
+}  // namespace fsdp::testing::sim

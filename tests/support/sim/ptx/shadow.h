@@ -1,0 +1,60 @@
+// What is known of each byte of some memory: whether it has a value, and who touched it in a launch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fsdp::testing::ptx {
+
+// The last accesses of a launch to two neighbouring bytes. Threads are numbered in their block.
+struct Cell {
+  static constexpr uint32_t kNobody = 0xffffffff;   // in place of a block
+  static constexpr uint32_t kSeveral = 0xfffffffe;  // threads of several blocks
+  static constexpr int16_t kSeveralThreads = -1;    // of the one block
+  uint32_t launch = 0;                              // of another one: the cell is as new
+  uint32_t writer_block = kNobody;
+  uint32_t reader_block = kNobody;
+  uint32_t written_at = 0;  // Epoch::at_once
+  uint32_t read_at = 0;
+  int16_t writer = 0;
+  int16_t reader = 0;
+  uint8_t written = 0;  // which of the two bytes
+  uint8_t read = 0;
+};
+
+struct ByteRange {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  bool operator==(const ByteRange&) const = default;
+};
+
+// Of the bytes in [begin, end). Calls take bytes that lie in it.
+class Shadow {
+ public:
+  Shadow(uint64_t begin, uint64_t end, bool is_defined);
+
+  uint64_t begin() const { return begin_; }
+  uint64_t end() const { return end_; }
+
+  bool is_defined(uint64_t address, int64_t bytes) const;
+  void define(uint64_t address, int64_t bytes, bool is_defined = true);
+
+  // Accesses of the launch with this number; true: its first one here.
+  bool begin_launch(uint32_t launch);
+  void note(uint64_t address, int64_t bytes, bool writes);
+  // What this launch has touched, in ascending order. Appended, one to the last if they touch.
+  void append_touched(bool writes, std::vector<ByteRange>& to) const;
+
+  Cell& cell(uint64_t address) { return cells_[(address - base_) / 2]; }
+
+ private:
+  using Bits = std::vector<uint64_t>;  // a byte each
+
+  const uint64_t begin_, end_;
+  const uint64_t base_;  // of the bits: begin_ rounded down to a word of them
+  uint32_t launch_ = 0;
+  Bits defined_, read_, written_;
+  std::vector<Cell> cells_;
+};
+
+}  // namespace fsdp::testing::ptx
