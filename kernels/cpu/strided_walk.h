@@ -8,56 +8,9 @@
 #include <string_view>
 
 #include "kernels/cpu/target_clones.h"
-#include "kernels/strided.h"
+#include "kernels/folded_source.h"
 
 namespace fsdp::kernels {
-
-// A source without dimensions of size 1, with neighbours merged where one step of the slower is a
-// whole round of the faster; at least one dimension.
-struct FoldedSource {
-  int dims = 0;
-  int64_t sizes[kMaxDims] = {};
-  int64_t strides[kMaxDims] = {};
-  int64_t destination_strides[kMaxDims] = {};
-};
-
-inline FoldedSource fold(const StridedSource& source) {
-  FoldedSource folded;
-  for (int dim = 0; dim < source.dims; ++dim) {
-    const int64_t size = source.sizes[dim];
-    const int64_t stride = source.strides[dim];
-    if (size == 1) continue;
-    const int last = folded.dims - 1;
-    if (last >= 0 && folded.strides[last] == stride * size) {
-      folded.sizes[last] *= size;
-      folded.strides[last] = stride;
-    } else {
-      folded.sizes[folded.dims] = size;
-      folded.strides[folded.dims++] = stride;
-    }
-  }
-  if (folded.dims == 0) {
-    folded.sizes[0] = folded.strides[0] = 1;
-    folded.dims = 1;
-  }
-  int64_t step = 1;
-  for (int dim = folded.dims - 1; dim >= 0; --dim) {
-    folded.destination_strides[dim] = step;
-    step *= folded.sizes[dim];
-  }
-  return folded;
-}
-
-// The dimension, other than the last, in which the source's elements lie closest; the last if
-// alone.
-inline int closest_dim(const FoldedSource& folded) {
-  int closest = folded.dims - 1;
-  for (int dim = folded.dims - 2; dim >= 0; --dim) {
-    const bool first = closest == folded.dims - 1;
-    if (first || std::abs(folded.strides[dim]) < std::abs(folded.strides[closest])) closest = dim;
-  }
-  return closest;
-}
 
 // Copies a tile so that what is strided in the source lies in rows: row r, column c of `tile` is
 // from[r · row_step + c · stride]. Reads along the rows' direction, in which the source is dense.
@@ -93,7 +46,7 @@ FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
   const int64_t rows = across == last ? 1 : folded.sizes[across];
   const int64_t row_step = across == last ? 0 : folded.strides[across];
   const int64_t row_destination = across == last ? 0 : folded.destination_strides[across];
-  const bool tiled = across != last && std::abs(stride) > std::max<int64_t>(std::abs(row_step), 1);
+  const bool tiled = is_denser_across(folded);
 
   From tile[kTile * kTileWidth];
   int64_t index[kMaxDims] = {};  // of the dimensions that are neither last nor across

@@ -12,17 +12,36 @@ const KernelTable& kernel_table();
 // Errors: DeviceError naming the kernel.
 void load_kernels();
 
+void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale);
+void accumulate_strided(Stream& stream, const StridedSource& source, void* destination,
+                        DType destination_dtype, float scale);
 void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options);
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale);
+void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
+                       DType destination_dtype, float scale);
+void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
+                      const ClipOutputs& outputs);
 void count_steps(Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
                  const float* found_inf);
+void digest(Stream& stream, std::span<const DigestRun> runs);
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
+void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
+               const NormOutputs& outputs);
+int64_t norm_scratch_bytes(std::span<const GradSegment> segments);
+void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
+void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
 
 // Of each file its part of load_kernels().
+void load_accumulate();
 void load_adamw();
 void load_cast_pack();
 void load_count_steps();
+void load_digest();
 void load_fill();
+void load_grad_norm();
+void load_reduce();
+void load_sgd();
+void load_strided();
 
 }  // namespace fsdp::kernels::cuda

@@ -233,6 +233,10 @@ TEST_CASE("threads of a block pass values through shared memory, behind a barrie
       "sub.s32 %r6, 63, %r1; shl.b32 %r6, %r6, 2; add.s32 %r6, %r3, %r6;\n"
       "ld.shared.u32 %r7, [%r6]; st.global.u32 [%d2], %r7;";
   CHECK(objection(body + "bar.sync 0;\n" + read, {}, {.x = 64}).empty());
+  // An address below the space, and an offset that brings it back.
+  CHECK(objection(".shared .align 4 .b8 box[256];\nmov.u32 %r3, 0xfffffffc;\n"
+                  "st.shared.u32 [%r3+8], %r1;\nld.shared.u32 %r4, [box+4];")
+            .empty());
   const std::string again = "bar.sync 0;\nst.shared.u32 [%r5], %r3;\n";
   check_objects("a race: it", body + again + read, {}, {.x = 64});
   check_objects("nobody has written", body + "bar.sync 0;\nld.shared.u32 %r7, [box+252];", {},

@@ -1,5 +1,5 @@
-// The streams on which kernels are tested: the host's, or, with FSDP_TEST_DEVICE=simulated, streams
-// of the host whose kernels run on the simulated GPU (support/simulated_kernels.h).
+// The streams on which kernels are tested: the host's, or, in another program, streams of the host
+// whose kernels run on a simulated GPU (tests/kernels_simulated).
 #pragma once
 
 #include <doctest/doctest.h>

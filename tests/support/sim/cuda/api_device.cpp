@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "support/sim/cuda/fat_binary.h"
 #include "support/sim/cuda/simulation.h"
 
 using namespace fsdp::testing::sim;
@@ -106,10 +107,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int ord
         *value = simulation.options().multiprocessors;
         return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor:
-        *value = 8;
+        *value = kArchitecture / 10;
         return cudaSuccess;
       case cudaDevAttrComputeCapabilityMinor:
-        *value = 0;
+        *value = kArchitecture % 10;
         return cudaSuccess;
       case cudaDevAttrWarpSize:
         *value = 32;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "support/sim/cuda/fat_binary.h"
 #include "support/sim/cuda/kernel_registry.h"
 #include "support/sim/cuda/simulation.h"
 
@@ -169,8 +170,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* ho
     attributes->sharedSizeBytes = static_cast<size_t>(kernel.shared_bytes);
     attributes->localSizeBytes = static_cast<size_t>(kernel.local_bytes);
     attributes->maxThreadsPerBlock = 1024;
-    attributes->ptxVersion = 80;
-    attributes->binaryVersion = 80;
+    attributes->ptxVersion = kArchitecture;
+    attributes->binaryVersion = kArchitecture;
     return cudaSuccess;
   });
 }

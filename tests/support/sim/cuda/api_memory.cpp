@@ -51,7 +51,7 @@ void issue_copy(Simulation& simulation, SimulatedStream& stream, const Copy& cop
   }
   simulation.issue(stream, "copy", [=, &simulation](const Operation& operation) {
     if (from != Place::kPageable) simulation.read(operation, copy.from, count);
-    if (to != Place::kPageable) simulation.write(operation, copy.to, count);
+    if (to != Place::kPageable) simulation.touch(operation, copy.to, count, true);
     std::memmove(copy.to, taken ? taken->data() : copy.from, copy.bytes);
   });
   if (to == Place::kPageable) {
@@ -65,7 +65,7 @@ void issue_set(Simulation& simulation, SimulatedStream& stream, void* to, int va
     throw Refusal(cudaErrorInvalidValue, "the host's own memory is set by a device");
   }
   simulation.issue(stream, "set", [=, &simulation](const Operation& operation) {
-    simulation.write(operation, to, static_cast<int64_t>(bytes));
+    simulation.touch(operation, to, static_cast<int64_t>(bytes), true);
     std::memset(to, value, bytes);
   });
 }

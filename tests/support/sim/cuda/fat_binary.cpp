@@ -29,10 +29,13 @@ struct Entry {
   uint32_t header_bytes;
   uint64_t bytes;  // behind the header
   uint32_t compressed_bytes;
-  uint32_t ignored[5];
+  uint32_t ignored[2];
+  uint32_t architecture;
+  uint32_t name[2];
   uint64_t flags;
 };
-static_assert(sizeof(Header) == 16 && offsetof(Entry, flags) == 40);
+static_assert(sizeof(Header) == 16 && offsetof(Entry, architecture) == 28 &&
+              offsetof(Entry, flags) == 40);
 
 template <class T>
 T read_at(const std::byte* at) {
@@ -43,7 +46,7 @@ T read_at(const std::byte* at) {
 
 }  // namespace
 
-std::vector<std::string> ptx_of(const void* wrapper) {
+std::string ptx_of(const void* wrapper) {
   const auto outer = read_at<__fatBinC_Wrapper_t>(static_cast<const std::byte*>(wrapper));
   const auto* at = reinterpret_cast<const std::byte*>(outer.data);
   const auto header = read_at<Header>(at);
@@ -51,24 +54,29 @@ std::vector<std::string> ptx_of(const void* wrapper) {
     throw ptx::Objection(fmt::format("no fat binary of a known layout (magic {:#x}, version {})",
                                      header.magic, header.version));
   }
-  std::vector<std::string> texts;
+  const std::byte* found = nullptr;
+  uint32_t newest = 0;
   at += header.header_bytes;
   for (const std::byte* const end = at + header.bytes; at < end;) {
     const auto entry = read_at<Entry>(at);
-    if (entry.kind == kPtx && (entry.flags & kCompressed) != 0) {
-      throw ptx::Objection("a fat binary with compressed PTX; compile with --compress-mode=none");
-    }
-    if (entry.kind == kPtx) {
-      const auto* text = reinterpret_cast<const char*>(at + entry.header_bytes);
-      texts.emplace_back(text, strnlen(text, entry.bytes));
+    if (entry.kind == kPtx && entry.architecture <= kArchitecture && entry.architecture > newest) {
+      newest = entry.architecture;
+      found = at;
     }
     at += entry.header_bytes + entry.bytes;
   }
-  if (texts.empty()) {
+  if (found == nullptr) {
     throw ptx::Objection(
-        "a fat binary without PTX; compile with -gencode arch=compute_80,code=[sm_80,compute_80]");
+        fmt::format("a fat binary without PTX of compute_{} or before; compile "
+                    "with -gencode arch=compute_80,code=[sm_80,compute_80]",
+                    kArchitecture));
   }
-  return texts;
+  const auto entry = read_at<Entry>(found);
+  if ((entry.flags & kCompressed) != 0) {
+    throw ptx::Objection("a fat binary with compressed PTX; compile with --compress-mode=none");
+  }
+  const auto* text = reinterpret_cast<const char*>(found + entry.header_bytes);
+  return {text, strnlen(text, entry.bytes)};
 }
 
 }  // namespace fsdp::testing::sim

@@ -1,6 +1,7 @@
 #include "support/sim/cuda/gpu_memory.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <stdexcept>
@@ -21,7 +22,7 @@ auto* block_at(Blocks& blocks, const void* address) {
   if (after == blocks.begin()) return static_cast<decltype(&after->second)>(nullptr);
   auto* block = &std::prev(after)->second;
   const auto begin = std::prev(after)->first;
-  return at - begin < static_cast<uintptr_t>(block->memory.bytes()) ? block : nullptr;
+  return at - begin < static_cast<uintptr_t>(block->bytes) ? block : nullptr;
 }
 
 }  // namespace
@@ -47,7 +48,8 @@ void* GpuMemory::allocate(int device, int64_t bytes) {
   }
   left -= bytes;
   of(device).add(begin, bytes, fmt::format("allocation {} of {} bytes", ++made_, bytes), false);
-  blocks_[reinterpret_cast<uintptr_t>(begin)] = {.device = device, .memory = std::move(memory)};
+  blocks_[reinterpret_cast<uintptr_t>(begin)] = {
+      .device = device, .memory = std::move(memory), .bytes = bytes, .taken = bytes};
   return begin;
 }
 
@@ -57,7 +59,19 @@ void* GpuMemory::allocate_pinned(int64_t bytes) {
   void* const begin = memory.data();
   const std::string name = fmt::format("pinned allocation {} of {} bytes", ++made_, bytes);
   for (ptx::DeviceMemory& device : seen_) device.add(begin, bytes, name, true);
-  pinned_[reinterpret_cast<uintptr_t>(begin)] = {.memory = std::move(memory)};
+  pinned_[reinterpret_cast<uintptr_t>(begin)] = {.memory = std::move(memory), .bytes = bytes};
+  return begin;
+}
+
+void* GpuMemory::allocate_sparse(int device, int64_t bytes) {
+  const auto size = static_cast<size_t>(bytes);
+  void* const begin = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (begin == MAP_FAILED) return nullptr;
+  Buffer memory(begin, bytes, [size](void* gone) { munmap(gone, size); });
+  of(device).add(begin, bytes, fmt::format("sparse memory of {} bytes", bytes), true);
+  blocks_[reinterpret_cast<uintptr_t>(begin)] = {
+      .device = device, .memory = std::move(memory), .bytes = bytes};
   return begin;
 }
 
@@ -65,7 +79,7 @@ bool GpuMemory::free(void* begin) {
   const auto found = blocks_.find(reinterpret_cast<uintptr_t>(begin));
   if (found == blocks_.end() || found->second.freed) return false;
   found->second.freed = true;
-  left_[static_cast<size_t>(found->second.device)] += found->second.memory.bytes() - kGap;
+  left_[static_cast<size_t>(found->second.device)] += found->second.taken;
   of(found->second.device).remove(begin);
   return true;
 }
@@ -76,6 +90,12 @@ bool GpuMemory::free_pinned(void* begin) {
   found->second.freed = true;
   for (ptx::DeviceMemory& device : seen_) device.remove(begin);
   return true;
+}
+
+void GpuMemory::rename(const void* begin, const std::string& name) {
+  const int device = device_of(begin);
+  if (device >= 0) return of(device).rename(begin, name);
+  for (ptx::DeviceMemory& each : seen_) each.rename(begin, name);
 }
 
 int GpuMemory::device_of(const void* begin) const {

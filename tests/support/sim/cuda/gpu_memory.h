@@ -23,9 +23,15 @@ class GpuMemory {
  public:
   GpuMemory(int devices, int64_t bytes_each);
 
+  // Errors: ptx::Objection if it is no memory of a device, nor pinned.
+  void rename(const void* begin, const std::string& name);
+
   // Null: the device has not so much left.
   void* allocate(int device, int64_t bytes);
   void* allocate_pinned(int64_t bytes);
+  // Zeros, of which only what is touched takes memory. It is not guarded, nor taken off what the
+  // device has.
+  void* allocate_sparse(int device, int64_t bytes);
   // False: no allocation of the kind begins there.
   bool free(void* begin);
   bool free_pinned(void* begin);
@@ -43,6 +49,8 @@ class GpuMemory {
   struct Block {
     int device = 0;
     Buffer memory;
+    int64_t bytes = 0;  // without the gap
+    int64_t taken = 0;  // of what the device has
     bool freed = false;
   };
 

@@ -47,7 +47,7 @@ const ptx::Kernel& KernelRegistry::find(const void* host) {
   }
   Binary& binary = *found->second.binary;
   if (!binary.parsed) {
-    for (const std::string& text : ptx_of(binary.wrapper)) binary.module.merge(ptx::parse(text));
+    binary.module = ptx::parse(ptx_of(binary.wrapper));
     binary.parsed = true;
   }
   const auto kernel = binary.module.find(found->second.name);

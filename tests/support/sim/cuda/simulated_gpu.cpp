@@ -1,6 +1,7 @@
 #include "support/sim/cuda/simulated_gpu.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <fsdp/error.h>
 
 #include <utility>
@@ -67,6 +68,23 @@ std::vector<LaunchRecord> SimulatedGpu::launches() const {
 void SimulatedGpu::allow_default_stream(bool allowed) {
   const std::lock_guard lock(runtime_mutex());
   simulation_->allow_default_stream(allowed);
+}
+
+void SimulatedGpu::run_only_edges(uint64_t blocks) {
+  const std::lock_guard lock(runtime_mutex());
+  simulation_->run_only_edges(blocks);
+}
+
+void* SimulatedGpu::sparse_memory(int64_t bytes) {
+  const std::lock_guard lock(runtime_mutex());
+  void* const begin = simulation_->memory().allocate_sparse(0, bytes);
+  if (begin != nullptr) return begin;
+  throw DeviceError({.what = fmt::format("no addresses for {} bytes of sparse memory", bytes)});
+}
+
+void SimulatedGpu::name_memory(const void* begin, std::string name) {
+  const std::lock_guard lock(runtime_mutex());
+  simulation_->memory().rename(begin, name);
 }
 
 void SimulatedGpu::name_stream(cudaStream_t stream, std::string name) {

@@ -48,6 +48,12 @@ class SimulatedGpu {
 
   // The default stream is an ordinary one, which orders with no other.
   void allow_default_stream(bool allowed);
+  // Launches of more than twice as many blocks run their first and last ones alone; 0: all.
+  void run_only_edges(uint64_t blocks);
+  // Zeroed memory of the first device, of which only what is touched takes memory of the host's.
+  // The host may touch it. Errors: DeviceError if there is no room for so many addresses.
+  void* sparse_memory(int64_t bytes);
+  void name_memory(const void* begin, std::string name);
   void name_stream(cudaStream_t stream, std::string name);
   // The last operation that was issued to the stream is called so; see is_ordered.
   void label(cudaStream_t stream, std::string_view name);

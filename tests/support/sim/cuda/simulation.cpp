@@ -10,11 +10,34 @@
 namespace fsdp::testing::sim {
 namespace {
 
-// Of the calling thread, for good: the system's own numbers come again.
-uint64_t number_of_thread() {
-  static std::atomic<uint64_t> threads = 0;
-  static thread_local const uint64_t number = ++threads;
-  return number;
+// A thread of the host, by a number that no other gets: the system's own come again.
+class ThreadNumber {
+ public:
+  ThreadNumber() : number_(next()) {}
+  ~ThreadNumber() {
+    const std::lock_guard lock(runtime_mutex());
+    if (Simulation* const simulation = current_simulation()) simulation->end_host(number_);
+  }
+  ThreadNumber(const ThreadNumber&) = delete;
+  ThreadNumber& operator=(const ThreadNumber&) = delete;
+
+  static uint64_t mine() {
+    static thread_local const ThreadNumber number;
+    return number.number_;
+  }
+
+ private:
+  static uint64_t next() {
+    static std::atomic<uint64_t> threads = 0;
+    return ++threads;
+  }
+  const uint64_t number_;
+};
+
+// What a thread may still call when its device is lost.
+bool is_of_host(std::string_view name) {
+  return name == "cudaSetDevice" || name == "cudaGetDevice" || name == "cudaGetDeviceCount" ||
+         name == "cudaRuntimeGetVersion" || name == "cudaDriverGetVersion";
 }
 
 }  // namespace
@@ -56,17 +79,32 @@ cudaError_t Simulation::answer(std::string_view name,
     if (is_sticky(*scripted)) lose_device(host().device, *scripted);
     return *scripted;
   }
-  if (lost != cudaSuccess) return lost;
+  if (lost != cudaSuccess && !is_of_host(name)) return lost;
   try {
     const cudaError_t code = body(*this);
-    return code == cudaSuccess ? lost : code;
+    return code == cudaSuccess && !is_of_host(name) ? lost : code;
   } catch (const Refusal& refusal) {
     report(fmt::format("{}: {}", name, refusal.what()));
     return refusal.code;
   }
 }
 
-HostThread& Simulation::host() { return hosts_[number_of_thread()]; }
+HostThread& Simulation::host() {
+  const auto [at, is_new] = hosts_.try_emplace(ThreadNumber::mine());
+  Clock& clock = at->second.clock;
+  if (is_new) {
+    for (const auto& [number, other] : hosts_) clock.join(other.clock);
+  }
+  clock.join(ended_);
+  return at->second;
+}
+
+void Simulation::end_host(uint64_t number) {
+  const auto found = hosts_.find(number);
+  if (found == hosts_.end()) return;
+  ended_.join(found->second.clock);
+  hosts_.erase(found);
+}
 
 cudaError_t Simulation::last_error(bool forget) {
   HostThread& thread = host();
@@ -143,11 +181,25 @@ void Simulation::run_work(const Operation& operation,
   }
 }
 
+const Operation& Simulation::begin_at_once(SimulatedStream& stream, std::string name) {
+  queues_.finish(stream);
+  stream.clock.join(host().clock);
+  stream.clock.tick(stream.number);
+  return log_.add(std::move(name), stream);
+}
+
 void Simulation::launch(SimulatedStream& stream, std::string name, ptx::Launch launch) {
   launch.seed = options_.seed == 0 ? 0 : options_.seed + static_cast<uint32_t>(log_.all().size());
+  const uint64_t blocks = launch.grid.count();
+  for (uint64_t i = 0; blocks > 2 * edge_blocks_ && i < edge_blocks_; ++i) {
+    launch.only_blocks.push_back(i);
+    launch.only_blocks.push_back(blocks - 1 - i);
+  }
   issue(stream, std::move(name), [this, launch = std::move(launch)](const Operation& operation) {
-    const ptx::LaunchReport report = ptx::run(launch, memory_.of(operation.stream->device));
-    launches_.push_back({.kernel = operation.name, .report = report});
+    ptx::LaunchReport report = ptx::run(launch, memory_.of(operation.stream->device));
+    for (const ptx::ByteRange& bytes : report.read) note(operation, bytes, false);
+    for (const ptx::ByteRange& bytes : report.written) note(operation, bytes, true);
+    launches_.push_back({.kernel = operation.name, .report = std::move(report)});
   });
 }
 
@@ -159,10 +211,37 @@ ptx::DeviceMemory& Simulation::memory_at(const Operation& operation, const void*
 
 void Simulation::read(const Operation& operation, const void* begin, int64_t bytes) {
   memory_at(operation, begin).require_defined(begin, bytes);
+  touch(operation, begin, bytes, false);
 }
 
-void Simulation::write(const Operation& operation, void* begin, int64_t bytes) {
-  memory_at(operation, begin).define(begin, bytes);
+void Simulation::touch(const Operation& operation, const void* begin, int64_t bytes, bool writes) {
+  const auto address = reinterpret_cast<uint64_t>(begin);
+  ptx::DeviceMemory& memory = memory_at(operation, begin);
+  if (memory.find(address, bytes) == nullptr) throw ptx::Objection(memory.describe(address, bytes));
+  if (writes) memory.define(begin, bytes);
+  note(operation, {address, address + static_cast<uint64_t>(bytes)}, writes);
+}
+
+// Each pair of kinds of work is told once.
+void Simulation::note(const Operation& operation, const ptx::ByteRange& bytes, bool writes) {
+  history_.touch(operation, bytes, writes, [&](const Conflict& found) {
+    const auto verb = [](bool writes) { return writes ? "writes" : "reads"; };
+    const auto kind = [&](const Operation& of, bool writes) {
+      return fmt::format("{} on {} {}", of.name, of.stream->name, verb(writes));
+    };
+    const bool is_new = conflicts_
+                            .insert(kind(*found.now, found.now_writes) + " " +
+                                    kind(*found.before, found.before_writes))
+                            .second;
+    if (!is_new) return;
+    const auto* begin = reinterpret_cast<const void*>(found.bytes.begin);
+    const ptx::Allocation* allocation = memory_at(operation, begin).find(found.bytes.begin, 1);
+    report(fmt::format("{} {} byte {} of {}, which {} {}, and nothing orders them",
+                       found.now->text(), verb(found.now_writes),
+                       allocation == nullptr ? 0 : found.bytes.begin - allocation->begin,
+                       allocation == nullptr ? "memory that is gone" : allocation->name,
+                       found.before->text(), verb(found.before_writes)));
+  });
 }
 
 void Simulation::record(SimulatedEvent& event, SimulatedStream& stream) {

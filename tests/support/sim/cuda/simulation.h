@@ -9,12 +9,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "support/sim/cuda/access_history.h"
 #include "support/sim/cuda/fault_script.h"
 #include "support/sim/cuda/gpu_memory.h"
 #include "support/sim/cuda/operation_log.h"
@@ -68,7 +70,10 @@ class Simulation {
   // cudaGetLastError. Only then does the body run. What it throws is a report.
   cudaError_t call(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
 
+  // Of the calling thread. A thread that is new has seen what all before it have, who is thought to
+  // have made it; what one has seen that ends goes to all, who are thought to have joined it.
   HostThread& host();
+  void end_host(uint64_t number);
   // What does not come back by itself: the device's, or else what the thread's last call left.
   cudaError_t last_error(bool forget);
 
@@ -83,10 +88,12 @@ class Simulation {
   void issue(SimulatedStream& stream, std::string name, std::function<void(const Operation&)> run);
   // `launch` as ptx::run takes it, with a seed drawn from the simulation's.
   void launch(SimulatedStream& stream, std::string name, ptx::Launch launch);
+  // Work that the calling thread does now, behind all that the stream has to do first.
+  const Operation& begin_at_once(SimulatedStream& stream, std::string name);
   // Within an operation: it reads or writes these bytes of device or pinned memory.
-  // Errors: ptx::Objection if they are not there, or if nobody has written what is read.
+  // Errors: ptx::Objection if they are not there, or if nobody has written what `read` reads.
   void read(const Operation& operation, const void* begin, int64_t bytes);
-  void write(const Operation& operation, void* begin, int64_t bytes);
+  void touch(const Operation& operation, const void* begin, int64_t bytes, bool writes);
   void record(SimulatedEvent& event, SimulatedStream& stream);
   void wait(SimulatedStream& stream, const SimulatedEvent& event);
   // The calling thread waits; `kind` is what made it.
@@ -108,12 +115,15 @@ class Simulation {
   std::vector<LaunchRecord>& launches() { return launches_; }
   std::vector<std::string>& reports() { return reports_; }
   std::map<std::string, int64_t>& host_waits() { return host_waits_; }
+  // Launches of more than twice as many blocks run their first and last ones; 0: all run whole.
+  void run_only_edges(uint64_t blocks) { edge_blocks_ = blocks; }
   void allow_default_stream(bool allowed) { default_stream_allowed_ = allowed; }
 
  private:
   SimulatedStream& default_stream();
   cudaError_t answer(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
   ptx::DeviceMemory& memory_at(const Operation& operation, const void* begin);
+  void note(const Operation& operation, const ptx::ByteRange& bytes, bool writes);
   void run_work(const Operation& operation, const std::function<void(const Operation&)>& run);
 
   const SimulationOptions options_;
@@ -121,7 +131,10 @@ class Simulation {
   StreamQueues queues_;
   OperationLog log_;
   FaultScript faults_;
+  AccessHistory history_;
+  std::set<std::string> conflicts_;  // of which kinds there was a report
   std::map<uint64_t, HostThread> hosts_;
+  Clock ended_;                                    // what threads that are gone have seen
   std::vector<cudaError_t> lost_;                  // by device
   std::vector<SimulatedStream*> default_streams_;  // by device; null: not used yet
   std::deque<SimulatedEvent> events_;
@@ -129,6 +142,7 @@ class Simulation {
   std::vector<std::string> reports_;
   std::map<std::string, int64_t> host_waits_;
   bool default_stream_allowed_ = false;
+  uint64_t edge_blocks_ = 0;
 };
 
 // Of everything here, and of the pointer below.

@@ -17,7 +17,9 @@ struct Target {
   uint64_t address = 0;  // in its space
 };
 
+// Shared and local addresses have 32 bits: what wraps there is legal.
 Target target_of(Space space, uint64_t address) {
+  if (space == Space::kShared || space == Space::kLocal) return {space, address & 0xffffffffU};
   if (space != Space::kGeneric && space != Space::kGlobal) return {space, address};
   if (address >= kSharedWindow) return {Space::kShared, address - kSharedWindow};
   if (address >= kLocalWindow) return {Space::kLocal, address - kLocalWindow};

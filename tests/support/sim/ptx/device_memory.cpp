@@ -139,6 +139,12 @@ void DeviceMemory::define(const void* begin, int64_t bytes) {
                   [](Shadow& shadow, uint64_t at, int64_t count) { shadow.define(at, count); });
 }
 
+void DeviceMemory::undefine(const void* begin, int64_t bytes) {
+  for_each_shadow(begin, bytes, [](Shadow& shadow, uint64_t at, int64_t count) {
+    shadow.define(at, count, false);
+  });
+}
+
 void DeviceMemory::require_defined(const void* begin, int64_t bytes) {
   for_each_shadow(begin, bytes, [&](const Shadow& shadow, uint64_t at, int64_t count) {
     if (shadow.is_defined(at, count)) return;

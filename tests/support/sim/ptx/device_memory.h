@@ -46,6 +46,7 @@ class DeviceMemory {
   // Others than launches (a copy, a library of the host) write there, or read.
   // Errors: Objection if not all of the bytes are there, or if nobody has written what is read.
   void define(const void* begin, int64_t bytes);
+  void undefine(const void* begin, int64_t bytes);
   void require_defined(const void* begin, int64_t bytes);
 
   // The number of a launch that begins: what earlier ones touched is forgotten.

@@ -1,0 +1,33 @@
+#include "kernels/kernel_table.h"
+
+#include "kernels/cuda/kernels.h"
+
+namespace fsdp::kernels::cuda {
+
+const KernelTable& kernel_table() {
+  static constexpr KernelTable kTable{.accumulate = accumulate,
+                                      .accumulate_strided = accumulate_strided,
+                                      .adamw = adamw,
+                                      .cast_pack = cast_pack,
+                                      .cast_pack_strided = cast_pack_strided,
+                                      .clip_coefficient = clip_coefficient,
+                                      .count_steps = count_steps,
+                                      .digest = digest,
+                                      .fill_nan = fill_nan,
+                                      .fill_zero = fill_zero,
+                                      .grad_norm = grad_norm,
+                                      .norm_scratch_bytes = norm_scratch_bytes,
+                                      .reduce = reduce,
+                                      .sgd = sgd};
+  return kTable;
+}
+
+void load_kernels() {
+  for (void (*const load)() :
+       {load_accumulate, load_adamw, load_cast_pack, load_count_steps, load_digest, load_fill,
+        load_grad_norm, load_reduce, load_sgd, load_strided}) {
+    load();
+  }
+}
+
+}  // namespace fsdp::kernels::cuda

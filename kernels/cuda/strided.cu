@@ -1,0 +1,212 @@
+// cast_pack_strided and accumulate_strided: they differ in what happens to an element alone.
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/element/block_index.h"
+#include "kernels/element/scaled.h"
+#include "kernels/element_cast.h"
+#include "kernels/folded_source.h"
+
+namespace fsdp::kernels::cuda {
+namespace {
+
+constexpr int kTile = 32;
+constexpr int kTileRows = kBlockThreads / kTile;  // that a thread block touches at once
+
+struct Work {
+  FoldedSource folded;
+  const void* source;
+  void* destination;
+  int64_t numel;
+  float scale;
+  DType from, to;
+  bool adds;
+  int32_t copied_bytes;  // of an element that is copied, not converted; 0: none is
+};
+
+// Tiles of the last dimension and of the one in which the source is densest.
+struct Tiling {
+  int32_t last, across;
+  int64_t rows, columns;  // elements of `across`, of `last`
+  int64_t row_tiles, column_tiles;
+};
+
+// Where one index of all dimensions but two (-1: none left out) lies.
+struct Offsets {
+  int64_t source, destination;
+};
+
+__device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_t index, int except,
+                                              int except_too) {
+  Offsets at{0, 0};
+#pragma unroll 1
+  for (int dim = folded.dims - 1; dim >= 0; --dim) {
+    if (dim == except || dim == except_too) continue;
+    const int64_t size = folded.sizes[dim];
+    int64_t here, left;
+    if (index < int64_t{1} << 32 && size < int64_t{1} << 32) {  // a division of half the width
+      left = static_cast<uint32_t>(index) / static_cast<uint32_t>(size);
+      here = static_cast<uint32_t>(index) % static_cast<uint32_t>(size);
+    } else {
+      left = index / size;
+      here = index % size;
+    }
+    at.source += here * folded.strides[dim];
+    at.destination += here * folded.destination_strides[dim];
+    index = left;
+  }
+  return at;
+}
+
+template <class From, class To>
+__device__ __forceinline__ void put(const Work& work, From value, To* to) {
+  const float product = scaled(to_float(value), work.scale);
+  *to = from_float<To>(work.adds ? added(to_float(*to), product) : product);
+}
+// Calls visit(From{}, To{}, put) with the types of the work.
+template <class Visit>
+__device__ __forceinline__ void visit_work(const Work& work, Visit visit) {
+  const auto copies = [](const Work&, auto value, auto* to) { *to = value; };
+  switch (work.copied_bytes) {
+    case 8:
+      return visit(uint64_t{}, uint64_t{}, copies);
+    case 4:
+      return visit(uint32_t{}, uint32_t{}, copies);
+    case 2:
+      return visit(uint16_t{}, uint16_t{}, copies);
+    case 1:
+      return visit(uint8_t{}, uint8_t{}, copies);
+    default:
+      break;
+  }
+  visit_element(work.from, [&](auto from) {
+    visit_element(work.to, [&](auto to) {
+      visit(from, to, [](const Work& its, auto value, auto* at) { put(its, value, at); });
+    });
+  });
+}
+
+// Elements in the destination's order.
+__global__ void __launch_bounds__(kBlockThreads) strided_kernel(const __grid_constant__ Work work) {
+  visit_work(work, [&](auto from, auto to, auto put_element) {
+    const auto* source = static_cast<const decltype(from)*>(work.source);
+    auto* destination = static_cast<decltype(to)*>(work.destination);
+#pragma unroll 1
+    for (int iteration = 0; iteration < kBlockNumel / kBlockThreads; ++iteration) {
+      const int64_t i = element_of(blockIdx.x, static_cast<int>(threadIdx.x), iteration, 1);
+      if (i >= work.numel) return;
+      put_element(work, source[offsets_of(work.folded, i, -1, -1).source], destination + i);
+    }
+  });
+}
+
+// Tiles that are read along the source's densest dimension and written along the destination's:
+// both touch what lies together.
+__global__ void __launch_bounds__(kBlockThreads)
+    transpose_kernel(const __grid_constant__ Work work, const Tiling tiling) {
+  __shared__ uint64_t tile[kTile * (kTile + 1)];  // odd rows: a column is in all banks
+  const int64_t block = blockIdx.x;
+  const int64_t column0 = block % tiling.column_tiles * kTile;
+  const int64_t row0 = block / tiling.column_tiles % tiling.row_tiles * kTile;
+  const int64_t plane = block / tiling.column_tiles / tiling.row_tiles;
+  const Offsets at = offsets_of(work.folded, plane, tiling.last, tiling.across);
+  const int64_t stride = work.folded.strides[tiling.last];
+  const int64_t row_step = work.folded.strides[tiling.across];
+  const int64_t row_destination = work.folded.destination_strides[tiling.across];
+  const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
+  visit_work(work, [&](auto from, auto to, auto put_element) {
+    using From = decltype(from);
+    auto* values = reinterpret_cast<From*>(tile);
+    const auto* source = static_cast<const From*>(work.source) + at.source;
+    auto* destination = static_cast<decltype(to)*>(work.destination) + at.destination;
+#pragma unroll 1
+    for (int k = y; k < kTile; k += kTileRows) {
+      const int64_t row = row0 + x, column = column0 + k;
+      if (row < tiling.rows && column < tiling.columns) {
+        values[k * (kTile + 1) + x] = source[row * row_step + column * stride];
+      }
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int k = y; k < kTile; k += kTileRows) {
+      const int64_t row = row0 + k, column = column0 + x;
+      if (row < tiling.rows && column < tiling.columns) {
+        put_element(work, values[x * (kTile + 1) + k],
+                    destination + row * row_destination + column);
+      }
+    }
+  });
+}
+
+void issue(Stream& stream, std::string_view name, const Work& work) {
+  const FoldedSource& folded = work.folded;
+  if (!is_denser_across(folded)) {
+    const int64_t blocks = blocks_for(work.numel);
+    if (blocks > kMostBlocks) refuse_blocks(name, blocks);
+    launch(stream, name, strided_kernel, blocks, kBlockThreads, work);
+    return;
+  }
+  Tiling tiling{};
+  tiling.last = folded.dims - 1;
+  tiling.across = closest_dim(folded);
+  tiling.rows = folded.sizes[tiling.across];
+  tiling.columns = folded.sizes[tiling.last];
+  tiling.row_tiles = (tiling.rows + kTile - 1) / kTile;
+  tiling.column_tiles = (tiling.columns + kTile - 1) / kTile;
+  const int64_t blocks =
+      work.numel / (tiling.rows * tiling.columns) * tiling.row_tiles * tiling.column_tiles;
+  if (blocks > kMostBlocks) refuse_blocks(name, blocks);
+  launch(stream, name, transpose_kernel, blocks, kBlockThreads, work, tiling);
+}
+
+bool is_contiguous(const FoldedSource& folded) {
+  return folded.dims == 1 && folded.strides[0] == 1;
+}
+
+}  // namespace
+
+void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
+                       DType destination_dtype, float scale) {
+  const FoldedSource folded = fold(source);
+  if (is_contiguous(folded)) {
+    const CastRun run{source.data, destination, source.numel(), source.dtype, destination_dtype};
+    return cast_pack(stream, {&run, 1}, scale);
+  }
+  const bool copies = is_copy(source.dtype, destination_dtype, scale);
+  issue(stream, "cast_pack_strided",
+        {.folded = folded,
+         .source = source.data,
+         .destination = destination,
+         .numel = source.numel(),
+         .scale = scale,
+         .from = source.dtype,
+         .to = destination_dtype,
+         .adds = false,
+         .copied_bytes = copies ? static_cast<int32_t>(size_of(source.dtype)) : 0});
+}
+
+void accumulate_strided(Stream& stream, const StridedSource& source, void* destination,
+                        DType destination_dtype, float scale) {
+  const FoldedSource folded = fold(source);
+  if (is_contiguous(folded)) {
+    const AccumulateRun run{source.data, destination, source.numel(), source.dtype,
+                            destination_dtype};
+    return accumulate(stream, {&run, 1}, scale);
+  }
+  issue(stream, "accumulate_strided",
+        {.folded = folded,
+         .source = source.data,
+         .destination = destination,
+         .numel = source.numel(),
+         .scale = scale,
+         .from = source.dtype,
+         .to = destination_dtype,
+         .adds = true,
+         .copied_bytes = 0});
+}
+
+void load_strided() {
+  load("cast_pack_strided", strided_kernel);
+  load("cast_pack_strided by tiles", transpose_kernel);
+}
+
+}  // namespace fsdp::kernels::cuda

@@ -1,0 +1,66 @@
+// A strided source in as few dimensions as it has.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+
+#include "kernels/strided.h"
+
+namespace fsdp::kernels {
+
+// A source without dimensions of size 1, with neighbours merged where one step of the slower is a
+// whole round of the faster; at least one dimension.
+struct FoldedSource {
+  int dims = 0;
+  int64_t sizes[kMaxDims] = {};
+  int64_t strides[kMaxDims] = {};
+  int64_t destination_strides[kMaxDims] = {};
+};
+
+inline FoldedSource fold(const StridedSource& source) {
+  FoldedSource folded;
+  for (int dim = 0; dim < source.dims; ++dim) {
+    const int64_t size = source.sizes[dim];
+    const int64_t stride = source.strides[dim];
+    if (size == 1) continue;
+    const int last = folded.dims - 1;
+    if (last >= 0 && folded.strides[last] == stride * size) {
+      folded.sizes[last] *= size;
+      folded.strides[last] = stride;
+    } else {
+      folded.sizes[folded.dims] = size;
+      folded.strides[folded.dims++] = stride;
+    }
+  }
+  if (folded.dims == 0) {
+    folded.sizes[0] = folded.strides[0] = 1;
+    folded.dims = 1;
+  }
+  int64_t step = 1;
+  for (int dim = folded.dims - 1; dim >= 0; --dim) {
+    folded.destination_strides[dim] = step;
+    step *= folded.sizes[dim];
+  }
+  return folded;
+}
+
+// The dimension, other than the last, in which the source's elements lie closest; the last if
+// alone.
+inline int closest_dim(const FoldedSource& folded) {
+  int closest = folded.dims - 1;
+  for (int dim = folded.dims - 2; dim >= 0; --dim) {
+    const bool first = closest == folded.dims - 1;
+    if (first || std::abs(folded.strides[dim]) < std::abs(folded.strides[closest])) closest = dim;
+  }
+  return closest;
+}
+
+// Whether the source is denser in another dimension than the last: it is best read along that one.
+inline bool is_denser_across(const FoldedSource& folded) {
+  const int last = folded.dims - 1;
+  const int across = closest_dim(folded);
+  const int64_t nearest = std::abs(folded.strides[across]);
+  return across != last && std::abs(folded.strides[last]) > (nearest > 1 ? nearest : 1);
+}
+
+}  // namespace fsdp::kernels

@@ -1,0 +1,323 @@
+#include "kernels_simulated/support/simulated_kernels.h"
+
+#include <algorithm>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+
+#include "kernels/cpu/run_over_table.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels_simulated/support/device_copy.h"
+#include "runtime/cpu/cpu_stream.h"
+#include "runtime/cuda/cuda_device.h"
+#include "support/sim/cuda/simulated_gpu.h"
+
+namespace fsdp::test {
+namespace {
+
+using namespace kernels;
+
+std::mutex one_at_a_time;  // of what follows: a process has one simulated runtime
+uint32_t schedule_seed = 1;
+std::vector<testing::sim::LaunchRecord> launches;
+
+// add(copy) names the ranges, issue(stream, copy) calls the kernel with the device's addresses.
+template <class Add, class Issue>
+void on_gpu(Add add, Issue issue) {
+  const std::lock_guard lock(one_at_a_time);
+  testing::sim::SimulatedGpu gpu({.seed = schedule_seed++});
+  {
+    const CudaDevice device(0, kernels::cuda::kernel_table());
+    const auto stream = device.make_stream({.name = "kernels"});
+    DeviceCopy copy(cuda_stream(*stream).handle());
+    add(copy);
+    copy.bring();
+    issue(*stream, copy);
+    stream->synchronize();
+    const std::vector<std::string> reports = gpu.take_reports();
+    if (!reports.empty()) throw std::runtime_error("the simulated GPU: " + reports.front());
+    copy.fetch();
+  }
+  launches = gpu.launches();
+}
+
+// The call of a table: add and move see each entry.
+template <class Item, class Add, class Move, class Call>
+void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, Move move, Call call) {
+  kernels::cpu::run_over_table(stream, items, [=](std::span<const Item> table) {
+    on_gpu(
+        [&](DeviceCopy& copy) {
+          std::for_each(table.begin(), table.end(), [&](const Item& item) { add(copy, item); });
+        },
+        [&](Stream& gpu, const DeviceCopy& copy) {
+          std::vector<Item> moved(table.begin(), table.end());
+          for (Item& item : moved) move(copy, item);
+          call(gpu, copy, std::span<const Item>(moved));
+          moved.assign(moved.size(), Item{});  // the call has copied it
+        });
+  });
+}
+
+template <class Run>
+void add_copied(DeviceCopy& copy, const Run& run) {
+  copy.add(run.source, run.numel * size_of(run.source_dtype));
+  copy.add(run.destination, run.numel * size_of(run.destination_dtype));
+}
+template <class Run>
+void move_copied(const DeviceCopy& copy, Run& run) {
+  run.source = copy.at(run.source);
+  run.destination = copy.at(run.destination);
+}
+
+void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale) {
+  on_gpu_with_table(stream, runs, add_copied<AccumulateRun>, move_copied<AccumulateRun>,
+                    [scale](Stream& gpu, const DeviceCopy&, auto table) {
+                      kernels::cuda::accumulate(gpu, table, scale);
+                    });
+}
+
+void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
+  on_gpu_with_table(stream, runs, add_copied<CastRun>, move_copied<CastRun>,
+                    [scale](Stream& gpu, const DeviceCopy&, auto table) {
+                      kernels::cuda::cast_pack(gpu, table, scale);
+                    });
+}
+
+// From the first to the last element.
+void add_source(DeviceCopy& copy, const StridedSource& source) {
+  int64_t low = 0, high = 0;
+  for (int dim = 0; dim < source.dims; ++dim) {
+    const int64_t span = (source.sizes[dim] - 1) * source.strides[dim];
+    (span < 0 ? low : high) += span;
+  }
+  const int64_t size = size_of(source.dtype);
+  copy.add(static_cast<const std::byte*>(source.data) + low * size, (high - low + 1) * size);
+}
+
+template <auto kKernel>
+void strided(Stream& stream, const StridedSource& source, void* destination, DType dtype,
+             float scale) {
+  cpu_stream(stream).run([=] {
+    on_gpu(
+        [&](DeviceCopy& copy) {
+          add_source(copy, source);
+          copy.add(destination, source.numel() * size_of(dtype));
+        },
+        [&](Stream& gpu, const DeviceCopy& copy) {
+          StridedSource moved = source;
+          moved.data = copy.at(source.data);
+          kKernel(gpu, moved, copy.at(destination), dtype, scale);
+        });
+  });
+}
+
+template <class Segment>
+void add_segment(DeviceCopy& copy, const Segment& each) {
+  copy.add(each.param, each.numel * 4);
+  copy.add(each.grad, each.numel * 4);
+  copy.add(each.low_precision_copy, each.numel * 2);
+  copy.add(each.step, sizeof(StepCount));
+}
+template <class Segment>
+void move_segment(const DeviceCopy& copy, Segment& each) {
+  each.param = copy.at(each.param);
+  each.grad = copy.at(each.grad);
+  each.low_precision_copy = copy.at(each.low_precision_copy);
+  each.step = copy.at(each.step);
+}
+
+// Of the options' scalars, which belong to no entry: on the first, or on an entry of their own.
+template <class Options>
+Options moved_options(const DeviceCopy& copy, Options options) {
+  options.grad_scale = copy.at(options.grad_scale);
+  options.found_inf = copy.at(options.found_inf);
+  return options;
+}
+
+void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
+  on_gpu_with_table(
+      stream, segments,
+      [options](DeviceCopy& copy, const AdamWSegment& each) {
+        add_segment(copy, each);
+        copy.add(each.exp_avg, each.numel * 4);
+        copy.add(each.exp_avg_sq, each.numel * 4);
+        copy.add(options.grad_scale, 4);
+        copy.add(options.found_inf, 4);
+      },
+      [](const DeviceCopy& copy, AdamWSegment& each) {
+        move_segment(copy, each);
+        each.exp_avg = copy.at(each.exp_avg);
+        each.exp_avg_sq = copy.at(each.exp_avg_sq);
+      },
+      [options](Stream& gpu, const DeviceCopy& copy, auto table) {
+        kernels::cuda::adamw(gpu, table, moved_options(copy, options));
+      });
+}
+
+void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
+  on_gpu_with_table(
+      stream, segments,
+      [options](DeviceCopy& copy, const SgdSegment& each) {
+        add_segment(copy, each);
+        copy.add(each.momentum_buffer, each.numel * 4);
+        copy.add(options.grad_scale, 4);
+        copy.add(options.found_inf, 4);
+      },
+      [](const DeviceCopy& copy, SgdSegment& each) {
+        move_segment(copy, each);
+        each.momentum_buffer = copy.at(each.momentum_buffer);
+      },
+      [options](Stream& gpu, const DeviceCopy& copy, auto table) {
+        kernels::cuda::sgd(gpu, table, moved_options(copy, options));
+      });
+}
+
+void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
+                      const ClipOutputs& outputs) {
+  cpu_stream(stream).run([=] {
+    on_gpu(
+        [&](DeviceCopy& copy) {
+          copy.add(reduced, sizeof(GradNorm));
+          for (const float* each : {outputs.norm, outputs.coefficient, outputs.found_inf}) {
+            copy.add(each, sizeof(float));
+          }
+        },
+        [&](Stream& gpu, const DeviceCopy& copy) {
+          kernels::cuda::clip_coefficient(gpu, copy.at(reduced), type, max_norm,
+                                          {.norm = copy.at(outputs.norm),
+                                           .coefficient = copy.at(outputs.coefficient),
+                                           .found_inf = copy.at(outputs.found_inf)});
+        });
+  });
+}
+
+void count_steps(Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
+                 const float* found_inf) {
+  on_gpu_with_table(
+      stream, std::span<StepCount* const>(counters),
+      [found_inf](DeviceCopy& copy, StepCount* each) {
+        copy.add(each, sizeof(StepCount));
+        copy.add(found_inf, sizeof(float));
+      },
+      [](const DeviceCopy& copy, StepCount*& each) { each = copy.at(each); },
+      [=](Stream& gpu, const DeviceCopy& copy, auto table) {
+        kernels::cuda::count_steps(gpu, table, betas, copy.at(found_inf));
+      });
+}
+
+void digest(Stream& stream, std::span<const DigestRun> runs) {
+  on_gpu_with_table(
+      stream, runs,
+      [](DeviceCopy& copy, const DigestRun& run) {
+        copy.add(run.data, run.bytes);
+        copy.add(run.digest, sizeof(uint64_t));
+      },
+      [](const DeviceCopy& copy, DigestRun& run) {
+        run.data = copy.at(run.data);
+        run.digest = copy.at(run.digest);
+      },
+      [](Stream& gpu, const DeviceCopy&, auto table) { kernels::cuda::digest(gpu, table); });
+}
+
+template <auto kKernel>
+void fill(Stream& stream, std::span<const FillRun> runs) {
+  on_gpu_with_table(
+      stream, runs,
+      [](DeviceCopy& copy, const FillRun& run) {
+        copy.add(run.data, run.numel * size_of(run.dtype));
+      },
+      [](const DeviceCopy& copy, FillRun& run) { run.data = copy.at(run.data); },
+      [](Stream& gpu, const DeviceCopy&, auto table) { kKernel(gpu, table); });
+}
+
+void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
+               const NormOutputs& outputs) {
+  kernels::cpu::run_over_table(stream, segments, [=](std::span<const GradSegment> table) {
+    on_gpu(
+        [&](DeviceCopy& copy) {
+          for (const GradSegment& each : table) copy.add(each.grad, each.numel * 4);
+          copy.add(outputs.norm, sizeof(GradNorm));
+          copy.add(outputs.first_non_finite, sizeof(double));
+          copy.add(outputs.scratch, kernels::cuda::norm_scratch_bytes(table));
+        },
+        [&](Stream& gpu, const DeviceCopy& copy) {
+          std::vector<GradSegment> moved(table.begin(), table.end());
+          for (GradSegment& each : moved) each.grad = copy.at(each.grad);
+          kernels::cuda::grad_norm(gpu, moved, type,
+                                   {.norm = copy.at(outputs.norm),
+                                    .first_non_finite = copy.at(outputs.first_non_finite),
+                                    .scratch = copy.at(outputs.scratch)});
+        });
+  });
+}
+
+void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
+  std::vector<std::vector<const void*>> sources;
+  for (const ReduceRun& run : runs) sources.emplace_back(run.sources.begin(), run.sources.end());
+  kernels::cpu::run_over_table(stream, runs, [=](std::span<const ReduceRun> table) {
+    on_gpu(
+        [&](DeviceCopy& copy) {
+          for (size_t i = 0; i < table.size(); ++i) {
+            const int64_t bytes = table[i].numel * size_of(table[i].dtype);
+            for (const void* each : sources[i]) copy.add(each, bytes);
+            copy.add(table[i].out, bytes);
+          }
+        },
+        [&](Stream& gpu, const DeviceCopy& copy) {
+          std::vector<ReduceRun> moved(table.begin(), table.end());
+          auto moved_sources = sources;
+          for (size_t i = 0; i < table.size(); ++i) {
+            for (const void*& each : moved_sources[i]) each = copy.at(each);
+            moved[i].sources = moved_sources[i];
+            moved[i].out = copy.at(moved[i].out);
+          }
+          kernels::cuda::reduce(gpu, moved, op);
+        });
+  });
+}
+
+class SimulatedDevice final : public Device {
+ public:
+  std::string_view name() const override { return "the host with a GPU's kernels"; }
+  std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override {
+    return make_cpu_stream(*this, options);
+  }
+  Stream& compute_stream(void* /*native*/) const override { return cpu_device().compute_stream(); }
+  Buffer allocate(int64_t bytes, MemoryKind kind) const override {
+    return cpu_device().allocate(bytes, kind);
+  }
+  const KernelTable* kernels() const override {
+    static constexpr KernelTable kTable{
+        .accumulate = accumulate,
+        .accumulate_strided = strided<kernels::cuda::accumulate_strided>,
+        .adamw = adamw,
+        .cast_pack = cast_pack,
+        .cast_pack_strided = strided<kernels::cuda::cast_pack_strided>,
+        .clip_coefficient = clip_coefficient,
+        .count_steps = count_steps,
+        .digest = digest,
+        .fill_nan = fill<kernels::cuda::fill_nan>,
+        .fill_zero = fill<kernels::cuda::fill_zero>,
+        .grad_norm = grad_norm,
+        .norm_scratch_bytes = kernels::cuda::norm_scratch_bytes,
+        .reduce = reduce,
+        .sgd = sgd};
+    return &kTable;
+  }
+};
+
+}  // namespace
+
+const Device& simulated_device() {
+  static const SimulatedDevice device;
+  return device;
+}
+
+void set_schedule(uint32_t seed) {
+  const std::lock_guard lock(one_at_a_time);
+  schedule_seed = seed;
+}
+
+const std::vector<testing::sim::LaunchRecord>& last_launches() { return launches; }
+
+}  // namespace fsdp::test
