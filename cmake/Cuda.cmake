@@ -1,5 +1,6 @@
 # The GPU's part: libfsdp_cuda.so, and the same objects for the simulated GPU of the tests.
 #   fsdp_cuda_parts  src/runtime/cuda and kernels/cuda, without a CUDA runtime: who links it brings one
+#   fsdp_cuda        the library that src/runtime/open_cuda.cpp opens where somebody asks for a GPU
 include(CudaToolkit)
 
 # Says of which build a library is: whoever opens libfsdp_cuda.so shares the layout of these with it.
@@ -72,6 +73,7 @@ function(fsdp_cuda_object variable source)
   set(${variable} ${${variable}} ${object} PARENT_SCOPE)
 endfunction()
 
+set(_library_source ${PROJECT_SOURCE_DIR}/kernels/cuda/cuda_library.cpp)
 file(GLOB _kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
 set(_kernel_objects)
 foreach(_source IN LISTS _kernel_sources)
@@ -79,8 +81,20 @@ foreach(_source IN LISTS _kernel_sources)
 endforeach()
 file(GLOB _cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/cuda/*.cpp
                                           ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
+list(REMOVE_ITEM _cuda_sources ${_library_source})
 add_library(fsdp_cuda_parts STATIC ${_cuda_sources} ${_kernel_objects})
 target_include_directories(fsdp_cuda_parts PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_include_directories(fsdp_cuda_parts SYSTEM PUBLIC ${FSDP_CUDA_ROOT}/include)
 target_compile_options(fsdp_cuda_parts PRIVATE ${FSDP_WARNINGS})
 target_link_libraries(fsdp_cuda_parts PUBLIC fsdp_runtime PRIVATE fsdp::fmt)
+
+# It shows one symbol. What it holds of the layers below is its own; a program has these once more.
+add_library(fsdp_cuda SHARED ${_library_source})
+add_dependencies(fsdp_cuda fsdp_cuda_build)
+target_include_directories(fsdp_cuda PRIVATE ${PROJECT_BINARY_DIR}/generated)
+target_compile_options(fsdp_cuda PRIVATE ${FSDP_WARNINGS})
+set(_symbols ${CMAKE_CURRENT_LIST_DIR}/cuda_symbols.map)
+target_link_libraries(fsdp_cuda PRIVATE fsdp_cuda_parts fsdp::fmt ${FSDP_CUDART})
+target_link_options(fsdp_cuda PRIVATE -Wl,--version-script=${_symbols} -Wl,--no-undefined)
+set_target_properties(fsdp_cuda PROPERTIES LINK_DEPENDS ${_symbols}
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib INSTALL_RPATH $ORIGIN)

@@ -29,6 +29,9 @@ fsdp_fake_library(other_build/${CMAKE_INSTALL_LIBDIR} libfsdp_cuda.so fake_libra
 fsdp_fake_library(not_ours/${CMAKE_INSTALL_LIBDIR} libfsdp_cuda.so empty_library.cpp)
 fsdp_fake_library(two_gpus/${CMAKE_INSTALL_LIBDIR} libfsdp_cuda.so fake_library.cpp)
 
+if(TARGET fsdp_cuda)
+  add_dependencies(runtime_tests fsdp_cuda)
+endif()
 target_compile_definitions(runtime_tests PRIVATE
   PRINT_GPUS="$<TARGET_FILE:print_gpus>" FAKE_MACHINES="${_machines}"
   FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}" HAS_CUDA_LIBRARY=$<TARGET_EXISTS:fsdp_cuda>)
