@@ -37,6 +37,9 @@ int main(int argc, char** argv) {
   } catch (const std::exception&) {
     usage = std::current_exception();  // said once, not by every rank
   }
+  // Nothing will be computed: a remark about GPUs would stand before what matters.
+  fsdp::MeshOptions mesh_options = line.settings.run.mesh;
+  if (usage || !line.help.empty()) mesh_options.device = fsdp::DeviceKind::kCpu;
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         fsdp::refuse_together(mesh, "reading the command line", [&] {
@@ -45,6 +48,5 @@ int main(int argc, char** argv) {
         mesh.agree("command line", line.words);
         return run(line, mesh, place);
       },
-      {.timeout = line.settings.timeout,
-       .ablate_communication = line.settings.ablate_communication});
+      mesh_options);
 }

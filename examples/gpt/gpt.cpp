@@ -13,7 +13,7 @@ struct Settings {
   std::string train_file = GPT_TEXT, preset = "mini", weights, output_dir, prompt, help;
   int64_t batch_size = 16, max_steps = 1000;
   double learning_rate = 2e-3;
-  uint64_t seed = 42;
+  fsdp::Options engine;
   gpt::GptConfig model;
   gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
 };
@@ -22,13 +22,15 @@ struct Settings {
   throw fsdp::Error(code, {.what = what, .hint = hint});
 }
 
-Settings read_command_line(const std::vector<std::string>& words) {
+Settings read_command_line(const fsdp::RunOptions& run) {
+  std::vector<std::string> flags;
   std::map<std::string, std::string> given;
-  for (size_t i = 0; i < words.size(); i += 2)
-    given[words[i]] = i + 1 < words.size() ? words[i + 1] : "";
+  for (size_t i = 0; i < run.rest.size(); i += 2)
+    given[run.rest[i]] = i + 1 < run.rest.size() ? run.rest[i + 1] : "";
   std::ostringstream help;
   const auto read = [&](std::string flag, auto& value, std::string meaning, double least = 0) {
-    help << flag << "\n    " << meaning << " [" << value << "]\n";
+    help << "  " << flag << "\n    " << meaning << " [" << value << "]\n";
+    flags.push_back(flag);
     if (!given.contains(flag)) return;
     std::istringstream text(given.extract(flag).mapped());
     if constexpr (std::is_same_v<decltype(value), std::string&>) {
@@ -38,8 +40,7 @@ Settings read_command_line(const std::vector<std::string>& words) {
     }
     if (!text) refuse(fsdp::ExitCode::kUsage, flag + " cannot be '" + text.str() + "'", meaning);
   };
-
-  Settings settings;
+  Settings settings{.engine = run.engine};
   read("--train-file", settings.train_file, "the text to learn, of any bytes");
   read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
   settings.model = gpt::preset_config(settings.preset);
@@ -49,15 +50,15 @@ Settings read_command_line(const std::vector<std::string>& words) {
   read("--max-steps", settings.max_steps, "number of steps to train; 0: only generate");
   read("--per-device-train-batch-size", settings.batch_size, "number of blocks, 1 or more", 1);
   read("--learning-rate", settings.learning_rate, "a number, reached after the warm-up");
-  read("--seed", settings.seed, "a whole number, for weights, order of blocks and generated text");
+  read("--seed", settings.engine.seed, "a whole number, for weights, order and generated text");
   read("--output-dir", settings.output_dir, "the folder in which to save model.safetensors");
   read("--prompt", settings.prompt, "how the generated text begins");
   read("--max-new-tokens", settings.sampling.tokens, "number of bytes to generate");
   read("--temperature", settings.sampling.temperature, "a number, 0.01 or more; low: likely", 0.01);
-  settings.sampling.seed = settings.seed;
-  if (given.erase("--help") > 0) settings.help = help.str();
+  settings.sampling.seed = settings.engine.seed;
+  if (given.erase("--help") > 0) settings.help = help.str() + run.help_text();
   if (given.empty()) return settings;
-  refuse(fsdp::ExitCode::kUsage, "there is no flag " + given.begin()->first, "see --help");
+  run.refuse(given.begin()->first, flags);
 }
 
 std::vector<int64_t> bytes_of(const std::string& text) {
@@ -85,18 +86,17 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
                                     .world_size = mesh.world_size(),
                                     .rank = mesh.rank(),
                                     .batch_size_per_rank = settings.batch_size,
-                                    .seed = settings.seed});
+                                    .seed = settings.engine.seed});
   const int64_t epoch_steps = sampler.batches_per_epoch();
   fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
   for (int64_t step = 0; step < steps; ++step) {
     place.step = step + 1;
     const fsdp::GlobalBatch batch = sampler.batch(step / epoch_steps, step % epoch_steps);
     const fsdp::MicroBatch& mine = batch.micro_batches.front();
-    const at::Tensor bytes = samples.index_select(0, torch::tensor(mine.samples));
+    const at::Tensor ids = samples.index_select(0, torch::tensor(mine.samples, text.device()));
 
-    const at::Tensor logits = model(bytes.slice(1, 0, -1));
-    const at::Tensor next = bytes.slice(1, 1);
-    const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), next.flatten());
+    const at::Tensor logits = model(ids.slice(1, 0, -1));
+    const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
     (loss * mine.weight).backward();
     optimizer.clip_grad_norm(1.0);
     optimizer.set_lr(settings.learning_rate * schedule.factor(step));
@@ -108,12 +108,12 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
   }
 }
 
-int run(const std::vector<std::string>& words, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
   Settings settings;
   at::Tensor text;
   // What is wrong on any rank ends all of them before anything is built, and one of them says it.
   fsdp::refuse_together(mesh, "reading the text", [&] {
-    settings = read_command_line(words);
+    settings = read_command_line(run);
     if (!settings.help.empty()) return;
     if (settings.max_steps > 0) text = read_text(settings.train_file, settings.model.block_size);
     if (!settings.output_dir.empty()) {
@@ -122,18 +122,19 @@ int run(const std::vector<std::string>& words, const fsdp::Mesh& mesh, fsdp::Err
       fsdp::SafetensorsWriter(settings.output_dir + "/model.safetensors", {});
     }
   });
-  mesh.agree("command line", words);
+  mesh.agree("command line", run.rest);
   if (!settings.help.empty()) {
     if (mesh.rank() == 0) std::puts(settings.help.c_str());
     return 0;
   }
 
-  fsdp::BuildScope building(mesh, {.seed = settings.seed});
+  fsdp::BuildScope building(mesh, settings.engine);
   fsdp::Unit<gpt::Gpt> model(settings.model);  // each unit is sharded as soon as it exists
   fsdp::Engine engine(model, building);
+  settings.sampling.device = engine.device();
   if (!settings.weights.empty()) fsdp::load_weights(engine, settings.weights);
   if (mesh.rank() == 0) std::puts(engine.describe().c_str());
-  if (settings.max_steps > 0) train(model, engine, text, settings, place);
+  if (settings.max_steps > 0) train(model, engine, text.to(engine.device()), settings, place);
   if (!settings.output_dir.empty())
     fsdp::save_weights(engine, settings.output_dir + "/model.safetensors");
 
@@ -145,6 +146,5 @@ int run(const std::vector<std::string>& words, const fsdp::Mesh& mesh, fsdp::Err
 }
 
 int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  return fsdp::run_program([&](auto& mesh, auto& place) { return run(words, mesh, place); });
+  return fsdp::run_program(argc, argv, run, {.others = true}, {.engine = {.seed = 42}});
 }

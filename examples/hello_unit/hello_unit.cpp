@@ -1,6 +1,5 @@
 // A small GPT, sharded over the ranks that start it: fsdp-run -n 2 hello_unit
 #include <fsdp/fsdp.h>
-#include <fsdp/program.h>
 #include <torch/torch.h>
 namespace nn = torch::nn;
 
@@ -36,14 +35,15 @@ struct GptImpl : nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-int train(const fsdp::Mesh& mesh) {
-  fsdp::BuildScope building(mesh);  // each unit is sharded as soon as it exists
+int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&) {
+  fsdp::BuildScope building(mesh, run.engine);  // each unit is sharded as soon as it exists
   fsdp::Unit<Gpt> model(64, 128);
   fsdp::Engine engine(model, building);
   fsdp::AdamW optimizer(engine, {.lr = 3e-3});
+  const auto options = torch::dtype(torch::kLong).device(engine.device());
   if (mesh.rank() == 0) std::puts(engine.describe().c_str());
   for (int step = 1; step <= 50; ++step) {  // sequences that count upwards; each rank has its own
-    const at::Tensor ids = (torch::randint(64, {8, 1}) + torch::arange(33)) % 64;
+    const at::Tensor ids = (torch::randint(64, {8, 1}, options) + torch::arange(33, options)) % 64;
     const at::Tensor logits = model(ids.slice(1, 0, 32));
     const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
     loss.backward();
@@ -55,6 +55,6 @@ int train(const fsdp::Mesh& mesh) {
   return 0;
 }
 
-int main() {  // fsdp-run, torchrun, or alone: one rank; errors end as one line and an exit code
-  return fsdp::run_program([](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return train(mesh); });
-}
+// Alone it is one rank; fsdp-run and torchrun start several. What to choose of the engine is a flag
+// (--help). Errors end as one line and an exit code.
+int main(int argc, char** argv) { return fsdp::run_program(argc, argv, train); }

@@ -138,7 +138,7 @@ std::vector<int64_t> generate(fsdp::Unit<Gpt>& model, std::vector<int64_t> ids,
   for (int64_t i = 0; i < sampling.tokens; ++i) {
     const auto block = ids.end() - std::min(block_size, std::ssize(ids));
     const at::Tensor ids_1S = at::tensor(std::vector<int64_t>(block, ids.end())).unsqueeze(0);
-    const at::Tensor logits_V = model(ids_1S)[0][-1];
+    const at::Tensor logits_V = model(ids_1S.to(sampling.device))[0][-1].cpu();
     const at::Tensor odds_V = at::softmax(logits_V / sampling.temperature, 0);
     ids.push_back(at::multinomial(odds_V, 1, /*replacement=*/true, generator).item<int64_t>());
   }

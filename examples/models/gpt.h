@@ -62,6 +62,7 @@ struct Sampling {
   int64_t tokens = 1;        // to be drawn
   double temperature = 1.0;  // above zero; logits are divided by it
   uint64_t seed = 0;
+  at::Device device = at::kCPU;  // of the model
 };
 
 // `ids`, at least one, and the tokens that the model draws after them, each from what it predicts

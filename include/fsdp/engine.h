@@ -115,6 +115,8 @@ class Engine {
 
   const Mesh& mesh() const;
   const Options& options() const;
+  // What this rank computes on: inputs and targets belong there.
+  at::Device device() const;
 
   // Every parameter that the engine shards, in the order of units and of registration; local
   // views, no communication. Any element-wise torch::optim optimizer works on `local` of the

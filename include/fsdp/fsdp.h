@@ -13,6 +13,7 @@
 #include <fsdp/prefetcher.h>
 #include <fsdp/program.h>
 #include <fsdp/rank_values.h>
+#include <fsdp/run_options.h>
 #include <fsdp/safetensors.h>
 #include <fsdp/safetensors_folder.h>
 #include <fsdp/sampler.h>

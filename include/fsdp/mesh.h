@@ -28,13 +28,14 @@ struct SlowRank {
 
 // What ranks compute on.
 enum class DeviceKind : uint8_t {
-  kAuto,  // GPUs where this machine has some, else the CPU, with a warning that says why
+  kAuto,  // GPUs where ranks can use some, else the CPU, with a warning on rank 0 that says why
   kCpu,
   kCuda,
 };
 
 struct MeshOptions {
-  // Errors of what makes the mesh: DeviceError that says why there is no GPU, for kCuda.
+  // kCuda where there is no GPU: making the mesh throws InvalidArgument (78) that says why. Ranks
+  // that are threads share one GPU; those that are processes do not compute on GPUs yet.
   DeviceKind device = DeviceKind::kCpu;
   // How long a collective waits for a rank before it throws, naming that rank.
   std::chrono::milliseconds timeout{30'000};

@@ -22,6 +22,7 @@ using ProgramBody = std::function<int(const Mesh& mesh, ErrorPlace& place)>;
 //   limit is an error then), and sets ONEDNN_MAX_CPU_ISA where LibTorch would die without it
 //   (docs/errors.md, "Illegal instruction").
 // int main() { return fsdp::run_program([](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { … }); }
+// With a command line: fsdp/run_options.h.
 int run_program(const ProgramBody& body, MeshOptions options = {});
 
 }  // namespace fsdp

@@ -11,8 +11,42 @@
 #include "comm/mesh_state.h"
 #include "comm/rendezvous/build_id.h"
 #include "comm/shm/shm_mesh.h"
+#include "runtime/open_cuda.h"
 
 namespace fsdp {
+namespace {
+
+constexpr std::string_view kProcesses =
+    "ranks that are processes cannot exchange memory of GPUs in this version";
+
+// The GPU that ranks of this process are to compute on; null: the CPU.
+const Device* gpu_for(const MeshOptions& options, int rank, bool are_processes) {
+  if (options.device == DeviceKind::kCpu) return nullptr;
+  std::string why_not = cuda_devices().why_none;
+  if (why_not.empty() && are_processes) why_not = kProcesses;
+  if (why_not.empty()) return &cuda_device(0);
+  if (options.device == DeviceKind::kCuda) {
+    throw InvalidArgument({.what = "ranks cannot compute on a GPU",
+                           .where = "device cuda",
+                           .cause = std::move(why_not),
+                           .hint = "device auto goes on with the CPU"});
+  }
+  if (rank == 0 && options.on_warning) {
+    options.on_warning({.what = "computing on the CPU",
+                        .where = "device auto",
+                        .cause = std::move(why_not),
+                        .hint = "device cpu says nothing"});
+  }
+  return nullptr;
+}
+
+std::vector<Mesh> meshes_of(std::vector<MeshParts> ranks) {
+  std::vector<Mesh> meshes;
+  for (MeshParts& parts : ranks) meshes.emplace_back(std::make_shared<MeshState>(std::move(parts)));
+  return meshes;
+}
+
+}  // namespace
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -22,7 +56,10 @@ std::string host_name() {
 
 Mesh Mesh::from_env(MeshOptions options) {
   const LaunchEnvironment environment = read_launch_environment();
-  if (environment.world_size == 1) return local(1, {.on_warning = options.on_warning}).front();
+  if (environment.world_size == 1) {
+    return local(1, {.device = options.device, .on_warning = options.on_warning}).front();
+  }
+  static_cast<void>(gpu_for(options, environment.rank, /*are_processes=*/true));
   Mesh mesh(std::make_shared<MeshState>(shm_mesh(environment, options)));
   mesh.agree("program", {fmt::format("build {}", build_id())});
   return mesh;
@@ -31,11 +68,8 @@ Mesh Mesh::from_env(MeshOptions options) {
 Mesh Mesh::single() { return local(1).front(); }
 
 std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
-  std::vector<Mesh> meshes;
-  for (MeshParts& parts : local_mesh(world_size, options)) {
-    meshes.emplace_back(std::make_shared<MeshState>(std::move(parts)));
-  }
-  return meshes;
+  const Device* gpu = gpu_for(options, /*rank=*/0, /*are_processes=*/false);
+  return meshes_of(local_mesh(world_size, options, gpu));
 }
 
 int Mesh::rank() const { return state_->parts().control_plane->rank(); }

@@ -34,9 +34,12 @@ struct AxisCommunicators {
 struct MeshParts {
   const Device* device = &cpu_device();  // whose memory and streams the communicators take
   std::unique_ptr<ControlPlane> control_plane;
+  bool shares_device = false;  // with other ranks, which are threads of this process
   Topology topology;
-  // Over all ranks, in rank order: small values outside steps, and inside a step what modules sum.
+  // Over all ranks, in rank order, in the host's memory: small values outside steps.
   std::unique_ptr<Communicator> control;
+  // Over all ranks, in the device's memory: what modules sum inside a step. Null: `control` does.
+  std::unique_ptr<Communicator> modules{};
   // Together they span the world: the sizes of the axes multiply to its size. An axis of size one
   // is a communicator of this rank alone.
   AxisCommunicators replicate;

@@ -39,6 +39,7 @@ MeshState::MeshState(MeshParts parts) : parts_(std::move(parts)) { require_fitti
 MeshStreams MeshState::streams(bool run_beside) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<OwnStreams> own = streams_.lock();
+  run_beside = run_beside || !device().compute_stream().is_inline();  // a GPU's all do
   if (!own) {
     const auto make = [&](const char* name) {
       return device().make_stream(

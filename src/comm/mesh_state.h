@@ -34,11 +34,14 @@ class MeshState {
   const Device& device() const { return *parts_.device; }
 
   // Gathers and reduces have communicators of their own, so that neither queues behind the other;
-  // control carries handshakes and, inside a step, what modules sum over the ranks on the thread
-  // that computes (SyncBatchNorm).
+  // control carries handshakes; inside a step modules sum over the ranks on the stream that computes
+  // (SyncBatchNorm).
   Communicator& gather_communicator(Axis axis) const { return *at(axis).gather; }
   Communicator& reduce_communicator(Axis axis) const { return *at(axis).reduce; }
   Communicator& control_communicator() const { return *parts_.control; }
+  Communicator& module_communicator() const {
+    return parts_.modules ? *parts_.modules : *parts_.control;
+  }
 
   // The streams of the gather and the reduce communicator. A communicator serves one thread at a
   // time, so all engines of a rank issue on one pair, in their common host order. Made by the first

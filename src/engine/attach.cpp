@@ -10,6 +10,7 @@
 #include "engine/autograd_hooks.h"
 #include "engine/buffers.h"
 #include "engine/build_scope.h"
+#include "engine/device_moves.h"
 #include "engine/engine_state.h"
 #include "engine/storage_holders.h"
 #include "fsdp/error.h"
@@ -103,6 +104,7 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
+  context.gather_after_compute();
   context.gather().broadcast(
       parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
       *context.gather_stream);
@@ -165,10 +167,13 @@ void EngineState::shut_down() noexcept {
   const std::lock_guard lock(clock->mutex);
   clock->leave(*this);
   for (const auto& unit : units) {
-    unit->shard->gradients().drop();
-    unit->shard->gradients().zero();
-    if (unit->shard->parameters().state() != ParameterState::kSharded)
-      unit->shard->parameters().reshard();
+    try {
+      unit->shard->gradients().drop();
+      unit->shard->gradients().zero();
+      if (unit->shard->parameters().state() != ParameterState::kSharded)
+        unit->shard->parameters().reshard();
+    } catch (const DeviceError&) {  // it is lost, and whoever works with it hears of that
+    }
     unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
                                          "keep fsdp::Engine alive as long as the model is used");
   }
@@ -220,6 +225,7 @@ void EngineState::attach(BuildScope::State* building) {
   context->mesh.agree("model", model);
   warn_of_hidden_amx(param_dtypes, context->mesh);
   for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], building);
+  move_rest(*root, *context);
   broadcast_buffers(*root, *context);
   pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents));
   memory.remake(*pass);
@@ -265,6 +271,7 @@ void EngineState::add_unit(const FoundUnit& found, BuildScope::State* building) 
   if (building != nullptr) {
     main = take_built(*building, found, layout);
   } else {
+    move_parameters(found.parameters, *context);
     broadcast_parameters(found, *context);
     main = slice_parameters(layout, found.parameters, *context);
   }

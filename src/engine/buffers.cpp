@@ -56,7 +56,7 @@ std::vector<at::Tensor> components(const std::string& fqn, const at::Tensor& buf
 uint64_t digest_of(const std::vector<at::Tensor>& tensors) {
   uint64_t digest = 0xcbf29ce484222325ULL;  // FNV-1a
   for (const at::Tensor& tensor : tensors) {
-    const at::Tensor whole = tensor.contiguous();
+    const at::Tensor whole = tensor.to(at::kCPU).contiguous();
     const auto* bytes = static_cast<const unsigned char*>(whole.const_data_ptr());
     for (size_t i = 0; i < whole.nbytes(); ++i) digest = (digest ^ bytes[i]) * 0x100000001b3ULL;
   }
@@ -80,6 +80,7 @@ void broadcast(const std::string& label, at::Tensor buffer, ShardContext& contex
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
+  context.gather_after_compute();
   context.gather().broadcast(
       {&part, 1}, 0, context.mesh.state().order().next(Operation::kBroadcast, part.numel, label),
       *context.gather_stream);
@@ -93,13 +94,6 @@ void describe_buffers(torch::nn::Module& root, std::vector<std::string>& lines) 
   for (const auto& item : root.named_buffers()) {
     const at::Tensor& buffer = item.value();
     if (!buffer.defined()) continue;
-    if (!buffer.device().is_cpu()) {
-      throw InvalidArgument(
-          {.what = fmt::format("buffer '{}' is on {}", item.key(), buffer.device().str()),
-           .where = {},
-           .cause = {},
-           .hint = "build the model on the CPU"});
-    }
     std::string line =
         fmt::format("buffer '{}' [{}] {}", item.key(), fmt::join(buffer.sizes().vec(), ", "),
                     c10::toString(buffer.scalar_type()));
@@ -137,6 +131,9 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     const at::Tensor all = at::cat(flat);
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
                               *torch_compat::dtype_of(kFloating[i])};
+    Event joined(context.device);
+    context.compute->record(joined);
+    context.reduce_stream->wait(joined);  // wait 16
     context.reduce().all_reduce(
         {&part, 1}, ReduceOp::kAvg,
         context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),

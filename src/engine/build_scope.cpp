@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/heap.h"
+#include "engine/device_moves.h"
 #include "engine/storage_holders.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
@@ -91,6 +92,7 @@ void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
   for (const FoundParameter& found : parameters)
     specs.push_back(spec_of(found, options.param_dtype));
   ShardLayout layout(std::move(specs), context->moves.main_ranks);
+  move_parameters(parameters, *context);
   std::vector<Buffer> main = slice_parameters(layout, parameters, *context);
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -40,6 +40,7 @@ Engine::~Engine() { state_->shut_down(); }
 
 const Mesh& Engine::mesh() const { return state_->context->mesh; }
 const Options& Engine::options() const { return state_->options; }
+at::Device Engine::device() const { return state_->context->torch_device; }
 
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);

@@ -129,8 +129,11 @@ void EngineUnit::rest() { engine.rest_unit(*this); }
 void EngineUnit::abandon() {
   opened_ns_ = 0;
   forget_written();  // the backward's own error is on its way
-  shard->gradients().abandon();
-  if (shard->parameters().state() != ParameterState::kSharded) engine.actions.reshard(index);
+  try {
+    shard->gradients().abandon();
+    if (shard->parameters().state() != ParameterState::kSharded) engine.actions.reshard(index);
+  } catch (const DeviceError&) {  // the device is lost, of which backward throws already
+  }
 }
 
 }  // namespace fsdp

@@ -40,7 +40,7 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
     refuse(fqn, "it is sparse or quantised", "list it in Options::ignore");
   }
-  if (!tensor.device().is_cpu()) {
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) {
     refuse(fqn, fmt::format("it is on {}", tensor.device().str()), "build the model on the CPU");
   }
   const auto dtype = torch_compat::dtype_of(tensor.scalar_type());

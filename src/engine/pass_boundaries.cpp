@@ -18,6 +18,7 @@ namespace fsdp {
 void EngineState::begin_forward() {
   if (clock->in_backward()) clock->discard_stale_tasks();  // a backward that threw
   require_not_gathered("a forward");
+  context->follow_compute();
   absorb_changes(/*reseats=*/true);
   unfreeze();
   guard_gradients();
@@ -126,7 +127,10 @@ void EngineState::finalize_backward() {
 // A backward threw: nothing is communicated any more, and nothing half-captured survives.
 void EngineState::abandon_backward() {
   forget_records();
-  pass->abandon();
+  try {
+    pass->abandon();
+  } catch (const DeviceError&) {  // the device is lost, of which backward throws already
+  }
   wait_after_throw();
 }
 

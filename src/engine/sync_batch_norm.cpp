@@ -13,20 +13,37 @@
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
 #include "runtime/device.h"
+#include "shard/torch_cuda.h"
 
 namespace fsdp {
 namespace {
 
 // [Note: collectives of modules]
-// A module computes on the thread that runs forward and backward, beside the streams on which
-// engines gather and reduce: their communicators belong to those streams. Control is free between
-// handshakes, and issued from this thread alone, so its collectives keep the host order.
+// A module computes on the thread that runs forward and backward, and on its stream, beside the
+// streams on which engines gather and reduce: their communicators belong to those streams. Modules
+// have one of their own; on the CPU it is control's, which is free between handshakes and issued
+// from this thread alone. So their collectives keep the host order.
+void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_view label,
+                    Communicator& communicator, Stream& stream) {
+  const CollectivePart part{values, values, numel, DType::kFloat64};
+  communicator.all_reduce({&part, 1}, ReduceOp::kSum,
+                          mesh.state().order().next(Operation::kAllReduce, numel, label), stream);
+}
+
 void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label) {
-  Stream& stream = cpu_device().compute_stream();
-  const CollectivePart part{values.data_ptr(), values.data_ptr(), values.numel(), DType::kFloat64};
-  mesh.state().control_communicator().all_reduce(
-      {&part, 1}, ReduceOp::kSum,
-      mesh.state().order().next(Operation::kAllReduce, part.numel, label), stream);
+  const MeshParts& parts = mesh.state().parts();
+  Stream& stream = parts.modules
+                       ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
+                       : cpu_device().compute_stream();
+  sum_over_ranks(mesh, values.data_ptr(), values.numel(), label, mesh.state().module_communicator(),
+                 stream);
+}
+
+// What the host needs to know at once does not travel through a device, which it would wait for.
+double sum_over_ranks(const Mesh& mesh, double value, std::string_view label) {
+  sum_over_ranks(mesh, &value, 1, label, mesh.state().control_communicator(),
+                 cpu_device().compute_stream());
+  return value;
 }
 
 // Statistics and arithmetic: fp64 inputs in fp64, all others in fp32.
@@ -53,7 +70,7 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   const int64_t channels = input.size(1);
   const auto count = static_cast<double>(input.numel() / std::max<int64_t>(channels, 1));
-  at::Tensor sums = at::zeros({2 * channels + 1}, at::kDouble);
+  at::Tensor sums = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
   if (count > 0) {
     std::vector<int64_t> dimensions{0};
     for (int64_t d = 2; d < input.dim(); ++d) dimensions.push_back(d);
@@ -66,7 +83,8 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   }
   sum_over_ranks(mesh, sums, "batch statistics");
   BatchStatistics all;
-  all.count = sums[2 * channels].item<double>();
+  all.count = mesh.state().parts().modules ? sum_over_ranks(mesh, count, "batch sizes")
+                                           : sums[2 * channels].item<double>();
   if (all.count <= 1) {
     throw InvalidArgument(
         {.what = fmt::format("batch statistics of {} values per channel, counting "

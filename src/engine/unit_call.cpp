@@ -76,7 +76,7 @@ void UnitCall::begin() {
   if (at::GradMode::is_enabled())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
-  if (at::autocast::is_autocast_enabled(at::kCPU)) {
+  if (at::autocast::is_autocast_enabled(engine.context->torch_device.type())) {
     throw StateError({.what = "a sharded unit was called under autocast",
                       .where = name_of_unit(unit_->shard->fqn()),
                       .cause = "autocast keeps copies of parameters, which would outlive the unit",

@@ -63,13 +63,13 @@ StreamSpan::StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_
     : log_(log), stream_(stream) {
   if (!log.is_on()) return;
   span_ = std::make_shared<Span>(Span{.lane = lane, .what = what, .subject = subject});
-  stream_.call([span = span_] { span->begin_ns = span_clock_ns(); });
+  stream_.tell_time([span = span_](int64_t ns) { span->begin_ns = ns; });
 }
 
 StreamSpan::~StreamSpan() {
   if (!span_) return;
-  stream_.call([span = span_, &log = log_] {
-    span->end_ns = span_clock_ns();
+  stream_.tell_time([span = span_, &log = log_](int64_t ns) {
+    span->end_ns = ns;
     log.add(*span);
   });
 }

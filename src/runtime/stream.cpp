@@ -16,9 +16,9 @@ void Stream::require_own(const Event& event) const {
                     .hint = "make the event by the stream's own device"});
 }
 
-void Stream::record(Event& event) {
+void Stream::record(Event& event, std::source_location place) {
   require_own(event);
-  event.mark_ = mark();
+  event.mark_ = mark(place);
 }
 
 void Stream::wait(const Event& event, std::source_location place) {

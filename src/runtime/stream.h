@@ -55,8 +55,9 @@ class Stream {
   const Device& device() const { return device_; }
 
   // Marks the point reached by the work issued so far. Re-recording moves the mark.
+  // `place` is who records, as in wait.
   // Errors: StateError if the event is another device's.
-  void record(Event& event);
+  void record(Event& event, std::source_location place = std::source_location::current());
   // Work issued after this call starts only once the event's last recorded point is reached.
   // An event never recorded is reached. On an inline stream the caller's thread blocks.
   // `place` is who waits, for a stream that checks the order of work: leave it out.
@@ -75,6 +76,9 @@ class Stream {
   // Calls it on some thread of the host, in stream order; at once if the stream is inline. It must
   // not use the device.
   virtual void call(std::function<void()> on_host) = 0;
+  // Calls it with the time (span_clock_ns of runtime/span_log.h) at which the stream gets here, then
+  // or later, as `call`. For traces: it is not free.
+  virtual void tell_time(std::function<void(int64_t ns)> tell) = 0;
   // Keeps `memory` until the work issued so far is done.
   void hold(std::shared_ptr<const void> memory) {
     if (!is_inline()) call([held = std::move(memory)] {});
@@ -82,7 +86,7 @@ class Stream {
 
  protected:
   // The new mark; null if it is reached already.
-  virtual std::shared_ptr<EventMark> mark() = 0;
+  virtual std::shared_ptr<EventMark> mark(std::source_location place) = 0;
   virtual void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) = 0;
 
  private:

@@ -30,6 +30,12 @@ void LentGradients::open() {
   if (places_.any_lends()) shared.compute->wait(shared.lent_reduced[shared.lent_turn]);  // wait 8
 }
 
+at::TensorOptions LentGradients::options() const {
+  return at::TensorOptions()
+      .dtype(torch_compat::scalar_type_of(unit_.shared.reduce_dtype))
+      .device(unit_.shared.torch_device);
+}
+
 LentGradients::Lent& LentGradients::make(int parameter) {
   return *(lent_[unit_.layout.segment_of(parameter)] = std::make_shared<Lent>());
 }
@@ -42,13 +48,12 @@ bool LentGradients::lend(int parameter, const at::Tensor& gradient, DType dtype)
     lent.gradient = gradient;
     return true;
   }
-  lent.gradient = at::empty({spec.numel}, torch_compat::scalar_type_of(reduced_in));
+  lent.gradient = at::empty({spec.numel}, options());
   return false;
 }
 
 void LentGradients::lend_zeros(int parameter) {
-  make(parameter).gradient = at::zeros({unit_.layout.parameters()[parameter].numel},
-                                       torch_compat::scalar_type_of(unit_.shared.reduce_dtype));
+  make(parameter).gradient = at::zeros({unit_.layout.parameters()[parameter].numel}, options());
 }
 
 std::byte* LentGradients::place(int parameter) const {

@@ -54,6 +54,7 @@ class LentGradients {
   const std::shared_ptr<Lent>& of(int parameter) const {
     return lent_[unit_.layout.segment_of(parameter)];
   }
+  at::TensorOptions options() const;  // of what is reduced
   Lent& make(int parameter);
 
   const UnitContext& unit_;

@@ -7,6 +7,7 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "shard/torch_cuda.h"
 
 namespace fsdp {
 namespace {
@@ -17,6 +18,14 @@ bool run_beside(const Options& options) { return options.cpu_streams == CpuStrea
 // returned first is the likeliest to be free.
 SlotReuse reuse_of(const Stream& stream) {
   return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
+}
+
+// Once an engine, in the thread that makes it.
+Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
+  const MeshParts& parts = mesh.state().parts();
+  if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
+  torch_cuda::run_backward_here(torch_device);
+  return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
 }
 
 ReduceOp reduce_op_of(const Options& options) {
@@ -78,7 +87,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
                    [this](int64_t bytes) { return reduce().allocate(bytes); }),
       main_gradients(device, MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
                      [this](int64_t bytes) { return reduce().allocate(bytes); }),
-      compute(&device.compute_stream()),
+      compute(&compute_of_thread(mesh, torch_device)),
       gather_stream(std::move(streams.gather)),
       reduce_stream(std::move(streams.reduce)),
       map_shards_(options.map_shards) {}
@@ -90,6 +99,15 @@ void ShardContext::finish() noexcept {
     } catch (const std::exception&) {
     }
   }
+}
+
+void ShardContext::follow_compute() {
+  Stream& now = device.compute_stream(torch_cuda::current_stream(torch_device));
+  if (&now == compute) return;
+  Event before(device);
+  compute->record(before);
+  now.wait(before);  // wait 15
+  compute = &now;
 }
 
 RanksView ShardContext::map_ranks(void* mine, int64_t bytes) {
@@ -112,6 +130,24 @@ void ShardContext::wait_for_left_gathers() {
   Event gathered(device);
   gather_stream->record(gathered);
   compute->wait(gathered);  // wait 14
+}
+
+ExposedTimer::ExposedTimer(ShardContext& context)
+    : context_(context),
+      is_inline_(context.compute->is_inline()),
+      is_timed_(!is_inline_ && context.spans.is_on()) {
+  if (is_inline_) start_ns_ = span_clock_ns();
+  if (is_timed_) {
+    context.compute->tell_time([&context](int64_t ns) { context.exposed_comm_ns -= ns; });
+  }
+}
+
+ExposedTimer::~ExposedTimer() {
+  if (is_inline_) context_.exposed_comm_ns += span_clock_ns() - start_ns_;
+  if (is_timed_) {
+    context_.compute->tell_time(
+        [&context = context_](int64_t ns) { context.exposed_comm_ns += ns; });
+  }
 }
 
 void ShardContext::begin_reading() { meet("shards are read from here"); }

@@ -88,7 +88,9 @@ class ShardContext {
   BufferPool reduce_slots;
   BufferPool main_gradients;
 
-  Stream* const compute;  // LibTorch's operators; the device's
+  Stream* compute;  // on which LibTorch's operators run; the device's
+  // LibTorch's current stream may be another one than at the last forward: it takes over, in order.
+  void follow_compute();
   // The mesh's, shared by its engines: what is queued here is idle only after finish().
   std::shared_ptr<Stream> gather_stream;
   std::shared_ptr<Stream> reduce_stream;
@@ -120,17 +122,21 @@ class ShardContext {
   bool has_left_gathers_ = false;
 };
 
-// Adds the time until destruction to the exposed communication: the compute thread waits for it.
+// Adds the time until destruction to the exposed communication: compute waits for it. Where compute
+// is the calling thread the clock tells; where it is a stream of a device, the stream, and only
+// while somebody records spans.
 class ExposedTimer {
  public:
-  explicit ExposedTimer(ShardContext& context) : context_(context), start_ns_(span_clock_ns()) {}
-  ~ExposedTimer() { context_.exposed_comm_ns += span_clock_ns() - start_ns_; }
+  explicit ExposedTimer(ShardContext& context);
+  ~ExposedTimer();
   ExposedTimer(const ExposedTimer&) = delete;
   ExposedTimer& operator=(const ExposedTimer&) = delete;
 
  private:
   ShardContext& context_;
-  int64_t start_ns_;
+  const bool is_inline_;
+  const bool is_timed_;
+  int64_t start_ns_ = 0;
 };
 
 }  // namespace fsdp

@@ -113,8 +113,8 @@ void UnitParameters::take_kept_writes() {
 void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
   ShardContext& shared = unit_.shared;
   if (shared.one_rank() || changed.empty()) return;
-  shared.gather_after_compute();
   const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
+    shared.gather_after_compute();
     shared.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
                               *shared.gather_stream);
     shared.gather_stream->synchronize();

@@ -81,6 +81,7 @@ TEST_CASE("saved weights write the text that the trained model wrote, on any num
     CHECK(generated(out) == text);
     CHECK(losses_of(out).empty());
   }
+  CHECK(generated(run_gpt(2, kTiny + Words{"--strategy", "zero2"} + load).out) == text);
   CHECK(generated(run_gpt(1, kTiny + load + Words{"--seed", "43"}).out) != text);
   // More steps go on from there, not from new weights.
   const Words onwards{"--weights", file, "--max-steps", "1"};
@@ -93,6 +94,9 @@ TEST_CASE("saved weights write the text that the trained model wrote, on any num
 TEST_CASE("a wrong command line ends with 64 and the flag") {
   for (const int ranks : {1, 2})
     check_refused({"--typo", "1"}, 64, "there is no flag --typo", ranks);
+  check_refused({"--max-step", "1"}, 64, "did you mean --max-steps?");
+  check_refused({"--divice", "cpu"}, 64, "did you mean --device?");
+  check_refused({"--prefetch", "some"}, 64, "--prefetch cannot be 'some'");
   check_refused({"--max-steps", "few"}, 64, "--max-steps cannot be 'few'");
   check_refused({"--learning-rate", "nan"}, 64, "--learning-rate cannot be 'nan'");
   check_refused({"--temperature", "0"}, 64, "0.01 or more");
@@ -115,4 +119,5 @@ TEST_CASE("--help is printed once, with the flags and their defaults") {
   CHECK(found != std::string::npos);
   CHECK(out.find("--learning-rate", found + 1) == std::string::npos);
   CHECK(out.find("[0.002]") != std::string::npos);
+  CHECK(out.find("--device NAME") != std::string::npos);
 }

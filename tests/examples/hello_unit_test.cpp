@@ -1,4 +1,4 @@
-// The README's program, alone and on several ranks.
+// The README's program, alone and on several ranks, with the engine's flags.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -11,6 +11,21 @@ namespace {
 
 double last_loss(const std::string& out) { return std::stod(out.substr(out.rfind("loss ") + 5)); }
 
+// One line from the program, whatever the number of ranks; the launcher's follows.
+void check_refused(const Words& arguments, const std::string& text) {
+  for (const int ranks : {1, 2}) {
+    CAPTURE(ranks);
+    const ProcessResult result = run_ranks_of(HELLO_UNIT, ranks, arguments);
+    INFO(result.out << result.err);
+    CHECK(result.code == 64);
+    const std::string line = result.err.substr(0, result.err.find('\n'));
+    CHECK(line.starts_with("fsdp: error[64] rank 0/"));
+    CHECK(line.ends_with(": " + text));
+    CHECK(result.err.find(" rank 1/") == std::string::npos);
+    CHECK(result.out.empty());
+  }
+}
+
 }  // namespace
 
 TEST_CASE("hello_unit learns to count on one rank and on three") {
@@ -22,4 +37,31 @@ TEST_CASE("hello_unit learns to count on one rank and on three") {
     CHECK(result.out.find("tokens") != std::string::npos);  // its table of units
     CHECK(last_loss(result.out) < 0.1);
   }
+}
+
+TEST_CASE("its flags reach the engine") {
+  const ProcessResult whole =
+      run_ranks_of(HELLO_UNIT, 2, {"--device", "cpu", "--strategy", "replicate"});
+  INFO(whole.out << whole.err);
+  REQUIRE(whole.code == 0);
+  CHECK(whole.err.empty());
+  CHECK(last_loss(whole.out) < 0.1);
+  const auto slots_of = [](const std::string& out) {
+    const size_t begin = out.find("parameter slots");
+    return out.substr(begin, out.find('\n', begin) - begin);
+  };
+  // Nothing is gathered where every rank has all parameters.
+  CHECK(slots_of(whole.out).find("KiB") == std::string::npos);
+  const ProcessResult cut =
+      run_ranks_of(HELLO_UNIT, 2, {"--device=cpu", "--map_shards", "false", "--prefetch=2"});
+  CHECK(slots_of(cut.out).find("KiB") != std::string::npos);
+}
+
+TEST_CASE("a wrong command line ends with 64 and what would be right") {
+  check_refused({"--devise", "cpu"},
+                "there is no flag --devise; hint: did you mean --device? --help lists the flags");
+  check_refused({"--device", "gpu"}, "--device cannot be 'gpu'; hint: auto, cpu or cuda");
+  check_refused({"--trace", "t.json"}, "there is no flag --trace; hint: --help lists the flags");
+  check_refused({"text.txt"},
+                "'text.txt' stands where a flag is expected; hint: --help lists the flags");
 }

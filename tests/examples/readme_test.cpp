@@ -1,4 +1,4 @@
-// The README's lines of gpt are gpt's.
+// The README's lines of gpt are gpt's, and what docs/command-line.md shows is so.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -6,6 +6,8 @@
 #include <iterator>
 #include <sstream>
 #include <string>
+
+#include "support/run_program.h"
 
 namespace {
 
@@ -49,4 +51,33 @@ TEST_CASE("every line that the README's comparison adds is a line of gpt") {
     ++added;
   }
   CHECK(added == 9);
+}
+
+TEST_CASE("docs/command-line.md shows what hello_unit --help prints") {
+  const std::string page = source_text("docs/command-line.md");
+  const fsdp::testing::ProcessResult help = fsdp::testing::run_ranks_of(HELLO_UNIT, 2, {"--help"});
+  CHECK(help.code == 0);
+  CHECK(help.err.empty());
+  const size_t begin = page.find("```\n") + 4;
+  CHECK(page.substr(begin, page.find("```", begin) - begin) == help.out);
+}
+
+TEST_CASE("the code of docs/command-line.md is in the examples") {
+  const std::string page = source_text("docs/command-line.md");
+  const std::string programs = source_text("examples/hello_unit/hello_unit.cpp") +
+                               source_text("examples/gpt/gpt.cpp") +
+                               source_text("examples/bert_qa/run/command_line.cpp");
+  const std::string fence = "```cpp\n";
+  int shown = 0;
+  for (size_t at = page.find(fence); at != std::string::npos; at = page.find(fence, at)) {
+    at += fence.size();
+    std::istringstream block(page.substr(at, page.find("```", at) - at));
+    for (std::string line; std::getline(block, line);) {
+      if (trimmed(line) == "…") continue;
+      CAPTURE(line);
+      CHECK(has_line(programs, trimmed(line)));
+      ++shown;
+    }
+  }
+  CHECK(shown == 7);
 }

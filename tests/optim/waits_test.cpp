@@ -13,6 +13,7 @@
 #include "plan/placement.h"
 #include "support/sim/checked_mesh.h"
 #include "support/sim/operator_work.h"
+#include "support/sim/watched_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

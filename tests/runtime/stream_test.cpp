@@ -188,9 +188,10 @@ class OtherDeviceStream final : public Stream {
   void read(void*, const void*, int64_t) override {}
   bool is_inline() const override { return false; }
   void call(std::function<void()> on_host) override { on_host(); }
+  void tell_time(std::function<void(int64_t)> tell) override { tell(0); }
 
  private:
-  std::shared_ptr<EventMark> mark() override { return nullptr; }
+  std::shared_ptr<EventMark> mark(std::source_location) override { return nullptr; }
   void wait_for(const std::shared_ptr<EventMark>&, std::source_location) override {}
 };
 

@@ -29,12 +29,12 @@ TEST_CASE("a script makes the n-th call of a name fail, or the n-th of all") {
   CHECK(cudaMalloc(&data, 8) == cudaSuccess);
   CHECK(gpu.calls("cudaMalloc") == 3);
   gpu.fail_any(2, cudaErrorUnknown);
-  kernels::launch_fill(x, 1, 8, stream);
+  samples::launch_fill(x, 1, 8, stream);
   CHECK(cudaPeekAtLastError() == cudaSuccess);
   CHECK(cudaStreamSynchronize(stream) == cudaErrorUnknown);
   CHECK(std::string(cudaGetErrorString(cudaGetLastError())) == "unknown error");
   gpu.fail("cudaLaunchKernel", 1, cudaErrorNoKernelImageForDevice);
-  kernels::launch_fill(x, 2, 8, stream);
+  samples::launch_fill(x, 2, 8, stream);
   CHECK(cudaGetLastError() == cudaErrorNoKernelImageForDevice);
   CHECK(download(x, 8, stream) == std::vector<float>(8, 1));
 }
@@ -45,12 +45,12 @@ TEST_CASE("an error that stays stops all work of the device, and no other's") {
   float* const x = make_floats(8);
   require(cudaMemsetAsync(x, 0, 32, stream));
   require(cudaStreamSynchronize(stream));
-  kernels::launch_fill(x, 1, 8, stream);  // not yet
+  samples::launch_fill(x, 1, 8, stream);  // not yet
   gpu.fail("cudaEventCreateWithFlags", 1, cudaErrorECCUncorrectable);
   cudaEvent_t event = nullptr;
   CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaErrorECCUncorrectable);
   for (int i = 0; i < 2; ++i) CHECK(cudaGetLastError() == cudaErrorECCUncorrectable);
-  kernels::launch_fill(x, 2, 8, stream);
+  samples::launch_fill(x, 2, 8, stream);
   CHECK(cudaStreamSynchronize(stream) == cudaErrorECCUncorrectable);
   CHECK(cudaFree(x) == cudaErrorECCUncorrectable);
   CHECK(gpu.take_reports().empty());
@@ -59,7 +59,7 @@ TEST_CASE("an error that stays stops all work of the device, and no other's") {
     require(cudaSetDevice(1));
     cudaStream_t other = make_stream(gpu, "other");
     float* const y = make_floats(8);
-    kernels::launch_fill(y, 3, 8, other);
+    samples::launch_fill(y, 3, 8, other);
     CHECK(download(y, 8, other) == std::vector<float>(8, 3));
   }).join();
 }
@@ -67,20 +67,20 @@ TEST_CASE("an error that stays stops all work of the device, and no other's") {
 TEST_CASE("the default stream is refused unless a test allows it, and then orders with none") {
   SimulatedGpu gpu;
   float* const x = make_floats(8);
-  kernels::launch_fill(x, 1, 8, nullptr);
+  samples::launch_fill(x, 1, 8, nullptr);
   CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle);
   check_one_report(gpu, {"cudaLaunchKernel: work on the default stream"});
   CHECK(cudaMemset(x, 0, 32) == cudaErrorInvalidResourceHandle);
   CHECK(cudaStreamSynchronize(nullptr) == cudaErrorInvalidResourceHandle);
   CHECK(gpu.take_reports().size() == 2);
   gpu.allow_default_stream(true);
-  kernels::launch_fill(x, 1, 8, nullptr);
+  samples::launch_fill(x, 1, 8, nullptr);
   std::vector<float> values(8);
   require(cudaMemcpy(values.data(), x, 32, cudaMemcpyDeviceToHost));
   CHECK(values == std::vector<float>(8, 1));
-  kernels::launch_fill(x, 2, 8, nullptr);
+  samples::launch_fill(x, 2, 8, nullptr);
   cudaStream_t stream = make_stream(gpu, "compute");
-  kernels::launch_fill(x, 3, 8, stream);
+  samples::launch_fill(x, 3, 8, stream);
   check_one_report(gpu, {"the default stream", "compute", "nothing orders them"});
   cudaStream_t blocking = nullptr;
   CHECK(cudaStreamCreateWithFlags(&blocking, cudaStreamDefault) == cudaErrorInvalidValue);
@@ -95,7 +95,7 @@ TEST_CASE("what belongs to another device is refused") {
   cudaEvent_t event = make_event();
   CHECK(cudaSetDevice(2) == cudaErrorInvalidDevice);
   require(cudaSetDevice(1));
-  kernels::launch_fill(x, 1, 8, first);
+  samples::launch_fill(x, 1, 8, first);
   CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle);
   check_one_report(gpu, {"fill<float> on first of device 0, and the current device is 1"});
   cudaStream_t second = make_stream(gpu, "second");
@@ -103,7 +103,7 @@ TEST_CASE("what belongs to another device is refused") {
   check_one_report(gpu, {"an event of device 0 is recorded on second of device 1"});
   require(cudaEventRecord(event, first));
   CHECK(cudaStreamWaitEvent(second, event, 0) == cudaSuccess);
-  kernels::launch_fill(x, 1, 8, second);
+  samples::launch_fill(x, 1, 8, second);
   CHECK(cudaStreamSynchronize(second) == cudaErrorLaunchFailure);
   check_one_report(gpu, {"outside of device memory"});
 }
@@ -112,7 +112,7 @@ TEST_CASE("handles that are gone are refused, and what was issued to them is don
   SimulatedGpu gpu({.schedule = Schedule::kLate});
   cudaStream_t stream = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
   float* const x = make_floats(8);
-  kernels::launch_fill(x, 1, 8, stream);
+  samples::launch_fill(x, 1, 8, stream);
   order(stream, compute);
   require(cudaStreamDestroy(stream));
   CHECK(download(x, 8, compute) == std::vector<float>(8, 1));
@@ -131,7 +131,7 @@ TEST_CASE("the host is told that work is not done yet, and how long it took") {
   cudaEvent_t from = make_event(cudaEventDefault), to = make_event(cudaEventDefault);
   CHECK(cudaEventQuery(from) == cudaSuccess);
   require(cudaEventRecord(from, stream));
-  for (int i = 0; i < 5; ++i) kernels::launch_fill(x, 1, 8, stream);
+  for (int i = 0; i < 5; ++i) samples::launch_fill(x, 1, 8, stream);
   require(cudaEventRecord(to, stream));
   CHECK(cudaEventQuery(to) == cudaErrorNotReady);
   CHECK(cudaGetLastError() == cudaErrorNotReady);  // as CUDA has it: whoever asks forgets it
@@ -152,7 +152,7 @@ TEST_CASE("waits of the host are counted by what made them") {
   float* const x = make_floats(8);
   cudaEvent_t event = make_event();
   for (int i = 0; i < 3; ++i) {
-    kernels::launch_fill(x, 1, 8, stream);
+    samples::launch_fill(x, 1, 8, stream);
     require(cudaEventRecord(event, stream));
     static_cast<void>(cudaEventQuery(event));
   }
@@ -176,14 +176,14 @@ TEST_CASE("threads of the host issue to streams of their own, and their ends are
     SimulatedGpu gpu({.seed = seed});
     cudaStream_t first = make_stream(gpu, "main");
     float* const x = make_floats(256);
-    kernels::launch_fill(x, 1, 256, first);
+    samples::launch_fill(x, 1, 256, first);
     require(cudaStreamSynchronize(first));  // its threads have seen it, too
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 4; ++rank) {
       threads.emplace_back([&gpu, x, rank] {
         cudaStream_t own = make_stream(gpu, "rank " + std::to_string(rank));
         float* const part = x + rank * 64;
-        for (int i = 0; i < 10; ++i) kernels::launch_add(part, part, 1, 64, own);
+        for (int i = 0; i < 10; ++i) samples::launch_add(part, part, 1, 64, own);
         require(cudaStreamSynchronize(own));
       });
     }

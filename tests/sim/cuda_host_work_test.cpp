@@ -34,10 +34,10 @@ TEST_CASE("work of the host runs behind what its stream waits for, and is in ord
       cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
       float* const slot = make_floats(kNumel);
       float* const out = make_floats(kNumel);
-      kernels::launch_fill(slot, 3, kNumel, gather);
+      samples::launch_fill(slot, 3, kNumel, gather);
       order(gather, compute);
       twice(compute, out, slot);
-      kernels::launch_add(out, out, 1, kNumel, compute);
+      samples::launch_add(out, out, 1, kNumel, compute);
       CHECK(download(out, kNumel, compute) == std::vector<float>(kNumel, 7));
       CHECK(gpu.happens_before("fill<float> #1 on gather", "twice #1 on compute"));
       CHECK(gpu.take_reports().empty());
@@ -53,11 +53,11 @@ TEST_CASE("a wait that is missing before or behind work of the host is found") {
       float* const slot = make_floats(kNumel);
       float* const out = make_floats(kNumel);
       gpu.name_memory(slot, "slot");
-      kernels::launch_fill(slot, 3, kNumel, gather);
+      samples::launch_fill(slot, 3, kNumel, gather);
       if (!before) order(gather, compute);
       twice(compute, out, slot);
       if (before) order(compute, gather);
-      kernels::launch_fill(slot, 4, kNumel, gather);
+      samples::launch_fill(slot, 4, kNumel, gather);
       check_one_report(gpu, {"fill<float> #", "twice #1 on compute", "byte 0 of slot"});
     }
   }
@@ -69,11 +69,15 @@ TEST_CASE("the host has not waited for the work that it does itself") {
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
   float* const slot = make_floats(kNumel);
   float* const out = make_floats(kNumel);
-  kernels::launch_fill(slot, 3, kNumel, gather);
+  samples::launch_fill(slot, 3, kNumel, gather);
   order(gather, compute);
   twice(compute, out, slot);
-  kernels::launch_add(slot, out, 1, kNumel, gather);
+  samples::launch_add(slot, out, 1, kNumel, gather);
   CHECK(gpu.take_reports().size() == 2);  // it reads out and writes slot
+  cudaStream_t reduce = make_stream(gpu, "reduce");
+  samples::launch_add(slot, slot, 1, kNumel, reduce);
+  CHECK_FALSE(gpu.is_ordered("fill<float> #1 on gather", "add #1 on reduce"));
+  CHECK_FALSE(gpu.take_reports().empty());
   CHECK(gpu.host_waits().empty());
 }
 
@@ -81,9 +85,9 @@ TEST_CASE("memory that the host's work frees under another stream is found") {
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
   float* const slot = make_floats(kNumel);
-  kernels::launch_fill(slot, 3, kNumel, compute);
+  samples::launch_fill(slot, 3, kNumel, compute);
   order(compute, gather);
-  kernels::launch_add(slot, slot, 1, kNumel, gather);
+  samples::launch_add(slot, slot, 1, kNumel, gather);
   SUBCASE("in order") {
     order(gather, compute);
     note_freed(compute, slot, kBytes);
@@ -104,7 +108,7 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
   const std::vector<Use> uses{
       {[](cudaStream_t compute, cudaStream_t gather, float* y) {
          order(compute, gather);
-         kernels::launch_fill(y, 1, 2 * kNumel, gather);
+         samples::launch_fill(y, 1, 2 * kNumel, gather);
        },
        {}},
       {[](cudaStream_t, cudaStream_t gather, float* y) {
@@ -112,11 +116,11 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
        },
        {"allocation #2 on compute", "set #1 on gather", "nothing orders them"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
-         kernels::launch_fill(y, 1, 2 * kNumel + 1, compute);
+         samples::launch_fill(y, 1, 2 * kNumel + 1, compute);
        },
        {"outside of device memory, 0 bytes behind y"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
-         kernels::launch_add(y, y, 1, kNumel, compute);
+         samples::launch_add(y, y, 1, kNumel, compute);
        },
        {"of y, which nobody has written"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
@@ -136,7 +140,7 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
       cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
       float* const pool = make_floats(4 * kNumel);
       adopt_memory(compute, pool, kBytes, "x");
-      kernels::launch_fill(pool, 1, kNumel, compute);
+      samples::launch_fill(pool, 1, kNumel, compute);
       forget_memory(compute, pool, kBytes);  // the fill may not have run yet
       adopt_memory(compute, pool, 2 * kBytes, "y");
       CHECK(gpu.take_reports().empty());

@@ -10,7 +10,7 @@ using namespace fsdp::testing::sim;
 namespace {
 
 // Its report names the kernel, and the device is lost.
-void check_kernel_is_refused(kernels::Bug bug, const std::vector<std::string>& parts) {
+void check_kernel_is_refused(samples::Bug bug, const std::vector<std::string>& parts) {
   for (const uint32_t seed : {0U, 1U, 2U}) {
     SimulatedGpu gpu({.seed = seed});
     cudaStream_t stream = make_stream(gpu, "compute");
@@ -19,7 +19,7 @@ void check_kernel_is_refused(kernels::Bug bug, const std::vector<std::string>& p
     gpu.name_memory(from, "input");
     gpu.name_memory(to, "output");
     require(upload(from, std::vector<float>(128, 1), stream));
-    kernels::launch_mirror(to, from, bug, stream);
+    samples::launch_mirror(to, from, bug, stream);
     CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
     CHECK(cudaGetLastError() == cudaErrorLaunchFailure);
     CHECK(cudaGetLastError() == cudaErrorLaunchFailure);
@@ -35,15 +35,15 @@ TEST_CASE("nvcc's kernels run on the host, in order with copies, under every sch
       SimulatedGpu gpu({.seed = seed, .schedule = schedule});
       cudaStream_t stream = make_stream(gpu, "compute");
       float* const x = make_floats(1000);
-      kernels::launch_fill(x, 3, 1000, stream);
-      kernels::launch_add(x, x, 2, 1000, stream);
+      samples::launch_fill(x, 3, 1000, stream);
+      samples::launch_add(x, x, 2, 1000, stream);
       CHECK(download(x, 1000, stream) == std::vector<float>(1000, 5));
       std::vector<float> ramp, mirrored(128);
       for (int i = 0; i < 128; ++i) ramp.push_back(static_cast<float>(i));
       for (int i = 0; i < 128; ++i) mirrored[i] = static_cast<float>(i / 64 * 64 + 63 - i % 64);
       float* const from = make_floats(128);
       require(upload(from, ramp, stream));
-      kernels::launch_mirror(x, from, kernels::Bug::kNone, stream);
+      samples::launch_mirror(x, from, samples::Bug::kNone, stream);
       CHECK(download(x, 128, stream) == mirrored);
       CHECK(gpu.launches().size() == 3);
       CHECK(gpu.launches().at(0).kernel == "fill<float>");
@@ -56,17 +56,17 @@ TEST_CASE("a launch by configuration is a launch, and kernels tell what they nee
   SimulatedGpu gpu;
   cudaStream_t stream = make_stream(gpu, "compute");
   float* const x = make_floats(64);
-  kernels::launch_fill_by_configuration(x, 2, 64, stream);
+  samples::launch_fill_by_configuration(x, 2, 64, stream);
   CHECK(download(x, 64, stream) == std::vector<float>(64, 2));
   CHECK(gpu.calls("cudaLaunchKernel") == 1);
   cudaFuncAttributes attributes{};
-  CHECK(kernels::attributes_of_add(&attributes) == cudaSuccess);
+  CHECK(samples::attributes_of_add(&attributes) == cudaSuccess);
   CHECK(attributes.maxThreadsPerBlock == 1024);
   CHECK(attributes.ptxVersion == 80);
 }
 
 TEST_CASE("what a kernel does wrong is reported with its place, whatever the order of blocks") {
-  using kernels::Bug;
+  using samples::Bug;
   check_kernel_is_refused(Bug::kNoBarrier,
                           {"of shared memory, which nobody has written", "ld.shared"});
   check_kernel_is_refused(Bug::kNoSecondBarrier, {"a race: it ", " of shared memory"});
@@ -82,18 +82,18 @@ TEST_CASE("launches that cannot be are refused at once, and work goes on") {
   SimulatedGpu gpu;
   cudaStream_t stream = make_stream(gpu, "compute");
   float* const x = make_floats(32);
-  kernels::launch_fill(x, 1, 0, stream);  // no blocks
+  samples::launch_fill(x, 1, 0, stream);  // no blocks
   CHECK(cudaPeekAtLastError() == cudaErrorInvalidConfiguration);
   CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
   CHECK(cudaGetLastError() == cudaSuccess);
   check_one_report(gpu, {"fill<float> with a grid of (0, 1, 1)"});
-  kernels::launch_sized_by_launch(x, stream);
+  samples::launch_sized_by_launch(x, stream);
   CHECK(cudaGetLastError() == cudaErrorInvalidDeviceFunction);
   check_one_report(gpu, {"memory of the launch's size"});
-  kernels::launch_with_variable(x, stream);
+  samples::launch_with_variable(x, stream);
   CHECK(cudaGetLastError() == cudaErrorInvalidDeviceFunction);
   check_one_report(gpu, {"unknown directive '.global", "table"});
-  kernels::launch_compressed(x, stream);
+  samples::launch_compressed(x, stream);
   CHECK(cudaGetLastError() == cudaErrorInvalidDeviceFunction);
   check_one_report(gpu, {"compressed PTX; compile with --compress-mode=none"});
   const int no_kernel = 0;
@@ -104,7 +104,7 @@ TEST_CASE("launches that cannot be are refused at once, and work goes on") {
   CHECK(cudaLaunchHostFunc(
             stream, [](void*) {}, nullptr) == cudaErrorNotSupported);
   check_one_report(gpu, {"cudaLaunchHostFunc: a host function runs on a thread of the driver"});
-  kernels::launch_fill(x, 1, 32, stream);
+  samples::launch_fill(x, 1, 32, stream);
   CHECK(download(x, 32, stream) == std::vector<float>(32, 1));
 }
 
@@ -114,7 +114,7 @@ TEST_CASE("of a launch that is too long the first and last blocks run, over spar
   cudaStream_t stream = make_stream(gpu, "compute");
   const int64_t numel = (int64_t{1} << 33) + 7;
   auto* const x = static_cast<float*>(gpu.sparse_memory(numel * 4));
-  kernels::launch_fill(x, 1, numel, stream);
+  samples::launch_fill(x, 1, numel, stream);
   require(cudaStreamSynchronize(stream));
   CHECK(gpu.launches().at(0).report.stores == 3 * 64 + 7);
   CHECK(x[0] == 1);

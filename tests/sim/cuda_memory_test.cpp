@@ -20,7 +20,7 @@ TEST_CASE("what was freed is refused by its name, and its place is not taken aga
     require(cudaFree(losses));
     CHECK(make_floats(64) != losses);
     by_copy ? void(cudaMemsetAsync(losses, 0, 256, stream))
-            : kernels::launch_fill(losses, 1, 64, stream);
+            : samples::launch_fill(losses, 1, 64, stream);
     CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
     check_one_report(gpu, {"bytes in losses, which was freed"});
   }
@@ -31,7 +31,7 @@ TEST_CASE("freeing waits for the device, so that work that was issued before is 
   cudaStream_t stream = make_stream(gpu, "compute");
   float* const x = make_floats(64);
   float* const pinned = make_pinned_floats(64);
-  kernels::launch_fill(x, 1, 64, stream);
+  samples::launch_fill(x, 1, 64, stream);
   require(cudaMemcpyAsync(pinned, x, 256, cudaMemcpyDefault, stream));
   require(cudaFreeHost(pinned));
   require(cudaFree(x));
@@ -123,7 +123,7 @@ TEST_CASE("the host that touches device memory faults, while no work runs") {
   SimulatedGpu gpu;
   cudaStream_t stream = make_stream(gpu, "compute");
   float* const x = make_floats(64);
-  kernels::launch_fill(x, 1, 64, stream);
+  samples::launch_fill(x, 1, 64, stream);
   require(cudaStreamSynchronize(stream));
   auto* const value = static_cast<volatile float*>(x);
   for (const auto& touch : std::vector<std::function<void()>>{[&] { static_cast<void>(*value); },

@@ -25,15 +25,15 @@ struct Layer {
   void step(int number) {
     const auto value = static_cast<float>(number);
     require(cudaStreamWaitEvent(gather, released, 0));
-    kernels::launch_fill(slot, value, kNumel, gather);
+    samples::launch_fill(slot, value, kNumel, gather);
     require(cudaEventRecord(gathered, gather));
     require(cudaStreamWaitEvent(compute, gathered, 0));
     require(cudaStreamWaitEvent(compute, reduced, 0));
-    kernels::launch_add(grad, slot, value, kNumel, compute);
+    samples::launch_add(grad, slot, value, kNumel, compute);
     require(cudaEventRecord(released, compute));
     require(cudaEventRecord(captured, compute));
     require(cudaStreamWaitEvent(reduce, captured, 0));
-    kernels::launch_add(grad, grad, 1, kNumel, reduce);
+    samples::launch_add(grad, grad, 1, kNumel, reduce);
     require(cudaEventRecord(reduced, reduce));
   }
 
@@ -92,9 +92,9 @@ TEST_CASE("an event that is recorded before the work that it stands for orders n
     require(cudaMemsetAsync(slot, 0, kNumel * 4, gather));
     cudaEvent_t gathered = make_event();
     require(cudaEventRecord(gathered, gather));
-    kernels::launch_fill(slot, 1, kNumel, gather);
+    samples::launch_fill(slot, 1, kNumel, gather);
     require(cudaStreamWaitEvent(compute, gathered, 0));
-    kernels::launch_add(out, slot, 1, kNumel, compute);
+    samples::launch_add(out, slot, 1, kNumel, compute);
     const std::vector<std::string> reports = gpu.take_reports();
     REQUIRE(reports.size() == 1);
     CHECK((reports[0] == "add #1 on compute reads byte 0 of slot, which fill<float> #1 on gather "
@@ -110,11 +110,11 @@ TEST_CASE("an event carries the point of its last record at the time of the wait
   float* const slot = make_floats(kNumel);
   cudaEvent_t event = make_event();
   require(cudaStreamWaitEvent(compute, event, 0));  // never recorded: no wait
-  kernels::launch_fill(slot, 1, kNumel, gather);
+  samples::launch_fill(slot, 1, kNumel, gather);
   require(cudaEventRecord(event, gather));
   require(cudaStreamWaitEvent(compute, event, 0));
   require(cudaEventRecord(event, compute));  // another point: the wait keeps its own
-  kernels::launch_add(slot, slot, 1, kNumel, compute);
+  samples::launch_add(slot, slot, 1, kNumel, compute);
   CHECK(gpu.happens_before("fill<float> #1 on gather", "add #1 on compute"));
   CHECK(download(slot, kNumel, compute) == std::vector<float>(kNumel, 2));
 }
@@ -124,15 +124,15 @@ TEST_CASE("work that overlaps is told from work that is in order, by name or by 
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
   float* const slots[] = {make_floats(kNumel), make_floats(kNumel)};
   float* const out = make_floats(kNumel);
-  kernels::launch_fill(slots[0], 1, kNumel, gather);
+  samples::launch_fill(slots[0], 1, kNumel, gather);
   gpu.label(gather, "gather of unit 1");
   order(gather, compute);
-  kernels::launch_fill(slots[1], 2, kNumel, gather);
+  samples::launch_fill(slots[1], 2, kNumel, gather);
   gpu.label(gather, "gather of unit 2");
-  kernels::launch_add(out, slots[0], 1, kNumel, compute);
+  samples::launch_add(out, slots[0], 1, kNumel, compute);
   gpu.label(compute, "forward of unit 1");
   order(gather, compute);
-  kernels::launch_add(out, slots[1], 1, kNumel, compute);
+  samples::launch_add(out, slots[1], 1, kNumel, compute);
   CHECK(gpu.is_ordered("gather of unit 1", "forward of unit 1"));
   CHECK(gpu.happens_before("gather of unit 1", "gather of unit 2"));
   CHECK_FALSE(gpu.happens_before("gather of unit 2", "gather of unit 1"));
@@ -146,7 +146,7 @@ TEST_CASE("who waits for the host's own memory or for the host is in order, too"
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
   float* const slot = make_floats(kNumel);
-  kernels::launch_fill(slot, 1, kNumel, gather);
+  samples::launch_fill(slot, 1, kNumel, gather);
   SUBCASE("after cudaStreamSynchronize") { require(cudaStreamSynchronize(gather)); }
   SUBCASE("after cudaDeviceSynchronize") { require(cudaDeviceSynchronize()); }
   SUBCASE("after a copy to pageable memory") { download(slot, 1, gather); }
@@ -161,7 +161,7 @@ TEST_CASE("who waits for the host's own memory or for the host is in order, too"
     while (cudaEventQuery(event) == cudaErrorNotReady) continue;
     static_cast<void>(cudaGetLastError());
   }
-  kernels::launch_add(slot, slot, 1, kNumel, compute);
+  samples::launch_add(slot, slot, 1, kNumel, compute);
   CHECK(download(slot, kNumel, compute) == std::vector<float>(kNumel, 2));
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("pinned memory that two streams use needs an order") {
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
   float* const pinned = make_pinned_floats(kNumel);
   float* const slot = make_floats(kNumel);
-  kernels::launch_fill(slot, 1, kNumel, gather);
+  samples::launch_fill(slot, 1, kNumel, gather);
   require(cudaMemcpyAsync(pinned, slot, kNumel * 4, cudaMemcpyDeviceToHost, gather));
   order(gather, compute);
   require(cudaMemcpyAsync(slot, pinned, kNumel * 4, cudaMemcpyHostToDevice, compute));

@@ -1,6 +1,7 @@
-// Runs programs on several ranks as a user would.
+// Runs programs on several ranks as a user would; they take the engine's flags.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -11,9 +12,19 @@ namespace fsdp::testing {
 
 using Words = std::vector<std::string>;
 
+// On the CPU whatever the machine has, unless the arguments say otherwise.
+inline Words with_device(Words arguments) {
+  const bool says = std::ranges::any_of(arguments, [](const std::string& word) {
+    return word.starts_with("--device") || word == "--help";
+  });
+  if (!says) arguments.insert(arguments.end(), {"--device", "cpu"});
+  return arguments;
+}
+
 inline ProcessResult run_ranks_of(const std::string& program, int ranks, const Words& arguments) {
   Words command{FSDP_RUN, "-n", std::to_string(ranks), program};
-  command.insert(command.end(), arguments.begin(), arguments.end());
+  const Words words = with_device(arguments);
+  command.insert(command.end(), words.begin(), words.end());
   return run_process(command, {}, std::chrono::seconds(300));
 }
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "support/run_ranks.h"
-#include "support/sim/watched_ranks.h"
+#include "support/sim/test_device.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
@@ -17,7 +17,7 @@ inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero
                                            Strategy::kReplicate};
 
 // LibTorch's backward in the calling thread only, and its default generator is one for all threads.
-// With FSDP_TEST_DEVICE=checked the ranks' device is a checked one.
+// What they compute on: FSDP_TEST_DEVICE (test_device.h).
 inline RunRanksOptions torch_ranks_options() {
   return {.mesh = {},
           .in_each_thread =
@@ -25,7 +25,7 @@ inline RunRanksOptions torch_ranks_options() {
                 c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
                 at::set_num_threads(1);
               },
-          .make = wants_checked_device() ? make_checked_ranks : nullptr};
+          .make = ranks_of_environment()};
 }
 
 template <class Body>

@@ -31,16 +31,16 @@ struct Round {
 };
 
 // The logits of a rank's windows as [batch_size][2][row] floats; what is beyond them is zero.
-std::vector<float> run_batch(fsdp::Unit<bert::QuestionAnswering>& model, const QaFeatures& features,
-                             std::span<const int64_t> windows, int64_t batch_size, int64_t row) {
-  const Batch batch(make_batch(features, windows));
+std::vector<float> run_batch(fsdp::Unit<bert::QuestionAnswering>& model, const Batch& batch,
+                             size_t windows, int64_t batch_size, int64_t row) {
   const at::Tensor logits_B2S = model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS)
                                     .to(at::kFloat)
                                     .transpose(1, 2)
-                                    .contiguous();
+                                    .contiguous()
+                                    .cpu();
   const int64_t length = logits_B2S.size(2);
   std::vector<float> padded(batch_size * 2 * row);
-  for (size_t i = 0; i < 2 * windows.size(); ++i) {
+  for (size_t i = 0; i < 2 * windows; ++i) {
     std::memcpy(padded.data() + i * row, logits_B2S.const_data_ptr<float>() + i * length,
                 length * sizeof(float));
   }
@@ -60,8 +60,9 @@ void take_logits(const float* padded, const QaFeatures& features, std::span<cons
 
 // All windows' logits on rank 0; nothing on the others.
 std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model,
-                                      const fsdp::Mesh& mesh, const QaFeatures& features,
+                                      const fsdp::Engine& engine, const QaFeatures& features,
                                       int64_t batch_size) {
+  const fsdp::Mesh& mesh = engine.mesh();
   const int64_t count = features.window_count(), in_round = batch_size * mesh.world_size();
   const bool collects = mesh.rank() == 0;
   int64_t row = 0;
@@ -72,8 +73,10 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
   fsdp::StatusLine progress(collects ? stdout : nullptr, "answering", count, count);
   for (int64_t begin = 0; begin < count; begin += in_round) {
     const Round round{.begin = begin, .count = count, .batch_size = batch_size};
+    const std::vector<int64_t> mine = round.windows_of(mesh.rank());
+    const Batch batch(make_batch(features, mine), engine.device());
     const std::vector<float> gathered = fsdp::gather_from_ranks(
-        mesh, run_batch(model, features, round.windows_of(mesh.rank()), batch_size, row), "logits");
+        mesh, run_batch(model, batch, mine.size(), batch_size, row), "logits");
     for (int rank = 0; collects && rank < mesh.world_size(); ++rank) {
       take_logits(gathered.data() + rank * batch_size * 2 * row, features, round.windows_of(rank),
                   row, logits);
@@ -91,7 +94,7 @@ Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& e
   const auto began = std::chrono::steady_clock::now();
   model->eval();
   const std::vector<WindowLogits> logits =
-      run_windows(model, engine.mesh(), questions.features, settings.eval_batch_size);
+      run_windows(model, engine, questions.features, settings.eval_batch_size);
   Answered answered;
   fsdp::refuse_together(engine.mesh(), "choosing the answers", [&] {
     if (engine.mesh().rank() != 0) return;

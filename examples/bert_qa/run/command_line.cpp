@@ -45,14 +45,6 @@ void add_choice(CLI::App& app, const std::string& flag, T& value,
       ->type_name("NAME");
 }
 
-template <class T>
-void add_dtype(CLI::App& app, const std::string& flag, T& value, const std::string& text) {
-  app.add_option_function<std::string>(
-         flag, [&value](const std::string& name) { value = fsdp::dtype_from_name(name); }, text)
-      ->check(CLI::IsMember({"float32", "fp32", "bfloat16", "bf16", "float16", "fp16"}))
-      ->type_name("DTYPE");
-}
-
 // CLI::Range lets NaN through, which is neither below nor above anything.
 CLI::Validator number_in(double least, double most) {
   const std::string range = fmt::format("[{} - {}]", least, most);
@@ -173,52 +165,24 @@ void add_answer_flags(CLI::App& app, Settings& settings) {
       ->capture_default_str();
 }
 
+// What of the engine can be chosen is the library's to say; the value is checked by it.
+void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
+  for (fsdp::RunFlag& flag : flags) {
+    group.add_option_function<std::string>(flag.name, std::move(flag.set), flag.meaning)
+        ->type_name(flag.value_name)
+        ->default_str(flag.value);
+  }
+}
+
 void add_engine_flags(CLI::App& app, Settings& settings) {
-  fsdp::Options& engine = settings.engine;
   auto* group = app.add_option_group("engine");
-  add_choice<fsdp::Strategy>(*group, "--strategy", engine.strategy,
-                             {{"full-shard", fsdp::Strategy::kFullShard},
-                              {"zero2", fsdp::Strategy::kZero2},
-                              {"zero1", fsdp::Strategy::kZero1},
-                              {"replicate", fsdp::Strategy::kReplicate}},
-                             "full-shard (ZeRO-3), zero2, zero1 or replicate (DDP)");
-  add_dtype(*group, "--param-dtype", engine.param_dtype,
-            "of forward and backward: float32, bfloat16");
-  add_dtype(*group, "--reduce-dtype", engine.reduce_dtype,
-            "of gradients between ranks: float32, bfloat16");
-  group
-      ->add_option("--reshard-after-forward", engine.reshard_after_forward,
-                   "true: gather again in backward; false: keep")
-      ->type_name("BOOL");
-  group->add_option("--prefetch", engine.prefetch_units, "units gathered ahead")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  group
-      ->add_option("--map-shards", engine.map_shards,
-                   "true: read peers' float32 shards where they lie; false: gather them")
-      ->type_name("BOOL");
+  add_flags_of(*group, settings.run.engine_flags());
   group->add_option("--num-threads", settings.num_threads, "a rank; 0: cores / ranks")
       ->check(CLI::Range(0, 4096));
-  group
-      ->add_option_function<double>(
-          "--timeout",
-          [&settings](double seconds) {
-            settings.timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-          },
-          "seconds after which a rank that does not answer is given up")
-      ->check(number_in(0.1, 1e6))
-      ->type_name("SECONDS");
 }
 
 void add_diagnostic_flags(CLI::App& app, Settings& settings) {
-  auto* group = app.add_option_group("diagnostics");
-  group->add_option("--trace", settings.trace_file,
-                    "write what every rank did when, for ui.perfetto.dev");
-  group
-      ->add_option_function<std::string>(
-          "--ablate", [&settings](const std::string&) { settings.ablate_communication = true; },
-          "communication: time the same run without it; no model is written")
-      ->check(CLI::IsMember({"communication"}).description(""));
+  add_flags_of(*app.add_option_group("diagnostics"), settings.run.diagnostic_flags());
 }
 
 // The recipe's values where none was given.
@@ -255,6 +219,23 @@ void check(const Settings& settings) {
   if (settings.command != Command::kEvaluate && settings.output_dir.empty()) {
     refuse("no output folder is given", "--output-dir DIR");
   }
+}
+
+// The names of a command's flags, in all spellings; its groups are commands without a name.
+void append_flags(const CLI::App& app, std::vector<std::string>& names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (const CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
+    append_flags(*group, names);
+  }
+}
+
+[[noreturn]] void refuse_extra(const CLI::App& app, const fsdp::RunOptions& run) {
+  const auto chosen = app.get_subcommands();
+  std::vector<std::string> names;
+  append_flags(chosen.empty() ? app : *chosen.front(), names);
+  run.refuse(app.remaining(/*recurse=*/true).front(), names);
 }
 
 CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
@@ -304,6 +285,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     const auto chosen = app.get_subcommands();
     line.help = (chosen.empty() ? app : *chosen.front()).help();
     return line;
+  } catch (const CLI::ExtrasError&) {
+    refuse_extra(app, line.settings.run);
   } catch (const CLI::ParseError& error) {
     refuse(error.what(), "bert_qa COMMAND --help lists the flags");
   }
@@ -313,7 +296,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   if (recipe == "google") {
     apply_google_recipe(*commands[Command::kFinetune], line.settings.train);
   }
-  line.settings.engine.seed = line.settings.seed;
+  line.settings.run.engine.seed = line.settings.seed;
   check(line.settings);
   return line;
 }

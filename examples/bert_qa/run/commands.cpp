@@ -59,8 +59,8 @@ Opened open_files(const Settings& settings, const fsdp::Mesh& mesh) {
   fsdp::refuse_together(mesh, "opening the files", [&] {
     std::vector<std::string> notes;
     if (mesh.rank() == 0 && !settings.output_dir.empty()) opened.output.emplace(settings, notes);
-    if (mesh.rank() == 0 && !settings.trace_file.empty()) {
-      fsdp::Trace::check_file(settings.trace_file);
+    if (mesh.rank() == 0 && !settings.run.trace_file.empty()) {
+      fsdp::Trace::check_file(settings.run.trace_file);
     }
     inputs = read_inputs(settings);
     inputs.notes.insert(inputs.notes.begin(), notes.begin(), notes.end());
@@ -91,7 +91,7 @@ struct ShardedModel {
 };
 
 ShardedModel build_model(const Settings& settings, const Inputs& inputs, const fsdp::Mesh& mesh) {
-  fsdp::Options options = settings.engine;
+  fsdp::Options options = settings.run.engine;
   options.unit_options = bert::unit_options;
   fsdp::BuildScope building(mesh, options);
   fsdp::Unit<bert::QuestionAnswering> model(inputs.config);
@@ -176,9 +176,9 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
 void write_trace(const Settings& settings, const fsdp::Mesh& mesh,
                  std::optional<fsdp::Trace>& trace) {
   if (!trace) return;
-  trace->write(settings.trace_file);
+  trace->write(settings.run.trace_file);
   trace.reset();
-  say(mesh, "the trace was written to {}\n", settings.trace_file.string());
+  say(mesh, "the trace was written to {}\n", settings.run.trace_file.string());
 }
 
 ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh) {
@@ -247,12 +247,12 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   agree_on_data(mesh, source, *windows);
 
   std::optional<fsdp::Trace> trace;
-  if (!settings.trace_file.empty()) trace.emplace(*sharded.engine);
+  if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
   const TrainSummary summary = train(settings, sharded, *windows, place);
   ordered_json metrics = training_metrics(summary, mesh);
   say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
       fsdp::clock_text(summary.seconds), summary.samples_per_second());
-  if (settings.ablate_communication) {
+  if (settings.ablated()) {
     metrics["ablated"] = "communication";
     write_metrics(mesh, metrics, settings.output_dir);
     say(mesh, "communication was off: these are times of a run that learns nothing\n");

@@ -25,7 +25,7 @@ constexpr const char* kWritingModel = "writing the model";
 // and may be started again as it was.
 std::vector<std::string> results_of(const Settings& settings) {
   std::vector<std::string> names = {"metrics.json"};
-  if (settings.ablate_communication) return names;
+  if (settings.ablated()) return names;
   if (settings.command == Command::kFinetune) {
     names.insert(names.end(), {"model.safetensors", "config.json"});
     if (settings.data.source == DataSource::kFiles) {
@@ -55,8 +55,7 @@ const fs::path& made(const Settings& settings) {
     cannot_create("the output folder cannot be made", folder, code.message(),
                   "--output-dir DIR with a folder that you may write");
   }
-  const bool writes_model =
-      settings.command == Command::kFinetune && !settings.ablate_communication;
+  const bool writes_model = settings.command == Command::kFinetune && !settings.ablated();
   if (writes_model && fs::equivalent(folder, settings.model.folder, code)) {
     throw fsdp::InvalidArgument(
         {.what = "--output-dir is the folder of --model, whose files it would replace",

@@ -108,7 +108,7 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::Prefetcher<StepInput>& inpu
 
 // The weight makes the sum over micro-batches and the mean over ranks the mean over all windows.
 double QaTrainer::forward_backward(const QaBatch& rows, double weight) {
-  const Batch batch(rows);
+  const Batch batch(rows, engine_.device());
   const at::Tensor logits_BS2 = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
   const at::Tensor sum =
       bert::span_loss_sum(logits_BS2.to(at::kFloat), batch.first_B, batch.last_B);

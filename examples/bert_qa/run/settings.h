@@ -2,9 +2,8 @@
 #pragma once
 
 #include <fsdp/optim.h>
-#include <fsdp/options.h>
+#include <fsdp/run_options.h>
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -69,11 +68,11 @@ struct Settings {
   std::filesystem::path output_dir;
   bool overwrite_output_dir = false;  // an earlier run's results
   uint64_t seed = 42;
-  int64_t num_threads = 0;                    // a rank; 0: the cores divided by the ranks
-  std::chrono::milliseconds timeout{30'000};  // for a rank that does not answer
-  fsdp::Options engine;
-  std::filesystem::path trace_file;   // finetune; empty: no trace
-  bool ablate_communication = false;  // finetune: times only, no model and no answers
+  int64_t num_threads = 0;  // a rank; 0: the cores divided by the ranks
+  fsdp::RunOptions run;
+
+  // finetune: times only, no model and no answers.
+  bool ablated() const { return run.mesh.ablate_communication; }
 };
 
 }  // namespace bert_qa

@@ -64,7 +64,7 @@ nlohmann::ordered_json score_synthetic(const Settings& settings,
     const int64_t first = std::min(begin + mesh.rank() * size, kScoredWindows);
     std::vector<int64_t> windows(std::min(size, kScoredWindows - first));
     std::iota(windows.begin(), windows.end(), first);
-    const Batch batch(generator.make_batch(0, windows));
+    const Batch batch(generator.make_batch(0, windows), engine.device());
     const at::Tensor best_B2 =
         model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS).argmax(1);
     const at::Tensor found_B =

@@ -17,9 +17,9 @@ namespace fsdp {
 // What a communicator's ranks meet on. Communicators of different channels may be used at the same
 // time, each from its own thread. The first channels are all ranks'; Communicator::split takes the
 // others, each once: a rank may still look at a group that another has left.
-enum class Channel : int { kGather, kReduce, kControl };
-inline constexpr int kWorldChannels = 3;
-inline constexpr int kChannels = 16;
+enum class Channel : int { kGather, kReduce, kControl, kModules };
+inline constexpr int kWorldChannels = 4;
+inline constexpr int kChannels = 17;
 // Of a channel's staging area in every rank, for what peers cannot read where it lies: what is
 // staged should still be in a cache when they read it.
 inline constexpr int64_t kStagingBytes = 1 << 20;

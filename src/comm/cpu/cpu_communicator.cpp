@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "comm/collective_checks.h"
 #include "comm/cpu/split.h"
 #include "comm/reduce/reduce_in_order.h"
 #include "comm/reduce/streaming_copy.h"
@@ -32,53 +33,14 @@ void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
-// The elements of a slice that `rank` reduces for all: whole cache lines of any dtype.
-std::pair<int64_t, int64_t> share_of(int rank, int size, int64_t numel) {
-  const int64_t share = round_up(divide_up(numel, size), 64);
-  const int64_t begin = std::min(numel, rank * share);
-  return {begin, std::min(numel, begin + share)};
-}
-
-void validate(std::span<const CollectivePart> parts, const CollectiveRecord& record, int size) {
-  for (const CollectivePart& part : parts) {
-    if (part.numel < 0) {
-      throw InvalidArgument({.what = fmt::format("a part of {} elements", part.numel),
-                             .where = describe(record),
-                             .hint = "0 is the least"});
-    }
-    const int64_t sends = part.numel * (record.operation == Operation::kReduceScatter ? size : 1);
-    int64_t in_runs = 0;
-    bool negative = false;
-    for (const SendRun& run : part.runs) {
-      in_runs += run.numel;
-      negative |= run.numel < 0;
-    }
-    if (!part.runs.empty() && (negative || in_runs != sends)) {
-      throw InvalidArgument({.what = fmt::format("runs of {} elements{}", in_runs,
-                                                 negative ? ", one of less than none" : ""),
-                             .where = describe(record),
-                             .hint = fmt::format("{} are sent", sends)});
-    }
-    if (record.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
-      throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
-                             .where = describe(record),
-                             .hint = "average floating types; sum integers"});
-    }
-  }
-  if (record.operation == Operation::kBroadcast && (record.root < 0 || record.root >= size)) {
-    throw InvalidArgument({.what = fmt::format("root {} of {} ranks", record.root, size),
-                           .where = describe(record),
-                           .hint = "ranks are 0 to size() - 1"});
-  }
-}
-
 }  // namespace
 
 CpuCommunicator::CpuCommunicator(std::shared_ptr<const JobMember> member, RankGroup group)
     : member_(member), barrier_(std::move(member), std::move(group)), sources_(size()) {}
 
 std::unique_ptr<Communicator> CpuCommunicator::split(int color, int key) {
-  return make_group(member_, agree_on_split(*this, *member_, barrier_.group().ranks, color, key));
+  const auto exchange = [this](const SplitWish& mine) { return exchange_wishes(*this, mine); };
+  return make_group(member_, agree_on_split(*member_, barrier_.group(), exchange, color, key));
 }
 
 void CpuCommunicator::abort(std::string_view cause) noexcept {
@@ -111,7 +73,7 @@ void CpuCommunicator::barrier(CollectiveTag tag, Stream& stream) {
 
 void CpuCommunicator::issue(std::span<const CollectivePart> parts, const CollectiveRecord& record,
                             Stream& stream) {
-  validate(parts, record, size());
+  require_valid(parts, record, size());
   CpuStream& cpu = cpu_stream(stream);
   if (cpu.is_inline()) {
     execute(parts, record);

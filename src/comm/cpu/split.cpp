@@ -8,39 +8,28 @@
 #include "runtime/device.h"
 
 namespace fsdp {
-namespace {
-
-// What one rank says about a split. Travels as that many int64.
-struct Wish {
-  int64_t color;
-  int64_t key;
-  int64_t channels_taken;
-};
-constexpr int64_t kWishNumel = sizeof(Wish) / sizeof(int64_t);
-
-std::vector<Wish> exchange_wishes(Communicator& parent, const Wish& mine) {
+std::vector<SplitWish> exchange_wishes(Communicator& parent, const SplitWish& mine) {
   Stream& stream = cpu_device().compute_stream();
-  std::vector<Wish> wishes(parent.size());
-  const CollectivePart part{
-      .send = &mine, .recv = wishes.data(), .numel = kWishNumel, .dtype = DType::kInt64};
+  std::vector<SplitWish> wishes(parent.size());
+  const CollectivePart part{.send = &mine,
+                            .recv = wishes.data(),
+                            .numel = sizeof(SplitWish) / sizeof(int64_t),
+                            .dtype = DType::kInt64};
   parent.all_gather({&part, 1}, {.label = "split"}, stream);
   return wishes;
 }
 
-}  // namespace
-
-RankGroup agree_on_split(Communicator& parent, const JobMember& member,
-                         const std::vector<int>& ranks, int color, int key) {
+RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
+                         const ExchangeWishes& exchange, int color, int key) {
   if (color < 0) {
     throw InvalidArgument({.what = fmt::format("a split with color {}", color),
                            .where = "Communicator::split",
                            .hint = "colors are numbers from 0 on; equal ones form a group"});
   }
   RankStatus& status = member.control().status(member.rank());
-  const std::vector<Wish> wishes =
-      exchange_wishes(parent, {color, key, status.split_channels.load()});
+  const std::vector<SplitWish> wishes = exchange({color, key, status.split_channels.load()});
   // Ranks of other groups may have taken more: what all here have not is above all of theirs.
-  const auto taken = std::ranges::max(wishes, {}, &Wish::channels_taken).channels_taken;
+  const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kWorldChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
     throw DeviceError({.what = fmt::format("a job has {} communicators by split at most",
@@ -55,8 +44,8 @@ RankGroup agree_on_split(Communicator& parent, const JobMember& member,
     if (wishes[rank].color == color) members.push_back(rank);
   }
   std::ranges::sort(members, {}, [&](int rank) { return std::tuple(wishes[rank].key, rank); });
-  group.rank = static_cast<int>(std::ranges::find(members, parent.rank()) - members.begin());
-  for (const int rank : members) group.ranks.push_back(ranks[rank]);
+  group.rank = static_cast<int>(std::ranges::find(members, parent.rank) - members.begin());
+  for (const int rank : members) group.ranks.push_back(parent.ranks[rank]);
   const int lowest = *std::ranges::min_element(group.ranks);
   member.control().endpoint(group.channel, member.rank()).group.store(lowest + 1);
   return group;

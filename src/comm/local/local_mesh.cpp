@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+#include <map>
+#include <utility>
+
 #include "comm/cpu/segment_control_plane.h"
+#include "comm/local/device_communicator.h"
 #include "comm/local/local_communicator.h"
 
 namespace fsdp {
@@ -28,9 +33,31 @@ std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const Mes
   return members;
 }
 
+using MakeCommunicator =
+    std::function<std::unique_ptr<Communicator>(std::shared_ptr<const JobMember>, RankGroup)>;
+
+// One device's: the ranks of a channel meet in one place.
+MakeCommunicator on_device(const Device& device, int world_size) {
+  std::map<int, std::shared_ptr<DeviceMeeting>> meetings;
+  for (const Channel channel : {Channel::kGather, Channel::kReduce, Channel::kModules}) {
+    meetings[static_cast<int>(channel)] = DeviceCommunicator::make_meeting(world_size, device);
+  }
+  return [&device, meetings](std::shared_ptr<const JobMember> member, RankGroup group) {
+    auto meeting = group.size() == 1 ? DeviceCommunicator::make_meeting(1, device)
+                                     : meetings.at(group.channel);
+    return std::make_unique<DeviceCommunicator>(std::move(member), std::move(group),
+                                                std::move(meeting), device);
+  };
+}
+
+std::unique_ptr<Communicator> on_host(std::shared_ptr<const JobMember> member, RankGroup group) {
+  return std::make_unique<LocalCommunicator>(std::move(member), std::move(group));
+}
+
 }  // namespace
 
-std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options) {
+std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
+                                  const Device* device) {
   if (world_size < 1) {
     throw InvalidArgument(
         {.what = fmt::format("a mesh of {} ranks", world_size), .hint = "one rank is the least"});
@@ -40,21 +67,27 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options) {
                            .cause = "ranks of one process do not run apart from each other",
                            .hint = "start processes and use Mesh::from_env"});
   }
+  const MakeCommunicator make_on_device =
+      device == nullptr ? on_host : on_device(*device, world_size);
   std::vector<MeshParts> meshes;
   for (const auto& member : join_all(world_size, options)) {
-    const auto make = [&](RankGroup group) {
-      return std::make_unique<LocalCommunicator>(member, std::move(group));
-    };
-    auto control = make(group_of_all(*member, Channel::kControl));
+    const auto make = [&](RankGroup group) { return make_on_device(member, std::move(group)); };
+    // What it carries lies in the host's memory.
+    auto control =
+        std::make_unique<LocalCommunicator>(member, group_of_all(*member, Channel::kControl));
     auto plane = std::make_unique<SegmentControlPlane>(member, *control);
-    meshes.push_back({.control_plane = std::move(plane),
-                      .topology = {.host = host_name(), .local_rank = member->rank()},
-                      .control = std::move(control),
-                      .replicate = {.gather = make(group_of_one(*member)),
-                                    .reduce = make(group_of_one(*member))},
-                      .shard = {.gather = make(group_of_all(*member, Channel::kGather)),
-                                .reduce = make(group_of_all(*member, Channel::kReduce))},
-                      .on_warning = options.on_warning});
+    meshes.push_back(
+        {.device = device == nullptr ? &cpu_device() : device,
+         .control_plane = std::move(plane),
+         .shares_device = device != nullptr && world_size > 1,
+         .topology = {.host = host_name(), .local_rank = member->rank()},
+         .control = std::move(control),
+         .modules = device == nullptr ? nullptr : make(group_of_all(*member, Channel::kModules)),
+         .replicate = {.gather = make(group_of_one(*member)),
+                       .reduce = make(group_of_one(*member))},
+         .shard = {.gather = make(group_of_all(*member, Channel::kGather)),
+                   .reduce = make(group_of_all(*member, Channel::kReduce))},
+         .on_warning = options.on_warning});
   }
   return meshes;
 }

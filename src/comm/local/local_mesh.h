@@ -8,7 +8,9 @@
 namespace fsdp {
 
 // The parts of `world_size` ranks that share one control segment; element r is rank r's.
+// Without `device` they are on the CPU; with it, all are on that one.
 // Errors: InvalidArgument for a world without ranks, or options that need processes.
-std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options);
+std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
+                                  const Device* device = nullptr);
 
 }  // namespace fsdp

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "fsdp/error.h"
+#include "runtime/span_log.h"
 
 namespace fsdp {
 
@@ -50,7 +51,7 @@ class InlineCpuStream final : public CpuStream {
   void call(std::function<void()> on_host) override { on_host(); }
 
  private:
-  std::shared_ptr<EventMark> mark() override { return nullptr; }
+  std::shared_ptr<EventMark> mark(std::source_location) override { return nullptr; }
   void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location) override {
     mark->wait();
   }
@@ -77,7 +78,7 @@ class ThreadedCpuStream final : public CpuStream {
   void call(std::function<void()> on_host) override { push(std::move(on_host), /*always=*/false); }
 
  private:
-  std::shared_ptr<EventMark> mark() override {
+  std::shared_ptr<EventMark> mark(std::source_location = {}) override {
     auto mark = std::make_shared<Mark>();
     push([this, mark] { mark->reach(failure()); }, /*always=*/true);
     return mark;
@@ -144,6 +145,10 @@ std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOption
 void CpuStream::read(void* to, const void* from, int64_t bytes) {
   synchronize();
   std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void CpuStream::tell_time(std::function<void(int64_t ns)> tell) {
+  run([tell = std::move(tell)] { tell(span_clock_ns()); });
 }
 
 CpuStream& cpu_stream(Stream& stream) {

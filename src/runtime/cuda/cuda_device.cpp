@@ -6,31 +6,20 @@
 #include <utility>
 
 #include "runtime/cuda/cuda_error.h"
+#include "runtime/span_log.h"
 
 namespace fsdp {
 namespace {
 
-cudaStream_t make_handle(StreamPriority priority) {
-  int lowest = 0, highest = 0;
-  check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
-             "cudaDeviceGetStreamPriorityRange");
-  cudaStream_t handle = nullptr;
-  check_cuda(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking,
-                                          priority == StreamPriority::kHigh ? highest : lowest),
-             "cudaStreamCreateWithPriority");
-  return handle;
-}
-
-// What is queued is done before the handle goes: destroying it would let the work go on alone.
-void destroy(cudaStream_t handle) noexcept {
-  static_cast<void>(cudaStreamSynchronize(handle));
-  static_cast<void>(cudaStreamDestroy(handle));
-}
+constexpr int64_t kClockLife = 1'000'000'000;  // ns
 
 class OwnCudaStream final : public CudaStream {
  public:
-  using CudaStream::CudaStream;
-  ~OwnCudaStream() override { destroy(handle()); }
+  OwnCudaStream(const CudaDevice& device, CudaStreamHandle own)
+      : CudaStream(device, own.get()), own_(std::move(own)) {}
+
+ private:
+  const CudaStreamHandle own_;
 };
 
 }  // namespace
@@ -38,14 +27,14 @@ class OwnCudaStream final : public CudaStream {
 CudaDevice::CudaDevice(int ordinal, const kernels::KernelTable& table)
     : ordinal_(ordinal), name_(fmt::format("cuda:{}", ordinal)), kernels_(table) {
   const CudaScope scope(ordinal);
-  zeroing_ = make_handle(StreamPriority::kNormal);
+  zeroing_.emplace(StreamPriority::kNormal);
 }
 
-CudaDevice::~CudaDevice() { destroy(zeroing_); }
+CudaDevice::~CudaDevice() = default;
 
 std::unique_ptr<Stream> CudaDevice::make_stream(const StreamOptions& options) const {
   const CudaScope scope(ordinal_);
-  return std::make_unique<OwnCudaStream>(*this, make_handle(options.priority));
+  return std::make_unique<OwnCudaStream>(*this, CudaStreamHandle(options.priority));
 }
 
 Stream& CudaDevice::compute_stream(void* native) const {
@@ -69,9 +58,27 @@ Buffer CudaDevice::allocate(int64_t bytes, MemoryKind kind) const {
   }
   check_cuda(cudaMalloc(&data, size), fmt::format("cudaMalloc of {} bytes on {}", bytes, name_));
   Buffer memory(data, bytes, [](void* gone) { static_cast<void>(cudaFree(gone)); });
-  check_cuda(cudaMemsetAsync(data, 0, size, zeroing_), "cudaMemsetAsync");
-  check_cuda(cudaStreamSynchronize(zeroing_), "cudaStreamSynchronize");
+  check_cuda(cudaMemsetAsync(data, 0, size, zeroing_->get()), "cudaMemsetAsync");
+  check_cuda(cudaStreamSynchronize(zeroing_->get()), "cudaStreamSynchronize");
   return memory;
+}
+
+int64_t CudaClock::time_of(cudaEvent_t event) const {
+  float ms = 0;
+  check_cuda(cudaEventElapsedTime(&ms, zero.get(), event), "cudaEventElapsedTime");
+  return zero_ns + static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+}
+
+std::shared_ptr<const CudaClock> CudaDevice::clock() const {
+  const std::lock_guard lock(mutex_);
+  if (clock_ && span_clock_ns() - clock_->zero_ns < kClockLife) return clock_;
+  const CudaScope scope(ordinal_);
+  auto clock = std::make_shared<CudaClock>();
+  check_cuda(cudaEventRecord(clock->zero.get(), zeroing_->get()), "cudaEventRecord");
+  check_cuda(cudaEventSynchronize(clock->zero.get()), "cudaEventSynchronize");
+  clock->zero_ns = span_clock_ns();
+  clock_ = clock;
+  return clock_;
 }
 
 CudaEvent CudaDevice::take_event() const {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,15 @@
 #include "runtime/device.h"
 
 namespace fsdp {
+
+// How the device's clock and the host's lie to each other.
+struct CudaClock {
+  CudaEvent zero{CudaTiming::kOn};
+  int64_t zero_ns = 0;  // when the device reached it, in nanoseconds of span_clock_ns
+
+  // Requires: `event` is reached, and has timing.
+  int64_t time_of(cudaEvent_t event) const;
+};
 
 // Streams that it makes are non-blocking: LibTorch's default stream orders nothing of theirs.
 class CudaDevice : public Device {
@@ -37,6 +47,10 @@ class CudaDevice : public Device {
   CudaEvent take_event() const;
   void give_event(CudaEvent event) const noexcept;
 
+  // A new one each second: CUDA tells a distance in time as a float of milliseconds, which is exact
+  // to a microsecond for some seconds only.
+  std::shared_ptr<const CudaClock> clock() const;
+
  private:
   const int ordinal_;
   const std::string name_;
@@ -44,8 +58,9 @@ class CudaDevice : public Device {
   mutable std::mutex mutex_;  // of what follows
   mutable std::vector<CudaEvent> events_;
   mutable std::map<cudaStream_t, std::unique_ptr<CudaStream>> compute_streams_;
-  // On which memory is zeroed: not the default stream, behind which LibTorch's work would wait.
-  cudaStream_t zeroing_ = nullptr;
+  mutable std::shared_ptr<const CudaClock> clock_;  // shared with who tells times by it
+  // On which memory is zeroed, and clocks are set: not the default stream, behind which LibTorch's work would wait.
+  std::optional<CudaStreamHandle> zeroing_;
 };
 
 }  // namespace fsdp

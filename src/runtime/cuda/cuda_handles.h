@@ -4,9 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "runtime/cuda/cuda_error.h"
+#include "runtime/device.h"
 
 namespace fsdp {
 
@@ -30,11 +32,14 @@ class CudaScope {
   bool changed_ = false;
 };
 
-// An event that does not tell the time.
+enum class CudaTiming : uint8_t { kOff, kOn };
+
+// Of the current device. Only with timing on it tells the time, and costs more.
 class CudaEvent {
  public:
-  CudaEvent() {
-    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  explicit CudaEvent(CudaTiming timing = CudaTiming::kOff) {
+    const unsigned flags = timing == CudaTiming::kOn ? cudaEventDefault : cudaEventDisableTiming;
+    check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
   }
   CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   CudaEvent& operator=(CudaEvent&& other) noexcept {
@@ -49,6 +54,36 @@ class CudaEvent {
 
  private:
   cudaEvent_t event_ = nullptr;
+};
+
+// A stream of the current device behind which LibTorch's default stream orders nothing. Waits for
+// its work before it goes: destroying a CUDA stream lets the work go on alone.
+class CudaStreamHandle {
+ public:
+  explicit CudaStreamHandle(StreamPriority priority) {
+    int lowest = 0, highest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
+               "cudaDeviceGetStreamPriorityRange");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                            priority == StreamPriority::kHigh ? highest : lowest),
+               "cudaStreamCreateWithPriority");
+  }
+  CudaStreamHandle(CudaStreamHandle&& other) noexcept
+      : stream_(std::exchange(other.stream_, nullptr)) {}
+  CudaStreamHandle& operator=(CudaStreamHandle&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~CudaStreamHandle() {
+    if (stream_ == nullptr) return;
+    static_cast<void>(cudaStreamSynchronize(stream_));
+    static_cast<void>(cudaStreamDestroy(stream_));
+  }
+
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
 };
 
 }  // namespace fsdp

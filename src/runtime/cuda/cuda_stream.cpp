@@ -22,7 +22,10 @@ class CudaMark final : public EventMark {
   void wait() override { check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize"); }
   bool reached() override {
     const cudaError_t code = cudaEventQuery(event_.get());
-    if (code == cudaErrorNotReady) return false;
+    if (code == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // or LibTorch takes it for its next launch's
+      return false;
+    }
     check_cuda(code, "cudaEventQuery");
     return true;
   }
@@ -47,7 +50,7 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
   return std::make_shared<CudaMark>(device_, handle_);
 }
 
-std::shared_ptr<EventMark> CudaStream::mark() {
+std::shared_ptr<EventMark> CudaStream::mark(std::source_location) {
   make_due_calls();
   return make_mark();
 }
@@ -76,6 +79,14 @@ void CudaStream::call(std::function<void()> on_host) {
   auto when = make_mark();
   const std::lock_guard lock(mutex_);
   calls_.push_back({std::move(when), std::move(on_host)});
+}
+
+void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
+  auto clock = device_.clock();
+  const CudaScope scope(ordinal());
+  auto here = std::make_shared<CudaEvent>(CudaTiming::kOn);
+  check_cuda(cudaEventRecord(here->get(), handle_), "cudaEventRecord");
+  call([clock, here, tell = std::move(tell)] { tell(clock->time_of(here->get())); });
 }
 
 void CudaStream::make_due_calls() {

@@ -37,14 +37,17 @@ class CudaStream : public Stream {
   // order the stream behind the host. Calls are kept beside a mark and made by the thread that
   // issues to this stream next, or that synchronizes it, once the mark is reached.
   void call(std::function<void()> on_host) override;
+  void tell_time(std::function<void(int64_t ns)> tell) override;
+
+ protected:
+  std::shared_ptr<EventMark> mark(std::source_location place) override;
+  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) override;
 
  private:
   struct Call {
     std::shared_ptr<CudaMark> when;
     std::function<void()> on_host;
   };
-  std::shared_ptr<EventMark> mark() override;
-  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) override;
   std::shared_ptr<CudaMark> make_mark();
   void make_due_calls();
 

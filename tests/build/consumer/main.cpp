@@ -41,8 +41,9 @@ torch::Tensor loss_of(fsdp::Unit<Net>& net, const std::vector<int64_t>& samples)
   return torch::mse_loss(net(x), x.sum(1, /*keepdim=*/true));
 }
 
-Losses train(const fsdp::Mesh& mesh, const std::filesystem::path& file) {
-  fsdp::BuildScope building(mesh);
+Losses train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run,
+             const std::filesystem::path& file) {
+  fsdp::BuildScope building(mesh, run.engine);
   fsdp::Unit<Net> net;
   fsdp::Engine engine(net, building);
   fsdp::AdamW optimizer(engine, {.lr = 0.05});
@@ -87,13 +88,14 @@ double loss_of_file(const std::filesystem::path& file) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   const std::filesystem::path file = "consumer.safetensors";
-  std::vector<fsdp::Mesh> meshes = fsdp::Mesh::local(2);
+  const fsdp::RunOptions run = fsdp::RunOptions::parse(argc, argv);
+  std::vector<fsdp::Mesh> meshes = fsdp::Mesh::local(2, run.mesh);
   std::vector<Losses> losses(meshes.size());
   std::vector<std::jthread> ranks;
   for (size_t rank = 0; rank < meshes.size(); ++rank) {
-    ranks.emplace_back([&, rank] { losses[rank] = train(meshes[rank], file); });
+    ranks.emplace_back([&, rank] { losses[rank] = train(meshes[rank], run, file); });
   }
   ranks.clear();
   const double reloaded = loss_of_file(file);

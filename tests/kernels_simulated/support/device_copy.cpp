@@ -9,7 +9,6 @@ namespace fsdp::test {
 namespace {
 
 constexpr uintptr_t kBoundary = 256;
-constexpr auto kBefore = std::byte{0x5a};
 
 void check(cudaError_t code, const char* what) {
   if (code != cudaSuccess) throw std::runtime_error(std::string(what) + " failed");
@@ -17,9 +16,7 @@ void check(cudaError_t code, const char* what) {
 
 }  // namespace
 
-DeviceCopy::~DeviceCopy() {
-  for (const auto& [begin, range] : ranges_) static_cast<void>(cudaFree(range.device));
-}
+DeviceCopy::~DeviceCopy() { static_cast<void>(cudaFree(device_)); }
 
 void DeviceCopy::add(const void* address, int64_t bytes) {
   if (address == nullptr || bytes == 0) return;
@@ -36,33 +33,50 @@ void DeviceCopy::add(const void* address, int64_t bytes) {
 }
 
 void DeviceCopy::bring() {
+  if (ranges_.empty()) return;
   for (auto& [begin, range] : ranges_) {
-    range.before = static_cast<int64_t>(begin % kBoundary);
-    std::vector<std::byte> bytes(static_cast<size_t>(range.before), kBefore);
-    const auto* from = reinterpret_cast<const std::byte*>(begin);
-    bytes.insert(bytes.end(), from, from + (range.end - begin));
-    void* device = nullptr;
-    check(cudaMalloc(&device, bytes.size()), "cudaMalloc");
-    range.device = static_cast<std::byte*>(device);
-    check(cudaMemcpyAsync(device, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_),
-          "cudaMemcpyAsync");
+    // Two boundaries on, so that ranges never touch.
+    const uintptr_t boundary = (bytes_.size() / kBoundary + 2) * kBoundary;
+    range.offset = boundary + begin % kBoundary;
+    bytes_.resize(range.offset + (range.end - begin), std::byte{0x5a});
+    std::memcpy(bytes_.data() + range.offset, reinterpret_cast<const void*>(begin),
+                range.end - begin);
   }
+  void* device = nullptr;
+  check(cudaMalloc(&device, bytes_.size()), "cudaMalloc");
+  device_ = static_cast<std::byte*>(device);
+  check(cudaMemcpyAsync(device, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice, stream_),
+        "cudaMemcpyAsync");
 }
 
 void DeviceCopy::fetch() {
-  for (const auto& [begin, range] : ranges_) {
-    std::vector<std::byte> bytes(static_cast<size_t>(range.before) + (range.end - begin));
-    check(
-        cudaMemcpyAsync(bytes.data(), range.device, bytes.size(), cudaMemcpyDeviceToHost, stream_),
+  if (ranges_.empty()) return;
+  check(cudaMemcpyAsync(bytes_.data(), device_, bytes_.size(), cudaMemcpyDeviceToHost, stream_),
         "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
-    const auto first = bytes.begin() + range.before;
-    if (!std::all_of(bytes.begin(), first, [](std::byte each) { return each == kBefore; })) {
-      throw std::runtime_error("bytes before a run were written");
-    }
+  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  for (const auto& [begin, range] : ranges_) {
+    const std::byte* from = bytes_.data() + range.offset;
     auto* to = reinterpret_cast<std::byte*>(begin);
+    const size_t size = range.end - begin;
     // Only what changed: the host's may be constant.
-    if (!std::equal(first, bytes.end(), to)) std::copy(first, bytes.end(), to);
+    if (std::memcmp(to, from, size) != 0) std::memcpy(to, from, size);
+  }
+}
+
+void DeviceCopy::require_inside(const std::vector<testing::sim::LaunchRecord>& launches) const {
+  std::map<uint64_t, uint64_t> inside;  // begins and ends on the device
+  for (const auto& [begin, range] : ranges_) {
+    const uint64_t first = reinterpret_cast<uintptr_t>(device_) + range.offset;
+    inside[first] = first + (range.end - begin);
+  }
+  for (const testing::sim::LaunchRecord& launch : launches) {
+    for (const auto* touched : {&launch.report.read, &launch.report.written}) {
+      for (const testing::ptx::ByteRange& bytes : *touched) {
+        const auto after = inside.upper_bound(bytes.begin);
+        if (after != inside.begin() && bytes.end <= std::prev(after)->second) continue;
+        throw std::runtime_error(launch.kernel + " touched what the call does not name");
+      }
+    }
   }
 }
 
@@ -70,9 +84,8 @@ uintptr_t DeviceCopy::moved(uintptr_t address) const {
   auto after = ranges_.upper_bound(address);
   if (after == ranges_.begin()) return address;
   const auto& [begin, range] = *std::prev(after);
-  if (address > range.end) return address;
-  return reinterpret_cast<uintptr_t>(range.device) + static_cast<uintptr_t>(range.before) +
-         (address - begin);
+  if (address >= range.end) return address;
+  return reinterpret_cast<uintptr_t>(device_) + range.offset + (address - begin);
 }
 
 }  // namespace fsdp::test

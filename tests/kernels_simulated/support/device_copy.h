@@ -8,12 +8,14 @@
 #include <map>
 #include <vector>
 
+#include "support/sim/cuda/simulation.h"
+
 namespace fsdp::test {
 
 // Ranges are added, brought there, worked on, and fetched. Each lies at the same distance from a
-// boundary of 256 bytes as on the host, ranges that overlap lie in one, and what is before and
-// behind is nobody's. Errors: std::runtime_error for what CUDA refuses, and for bytes before a
-// range that work has changed.
+// boundary of 256 bytes as on the host, and ranges that overlap lie in one. All are in one
+// allocation: to bring each by itself takes minutes.
+// Errors: std::runtime_error for what CUDA refuses.
 class DeviceCopy {
  public:
   explicit DeviceCopy(cudaStream_t stream) : stream_(stream) {}
@@ -31,17 +33,20 @@ class DeviceCopy {
   }
   // Behind the work that was issued.
   void fetch();
+  // Errors: std::runtime_error for a launch that read or wrote between the ranges.
+  void require_inside(const std::vector<testing::sim::LaunchRecord>& launches) const;
 
  private:
   struct Range {
     uintptr_t end = 0;
-    std::byte* device = nullptr;  // of the bytes before the range, so at a boundary
-    int64_t before = 0;
+    uintptr_t offset = 0;  // in the allocation
   };
   uintptr_t moved(uintptr_t address) const;
 
   const cudaStream_t stream_;
   std::map<uintptr_t, Range> ranges_;  // by begin, apart from each other
+  std::vector<std::byte> bytes_;       // of the allocation
+  std::byte* device_ = nullptr;
 };
 
 }  // namespace fsdp::test

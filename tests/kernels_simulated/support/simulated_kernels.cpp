@@ -36,9 +36,10 @@ void on_gpu(Add add, Issue issue) {
     stream->synchronize();
     const std::vector<std::string> reports = gpu.take_reports();
     if (!reports.empty()) throw std::runtime_error("the simulated GPU: " + reports.front());
+    launches = gpu.launches();
+    copy.require_inside(launches);
     copy.fetch();
   }
-  launches = gpu.launches();
 }
 
 // The call of a table: add and move see each entry.

@@ -1,7 +1,7 @@
 // Compiled with --compress-mode=size, as nvcc does unless it is told otherwise.
 #include "tests/sim/kernels/sim_kernels.h"
 
-namespace fsdp::testing::kernels {
+namespace fsdp::testing::samples {
 namespace {
 
 __global__ void one(float* to) { to[threadIdx.x] = 1; }
@@ -10,4 +10,4 @@ __global__ void one(float* to) { to[threadIdx.x] = 1; }
 
 void launch_compressed(float* to, cudaStream_t stream) { one<<<1, 32, 0, stream>>>(to); }
 
-}  // namespace fsdp::testing::kernels
+}  // namespace fsdp::testing::samples

@@ -1,6 +1,6 @@
 #include "tests/sim/kernels/sim_kernels.h"
 
-namespace fsdp::testing::kernels {
+namespace fsdp::testing::samples {
 namespace {
 
 constexpr int kThreads = 64;
@@ -64,4 +64,4 @@ void launch_mirror(float* to, const float* from, Bug bug, cudaStream_t stream) {
   mirror<<<2, kThreads, 0, stream>>>(to, from, bug);
 }
 
-}  // namespace fsdp::testing::kernels
+}  // namespace fsdp::testing::samples

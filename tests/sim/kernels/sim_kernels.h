@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace fsdp::testing::kernels {
+namespace fsdp::testing::samples {
 
 // to[i] = value.
 void launch_fill(float* to, float value, int64_t numel, cudaStream_t stream);
@@ -34,4 +34,4 @@ void launch_sized_by_launch(float* to, cudaStream_t stream);
 void launch_with_variable(float* to, cudaStream_t stream);
 void launch_compressed(float* to, cudaStream_t stream);
 
-}  // namespace fsdp::testing::kernels
+}  // namespace fsdp::testing::samples

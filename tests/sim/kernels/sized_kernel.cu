@@ -1,6 +1,6 @@
 #include "tests/sim/kernels/sim_kernels.h"
 
-namespace fsdp::testing::kernels {
+namespace fsdp::testing::samples {
 namespace {
 
 __global__ void sized_by_launch(float* to) {
@@ -15,4 +15,4 @@ void launch_sized_by_launch(float* to, cudaStream_t stream) {
   sized_by_launch<<<1, 32, 128, stream>>>(to);
 }
 
-}  // namespace fsdp::testing::kernels
+}  // namespace fsdp::testing::samples

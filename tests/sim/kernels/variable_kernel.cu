@@ -1,6 +1,6 @@
 #include "tests/sim/kernels/sim_kernels.h"
 
-namespace fsdp::testing::kernels {
+namespace fsdp::testing::samples {
 namespace {
 
 __device__ float table[32];
@@ -16,4 +16,4 @@ void launch_with_variable(float* to, cudaStream_t stream) {
   with_variable<<<1, 32, 0, stream>>>(to);
 }
 
-}  // namespace fsdp::testing::kernels
+}  // namespace fsdp::testing::samples

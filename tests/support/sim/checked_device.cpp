@@ -246,7 +246,7 @@ void CheckedStream::read(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-std::shared_ptr<EventMark> CheckedStream::mark() {
+std::shared_ptr<EventMark> CheckedStream::mark(std::source_location) {
   Event inner = cpu_device().make_event();
   inner_->record(inner);
   return std::make_shared<CheckedMark>(check_, std::move(inner), check_.mark(number_));

@@ -1,12 +1,10 @@
 // Ranks of a test on the checked device: what is out of order ends the test.
 #pragma once
 
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,13 +13,6 @@
 #include "support/sim/operator_work.h"
 
 namespace fsdp::testing {
-
-inline bool wants_checked_device() {
-  const char* device = std::getenv("FSDP_TEST_DEVICE");
-  if (device == nullptr) return false;
-  if (std::string_view(device) == "checked") return true;
-  throw std::invalid_argument("FSDP_TEST_DEVICE is neither unset nor 'checked'");
-}
 
 class CheckedWatch : public RankWatch {
  public:

@@ -22,8 +22,8 @@ void check_refused(const std::string& script, const Words& arguments, const std:
 }
 
 Words finetune(const std::string& output) {
-  return {BERT_QA, "finetune",         "--data", "synthetic",   "--output-dir",
-          output,  "--max-seq-length", "32",     "--max-steps", "1"};
+  return {BERT_QA, "finetune",    "--data", "synthetic", "--output-dir", output, "--max-seq-length",
+          "32",    "--max-steps", "1",      "--device",  "cpu"};
 }
 
 // The arguments, and on rank 1 two more.
@@ -41,7 +41,7 @@ TEST_CASE("different flags are refused with both") {
                 "'--learning-rate 2e-4'");
   check_refused("exec \"$@\" --seed $RANK", finetune(output.path()) + Words{"--preset", "tiny"},
                 "ranks do not agree on the command line: rank 0 has '--seed 0', rank 1 has "
-                "'--seed 1' (command line, line 7); hint: start all ranks with the same program, "
+                "'--seed 1' (command line, line 8); hint: start all ranks with the same program, "
                 "options and files");
   CHECK(read_text(output.path() + "/train_log.jsonl").empty());
 }

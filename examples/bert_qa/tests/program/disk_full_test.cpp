@@ -11,7 +11,7 @@ void check_full(const std::string& blocks, const Words& arguments, const std::st
   const ProcessResult result =
       run_process(Words{FSDP_RUN, "-n", "2", "sh", "-c", "ulimit -f " + blocks + "; exec \"$@\"",
                         "sh", BERT_QA} +
-                      arguments,
+                      with_device(arguments),
                   {}, std::chrono::seconds(300));
   INFO(result.err);
   CHECK(result.code == 74);

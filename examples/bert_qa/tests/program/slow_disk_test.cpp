@@ -18,7 +18,7 @@ Words finetune(const std::string& output, const Words& more = {}) {
 
 // Two ranks of which rank 0, before it syncs the model, runs `command` in a shell.
 ProcessResult run_harmed(const std::string& command, const Words& arguments) {
-  return run_process(Words{FSDP_RUN, "-n", "2", BERT_QA_HARMED} + arguments,
+  return run_process(Words{FSDP_RUN, "-n", "2", BERT_QA_HARMED} + with_device(arguments),
                      {{"AT_FSYNC", command}}, std::chrono::seconds(120));
 }
 
@@ -107,7 +107,8 @@ TEST_CASE(
 TEST_CASE("an output folder that goes while the model is trained does not cost it either") {
   const TemporaryDirectory place;
   const std::string output = place.path() + "/out";
-  Process job(Words{FSDP_RUN, "-n", "2", BERT_QA} + finetune(output, {"--max-steps", "1000"}));
+  Process job(Words{FSDP_RUN, "-n", "2", BERT_QA} +
+              with_device(finetune(output, {"--max-steps", "1000"})));
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (read_text(output + "/train_log.jsonl").empty() &&
          std::chrono::steady_clock::now() < give_up) {

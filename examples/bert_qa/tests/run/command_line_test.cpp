@@ -56,7 +56,7 @@ TEST_CASE("engine flags reach the engine's options") {
       parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o",
              "--param-dtype", "bf16", "--reduce-dtype", "bfloat16", "--reshard-after-forward",
              "false", "--prefetch", "2", "--strategy", "replicate", "--seed", "7"})
-          .engine;
+          .run.engine;
   CHECK(engine.param_dtype == fsdp::DType::kBFloat16);
   CHECK(engine.reduce_dtype == fsdp::DType::kBFloat16);
   CHECK_FALSE(engine.reshard_after_forward);
@@ -115,4 +115,36 @@ TEST_CASE("a flag given twice has its last value, as in run_qa.py") {
              "learnable", "--num-train-epochs", "3", "--num-train-epochs", "1"});
   CHECK(settings.train.num_epochs == 1);
   CHECK(settings.data.source == DataSource::kLearnable);
+}
+
+TEST_CASE("the engine's flags are the library's: device, bounds and refusals too") {
+  const auto parse_with = [](std::vector<const char*> words) {
+    words.insert(words.begin(),
+                 {"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o"});
+    return parse(std::move(words)).run;
+  };
+  CHECK(parse_with({}).mesh.device == fsdp::DeviceKind::kAuto);
+  const fsdp::RunOptions run =
+      parse_with({"--device=cuda", "--timeout", "2", "--trace", "t", "--ablate", "communication"});
+  CHECK(run.mesh.device == fsdp::DeviceKind::kCuda);
+  CHECK(run.mesh.timeout == std::chrono::seconds(2));
+  CHECK(run.trace_file == "t");
+  CHECK(run.mesh.ablate_communication);
+  const auto refusal = [&](std::vector<const char*> words) -> std::string {
+    try {
+      parse_with(std::move(words));
+      return "accepted";
+    } catch (const fsdp::InvalidArgument& error) {
+      CHECK(error.code() == fsdp::ExitCode::kUsage);
+      return error.what();
+    }
+  };
+  CHECK(refusal({"--device", "gpu"}) == "--device cannot be 'gpu'; hint: auto, cpu or cuda");
+  CHECK(refusal({"--prefetch", "1001"}) ==
+        "--prefetch cannot be '1001'; hint: a whole number from 0 to 1000");
+  CHECK(refusal({"--max_seq_lenght", "8"}) ==
+        "there is no flag --max-seq-lenght; hint: did you mean --max-seq-length? --help lists the "
+        "flags");
+  CHECK(refusal({"--devise", "cpu"}) ==
+        "there is no flag --devise; hint: did you mean --device? --help lists the flags");
 }

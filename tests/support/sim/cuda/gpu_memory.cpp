@@ -63,6 +63,12 @@ void* GpuMemory::allocate_pinned(int64_t bytes) {
   return begin;
 }
 
+void GpuMemory::add_pinned(void* begin, int64_t bytes, const std::string& name) {
+  for (ptx::DeviceMemory& device : seen_) device.add(begin, bytes, name, true);
+  pinned_[reinterpret_cast<uintptr_t>(begin)] = {.memory = Buffer(begin, bytes, {}),
+                                                 .bytes = bytes};
+}
+
 void* GpuMemory::allocate_sparse(int device, int64_t bytes) {
   const auto size = static_cast<size_t>(bytes);
   void* const begin = mmap(nullptr, size, PROT_READ | PROT_WRITE,

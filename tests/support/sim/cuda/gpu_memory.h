@@ -32,6 +32,8 @@ class GpuMemory {
   // Zeros, of which only what is touched takes memory. It is not guarded, nor taken off what the
   // device has.
   void* allocate_sparse(int device, int64_t bytes);
+  // Memory that somebody else owns, as pinned, until it is freed.
+  void add_pinned(void* begin, int64_t bytes, const std::string& name);
   // False: no allocation of the kind begins there.
   bool free(void* begin);
   bool free_pinned(void* begin);

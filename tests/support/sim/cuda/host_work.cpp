@@ -50,6 +50,17 @@ void HostWork::touched(std::span<const TouchedBytes> more) {
   }
 }
 
+void lend_memory(void* begin, int64_t bytes, const std::string& name) {
+  with_simulation("lend_memory", [&](Simulation& simulation) {
+    simulation.memory().add_pinned(begin, bytes, name);
+  });
+}
+
+void take_back_memory(void* begin) {
+  with_simulation("take_back_memory",
+                  [&](Simulation& simulation) { simulation.memory().free_pinned(begin); });
+}
+
 void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name) {
   with_simulation("adopt_memory", [&](Simulation& simulation) {
     SimulatedStream& of = simulation.stream(stream);

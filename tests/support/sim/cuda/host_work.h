@@ -39,7 +39,11 @@ class HostWork {
   const Operation* operation_ = nullptr;
 };
 
-// What an allocator of the host carves out of one cudaMalloc. All come in the order of the stream's
+// The host's memory, on which work of the device and the host's may follow each other, as pinned.
+void lend_memory(void* begin, int64_t bytes, const std::string& name);
+void take_back_memory(void* begin);
+
+// What an allocator of the host carves out of one cudaMalloc, or of what it has lent. All come in the order of the stream's
 // work, as a caching allocator's do.
 //
 // Memory with a name of its own, and of no defined value. From the first call on, only such parts

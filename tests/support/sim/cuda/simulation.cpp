@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 
 #include "support/sim/guarded_memory.h"
@@ -142,19 +141,22 @@ SimulatedStream& Simulation::default_stream() {
 }
 
 SimulatedEvent& Simulation::event(cudaEvent_t handle) {
-  const auto found = std::find_if(events_.begin(), events_.end(), [&](const SimulatedEvent& it) {
-    return static_cast<const void*>(&it) == handle;
-  });
-  if (found == events_.end() || found->destroyed) {
+  const auto found = events_.find(handle);
+  if (found == events_.end() || found->second->destroyed) {
     throw Refusal(cudaErrorInvalidResourceHandle, "an event that is not there");
   }
-  return *found;
+  return *found->second;
 }
 
 SimulatedStream& Simulation::add_stream() { return queues_.add(host().device); }
 
 SimulatedEvent& Simulation::add_event(bool timed) {
-  return events_.emplace_back(SimulatedEvent{.device = host().device, .timed = timed});
+  auto event = std::make_unique<SimulatedEvent>();
+  event->device = host().device;
+  event->timed = timed;
+  SimulatedEvent& added = *event;
+  events_[&added] = std::move(event);
+  return added;
 }
 
 void Simulation::issue(SimulatedStream& stream, std::string name,

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -137,7 +136,7 @@ class Simulation {
   Clock ended_;                                    // what threads that are gone have seen
   std::vector<cudaError_t> lost_;                  // by device
   std::vector<SimulatedStream*> default_streams_;  // by device; null: not used yet
-  std::deque<SimulatedEvent> events_;
+  std::map<const void*, std::unique_ptr<SimulatedEvent>> events_;  // by handle; those gone, too
   std::vector<LaunchRecord> launches_;
   std::vector<std::string> reports_;
   std::map<std::string, int64_t> host_waits_;

@@ -29,7 +29,6 @@ Shadow::Shadow(uint64_t begin, uint64_t end, bool is_defined)
   defined_.assign(words, is_defined ? ~uint64_t{0} : 0);
   read_.resize(words);
   written_.resize(words);
-  cells_.resize((end - base_) / 2 + 1);
 }
 
 bool Shadow::is_defined(uint64_t address, int64_t bytes) const {

@@ -45,7 +45,11 @@ class Shadow {
   // What this launch has touched, in ascending order. Appended, one to the last if they touch.
   void append_touched(bool writes, std::vector<ByteRange>& to) const;
 
-  Cell& cell(uint64_t address) { return cells_[(address - base_) / 2]; }
+  // They are made when the first launch asks for one: other work needs none.
+  Cell& cell(uint64_t address) {
+    if (cells_.empty()) cells_.resize((end_ - base_) / 2 + 1);
+    return cells_[(address - base_) / 2];
+  }
 
  private:
   using Bits = std::vector<uint64_t>;  // a byte each

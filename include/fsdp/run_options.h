@@ -1,0 +1,82 @@
+// The command line of a training program: what its user chooses of the engine.
+//
+//   int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
+//     fsdp::BuildScope building(mesh, run.engine);
+//     …
+//   }
+//   int main(int argc, char** argv) { return fsdp::run_program(argc, argv, train); }
+//
+// A program with flags of its own reads them from RunOptions::rest (examples/gpt), or adds these to
+// a parser that it has (examples/bert_qa).
+#pragma once
+
+#include <fsdp/error.h>
+#include <fsdp/mesh.h>
+#include <fsdp/options.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+// A flag with a value, bound to the RunOptions that it changes.
+struct RunFlag {
+  std::string name;        // "--prefetch"
+  std::string value_name;  // "N"
+  std::string meaning;
+  std::string value;  // what is chosen now, as one would type it; empty: nothing
+  // Errors: InvalidArgument (64) naming flag and value, with what is allowed.
+  std::function<void(std::string_view value)> set;
+};
+
+// What a program does with words that are no flag of the engine; each is refused otherwise.
+struct ProgramFlags {
+  // It serves --trace and --ablate: writes RunOptions::trace_file, and says of a run without
+  // communication that it learned nothing.
+  bool diagnostics = false;
+  // It reads RunOptions::rest, which has --help too, and refuses there what it does not know. A
+  // word that is spelled as one of the engine's flags is taken for it; "--" ends them.
+  bool others = false;
+};
+
+struct RunOptions {
+  MeshOptions mesh{.device = DeviceKind::kAuto};
+  Options engine;                    // for BuildScope or Engine
+  std::filesystem::path trace_file;  // for Trace; empty: none was asked for
+  bool help = false;                 // --help was given: print help(), do nothing else
+  std::vector<std::string> rest;     // what was left, in order
+
+  // `defaults`, changed by the flags of a command line: `--flag value` or `--flag=value`, with
+  // hyphens or underscores; of a flag given twice the last one counts.
+  // Errors: InvalidArgument (64): a flag that does not exist, with the nearest one that does; a
+  //   flag without a value; a value that is not allowed.
+  static RunOptions parse(int argc, const char* const* argv, ProgramFlags program,
+                          RunOptions defaults);
+  static RunOptions parse(int argc, const char* const* argv, ProgramFlags program = {}) {
+    return parse(argc, argv, program, {});
+  }
+
+  // The flags, for other parsers. Lifetime: they change this object where it stands.
+  std::vector<RunFlag> engine_flags();
+  std::vector<RunFlag> diagnostic_flags();
+
+  // A line a flag, with its value now.
+  std::string help_text(ProgramFlags program = {}) const;
+
+  // Refuses a word that neither the engine nor the program knows, of whose flags `own` has the
+  // names. Throws InvalidArgument (64).
+  [[noreturn]] void refuse(std::string_view word, const std::vector<std::string>& own = {}) const;
+};
+
+using RunBody = std::function<int(const Mesh& mesh, const RunOptions& run, ErrorPlace& place)>;
+
+// As run_program of program.h, with what the command line says. --help is printed by rank 0 and
+// ends with 0, unless the program takes `others`. What is wrong with a command line ends all ranks
+// with 64, and one of them says it.
+int run_program(int argc, const char* const* argv, const RunBody& body, ProgramFlags program = {},
+                RunOptions defaults = {});
+
+}  // namespace fsdp

@@ -1,0 +1,158 @@
+// The table of flags: what each is called, what it may be, and what it changes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <chrono>
+#include <span>
+
+#include "fsdp/run_options.h"
+
+namespace fsdp {
+namespace {
+
+[[noreturn]] void refuse_value(std::string_view flag, std::string_view value, std::string allowed) {
+  throw InvalidArgument(
+      {.what = fmt::format("{} cannot be '{}'", flag, value), .hint = std::move(allowed)},
+      ExitCode::kUsage);
+}
+
+template <class T>
+struct Choice {
+  std::string_view name;
+  T value;
+  bool other_spelling = false;  // taken, but not told
+};
+
+constexpr std::array kDevices{Choice{"auto", DeviceKind::kAuto}, Choice{"cpu", DeviceKind::kCpu},
+                              Choice{"cuda", DeviceKind::kCuda}};
+constexpr std::array kStrategies{
+    Choice{"full-shard", Strategy::kFullShard}, Choice{"zero2", Strategy::kZero2},
+    Choice{"zero1", Strategy::kZero1}, Choice{"replicate", Strategy::kReplicate}};
+constexpr std::array kDTypes{
+    Choice{"float32", DType::kFloat32},   Choice{"fp32", DType::kFloat32, true},
+    Choice{"bfloat16", DType::kBFloat16}, Choice{"bf16", DType::kBFloat16, true},
+    Choice{"float16", DType::kFloat16},   Choice{"fp16", DType::kFloat16, true}};
+constexpr std::span kReduceDTypes = std::span(kDTypes).first<4>();
+constexpr std::array kBools{Choice{"true", true},      Choice{"false", false},
+                            Choice{"1", true, true},   Choice{"0", false, true},
+                            Choice{"yes", true, true}, Choice{"no", false, true},
+                            Choice{"on", true, true},  Choice{"off", false, true}};
+constexpr std::array kAblations{Choice{"communication", true}};
+
+// "auto, cpu or cuda"
+template <class T, size_t N>
+std::string names_of(std::span<const Choice<T>, N> choices) {
+  std::vector<std::string_view> names;
+  for (const Choice<T>& choice : choices) {
+    if (!choice.other_spelling) names.push_back(choice.name);
+  }
+  std::string text(names.front());
+  for (size_t i = 1; i < names.size(); ++i) {
+    text += i + 1 < names.size() ? ", " : " or ";
+    text += names[i];
+  }
+  return text;
+}
+
+std::string in_lower_case(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower;
+}
+
+// `target` is a T, or may be empty.
+template <class Target, class T, size_t N>
+RunFlag choice_flag(RunFlag flag, Target& target, std::span<const Choice<T>, N> choices) {
+  const auto chosen =
+      std::ranges::find_if(choices, [&](const Choice<T>& each) { return target == each.value; });
+  if (chosen != choices.end()) flag.value = chosen->name;
+  flag.set = [name = flag.name, &target, choices](std::string_view value) {
+    const auto found = std::ranges::find(choices, in_lower_case(value), &Choice<T>::name);
+    if (found == choices.end()) refuse_value(name, value, names_of(choices));
+    target = found->value;
+  };
+  return flag;
+}
+
+template <class Number>
+Number read_number(std::string_view flag, std::string_view text, Number least, Number most,
+                   std::string_view kind) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  // NaN is neither below nor above anything.
+  const bool in =
+      error == std::errc() && end == text.data() + text.size() && number >= least && number <= most;
+  if (!in) refuse_value(flag, text, fmt::format("{} from {} to {}", kind, least, most));
+  return number;
+}
+
+RunFlag timeout_flag(std::chrono::milliseconds& timeout) {
+  constexpr double kMilliseconds = 1000;
+  return {.name = "--timeout",
+          .value_name = "SECONDS",
+          .meaning = "seconds after which a rank that does not answer is given up",
+          .value = fmt::format("{}", static_cast<double>(timeout.count()) / kMilliseconds),
+          .set = [&timeout](std::string_view value) {
+            const double seconds = read_number("--timeout", value, 0.1, 1e6, "a number");
+            timeout = std::chrono::milliseconds(static_cast<int64_t>(seconds * kMilliseconds));
+          }};
+}
+
+RunFlag prefetch_flag(int& units) {
+  return {.name = "--prefetch",
+          .value_name = "N",
+          .meaning = "units gathered ahead",
+          .value = fmt::format("{}", units),
+          .set = [&units](std::string_view value) {
+            units = read_number("--prefetch", value, 0, 1000, "a whole number");
+          }};
+}
+
+RunFlag trace_flag(std::filesystem::path& file) {
+  return {.name = "--trace",
+          .value_name = "FILE",
+          .meaning = "write what every rank did when, for ui.perfetto.dev",
+          .value = file.string(),
+          .set = [&file](std::string_view value) {
+            if (value.empty()) refuse_value("--trace", value, "the name of a file");
+            file = value;
+          }};
+}
+
+}  // namespace
+
+std::vector<RunFlag> RunOptions::engine_flags() {
+  const auto choice = [](const char* name, const char* value_name, const char* meaning,
+                         auto& target, const auto& choices) {
+    return choice_flag({.name = name, .value_name = value_name, .meaning = meaning}, target,
+                       std::span(choices));
+  };
+  return {choice("--device", "NAME", "what ranks compute on: auto (GPUs, else the CPU), cpu, cuda",
+                 mesh.device, kDevices),
+          choice("--strategy", "NAME", "full-shard (ZeRO-3), zero2, zero1 or replicate (DDP)",
+                 engine.strategy, kStrategies),
+          choice("--param-dtype", "DTYPE", "of forward and backward: float32, bfloat16, float16",
+                 engine.param_dtype, kDTypes),
+          choice("--reduce-dtype", "DTYPE", "of gradients between ranks: float32, bfloat16",
+                 engine.reduce_dtype, kReduceDTypes),
+          choice("--reshard-after-forward", "BOOL", "true: gather again in backward; false: keep",
+                 engine.reshard_after_forward, kBools),
+          prefetch_flag(engine.prefetch_units),
+          choice("--map-shards", "BOOL",
+                 "true: read peers' float32 shards where they lie; false: gather them",
+                 engine.map_shards, kBools),
+          timeout_flag(mesh.timeout)};
+}
+
+std::vector<RunFlag> RunOptions::diagnostic_flags() {
+  return {trace_flag(trace_file),
+          choice_flag({.name = "--ablate",
+                       .value_name = "WHAT",
+                       .meaning = "communication: time the same run without it; it learns nothing"},
+                      mesh.ablate_communication, std::span(kAblations))};
+}
+
+}  // namespace fsdp

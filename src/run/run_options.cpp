@@ -1,0 +1,128 @@
+#include "fsdp/run_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace fsdp {
+namespace {
+
+// Levenshtein's, by rows: letters to put in, take out or exchange.
+size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < from.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < to.size(); ++j) {
+      const size_t exchanged = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({exchanged, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// How far a name is from what was typed: a beginning of it, or more than all of it, is nearest.
+size_t distance_of(std::string_view typed, std::string_view name) {
+  constexpr size_t kTelling = 5;  // "--" and three letters
+  const bool begins = typed.starts_with(name) || name.starts_with(typed);
+  return begins && typed.size() >= kTelling ? 1 : edit_distance(typed, name);
+}
+
+// Empty if none is near.
+std::string nearest_of(std::string_view typed, const std::vector<std::string>& names) {
+  constexpr size_t kFar = 4;
+  std::string nearest;
+  size_t least = std::min(kFar, typed.size() / 2);
+  for (const std::string& name : names) {
+    const size_t distance = distance_of(typed, name);
+    if (distance < least) {
+      least = distance;
+      nearest = name;
+    }
+  }
+  return nearest;
+}
+
+// "--param_dtype=bf16" is {"--param-dtype", "bf16"}.
+struct Word {
+  explicit Word(std::string_view word)
+      : name(word.substr(0, word.find('='))), has_value(name.size() < word.size()) {
+    if (has_value) value = word.substr(name.size() + 1);
+    std::ranges::replace(name, '_', '-');
+  }
+
+  std::string name;
+  bool has_value;
+  std::string value;
+};
+
+std::vector<RunFlag> flags_of(RunOptions& run, ProgramFlags program) {
+  std::vector<RunFlag> flags = run.engine_flags();
+  if (program.diagnostics) std::ranges::move(run.diagnostic_flags(), std::back_inserter(flags));
+  return flags;
+}
+
+}  // namespace
+
+RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags program,
+                             RunOptions defaults) {
+  RunOptions run = std::move(defaults);
+  const std::vector<RunFlag> flags = flags_of(run, program);
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view given = argv[i];
+    const Word word(given);
+    const auto flag = std::ranges::find(flags, word.name, &RunFlag::name);
+    if (flag != flags.end()) {
+      if (!word.has_value && i + 1 == argc) {
+        throw InvalidArgument(
+            {.what = fmt::format("{} has no value", flag->name),
+             .hint = fmt::format("{} {}: {}", flag->name, flag->value_name, flag->meaning)},
+            ExitCode::kUsage);
+      }
+      flag->set(word.has_value ? std::string_view(word.value) : argv[++i]);
+    } else if (program.others && given == "--") {
+      run.rest.insert(run.rest.end(), argv + i, argv + argc);
+      break;
+    } else if (program.others) {
+      run.rest.emplace_back(given);
+    } else if (given == "--help" || given == "-h") {
+      run.help = true;
+      break;
+    } else {
+      run.refuse(given);
+    }
+  }
+  return run;
+}
+
+std::string RunOptions::help_text(ProgramFlags program) const {
+  RunOptions values = *this;  // the flags want one that they could change
+  std::string text;
+  for (const RunFlag& flag : flags_of(values, program)) {
+    const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);
+    text += fmt::format("  {:<30}{}{}\n", flag.name + " " + flag.value_name, flag.meaning, now);
+  }
+  return text;
+}
+
+void RunOptions::refuse(std::string_view word, const std::vector<std::string>& own) const {
+  if (!word.starts_with('-')) {
+    throw InvalidArgument({.what = fmt::format("'{}' stands where a flag is expected", word),
+                           .hint = "--help lists the flags"},
+                          ExitCode::kUsage);
+  }
+  RunOptions values = *this;
+  std::vector<std::string> names = own;
+  for (const RunFlag& flag : values.engine_flags()) names.push_back(flag.name);
+  const std::string name = Word(word).name, nearest = nearest_of(name, names);
+  throw InvalidArgument(
+      {.what = fmt::format("there is no flag {}", word.substr(0, name.size())),
+       .hint = (nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest)) +
+               "--help lists the flags"},
+      ExitCode::kUsage);
+}
+
+}  // namespace fsdp

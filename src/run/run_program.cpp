@@ -1,0 +1,39 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+
+#include "fsdp/agreement.h"
+#include "fsdp/program.h"
+#include "fsdp/run_options.h"
+
+namespace fsdp {
+
+int run_program(int argc, const char* const* argv, const RunBody& body, ProgramFlags program,
+                RunOptions defaults) {
+  RunOptions run;
+  std::exception_ptr wrong;
+  try {
+    run = RunOptions::parse(argc, argv, program, std::move(defaults));
+  } catch (const std::exception&) {
+    wrong = std::current_exception();  // said once, not by every rank
+  }
+  MeshOptions mesh_options = run.mesh;
+  // Nothing will be computed: a remark about GPUs would stand before what matters.
+  if (wrong || run.help) mesh_options.device = DeviceKind::kCpu;
+  const auto serve = [&](const Mesh& mesh, ErrorPlace& place) {
+    refuse_together(mesh, "reading the command line", [&] {
+      if (wrong) std::rethrow_exception(wrong);
+    });
+    if (!run.help) return body(mesh, run, place);
+    if (mesh.rank() == 0) {
+      const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
+      fmt::print("usage: {} [FLAGS]\n\n{}", name, run.help_text(program));
+    }
+    return 0;
+  };
+  return run_program(serve, mesh_options);
+}
+
+}  // namespace fsdp

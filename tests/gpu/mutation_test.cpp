@@ -1,0 +1,150 @@
+// Each wait and each record of the engine left out in turn: the simulated GPU objects every time.
+#include <fmt/format.h>
+#include <fsdp/optim.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/mesh_state.h"
+#include "engine/support/twin.h"
+#include "plan/placement.h"
+#include "support/sim/torch/simulated_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+struct Seen {
+  std::set<std::string> reports, waits, records;
+};
+
+// Its backward throws after the last unit was reduced and another has captured.
+at::Tensor failing_loss(torch::nn::Module& model, int rank) {
+  auto& graph = dynamic_cast<GraphImpl&>(model);
+  const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
+  const at::Tensor last = graph.units[2](torch::tanh(graph.units[1](h)));
+  h.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("thrown"); });
+  return last.sum();
+}
+
+// What users do between and in steps, in an order in which each wait matters somewhere.
+void train(torch::nn::Module& model, Engine& engine, int rank) {
+  AdamW optimizer(engine, {.lr = 1e-2});
+  for (int step = 0; step < 3; ++step) {
+    {
+      const GradSync keep(engine, false);
+      graph_loss(model, step, rank).backward();
+    }
+    graph_loss(model, step + 1, rank).backward();
+    graph_loss(model, step + 2, rank).backward();  // adds to what was reduced
+    optimizer.clip_grad_norm(1.0);
+    optimizer.step();
+    if (step == 0) graph_loss(model, 3, rank).backward();  // without zero_grad in between
+    optimizer.zero_grad();
+    CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
+    engine.zero_grad();
+    engine.average_buffers();
+    graph_loss(model, 3, rank).backward();
+    engine.clip_grad_norm(1e-3);
+    optimizer.step();
+    optimizer.zero_grad();
+    const torch::NoGradGuard no_grad;
+    graph_loss(model, 4, rank);
+    const Gathered whole(engine, WriteBack::kFromRankZero);
+    model.named_parameters()["u1.weight"].mul_(0.5);
+  }
+  engine.visit_full_parameters([](std::string_view, const at::Tensor& value) { value.sum(); });
+}
+
+std::vector<Options> every_kind() {
+  std::vector<Options> kinds;
+  for (const Strategy strategy : kStrategies) {
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      kinds.push_back({.param_dtype = dtype,
+                       .reduce_dtype = dtype,
+                       .prefetch_units = dtype == DType::kBFloat16 ? 2 : 1,
+                       .strategy = strategy,
+                       .debug = dtype == DType::kBFloat16});
+    }
+  }
+  return kinds;
+}
+
+Seen run(const Options& options, uint32_t seed, Mutation mutation = Mutation::kNone,
+         const std::string& place = {}) {
+  const auto session =
+      std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = seed}});
+  session->device.mutate(mutation, place);
+  RunRanksOptions ranks = torch_ranks_options();
+  ranks.make = [&](int world, const MeshOptions& mesh) {
+    return simulated_ranks(world, mesh, session);
+  };
+  Seen seen;
+  const auto errors = errors_of_ranks(
+      2,
+      [&](const Mesh& mesh) {
+        const auto model = build_seeded(7, graph_twin(4, 6, in_a_row).make);
+        Engine engine(model, mesh, options);
+        train(*model, engine, mesh.rank());
+      },
+      ranks);
+  for (const std::string& error : errors) {
+    if (!error.empty()) seen.reports.insert(error);
+  }
+  for (const std::string& each : session->gpu.take_reports()) seen.reports.insert(each);
+  seen.waits = session->device.waits();
+  seen.records = session->device.records();
+  return seen;
+}
+
+std::string first_line(const std::set<std::string>& reports) {
+  return reports.empty() ? "nothing" : reports.begin()->substr(0, reports.begin()->find('\n'));
+}
+
+// Kinds in which nobody objects are those in which the place is not reached, or does not matter.
+std::string objection(Mutation mutation, const std::string& place) {
+  for (uint32_t seed = 1; seed <= 2; ++seed) {
+    for (const Options& options : every_kind()) {
+      const Seen seen = run(options, seed, mutation, place);
+      if (!seen.reports.empty()) return first_line(seen.reports);
+    }
+  }
+  return "nothing";
+}
+
+}  // namespace
+
+TEST_CASE("with every wait and record in its place the simulated GPU reports nothing") {
+  for (const Options& options : every_kind()) {
+    for (uint32_t seed = 1; seed <= 3; ++seed) {
+      CAPTURE(name_of(options.strategy));
+      CAPTURE(name_of(*options.param_dtype));
+      CAPTURE(seed);
+      for (const std::string& each : run(options, seed).reports) FAIL_CHECK(each);
+    }
+  }
+}
+
+TEST_CASE("a wait that is left out, or an event that is recorded early, is objected to") {
+  Seen all;
+  for (const Options& options : every_kind()) {
+    const Seen seen = run(options, 1);
+    all.waits.insert(seen.waits.begin(), seen.waits.end());
+    all.records.insert(seen.records.begin(), seen.records.end());
+  }
+  const auto expect = [](Mutation mutation, std::string_view what, const std::string& place) {
+    const std::string found = objection(mutation, place);
+    MESSAGE(fmt::format("{} | {} | {}", what, place, found));
+    CHECK_MESSAGE(found != "nothing", what << " at " << place);
+  };
+  for (const std::string& place : all.waits) {
+    expect(Mutation::kWaitLeftOut, "wait left out", place);
+  }
+  for (const std::string& place : all.records) {
+    expect(Mutation::kRecordLeftOut, "record left out", place);
+    expect(Mutation::kRecordEarly, "recorded early", place);
+  }
+}

@@ -1,0 +1,46 @@
+// Small models trained by thread ranks: on one simulated GPU, and on the CPU, whose bits they are
+// held against.
+#pragma once
+
+#include <fsdp/options.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/sim/torch/simulated_ranks.h"
+#include "support/torch_doctest.h"
+
+namespace fsdp::testing {
+
+enum class SmallModel : uint8_t { kGpt, kBert };
+
+struct Training {
+  SmallModel model = SmallModel::kGpt;
+  int world = 2;
+  int steps = 3;
+  Options options{};
+};
+std::string describe(const Training& training);
+
+struct TrainingResult {
+  std::vector<float> losses;  // rank 0's
+  std::map<std::string, at::Tensor> parameters;
+  // From the second step on, on all ranks together: how often the host waited for the device.
+  int64_t host_waits = 0;
+};
+
+// AdamW with clipped gradients, on data that depends on rank and step only.
+TrainingResult train_on_cpu(const Training& training);
+// Errors: std::runtime_error with what the simulated GPU reports.
+TrainingResult train_on_gpu(const Training& training,
+                            const std::shared_ptr<SimulatedSession>& session);
+
+// Empty if both have the same bits; else the first difference.
+std::string difference(const TrainingResult& one, const TrainingResult& other);
+
+// Rows of (world, prefetch, dtype, strategy) in which each pair of values of two columns comes.
+std::vector<Training> covering_trainings(SmallModel model);
+
+}  // namespace fsdp::testing

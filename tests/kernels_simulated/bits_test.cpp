@@ -1,0 +1,333 @@
+// The GPU's kernels leave the CPU's bits: for operands at every distance from a boundary, for
+// tables of one and of many entries, whatever the order in which blocks and warps run.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/accumulate.h"
+#include "kernels/adamw.h"
+#include "kernels/cast_pack.h"
+#include "kernels/count_steps.h"
+#include "kernels/digest.h"
+#include "kernels/fill.h"
+#include "kernels/grad_norm.h"
+#include "kernels/reduce.h"
+#include "kernels/sgd.h"
+#include "kernels/support/elements.h"
+#include "kernels_simulated/support/arena.h"
+#include "kernels_simulated/support/simulated_kernels.h"
+
+namespace fsdp::kernels {
+namespace {
+
+using test::Arena;
+
+// Of a table that needs several launches. One dtype of each kernel has it: that the interpreter
+// takes a second for it is the search of each thread for its segment.
+constexpr int kMany = 600;
+
+// call(stream, base) on the CPU and, with three schedules, on the simulated GPU.
+template <class Call>
+void check_same_bits(const Arena& operands, Call call) {
+  const auto host = cpu_device().make_stream({.name = "host", .runs_beside = false});
+  const auto gpu = test::simulated_device().make_stream({.name = "gpu", .runs_beside = false});
+  Arena expected = operands.placed();
+  call(*host, expected.base());
+  const std::vector<std::byte> bytes = expected.operands();
+  for (const uint32_t seed : {1U, 1000U, 2000U}) {
+    CAPTURE(seed);
+    test::set_schedule(seed);
+    Arena found = operands.placed();
+    call(*gpu, found.base());
+    const bool same = found.operands() == bytes;
+    CHECK(same);
+  }
+}
+
+// visit(numel, misaligned, misaligned of another) with distances in elements.
+template <class Visit>
+void for_each_size(int64_t element_bytes, Visit visit) {
+  const int64_t width = 16 / element_bytes;
+  for (const int64_t numel : {1, 7, 33, 1009}) {
+    for (int64_t at = 0; at < width; ++at) {
+      visit(numel, at, at);
+      visit(numel, at, (at + 1) % width);
+    }
+  }
+  visit(0, 0, 0);
+  visit(2 * 4096, 0, 0);
+  visit(4099, 1 % width, 1 % width);
+  visit(4099, 1 % width, 2 % width);
+}
+
+struct Copy {
+  int64_t source, destination, numel;
+};
+
+// Of source bytes and destination bytes an element.
+std::vector<Copy> copies_of(Arena& arena, int64_t from, int64_t to, bool many, bool finite) {
+  std::vector<Copy> copies;
+  const auto add = [&](int64_t numel, int64_t at, int64_t other) {
+    const int64_t source = finite && from == 4 ? arena.floats(numel, at * from)
+                                               : arena.random_bytes(numel * from, at * from);
+    const int64_t destination = finite && to == 4 ? arena.floats(numel, other * to)
+                                                  : arena.random_bytes(numel * to, other * to);
+    // Of two NaNs either may come out of a sum.
+    if (finite && to == 2) arena.clear_high_bits(destination, numel, to);
+    copies.push_back({source, destination, numel});
+  };
+  if (many) {
+    for (int i = 0; i < kMany; ++i) add(i * 7 % 97, i % 3, i / 2 % 3);
+  } else {
+    for_each_size(std::max(from, to), add);
+  }
+  return copies;
+}
+
+template <class Run>
+std::vector<Run> runs_of(const std::vector<Copy>& copies, std::byte* base, DType from, DType to) {
+  std::vector<Run> runs;
+  for (const Copy& each : copies) {
+    runs.push_back({.source = base + each.source,
+                    .destination = base + each.destination,
+                    .numel = each.numel,
+                    .source_dtype = from,
+                    .destination_dtype = to});
+  }
+  return runs;
+}
+
+TEST_CASE("casts of every pair of dtypes, NaNs included, and copies of every width") {
+  for (const bool many : {false, true}) {
+    for (const DType from : test::kElementTypes) {
+      for (const DType to : test::kElementTypes) {
+        CAPTURE(name_of(from));
+        CAPTURE(name_of(to));
+        if (many && (from != DType::kFloat32 || to != DType::kBFloat16)) continue;
+        Arena arena;
+        const auto copies = copies_of(arena, size_of(from), size_of(to), many, false);
+        for (const float scale : {1.0F, 1.0F / 3}) {
+          check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+            cast_pack(stream, runs_of<CastRun>(copies, base, from, to), scale);
+          });
+        }
+      }
+    }
+    for (const DType dtype : {DType::kUInt8, DType::kInt64}) {
+      if (many) continue;
+      CAPTURE(name_of(dtype));
+      Arena arena;
+      const auto copies = copies_of(arena, size_of(dtype), size_of(dtype), many, false);
+      check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+        cast_pack(stream, runs_of<CastRun>(copies, base, dtype, dtype));
+      });
+    }
+  }
+}
+
+TEST_CASE("sums, and casts for the first of several") {
+  for (const bool many : {false, true}) {
+    for (const bool overwrite : {false, true}) {
+      for (const DType to : {DType::kFloat32, DType::kBFloat16}) {
+        if (many && (overwrite || to != DType::kBFloat16)) continue;
+        CAPTURE(name_of(to));
+        Arena arena;
+        const auto copies = copies_of(arena, 4, size_of(to), many, /*finite=*/true);
+        check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+          auto runs = runs_of<AccumulateRun>(copies, base, DType::kFloat32, to);
+          for (AccumulateRun& run : runs) run.overwrite = overwrite;
+          accumulate(stream, runs, 0.3F);
+        });
+      }
+    }
+  }
+}
+
+struct Update {
+  int64_t param, grad, first, second, copy, step, numel;
+};
+
+std::vector<Update> updates_of(Arena& arena, bool many) {
+  std::vector<Update> updates;
+  const auto add = [&](int64_t numel, int64_t at, int64_t other) {
+    const StepCount step{1 + at, 1.25, 0.5};
+    updates.push_back({.param = arena.floats(numel, at * 4),
+                       .grad = arena.floats(numel, at * 4, false, 0.1F),
+                       .first = arena.floats(numel, at * 4),
+                       .second = arena.floats(numel, other * 4, true, 0.01F),
+                       .copy = arena.take(numel * 2, at * 2),
+                       .step = arena.value(step),
+                       .numel = numel});
+  };
+  if (many) {
+    for (int i = 0; i < kMany; ++i) add(i * 7 % 97, i % 4, i % 4);
+  } else {
+    for_each_size(4, add);
+  }
+  return updates;
+}
+
+template <class Segment>
+Segment segment_of(const Update& each, std::byte* base, size_t i) {
+  Segment segment;
+  segment.param = reinterpret_cast<float*>(base + each.param);
+  segment.grad = reinterpret_cast<const float*>(base + each.grad);
+  segment.low_precision_copy = i % 3 == 0 ? nullptr : base + each.copy;
+  segment.low_precision_dtype = i % 3 == 1 ? DType::kBFloat16 : DType::kFloat16;
+  segment.numel = each.numel;
+  segment.lr = 1e-3 * static_cast<double>(i + 1);
+  segment.weight_decay = i % 2 == 0 ? 0.1 : 0.0;
+  segment.step = reinterpret_cast<const StepCount*>(base + each.step);
+  return segment;
+}
+
+TEST_CASE("AdamW, with and without correction and copies") {
+  for (const bool many : {false, true}) {
+    Arena arena;
+    const std::vector<Update> updates = updates_of(arena, many);
+    const int64_t scale = arena.value(0.7F);
+    check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+      std::vector<AdamWSegment> segments;
+      for (size_t i = 0; i < updates.size(); ++i) {
+        auto segment = segment_of<AdamWSegment>(updates[i], base, i);
+        segment.exp_avg = reinterpret_cast<float*>(base + updates[i].first);
+        segment.exp_avg_sq = reinterpret_cast<float*>(base + updates[i].second);
+        if (i % 5 == 0) segment.step = nullptr;
+        segments.push_back(segment);
+      }
+      adamw(stream, segments, {.grad_scale = reinterpret_cast<const float*>(base + scale)});
+    });
+  }
+}
+
+TEST_CASE("SGD, with each kind of momentum") {
+  for (const bool many : {false, true}) {
+    for (const SgdOptions& options : {SgdOptions{}, SgdOptions{.momentum = 0.9, .dampening = 0.1},
+                                      SgdOptions{.momentum = 0.9, .nesterov = true}}) {
+      if (many && !options.nesterov) continue;
+      Arena arena;
+      const std::vector<Update> updates = updates_of(arena, many);
+      check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+        std::vector<SgdSegment> segments;
+        for (size_t i = 0; i < updates.size(); ++i) {
+          auto segment = segment_of<SgdSegment>(updates[i], base, i);
+          segment.momentum_buffer = reinterpret_cast<float*>(base + updates[i].second);
+          segments.push_back(segment);
+        }
+        sgd(stream, segments, options);
+      });
+    }
+  }
+}
+
+TEST_CASE("fills of every width, and digests") {
+  for (const bool many : {false, true}) {
+    for (const DType dtype : {DType::kUInt8, DType::kFloat16, DType::kFloat32, DType::kFloat64}) {
+      if (many && dtype != DType::kFloat32) continue;
+      CAPTURE(name_of(dtype));
+      Arena arena;
+      const auto copies = copies_of(arena, size_of(dtype), size_of(dtype), many, false);
+      check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+        std::vector<FillRun> zeros, nans;
+        for (const Copy& each : copies) {
+          zeros.push_back({base + each.source, each.numel, dtype});
+          nans.push_back({base + each.destination, each.numel, dtype});
+        }
+        fill_zero(stream, zeros);
+        if (is_floating(dtype)) fill_nan(stream, nans);
+      });
+    }
+    Arena arena;
+    const auto copies = copies_of(arena, 8, 8, many, false);
+    check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+      std::vector<DigestRun> runs;
+      for (const Copy& each : copies) {
+        if (each.numel == 0) continue;
+        runs.push_back({base + each.source, each.numel * 8,
+                        reinterpret_cast<uint64_t*>(base + each.destination)});
+      }
+      digest(stream, runs);
+    });
+  }
+}
+
+TEST_CASE("norms over many segments, with one that is not finite and without") {
+  for (const NormType type : {NormType::kOne, NormType::kTwo, NormType::kInf}) {
+    for (const bool many : {false, true}) {
+      for (const bool bad : {false, true}) {
+        if (many && type != NormType::kTwo) continue;
+        Arena arena;
+        const auto copies = copies_of(arena, 4, 4, many, true);
+        const int64_t norm = arena.value(GradNorm{}), first = arena.value(0.0);
+        std::vector<double> scratch;
+        check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+          std::vector<GradSegment> segments;
+          int64_t position = 0;
+          for (const Copy& each : copies) {
+            segments.push_back(
+                {reinterpret_cast<const float*>(base + each.source), each.numel, position});
+            position += each.numel + 3;
+          }
+          if (bad) std::memset(base + copies[copies.size() / 2].source, 0xff, 4);
+          scratch.resize(static_cast<size_t>(norm_scratch_bytes(stream, segments)) / 8);
+          grad_norm(stream, segments, type,
+                    {.norm = reinterpret_cast<GradNorm*>(base + norm),
+                     .first_non_finite = reinterpret_cast<double*>(base + first),
+                     .scratch = scratch.data()});
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("reductions of every dtype and operation, over three ranks") {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
+                            DType::kInt64, DType::kInt32, DType::kUInt8}) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
+      if (op == ReduceOp::kAvg && !is_floating(dtype)) continue;
+      CAPTURE(name_of(dtype));
+      CAPTURE(name_of(op));
+      for (const bool many : {false, true}) {
+        if (many && (op != ReduceOp::kSum || dtype != DType::kFloat32)) continue;
+        Arena arena;
+        const int64_t size = size_of(dtype);
+        struct Reduced {
+          int64_t sources[3], out, numel;
+        };
+        std::vector<Reduced> reduced;
+        const auto add = [&](int64_t numel, int64_t at, int64_t other) {
+          Reduced run{.sources = {}, .out = 0, .numel = numel};
+          for (int64_t& source : run.sources) {
+            source = arena.random_bytes(numel * size, at * size);
+            // No NaN, of which any may come out: exponents are not all ones.
+            if (is_floating(dtype)) arena.clear_high_bits(source, numel, size);
+          }
+          run.out = other == at ? run.sources[1] : arena.take(numel * size, other * size);
+          reduced.push_back(run);
+        };
+        if (many) {
+          for (int i = 0; i < kMany; ++i) add(i * 7 % 97, i % 2, i / 2 % 2);
+        } else {
+          for_each_size(size, add);
+        }
+        check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+          std::vector<std::vector<const void*>> sources;
+          std::vector<ReduceRun> runs;
+          for (const Reduced& each : reduced) {
+            sources.push_back({});
+            for (const int64_t source : each.sources) sources.back().push_back(base + source);
+          }
+          for (size_t i = 0; i < reduced.size(); ++i) {
+            runs.push_back({sources[i], base + reduced[i].out, reduced[i].numel, dtype});
+          }
+          reduce(stream, runs, op);
+        });
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::kernels

@@ -1,0 +1,231 @@
+#include "fsdp/run_options.h"
+
+#include <doctest/doctest.h>
+
+namespace fsdp {
+namespace {
+
+using Words = std::vector<const char*>;
+
+RunOptions parse(Words words, ProgramFlags program = {}, RunOptions defaults = {}) {
+  words.insert(words.begin(), "train");
+  return RunOptions::parse(static_cast<int>(words.size()), words.data(), program,
+                           std::move(defaults));
+}
+
+// The whole text that a command line is refused with.
+std::string refusal(Words words, ProgramFlags program = {}) {
+  try {
+    parse(std::move(words), program);
+  } catch (const InvalidArgument& error) {
+    CHECK(error.code() == ExitCode::kUsage);
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST_CASE("without flags a run is what MeshOptions and Options are, on GPUs where there are some") {
+  const RunOptions run = parse({});
+  CHECK(run.mesh.device == DeviceKind::kAuto);
+  CHECK(run.mesh.timeout == MeshOptions{}.timeout);
+  CHECK_FALSE(run.mesh.ablate_communication);
+  CHECK(run.engine.strategy == Options{}.strategy);
+  CHECK_FALSE(run.engine.param_dtype.has_value());
+  CHECK(run.trace_file.empty());
+  CHECK(run.rest.empty());
+  CHECK_FALSE(run.help);
+}
+
+TEST_CASE("every flag of the engine reaches its option") {
+  const RunOptions run = parse({"--device", "cuda", "--strategy", "zero1", "--param-dtype", "bf16",
+                                "--reduce-dtype", "bfloat16", "--reshard-after-forward", "false",
+                                "--prefetch", "3", "--map-shards", "False", "--timeout", "2.5"});
+  CHECK(run.mesh.device == DeviceKind::kCuda);
+  CHECK(run.engine.strategy == Strategy::kZero1);
+  CHECK(run.engine.param_dtype == DType::kBFloat16);
+  CHECK(run.engine.reduce_dtype == DType::kBFloat16);
+  CHECK_FALSE(run.engine.reshard_after_forward);
+  CHECK(run.engine.prefetch_units == 3);
+  CHECK_FALSE(run.engine.map_shards);
+  CHECK(run.mesh.timeout == std::chrono::milliseconds(2500));
+}
+
+TEST_CASE("every choice of a flag can be made") {
+  CHECK(parse({"--device", "auto"}).mesh.device == DeviceKind::kAuto);
+  CHECK(parse({"--device", "cpu"}).mesh.device == DeviceKind::kCpu);
+  CHECK(parse({"--strategy", "full-shard"}).engine.strategy == Strategy::kFullShard);
+  CHECK(parse({"--strategy", "zero2"}).engine.strategy == Strategy::kZero2);
+  CHECK(parse({"--strategy", "replicate"}).engine.strategy == Strategy::kReplicate);
+  for (const auto& [name, dtype] : {std::pair{"float32", DType::kFloat32},
+                                    {"fp32", DType::kFloat32},
+                                    {"bfloat16", DType::kBFloat16},
+                                    {"float16", DType::kFloat16},
+                                    {"fp16", DType::kFloat16}}) {
+    CAPTURE(name);
+    CHECK(parse({"--param-dtype", name}).engine.param_dtype == dtype);
+  }
+  for (const char* yes : {"true", "True", "1", "yes", "on"}) {
+    CAPTURE(yes);
+    CHECK(parse({"--map-shards", "false", "--map-shards", yes}).engine.map_shards);
+  }
+  for (const char* no : {"false", "0", "no", "off"}) {
+    CAPTURE(no);
+    CHECK_FALSE(parse({"--map-shards", no}).engine.map_shards);
+  }
+}
+
+TEST_CASE("trace and ablation are flags of a program that serves them, and of no other") {
+  const RunOptions run =
+      parse({"--trace", "a_b.json", "--ablate", "communication"}, {.diagnostics = true});
+  CHECK(run.trace_file == "a_b.json");
+  CHECK(run.mesh.ablate_communication);
+  CHECK(refusal({"--trace", "t"}) == "there is no flag --trace; hint: --help lists the flags");
+  CHECK(refusal({"--ablate", "communication"}) ==
+        "there is no flag --ablate; hint: --help lists the flags");
+  CHECK(refusal({"--ablate", "compute"}, {.diagnostics = true}) ==
+        "--ablate cannot be 'compute'; hint: communication");
+  CHECK(refusal({"--trace="}, {.diagnostics = true}) ==
+        "--trace cannot be ''; hint: the name of a file");
+}
+
+TEST_CASE("flags may be spelled with underscores and with =; the last of several counts") {
+  const RunOptions run = parse({"--param_dtype=bf16", "--reshard_after_forward", "false",
+                                "--prefetch=0", "--prefetch", "2"});
+  CHECK(run.engine.param_dtype == DType::kBFloat16);
+  CHECK_FALSE(run.engine.reshard_after_forward);
+  CHECK(run.engine.prefetch_units == 2);
+}
+
+TEST_CASE("a program's own defaults stay where no flag changes them") {
+  const RunOptions run =
+      parse({"--prefetch", "2"}, {},
+            {.mesh = {.device = DeviceKind::kCpu}, .engine = {.strategy = Strategy::kZero2}});
+  CHECK(run.mesh.device == DeviceKind::kCpu);
+  CHECK(run.engine.strategy == Strategy::kZero2);
+  CHECK(run.engine.prefetch_units == 2);
+}
+
+TEST_CASE("what the engine does not know is left to a program that takes it, in order") {
+  using Rest = std::vector<std::string>;
+  const ProgramFlags others{.others = true};
+  const RunOptions run = parse(
+      {"file_a", "--seed", "7", "--device=cpu", "--lr=1e-3", "--prefetch", "2", "--help"}, others);
+  CHECK(run.rest == Rest{"file_a", "--seed", "7", "--lr=1e-3", "--help"});
+  CHECK_FALSE(run.help);
+  CHECK(run.mesh.device == DeviceKind::kCpu);
+  CHECK(run.engine.prefetch_units == 2);
+  const RunOptions ended = parse({"--prefetch", "2", "--", "--prefetch", "3"}, others);
+  CHECK(ended.rest == Rest{"--", "--prefetch", "3"});
+  CHECK(ended.engine.prefetch_units == 2);
+}
+
+TEST_CASE("a flag that does not exist is refused with the nearest that does") {
+  const auto refused = [](const char* word, const std::string& text) {
+    CAPTURE(word);
+    CHECK(refusal({word, "1"}) == text);
+  };
+  refused("--devise",
+          "there is no flag --devise; hint: did you mean --device? --help lists the "
+          "flags");
+  refused("--devise=cpu",
+          "there is no flag --devise; hint: did you mean --device? --help lists "
+          "the flags");
+  refused("--param-type",
+          "there is no flag --param-type; hint: did you mean --param-dtype? "
+          "--help lists the flags");
+  refused("--prefetch_units",
+          "there is no flag --prefetch_units; hint: did you mean --prefetch? "
+          "--help lists the flags");
+  refused("--strat",
+          "there is no flag --strat; hint: did you mean --strategy? --help lists the "
+          "flags");
+  refused("--learning-rate", "there is no flag --learning-rate; hint: --help lists the flags");
+  refused("-x", "there is no flag -x; hint: --help lists the flags");
+  refused("--", "there is no flag --; hint: --help lists the flags");
+  refused("", "'' stands where a flag is expected; hint: --help lists the flags");
+  refused("cpu", "'cpu' stands where a flag is expected; hint: --help lists the flags");
+}
+
+TEST_CASE("a program refuses with its own flags beside the engine's") {
+  const auto nearest_with = [](const char* word) -> std::string {
+    try {
+      RunOptions{}.refuse(word, {"--seed", "--max-steps"});
+    } catch (const InvalidArgument& error) {
+      return error.text().hint;
+    }
+  };
+  CHECK(nearest_with("--max-step") == "did you mean --max-steps? --help lists the flags");
+  CHECK(nearest_with("--sed") == "did you mean --seed? --help lists the flags");
+  CHECK(nearest_with("--timeuot") == "did you mean --timeout? --help lists the flags");
+}
+
+TEST_CASE("a value that is not allowed is refused with those that are") {
+  const auto refused = [](const char* flag, const char* value, const std::string& allowed) {
+    CAPTURE(flag);
+    CAPTURE(value);
+    CHECK(refusal({flag, value}) ==
+          std::string(flag) + " cannot be '" + value + "'; hint: " + allowed);
+  };
+  refused("--device", "gpu", "auto, cpu or cuda");
+  refused("--device", "", "auto, cpu or cuda");
+  refused("--device", "--prefetch", "auto, cpu or cuda");
+  refused("--strategy", "zero3", "full-shard, zero2, zero1 or replicate");
+  refused("--param-dtype", "float64", "float32, bfloat16 or float16");
+  refused("--reduce-dtype", "float16", "float32 or bfloat16");
+  refused("--reshard-after-forward", "maybe", "true or false");
+  refused("--map-shards", "2", "true or false");
+  for (const char* value : {"-1", "1001", "1.5", "two", "1x", "", " 1", "99999999999"}) {
+    refused("--prefetch", value, "a whole number from 0 to 1000");
+  }
+  for (const char* value : {"nan", "-nan", "inf", "1e999", "0", "1e7", "1x", ""}) {
+    refused("--timeout", value, "a number from 0.1 to 1000000");
+  }
+}
+
+TEST_CASE("a flag without a value is refused with what it means") {
+  CHECK(refusal({"--prefetch"}) ==
+        "--prefetch has no value; hint: --prefetch N: units gathered ahead");
+  CHECK(refusal({"--device"}) ==
+        "--device has no value; hint: --device NAME: what ranks compute on: auto (GPUs, else the "
+        "CPU), cpu, cuda");
+}
+
+TEST_CASE("help is asked for with --help or -h, and lists flags with their values now") {
+  CHECK(parse({"--help", "--typo"}).help);
+  CHECK(parse({"-h"}).help);
+  const RunOptions run = parse({"--prefetch", "2", "--timeout", "0.5"});
+  CHECK(run.help_text() ==
+        "  --device NAME                 what ranks compute on: auto (GPUs, else the CPU), cpu, "
+        "cuda [auto]\n"
+        "  --strategy NAME               full-shard (ZeRO-3), zero2, zero1 or replicate (DDP) "
+        "[full-shard]\n"
+        "  --param-dtype DTYPE           of forward and backward: float32, bfloat16, float16\n"
+        "  --reduce-dtype DTYPE          of gradients between ranks: float32, bfloat16 [float32]\n"
+        "  --reshard-after-forward BOOL  true: gather again in backward; false: keep [true]\n"
+        "  --prefetch N                  units gathered ahead [2]\n"
+        "  --map-shards BOOL             true: read peers' float32 shards where they lie; false: "
+        "gather them [true]\n"
+        "  --timeout SECONDS             seconds after which a rank that does not answer is given "
+        "up [0.5]\n");
+  CHECK(run.help_text({.diagnostics = true}) ==
+        run.help_text() +
+            "  --trace FILE                  write what every rank did when, for ui.perfetto.dev\n"
+            "  --ablate WHAT                 communication: time the same run without it; it "
+            "learns nothing\n");
+}
+
+TEST_CASE("flags for another parser change the options that they were asked of") {
+  RunOptions run{.engine = {.param_dtype = DType::kFloat16}};
+  for (const RunFlag& flag : run.engine_flags()) {
+    if (flag.name == "--param-dtype") {
+      CHECK(flag.value == "float16");
+      flag.set("bf16");
+    }
+    if (flag.name == "--device") flag.set("cpu");
+  }
+  CHECK(run.engine.param_dtype == DType::kBFloat16);
+  CHECK(run.mesh.device == DeviceKind::kCpu);
+}
+
+}  // namespace
+}  // namespace fsdp

@@ -1,0 +1,107 @@
+// The library's own CUDA device over the simulated runtime.
+#include "runtime/cuda/cuda_device.h"
+
+#include <fsdp/error.h>
+
+#include <cstring>
+#include <memory>
+
+#include "kernels/kernel_table.h"
+#include "sim/gpu_arrays.h"
+#include "sim/kernels/sim_kernels.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+using namespace fsdp::testing::sim;
+
+namespace {
+
+const kernels::KernelTable kNoKernels{};
+
+float* floats(const Buffer& memory) { return static_cast<float*>(memory.data()); }
+
+}  // namespace
+
+TEST_CASE("streams of the device wait for events, and calls are made when work is done") {
+  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+    SimulatedGpu gpu({.schedule = schedule});
+    const CudaDevice device(0, kNoKernels);
+    const Buffer memory = device.allocate(256, MemoryKind::kDevice);
+    const auto gather = device.make_stream({.name = "gather", .priority = StreamPriority::kHigh});
+    const auto compute = device.make_stream({.name = "compute"});
+    Event gathered = device.make_event();
+    samples::launch_fill(floats(memory), 2, 64, cuda_stream(*gather).handle());
+    gather->record(gathered);
+    compute->wait(gathered);
+    samples::launch_add(floats(memory), floats(memory), 1, 64, cuda_stream(*compute).handle());
+    int calls = 0;
+    compute->call([&] { ++calls; });
+    std::vector<float> values(64);
+    compute->read(values.data(), memory.data(), 256);
+    CHECK(values == std::vector<float>(64, 3));
+    CHECK(calls == 1);
+    CHECK(gathered.reached());
+    CHECK(gpu.take_reports().empty());
+  }
+}
+
+TEST_CASE("memory of the device is zeroed on a stream that is waited for") {
+  SimulatedGpu gpu({.schedule = Schedule::kLate});
+  const CudaDevice device(0, kNoKernels);
+  const auto compute = device.make_stream({.name = "compute"});
+  const Buffer memory = device.allocate(32, MemoryKind::kDevice);
+  const Buffer pinned = device.allocate(32, MemoryKind::kPinned);
+  std::vector<float> values(8, 1);
+  compute->read(values.data(), memory.data(), 32);
+  CHECK(values == std::vector<float>(8, 0));
+  CHECK(floats(pinned)[7] == 0);
+}
+
+// LibTorch asks for the last error behind its launches, and would take what we left for its own.
+TEST_CASE("an event that is not reached yet leaves no error behind") {
+  SimulatedGpu gpu({.schedule = Schedule::kLate});
+  const CudaDevice device(0, kNoKernels);
+  const auto compute = device.make_stream({.name = "compute"});
+  const Buffer memory = device.allocate(256, MemoryKind::kDevice);
+  Event done = device.make_event();
+  for (int i = 0; i < 3; ++i) {
+    samples::launch_fill(floats(memory), 2, 64, cuda_stream(*compute).handle());
+  }
+  compute->record(done);
+  CHECK_FALSE(done.reached());
+  CHECK(cudaPeekAtLastError() == cudaSuccess);
+}
+
+TEST_CASE("each call that fails is an error that names it, and the device can be left") {
+  int64_t calls = 0;
+  const auto step = [](SimulatedGpu& gpu) {
+    const CudaDevice device(0, kNoKernels);
+    const Buffer memory = device.allocate(256, MemoryKind::kDevice);
+    const Buffer pinned = device.allocate(256, MemoryKind::kPinned);
+    const auto gather = device.make_stream({.name = "gather"});
+    const auto compute = device.make_stream({.name = "compute"});
+    Event gathered = device.make_event();
+    gather->record(gathered);
+    compute->wait(gathered);
+    std::vector<float> values(64);
+    compute->read(values.data(), memory.data(), 256);
+    gathered.synchronize();
+    gather->synchronize();
+    static_cast<void>(gathered.reached());
+    return gpu.all_calls();
+  };
+  {
+    SimulatedGpu gpu;
+    calls = step(gpu);
+  }
+  CHECK(calls > 15);
+  for (const cudaError_t code : {cudaErrorUnknown, cudaErrorIllegalAddress}) {
+    for (int64_t n = 1; n <= calls; ++n) {
+      CAPTURE(n);
+      SimulatedGpu gpu;
+      gpu.fail_any(n, code);
+      CHECK_THROWS_WITH_AS(step(gpu), doctest::Contains(cudaGetErrorName(code)), DeviceError);
+      CHECK(gpu.take_reports().empty());
+    }
+  }
+}

@@ -1,0 +1,20 @@
+#include "support/sim/test_device.h"
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string_view>
+
+#include "support/sim/watched_ranks.h"
+
+namespace fsdp::testing {
+
+MakeRanks ranks_of_environment() {
+  const char* text = std::getenv("FSDP_TEST_DEVICE");
+  if (text == nullptr) return nullptr;
+  const std::string_view device = text;
+  if (device == "checked") return make_checked_ranks;
+  if (device == "simulated") return simulated_ranks_of_environment();
+  throw std::invalid_argument("FSDP_TEST_DEVICE is neither unset nor 'checked' nor 'simulated'");
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,104 @@
+#include "support/sim/torch/simulated_device.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "kernels/cuda/kernels.h"
+
+namespace fsdp::testing {
+
+namespace {
+
+thread_local ComputeStreamOfThread* bound = nullptr;
+
+std::string name_of(const std::source_location& place) {
+  const std::string_view file = place.file_name();
+  return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), place.line());
+}
+
+}  // namespace
+
+class SimulatedStreamOfTest final : public CudaStream {
+ public:
+  SimulatedStreamOfTest(const SimulatedDevice& device, std::optional<CudaStreamHandle> own)
+      : CudaStream(device, own ? own->get() : nullptr), device_(device), own_(std::move(own)) {}
+
+ private:
+  std::shared_ptr<EventMark> mark(std::source_location place) override {
+    std::shared_ptr<EventMark> now = CudaStream::mark(place);
+    std::shared_ptr<EventMark> early = std::exchange(last_, now);
+    if (device_.is_mutated(Mutation::kRecordEarly, place)) return early ? early : now;
+    if (!device_.is_mutated(Mutation::kRecordLeftOut, place)) return now;
+    // What the place has recorded before; nothing is the same as reached.
+    return nullptr;
+  }
+  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) override {
+    if (!device_.is_mutated(Mutation::kWaitLeftOut, place)) CudaStream::wait_for(mark, place);
+  }
+
+  const SimulatedDevice& device_;
+  const std::optional<CudaStreamHandle> own_;
+  std::shared_ptr<EventMark> last_;
+};
+
+SimulatedDevice::SimulatedDevice(sim::SimulatedGpu& gpu)
+    : CudaDevice(0, kernels::cuda::kernel_table()), gpu_(gpu) {}
+
+std::unique_ptr<Stream> SimulatedDevice::make_stream(const StreamOptions& options) const {
+  CudaStreamHandle own(options.priority);
+  gpu_.name_stream(own.get(), options.name + (bound == nullptr ? "" : " of " + bound->owner()));
+  return std::make_unique<SimulatedStreamOfTest>(*this, std::move(own));
+}
+
+Stream& SimulatedDevice::compute_stream(void* /*native*/) const {
+  if (bound == nullptr) throw std::logic_error("the thread has no stream of the simulated device");
+  return *bound->stream_;
+}
+
+void SimulatedDevice::mutate(Mutation mutation, std::string place) {
+  const std::lock_guard lock(mutex_);
+  mutation_ = mutation;
+  place_ = std::move(place);
+}
+
+bool SimulatedDevice::is_mutated(Mutation mutation, const std::source_location& place) const {
+  const std::lock_guard lock(mutex_);
+  const std::string name = name_of(place);
+  (mutation == Mutation::kWaitLeftOut ? waits_ : records_).insert(name);
+  return mutation == mutation_ && name == place_;
+}
+
+std::set<std::string> SimulatedDevice::waits() const {
+  const std::lock_guard lock(mutex_);
+  return waits_;
+}
+
+std::set<std::string> SimulatedDevice::records() const {
+  const std::lock_guard lock(mutex_);
+  return records_;
+}
+
+ComputeStreamOfThread::ComputeStreamOfThread(const SimulatedDevice& device, std::string owner,
+                                             bool is_default)
+    : owner_(std::move(owner)) {
+  std::optional<CudaStreamHandle> own;
+  if (is_default) {
+    device.gpu().allow_default_stream(true);
+  } else {
+    own.emplace(StreamPriority::kNormal);
+    device.gpu().name_stream(own->get(), "compute of " + owner_);
+  }
+  stream_ = std::make_unique<SimulatedStreamOfTest>(device, std::move(own));
+  bound = this;
+}
+
+ComputeStreamOfThread::~ComputeStreamOfThread() { bound = nullptr; }
+
+cudaStream_t ComputeStreamOfThread::handle() const { return stream_->handle(); }
+
+const ComputeStreamOfThread* ComputeStreamOfThread::current() { return bound; }
+
+}  // namespace fsdp::testing

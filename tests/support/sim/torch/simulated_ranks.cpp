@@ -1,0 +1,62 @@
+#include "support/sim/torch/simulated_ranks.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "comm/local/local_mesh.h"
+#include "comm/mesh_state.h"
+#include "support/sim/torch/torch_memory.h"
+#include "support/sim/torch/torch_operators.h"
+
+namespace fsdp::testing {
+namespace {
+
+class SimulatedWatch final : public RankWatch {
+ public:
+  SimulatedWatch(std::shared_ptr<SimulatedSession> session, int rank)
+      : session_(std::move(session)), rank_(rank) {}
+
+  void begin() override {
+    stream_.emplace(session_->device, fmt::format("rank {}", rank_), session_->default_stream);
+    memory_.emplace(stream_->handle());
+    operators_.emplace();
+  }
+  // Where a rank threw, others were left in the middle of their work.
+  void end(bool threw) override {
+    operators_.reset();
+    memory_.reset();
+    stream_.reset();
+    std::string text;
+    for (const std::string& each : session_->gpu.take_reports()) text += each + "\n";
+    if (text.empty()) return;
+    if (!threw) throw std::runtime_error("the simulated GPU reports: " + text);
+    std::fprintf(stderr, "the simulated GPU reports: %s", text.c_str());
+  }
+
+ private:
+  const std::shared_ptr<SimulatedSession> session_;
+  const int rank_;
+  std::optional<ComputeStreamOfThread> stream_;
+  std::optional<TorchMemoryOfThread> memory_;
+  std::optional<TorchOperatorsOfThread> operators_;
+};
+
+}  // namespace
+
+std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
+                                         const std::shared_ptr<SimulatedSession>& session) {
+  std::vector<WatchedRank> ranks;
+  for (MeshParts& parts : local_mesh(world, options, &session->device)) {
+    const int rank = parts.control_plane->rank();
+    ranks.push_back({std::make_shared<SimulatedWatch>(session, rank),
+                     Mesh(std::make_shared<MeshState>(std::move(parts)))});
+  }
+  return ranks;
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,29 @@
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+
+#include "support/sim/test_device.h"
+#include "support/sim/torch/simulated_ranks.h"
+
+namespace fsdp::testing {
+namespace {
+
+uint32_t next_seed() {
+  static std::atomic<uint32_t> drawn = 0;
+  const char* text = std::getenv("FSDP_TEST_SEED");
+  return text == nullptr ? ++drawn : static_cast<uint32_t>(std::atoi(text));
+}
+
+std::vector<WatchedRank> make(int world, const MeshOptions& options) {
+  const uint32_t seed = next_seed();
+  // A rank that is alone has LibTorch's default stream as a user's has, in every second run.
+  const SimulatedRanksOptions simulated{.simulation = {.seed = seed},
+                                        .default_stream = world == 1 && seed % 2 == 0};
+  return simulated_ranks(world, options, std::make_shared<SimulatedSession>(simulated));
+}
+
+}  // namespace
+
+MakeRanks simulated_ranks_of_environment() { return make; }
+
+}  // namespace fsdp::testing
