@@ -21,11 +21,15 @@ add_dependencies(fsdp_runtime fsdp_cuda_build)
 target_include_directories(fsdp_runtime PRIVATE ${PROJECT_BINARY_DIR}/generated)
 set_source_files_properties(src/runtime/open_cuda.cpp PROPERTIES
   OBJECT_DEPENDS ${_build_header} COMPILE_DEFINITIONS FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}")
-# Where dlopen looks for it by name, wherever the program lies.
 target_link_libraries(fsdp_runtime PRIVATE ${CMAKE_DL_LIBS})
+# Where dlopen looks for it by name, wherever the program lies. Installed programs lose the first, and
+# find it beside their folder.
+list(APPEND CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/lib)
 target_link_options(fsdp_runtime INTERFACE
-  $<BUILD_INTERFACE:-Wl,-rpath,${PROJECT_BINARY_DIR}/lib>
   $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  target_link_options(fsdp_runtime INTERFACE $<BUILD_INTERFACE:-Wl,-rpath,${PROJECT_BINARY_DIR}/lib>)
+endif()
 if(NOT FSDP_NVCC)
   return()
 endif()
@@ -96,5 +100,6 @@ target_compile_options(fsdp_cuda PRIVATE ${FSDP_WARNINGS})
 set(_symbols ${CMAKE_CURRENT_LIST_DIR}/cuda_symbols.map)
 target_link_libraries(fsdp_cuda PRIVATE fsdp_cuda_parts fsdp::fmt ${FSDP_CUDART})
 target_link_options(fsdp_cuda PRIVATE -Wl,--version-script=${_symbols} -Wl,--no-undefined)
+cmake_path(GET FSDP_CUDART PARENT_PATH _cudart_folder)
 set_target_properties(fsdp_cuda PROPERTIES LINK_DEPENDS ${_symbols}
-  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib INSTALL_RPATH $ORIGIN)
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib INSTALL_RPATH "$ORIGIN;${_cudart_folder}")

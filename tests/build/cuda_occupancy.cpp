@@ -1,6 +1,6 @@
 // usage: cuda_occupancy <LINES
-// Each line "MAJOR MINOR THREADS REGISTERS SHARED" of a kernel gives "PERCENT" of the threads that a
-// multiprocessor of this compute capability can have at once.
+// Each line "MAJOR MINOR THREADS REGISTERS SHARED" of a kernel gives the percentage of the threads
+// that a multiprocessor of this compute capability can have at once.
 #include <cuda_occupancy.h>
 
 #include <array>

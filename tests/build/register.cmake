@@ -5,6 +5,9 @@ add_test(NAME package COMMAND ${CMAKE_COMMAND}
   -D WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/package
   -D SANITIZE=${FSDP_SANITIZE}
   -D NM=${CMAKE_NM}
+  -D HAS_CUDA_LIBRARY=$<TARGET_EXISTS:fsdp_cuda>
+  -D CUDART=${FSDP_CUDART}
+  -D FAKE_DRIVER=$<TARGET_FILE_DIR:fake_driver_libcuda_so_1>
   -D CXX_COMPILER=${CMAKE_CXX_COMPILER}
   -D LAUNCHER=$<$<BOOL:${FSDP_CCACHE}>:${FSDP_CCACHE}>
   -P ${CMAKE_CURRENT_LIST_DIR}/package_test.cmake)
@@ -16,10 +19,12 @@ add_test(NAME torch_versions COMMAND ${CMAKE_CURRENT_LIST_DIR}/torch_versions_te
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/torch_versions)
 add_test(NAME cuda_toolkit COMMAND ${CMAKE_CURRENT_LIST_DIR}/cuda_toolkit_test.sh
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/cuda_toolkit)
-set_tests_properties(tools_check torch_versions cuda_toolkit PROPERTIES TIMEOUT 120)
+add_test(NAME setup_gpu COMMAND ${CMAKE_CURRENT_LIST_DIR}/setup_gpu_test.sh
+  ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/setup_gpu)
+set_tests_properties(tools_check torch_versions cuda_toolkit setup_gpu PROPERTIES TIMEOUT 120)
 
 # Tests of the GPU's part need its compiler, and no GPU. Without it they say so.
-set(FSDP_CUDA_TESTS cuda cuda_resources cuda_without_toolkit kernels_simulated)
+set(FSDP_CUDA_TESTS cuda cuda_resources cuda_without_toolkit gpu kernels_simulated)
 if(FSDP_NVCC)
   fsdp_tests(cuda LIBRARIES fsdp_runtime)  # the library as it ships
   add_dependencies(cuda_tests fsdp_cuda)
