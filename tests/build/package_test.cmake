@@ -60,8 +60,12 @@ run(${CMAKE_COMMAND} -E chdir ${build} ./consumer --device=cpu --prefetch 2)
 message("${text}")
 
 # says(TEXT): an installed program, on a machine whose driver is an empty library, gives this reason.
+set(libraries ${FAKE_DRIVER})
+if(SANITIZE)  # it opens libraries in the program's stead, whose rpath is then not looked at
+  set(libraries ${FAKE_DRIVER}:${prefix}/lib)
+endif()
 function(says wanted)
-  run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${FAKE_DRIVER} ${build}-gpu/gpu_consumer)
+  run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${libraries} ${build}-gpu/gpu_consumer)
   set(wanted "ranks cannot compute on a GPU (device cuda); ${wanted}")
   string(FIND "${text}" "${wanted}" at)
   if(NOT at EQUAL 0)
