@@ -1,5 +1,6 @@
 # The GPU's part: libfsdp_cuda.so, and the same objects for the simulated GPU of the tests.
 #   fsdp_cuda_parts  src/runtime/cuda and kernels/cuda, without a CUDA runtime: who links it brings one
+#   fsdp_cuda        the library that src/runtime/open_cuda.cpp opens where somebody asks for a GPU
 include(CudaToolkit)
 
 # Says of which build a library is: whoever opens libfsdp_cuda.so shares the layout of these with it.
@@ -20,11 +21,15 @@ add_dependencies(fsdp_runtime fsdp_cuda_build)
 target_include_directories(fsdp_runtime PRIVATE ${PROJECT_BINARY_DIR}/generated)
 set_source_files_properties(src/runtime/open_cuda.cpp PROPERTIES
   OBJECT_DEPENDS ${_build_header} COMPILE_DEFINITIONS FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}")
-# Where dlopen looks for it by name, wherever the program lies.
 target_link_libraries(fsdp_runtime PRIVATE ${CMAKE_DL_LIBS})
+# Where dlopen looks for it by name, wherever the program lies. Installed programs lose the first, and
+# find it beside their folder.
+list(APPEND CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/lib)
 target_link_options(fsdp_runtime INTERFACE
-  $<BUILD_INTERFACE:-Wl,-rpath,${PROJECT_BINARY_DIR}/lib>
   $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  target_link_options(fsdp_runtime INTERFACE $<BUILD_INTERFACE:-Wl,-rpath,${PROJECT_BINARY_DIR}/lib>)
+endif()
 if(NOT FSDP_NVCC)
   return()
 endif()
@@ -72,6 +77,7 @@ function(fsdp_cuda_object variable source)
   set(${variable} ${${variable}} ${object} PARENT_SCOPE)
 endfunction()
 
+set(_library_source ${PROJECT_SOURCE_DIR}/kernels/cuda/cuda_library.cpp)
 file(GLOB _kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu)
 set(_kernel_objects)
 foreach(_source IN LISTS _kernel_sources)
@@ -79,8 +85,21 @@ foreach(_source IN LISTS _kernel_sources)
 endforeach()
 file(GLOB _cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/cuda/*.cpp
                                           ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cpp)
+list(REMOVE_ITEM _cuda_sources ${_library_source})
 add_library(fsdp_cuda_parts STATIC ${_cuda_sources} ${_kernel_objects})
 target_include_directories(fsdp_cuda_parts PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 target_include_directories(fsdp_cuda_parts SYSTEM PUBLIC ${FSDP_CUDA_ROOT}/include)
 target_compile_options(fsdp_cuda_parts PRIVATE ${FSDP_WARNINGS})
 target_link_libraries(fsdp_cuda_parts PUBLIC fsdp_runtime PRIVATE fsdp::fmt)
+
+# It shows one symbol. What it holds of the layers below is its own; a program has these once more.
+add_library(fsdp_cuda SHARED ${_library_source})
+add_dependencies(fsdp_cuda fsdp_cuda_build)
+target_include_directories(fsdp_cuda PRIVATE ${PROJECT_BINARY_DIR}/generated)
+target_compile_options(fsdp_cuda PRIVATE ${FSDP_WARNINGS})
+set(_symbols ${CMAKE_CURRENT_LIST_DIR}/cuda_symbols.map)
+target_link_libraries(fsdp_cuda PRIVATE fsdp_cuda_parts fsdp::fmt ${FSDP_CUDART})
+target_link_options(fsdp_cuda PRIVATE -Wl,--version-script=${_symbols} -Wl,--no-undefined)
+cmake_path(GET FSDP_CUDART PARENT_PATH _cudart_folder)
+set_target_properties(fsdp_cuda PROPERTIES LINK_DEPENDS ${_symbols}
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib INSTALL_RPATH "$ORIGIN;${_cudart_folder}")

@@ -3,6 +3,10 @@ include(CMakePackageConfigHelpers)
 get_property(_layers GLOBAL PROPERTY FSDP_LAYERS)
 install(TARGETS fsdp ${_layers} EXPORT fsdp-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# Opened by name, never linked: a program for the CPU needs nothing of it.
+if(TARGET fsdp_cuda)
+  install(TARGETS fsdp_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT fsdp_cuda)
+endif()
 install(EXPORT fsdp-targets NAMESPACE fsdp:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fsdp)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/fsdp-config.cmake.in
   ${PROJECT_BINARY_DIR}/fsdp-config.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/fsdp)

@@ -6,12 +6,14 @@ source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
 git init -q .
 mkdir -p tools include/fsdp src/base src/comm/cpu src/shard src/plan src/engine examples/hello_unit
-mkdir -p docs .venv/lib/python3/site-packages/torch/include
+mkdir -p src/runtime/cuda kernels/cuda docs .venv/lib/python3/site-packages/torch/include
 cp "$source/tools/check" tools/
 cp "$source/.clang-format" .
 cat >CMakeLists.txt <<'EOF'
 fsdp_layer(base HEADERS error.h)
-fsdp_layer(comm DEPENDS base HEADERS mesh.h)
+fsdp_layer(runtime DEPENDS base)
+fsdp_layer(comm DEPENDS runtime HEADERS mesh.h)
+fsdp_layer(kernels DEPENDS runtime)
 fsdp_layer(plan DEPENDS comm)
 fsdp_layer(shard DEPENDS plan LIBRARIES torch::cpu)
 fsdp_layer(engine DEPENDS shard LIBRARIES torch::cpu HEADERS unit.h)
@@ -24,6 +26,10 @@ for header in error.h mesh.h unit.h; do
   echo '#pragma once' >include/fsdp/$header
 done
 echo '#include <fsdp/error.h>' >>include/fsdp/mesh.h
+
+echo '#include <cuda_runtime.h>' >src/runtime/cuda/a.cpp
+echo '#include "runtime/cuda/a.h"' >kernels/cuda/a.cu
+echo '#include "runtime/cuda/cuda_library.h"' >src/runtime/open_cuda.cpp
 
 text=$(tools/check 2>&1) || { echo "a clean tree was refused: $text" && exit 1; }
 
@@ -47,6 +53,16 @@ refuses 'src/comm/a.cpp:1: layer comm sees no LibTorch: <ATen/core/Tensor.h>' \
   src/comm/a.cpp '#include <ATen/core/Tensor.h>'
 refuses 'src/shard/a.cpp:1: <torch/nn/module.h> is for engine and above' \
   src/shard/a.cpp '#include <torch/nn/module.h>'
+refuses 'src/runtime/a.cpp:1: cuda_runtime.h is for folders called cuda' \
+  src/runtime/a.cpp '#include <cuda_runtime.h>'
+refuses 'kernels/a.h:1: runtime/cuda/a.h is for folders called cuda' kernels/a.h '#include "runtime/cuda/a.h"'
+refuses 'src/shard/a.cpp:1: c10/cuda/CUDAStream.h is for folders called cuda' \
+  src/shard/a.cpp '#include <c10/cuda/CUDAStream.h>'
+refuses 'kernels/cuda/a.cu:1: layer kernels may not include comm/x.h (layer comm)' \
+  kernels/cuda/a.cu '#include "comm/x.h"'
+refuses 'kernels/cuda/a.cu: not formatted' kernels/cuda/a.cu 'int   x;'
+refuses 'kernels/cuda/a.cu: 401 lines, at most 400' kernels/cuda/a.cu "$(seq -f '// %.0f' 401)"
+refuses 'kernels/a.cu: nvcc compiles what lies in kernels/cuda' kernels/a.cu 'int x;'
 refuses 'include/fsdp/new.h: no layer owns it' include/fsdp/new.h '#pragma once'
 refuses 'names include/fsdp/gone.h, which does not exist' \
   CMakeLists.txt 'fsdp_layer(base HEADERS gone.h)'
@@ -68,4 +84,4 @@ refuses 'the five files of the reading tour have 1203 lines, under 1200 wanted' 
   src/plan/pass.cpp "$(seq -f '// %.0f' 1199)"
 mv src/shard/unit_gradients.cpp kept
 refuses 'src/shard/unit_gradients.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
-echo "check: 18 refusals as expected"
+echo "check: 25 refusals as expected"

@@ -1,4 +1,5 @@
-# Installs the build into a fresh folder; configures, builds and runs consumer/ with that alone.
+# Installs the build into a fresh folder; configures, builds and runs consumer/ with that alone, and
+# gpu_consumer/ with and without the GPU's library in it.
 set(prefix ${WORK_DIR}/prefix)
 set(build ${WORK_DIR}/consumer)
 file(REMOVE_RECURSE ${prefix} ${build})
@@ -27,10 +28,17 @@ if(SANITIZE)
   set(flags "-fsanitize=${SANITIZE}")
 endif()
 run(${CMAKE_COMMAND} --install ${FSDP_BINARY_DIR} --prefix ${prefix})
-run(${CMAKE_COMMAND} -G Ninja -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${build}
-    -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${CXX_COMPILER}
-    -D "CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" -D "CMAKE_CXX_FLAGS=${flags}"
+set(options -G Ninja -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${CXX_COMPILER}
+    -D "CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" -D "CMAKE_CXX_FLAGS=${flags}")
+run(${CMAKE_COMMAND} ${options} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${build}
     -D CMAKE_EXPORT_COMPILE_COMMANDS=ON)
+file(GLOB installed ${prefix}/bin/* ${prefix}/*/libfsdp_cuda.so)
+foreach(file IN LISTS installed)
+  file(STRINGS ${file} paths REGEX "^[^ ]*${FSDP_BINARY_DIR}/lib(:|$)")
+  if(paths)
+    message(FATAL_ERROR "${file} looks for libraries in the build tree: ${paths}")
+  endif()
+endforeach()
 file(READ ${build}/compile_commands.json commands)
 string(FIND "${commands}" "${FSDP_SOURCE_DIR}/include" in_source)
 if(NOT in_source EQUAL -1)
@@ -50,3 +58,39 @@ endforeach()
 run(${CMAKE_COMMAND} --build ${build})
 run(${CMAKE_COMMAND} -E chdir ${build} ./consumer --device=cpu --prefetch 2)
 message("${text}")
+
+# says(TEXT): an installed program, on a machine whose driver is an empty library, gives this reason.
+set(libraries ${FAKE_DRIVER})
+if(SANITIZE)  # it opens libraries in the program's stead, whose rpath is then not looked at
+  set(libraries ${FAKE_DRIVER}:${prefix}/lib)
+endif()
+function(says wanted)
+  run(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${libraries} ${build}-gpu/gpu_consumer)
+  set(wanted "ranks cannot compute on a GPU (device cuda); ${wanted}")
+  string(FIND "${text}" "${wanted}" at)
+  if(NOT at EQUAL 0)
+    message(FATAL_ERROR "expected: ${wanted}\ngot: ${text}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${build}-gpu)
+run(${CMAKE_COMMAND} ${options} -S ${CMAKE_CURRENT_LIST_DIR}/gpu_consumer -B ${build}-gpu)
+run(${CMAKE_COMMAND} --build ${build}-gpu)
+file(GLOB_RECURSE library ${prefix}/libfsdp_cuda.so)
+if(HAS_CUDA_LIBRARY)
+  run(${NM} -D --defined-only ${library})
+  string(STRIP "${text}" text)
+  if(NOT text MATCHES "^[0-9a-f]+ T fsdp_cuda_library$")
+    message(FATAL_ERROR "${library} shows more than its one symbol:\n${text}")
+  endif()
+  run(${CMAKE_COMMAND} -E env --unset=LD_LIBRARY_PATH ldd ${library})
+  string(FIND "${text}" "${CUDART}" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "${library} does not find ${CUDART}:\n${text}")
+  endif()
+  says("no NVIDIA driver runs on this machine")
+  file(REMOVE ${library})
+elseif(library)
+  message(FATAL_ERROR "${library} was installed and not built")
+endif()
+says("this build has no GPU part (libfsdp_cuda.so was not found)")

@@ -5,6 +5,9 @@ add_test(NAME package COMMAND ${CMAKE_COMMAND}
   -D WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/package
   -D SANITIZE=${FSDP_SANITIZE}
   -D NM=${CMAKE_NM}
+  -D HAS_CUDA_LIBRARY=$<TARGET_EXISTS:fsdp_cuda>
+  -D CUDART=${FSDP_CUDART}
+  -D FAKE_DRIVER=$<TARGET_FILE_DIR:fake_driver_libcuda_so_1>
   -D CXX_COMPILER=${CMAKE_CXX_COMPILER}
   -D LAUNCHER=$<$<BOOL:${FSDP_CCACHE}>:${FSDP_CCACHE}>
   -P ${CMAKE_CURRENT_LIST_DIR}/package_test.cmake)
@@ -16,11 +19,32 @@ add_test(NAME torch_versions COMMAND ${CMAKE_CURRENT_LIST_DIR}/torch_versions_te
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/torch_versions)
 add_test(NAME cuda_toolkit COMMAND ${CMAKE_CURRENT_LIST_DIR}/cuda_toolkit_test.sh
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/cuda_toolkit)
-set_tests_properties(tools_check torch_versions cuda_toolkit PROPERTIES TIMEOUT 120)
+add_test(NAME setup_gpu COMMAND ${CMAKE_CURRENT_LIST_DIR}/setup_gpu_test.sh
+  ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/setup_gpu)
+set_tests_properties(tools_check torch_versions cuda_toolkit setup_gpu PROPERTIES TIMEOUT 120)
 
 # Tests of the GPU's part need its compiler, and no GPU. Without it they say so.
-set(FSDP_CUDA_TESTS kernels_simulated)
-if(NOT FSDP_NVCC)
+set(FSDP_CUDA_TESTS cuda cuda_resources cuda_without_toolkit gpu kernels_simulated)
+if(FSDP_NVCC)
+  fsdp_tests(cuda LIBRARIES fsdp_runtime)  # the library as it ships
+  add_dependencies(cuda_tests fsdp_cuda)
+  target_compile_definitions(cuda_tests PRIVATE CUDA_LIBRARY="$<TARGET_FILE:fsdp_cuda>"
+                                                FSDP_VERSION="${PROJECT_VERSION}")
+  add_executable(cuda_occupancy ${CMAKE_CURRENT_LIST_DIR}/cuda_occupancy.cpp)
+  target_include_directories(cuda_occupancy SYSTEM PRIVATE ${FSDP_CUDA_ROOT}/include)
+  target_compile_options(cuda_occupancy PRIVATE ${FSDP_TEST_FLAGS})
+  cmake_path(GET FSDP_NVCC PARENT_PATH _nvcc_folder)
+  file(GLOB _pypi_folders ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/nvidia/cu*/bin)
+  find_program(FSDP_CUOBJDUMP cuobjdump HINTS ${_nvcc_folder} ${_pypi_folders})
+  cmake_path(GET FSDP_CUOBJDUMP PARENT_PATH _cuobjdump_folder)
+  add_test(NAME cuda_resources COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/cuda_resources.py
+    --tools "${_cuobjdump_folder}" --nvcc ${FSDP_CUDA_VERSION} --occupancy $<TARGET_FILE:cuda_occupancy>
+    $<TARGET_FILE:fsdp_cuda> ${CMAKE_CURRENT_LIST_DIR}/cuda_resources.txt)
+  add_test(NAME cuda_without_toolkit COMMAND ${CMAKE_CURRENT_LIST_DIR}/cuda_without_toolkit_test.sh
+    ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/cuda_without_toolkit)
+  set_tests_properties(cuda_resources cuda_without_toolkit PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200)
+  set_tests_properties(cuda_without_toolkit PROPERTIES LABELS sim_long RUN_SERIAL ON)
+else()
   foreach(name IN LISTS FSDP_CUDA_TESTS)
     add_test(NAME ${name} COMMAND ${CMAKE_CURRENT_LIST_DIR}/skip_test.sh "${FSDP_CUDA_WHY}")
     set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)

@@ -27,8 +27,9 @@ struct Machine {
 std::string said_on(const Machine& machine) {
   std::vector<std::string> command{machine.program};
   command.insert(command.end(), machine.arguments.begin(), machine.arguments.end());
-  const auto result = run_process(
-      command, {{"LD_LIBRARY_PATH", machine.has_driver ? kMachines / "driver" : fs::path()}});
+  const std::string libraries = (kMachines / "driver").string() + INSTEAD_OF_RPATH;
+  const auto result =
+      run_process(command, {{"LD_LIBRARY_PATH", machine.has_driver ? libraries : std::string()}});
   REQUIRE_MESSAGE(result.code == 0, result.err);
   return result.out;
 }

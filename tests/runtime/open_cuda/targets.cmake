@@ -29,6 +29,14 @@ fsdp_fake_library(other_build/${CMAKE_INSTALL_LIBDIR} libfsdp_cuda.so fake_libra
 fsdp_fake_library(not_ours/${CMAKE_INSTALL_LIBDIR} libfsdp_cuda.so empty_library.cpp)
 fsdp_fake_library(two_gpus/${CMAKE_INSTALL_LIBDIR} libfsdp_cuda.so fake_library.cpp)
 
-target_compile_definitions(runtime_tests PRIVATE
+if(TARGET fsdp_cuda)
+  add_dependencies(runtime_tests fsdp_cuda)
+endif()
+# A sanitizer opens libraries in a program's stead, and the loader does not look at the program's rpath.
+set(_instead_of_rpath)
+if(FSDP_SANITIZE)
+  set(_instead_of_rpath :${PROJECT_BINARY_DIR}/lib)
+endif()
+target_compile_definitions(runtime_tests PRIVATE INSTEAD_OF_RPATH="${_instead_of_rpath}"
   PRINT_GPUS="$<TARGET_FILE:print_gpus>" FAKE_MACHINES="${_machines}"
   FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}" HAS_CUDA_LIBRARY=$<TARGET_EXISTS:fsdp_cuda>)

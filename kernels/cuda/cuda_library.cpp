@@ -1,0 +1,95 @@
+#include "runtime/cuda/cuda_library.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include "fsdp/error.h"
+#include "fsdp_cuda_build.h"
+#include "kernels/cuda/kernels.h"
+#include "runtime/cuda/cuda_device.h"
+#include "runtime/cuda/cuda_error.h"
+#include "runtime/cuda/cuda_handles.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int kLeastMajor = 8;  // compute capability: the oldest that kernels are compiled for
+
+std::string cuda_version(int number) {
+  return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+}
+
+// Without a driver, CUDA says that the driver is older than the runtime.
+std::string why_driver_is_refused() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return "no NVIDIA driver runs on this machine (cudaErrorInsufficientDriver)";
+  }
+  return fmt::format("the NVIDIA driver is one for CUDA {}, CUDA {} or newer is needed",
+                     cuda_version(driver), cuda_version(CUDART_VERSION));
+}
+
+std::string why_no_device(cudaError_t code) {
+  switch (code) {
+    case cudaErrorInsufficientDriver:
+      return why_driver_is_refused();
+    case cudaSuccess:
+    case cudaErrorNoDevice:
+      return "the NVIDIA driver shows no GPU to this process (CUDA_VISIBLE_DEVICES may hide it)";
+    default:
+      return fmt::format("cudaGetDeviceCount failed: {} ({})", cudaGetErrorString(code),
+                         cudaGetErrorName(code));
+  }
+}
+
+int device_count(std::string& why_none) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  why_none.clear();
+  if (code == cudaSuccess && count > 0) return count;
+  static_cast<void>(cudaGetLastError());  // it was told, and is no error of the next call
+  why_none = why_no_device(code);
+  return 0;
+}
+
+int attribute_of(int ordinal, cudaDeviceAttr which) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, ordinal), "cudaDeviceGetAttribute");
+  return value;
+}
+
+void refuse_old(int ordinal) {
+  const int major = attribute_of(ordinal, cudaDevAttrComputeCapabilityMajor);
+  if (major >= kLeastMajor) return;
+  throw DeviceError(
+      {.what =
+           fmt::format("cuda:{} has compute capability {}.{}, {}.0 is the least", ordinal, major,
+                       attribute_of(ordinal, cudaDevAttrComputeCapabilityMinor), kLeastMajor),
+       .hint = "use a GPU of the Ampere generation or newer (CUDA_VISIBLE_DEVICES chooses)"});
+}
+
+std::unique_ptr<Device> open_device(int ordinal) {
+  std::string why_none;
+  const int count = device_count(why_none);
+  if (ordinal < 0 || ordinal >= count) {
+    throw DeviceError({.what = fmt::format("there is no cuda:{}", ordinal),
+                       .cause = count == 0 ? why_none
+                                           : fmt::format("GPUs of this process are cuda:0 to "
+                                                         "cuda:{}",
+                                                         count - 1),
+                       .hint = "run at most one rank a GPU, or use the CPU"});
+  }
+  refuse_old(ordinal);
+  const CudaScope scope(ordinal);
+  kernels::cuda::load_kernels();
+  return std::make_unique<CudaDevice>(ordinal, kernels::cuda::kernel_table());
+}
+
+constexpr CudaLibrary kLibrary{
+    .build = kFsdpCudaBuild, .device_count = &device_count, .open_device = &open_device};
+
+}  // namespace
+
+const CudaLibrary* fsdp_cuda_library() { return &kLibrary; }
+
+}  // namespace fsdp
