@@ -115,6 +115,7 @@ void append_bytes(std::string& events, int rank, const BytesAt& at) {
 void settle(ShardContext& context) {
   context.gather_stream->synchronize();
   context.reduce_stream->synchronize();
+  context.compute->synchronize();
 }
 
 std::ofstream create(const std::filesystem::path& file, std::ios::openmode mode) {
