@@ -61,14 +61,15 @@ void take_back_memory(void* begin) {
                   [&](Simulation& simulation) { simulation.memory().free_pinned(begin); });
 }
 
-void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name) {
+void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name,
+                  AdoptedValue value) {
   with_simulation("adopt_memory", [&](Simulation& simulation) {
     SimulatedStream& of = simulation.stream(stream);
     simulation.issue(of, "allocation", [=, &simulation](const Operation& operation) {
       ptx::DeviceMemory& memory = simulation.memory().of(operation.stream->device);
       memory.carve(begin, bytes, name);
       simulation.touch(operation, begin, bytes, true);
-      memory.undefine(begin, bytes);
+      if (value == AdoptedValue::kNone) memory.undefine(begin, bytes);
     });
   });
 }

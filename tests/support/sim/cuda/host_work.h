@@ -46,9 +46,11 @@ void take_back_memory(void* begin);
 // What an allocator of the host carves out of one cudaMalloc, or of what it has lent. All come in
 // the order of the stream's work, as a caching allocator's do.
 //
-// Memory with a name of its own, and of no defined value. From the first call on, only such parts
+// Memory with a name of its own, of no defined value unless somebody writes it who does not tell. From the first call on, only such parts
 // of the cudaMalloc are memory. For work of another stream it is there when that has waited.
-void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name);
+enum class AdoptedValue : uint8_t { kNone, kUnknown };
+void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name,
+                  AdoptedValue value = AdoptedValue::kNone);
 // What adopt_memory was given is memory no more.
 void forget_memory(cudaStream_t stream, void* begin, int64_t bytes);
 // These bytes are anybody's again, without parts: as if that stream's work wrote them.

@@ -36,7 +36,8 @@ class TorchMemoryOfThread::Blocks {
       block = arena_.at(used_);
       used_ += bytes + kAlignment;  // a gap, which is nobody's
     }
-    sim::adopt_memory(compute_, block, bytes, "LibTorch's memory");
+    // LibTorch's own functions of the host (torch::tensor) write it outside of operators, too.
+    sim::adopt_memory(compute_, block, bytes, "LibTorch's memory", sim::AdoptedValue::kUnknown);
     return block;
   }
 
