@@ -8,7 +8,7 @@
 #include "kernels/cuda/kernels.h"
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_error.h"
-#include "runtime/cuda/cuda_handles.h"
+#include "runtime/cuda/cuda_resources.h"
 
 namespace fsdp {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/cuda/cuda_handles.h"
+#include "runtime/cuda/cuda_resources.h"
 #include "runtime/cuda/cuda_stream.h"
 
 namespace fsdp::kernels::cuda {

@@ -19,23 +19,37 @@ namespace {
 constexpr std::string_view kProcesses =
     "ranks that are processes cannot exchange memory of GPUs in this version";
 
+std::string after(const std::string& hint, std::string_view ours) {
+  return hint.empty() ? std::string(ours) : fmt::format("{}; {}", hint, ours);
+}
+
 // The GPU that ranks of this process are to compute on; null: the CPU.
 const Device* gpu_for(const MeshOptions& options, int rank, bool are_processes) {
   if (options.device == DeviceKind::kCpu) return nullptr;
-  std::string why_not = cuda_devices().why_none;
-  if (why_not.empty() && are_processes) why_not = kProcesses;
-  if (why_not.empty()) return &cuda_device(0);
+  std::string why_not(are_processes ? kProcesses : std::string_view());
+  std::string hint;
+  if (!are_processes) {
+    const CudaDevices& devices = cuda_devices();
+    try {
+      if (devices.count > 0) return &cuda_device(0);
+      why_not = devices.why_none;
+      hint = devices.hint;
+    } catch (const DeviceError& error) {  // too old, or lost
+      why_not = error.text().what;
+      hint = error.text().hint;
+    }
+  }
   if (options.device == DeviceKind::kCuda) {
     throw InvalidArgument({.what = "ranks cannot compute on a GPU",
                            .where = "device cuda",
                            .cause = std::move(why_not),
-                           .hint = "device auto goes on with the CPU"});
+                           .hint = after(hint, "device auto goes on with the CPU")});
   }
   if (rank == 0 && options.on_warning) {
     options.on_warning({.what = "computing on the CPU",
                         .where = "device auto",
                         .cause = std::move(why_not),
-                        .hint = "device cpu says nothing"});
+                        .hint = after(hint, "device cpu says nothing")});
   }
   return nullptr;
 }

@@ -34,8 +34,8 @@ class MeshState {
   const Device& device() const { return *parts_.device; }
 
   // Gathers and reduces have communicators of their own, so that neither queues behind the other;
-  // control carries handshakes; inside a step modules sum over the ranks on the stream that computes
-  // (SyncBatchNorm).
+  // control carries handshakes; inside a step modules (SyncBatchNorm) sum over the ranks on the
+  // stream that computes.
   Communicator& gather_communicator(Axis axis) const { return *at(axis).gather; }
   Communicator& reduce_communicator(Axis axis) const { return *at(axis).reduce; }
   Communicator& control_communicator() const { return *parts_.control; }

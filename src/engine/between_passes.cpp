@@ -122,7 +122,7 @@ void EngineState::add_optimizer_state(int64_t bytes) {
 
 GradientMeasure::Measured EngineState::measure_gradients(double norm_type, double max_norm) {
   require_between_passes("measuring gradients");
-  const StreamSpan span = context->span(*context->compute, "gradient norm", "");
+  const ContextSpan span = context->span(*context->compute, "gradient norm", "");
   const std::lock_guard lock(clock->mutex);
   return gradients.measure(norm_type, max_norm);
 }

@@ -106,7 +106,7 @@ void EngineState::finalize_backward() {
   context->reduce_stream->record(reduced);
   {
     const ExposedTimer timer(*context);
-    const StreamSpan span = context->span(*context->compute, "wait for reduces", "");
+    const ContextSpan span = context->span(*context->compute, "wait for reduces", "");
     context->compute->wait(reduced);  // wait 7
   }
   context->wait_for_left_gathers();

@@ -32,6 +32,13 @@ void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_v
 
 void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label) {
   const MeshParts& parts = mesh.state().parts();
+  const at::Device device{std::string(parts.device->name())};
+  if (parts.modules && values.device() != device) {
+    throw InvalidArgument({.what = fmt::format("SyncBatchNorm got an input on {}, and its mesh "
+                                               "computes on {}",
+                                               values.device().str(), device.str()),
+                           .hint = "move the batch with input.to(engine.device())"});
+  }
   Stream& stream = parts.modules
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
@@ -41,7 +42,8 @@ struct UnitCall::State {
   torch_compat::NodePtr producer;
   bool begun = false;
   bool outermost = false;
-  int64_t began_ns = 0;  // for the trace; 0 where none was on
+  int64_t began_ns = 0;                         // for the trace; 0 where none was on
+  std::optional<torch_cuda::NamedRange> range;  // from begin to end
 };
 
 UnitCall::UnitCall(UnitBase& unit) {
@@ -99,6 +101,7 @@ void UnitCall::begin() {
   engine.pre_forward(*unit_, call);
   clock.push_call(state_->call);
   state_->begun = true;
+  state_->range.emplace(engine.context->torch_device, "forward", unit_->shard->fqn());
   if (engine.context->spans.is_on()) state_->began_ns = span_clock_ns();
   call.begin = autograd_hooks::next_sequence();
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
@@ -122,6 +125,7 @@ bool UnitCall::is_input(const at::Tensor& tensor) const {
 
 void UnitCall::end() {
   EngineState& engine = unit_->engine;
+  state_->range.reset();
   const std::shared_ptr<Call> call = state_->call;
   if (engine.options.output_dtype && unit_->index == 0) {
     for (at::Tensor* output : state_->outputs) {

@@ -190,7 +190,7 @@ StepReport Optimizer::State::step() {
     }
   }
   Stream& stream = *engine.context->compute;
-  const StreamSpan span = engine.context->span(stream, "optimizer", "");
+  const ContextSpan span = engine.context->span(stream, "optimizer", "");
   const float* found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr;
   kernels::count_steps(stream, counters, betas(), found_inf);
   update(stream, updates, clips ? measured->scalars->coefficient() : nullptr, found_inf);

@@ -76,8 +76,8 @@ class Stream {
   // Calls it on some thread of the host, in stream order; at once if the stream is inline. It must
   // not use the device.
   virtual void call(std::function<void()> on_host) = 0;
-  // Calls it with the time (span_clock_ns of runtime/span_log.h) at which the stream gets here, then
-  // or later, as `call`. For traces: it is not free.
+  // Calls it with the time (span_clock_ns of runtime/span_log.h) at which the stream gets here,
+  // then or later, as `call`. For traces: it is not free.
   virtual void tell_time(std::function<void(int64_t ns)> tell) = 0;
   // Keeps `memory` until the work issued so far is done.
   void hold(std::shared_ptr<const void> memory) {

@@ -27,7 +27,10 @@ LentGradients::LentGradients(const UnitContext& unit, const GradientPlaces& plac
 
 void LentGradients::open() {
   ShardContext& shared = unit_.shared;
-  if (places_.any_lends()) shared.compute->wait(shared.lent_reduced[shared.lent_turn]);  // wait 8
+  if (!places_.any_lends()) return;
+  shared.compute->wait(shared.lent_reduced[shared.lent_turn]);  // wait 8
+  // What compute makes of the memory comes behind that wait.
+  shared.lent_held[shared.lent_turn].clear();
 }
 
 at::TensorOptions LentGradients::options() const {
@@ -80,10 +83,16 @@ void LentGradients::keep() {
 }
 
 void LentGradients::give_back(Stream& stream, bool reduced) {
-  for (std::shared_ptr<Lent>& lent : lent_) {
-    if (lent) stream.hold(std::exchange(lent, nullptr));
-  }
   ShardContext& shared = unit_.shared;
+  for (std::shared_ptr<Lent>& lent : lent_) {
+    if (!lent) continue;
+    if (shared.compute->is_inline()) {
+      stream.hold(std::exchange(lent, nullptr));
+    } else if (reduced) {
+      shared.lent_held[shared.lent_turn].push_back(std::exchange(lent, nullptr));
+    }
+    lent = nullptr;  // else compute's own memory, which is compute's next
+  }
   if (kept_bytes_ > 0) {
     shared.ledger.give(MemoryCategory::kReduceSlots, std::exchange(kept_bytes_, 0));
   }

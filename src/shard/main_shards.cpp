@@ -55,7 +55,7 @@ void MainShards::all_gather(const std::vector<std::byte*>& whole) const {
   ShardContext& shared = unit_.shared;
   const ExposedTimer timer(shared);
   Stream& stream = *shared.gather_stream;
-  const StreamSpan span = shared.span(*shared.gather_stream, "gather", unit_.fqn);
+  const ContextSpan span = shared.span(*shared.gather_stream, "gather", unit_.fqn);
   std::vector<CollectivePart> parts;
   std::vector<kernels::CastRun> casts;
   int64_t numel = 0;

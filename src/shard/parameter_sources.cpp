@@ -35,7 +35,7 @@ class GatheredSlot : public ParameterSource {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
     const ExposedTimer timer(shared);
-    const StreamSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
+    const ContextSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
     shared.compute->wait(gathered_);  // wait 3
   }
 
@@ -140,7 +140,7 @@ class GatheredResident : public ParameterSource {
     if (state_ != State::kGathering) return;
     ShardContext& shared = unit_.shared;
     const ExposedTimer timer(shared);
-    const StreamSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
+    const ContextSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
     shared.compute->wait(gathered_);  // wait 3
     state_ = State::kCurrent;
   }

@@ -20,9 +20,10 @@ SlotReuse reuse_of(const Stream& stream) {
   return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
 }
 
-// Once an engine, in the thread that makes it.
+// Of the calling thread, which makes an engine or begins a forward.
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   const MeshParts& parts = mesh.state().parts();
+  torch_cuda::require_cuda(torch_device);
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
   torch_cuda::run_backward_here(torch_device);
   return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
@@ -102,12 +103,20 @@ void ShardContext::finish() noexcept {
 }
 
 void ShardContext::follow_compute() {
-  Stream& now = device.compute_stream(torch_cuda::current_stream(torch_device));
+  Stream& now = compute_of_thread(mesh, torch_device);
   if (&now == compute) return;
   Event before(device);
   compute->record(before);
   now.wait(before);  // wait 15
   compute = &now;
+}
+
+void ShardContext::wait_for_autograd() {
+  Stream& now = device.compute_stream(torch_cuda::current_stream(torch_device));
+  if (&now == compute) return;
+  Event made(device);
+  now.record(made);
+  compute->wait(made);  // wait 17
 }
 
 RanksView ShardContext::map_ranks(void* mine, int64_t bytes) {
@@ -156,7 +165,7 @@ void ShardContext::end_reading() { meet("shards are read until here"); }
 void ShardContext::meet(std::string_view purpose) {
   if (!reads_peers_) return;
   const ExposedTimer timer(*this);
-  const StreamSpan span = this->span(*compute, "meet", purpose);
+  const ContextSpan span = this->span(*compute, "meet", purpose);
   Event met(device);
   compute->record(met);
   gather_stream->wait(met);  // wait 11

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "comm/mesh_state.h"
 #include "comm/ranks_view.h"
@@ -19,6 +20,7 @@
 #include "runtime/stream.h"
 #include "shard/buffer_pool.h"
 #include "shard/memory_ledger.h"
+#include "shard/torch_cuda.h"
 
 namespace fsdp {
 
@@ -27,6 +29,11 @@ struct MeshBuffer {
   MeshBuffer(Mesh of, Buffer memory) : mesh(std::move(of)), buffer(std::move(memory)) {}
   Mesh mesh;  // first, hence destroyed last
   Buffer buffer;
+};
+
+struct ContextSpan {
+  torch_cuda::NamedRange range;
+  StreamSpan span;
 };
 
 class ShardContext {
@@ -91,16 +98,20 @@ class ShardContext {
   Stream* compute;  // on which LibTorch's operators run; the device's
   // LibTorch's current stream may be another one than at the last forward: it takes over, in order.
   void follow_compute();
+  // [Note: where autograd adds] LibTorch adds up what several operators give a parameter on the
+  // stream that was current when its accumulator was made, at the engine's construction; that may
+  // be another one than the forward's. Before a gradient is captured.
+  void wait_for_autograd();
   // The mesh's, shared by its engines: what is queued here is idle only after finish().
   std::shared_ptr<Stream> gather_stream;
   std::shared_ptr<Stream> reduce_stream;
 
-  // What `subject` does on a stream until the span is destroyed, for a trace.
-  StreamSpan span(Stream& stream, std::string_view what, std::string_view subject) {
+  // What `subject` does on a stream until the span is destroyed, for a trace and for profilers.
+  ContextSpan span(Stream& stream, std::string_view what, std::string_view subject) {
     const SpanLane lane = &stream == gather_stream.get()   ? SpanLane::kGather
                           : &stream == reduce_stream.get() ? SpanLane::kReduce
                                                            : SpanLane::kCompute;
-    return {spans, stream, lane, what, subject};
+    return {{torch_device, what, subject}, {spans, stream, lane, what, subject}};
   }
 
   // [Note: lent gradients] in gradient_places.h. The last two reductions of such; the next one is
@@ -108,6 +119,9 @@ class ShardContext {
   // no more than two stand whole.
   std::array<Event, 2> lent_reduced{Event(device), Event(device)};
   int lent_turn = 0;
+  // On a device: what they lie in. The host runs ahead of the device, so whoever waited for a
+  // reduction to end before it gave memory back would hold many.
+  std::array<std::vector<std::shared_ptr<const void>>, 2> lent_held;
 
   int64_t all_gathers = 0;
   int64_t reduces = 0;

@@ -3,6 +3,8 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/TensorImpl.h>
 
+#include <array>
+
 namespace fsdp::torch_compat {
 namespace {
 
@@ -108,10 +110,12 @@ int64_t version(const at::Tensor& tensor) { return static_cast<int64_t>(tensor._
 
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner) {
+  // The device is said, not found out from the pointer: null has none, and asking costs a call.
   const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(device);
-  if (!owner) return at::from_blob(data, {numel}, options);
-  return at::from_blob(
-      data, {numel}, [owner = std::move(owner)](void*) {}, options);
+  const std::array<int64_t, 1> sizes{numel};
+  auto maker = at::for_blob(data, sizes);
+  if (owner) maker.deleter([owner = std::move(owner)](void*) {});
+  return maker.options(options).target_device(device).make_tensor();
 }
 
 }  // namespace fsdp::torch_compat

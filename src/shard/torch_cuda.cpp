@@ -1,8 +1,14 @@
 #include "shard/torch_cuda.h"
 
+#include <ATen/Context.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include <string>
+
+#include "fsdp/error.h"
 
 namespace fsdp::torch_cuda {
 namespace {
@@ -12,6 +18,16 @@ const c10::impl::DeviceGuardImplInterface& cuda() {
 }
 
 }  // namespace
+
+void require_cuda(at::Device device) {
+  if (!device.is_cuda() || at::globalContext().hasCUDA()) return;
+  throw StateError({.what = "LibTorch has no CUDA in this process",
+                    .where = {},
+                    .cause =
+                        "something asked it for CUDA (torch::manual_seed does) before its CUDA "
+                        "library was loaded, and the answer stays",
+                    .hint = "make the mesh first in the program"});
+}
 
 void* current_stream(at::Device device) {
   if (!device.is_cuda()) return nullptr;
@@ -31,6 +47,18 @@ void leave_default_stream(at::Device device) {
 
 void run_backward_here(at::Device device) {
   if (device.is_cuda()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+NamedRange::NamedRange(at::Device device, std::string_view what, std::string_view subject)
+    : is_named_(device.is_cuda()) {
+  if (!is_named_) return;
+  std::string name(what);
+  if (!subject.empty()) name.append(" ").append(subject);
+  torch::profiler::impl::cudaStubs()->rangePush(name.c_str());
+}
+
+NamedRange::~NamedRange() {
+  if (is_named_) torch::profiler::impl::cudaStubs()->rangePop();
 }
 
 }  // namespace fsdp::torch_cuda

@@ -5,7 +5,13 @@
 
 #include <c10/core/Device.h>
 
+#include <string_view>
+
 namespace fsdp::torch_cuda {
+
+// Errors: StateError where LibTorch has decided to do without CUDA, which it does for good when it
+//   is asked for it before its CUDA library is loaded.
+void require_cuda(at::Device device);
 
 // CUDA's handle of the calling thread's current stream. Null: the default stream, or the CPU.
 void* current_stream(at::Device device);
@@ -19,5 +25,18 @@ void leave_default_stream(at::Device device);
 // share one thread a device for them, where a hook that meets other ranks would wait for a rank
 // that can never come.
 void run_backward_here(at::Device device);
+
+// What the calling thread issues while it lives has a name in the GPU's profilers (NVTX): "gather
+// encoder.3". Nested; on the CPU it is nothing.
+class NamedRange {
+ public:
+  NamedRange(at::Device device, std::string_view what, std::string_view subject);
+  ~NamedRange();
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+
+ private:
+  const bool is_named_;
+};
 
 }  // namespace fsdp::torch_cuda

@@ -96,6 +96,7 @@ void UnitGradients::zero_gaps() {
 void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
   // Counts as missing: zero-filled when the unit closes.
   if (!gradient.defined() || gradient._is_zerotensor()) return;
+  unit_.shared.wait_for_autograd();
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
   const auto dtype = torch_compat::dtype_of(gradient.scalar_type());
   if (gradient.layout() != at::kStrided || !dtype || !is_floating(*dtype)) {
@@ -126,7 +127,7 @@ void UnitGradients::add(const at::Tensor& gradient, DType dtype, int parameter) 
   const bool adds = arrived_[parameter] != 0;
   arrived_[parameter] = 1;
   Stream& stream = *shared.compute;
-  const StreamSpan span = shared.span(*shared.compute, "capture", spec.fqn);
+  const ContextSpan span = shared.span(*shared.compute, "capture", spec.fqn);
   if (lies_like(gradient, spec)) {
     kernels::accumulate(stream,
                         std::vector<kernels::AccumulateRun>{{.source = gradient.const_data_ptr(),
@@ -190,7 +191,7 @@ void UnitGradients::reduce() {
   shared.compute->record(captured_);
   const ExposedTimer timer(shared);
   stream.wait(captured_);  // wait 5
-  const StreamSpan span = shared.span(stream, "reduce", unit_.fqn);
+  const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
   const bool in_main = sink_ == Sink::kMain;
   const bool first = in_main || !main_.are_ready();
   if (!main_.are_ready()) main_.take(stream);

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kUnits = 5;
 
-// Names the last work of a rank's streams as the engine and the model go on, of the last step alone:
-// "forward of u2, rank 0".
+// Names the last work of a rank's streams as the engine and the model go on, of the last step
+// alone: "forward of u2, rank 0".
 class Labels {
  public:
   Labels(Engine& engine, SimulatedSession& session, const Mesh& mesh)
@@ -109,8 +109,8 @@ std::shared_ptr<SimulatedSession> run_labelled(int prefetch, uint32_t seed) {
   return session;
 }
 
-// Of the backward of a unit: the last of its work, which is labelled when the gradient of its input,
-// the output of the unit before, is there.
+// The label of a unit's backward is its last work's: it is set when the gradient of its input, the
+// output of the unit before, is there.
 bool at_once(const SimulatedSession& session, const std::string& one, const std::string& other) {
   return !session.gpu.is_ordered(one, other);
 }

@@ -41,7 +41,8 @@ class DeviceMeeting {
 
 namespace {
 
-// From a rank's element `begin` on: where it lies, and how many lie there together, at most `numel`.
+// From a rank's element `begin` on: where it lies, and how many lie there together, at most
+// `numel`.
 SendRun together(const CollectivePart& part, int64_t begin, int64_t numel) {
   if (part.runs.empty()) {
     return {static_cast<const std::byte*>(part.send) + begin * size_of(part.dtype), numel};

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/cuda/cuda_handles.h"
+#include "runtime/cuda/cuda_resources.h"
 #include "runtime/cuda/cuda_stream.h"
 #include "runtime/device.h"
 
@@ -59,7 +59,8 @@ class CudaDevice : public Device {
   mutable std::vector<CudaEvent> events_;
   mutable std::map<cudaStream_t, std::unique_ptr<CudaStream>> compute_streams_;
   mutable std::shared_ptr<const CudaClock> clock_;  // shared with who tells times by it
-  // On which memory is zeroed, and clocks are set: not the default stream, behind which LibTorch's work would wait.
+  // On which memory is zeroed, and clocks are set: not the default stream, behind which LibTorch's
+  // work would wait.
   std::optional<CudaStreamHandle> zeroing_;
 };
 

@@ -63,12 +63,14 @@ void CudaStream::wait_for(const std::shared_ptr<EventMark>& mark, std::source_lo
 }
 
 void CudaStream::synchronize() {
+  const CudaScope scope(ordinal());
   check_cuda(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
   make_due_calls();
 }
 
 void CudaStream::read(void* to, const void* from, int64_t bytes) {
   if (bytes == 0) return synchronize();
+  const CudaScope scope(ordinal());
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
              fmt::format("cudaMemcpyAsync of {} bytes to the host", bytes));
   synchronize();

@@ -46,8 +46,9 @@ void take_back_memory(void* begin);
 // What an allocator of the host carves out of one cudaMalloc, or of what it has lent. All come in
 // the order of the stream's work, as a caching allocator's do.
 //
-// Memory with a name of its own, of no defined value unless somebody writes it who does not tell. From the first call on, only such parts
-// of the cudaMalloc are memory. For work of another stream it is there when that has waited.
+// Memory with a name of its own. From the first call on, only such parts of the cudaMalloc are
+// memory. For work of another stream it is there when that has waited. kUnknown: somebody may write
+// it who does not tell, so that a read of it is no objection.
 enum class AdoptedValue : uint8_t { kNone, kUnknown };
 void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name,
                   AdoptedValue value = AdoptedValue::kNone);

@@ -15,9 +15,9 @@
 
 namespace fsdp::testing {
 
-// [Note: an arena that is not guarded] It is as pinned memory: kernels may touch it and the order of work on
-// it is checked, but the host's pages stay open, because LibTorch's own functions of the host write
-// new tensors outside of operators (torch::tensor).
+// [Note: an arena that is not guarded] It is as pinned memory: kernels may touch it, and the order
+// of work on it is checked, but the host's pages stay open, because LibTorch's own functions of the
+// host write new tensors outside of operators (torch::tensor).
 class TorchMemoryOfThread::Blocks {
  public:
   explicit Blocks(cudaStream_t compute) : compute_(compute) {
