@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <string>
@@ -165,7 +166,9 @@ TEST_CASE("a wait that is left out is objected to") {
   }
 }
 
-TEST_CASE("an event that is not recorded, or early, is objected to (long)") {
+// Minutes: FSDP_SIM_LONG.
+TEST_CASE("an event that is not recorded, or early, is objected to" *
+          doctest::skip(std::getenv("FSDP_SIM_LONG") == nullptr)) {
   const Seen all = everywhere();
   for (const std::string& place : all.records) {
     expect_objection("record left out", {Mutation::kRecordLeftOut, place});
