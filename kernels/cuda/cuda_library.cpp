@@ -9,6 +9,7 @@
 #include "runtime/cuda/cuda_device.h"
 #include "runtime/cuda/cuda_error.h"
 #include "runtime/cuda/cuda_resources.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 namespace {
@@ -79,10 +80,13 @@ std::unique_ptr<Device> open_device(int ordinal) {
                                                          count - 1),
                        .hint = "run at most one rank a GPU, or use the CPU"});
   }
-  refuse_old(ordinal);
-  const CudaScope scope(ordinal);
-  kernels::cuda::load_kernels();
-  return std::make_unique<CudaDevice>(ordinal, kernels::cuda::kernel_table());
+  return with_place([&] { return fmt::format("opening cuda:{}", ordinal); },
+                    [&] {
+                      refuse_old(ordinal);
+                      const CudaScope scope(ordinal);
+                      kernels::cuda::load_kernels();
+                      return std::make_unique<CudaDevice>(ordinal, kernels::cuda::kernel_table());
+                    });
 }
 
 constexpr CudaLibrary kLibrary{

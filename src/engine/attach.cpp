@@ -16,6 +16,7 @@
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "kernels/grad_norm.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 namespace {
@@ -108,7 +109,7 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   context.gather().broadcast(
       parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
       *context.gather_stream);
-  context.gather_stream->synchronize();
+  context.settle(*context.gather_stream);
 }
 
 // Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
@@ -166,14 +167,21 @@ void EngineState::shut_down() noexcept {
   if (is_shut_down()) return;
   const std::lock_guard lock(clock->mutex);
   clock->leave(*this);
-  for (const auto& unit : units) {
+  const auto quietly = [](const auto& act) {
     try {
+      act();
+    } catch (const DeviceError&) {  // whoever works with the device hears of it
+    }
+  };
+  for (const auto& unit : units) {
+    quietly([&] {
       unit->shard->gradients().drop();
       unit->shard->gradients().zero();
+    });
+    quietly([&] {
       if (unit->shard->parameters().state() != ParameterState::kSharded)
         unit->shard->parameters().reshard();
-    } catch (const DeviceError&) {  // it is lost, and whoever works with it hears of that
-    }
+    });
     unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
                                          "keep fsdp::Engine alive as long as the model is used");
   }
@@ -224,7 +232,10 @@ void EngineState::attach(BuildScope::State* building) {
   if (!context->one_rank()) describe_buffers(*root, model);
   context->mesh.agree("model", model);
   warn_of_hidden_amx(param_dtypes, context->mesh);
-  for (size_t i = 0; i < found.size(); ++i) add_unit(found[i], building);
+  for (const FoundUnit& unit : found) {
+    with_place([&] { return "construction of " + name_of_unit(unit.fqn); },
+               [&] { add_unit(unit, building); });
+  }
   move_rest(*root, *context);
   broadcast_buffers(*root, *context);
   pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents));

@@ -8,6 +8,7 @@
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 
@@ -24,7 +25,9 @@ void EngineState::require_between_passes(std::string_view call) const {
                       .cause = {},
                       .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
   }
-  if (pass->active_calls() == 0 && autograd_hooks::current_task() < 0) return;
+  if (pass->active_calls() == 0 && autograd_hooks::current_task() < 0) {
+    return context->follow_compute();
+  }
   throw StateError({.what = fmt::format("{} inside a {}", call,
                                         pass->active_calls() > 0 ? "forward" : "backward"),
                     .where = {},
@@ -43,7 +46,10 @@ void EngineState::require_not_gathered(std::string_view call) const {
 void EngineState::zero_grad() {
   require_between_passes("zero_grad");
   const std::lock_guard lock(clock->mutex);
-  for (const auto& unit : units) unit->shard->gradients().zero();
+  for (const auto& unit : units) {
+    with_place([&] { return unit->describe("zero_grad"); },
+               [&] { unit->shard->gradients().zero(); });
+  }
 }
 
 // What was frozen when the engine was built and is to be trained now. Every rank does the same, or
@@ -122,9 +128,13 @@ void EngineState::add_optimizer_state(int64_t bytes) {
 
 GradientMeasure::Measured EngineState::measure_gradients(double norm_type, double max_norm) {
   require_between_passes("measuring gradients");
-  const ContextSpan span = context->span(*context->compute, "gradient norm", "");
-  const std::lock_guard lock(clock->mutex);
-  return gradients.measure(norm_type, max_norm);
+  return with_place([] { return "gradient norm"; },
+                    [&] {
+                      const ContextSpan span =
+                          context->span(*context->compute, "gradient norm", "");
+                      const std::lock_guard lock(clock->mutex);
+                      return gradients.measure(norm_type, max_norm);
+                    });
 }
 
 }  // namespace fsdp

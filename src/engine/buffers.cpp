@@ -13,6 +13,7 @@
 #include "comm/mesh_state.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
+#include "runtime/device_error_place.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
@@ -84,7 +85,7 @@ void broadcast(const std::string& label, at::Tensor buffer, ShardContext& contex
   context.gather().broadcast(
       {&part, 1}, 0, context.mesh.state().order().next(Operation::kBroadcast, part.numel, label),
       *context.gather_stream);
-  context.gather_stream->synchronize();
+  context.settle(*context.gather_stream);
   if (!whole.is_same(buffer)) buffer.copy_(whole);
 }
 
@@ -138,7 +139,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
         {&part, 1}, ReduceOp::kAvg,
         context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),
         *context.reduce_stream);
-    context.reduce_stream->synchronize();
+    context.settle(*context.reduce_stream);
     int64_t offset = 0;
     for (at::Tensor& buffer : floating[i]) {
       buffer.copy_(all.narrow(0, offset, buffer.numel()).view(buffer.sizes()));
@@ -155,7 +156,8 @@ void Engine::average_buffers() {
                       .cause = {},
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
-  fsdp::average_buffers(*state_->root, *state_->context);
+  with_place([] { return "average of the buffers"; },
+             [&] { fsdp::average_buffers(*state_->root, *state_->context); });
 }
 
 }  // namespace fsdp

@@ -9,6 +9,7 @@
 #include "engine/storage_holders.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
+#include "runtime/device_error_place.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
@@ -32,7 +33,8 @@ const Options& BuildScope::options() const { return state_->options; }
 BuildScope::State::State(Mesh mesh_in, Options options_in)
     : mesh(std::move(mesh_in)),
       options(std::move(options_in)),
-      context(std::make_unique<ShardContext>(mesh, options)),
+      context(with_place([] { return "construction of a BuildScope"; },
+                         [&] { return std::make_unique<ShardContext>(mesh, options); })),
       building_(construction_mutex(), std::defer_lock) {
   if (options.ignore) {
     throw InvalidArgument({.what = "ignored parameters under a BuildScope",
@@ -93,7 +95,9 @@ void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
     specs.push_back(spec_of(found, options.param_dtype));
   ShardLayout layout(std::move(specs), context->moves.main_ranks);
   move_parameters(parameters, *context);
-  std::vector<Buffer> main = slice_parameters(layout, parameters, *context);
+  std::vector<Buffer> main =
+      with_place([&] { return "construction of a unit of type " + module.name(); },
+                 [&] { return slice_parameters(layout, parameters, *context); });
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& tensor = parameters[i].tensor;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/heap.h"
@@ -12,14 +13,41 @@
 #include "engine/build_scope.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
+#include "runtime/device_error_place.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
+namespace {
+
+const char* construction() { return "construction of the engine"; }
+
+void gather_whole(const EngineUnit& unit) {
+  ShardUnit& shard = *unit.shard;
+  shard.absorb_changes(/*reseats=*/true);
+  if (shard.parameters().state() != ParameterState::kSharded) {
+    unit.engine.actions.reshard(unit.index);
+  }
+  shard.parameters().unshard_own_copy();  // the caller may write to it
+  shard.parameters().wait_for_unshard();
+}
+
+void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
+  UnitParameters& parameters = unit.shard->parameters();
+  if (write_back) {
+    parameters.write_back(*write_back == WriteBack::kFromRankZero);
+    unit.capture_gradients();
+  }
+  if (parameters.state() != ParameterState::kSharded) unit.engine.actions.reshard(unit.index);
+}
+
+}  // namespace
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options) {
-  auto context = std::make_unique<ShardContext>(std::move(mesh), options);
-  state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(context));
-  state_->attach(nullptr);
+  with_place(construction, [&] {
+    auto context = std::make_unique<ShardContext>(std::move(mesh), options);
+    state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(context));
+    state_->attach(nullptr);
+  });
   keep_freed_blocks();
 }
 
@@ -32,8 +60,11 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
                       .cause = {},
                       .hint = "one scope, one model, one engine"});
   }
-  state_ = std::make_shared<EngineState>(std::move(root), scope.options, std::move(scope.context));
-  state_->attach(&scope);
+  with_place(construction, [&] {
+    state_ =
+        std::make_shared<EngineState>(std::move(root), scope.options, std::move(scope.context));
+    state_->attach(&scope);
+  });
 }
 
 Engine::~Engine() { state_->shut_down(); }
@@ -46,7 +77,8 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
   std::vector<ShardedParameter> result;
   for (const auto& unit : state_->units) {
-    const auto& views = unit->shard->local_views();
+    const auto& views = with_place([&] { return unit->describe("sharded_parameters"); },
+                                   [&]() -> const auto& { return unit->shard->local_views(); });
     for (size_t i = 0; i < views.size(); ++i) {
       const ShardLayout& layout = unit->shard->layout();
       const ParameterSpec& spec = layout.parameters()[i];
@@ -92,16 +124,20 @@ void Engine::visit_full_parameters(
   for (const auto& unit : state_->units) {
     {
       const std::lock_guard lock(state_->clock->mutex);
-      unit->shard->main().copy_whole(whole);
+      with_place([&] { return unit->describe("gather"); },
+                 [&] { unit->shard->main().copy_whole(whole); });
     }
     const ShardLayout& layout = unit->shard->layout();
     for (size_t i = 0; i < layout.parameters().size(); ++i) {
       const int parameter = static_cast<int>(i);
       const ParameterSpec& spec = layout.parameters()[i];
       float* data = static_cast<float*>(whole[layout.segment_of(parameter)].data());
-      const at::Tensor value = at::from_blob(
-          data + layout.place_of(parameter).offset, spec.shape, spec.strides,
-          at::TensorOptions().dtype(at::kFloat).device(state_->context->torch_device));
+      const at::Device device = state_->context->torch_device;
+      const at::Tensor value = at::for_blob(data + layout.place_of(parameter).offset, spec.shape)
+                                   .strides(spec.strides)
+                                   .options(at::TensorOptions().dtype(at::kFloat).device(device))
+                                   .target_device(device)
+                                   .make_tensor();
       visit(spec.fqn, value);
     }
     whole.clear();
@@ -186,12 +222,10 @@ void Gathered::seat() {
                               "own forward its parameters can be read as they are"});
   }
   state_.require_not_gathered("another fsdp::Gathered");
+  state_.context->follow_compute();
   for (const int index : units_) {
-    ShardUnit& shard = *state_.units[index]->shard;
-    shard.absorb_changes(/*reseats=*/true);
-    if (shard.parameters().state() != ParameterState::kSharded) state_.actions.reshard(index);
-    shard.parameters().unshard_own_copy();  // the caller may write to it
-    shard.parameters().wait_for_unshard();
+    const EngineUnit& unit = *state_.units[index];
+    with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
   }
   state_.gathered = static_cast<int>(units_.size());
 }
@@ -200,19 +234,22 @@ Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
   std::string lost;
   state_.gathered = 0;
+  // An exception is under way on this rank: a collective here could hang the others.
+  const bool unwinding = std::uncaught_exceptions() > 0;
   for (const int index : units_) {
     EngineUnit& unit = *state_.units[index];
-    // An exception is under way on this rank: a collective here could hang the others.
-    const bool unwinding = std::uncaught_exceptions() > 0;
-    if (write_back_ != WriteBack::kNone && !unwinding) {
-      unit.shard->parameters().write_back(write_back_ == WriteBack::kFromRankZero);
-      unit.capture_gradients();
-    }
     if (write_back_ == WriteBack::kNone && lost.empty())
       lost = unit.shard->parameters().first_written();
-    if (unit.shard->parameters().state() != ParameterState::kSharded) state_.actions.reshard(index);
+    const bool writes = write_back_ != WriteBack::kNone && !unwinding;
+    try {
+      with_place(
+          [&] { return unit.describe("fsdp::Gathered"); },
+          [&] { give_back_whole(unit, writes ? std::optional(write_back_) : std::nullopt); });
+    } catch (const DeviceError&) {
+      if (!unwinding) throw;
+    }
   }
-  if (lost.empty() || std::uncaught_exceptions() > 0) return;
+  if (lost.empty() || unwinding) return;
   throw StateError(
       {.what = fmt::format("parameter '{}' was modified while gathered for reading", lost),
        .where = {},

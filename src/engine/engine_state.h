@@ -86,6 +86,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   int gathered = 0;  // units seated by Gathered
 
  private:
+  void end_backward(bool captures);
   void absorb_changes(bool reseats);
   void unfreeze();
   void refuse_strays();

@@ -7,6 +7,7 @@
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 
@@ -39,6 +40,10 @@ bool EngineUnit::unfreeze() {
   if (!any) return false;
   capture_gradients();
   return true;
+}
+
+std::string EngineUnit::describe(std::string_view what) const {
+  return fmt::format("{} of {}", what, name_of_unit(shard->fqn()));
 }
 
 void EngineUnit::note_written() {
@@ -103,17 +108,18 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
                           "was a part of the unit's forward run on another thread, or a parameter "
                           "used outside its unit's call?"});
   }
-  shard->gradients().capture(parameter, gradient);
+  with_place([&] { return describe("backward"); },
+             [&] { shard->gradients().capture(parameter, gradient); });
 }
 
 void EngineUnit::open(Call& /*call*/, bool captures) {
   if (opened_ns_ == 0 && engine.context->spans.is_on()) opened_ns_ = span_clock_ns();
   if (!captures) refuse_captured();
-  engine.open_unit(*this, captures);
+  with_place([&] { return describe("backward"); }, [&] { engine.open_unit(*this, captures); });
 }
 
 void EngineUnit::close(bool captures) {
-  engine.close_unit(*this, captures);
+  with_place([&] { return describe("backward"); }, [&] { engine.close_unit(*this, captures); });
   throw_if_written();
   const int64_t opened_ns = std::exchange(opened_ns_, 0);
   if (!engine.context->spans.is_on() || opened_ns == 0) return;
@@ -124,7 +130,9 @@ void EngineUnit::close(bool captures) {
                                  .end_ns = span_clock_ns()});
 }
 
-void EngineUnit::rest() { engine.rest_unit(*this); }
+void EngineUnit::rest() {
+  with_place([&] { return describe("backward"); }, [&] { engine.rest_unit(*this); });
+}
 
 void EngineUnit::abandon() {
   opened_ns_ = 0;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/clock.h"
@@ -32,6 +33,9 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   void note_written();
   void throw_if_written();
   void forget_written() { written_.clear(); }
+
+  // "reduce of unit 'layers.0'": for errors.
+  std::string describe(std::string_view what) const;
 
   // The clock's side.
   void open(Call& call, bool captures) override;

@@ -9,6 +9,7 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 namespace {
@@ -163,7 +164,8 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
                       .cause = "its values could not be read at the engine's end",
                       .hint = "ask it for them while the engine lives"});
   }
-  const StepScalars::Values found = scalars->read(*owner->context_.compute);
+  const StepScalars::Values found = with_place(
+      [] { return "gradient norm"; }, [&] { return scalars->read(*owner->context_.compute); });
   values = Values{.norm = found.norm,
                   .finite = found.finite,
                   .first_nonfinite = found.finite ? std::string() : owner->name_first(found.first)};

@@ -1,6 +1,7 @@
 #include "engine/live_units.h"
 
 #include "engine/engine_state.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 
@@ -15,7 +16,9 @@ GradientState LiveUnits::gradients(int unit) const {
 bool LiveUnits::unshard(int unit, Urgency urgency) {
   // A demand is observed before its gather, a prefetch once it is one.
   if (urgency == Urgency::kDemand) engine_.event("unshard", *engine_.units[unit]);
-  const bool unshards = engine_.units[unit]->shard->parameters().unshard(urgency);
+  const bool unshards =
+      with_place([&] { return engine_.units[unit]->describe("gather"); },
+                 [&] { return engine_.units[unit]->shard->parameters().unshard(urgency); });
   if (urgency == Urgency::kPrefetch && unshards) engine_.event("unshard", *engine_.units[unit]);
   return unshards;
 }
@@ -40,7 +43,8 @@ void LiveUnits::keep_gradients(int unit) {
 
 void LiveUnits::reduce(int unit) {
   engine_.event("reduce", *engine_.units[unit]);
-  engine_.units[unit]->shard->gradients().reduce();
+  with_place([&] { return engine_.units[unit]->describe("reduce"); },
+             [&] { engine_.units[unit]->shard->gradients().reduce(); });
 }
 
 void LiveUnits::abandon_gradients(int unit) { engine_.units[unit]->shard->gradients().abandon(); }

@@ -9,6 +9,7 @@
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
 #include "fsdp/unit.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 
@@ -97,10 +98,7 @@ void EngineState::rest_unit(EngineUnit& unit) {
   pass->rest(unit.index);
 }
 
-// The end of the outermost graph task: everything of this pass is closed.
-void EngineState::finalize_backward() {
-  if (!pass->in_backward()) return;
-  const bool captures = clock->captures();
+void EngineState::end_backward(bool captures) {
   pass->end_backward(captures);
   Event reduced(context->device);
   context->reduce_stream->record(reduced);
@@ -109,8 +107,16 @@ void EngineState::finalize_backward() {
     const ContextSpan span = context->span(*context->compute, "wait for reduces", "");
     context->compute->wait(reduced);  // wait 7
   }
+  for (auto& held : context->lent_held) held.clear();
   context->wait_for_left_gathers();
   context->end_reading();
+}
+
+// The end of the outermost graph task: everything of this pass is closed.
+void EngineState::finalize_backward() {
+  if (!pass->in_backward()) return;
+  const bool captures = clock->captures();
+  with_place([] { return "end of backward"; }, [&] { end_backward(captures); });
   forget_records();
   const bool is_new = pass->take_record(captures);
   guard_gradients();

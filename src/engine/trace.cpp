@@ -13,6 +13,7 @@
 
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 namespace {
@@ -113,9 +114,11 @@ void append_bytes(std::string& events, int rank, const BytesAt& at) {
 
 // Every span of what has been issued is in the log afterwards.
 void settle(ShardContext& context) {
-  context.gather_stream->synchronize();
-  context.reduce_stream->synchronize();
-  context.compute->synchronize();
+  with_place([] { return "trace"; },
+             [&] {
+               context.gather_stream->synchronize();
+               context.reduce_stream->synchronize();
+             });
 }
 
 std::ofstream create(const std::filesystem::path& file, std::ios::openmode mode) {

@@ -9,6 +9,7 @@
 #include "engine/engine_state.h"
 #include "fsdp/error.h"
 #include "fsdp/unit.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 namespace {
@@ -93,12 +94,13 @@ void UnitCall::begin() {
     clock.check_thread();
   }
   state_->outermost = engine.pass->active_calls() == 0;
-  if (task < 0 && state_->outermost) engine.begin_forward();
+  const auto in_forward = [&] { return unit_->describe("forward"); };
+  if (task < 0 && state_->outermost) with_place(in_forward, [&] { engine.begin_forward(); });
   state_->call = std::make_shared<Call>(unit_, clock);
   Call& call = *state_->call;
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
-  engine.pre_forward(*unit_, call);
+  with_place(in_forward, [&] { engine.pre_forward(*unit_, call); });
   clock.push_call(state_->call);
   state_->begun = true;
   state_->range.emplace(engine.context->torch_device, "forward", unit_->shard->fqn());
@@ -168,8 +170,11 @@ void UnitCall::end() {
   state_->begun = false;
   engine.clock->pop_call();
   if (!leaves.empty()) engine.look_for_strays(state_->inputs, leaves);
-  engine.post_forward(*unit_, *call, in_graph);
-  if (call->forward_task < 0 && state_->outermost) engine.end_forward();
+  with_place([&] { return unit_->describe("forward"); },
+             [&] {
+               engine.post_forward(*unit_, *call, in_graph);
+               if (call->forward_task < 0 && state_->outermost) engine.end_forward();
+             });
   unit_->throw_if_written();
 }
 
@@ -186,7 +191,10 @@ UnitCall::~UnitCall() {
   EngineState& engine = unit_->engine;
   const std::lock_guard lock(engine.clock->mutex);
   engine.clock->pop_call();
-  engine.post_forward(*unit_, *state_->call, /*in_graph=*/false);
+  try {
+    engine.post_forward(*unit_, *state_->call, /*in_graph=*/false);
+  } catch (const DeviceError&) {  // the device is lost, of which forward throws already
+  }
   if (state_->outermost) engine.wait_after_throw();
   unit_->forget_written();  // one error is under way already
 }

@@ -9,6 +9,7 @@
 #include "fsdp/error.h"
 #include "kernels/count_steps.h"
 #include "optim/optimizer_state.h"
+#include "runtime/device_error_place.h"
 
 namespace fsdp {
 namespace {
@@ -43,7 +44,9 @@ Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay
 // Zeros.
 kernels::StepCount* Optimizer::State::add_counters(size_t count) {
   const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
-  counters_.push_back(engine.context->device.allocate(bytes, MemoryKind::kDevice));
+  counters_.push_back(
+      with_place([] { return "the optimizer's counters"; },
+                 [&] { return engine.context->device.allocate(bytes, MemoryKind::kDevice); }));
   return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
@@ -62,7 +65,9 @@ void Optimizer::State::add_segments() {
       OptimizedSegment optimized{.unit = unit->index, .segment = segment.segment};
       for (int moment = 0; moment < moments_; ++moment) {
         const int64_t bytes = segment.numel * size_of(DType::kFloat32);
-        optimized.moments.push_back(engine.context->device.allocate(bytes, MemoryKind::kDevice));
+        optimized.moments.push_back(with_place(
+            [&] { return unit->describe("optimizer state"); },
+            [&] { return engine.context->device.allocate(bytes, MemoryKind::kDevice); }));
         added += bytes;
       }
       segments_.push_back(std::move(optimized));
@@ -154,12 +159,17 @@ void Optimizer::State::forget_measured() { clipped_.reset(); }
 
 int64_t Optimizer::State::applied() const {
   int64_t steps = 0;
-  engine.context->compute->read(&steps, &applied_->step, sizeof steps);
+  with_place([] { return "count of optimizer steps"; },
+             [&] { engine.context->compute->read(&steps, &applied_->step, sizeof steps); });
   return steps;
 }
 
-// Issued, and decided in the device's memory: whether the kernels write anything, too.
 StepReport Optimizer::State::step() {
+  return with_place([] { return "optimizer step"; }, [&] { return issue_step(); });
+}
+
+// Issued, and decided in the device's memory: whether the kernels write anything, too.
+StepReport Optimizer::State::issue_step() {
   engine.require_between_passes("an optimizer's step");
   engine.require_not_gathered("an optimizer's step");
   check_gradients_complete();

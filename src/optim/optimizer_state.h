@@ -63,6 +63,7 @@ struct Optimizer::State {
  private:
   void check_gradients_complete() const;
   void note_step();
+  StepReport issue_step();
   void add_segments();
   kernels::StepCount* add_counters(size_t count);
   void make_runs();

@@ -202,9 +202,14 @@ void Clock::end_task(int task) {
     if (tasks_.empty() || (fired_here && !enclosed)) left.push_back({oldest, unit});
   }
   std::sort(left.begin(), left.end(), [](const Left& a, const Left& b) { return a.key > b.key; });
-  for (const Left& each : left) close(*each.unit);
-  if (!tasks_.empty()) return;
-  for (ClockedEngine* engine : engines_) engine->finalize_backward();
+  try {
+    for (const Left& each : left) close(*each.unit);
+    if (!tasks_.empty()) return;
+    for (ClockedEngine* engine : engines_) engine->finalize_backward();
+  } catch (...) {  // a backward that failed, as if within
+    if (tasks_.empty()) discard_stale_tasks();
+    throw;
+  }
 }
 
 void Clock::abandon_task(int task) {

@@ -48,6 +48,9 @@ class Device {
   // where it has one (null: the device's default stream); the host's is always the thread itself.
   virtual Stream& compute_stream(void* native = nullptr) const = 0;
   Event make_event() const { return Event(*this); }
+  // Where something failed, before memory goes that streams, whoever's, may still work on: blocks
+  // until they have done what they were given. Nothing on a device whose streams are done then.
+  virtual void drain() const noexcept {}
   // Zeroed, aligned to 64 bytes. 0 bytes: an empty buffer.
   // Errors: DeviceError with the size when there is no memory left.
   virtual Buffer allocate(int64_t bytes, MemoryKind kind) const = 0;

@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "fsdp/error.h"
+
 namespace fsdp {
 
 std::string_view name_of(SpanLane lane) {
@@ -68,10 +70,13 @@ StreamSpan::StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_
 
 StreamSpan::~StreamSpan() {
   if (!span_) return;
-  stream_.tell_time([span = span_, &log = log_](int64_t ns) {
-    span->end_ns = ns;
-    log.add(*span);
-  });
+  try {
+    stream_.tell_time([span = span_, &log = log_](int64_t ns) {
+      span->end_ns = ns;
+      log.add(*span);
+    });
+  } catch (const DeviceError&) {  // whoever works with the device hears of it
+  }
 }
 
 }  // namespace fsdp

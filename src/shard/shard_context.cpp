@@ -93,6 +93,15 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       reduce_stream(std::move(streams.reduce)),
       map_shards_(options.map_shards) {}
 
+void ShardContext::settle(Stream& stream) const {
+  try {
+    stream.synchronize();
+  } catch (const DeviceError&) {
+    device.drain();
+    throw;
+  }
+}
+
 void ShardContext::finish() noexcept {
   for (Stream* stream : {gather_stream.get(), reduce_stream.get(), compute}) {
     try {
@@ -142,20 +151,21 @@ void ShardContext::wait_for_left_gathers() {
 }
 
 ExposedTimer::ExposedTimer(ShardContext& context)
-    : context_(context),
-      is_inline_(context.compute->is_inline()),
-      is_timed_(!is_inline_ && context.spans.is_on()) {
+    : context_(context), is_inline_(context.compute->is_inline()) {
   if (is_inline_) start_ns_ = span_clock_ns();
-  if (is_timed_) {
-    context.compute->tell_time([&context](int64_t ns) { context.exposed_comm_ns -= ns; });
-  }
+  if (is_inline_ || !context.spans.is_on()) return;
+  began_ns_ = std::make_shared<int64_t>(0);
+  context.compute->tell_time([began = began_ns_](int64_t ns) { *began = ns; });
 }
 
 ExposedTimer::~ExposedTimer() {
   if (is_inline_) context_.exposed_comm_ns += span_clock_ns() - start_ns_;
-  if (is_timed_) {
-    context_.compute->tell_time(
-        [&context = context_](int64_t ns) { context.exposed_comm_ns += ns; });
+  if (!began_ns_) return;
+  try {
+    context_.compute->tell_time([&context = context_, began = began_ns_](int64_t ns) {
+      context.exposed_comm_ns += ns - *began;
+    });
+  } catch (const DeviceError&) {  // whoever works with the device hears of it
   }
 }
 

@@ -76,6 +76,9 @@ class ShardContext {
     return mesh.state().order().next(operation, numel, unit.empty() ? "(root)" : unit);
   }
 
+  // Blocks until the stream has done everything issued, even where it throws: what it works on goes
+  // next. Errors: as Stream::synchronize.
+  void settle(Stream& stream) const;
   // Blocks until the streams have done everything issued; what they threw was or is heard of
   // elsewhere. Before memory that they may still read is given back.
   void finish() noexcept;
@@ -149,8 +152,8 @@ class ExposedTimer {
  private:
   ShardContext& context_;
   const bool is_inline_;
-  const bool is_timed_;
   int64_t start_ns_ = 0;
+  std::shared_ptr<int64_t> began_ns_;  // shared with the stream's work; null where it tells no time
 };
 
 }  // namespace fsdp

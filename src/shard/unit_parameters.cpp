@@ -117,7 +117,7 @@ void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
     shared.gather_after_compute();
     shared.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
                               *shared.gather_stream);
-    shared.gather_stream->synchronize();
+    shared.settle(*shared.gather_stream);
   };
   const at::Tensor flags = at::from_blob(changed.data(), {static_cast<int64_t>(changed.size())},
                                          at::TensorOptions().dtype(at::kByte))

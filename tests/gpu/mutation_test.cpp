@@ -140,8 +140,8 @@ Seen everywhere() {
     all.waits.insert(seen.waits.begin(), seen.waits.end());
     all.records.insert(seen.records.begin(), seen.records.end());
   }
-  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16, one of thread ranks.
-  // One that no step reaches any more would not be proven; one that is new belongs there.
+  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16, and one of thread
+  // ranks. One that no step reaches any more would not be proven; one that is new belongs there.
   CHECK(all.waits.size() == 15);
   return all;
 }

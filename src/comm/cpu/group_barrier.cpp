@@ -264,7 +264,11 @@ void GroupBarrier::disagree(const std::string& difference, const std::string& wh
 void GroupBarrier::leave() const {
   // Between processes a reader keeps its own mapping, and what it reads of a failed job it drops; a
   // stopped one would hold up those that live.
-  if (member_->kind() == RankKind::kProcess) member_->throw_failure(describe(record_));
+  if (member_->kind() == RankKind::kThread) wait_for_readers();
+  member_->throw_failure(describe(record_));
+}
+
+void GroupBarrier::wait_for_readers() const {
   const auto give_up = Clock::now() + kReadersGrace;
   for (int i = 0; i < group_.size(); ++i) {
     while (endpoint(i).reading.load(std::memory_order_seq_cst) != 0 &&
@@ -272,7 +276,6 @@ void GroupBarrier::leave() const {
       std::this_thread::yield();
     }
   }
-  member_->throw_failure(describe(record_));
 }
 
 GroupBarrier::Reading::Reading(const GroupBarrier& barrier) : barrier_(barrier) {

@@ -54,6 +54,8 @@ class GroupBarrier {
    private:
     const GroupBarrier& barrier_;
   };
+  // Of a thread rank whose own error the others have been told: until nobody reads any more.
+  void wait_for_readers() const;
 
  private:
   bool all_arrived();

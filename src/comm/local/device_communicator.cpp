@@ -153,17 +153,38 @@ void DeviceCommunicator::issue(std::span<const CollectivePart> parts,
     for (const CollectivePart& part : parts) copies.add(part, 0, part.numel, received(part, 0));
     return copies.issue(stream);
   }
+  try {
+    meet(parts, record, stream);
+  } catch (const DeviceError& error) {
+    // Its caller will free what the others would read, or read already.
+    ErrorText text = error.text();
+    text.hint.clear();
+    Failure failure = failure_of_abort(member_->rank(), DeviceError(std::move(text)).what());
+    failure.text.where = describe(record);
+    member_->fail(failure);
+    barrier_.wait_for_readers();
+    device_.drain();
+    throw;
+  }
+}
+
+void DeviceCommunicator::meet(std::span<const CollectivePart> parts, const CollectiveRecord& record,
+                              Stream& stream) {
   DeviceMeeting::Side& mine = meeting_->side(rank());
   mine.parts.assign(parts.begin(), parts.end());
   stream.record(mine.ready);
   barrier_.open(record);
   barrier_.arrive_and_wait();
   barrier_.compare();
-  meeting_->wait_for_all(stream, &DeviceMeeting::Side::ready);
-  move(record, stream);
+  {
+    const GroupBarrier::Reading reading(barrier_);
+    meeting_->wait_for_all(stream, &DeviceMeeting::Side::ready);
+    move(record, stream);
+  }
   if (record.operation == Operation::kAllReduce) {
     stream.record(mine.reduced);
     barrier_.arrive_and_wait();
+    const GroupBarrier::Reading reading(barrier_);
     meeting_->wait_for_all(stream, &DeviceMeeting::Side::reduced);
     spread_shares(stream);
   }

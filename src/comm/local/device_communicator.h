@@ -51,6 +51,7 @@ class DeviceCommunicator final : public Communicator {
 
  private:
   void issue(std::span<const CollectivePart> parts, const CollectiveRecord& record, Stream& stream);
+  void meet(std::span<const CollectivePart> parts, const CollectiveRecord& record, Stream& stream);
   void move(const CollectiveRecord& record, Stream& stream) const;
   void spread_shares(Stream& stream) const;
 

@@ -54,13 +54,21 @@ Buffer CudaDevice::allocate(int64_t bytes, MemoryKind kind) const {
     check_cuda(cudaHostAlloc(&data, size, cudaHostAllocDefault),
                fmt::format("cudaHostAlloc of {} bytes on {}", bytes, name_));
     std::memset(data, 0, size);
-    return {data, bytes, [](void* pinned) { static_cast<void>(cudaFreeHost(pinned)); }};
+    return {data, bytes, [](void* pinned) { forget_cuda(cudaFreeHost(pinned)); }};
   }
   check_cuda(cudaMalloc(&data, size), fmt::format("cudaMalloc of {} bytes on {}", bytes, name_));
-  Buffer memory(data, bytes, [](void* gone) { static_cast<void>(cudaFree(gone)); });
+  Buffer memory(data, bytes, [](void* gone) { forget_cuda(cudaFree(gone)); });
   check_cuda(cudaMemsetAsync(data, 0, size, zeroing_->get()), "cudaMemsetAsync");
   check_cuda(cudaStreamSynchronize(zeroing_->get()), "cudaStreamSynchronize");
   return memory;
+}
+
+void CudaDevice::drain() const noexcept {
+  int before = 0;
+  forget_cuda(cudaGetDevice(&before));
+  forget_cuda(cudaSetDevice(ordinal_));
+  forget_cuda(cudaDeviceSynchronize());
+  forget_cuda(cudaSetDevice(before));
 }
 
 int64_t CudaClock::time_of(cudaEvent_t event) const {

@@ -39,6 +39,7 @@ class CudaDevice : public Device {
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
   // One object for each handle, made at the first call.
   Stream& compute_stream(void* native = nullptr) const override;
+  void drain() const noexcept override;
   Buffer allocate(int64_t bytes, MemoryKind kind) const override;
   const kernels::KernelTable* kernels() const override { return &kernels_; }
 

@@ -22,7 +22,7 @@ class CudaScope {
     changed_ = true;
   }
   ~CudaScope() {
-    if (changed_) static_cast<void>(cudaSetDevice(before_));
+    if (changed_) forget_cuda(cudaSetDevice(before_));
   }
   CudaScope(const CudaScope&) = delete;
   CudaScope& operator=(const CudaScope&) = delete;
@@ -47,7 +47,7 @@ class CudaEvent {
     return *this;
   }
   ~CudaEvent() {
-    if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
+    if (event_ != nullptr) forget_cuda(cudaEventDestroy(event_));
   }
 
   cudaEvent_t get() const { return event_; }
@@ -76,8 +76,8 @@ class CudaStreamHandle {
   }
   ~CudaStreamHandle() {
     if (stream_ == nullptr) return;
-    static_cast<void>(cudaStreamSynchronize(stream_));
-    static_cast<void>(cudaStreamDestroy(stream_));
+    forget_cuda(cudaStreamSynchronize(stream_));
+    forget_cuda(cudaStreamDestroy(stream_));
   }
 
   cudaStream_t get() const { return stream_; }

@@ -42,8 +42,8 @@ std::optional<cudaError_t> FaultScript::next(std::string_view name) {
   const auto due = std::find_if(faults_.begin(), faults_.end(), [&](const Fault& fault) {
     return fault.name.empty() ? fault.at == all_ : fault.name == name && fault.at == calls(name);
   });
-  if (due == faults_.end()) return std::nullopt;
-  return due->code;
+  if (due != faults_.end()) return due->code;
+  return choice_ ? choice_(name) : std::nullopt;
 }
 
 int64_t FaultScript::calls(std::string_view name) const {

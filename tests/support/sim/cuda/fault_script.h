@@ -4,10 +4,12 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fsdp::testing::sim {
@@ -23,6 +25,10 @@ class FaultScript {
   // The n-th call from now on. It does nothing and returns `code`; cudaSuccess: it is left out.
   void fail(std::string_view name, int64_t n, cudaError_t code);
   void fail_any(int64_t n, cudaError_t code);
+  // Asked in the calling thread before each call that no number names; what it returns the call
+  // returns. It must not call the runtime.
+  using Choice = std::function<std::optional<cudaError_t>(std::string_view name)>;
+  void choose(Choice choice) { choice_ = std::move(choice); }
 
   void count(std::string_view name);
   // Counts the call; what it has to return instead of doing its work, if the script says so.
@@ -38,6 +44,7 @@ class FaultScript {
     cudaError_t code = cudaSuccess;
   };
   std::vector<Fault> faults_;
+  Choice choice_;
   std::map<std::string, int64_t, std::less<>> calls_;
   int64_t all_ = 0;
 };

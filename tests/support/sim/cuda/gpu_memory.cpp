@@ -47,9 +47,10 @@ void* GpuMemory::allocate(int device, int64_t bytes) {
     std::memset(begin, kFill, static_cast<size_t>(bytes));
   }
   left -= bytes;
-  of(device).add(begin, bytes, fmt::format("allocation {} of {} bytes", ++made_, bytes), false);
+  const std::string name = fmt::format("allocation {} of {} bytes", ++made_, bytes);
+  of(device).add(begin, bytes, name, false);
   blocks_[reinterpret_cast<uintptr_t>(begin)] = {
-      .device = device, .memory = std::move(memory), .bytes = bytes, .taken = bytes};
+      .device = device, .memory = std::move(memory), .bytes = bytes, .taken = bytes, .name = name};
   return begin;
 }
 
@@ -59,7 +60,8 @@ void* GpuMemory::allocate_pinned(int64_t bytes) {
   void* const begin = memory.data();
   const std::string name = fmt::format("pinned allocation {} of {} bytes", ++made_, bytes);
   for (ptx::DeviceMemory& device : seen_) device.add(begin, bytes, name, true);
-  pinned_[reinterpret_cast<uintptr_t>(begin)] = {.memory = std::move(memory), .bytes = bytes};
+  pinned_[reinterpret_cast<uintptr_t>(begin)] = {
+      .memory = std::move(memory), .bytes = bytes, .name = name};
   return begin;
 }
 
@@ -96,6 +98,16 @@ bool GpuMemory::free_pinned(void* begin) {
   found->second.freed = true;
   for (ptx::DeviceMemory& device : seen_) device.remove(begin);
   return true;
+}
+
+std::vector<std::string> GpuMemory::left() const {
+  std::vector<std::string> left;
+  for (const auto* blocks : {&blocks_, &pinned_}) {
+    for (const auto& [begin, block] : *blocks) {
+      if (!block.freed && !block.name.empty()) left.push_back(block.name);
+    }
+  }
+  return left;
 }
 
 void GpuMemory::rename(const void* begin, const std::string& name) {

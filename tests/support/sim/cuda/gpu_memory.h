@@ -38,6 +38,9 @@ class GpuMemory {
   bool free(void* begin);
   bool free_pinned(void* begin);
 
+  // What was allocated and not freed, by name; not what is sparse, nor somebody else's.
+  std::vector<std::string> left() const;
+
   int64_t bytes_each() const { return bytes_each_; }
   int64_t bytes_left(int device) const { return left_[static_cast<size_t>(device)]; }
   // Of device memory that is there; -1: of none.
@@ -54,6 +57,7 @@ class GpuMemory {
     int64_t bytes = 0;  // without the gap
     int64_t taken = 0;  // of what the device has
     bool freed = false;
+    std::string name{};  // empty: nobody has to free it
   };
 
   const int64_t bytes_each_;

@@ -44,6 +44,7 @@ void HostWork::touched(std::span<const TouchedBytes> more) {
   for (const TouchedBytes& bytes : more) {
     with_simulation(operation_->name, [&](Simulation& simulation) {
       if (&simulation != simulation_ || bytes.count == 0) return;
+      if (simulation.is_lost(operation_->stream->device)) return;  // nothing was made there, either
       if (simulation.memory().place_of(bytes.begin) == Place::kPageable) return;
       simulation.touch(*operation_, bytes.begin, bytes.count, bytes.writes);
     });

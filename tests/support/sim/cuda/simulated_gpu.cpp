@@ -45,6 +45,16 @@ void SimulatedGpu::fail_any(int64_t n, cudaError_t code) {
   simulation_->faults().fail_any(n, code);
 }
 
+void SimulatedGpu::choose(FaultScript::Choice choice) {
+  const std::lock_guard lock(runtime_mutex());
+  simulation_->faults().choose(std::move(choice));
+}
+
+std::vector<std::string> SimulatedGpu::left() const {
+  const std::lock_guard lock(runtime_mutex());
+  return simulation_->left();
+}
+
 int64_t SimulatedGpu::calls(std::string_view name) const {
   const std::lock_guard lock(runtime_mutex());
   return simulation_->faults().calls(name);

@@ -37,9 +37,13 @@ class SimulatedGpu {
   // See FaultScript.
   void fail(std::string_view name, int64_t n, cudaError_t code);
   void fail_any(int64_t n, cudaError_t code);
+  void choose(FaultScript::Choice choice);
   void leave_out(std::string_view name, int64_t n) { fail(name, n, cudaSuccess); }
   int64_t calls(std::string_view name) const;
   int64_t all_calls() const;
+
+  // What was made and has not been given back: memory, streams and events, each by its name.
+  std::vector<std::string> left() const;
 
   // How often the host waited for the device, by what made it wait.
   std::map<std::string, int64_t> host_waits() const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "support/sim/guarded_memory.h"
@@ -157,6 +158,19 @@ SimulatedEvent& Simulation::add_event(bool timed) {
   SimulatedEvent& added = *event;
   events_[&added] = std::move(event);
   return added;
+}
+
+std::vector<std::string> Simulation::left() const {
+  std::vector<std::string> left = memory_.left();
+  for (const auto& stream : queues_.streams()) {
+    const bool is_default =
+        std::ranges::find(default_streams_, stream.get()) != default_streams_.end();
+    if (!stream->destroyed && !is_default) left.push_back(stream->name);
+  }
+  for (const auto& [handle, event] : events_) {
+    if (!event->destroyed) left.push_back(event->timed ? "an event with timing" : "an event");
+  }
+  return left;
 }
 
 void Simulation::issue(SimulatedStream& stream, std::string name,

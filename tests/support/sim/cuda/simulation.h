@@ -105,6 +105,10 @@ class Simulation {
   void report(std::string text) { reports_.push_back(std::move(text)); }
   // From now on nothing runs there, and every call gives the error.
   void lose_device(int device, cudaError_t code);
+  bool is_lost(int device) const { return lost_[static_cast<size_t>(device)] != cudaSuccess; }
+
+  // What was made and not given back, by name.
+  std::vector<std::string> left() const;
 
   const SimulationOptions& options() const { return options_; }
   GpuMemory& memory() { return memory_; }

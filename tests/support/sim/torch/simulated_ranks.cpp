@@ -12,6 +12,7 @@
 #include "comm/mesh_state.h"
 #include "support/sim/torch/torch_memory.h"
 #include "support/sim/torch/torch_operators.h"
+#include "support/torch_doctest.h"
 
 namespace fsdp::testing {
 namespace {
@@ -32,6 +33,7 @@ class SimulatedWatch final : public RankWatch {
     cudaStreamSynchronize(stream_->handle());  // what it was given of LibTorch's memory is done
     memory_.reset();
     stream_.reset();
+    if (session_->keeps_reports) return;
     std::string text;
     for (const std::string& each : session_->gpu.take_reports()) text += each + "\n";
     if (text.empty()) return;
@@ -48,6 +50,15 @@ class SimulatedWatch final : public RankWatch {
 };
 
 }  // namespace
+
+LeftBehind::~LeftBehind() {
+  std::vector<std::string> left = gpu_.left();
+  if (hears_) {
+    hears_(std::move(left));
+    return;
+  }
+  for (const std::string& each : left) FAIL_CHECK("left on the simulated GPU: " << each);
+}
 
 std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
                                          const std::shared_ptr<SimulatedSession>& session) {

@@ -1,6 +1,10 @@
 // Ranks of a test as threads on one simulated GPU: what it reports ends the test.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "support/run_ranks.h"
@@ -12,15 +16,38 @@ struct SimulatedRanksOptions {
   sim::SimulationOptions simulation{};
   // LibTorch's stream of the rank is CUDA's default one; of one rank alone.
   bool default_stream = false;
+  // What the GPU reports stays with it; else it is thrown where a rank ends, or printed.
+  bool keeps_reports = false;
+};
+
+// Between a GPU and who uses it: what the user has left behind when it goes fails the test, unless
+// somebody asks for it.
+class LeftBehind {
+ public:
+  explicit LeftBehind(const sim::SimulatedGpu& gpu) : gpu_(gpu) {}
+  ~LeftBehind();
+  LeftBehind(const LeftBehind&) = delete;
+  LeftBehind& operator=(const LeftBehind&) = delete;
+
+  void tell(std::function<void(std::vector<std::string> left)> hears) { hears_ = std::move(hears); }
+
+ private:
+  const sim::SimulatedGpu& gpu_;
+  std::function<void(std::vector<std::string> left)> hears_;
 };
 
 // The GPU and the device of a test's ranks.
 struct SimulatedSession {
   explicit SimulatedSession(const SimulatedRanksOptions& options)
-      : gpu(options.simulation), device(gpu), default_stream(options.default_stream) {}
+      : gpu(options.simulation),
+        left_behind(gpu),
+        device(gpu),
+        default_stream(options.default_stream),
+        keeps_reports(options.keeps_reports) {}
   sim::SimulatedGpu gpu;
+  LeftBehind left_behind;
   SimulatedDevice device;
-  const bool default_stream;
+  const bool default_stream, keeps_reports;
 };
 
 // As Mesh::local. The session lives as long as the ranks' watches.

@@ -1,0 +1,338 @@
+// Each call of the CUDA runtime fails in turn: who failed, at what and for which unit is said, the
+// other ranks end too, and nothing is left on the device.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fsdp/optim.h>
+
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/support/twin.h"
+#include "gpu/support/faulty_training.h"
+#include "runtime/cuda/cuda_library.h"
+#include "support/sim/torch/simulated_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+bool takes_all() {
+  const char* text = std::getenv("FSDP_SIM_FAULTS");
+  return text != nullptr && std::string_view(text) == "all";
+}
+
+bool allocates(std::string_view name) { return name == "cudaMalloc" || name == "cudaHostAlloc"; }
+
+// Nobody hears of these: there is nothing that the caller could do, or do without.
+bool is_ignored(const FaultyTraining& training, const CudaCall& call) {
+  // Destructors cannot throw, and what comes after them does not need what they wait for.
+  if (call.stage == Stage::kEnd) return true;
+  // What is given back is not used any more; at worst the process keeps it to its end.
+  if (call.name == "cudaFree" || call.name == "cudaFreeHost") return true;
+  if (call.name == "cudaEventDestroy" || call.name == "cudaStreamDestroy") return true;
+  // A pool waits for a slot's last use before cudaFree, which waits by itself.
+  return call.name == "cudaEventSynchronize" && !training.is_traced;
+}
+
+// Work that a rank which failed has left, or its peers, may cross what its end does: in memory that
+// is there, but of which nobody reads any more.
+bool is_garbage(std::string_view report) { return report.ends_with("and nothing orders them"); }
+
+// How the text of the error has to begin.
+std::string operation_of(const CudaCall& call) {
+  if (call.name == "cudaLaunchKernel") return "the launch of ";
+  if (call.name == "cudaFuncGetAttributes") return "loading the kernel ";
+  return call.name;
+}
+
+bool starts_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings) {
+  for (const std::string_view each : beginnings) {
+    if (text.starts_with(each)) return true;
+  }
+  return false;
+}
+
+std::string message_of(const std::exception_ptr& thrown) {
+  if (!thrown) return {};
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+void check_place(const CudaCall& call, const std::string& where) {
+  CAPTURE(where);
+  switch (call.stage) {
+    case Stage::kConstruction:
+      CHECK(starts_with_any(where, {"construction of ", "optimizer state of unit '",
+                                    "the optimizer's counters", "trace"}));
+      break;
+    case Stage::kFirstStep:
+    case Stage::kSteadyStep:
+      CHECK(starts_with_any(
+          where, {"forward of unit '", "gather of unit '", "backward of unit '", "reduce of unit '",
+                  "end of backward", "gradient norm", "optimizer step", "zero_grad of unit '"}));
+      break;
+    case Stage::kBetween:
+      CHECK(starts_with_any(
+          where, {"fsdp::Gathered of unit '", "gather of unit '", "sharded_parameters of unit '",
+                  "count of optimizer steps", "average of the buffers", "forward of unit '"}));
+      break;
+    case Stage::kNone:
+    case Stage::kEnd:
+      FAIL_CHECK("nothing is thrown here");
+  }
+  if (allocates(call.name) && call.stage == Stage::kConstruction) {
+    CHECK(starts_with_any(where, {"construction of unit '", "optimizer state of unit '",
+                                  "the optimizer's counters"}));
+  }
+  if (where.starts_with("reduce of ")) {
+    CHECK(call.event == "reduce");
+    CHECK(where ==
+          fmt::format("reduce of unit '{}'", call.subject.empty() ? "(root)" : call.subject));
+  }
+}
+
+void check_failed_rank(const CudaCall& call, int world, const std::exception_ptr& thrown) {
+  REQUIRE_MESSAGE(thrown, "nobody heard of it");
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const DeviceError& error) {
+    CHECK(error.exit_code() == 70);
+    CHECK_MESSAGE(error.text().what.starts_with(operation_of(call)), error.what());
+    check_place(call, error.text().where);
+    const std::string line =
+        error_line(error, {.rank = call.rank, .world_size = world, .host = "h", .step = -1});
+    CHECK(line.starts_with(fmt::format("fsdp: error[70] rank {}/{} host h: ", call.rank, world)));
+  } catch (const std::exception& error) {
+    FAIL_CHECK("not a DeviceError: " << std::string(error.what()));
+  }
+}
+
+// The device is every rank's, so that one that is lost may be noticed by all.
+void check_other_rank(const Fault& fault, bool is_lost, const std::exception_ptr& thrown) {
+  if (!thrown) {
+    CHECK(fault.call.stage == Stage::kBetween);  // it was through
+    return;
+  }
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const CommError& error) {
+    const std::string text = error.what();
+    CHECK_MESSAGE(text.starts_with(fmt::format("rank {} gave up", fault.call.rank)), text);
+    CHECK_MESSAGE(text.find(operation_of(fault.call)) != std::string::npos, text);
+  } catch (const DeviceError& error) {
+    CHECK_MESSAGE(is_lost, error.what());
+  } catch (const std::exception& error) {
+    FAIL_CHECK("neither CommError nor DeviceError: " << std::string(error.what()));
+  }
+}
+
+// Whether the call came: how often some are made depends on the schedule of the ranks.
+bool check_fault(const FaultyTraining& training, const Fault& fault, bool is_lost) {
+  const CudaCall& call = fault.call;
+  const std::string what =
+      fmt::format("{} call {} of {} on rank {}, {} {} '{}'", name_of(call.stage), call.nth,
+                  call.name, call.rank, is_lost ? "lost," : "", call.event, call.subject);
+  CAPTURE(what);
+  const FaultyResult result = train_with(training, fault);
+  if (!result.failed) return false;
+  const auto failed = static_cast<size_t>(call.rank);
+  // A trace goes on without the time of a span: who works with the device hears of it.
+  const bool is_heard = !training.is_traced || result.thrown[failed] != nullptr;
+  if (!is_ignored(training, call) && is_heard) {
+    check_failed_rank(*result.failed, training.world, result.thrown[failed]);
+    for (size_t rank = 0; rank < result.thrown.size(); ++rank) {
+      if (rank != failed) check_other_rank(fault, is_lost, result.thrown[rank]);
+    }
+  } else if (!is_lost) {
+    for (const std::exception_ptr& each : result.thrown) CHECK_MESSAGE(!each, message_of(each));
+  }
+  if (is_lost) return true;  // nothing can be given back to it
+  CHECK_MESSAGE(result.left.size() <= (is_ignored(training, call) ? 1 : 0),
+                fmt::to_string(fmt::join(result.left, ", ")));
+  for (const std::string& each : result.reports) CHECK_MESSAGE(is_garbage(each), each);
+  return true;
+}
+
+// One call a site, of those that no training before had; or all.
+class Chosen {
+ public:
+  bool take(const FaultyTraining& training, const CudaCall& call) {
+    if (takes_all()) return true;
+    const uint64_t site = training.is_traced ? call.line : call.site;
+    // In front of each other call: one for each kind of event.
+    const bool is_usual = call.name == "cudaGetDevice";
+    return seen_.emplace(call.stage, call.name, is_usual ? call.event : "", is_usual ? 0 : site)
+        .second;
+  }
+
+ private:
+  std::set<std::tuple<Stage, std::string, std::string, uint64_t>> seen_;
+};
+
+std::vector<FaultyTraining> trainings() {
+  std::vector<FaultyTraining> all;
+  const auto add = [&](int world, const Options& options, bool is_traced) {
+    all.push_back({.world = world, .options = options, .is_traced = is_traced});
+  };
+  add(1, {}, false);
+  add(2, {}, false);
+  add(2,
+      {.param_dtype = DType::kBFloat16,
+       .reduce_dtype = DType::kBFloat16,
+       .prefetch_units = 2,
+       .debug = true},
+      false);
+  add(2, {.param_dtype = DType::kBFloat16, .strategy = Strategy::kZero1}, false);
+  add(2, {.strategy = Strategy::kReplicate}, true);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("each CUDA call of a training fails in turn") {
+  Chosen chosen;
+  int failed = 0, missed = 0;
+  for (const FaultyTraining& training : trainings()) {
+    const FaultyResult whole = train_with(training);
+    for (const std::exception_ptr& each : whole.thrown) REQUIRE(!each);
+    REQUIRE(whole.left == std::vector<std::string>{});
+    REQUIRE(whole.reports == std::vector<std::string>{});
+    int sites = 0;
+    for (const CudaCall& call : whole.calls) {
+      if (call.rank != training.world - 1 || !chosen.take(training, call)) continue;
+      ++sites;
+      const bool loses = sites % 2 == 0 && !allocates(call.name) && !training.is_traced;
+      for (const bool is_lost : {false, true}) {
+        if (is_lost && (allocates(call.name) || training.is_traced)) continue;
+        if (!takes_all() && is_lost != loses) continue;
+        const cudaError_t code = is_lost                ? cudaErrorIllegalAddress
+                                 : allocates(call.name) ? cudaErrorMemoryAllocation
+                                                        : cudaErrorInvalidValue;
+        ++(check_fault(training, {call, code}, is_lost) ? failed : missed);
+      }
+    }
+    MESSAGE(fmt::format("{} ranks: {} calls, {} sites", training.world, whole.calls.size(), sites));
+  }
+  MESSAGE(fmt::format("{} calls failed, {} did not come", failed, missed));
+  CHECK(missed <= failed / 20);
+}
+
+TEST_CASE("each CUDA call with which a GPU is opened fails in turn") {
+  int64_t calls = 0;
+  {
+    const sim::SimulatedGpu gpu;
+    fsdp_cuda_library()->open_device(0);
+    calls = gpu.all_calls();
+  }
+  CHECK(calls > 20);  // most of them load a kernel
+  for (int64_t n = 1; n <= calls; ++n) {
+    CAPTURE(n);
+    sim::SimulatedGpu gpu;
+    std::string name;
+    int64_t made = 0;
+    gpu.choose([&](std::string_view each) -> std::optional<cudaError_t> {
+      if (++made != n) return std::nullopt;
+      name = each;
+      return cudaErrorUnknown;
+    });
+    CAPTURE(name);
+    try {
+      fsdp_cuda_library()->open_device(0);
+      const bool is_given_back = name == "cudaStreamSynchronize" || name == "cudaStreamDestroy";
+      CHECK(is_given_back);  // by the device's end
+    } catch (const DeviceError& error) {
+      const std::string text = error.what();
+      CHECK_MESSAGE(text.find(operation_of({.name = name})) != std::string::npos, text);
+      CHECK_MESSAGE(text.find("cuda:0") != std::string::npos, text);
+      CHECK(gpu.left() == std::vector<std::string>{});
+    }
+  }
+}
+
+TEST_CASE("after a model that did not fit, a smaller one is built on the same mesh") {
+  const auto session = std::make_shared<SimulatedSession>(
+      SimulatedRanksOptions{.simulation = {.bytes_each = 200'000}});
+  RunRanksOptions ranks = torch_ranks_options();
+  ranks.make = [&](int world, const MeshOptions& mesh) {
+    return simulated_ranks(world, mesh, session);
+  };
+  run_ranks(
+      1,
+      [&](const Mesh& mesh) {
+        const std::vector<std::string> before = session->gpu.left();
+        for (const int64_t width : {300, 140}) {  // too large for one unit; for the last one
+          const auto large = build_seeded(7, graph_twin(3, width, in_a_row).make);
+          CHECK_THROWS_WITH_AS(
+              Engine(large, mesh, {}),
+              doctest::Contains(width == 300 ? "(construction of unit 'u0'); hint: use more ranks"
+                                             : "(construction of unit 'u2'); hint: use more ranks"),
+              DeviceError);
+          CHECK(session->gpu.left() == before);
+        }
+        const auto small = build_seeded(7, graph_twin(3, 6, in_a_row).make);
+        Engine engine(small, mesh, {});
+        AdamW optimizer(engine, {});
+        graph_loss(*small, 0, 0).backward();
+        CHECK(optimizer.step().gradients.finite());
+      },
+      ranks);
+}
+
+TEST_CASE("a step for which the memory was not enough is repeated once there is some") {
+  int64_t allocations = 0;
+  // With the n-th allocation of the first step failing; 0: with none.
+  const auto train = [&](const Options& options, int64_t n) {
+    const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
+    RunRanksOptions ranks = torch_ranks_options();
+    ranks.make = [&](int world, const MeshOptions& mesh) {
+      return simulated_ranks(world, mesh, session);
+    };
+    std::map<std::string, at::Tensor> trained;
+    run_ranks(
+        1,
+        [&](const Mesh& mesh) {
+          const auto model = build_seeded(7, graph_twin(3, 6, in_a_row).make);
+          Engine engine(model, mesh, options);
+          AdamW optimizer(engine, {.lr = 1e-2});
+          const auto step = [&] {
+            graph_loss(*model, 0, 0).backward();
+            optimizer.clip_grad_norm(1.0);
+            optimizer.step();
+            optimizer.zero_grad();
+          };
+          const int64_t before = session->gpu.calls("cudaMalloc");
+          if (n > 0) {
+            session->gpu.fail("cudaMalloc", n, cudaErrorMemoryAllocation);
+            CHECK_THROWS_WITH_AS(step(), doctest::Contains("out of memory"), DeviceError);
+            engine.zero_grad();
+          }
+          step();
+          allocations = session->gpu.calls("cudaMalloc") - before;
+          step();
+          trained = full_parameters(engine);
+        },
+        ranks);
+    return trained;
+  };
+  for (const bool is_low : {false, true}) {
+    Options options;
+    if (is_low) options = {.param_dtype = DType::kBFloat16, .reduce_dtype = DType::kBFloat16};
+    const auto expected = train(options, 0);
+    const int64_t count = allocations;
+    CHECK(count >= 3);
+    for (int64_t n = 1; n <= count; ++n) {
+      CAPTURE(n);
+      for (const auto& [fqn, value] : train(options, n)) {
+        CAPTURE(fqn);
+        CHECK(bit_equal(value, expected.at(fqn)));
+      }
+    }
+  }
+}
