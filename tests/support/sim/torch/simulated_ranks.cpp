@@ -52,7 +52,9 @@ class SimulatedWatch final : public RankWatch {
 }  // namespace
 
 LeftBehind::~LeftBehind() {
-  std::vector<std::string> left = gpu_.left();
+  const bool is_lost = cudaDeviceSynchronize() != cudaSuccess;  // nothing can be freed any more
+  std::vector<std::string> left;
+  if (!is_lost) left = gpu_.left();
   if (hears_) {
     hears_(std::move(left));
     return;
