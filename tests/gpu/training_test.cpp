@@ -1,6 +1,10 @@
 // The engine on a simulated GPU: the CPU's bits, nothing out of order, and no host that waits.
 #include "gpu/support/training.h"
 
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -9,25 +13,30 @@ using namespace fsdp::testing;
 
 namespace {
 
-int seeds_of_each() {
-  const char* text = std::getenv("FSDP_SIM_SEEDS");
-  return text == nullptr ? 20 : std::atoi(text);
+int from_environment(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
 }
 
-void compare_with_cpu(SmallModel model) {
+bool is_long() { return std::getenv("FSDP_SIM_LONG") != nullptr; }
+
+void compare_with_cpu(const Training& training, const TrainingResult& on_cpu, uint32_t seed) {
+  CAPTURE(seed);
+  const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{
+      .simulation = {.seed = seed}, .default_stream = training.world == 1 && seed % 2 == 0});
+  const TrainingResult on_gpu = train_on_gpu(training, session);
+  CHECK(difference(on_gpu, on_cpu) == "");
+  CHECK(on_gpu.host_waits == 0);
+}
+
+void compare_pairs(SmallModel model) {
   uint32_t seed = 0;
   for (const Training& training : covering_trainings(model)) {
     const std::string what = describe(training);
     CAPTURE(what);
     const TrainingResult on_cpu = train_on_cpu(training);
-    for (int i = 0; i < seeds_of_each(); ++i) {
-      ++seed;
-      CAPTURE(seed);
-      const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{
-          .simulation = {.seed = seed}, .default_stream = training.world == 1 && seed % 2 == 0});
-      const TrainingResult on_gpu = train_on_gpu(training, session);
-      CHECK(difference(on_gpu, on_cpu) == "");
-      CHECK(on_gpu.host_waits == 0);
+    for (int i = 0; i < from_environment("FSDP_SIM_SEEDS", 20); ++i) {
+      compare_with_cpu(training, on_cpu, ++seed);
     }
   }
 }
@@ -35,9 +44,45 @@ void compare_with_cpu(SmallModel model) {
 }  // namespace
 
 TEST_CASE("a GPT on a simulated GPU has the CPU's bits, whatever the schedule") {
-  compare_with_cpu(SmallModel::kGpt);
+  compare_pairs(SmallModel::kGpt);
 }
 
 TEST_CASE("a BERT on a simulated GPU has the CPU's bits, whatever the schedule") {
-  compare_with_cpu(SmallModel::kBert);
+  compare_pairs(SmallModel::kBert);
+}
+
+// Every combination with every seed, as far as FSDP_SIM_MINUTES reach: a seed after another, each
+// with all combinations.
+TEST_CASE("ten steps in every combination have the CPU's bits" * doctest::skip(!is_long())) {
+  using Clock = std::chrono::steady_clock;
+  const auto end =
+      Clock::now() + std::chrono::minutes(from_environment("FSDP_SIM_MINUTES", 4 * 60));
+  std::vector<Training> trainings = all_trainings(SmallModel::kGpt);
+  for (const Training& training : all_trainings(SmallModel::kBert)) trainings.push_back(training);
+  const int seeds = from_environment("FSDP_SIM_SEEDS", 20);
+  std::map<size_t, TrainingResult> on_cpu;
+  size_t done = 0;
+  for (uint32_t seed = 1; seed <= static_cast<uint32_t>(seeds); ++seed) {
+    for (size_t i = 0; i < trainings.size() && Clock::now() < end; ++i, ++done) {
+      Training& training = trainings[i];
+      training.steps = 10;
+      const std::string what = describe(training);
+      CAPTURE(what);
+      if (seed == 1) on_cpu[i] = train_on_cpu(training);
+      compare_with_cpu(training, on_cpu.at(i), seed);
+    }
+  }
+  MESSAGE(fmt::format("{} of {} trainings of ten steps", done, trainings.size() * seeds));
+}
+
+TEST_CASE("BERT mini on two ranks has the CPU's bits" * doctest::skip(!is_long())) {
+  for (const fsdp::DType dtype : {fsdp::DType::kFloat32, fsdp::DType::kBFloat16}) {
+    const Training training{.model = SmallModel::kBertMini,
+                            .world = 2,
+                            .steps = 2,
+                            .options = {.param_dtype = dtype, .reduce_dtype = dtype}};
+    const std::string what = describe(training);
+    CAPTURE(what);
+    compare_with_cpu(training, train_on_cpu(training), 1);
+  }
 }

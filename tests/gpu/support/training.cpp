@@ -18,15 +18,22 @@ namespace {
 constexpr gpt::GptConfig kGpt{
     .layers = 2, .hidden = 32, .heads = 4, .block_size = 8, .vocabulary = 50};
 
-bert::Config bert_config() {
-  return {.vocab_size = 60,
-          .hidden_size = 32,
-          .num_hidden_layers = 2,
-          .num_attention_heads = 4,
-          .intermediate_size = 64,
-          .max_position_embeddings = 16,
-          .hidden_dropout_prob = 0,
-          .attention_probs_dropout_prob = 0};
+bert::Config config_of(SmallModel model) {
+  bert::Config config{.hidden_dropout_prob = 0, .attention_probs_dropout_prob = 0};
+  if (model == SmallModel::kBertMini) {
+    config.hidden_size = 256;
+    config.num_hidden_layers = 4;
+    config.num_attention_heads = 4;
+    config.intermediate_size = 1024;
+  } else {
+    config.vocab_size = 60;
+    config.hidden_size = 32;
+    config.num_hidden_layers = 2;
+    config.num_attention_heads = 4;
+    config.intermediate_size = 64;
+    config.max_position_embeddings = 16;
+  }
+  return config;
 }
 
 at::Tensor ids_of(int64_t vocabulary, int64_t length, int step, int rank) {
@@ -56,6 +63,7 @@ class GptSubject final : public Subject {
 
 class BertSubject final : public Subject {
  public:
+  explicit BertSubject(const bert::Config& config) : model_(config) {}
   std::shared_ptr<torch::nn::Module> module() override { return model_.ptr(); }
   at::Tensor loss(int step, int rank) override {
     const at::Tensor ids = ids_of(60, 10, step, rank);
@@ -68,13 +76,13 @@ class BertSubject final : public Subject {
   }
 
  private:
-  Unit<bert::QuestionAnswering> model_{bert_config()};
+  Unit<bert::QuestionAnswering> model_;
 };
 
 std::unique_ptr<Subject> make_subject(SmallModel model) {
   return build_seeded(7, [model]() -> std::unique_ptr<Subject> {
     if (model == SmallModel::kGpt) return std::make_unique<GptSubject>();
-    return std::make_unique<BertSubject>();
+    return std::make_unique<BertSubject>(config_of(model));
   });
 }
 
@@ -125,8 +133,9 @@ RunRanksOptions in_one_thread_each() {
 
 std::string describe(const Training& training) {
   const Options& options = training.options;
+  constexpr std::array kNames{"gpt", "bert", "bert mini"};
   return fmt::format("{} on {} ranks, {}, prefetch {}, {} to {}",
-                     training.model == SmallModel::kGpt ? "gpt" : "bert", training.world,
+                     kNames[static_cast<size_t>(training.model)], training.world,
                      name_of(options.strategy), options.prefetch_units,
                      options.param_dtype ? name_of(*options.param_dtype) : "float32",
                      name_of(options.reduce_dtype));
@@ -164,28 +173,38 @@ std::string difference(const TrainingResult& one, const TrainingResult& other) {
   return one.parameters.size() == other.parameters.size() ? "" : "other parameters";
 }
 
-// All 4 · 3 · 2 · 4 combinations, of which those are kept that hold a pair which none before held.
+std::vector<Training> all_trainings(SmallModel model) {
+  constexpr int kRows = 4 * 3 * 2 * 4;
+  std::vector<Training> all;
+  for (int i = 0; i < kRows; ++i) {
+    const int row = i * 35 % kRows;
+    const DType dtype = row / 12 % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
+    all.push_back({.model = model,
+                   .world = row % 4 + 1,
+                   .options = {.param_dtype = dtype,
+                               .reduce_dtype = dtype,
+                               .prefetch_units = row / 4 % 3,
+                               .strategy = kStrategies[row / 24]}});
+  }
+  return all;
+}
+
+// Kept is what holds a pair that none before held.
 std::vector<Training> covering_trainings(SmallModel model) {
   std::vector<Training> kept;
   std::set<std::string> held;
-  // In an order in which neighbours differ in every column.
-  for (int i = 0; i < 96; ++i) {
-    const int mixed = i * 35 % 96;
-    const std::array<int, 4> row{mixed % 4, mixed / 4 % 3, mixed / 12 % 2, mixed / 24};
+  for (const Training& training : all_trainings(model)) {
+    const std::array<std::string, 4> row{std::to_string(training.world),
+                                         std::to_string(training.options.prefetch_units),
+                                         std::string(name_of(training.options.reduce_dtype)),
+                                         std::string(name_of(training.options.strategy))};
     bool is_new = false;
     for (size_t a = 0; a < row.size(); ++a) {
       for (size_t b = a + 1; b < row.size(); ++b) {
         is_new |= held.insert(fmt::format("{}:{} {}:{}", a, row[a], b, row[b])).second;
       }
     }
-    if (!is_new) continue;
-    const DType dtype = row[2] == 0 ? DType::kFloat32 : DType::kBFloat16;
-    kept.push_back({.model = model,
-                    .world = row[0] + 1,
-                    .options = {.param_dtype = dtype,
-                                .reduce_dtype = dtype,
-                                .prefetch_units = row[1],
-                                .strategy = kStrategies[row[3]]}});
+    if (is_new) kept.push_back(training);
   }
   return kept;
 }

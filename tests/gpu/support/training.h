@@ -14,7 +14,11 @@
 
 namespace fsdp::testing {
 
-enum class SmallModel : uint8_t { kGpt, kBert };
+enum class SmallModel : uint8_t {
+  kGpt,
+  kBert,
+  kBertMini,  // 11 M parameters, of the published shape
+};
 
 struct Training {
   SmallModel model = SmallModel::kGpt;
@@ -40,7 +44,10 @@ TrainingResult train_on_gpu(const Training& training,
 // Empty if both have the same bits; else the first difference.
 std::string difference(const TrainingResult& one, const TrainingResult& other);
 
-// Rows of (world, prefetch, dtype, strategy) in which each pair of values of two columns comes.
+// Of worlds 1 to 4, prefetch 0 to 2, two dtypes and all strategies: every combination, in an order
+// in which neighbours differ in every column; and those of them that hold each pair of values of
+// two columns.
+std::vector<Training> all_trainings(SmallModel model);
 std::vector<Training> covering_trainings(SmallModel model);
 
 }  // namespace fsdp::testing

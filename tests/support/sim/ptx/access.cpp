@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <vector>
+#include <span>
 
 #include "support/sim/ptx/warp.h"
 
@@ -43,7 +44,8 @@ class Access {
         return inside(warp_.local(lane_), target.address, "local memory");
       case Space::kParameter:
         if (writes_) object("a write to parameters");
-        return inside(const_cast<std::vector<std::byte>&>(block_.launch->parameters),
+        return inside({const_cast<std::byte*>(block_.launch->parameters.data()),
+                       block_.launch->parameters.size()},
                       target.address, "parameters");
       default:
         return global(target.address);
@@ -55,7 +57,7 @@ class Access {
     throw Objection(fmt::format("{}, {}", what, warp_.where(lane_)));
   }
 
-  std::byte* inside(std::vector<std::byte>& memory, uint64_t at, const char* name) const {
+  std::byte* inside(std::span<std::byte> memory, uint64_t at, const char* name) const {
     if (at + static_cast<uint64_t>(bytes_) > memory.size()) {
       object(fmt::format("{} bytes at {} of {}, which has {}", bytes_, at, name, memory.size()));
     }
@@ -175,7 +177,7 @@ void load(Warp& warp, const Instruction& instruction, int lane, const std::byte*
   }
 }
 
-void store(const Warp& warp, const Instruction& instruction, int lane, std::byte* to) {
+void store(Warp& warp, const Instruction& instruction, int lane, std::byte* to) {
   const int bytes = instruction.type.bytes();
   for (size_t i = 1; i < instruction.operands.size(); ++i, to += bytes) {
     const uint64_t bits = warp.value(instruction.operands[i], lane);
@@ -189,24 +191,20 @@ void access(Warp& warp, const Instruction& instruction, Mask active) {
   const bool writes = instruction.opcode == Opcode::kStore;
   const size_t count = writes ? instruction.operands.size() - 1 : instruction.results.size();
   const int64_t bytes = static_cast<int64_t>(count) * instruction.type.bytes();
-  std::vector<uint64_t> sectors;
-  uint64_t global_bytes = 0;
+  const LaneValues addresses = warp.values(instruction.operands.at(0));
+  std::array<uint64_t, kLanes> sectors{};  // an access is aligned and lies in one
+  auto last = sectors.begin();
   for_each_lane(active, [&](int lane) {
     const Target target =
-        target_of(instruction.space, warp.value(instruction.operands.at(0), lane) +
-                                         static_cast<uint64_t>(instruction.offset));
+        target_of(instruction.space, addresses[lane] + static_cast<uint64_t>(instruction.offset));
     std::byte* data = Access(warp, lane, bytes, writes).check(target);
     writes ? store(warp, instruction, lane, data) : load(warp, instruction, lane, data);
-    if (target.space != Space::kGlobal) return;
-    global_bytes += static_cast<uint64_t>(bytes);
-    for (uint64_t at = target.address; at < target.address + static_cast<uint64_t>(bytes);
-         at += std::min<uint64_t>(kSectorBytes, static_cast<uint64_t>(bytes))) {
-      sectors.push_back(at / kSectorBytes);
-    }
+    if (target.space == Space::kGlobal) *last++ = target.address / kSectorBytes;
   });
-  std::sort(sectors.begin(), sectors.end());
+  const uint64_t global_bytes = static_cast<uint64_t>(bytes * (last - sectors.begin()));
+  if (!std::is_sorted(sectors.begin(), last)) std::sort(sectors.begin(), last);
   warp.block().report->sectors +=
-      static_cast<uint64_t>(std::unique(sectors.begin(), sectors.end()) - sectors.begin());
+      static_cast<uint64_t>(std::unique(sectors.begin(), last) - sectors.begin());
   warp.block().report->least_sectors += (global_bytes + kSectorBytes - 1) / kSectorBytes;
 }
 

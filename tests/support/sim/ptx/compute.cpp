@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <type_traits>
@@ -39,7 +40,10 @@ double canonical(double value) { return value; }
 class Compute {
  public:
   Compute(Warp& warp, const Instruction& instruction, Mask active)
-      : warp_(warp), instruction_(instruction), active_(active) {}
+      : warp_(warp),
+        instruction_(instruction),
+        active_(active),
+        operands_{operand(0), operand(1), operand(2), operand(3)} {}
 
   void run() {
     switch (instruction_.opcode) {
@@ -73,19 +77,28 @@ class Compute {
   }
 
  private:
-  uint64_t operand(size_t index, int lane) const {
-    return index < instruction_.operands.size() ? warp_.value(instruction_.operands[index], lane)
-                                                : 0;
+  // Of those that an instruction has not, 0.
+  LaneValues operand(size_t index) const {
+    static constexpr uint64_t kNothing = 0;
+    return index < instruction_.operands.size() ? warp_.values(instruction_.operands[index])
+                                                : LaneValues(&kNothing, 0);
   }
+  uint64_t operand(size_t index, int lane) const { return operands_[index][lane]; }
 
   // operation(lane, a, b, c) in T, into the first result.
   template <class T, class Operation>
   void each(Operation operation) {
-    for_each_lane(active_, [&](int lane) {
-      const T result = operation(lane, from_bits<T>(operand(0, lane)),
-                                 from_bits<T>(operand(1, lane)), from_bits<T>(operand(2, lane)));
-      warp_.set(instruction_.results.at(0), lane, to_bits(result));
-    });
+    uint64_t* const results = warp_.lanes_of(instruction_.results.at(0));
+    const auto [a, b, c, d] = operands_;
+    const auto one = [&](int lane) {
+      results[lane] = to_bits<T>(
+          operation(lane, from_bits<T>(a[lane]), from_bits<T>(b[lane]), from_bits<T>(c[lane])));
+    };
+    if (active_ == ~Mask{0}) {
+      for (int lane = 0; lane < kLanes; ++lane) one(lane);
+    } else {
+      for_each_lane(active_, one);
+    }
   }
 
   template <class Visit>
@@ -280,6 +293,7 @@ class Compute {
   // A word in parts, or parts in a word.
   void move() {
     const size_t into = instruction_.results.size(), out_of = instruction_.operands.size();
+    if (out_of > operands_.size()) object(warp_, active_, "too many parts");
     const int part = instruction_.type.bits / static_cast<int>(std::max(into, out_of));
     const uint64_t mask = part == 64 ? ~uint64_t{0} : (uint64_t{1} << part) - 1;
     for_each_lane(active_, [&](int lane) {
@@ -365,6 +379,7 @@ class Compute {
   Warp& warp_;
   const Instruction& instruction_;
   const Mask active_;
+  const std::array<LaneValues, 4> operands_;
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ uint64_t integer_of(double value, const Type& to) {
 
 class Conversion {
  public:
-  Conversion(const Warp& warp, const Instruction& instruction)
+  Conversion(Warp& warp, const Instruction& instruction)
       : warp_(warp), instruction_(instruction), to_(instruction.type), from_(instruction.from) {}
 
   uint64_t of(int lane) const {
@@ -131,7 +131,7 @@ class Conversion {
     return half(0) << 16 | half(1);
   }
 
-  const Warp& warp_;
+  Warp& warp_;
   const Instruction& instruction_;
   const Type to_, from_;
 };

@@ -43,11 +43,13 @@ void DeviceMemory::add(const void* begin, int64_t bytes, std::string name, bool 
   std::erase_if(gone_, [&](const auto& each) {
     return each.first < end && allocation->begin < each.second.end;
   });
+  found_last_ = nullptr;
   allocations_[allocation->begin] = std::move(allocation);
 }
 
 void DeviceMemory::remove(const void* begin) {
   const uint64_t address = address_of(begin);
+  found_last_ = nullptr;
   if (const auto whole = carved_.find(address); whole != carved_.end()) {
     std::erase_if(allocations_, [&](const auto& part) {
       return part.first >= address && part.first < whole->second->end();
@@ -64,6 +66,7 @@ void DeviceMemory::lose(uint64_t begin, std::string what) {
   const auto found = allocations_.find(begin);
   if (found == allocations_.end()) return;
   const Allocation& lost = *found->second;
+  found_last_ = nullptr;
   gone_[begin] = {.end = lost.end(), .name = lost.name, .what = std::move(what)};
   allocations_.erase(found);
 }
@@ -72,6 +75,7 @@ void DeviceMemory::carve(const void* begin, int64_t bytes, std::string name) {
   const uint64_t address = address_of(begin), end = address + static_cast<uint64_t>(bytes);
   auto whole = last_from(carved_, address);
   if (whole == carved_.end() || address >= whole->second->end()) {  // the first part of its whole
+    found_last_ = nullptr;
     const auto at = allocations_.find(require(begin, bytes).begin);
     whole = carved_.emplace(at->first, std::move(at->second)).first;
     allocations_.erase(at);
@@ -90,10 +94,12 @@ void DeviceMemory::rename(const void* begin, std::string name) {
 }
 
 Allocation* DeviceMemory::find(uint64_t address, int64_t bytes) {
-  const auto found = last_from(allocations_, address);
-  if (found == allocations_.end()) return nullptr;
-  Allocation* allocation = found->second.get();
-  return address + static_cast<uint64_t>(bytes) <= allocation->end() ? allocation : nullptr;
+  if (found_last_ == nullptr || address < found_last_->begin || address >= found_last_->end()) {
+    const auto found = last_from(allocations_, address);
+    if (found == allocations_.end()) return nullptr;
+    found_last_ = found->second.get();
+  }
+  return address + static_cast<uint64_t>(bytes) <= found_last_->end() ? found_last_ : nullptr;
 }
 
 std::string DeviceMemory::describe(uint64_t address, int64_t bytes) const {

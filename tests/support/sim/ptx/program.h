@@ -132,6 +132,7 @@ enum class Special : uint8_t {
   kLane,
   kWarp,
 };
+inline constexpr int kSpecials = 14;
 
 struct Operand {
   enum class Source : uint8_t { kRegister, kValue, kSpecial };

@@ -54,8 +54,8 @@ class Shadow {
  private:
   using Bits = std::vector<uint64_t>;  // a byte each
 
-  const uint64_t begin_, end_;
-  const uint64_t base_;  // of the bits: begin_ rounded down to a word of them
+  uint64_t begin_, end_;
+  uint64_t base_;  // of the bits: begin_ rounded down to a word of them
   uint32_t launch_ = 0;
   Bits defined_, read_, written_;
   std::vector<Cell> cells_;

@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <numeric>
 #include <random>
 
 namespace fsdp::testing::ptx {
 namespace {
 
-constexpr uint64_t kUndefined = 0xdeadbeefdeadbeef;
 constexpr auto kUndefinedByte = std::byte{0xcd};
 
-uint64_t dimension(const Dim& dim, int axis) {
-  return axis == 0 ? dim.x : axis == 1 ? dim.y : dim.z;
-}
+std::array<uint64_t, 3> axes_of(const Dim& dim) { return {dim.x, dim.y, dim.z}; }
 
 Dim place_of(uint64_t number, const Dim& in) {
   return {.x = static_cast<uint32_t>(number % in.x),
@@ -28,108 +27,133 @@ Warp::Warp(BlockState& block, int number, int lanes)
     : block_(block),
       number_(number),
       lanes_(lanes),
-      registers_(static_cast<size_t>(block.launch->kernel->registers) * kLanes, kUndefined),
-      next_(kLanes, 0),
-      states_(kLanes, LaneState::kDone),
-      local_(kLanes) {
-  std::fill_n(states_.begin(), lanes, LaneState::kRunning);
-  const auto bytes = static_cast<size_t>(block.launch->kernel->local_bytes);
-  for (int lane = 0; lane < lanes; ++lane) local_[lane].assign(bytes, kUndefinedByte);
+      registers_(block.launch->kernel->registers),
+      local_(static_cast<size_t>(block.launch->kernel->local_bytes) * kLanes) {}
+
+void Warp::begin() {
+  const Launch& launch = *block_.launch;
+  registers_.begin_block();
+  std::fill(local_.begin(), local_.end(), kUndefinedByte);
+  const auto special = [&](Special first, int axis) -> auto& {
+    return specials_[static_cast<size_t>(first) + static_cast<size_t>(axis)];
+  };
+  for (int axis = 0; axis < 3; ++axis) {
+    for (int lane = 0; lane < lanes_; ++lane) {
+      special(Special::kThreadX, axis)[lane] = axes_of(place_of(thread(lane), launch.block))[axis];
+    }
+    special(Special::kBlockSizeX, axis).fill(axes_of(launch.block)[axis]);
+    special(Special::kBlockX, axis).fill(axes_of(block_.place)[axis]);
+    special(Special::kGridX, axis).fill(axes_of(launch.grid)[axis]);
+  }
+  std::iota(special(Special::kLane, 0).begin(), special(Special::kLane, 0).end(), uint64_t{0});
+  special(Special::kWarp, 0).fill(static_cast<uint64_t>(number_));
+  barriers_ = 0;
+  running_ = lanes_ == kLanes ? ~Mask{0} : (Mask{1} << lanes_) - 1;
+  at_barrier_ = 0;
+  next_.fill(0);
 }
 
-uint64_t Warp::value(const Operand& operand, int lane) const {
+LaneValues Warp::values(const Operand& operand) {
   switch (operand.source) {
     case Operand::Source::kRegister:
-      return registers_[operand.index * kLanes + lane];
+      return {registers_.lanes(operand.index), 1};
     case Operand::Source::kValue:
-      return operand.value;
+      return {&operand.value, 0};
     case Operand::Source::kSpecial:
       break;
   }
-  const Launch& launch = *block_.launch;
-  const int axis = operand.index % 3;
-  switch (static_cast<Special>(operand.index - (operand.index < 12 ? axis : 0))) {
-    case Special::kThreadX:
-      return dimension(place_of(thread(lane), launch.block), axis);
-    case Special::kBlockSizeX:
-      return dimension(launch.block, axis);
-    case Special::kBlockX:
-      return dimension(block_.place, axis);
-    case Special::kGridX:
-      return dimension(launch.grid, axis);
-    case Special::kLane:
-      return static_cast<uint64_t>(lane);
-    default:
-      return static_cast<uint64_t>(number_);
-  }
+  return {specials_[operand.index].data(), 1};
 }
 
-Mask Warp::in_state(LaneState state) const {
-  Mask mask = 0;
-  for (int lane = 0; lane < lanes_; ++lane) mask |= states_[lane] == state ? 1U << lane : 0U;
-  return mask;
-}
-
-void Warp::set_state(Mask lanes, LaneState state) {
-  for_each_lane(lanes, [&](int lane) { states_[lane] = state; });
+void Warp::go_on_at(int next, Mask lanes) {
+  for_each_lane(lanes, [&](int lane) { next_[lane] = next; });
 }
 
 // The lanes that are furthest behind go first, so that those that parted meet again where the code
-// does.
+// does: together straight on, until they part or come to where others wait.
 void Warp::run() {
-  while (const Mask running = in_state(LaneState::kRunning)) {
-    int at = std::numeric_limits<int>::max();
-    for_each_lane(running, [&](int lane) { at = std::min(at, next_[lane]); });
+  while (running_ != 0) {
+    int at = std::numeric_limits<int>::max(), others = at;
     Mask active = 0;
-    for_each_lane(running, [&](int lane) { active |= next_[lane] == at ? 1U << lane : 0U; });
-    step(at, active);
+    for_each_lane(running_, [&](int lane) { at = std::min(at, next_[lane]); });
+    for_each_lane(running_, [&](int lane) {
+      next_[lane] == at ? void(active |= Mask{1} << lane)
+                        : void(others = std::min(others, next_[lane]));
+    });
+    bool is_straight = true;
+    while (is_straight && at < others) is_straight = step(at++, active);
+    if (is_straight) go_on_at(at, active);
   }
 }
 
-void Warp::step(int at, Mask active) {
+Mask Warp::guarded(const Instruction& instruction, Mask active) {
+  if (instruction.guard < 0) return active;
+  const uint64_t* const predicates = lanes_of(instruction.guard);
+  Mask guarded = 0;
+  for_each_lane(active, [&](int lane) {
+    const bool runs = (predicates[lane] & 1) != (instruction.guard_negated ? 1U : 0U);
+    guarded |= static_cast<Mask>(runs) << lane;
+  });
+  return guarded;
+}
+
+// False: where the active lanes go on, each for itself, is in next_.
+bool Warp::step(int at, Mask active) {
   const Instruction& instruction = block_.launch->kernel->code[at];
   now_ = &instruction;
-  for_each_lane(active, [&](int lane) { next_[lane] = at + 1; });
-  Mask guarded = active;
-  if (instruction.guard >= 0) {
-    for_each_lane(active, [&](int lane) {
-      if (predicate(instruction.guard, lane) == instruction.guard_negated) guarded &= ~(1U << lane);
-    });
-  }
+  const Mask guarded = this->guarded(instruction, active);
   block_.report->instructions += static_cast<uint64_t>(std::popcount(guarded));
   switch (instruction.opcode) {
     case Opcode::kBranch:
-      return for_each_lane(guarded, [&](int lane) { next_[lane] = instruction.target; });
+      go_on_at(at + 1, active & ~guarded);
+      go_on_at(instruction.target, guarded);
+      return false;
     case Opcode::kExit:
-      return set_state(guarded, LaneState::kDone);
+      go_on_at(at + 1, active & ~guarded);
+      running_ &= ~guarded;
+      return false;
     case Opcode::kBarrier:
+      go_on_at(at + 1, active);
+      if (guarded != 0) stop_at_barrier(guarded);
+      return false;
     case Opcode::kWarpBarrier:
     case Opcode::kShuffle:
     case Opcode::kVote:
-      return meet(instruction, guarded);
+      if (guarded != 0) meet(instruction, guarded);
+      return true;
     case Opcode::kFence:
-      return;
+      return true;
     case Opcode::kTrap:
-      if (guarded == 0) return;
+      if (guarded == 0) return true;
       throw Objection("trap " + where(std::countr_zero(guarded)));
     case Opcode::kLoad:
     case Opcode::kStore:
-      return access(*this, instruction, guarded);
+      access(*this, instruction, guarded);
+      return true;
     default:
-      return compute(*this, instruction, guarded);
+      compute(*this, instruction, guarded);
+      return true;
   }
+}
+
+// All that are left have come: those that are done count as come.
+void Warp::pass_barrier() {
+  running_ |= at_barrier_;
+  at_barrier_ = 0;
+}
+
+void Warp::stop_at_barrier(Mask active) {
+  if (active != (running_ | at_barrier_)) {
+    throw Objection("a barrier that only some threads of a warp reach, " +
+                    where(std::countr_zero(active)));
+  }
+  running_ &= ~active;
+  at_barrier_ |= active;
 }
 
 // What lanes do together. Whoever could still come must be there.
 void Warp::meet(const Instruction& instruction, Mask active) {
-  if (active == 0) return;
-  const int first = std::countr_zero(active);
   switch (instruction.opcode) {
-    case Opcode::kBarrier:
-      if (active != (in_state(LaneState::kRunning) | in_state(LaneState::kAtBarrier))) {
-        throw Objection("a barrier that only some threads of a warp reach, " + where(first));
-      }
-      return set_state(active, LaneState::kAtBarrier);
     case Opcode::kWarpBarrier:
       require_all_of(instruction.operands.at(0), active);
       ++barriers_;
@@ -141,7 +165,7 @@ void Warp::meet(const Instruction& instruction, Mask active) {
   }
 }
 
-void Warp::require_all_of(const Operand& mask, Mask active) const {
+void Warp::require_all_of(const Operand& mask, Mask active) {
   for_each_lane(active, [&](int lane) {
     const auto asked = static_cast<Mask>(value(mask, lane));
     const Mask there = lanes_ == kLanes ? ~0U : (1U << lanes_) - 1;
@@ -218,29 +242,38 @@ std::string Warp::where(int lane) const {
 
 namespace {
 
-void run_block(BlockState& block, std::mt19937& random) {
-  const Launch& launch = *block.launch;
-  const int threads = static_cast<int>(launch.block.count());
-  std::vector<Warp> warps;
-  for (int first = 0; first < threads; first += kLanes) {
-    warps.emplace_back(block, first / kLanes, std::min(kLanes, threads - first));
-  }
-  std::vector<int> order(warps.size());
-  std::iota(order.begin(), order.end(), 0);
-  for (;;) {
-    if (launch.seed != 0) std::shuffle(order.begin(), order.end(), random);
-    for (const int warp : order) warps[warp].run();
-    // All that are left have come to the barrier: those that are done count as come.
-    bool waiting = false;
-    for (Warp& warp : warps) {
-      const Mask here = warp.in_state(LaneState::kAtBarrier);
-      waiting |= here != 0;
-      warp.set_state(here, LaneState::kRunning);
+// The warps of a block after another, in registers that stay.
+class Blocks {
+ public:
+  Blocks(BlockState& block, std::mt19937& random) : block_(block), random_(random) {
+    const int threads = static_cast<int>(block.launch->block.count());
+    for (int first = 0; first < threads; first += kLanes) {
+      warps_.emplace_back(block, first / kLanes, std::min(kLanes, threads - first));
     }
-    if (!waiting) return;
-    ++block.barriers;
   }
-}
+
+  void run() {
+    std::vector<int> order(warps_.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (Warp& warp : warps_) warp.begin();
+    for (;;) {
+      if (block_.launch->seed != 0) std::shuffle(order.begin(), order.end(), random_);
+      for (const int warp : order) warps_[warp].run();
+      bool waiting = false;
+      for (Warp& warp : warps_) {
+        waiting |= warp.at_barrier() != 0;
+        warp.pass_barrier();
+      }
+      if (!waiting) return;
+      ++block_.barriers;
+    }
+  }
+
+ private:
+  BlockState& block_;
+  std::mt19937& random_;
+  std::vector<Warp> warps_;
+};
 
 }  // namespace
 
@@ -275,16 +308,19 @@ LaunchReport run(const Launch& launch, DeviceMemory& memory) {
   if (launch.seed != 0) std::shuffle(order.begin(), order.end(), random);
   const auto shared = static_cast<size_t>(kernel.shared_bytes);
   const uint32_t number_of_launch = memory.begin_launch();
+  BlockState block{.launch = &launch,
+                   .memory = &memory,
+                   .report = &report,
+                   .launch_number = number_of_launch,
+                   .shared_shadow = Shadow(0, shared, false)};
+  Blocks blocks(block, random);
   for (const uint64_t number : order) {
-    BlockState block{.launch = &launch,
-                     .memory = &memory,
-                     .report = &report,
-                     .launch_number = number_of_launch,
-                     .place = place_of(number, launch.grid),
-                     .number = static_cast<uint32_t>(number),
-                     .shared = std::vector<std::byte>(shared, kUndefinedByte),
-                     .shared_shadow = Shadow(0, shared, false)};
-    run_block(block, random);
+    block.place = place_of(number, launch.grid);
+    block.number = static_cast<uint32_t>(number);
+    block.barriers = 1;
+    block.shared.assign(shared, kUndefinedByte);
+    block.shared_shadow = Shadow(0, shared, false);
+    blocks.run();
   }
   report.read = memory.touched(false);
   report.written = memory.touched(true);

@@ -1,8 +1,13 @@
 // Up to 32 threads that run the same instruction, and the block around them.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "support/sim/ptx/launch.h"
@@ -30,46 +35,93 @@ struct BlockState {
   Shadow shared_shadow;  // addresses from 0 on
 };
 
-enum class LaneState : uint8_t { kRunning, kAtBarrier, kDone };
+// What an operand is in each lane.
+class LaneValues {
+ public:
+  // Of lane l: values[l * step].
+  LaneValues(const uint64_t* values, int step) : values_(values), step_(step) {}
+  uint64_t operator[](int lane) const { return values_[lane * step_]; }
+
+ private:
+  const uint64_t* values_;
+  int step_;
+};
+
+// What a compiler's PTX names is hundreds of registers, of which a block uses few: what is not used
+// costs nothing.
+class RegisterFile {
+ public:
+  explicit RegisterFile(int registers)
+      : lanes_(std::make_unique_for_overwrite<uint64_t[]>(static_cast<size_t>(registers) * kLanes)),
+        blocks_(static_cast<size_t>(registers), 0) {}
+
+  // All registers are as if nobody had written them.
+  void begin_block() { ++block_; }
+
+  uint64_t* lanes(int index) {
+    uint64_t* const lanes = lanes_.get() + static_cast<size_t>(index) * kLanes;
+    if (blocks_[index] != block_) {
+      blocks_[index] = block_;
+      std::fill_n(lanes, kLanes, kUnwritten);
+    }
+    return lanes;
+  }
+
+ private:
+  static constexpr uint64_t kUnwritten = 0xdeadbeefdeadbeef;
+  std::unique_ptr<uint64_t[]> lanes_;
+  std::vector<uint32_t> blocks_;  // in which each was used last, from 1
+  uint32_t block_ = 0;
+};
 
 class Warp {
  public:
+  // `block` changes from one block of the launch to the next; begin() follows.
   Warp(BlockState& block, int number, int lanes);
+  // All lanes at the kernel's first instruction, nothing in their registers.
+  void begin();
 
   BlockState& block() const { return block_; }
-  uint64_t value(const Operand& operand, int lane) const;
-  void set(int index, int lane, uint64_t value) { registers_[index * kLanes + lane] = value; }
-  bool predicate(int index, int lane) const { return (registers_[index * kLanes + lane] & 1) != 0; }
+  LaneValues values(const Operand& operand);
+  uint64_t value(const Operand& operand, int lane) { return values(operand)[lane]; }
+  uint64_t* lanes_of(int index) { return registers_.lanes(index); }
+  void set(int index, int lane, uint64_t value) { lanes_of(index)[lane] = value; }
+  bool predicate(int index, int lane) { return (lanes_of(index)[lane] & 1) != 0; }
 
   uint32_t thread(int lane) const { return static_cast<uint32_t>(number_ * kLanes + lane); }
   Epoch epoch() const { return {.block = block_.barriers, .warp = barriers_}; }
-  std::vector<std::byte>& local(int lane) { return local_[lane]; }
+  std::span<std::byte> local(int lane) {
+    return std::span(local_).subspan(lane * local_.size() / kLanes, local_.size() / kLanes);
+  }
 
-  // Lanes in this state.
-  Mask in_state(LaneState state) const;
-  void set_state(Mask lanes, LaneState state);
   // Runs until every lane is done or waits at a barrier of the block.
   void run();
+  Mask at_barrier() const { return at_barrier_; }
+  void pass_barrier();
 
   // "in adamw, block (3, 0, 0), thread 17: st.global.f32 [%rd4], %f2"
   std::string where(int lane) const;
 
  private:
-  void step(int at, Mask active);
+  bool step(int at, Mask active);
+  Mask guarded(const Instruction& instruction, Mask active);
+  void go_on_at(int next, Mask lanes);
   void meet(const Instruction& instruction, Mask active);
+  void stop_at_barrier(Mask active);
   void shuffle(const Instruction& instruction, Mask active);
   void vote(const Instruction& instruction, Mask active);
-  void require_all_of(const Operand& mask, Mask active) const;
+  void require_all_of(const Operand& mask, Mask active);
 
   BlockState& block_;
   int number_;
   int lanes_;
   uint32_t barriers_ = 0;
   const Instruction* now_ = nullptr;
-  std::vector<uint64_t> registers_;  // 32 of each
-  std::vector<int> next_;            // instruction of each lane
-  std::vector<LaneState> states_;
-  std::vector<std::vector<std::byte>> local_;
+  RegisterFile registers_;
+  std::array<std::array<uint64_t, kLanes>, kSpecials> specials_{};
+  Mask running_ = 0, at_barrier_ = 0;  // neither: done
+  std::array<int, kLanes> next_{};     // instruction of each lane
+  std::vector<std::byte> local_;       // of each lane as much
 };
 
 // Arithmetic, moves and conversions of the active lanes. Errors: Objection for a combination of
