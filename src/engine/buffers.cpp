@@ -157,7 +157,10 @@ void Engine::average_buffers() {
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
   with_place([] { return "average of the buffers"; },
-             [&] { fsdp::average_buffers(*state_->root, *state_->context); });
+             [&] {
+               state_->context->follow_compute();
+               fsdp::average_buffers(*state_->root, *state_->context);
+             });
 }
 
 }  // namespace fsdp

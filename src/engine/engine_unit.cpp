@@ -42,6 +42,15 @@ bool EngineUnit::unfreeze() {
   return true;
 }
 
+void EngineUnit::follow_compute(bool may_change) {
+  if (engine.context->computes_here()) return;
+  if (may_change) return engine.context->follow_compute();
+  throw StateError({.what = "a unit was called on another stream than the model's forward",
+                    .where = name_of_unit(shard->fqn()),
+                    .cause = "its parameters are there for work on the forward's stream",
+                    .hint = "set the stream around the whole forward, outside of the model"});
+}
+
 std::string EngineUnit::describe(std::string_view what) const {
   return fmt::format("{} of {}", what, name_of_unit(shard->fqn()));
 }
@@ -113,21 +122,19 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
 }
 
 void EngineUnit::open(Call& /*call*/, bool captures) {
-  if (opened_ns_ == 0 && engine.context->spans.is_on()) opened_ns_ = span_clock_ns();
+  follow_compute(/*may_change=*/true);
+  ShardContext& context = *engine.context;
+  if (!span_) {
+    span_.emplace(context.spans, *context.compute, SpanLane::kBackward, "backward", shard->fqn());
+  }
   if (!captures) refuse_captured();
   with_place([&] { return describe("backward"); }, [&] { engine.open_unit(*this, captures); });
 }
 
 void EngineUnit::close(bool captures) {
   with_place([&] { return describe("backward"); }, [&] { engine.close_unit(*this, captures); });
+  span_.reset();
   throw_if_written();
-  const int64_t opened_ns = std::exchange(opened_ns_, 0);
-  if (!engine.context->spans.is_on() || opened_ns == 0) return;
-  engine.context->spans.add(Span{.lane = SpanLane::kBackward,
-                                 .what = "backward",
-                                 .subject = shard->fqn(),
-                                 .begin_ns = opened_ns,
-                                 .end_ns = span_clock_ns()});
 }
 
 void EngineUnit::rest() {
@@ -135,7 +142,7 @@ void EngineUnit::rest() {
 }
 
 void EngineUnit::abandon() {
-  opened_ns_ = 0;
+  span_.reset();
   forget_written();  // the backward's own error is on its way
   try {
     shard->gradients().abandon();

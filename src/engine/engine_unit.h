@@ -34,6 +34,10 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   void throw_if_written();
   void forget_written() { written_.clear(); }
 
+  // Before work on compute: LibTorch's current stream, from here on, if it `may_change`.
+  // Errors: StateError if it has changed and may not.
+  void follow_compute(bool may_change);
+
   // "reduce of unit 'layers.0'": for errors.
   std::string describe(std::string_view what) const;
 
@@ -52,7 +56,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   void on_gradient(int parameter, const at::Tensor& gradient);
   void refuse_captured() const;
 
-  int64_t opened_ns_ = 0;  // for the trace; 0 where none was on, or closed
+  std::optional<StreamSpan> span_;  // from opened to closed
 
   // By parameter, null without hook; autograd holds them weakly.
   std::vector<torch_compat::NodePtr> accumulators_;

@@ -43,8 +43,9 @@ struct UnitCall::State {
   torch_compat::NodePtr producer;
   bool begun = false;
   bool outermost = false;
-  int64_t began_ns = 0;                         // for the trace; 0 where none was on
-  std::optional<torch_cuda::NamedRange> range;  // from begin to end
+  // From begin to end.
+  std::optional<torch_cuda::NamedRange> range;
+  std::optional<StreamSpan> span;
 };
 
 UnitCall::UnitCall(UnitBase& unit) {
@@ -94,6 +95,7 @@ void UnitCall::begin() {
     clock.check_thread();
   }
   state_->outermost = engine.pass->active_calls() == 0;
+  unit_->follow_compute(/*may_change=*/task >= 0 || state_->outermost);
   const auto in_forward = [&] { return unit_->describe("forward"); };
   if (task < 0 && state_->outermost) with_place(in_forward, [&] { engine.begin_forward(); });
   state_->call = std::make_shared<Call>(unit_, clock);
@@ -104,7 +106,8 @@ void UnitCall::begin() {
   clock.push_call(state_->call);
   state_->begun = true;
   state_->range.emplace(engine.context->torch_device, "forward", unit_->shard->fqn());
-  if (engine.context->spans.is_on()) state_->began_ns = span_clock_ns();
+  state_->span.emplace(engine.context->spans, *engine.context->compute, SpanLane::kCompute,
+                       task < 0 ? "forward" : "recompute", unit_->shard->fqn());
   call.begin = autograd_hooks::next_sequence();
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
@@ -127,7 +130,6 @@ bool UnitCall::is_input(const at::Tensor& tensor) const {
 
 void UnitCall::end() {
   EngineState& engine = unit_->engine;
-  state_->range.reset();
   const std::shared_ptr<Call> call = state_->call;
   if (engine.options.output_dtype && unit_->index == 0) {
     for (at::Tensor* output : state_->outputs) {
@@ -135,13 +137,8 @@ void UnitCall::end() {
       *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
     }
   }
-  if (engine.context->spans.is_on() && state_->began_ns != 0) {
-    engine.context->spans.add(Span{.lane = SpanLane::kCompute,
-                                   .what = call->forward_task < 0 ? "forward" : "recompute",
-                                   .subject = unit_->shard->fqn(),
-                                   .begin_ns = state_->began_ns,
-                                   .end_ns = span_clock_ns()});
-  }
+  state_->range.reset();
+  state_->span.reset();
   bool in_graph = false;
   if (at::GradMode::is_enabled()) {
     for (at::Tensor* output : state_->outputs) {

@@ -1,5 +1,6 @@
 #include "runtime/span_log.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "fsdp/error.h"
@@ -72,7 +73,7 @@ StreamSpan::~StreamSpan() {
   if (!span_) return;
   try {
     stream_.tell_time([span = span_, &log = log_](int64_t ns) {
-      span->end_ns = ns;
+      span->end_ns = std::max(ns, span->begin_ns);  // a device's clock is set anew at times
       log.add(*span);
     });
   } catch (const DeviceError&) {  // whoever works with the device hears of it

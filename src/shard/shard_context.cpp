@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -111,9 +112,14 @@ void ShardContext::finish() noexcept {
   }
 }
 
+bool ShardContext::computes_here() const {
+  return &device.compute_stream(torch_cuda::current_stream(torch_device)) == compute;
+}
+
 void ShardContext::follow_compute() {
   Stream& now = compute_of_thread(mesh, torch_device);
   if (&now == compute) return;
+  if (spans.is_on()) compute->synchronize();  // finish() comes for the last one's spans alone
   Event before(device);
   compute->record(before);
   now.wait(before);  // wait 15
@@ -163,7 +169,7 @@ ExposedTimer::~ExposedTimer() {
   if (!began_ns_) return;
   try {
     context_.compute->tell_time([&context = context_, began = began_ns_](int64_t ns) {
-      context.exposed_comm_ns += ns - *began;
+      context.exposed_comm_ns += std::max<int64_t>(ns - *began, 0);
     });
   } catch (const DeviceError&) {  // whoever works with the device hears of it
   }

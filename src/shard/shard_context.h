@@ -99,7 +99,11 @@ class ShardContext {
   BufferPool main_gradients;
 
   Stream* compute;  // on which LibTorch's operators run; the device's
+  // Whether it is the calling thread's current stream.
+  bool computes_here() const;
   // LibTorch's current stream may be another one than at the last forward: it takes over, in order.
+  // Autograd runs a node on the stream of its forward, so that a backward may have another one than
+  // the calls before and after it.
   void follow_compute();
   // [Note: where autograd adds] LibTorch adds up what several operators give a parameter on the
   // stream that was current when its accumulator was made, at the engine's construction; that may

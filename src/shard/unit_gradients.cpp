@@ -188,6 +188,7 @@ void UnitGradients::reduce() {
   narrow();
   ShardContext& shared = unit_.shared;
   Stream& stream = *shared.reduce_stream;
+  shared.wait_for_autograd();  // zeros that are lent are LibTorch's work
   shared.compute->record(captured_);
   const ExposedTimer timer(shared);
   stream.wait(captured_);  // wait 5

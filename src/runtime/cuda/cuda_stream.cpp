@@ -91,7 +91,10 @@ void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
   call([clock, here, tell = std::move(tell)] { tell(clock->time_of(here->get())); });
 }
 
+// One thread at a time, and a second one comes back when the first is through: engines of several
+// threads may share a stream, and one that has synchronized it goes.
 void CudaStream::make_due_calls() {
+  const std::lock_guard making(making_);
   for (;;) {
     Call due;
     {

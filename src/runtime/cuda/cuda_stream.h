@@ -53,7 +53,8 @@ class CudaStream : public Stream {
 
   const CudaDevice& device_;
   const cudaStream_t handle_;
-  std::mutex mutex_;  // of what follows
+  std::recursive_mutex making_;  // calls
+  std::mutex mutex_;             // of what follows
   std::deque<Call> calls_;
 };
 

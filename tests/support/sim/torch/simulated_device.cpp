@@ -13,7 +13,7 @@ namespace fsdp::testing {
 
 namespace {
 
-thread_local ComputeStreamOfThread* bound = nullptr;
+thread_local const ComputeStreamOfThread* bound = nullptr;
 
 std::string name_of(const std::source_location& place) {
   const std::string_view file = place.file_name();
@@ -97,10 +97,16 @@ ComputeStreamOfThread::ComputeStreamOfThread(const SimulatedDevice& device, std:
     device.gpu().name_stream(own->get(), "compute of " + owner_);
   }
   stream_ = std::make_unique<SimulatedStreamOfTest>(device, std::move(own));
-  bound = this;
+  if (bound == nullptr) bound = this;
 }
 
-ComputeStreamOfThread::~ComputeStreamOfThread() { bound = nullptr; }
+ComputeStreamOfThread::~ComputeStreamOfThread() {
+  if (bound == this) bound = nullptr;
+}
+
+ComputeStreamGuard::ComputeStreamGuard(const ComputeStreamOfThread& now)
+    : before_(std::exchange(bound, &now)) {}
+ComputeStreamGuard::~ComputeStreamGuard() { bound = before_; }
 
 cudaStream_t ComputeStreamOfThread::handle() const { return stream_->handle(); }
 

@@ -58,8 +58,8 @@ class SimulatedDevice : public CudaDevice {
   MutatedPlace mutated_;
 };
 
-// A stream of the simulated device that belongs to the calling thread while this lives: LibTorch's
-// current one. `owner` is whose it is: reports tell of "compute of rank 0".
+// A stream of the simulated device that LibTorch's operators of the calling thread run on: its
+// current one, if it has none yet. `owner` is whose it is: reports tell of "compute of rank 0".
 class ComputeStreamOfThread {
  public:
   // `is_default`: CUDA's default stream, which is not made but there.
@@ -78,6 +78,18 @@ class ComputeStreamOfThread {
   friend class SimulatedDevice;
   const std::string owner_;
   std::unique_ptr<CudaStream> stream_;
+};
+
+// Another stream of the calling thread is LibTorch's current one while this lives.
+class ComputeStreamGuard {
+ public:
+  explicit ComputeStreamGuard(const ComputeStreamOfThread& now);
+  ~ComputeStreamGuard();
+  ComputeStreamGuard(const ComputeStreamGuard&) = delete;
+  ComputeStreamGuard& operator=(const ComputeStreamGuard&) = delete;
+
+ private:
+  const ComputeStreamOfThread* const before_;
 };
 
 }  // namespace fsdp::testing

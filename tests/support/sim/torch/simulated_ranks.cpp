@@ -24,7 +24,7 @@ class SimulatedWatch final : public RankWatch {
 
   void begin() override {
     stream_.emplace(session_->device, fmt::format("rank {}", rank_), session_->default_stream);
-    memory_.emplace(stream_->handle());
+    memory_.emplace();
     operators_.emplace();
   }
   // Where a rank threw, others were left in the middle of their work.

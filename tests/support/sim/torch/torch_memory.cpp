@@ -12,6 +12,7 @@
 
 #include "runtime/buffer.h"
 #include "support/sim/cuda/host_work.h"
+#include "support/sim/torch/simulated_device.h"
 
 namespace fsdp::testing {
 
@@ -20,13 +21,11 @@ namespace fsdp::testing {
 // host write new tensors outside of operators (torch::tensor).
 class TorchMemoryOfThread::Blocks {
  public:
-  explicit Blocks(cudaStream_t compute) : compute_(compute) {
-    sim::lend_memory(arena_.data(), arena_.bytes(), "LibTorch's arena");
-  }
+  Blocks() { sim::lend_memory(arena_.data(), arena_.bytes(), "LibTorch's arena"); }
 
-  void* take(int64_t bytes) {
+  void* take(int64_t bytes, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
-    std::vector<void*>& free = free_[bytes];
+    std::vector<void*>& free = free_[{stream, bytes}];
     void* block = nullptr;
     if (!free.empty()) {
       block = free.back();
@@ -37,18 +36,18 @@ class TorchMemoryOfThread::Blocks {
       used_ += bytes + kAlignment;  // a gap, which is nobody's
     }
     // LibTorch's own functions of the host (torch::tensor) write it outside of operators, too.
-    sim::adopt_memory(compute_, block, bytes, "LibTorch's memory", sim::AdoptedValue::kUnknown);
+    sim::adopt_memory(stream, block, bytes, "LibTorch's memory", sim::AdoptedValue::kUnknown);
     return block;
   }
 
-  void give(void* block, int64_t bytes) noexcept {
+  void give(void* block, int64_t bytes, cudaStream_t stream) noexcept {
     const std::lock_guard lock(mutex_);
     if (ended_) return;
-    sim::forget_memory(compute_, block, bytes);
-    free_[bytes].push_back(block);
+    sim::forget_memory(stream, block, bytes);
+    free_[{stream, bytes}].push_back(block);
   }
 
-  // The stream goes; tensors may stay.
+  // The streams go; tensors may stay.
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -60,11 +59,10 @@ class TorchMemoryOfThread::Blocks {
  private:
   static constexpr int64_t kArenaBytes = int64_t{64} << 20;
 
-  const cudaStream_t compute_;
   const Buffer arena_ = allocate_host(kArenaBytes);  // lives as long as a tensor in it
   int64_t used_ = 0;
   std::mutex mutex_;
-  std::map<int64_t, std::vector<void*>> free_;
+  std::map<std::pair<cudaStream_t, int64_t>, std::vector<void*>> free_;
   bool ended_ = false;
 };
 
@@ -77,6 +75,7 @@ thread_local std::shared_ptr<Blocks> of_thread;
 struct Block {
   std::shared_ptr<Blocks> of;
   int64_t bytes;
+  cudaStream_t stream;  // that was current when LibTorch asked for it
 };
 
 // By their beginning, which is all that LibTorch has when it gives one back.
@@ -113,8 +112,9 @@ class RankAllocator final : public c10::Allocator {
     if (of_thread == nullptr || bytes == 0) return usual_->allocate(bytes);
     constexpr int64_t kUnit = Blocks::kAlignment;
     const int64_t whole = (static_cast<int64_t>(bytes) + kUnit - 1) / kUnit * kUnit;
-    void* data = of_thread->take(whole);
-    out_.add(data, {of_thread, whole});
+    const cudaStream_t stream = ComputeStreamOfThread::current()->handle();
+    void* data = of_thread->take(whole, stream);
+    out_.add(data, {of_thread, whole, stream});
     return {data, data, &give_back, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
@@ -126,7 +126,7 @@ class RankAllocator final : public c10::Allocator {
   static void give_back(void* data) {
     RankAllocator& self = instance();
     if (const std::optional<Block> block = self.out_.take(data)) {
-      block->of->give(data, block->bytes);
+      block->of->give(data, block->bytes, block->stream);
     } else {
       self.usual_->raw_deleter()(data);
     }
@@ -138,8 +138,7 @@ class RankAllocator final : public c10::Allocator {
 
 }  // namespace
 
-TorchMemoryOfThread::TorchMemoryOfThread(cudaStream_t compute)
-    : blocks_(std::make_shared<Blocks>(compute)) {
+TorchMemoryOfThread::TorchMemoryOfThread() : blocks_(std::make_shared<Blocks>()) {
   static const bool installed = [] {
     c10::SetAllocator(c10::kCPU, &RankAllocator::instance(), /*priority=*/100);
     return true;

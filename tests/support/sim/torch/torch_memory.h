@@ -1,22 +1,19 @@
 // LibTorch's memory on the simulated GPU: what its allocator for the CPU hands out to a rank's
-// thread is memory of the device, of the rank's compute stream.
+// thread is memory of the device, of the stream that is the thread's then.
 //
-// As LibTorch's allocator for GPUs does, it hands a block out again as soon as it is given back,
-// since all work on it is on one stream. So a block that is given back counts as written there:
-// what another stream does with it must be over by then.
+// As LibTorch's allocator for GPUs does, it hands a block out again on the same stream as soon as it
+// is given back, since all work on it is there. So a block that is given back counts as written
+// there: what another stream does with it must be over by then.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <cstdint>
 #include <memory>
 
 namespace fsdp::testing {
 
-// Of the calling thread, while it lives. What it has handed out may outlive it, as plain memory.
+// Of the calling thread, which has a stream (ComputeStreamOfThread), while it lives. What it has handed out may outlive it, as plain memory.
 class TorchMemoryOfThread {
  public:
-  explicit TorchMemoryOfThread(cudaStream_t compute);
+  TorchMemoryOfThread();
   ~TorchMemoryOfThread();
   TorchMemoryOfThread(const TorchMemoryOfThread&) = delete;
   TorchMemoryOfThread& operator=(const TorchMemoryOfThread&) = delete;
