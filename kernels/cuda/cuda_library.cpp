@@ -26,8 +26,8 @@ std::string why_driver_is_refused() {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
     return "no NVIDIA driver runs on this machine (cudaErrorInsufficientDriver)";
   }
-  return fmt::format("the NVIDIA driver is one for CUDA {}, CUDA {} or newer is needed",
-                     cuda_version(driver), cuda_version(CUDART_VERSION));
+  return fmt::format("the NVIDIA driver is one for CUDA {}, one for CUDA {} or newer is needed",
+                     cuda_version(driver), CUDART_VERSION / 1000);
 }
 
 std::string why_no_device(cudaError_t code) {

@@ -122,13 +122,17 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
 }
 
 void EngineUnit::open(Call& /*call*/, bool captures) {
-  follow_compute(/*may_change=*/true);
-  ShardContext& context = *engine.context;
-  if (!span_) {
-    span_.emplace(context.spans, *context.compute, SpanLane::kBackward, "backward", shard->fqn());
-  }
   if (!captures) refuse_captured();
-  with_place([&] { return describe("backward"); }, [&] { engine.open_unit(*this, captures); });
+  with_place([&] { return describe("backward"); },
+             [&] {
+               follow_compute(/*may_change=*/true);
+               ShardContext& context = *engine.context;
+               if (!span_) {
+                 span_.emplace(context.spans, *context.compute, SpanLane::kBackward, "backward",
+                               shard->fqn());
+               }
+               engine.open_unit(*this, captures);
+             });
 }
 
 void EngineUnit::close(bool captures) {

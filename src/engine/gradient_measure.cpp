@@ -65,6 +65,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   measurement->owner = this;
   const std::shared_ptr<StepScalars> taken = take_scalars();
   measurement->scalars = taken;
+  measurement->measured_on = context_.compute;
   const StepScalars& scalars = *taken;
   Stream& compute = *context_.compute;
   const int64_t scratch_bytes = kernels::norm_scratch_bytes(compute, table);
@@ -164,8 +165,8 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
                       .cause = "its values could not be read at the engine's end",
                       .hint = "ask it for them while the engine lives"});
   }
-  const StepScalars::Values found = with_place(
-      [] { return "gradient norm"; }, [&] { return scalars->read(*owner->context_.compute); });
+  const StepScalars::Values found =
+      with_place([] { return "gradient norm"; }, [&] { return scalars->read(*measured_on); });
   values = Values{.norm = found.norm,
                   .finite = found.finite,
                   .first_nonfinite = found.finite ? std::string() : owner->name_first(found.first)};

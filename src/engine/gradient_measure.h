@@ -116,6 +116,7 @@ struct GradientReport::Measurement {
   std::mutex mutex;
   const GradientMeasure* owner = nullptr;  // null: the engine is gone
   std::shared_ptr<StepScalars> scalars;    // null: read, or the engine is gone
+  Stream* measured_on = nullptr;           // compute may be another one since
   std::optional<Values> values;
 };
 

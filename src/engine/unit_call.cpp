@@ -95,8 +95,8 @@ void UnitCall::begin() {
     clock.check_thread();
   }
   state_->outermost = engine.pass->active_calls() == 0;
-  unit_->follow_compute(/*may_change=*/task >= 0 || state_->outermost);
   const auto in_forward = [&] { return unit_->describe("forward"); };
+  with_place(in_forward, [&] { unit_->follow_compute(task >= 0 || state_->outermost); });
   if (task < 0 && state_->outermost) with_place(in_forward, [&] { engine.begin_forward(); });
   state_->call = std::make_shared<Call>(unit_, clock);
   Call& call = *state_->call;
@@ -106,8 +106,10 @@ void UnitCall::begin() {
   clock.push_call(state_->call);
   state_->begun = true;
   state_->range.emplace(engine.context->torch_device, "forward", unit_->shard->fqn());
-  state_->span.emplace(engine.context->spans, *engine.context->compute, SpanLane::kCompute,
-                       task < 0 ? "forward" : "recompute", unit_->shard->fqn());
+  with_place(in_forward, [&] {
+    state_->span.emplace(engine.context->spans, *engine.context->compute, SpanLane::kCompute,
+                         task < 0 ? "forward" : "recompute", unit_->shard->fqn());
+  });
   call.begin = autograd_hooks::next_sequence();
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",

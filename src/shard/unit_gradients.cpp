@@ -188,11 +188,6 @@ void UnitGradients::reduce() {
   narrow();
   ShardContext& shared = unit_.shared;
   Stream& stream = *shared.reduce_stream;
-  shared.wait_for_autograd();  // zeros that are lent are LibTorch's work
-  shared.compute->record(captured_);
-  const ExposedTimer timer(shared);
-  stream.wait(captured_);  // wait 5
-  const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
   const bool in_main = sink_ == Sink::kMain;
   const bool first = in_main || !main_.are_ready();
   if (!main_.are_ready()) main_.take(stream);
@@ -210,6 +205,11 @@ void UnitGradients::reduce() {
     adds.push_back(
         {parts.back().recv, main, parts.back().numel, shared.reduce_dtype, DType::kFloat32, first});
   }
+  shared.wait_for_autograd();  // what is lent is LibTorch's, made on its current stream
+  shared.compute->record(captured_);
+  const ExposedTimer timer(shared);
+  stream.wait(captured_);  // wait 5
+  const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
   for (const Move& move : unit_.moves.after_backward) issue(move, parts);
   ++shared.reduces;
   if (!adds.empty()) kernels::accumulate(stream, adds);

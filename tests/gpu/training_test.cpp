@@ -23,7 +23,10 @@ bool is_long() { return std::getenv("FSDP_SIM_LONG") != nullptr; }
 void compare_with_cpu(const Training& training, const TrainingResult& on_cpu, uint32_t seed) {
   CAPTURE(seed);
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{
-      .simulation = {.seed = seed}, .default_stream = training.world == 1 && seed % 2 == 0});
+      .simulation = {.seed = seed,
+                     .bytes_each = training.model == SmallModel::kBertMini ? int64_t{2} << 30
+                                                                           : int64_t{256} << 20},
+      .default_stream = training.world == 1 && seed % 2 == 0});
   const TrainingResult on_gpu = train_on_gpu(training, session);
   CHECK(difference(on_gpu, on_cpu) == "");
   CHECK(on_gpu.host_waits == 0);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "runtime/cuda/cuda_error.h"
@@ -105,7 +106,10 @@ CudaEvent CudaDevice::take_event() const {
 
 void CudaDevice::give_event(CudaEvent event) const noexcept {
   const std::lock_guard lock(mutex_);
-  events_.push_back(std::move(event));
+  try {
+    events_.push_back(std::move(event));
+  } catch (const std::bad_alloc&) {  // one less to take again
+  }
 }
 
 }  // namespace fsdp

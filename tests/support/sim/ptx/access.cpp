@@ -177,6 +177,24 @@ void load(Warp& warp, const Instruction& instruction, int lane, const std::byte*
   }
 }
 
+// A value for all lanes, of the parameters of a kernel: the usual beginning.
+bool load_for_all(Warp& warp, const Instruction& instruction, Mask active,
+                  const LaneValues& addresses, int64_t bytes) {
+  if (!addresses.is_one() || instruction.space != Space::kParameter || active != ~Mask{0}) {
+    return false;
+  }
+  const std::byte* from =
+      Access(warp, 0, bytes, false)
+          .check({Space::kParameter, addresses[0] + static_cast<uint64_t>(instruction.offset)});
+  load(warp, instruction, 0, from);
+  for (const int result : instruction.results) {
+    if (result < 0) continue;
+    uint64_t* const lanes = warp.lanes_of(result);
+    std::fill_n(lanes, kLanes, lanes[0]);
+  }
+  return true;
+}
+
 void store(Warp& warp, const Instruction& instruction, int lane, std::byte* to) {
   const int bytes = instruction.type.bytes();
   for (size_t i = 1; i < instruction.operands.size(); ++i, to += bytes) {
@@ -192,7 +210,8 @@ void access(Warp& warp, const Instruction& instruction, Mask active) {
   const size_t count = writes ? instruction.operands.size() - 1 : instruction.results.size();
   const int64_t bytes = static_cast<int64_t>(count) * instruction.type.bytes();
   const LaneValues addresses = warp.values(instruction.operands.at(0));
-  std::array<uint64_t, kLanes> sectors{};  // an access is aligned and lies in one
+  if (!writes && load_for_all(warp, instruction, active, addresses, bytes)) return;
+  std::array<uint64_t, kLanes> sectors;  // an access is aligned and lies in one
   auto last = sectors.begin();
   for_each_lane(active, [&](int lane) {
     const Target target =

@@ -293,6 +293,7 @@ class Compute {
   // A word in parts, or parts in a word.
   void move() {
     const size_t into = instruction_.results.size(), out_of = instruction_.operands.size();
+    if (into == 1 && out_of == 1) return each<uint64_t>([](int, auto a, auto, auto) { return a; });
     if (out_of > operands_.size()) object(warp_, active_, "too many parts");
     const int part = instruction_.type.bits / static_cast<int>(std::max(into, out_of));
     const uint64_t mask = part == 64 ? ~uint64_t{0} : (uint64_t{1} << part) - 1;
@@ -322,10 +323,47 @@ class Compute {
 
   template <class T>
   void compare() {
+    const auto nan = [](T a, T b) { return std::is_floating_point_v<T> && (a != a || b != b); };
+    switch (instruction_.modifier) {
+      case Modifier::kEqual:
+        return compare_by<T>([](T a, T b) { return a == b; });
+      case Modifier::kNotEqual:
+        return compare_by<T>([=](T a, T b) { return !nan(a, b) && a != b; });
+      case Modifier::kLess:
+        return compare_by<T>([](T a, T b) { return a < b; });
+      case Modifier::kLessEqual:
+        return compare_by<T>([](T a, T b) { return a <= b; });
+      case Modifier::kGreater:
+        return compare_by<T>([](T a, T b) { return a > b; });
+      case Modifier::kGreaterEqual:
+        return compare_by<T>([](T a, T b) { return a >= b; });
+      case Modifier::kEqualU:
+        return compare_by<T>([=](T a, T b) { return nan(a, b) || a == b; });
+      case Modifier::kNotEqualU:
+        return compare_by<T>([](T a, T b) { return a != b; });
+      case Modifier::kLessU:
+        return compare_by<T>([=](T a, T b) { return nan(a, b) || a < b; });
+      case Modifier::kLessEqualU:
+        return compare_by<T>([=](T a, T b) { return nan(a, b) || a <= b; });
+      case Modifier::kGreaterU:
+        return compare_by<T>([=](T a, T b) { return nan(a, b) || a > b; });
+      case Modifier::kGreaterEqualU:
+        return compare_by<T>([=](T a, T b) { return nan(a, b) || a >= b; });
+      case Modifier::kBothNumbers:
+        return compare_by<T>([=](T a, T b) { return !nan(a, b); });
+      case Modifier::kSomeNan:
+        return compare_by<T>(nan);
+      default:
+        object(warp_, active_, "a comparison without an operator");
+    }
+  }
+
+  template <class T, class Holds>
+  void compare_by(Holds holds_for) {
+    uint64_t* const first = result(0);
+    uint64_t* const second = instruction_.results.size() > 1 ? result(1) : nullptr;
     for_each_lane(active_, [&](int lane) {
-      const T a = from_bits<T>(operand(0, lane)), b = from_bits<T>(operand(1, lane));
-      const bool nan = std::is_floating_point_v<T> && (a != a || b != b);
-      bool holds = holds_for(a, b, nan);
+      bool holds = holds_for(from_bits<T>(operand(0, lane)), from_bits<T>(operand(1, lane)));
       bool other = !holds;
       if (instruction_.combine != Modifier::kNone) {
         const bool third = (operand(2, lane) & 1) != 0;
@@ -333,47 +371,15 @@ class Compute {
         holds = all ? holds && third : holds || third;
         other = all ? other && third : other || third;
       }
-      if (instruction_.results[0] >= 0) warp_.set(instruction_.results[0], lane, holds ? 1 : 0);
-      if (instruction_.results.size() > 1) {
-        warp_.set(instruction_.results[1], lane, other ? 1 : 0);
-      }
+      if (first != nullptr) first[lane] = holds ? 1 : 0;
+      if (second != nullptr) second[lane] = other ? 1 : 0;
     });
   }
 
-  template <class T>
-  bool holds_for(T a, T b, bool nan) const {
-    switch (instruction_.modifier) {
-      case Modifier::kEqual:
-        return a == b;
-      case Modifier::kNotEqual:
-        return !nan && a != b;
-      case Modifier::kLess:
-        return a < b;
-      case Modifier::kLessEqual:
-        return a <= b;
-      case Modifier::kGreater:
-        return a > b;
-      case Modifier::kGreaterEqual:
-        return a >= b;
-      case Modifier::kEqualU:
-        return nan || a == b;
-      case Modifier::kNotEqualU:
-        return a != b;
-      case Modifier::kLessU:
-        return nan || a < b;
-      case Modifier::kLessEqualU:
-        return nan || a <= b;
-      case Modifier::kGreaterU:
-        return nan || a > b;
-      case Modifier::kGreaterEqualU:
-        return nan || a >= b;
-      case Modifier::kBothNumbers:
-        return !nan;
-      case Modifier::kSomeNan:
-        return nan;
-      default:
-        object(warp_, active_, "a comparison without an operator");
-    }
+  // Null: not wanted.
+  uint64_t* result(size_t index) {
+    const int wanted = instruction_.results[index];
+    return wanted < 0 ? nullptr : warp_.lanes_of(wanted);
   }
 
   Warp& warp_;

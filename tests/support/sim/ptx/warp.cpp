@@ -53,18 +53,6 @@ void Warp::begin() {
   next_.fill(0);
 }
 
-LaneValues Warp::values(const Operand& operand) {
-  switch (operand.source) {
-    case Operand::Source::kRegister:
-      return {registers_.lanes(operand.index), 1};
-    case Operand::Source::kValue:
-      return {&operand.value, 0};
-    case Operand::Source::kSpecial:
-      break;
-  }
-  return {specials_[operand.index].data(), 1};
-}
-
 void Warp::go_on_at(int next, Mask lanes) {
   for_each_lane(lanes, [&](int lane) { next_[lane] = next; });
 }

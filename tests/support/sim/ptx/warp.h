@@ -41,6 +41,7 @@ class LaneValues {
   // Of lane l: values[l * step].
   LaneValues(const uint64_t* values, int step) : values_(values), step_(step) {}
   uint64_t operator[](int lane) const { return values_[lane * step_]; }
+  bool is_one() const { return step_ == 0; }  // for all lanes
 
  private:
   const uint64_t* values_;
@@ -82,7 +83,17 @@ class Warp {
   void begin();
 
   BlockState& block() const { return block_; }
-  LaneValues values(const Operand& operand);
+  LaneValues values(const Operand& operand) {
+    switch (operand.source) {
+      case Operand::Source::kRegister:
+        return {registers_.lanes(operand.index), 1};
+      case Operand::Source::kValue:
+        return {&operand.value, 0};
+      case Operand::Source::kSpecial:
+        break;
+    }
+    return {specials_[operand.index].data(), 1};
+  }
   uint64_t value(const Operand& operand, int lane) { return values(operand)[lane]; }
   uint64_t* lanes_of(int index) { return registers_.lanes(index); }
   void set(int index, int lane, uint64_t value) { lanes_of(index)[lane] = value; }

@@ -57,7 +57,7 @@ class TorchMemoryOfThread::Blocks {
   static constexpr int64_t kAlignment = 512;
 
  private:
-  static constexpr int64_t kArenaBytes = int64_t{64} << 20;
+  static constexpr int64_t kArenaBytes = int64_t{512} << 20;  // taken where it is touched
 
   const Buffer arena_ = allocate_host(kArenaBytes);  // lives as long as a tensor in it
   int64_t used_ = 0;

@@ -1,8 +1,8 @@
 // LibTorch's memory on the simulated GPU: what its allocator for the CPU hands out to a rank's
 // thread is memory of the device, of the stream that is the thread's then.
 //
-// As LibTorch's allocator for GPUs does, it hands a block out again on the same stream as soon as it
-// is given back, since all work on it is there. So a block that is given back counts as written
+// As LibTorch's allocator for GPUs does, it hands a block out again on the same stream as soon as
+// it is given back, since all work on it is there. So a block that is given back counts as written
 // there: what another stream does with it must be over by then.
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace fsdp::testing {
 
-// Of the calling thread, which has a stream (ComputeStreamOfThread), while it lives. What it has handed out may outlive it, as plain memory.
+// Of the calling thread, which has a stream (ComputeStreamOfThread), while it lives. What it has
+// handed out may outlive it, as plain memory.
 class TorchMemoryOfThread {
  public:
   TorchMemoryOfThread();
