@@ -244,6 +244,35 @@ TEST_CASE("threads of a block pass values through shared memory, behind a barrie
   check_objects("of shared memory, which has 256", body + "ld.shared.u32 %r7, [box+256];");
 }
 
+TEST_CASE("sleeping moves the device's clock on, and nothing else does") {
+  const std::string begin = "mov.u64 %d2, %globaltimer;\n";
+  const std::string end = "mov.u64 %d1, %globaltimer;\nsub.s64 %d1, %d1, %d2;";
+  CHECK(wide(begin + "mov.u32 %r1, %tid.x;\nadd.s32 %r1, %r1, 5;\n" + end) == 0);
+  CHECK(wide(begin + "nanosleep.u32 700;\nmov.u32 %r1, 33;\nnanosleep.u32 %r1;\n" + end) == 733);
+  CHECK(wide(begin + "nanosleep.u32 1000001;\n" + end) == 1'000'000);
+  CHECK(wide(begin + "setp.eq.u32 %p1, 1, 2;\n@%p1 nanosleep.u32 9;\n" + end) == 0);
+}
+
+TEST_CASE("a barrier takes all warps to the latest, and a launch ends with the latest block") {
+  // Each thread sleeps for its number and as long as 1000 blocks are before it; then a barrier.
+  Device<uint64_t> times(2 * 64);
+  const LaunchReport report = times.run(kernel(R"(
+    ld.param.u64 %d0, [p0];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mad.lo.u32 %r3, %r2, 1000, %r1;
+    nanosleep.u32 %r3;
+    bar.sync 0;
+    mad.lo.u32 %r4, %r2, 64, %r1;
+    mul.wide.u32 %d1, %r4, 8;
+    add.s64 %d2, %d0, %d1;
+    mov.u64 %d3, %globaltimer;
+    st.global.u64 [%d2], %d3;)"),
+                                        {.x = 2}, {.x = 64});
+  for (size_t i = 0; i < 128; ++i) CHECK(times.values()[i] == (i < 64 ? 63 : 1063));
+  CHECK(report.end_ns == 1063);
+}
+
 TEST_CASE("what it does not understand it refuses, with the line") {
   check_objects("unknown opcode (line 18: frobnicate.b32 %r3, %r1)", "\nfrobnicate.b32 %r3, %r1;");
   check_objects("unknown modifier 'ftz'", "add.rn.ftz.f32 %f0, %f1, %f1;");

@@ -72,7 +72,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     SimulatedStream& asked = simulation.stream(stream);
     simulation.queues().advance(asked);
     if (!asked.queue.empty()) return cudaErrorNotReady;
-    simulation.host_saw(asked.clock);
+    simulation.host_saw(asked.clock, asked.now_ns);
     return cudaSuccess;
   });
 }
@@ -119,7 +119,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (!asked.last) return cudaSuccess;
     simulation.queues().advance_to(*asked.last);
     if (!asked.last->reached) return cudaErrorNotReady;
-    simulation.host_saw(asked.last->clock);
+    simulation.host_saw(asked.last->clock, asked.last->at_ns);
     return cudaSuccess;
   });
 }

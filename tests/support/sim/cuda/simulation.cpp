@@ -179,7 +179,8 @@ void Simulation::issue(SimulatedStream& stream, std::string name,
   stream.clock.tick(stream.number);
   const Operation& operation = log_.add(std::move(name), stream);
   queues_.issue(stream,
-                {.run = [this, &operation, run = std::move(run)] { run_work(operation, run); }});
+                {.run = [this, &operation, run = std::move(run)] { run_work(operation, run); },
+                 .issued_ns = host().now_ns});
   queues_.run_some();
 }
 
@@ -211,12 +212,16 @@ void Simulation::launch(SimulatedStream& stream, std::string name, ptx::Launch l
     launch.only_blocks.push_back(i);
     launch.only_blocks.push_back(blocks - 1 - i);
   }
-  issue(stream, std::move(name), [this, launch = std::move(launch)](const Operation& operation) {
-    ptx::LaunchReport report = ptx::run(launch, memory_.of(operation.stream->device));
+  const auto run = [this, &stream, launch = std::move(launch)](const Operation& operation) {
+    ptx::Launch timed = launch;
+    timed.begin_ns = stream.now_ns;
+    ptx::LaunchReport report = ptx::run(timed, memory_.of(stream.device));
+    stream.now_ns = report.end_ns;
     for (const ptx::ByteRange& bytes : report.read) note(operation, bytes, false);
     for (const ptx::ByteRange& bytes : report.written) note(operation, bytes, true);
     launches_.push_back({.kernel = operation.name, .report = std::move(report)});
-  });
+  };
+  issue(stream, std::move(name), run);
 }
 
 // Copies between devices look at the memory of both.
@@ -266,38 +271,47 @@ void Simulation::record(SimulatedEvent& event, SimulatedStream& stream) {
   point->stream = stream.number;
   point->clock = stream.clock;
   event.last = point;
-  queues_.issue(stream, {.run = [this, point] {
-                  point->reached_at = queues_.pieces_run();
-                  point->reached = true;
-                }});
+  queues_.issue(stream, {.run =
+                             [this, &stream, point] {
+                               point->reached_at = queues_.pieces_run();
+                               point->at_ns = stream.now_ns;
+                               point->reached = true;
+                             },
+                         .issued_ns = host().now_ns});
   queues_.run_some();
 }
 
 void Simulation::wait(SimulatedStream& stream, const SimulatedEvent& event) {
   if (!event.last) return;
   stream.clock.join(event.last->clock);
-  queues_.issue(stream, {.after = event.last});
+  queues_.issue(stream, {.after = event.last, .issued_ns = host().now_ns});
   queues_.run_some();
 }
 
 void Simulation::host_waits_for(SimulatedStream& stream, std::string_view kind) {
   ++host_waits_[std::string(kind)];
   queues_.finish(stream);
-  host_saw(stream.clock);
+  host_saw(stream.clock, stream.now_ns);
 }
 
 void Simulation::host_waits_for(const Point& point, std::string_view kind) {
   ++host_waits_[std::string(kind)];
   queues_.reach(point);
-  host_saw(point.clock);
+  host_saw(point.clock, point.at_ns);
 }
 
 void Simulation::host_waits_for_device(int device, std::string_view kind) {
   ++host_waits_[std::string(kind)];
   queues_.finish_device(device);
   for (const auto& stream : queues_.streams()) {
-    if (stream->device == device) host_saw(stream->clock);
+    if (stream->device == device) host_saw(stream->clock, stream->now_ns);
   }
+}
+
+void Simulation::host_saw(const Clock& clock, uint64_t ns) {
+  HostThread& thread = host();
+  thread.clock.join(clock);
+  thread.now_ns = std::max(thread.now_ns, ns);
 }
 
 void Simulation::lose_device(int device, cudaError_t code) {

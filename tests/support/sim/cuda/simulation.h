@@ -36,7 +36,8 @@ struct SimulationOptions {
 struct HostThread {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
-  Clock clock;  // of the work that the thread has waited for
+  Clock clock;          // of the work that the thread has waited for
+  uint64_t now_ns = 0;  // when the last of it was done
 };
 
 struct SimulatedEvent {
@@ -99,8 +100,8 @@ class Simulation {
   void host_waits_for(SimulatedStream& stream, std::string_view kind);
   void host_waits_for(const Point& point, std::string_view kind);
   void host_waits_for_device(int device, std::string_view kind);
-  // It has seen, without waiting, that this is over.
-  void host_saw(const Clock& clock) { host().clock.join(clock); }
+  // It has seen, without waiting, that this is over since then.
+  void host_saw(const Clock& clock, uint64_t ns);
 
   void report(std::string text) { reports_.push_back(std::move(text)); }
   // From now on nothing runs there, and every call gives the error.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fsdp::testing::sim {
@@ -33,6 +34,8 @@ void StreamQueues::run_head(SimulatedStream& stream) {
   const Work work = std::move(stream.queue.front());
   stream.queue.pop_front();
   ++run_;
+  stream.now_ns = std::max(stream.now_ns, work.issued_ns);
+  if (work.after) stream.now_ns = std::max(stream.now_ns, work.after->at_ns);
   if (work.run) work.run();
 }
 

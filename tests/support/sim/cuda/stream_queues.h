@@ -22,18 +22,27 @@ enum class Schedule : uint8_t {
   kEager,   // work runs as soon as it may
 };
 
+// [Note: virtual time of streams]
+// Work starts when the work before it on its stream is done, what its stream waits for is reached,
+// and the thread that issues it has come there: the latest of these, whatever order the schedule
+// draws. It takes the time that its kernel sleeps (ptx/launch.h), so that durations are exact and
+// nobody waits for them. A thread comes to the end of what it waits for; what threads tell each
+// other takes no time and moves no clock.
+
 // A point in a stream's work.
 struct Point {
   int stream = 0;
   bool reached = false;
   Clock clock;              // what is over once it is reached
   uint64_t reached_at = 0;  // pieces of work that ran before it, of all streams
+  uint64_t at_ns = 0;       // [Note: virtual time of streams]
 };
 
 struct Work {
   std::shared_ptr<const Point> after;  // of another stream: it is reached first. null: of none
   std::function<void()> run;
   std::string name;
+  uint64_t issued_ns = 0;  // by the thread that issued it
 };
 
 struct SimulatedStream {
@@ -43,6 +52,7 @@ struct SimulatedStream {
   Clock clock;  // of what was issued to it
   std::deque<Work> queue;
   bool destroyed = false;  // what is queued is still done
+  uint64_t now_ns = 0;     // when the work that has run was done
 };
 
 // Used by one thread at a time. Streams stay until it is gone, so that a handle names one of them

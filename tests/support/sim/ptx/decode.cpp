@@ -17,21 +17,21 @@ bool is_one_of(std::string_view word, Words words) {
 }
 
 const std::map<std::string_view, Opcode> kOpcodes{
-    {"abs", Opcode::kAbs},           {"add", Opcode::kAdd},         {"and", Opcode::kAnd},
-    {"bar", Opcode::kBarrier},       {"barrier", Opcode::kBarrier}, {"bfe", Opcode::kBfe},
-    {"bfi", Opcode::kBfi},           {"bra", Opcode::kBranch},      {"brev", Opcode::kBrev},
-    {"clz", Opcode::kClz},           {"cvt", Opcode::kConvert},     {"cvta", Opcode::kMove},
-    {"div", Opcode::kDivide},        {"exit", Opcode::kExit},       {"fence", Opcode::kFence},
-    {"fma", Opcode::kFma},           {"ld", Opcode::kLoad},         {"lop3", Opcode::kLop3},
-    {"mad", Opcode::kMad},           {"max", Opcode::kMax},         {"membar", Opcode::kFence},
-    {"min", Opcode::kMin},           {"mov", Opcode::kMove},        {"mul", Opcode::kMultiply},
-    {"neg", Opcode::kNegate},        {"not", Opcode::kNot},         {"or", Opcode::kOr},
-    {"popc", Opcode::kPopulation},   {"prmt", Opcode::kPermute},    {"rcp", Opcode::kReciprocal},
-    {"rem", Opcode::kRemainder},     {"ret", Opcode::kExit},        {"selp", Opcode::kSelect},
-    {"setp", Opcode::kSetPredicate}, {"shf", Opcode::kFunnelShift}, {"shfl", Opcode::kShuffle},
-    {"shl", Opcode::kShiftLeft},     {"shr", Opcode::kShiftRight},  {"sqrt", Opcode::kSquareRoot},
-    {"st", Opcode::kStore},          {"sub", Opcode::kSubtract},    {"trap", Opcode::kTrap},
-    {"vote", Opcode::kVote},         {"xor", Opcode::kXor},
+    {"abs", Opcode::kAbs},         {"add", Opcode::kAdd},           {"and", Opcode::kAnd},
+    {"bar", Opcode::kBarrier},     {"barrier", Opcode::kBarrier},   {"bfe", Opcode::kBfe},
+    {"bfi", Opcode::kBfi},         {"bra", Opcode::kBranch},        {"brev", Opcode::kBrev},
+    {"clz", Opcode::kClz},         {"cvt", Opcode::kConvert},       {"cvta", Opcode::kMove},
+    {"div", Opcode::kDivide},      {"exit", Opcode::kExit},         {"fence", Opcode::kFence},
+    {"fma", Opcode::kFma},         {"ld", Opcode::kLoad},           {"lop3", Opcode::kLop3},
+    {"mad", Opcode::kMad},         {"max", Opcode::kMax},           {"membar", Opcode::kFence},
+    {"min", Opcode::kMin},         {"mov", Opcode::kMove},          {"mul", Opcode::kMultiply},
+    {"nanosleep", Opcode::kSleep}, {"neg", Opcode::kNegate},        {"not", Opcode::kNot},
+    {"or", Opcode::kOr},           {"popc", Opcode::kPopulation},   {"prmt", Opcode::kPermute},
+    {"rcp", Opcode::kReciprocal},  {"rem", Opcode::kRemainder},     {"ret", Opcode::kExit},
+    {"selp", Opcode::kSelect},     {"setp", Opcode::kSetPredicate}, {"shf", Opcode::kFunnelShift},
+    {"shfl", Opcode::kShuffle},    {"shl", Opcode::kShiftLeft},     {"shr", Opcode::kShiftRight},
+    {"sqrt", Opcode::kSquareRoot}, {"st", Opcode::kStore},          {"sub", Opcode::kSubtract},
+    {"trap", Opcode::kTrap},       {"vote", Opcode::kVote},         {"xor", Opcode::kXor},
 };
 
 // Words that change what an instruction does, by opcode.
@@ -216,7 +216,8 @@ class Decoder {
     Instruction& i = instruction_;
     const bool has_result = i.opcode != Opcode::kStore && i.opcode != Opcode::kBarrier &&
                             i.opcode != Opcode::kWarpBarrier && i.opcode != Opcode::kFence &&
-                            i.opcode != Opcode::kTrap && i.opcode != Opcode::kExit;
+                            i.opcode != Opcode::kTrap && i.opcode != Opcode::kExit &&
+                            i.opcode != Opcode::kSleep;
     if (has_result) {
       if (texts.empty()) object("no result");
       results(texts.front());
@@ -290,6 +291,7 @@ class Decoder {
   static std::optional<Special> special_of(std::string_view text) {
     if (text == "%laneid") return Special::kLane;
     if (text == "%warpid") return Special::kWarp;
+    if (text == "%globaltimer") return Special::kClock;
     static const std::map<std::string_view, Special> first{{"%tid", Special::kThreadX},
                                                            {"%ntid", Special::kBlockSizeX},
                                                            {"%ctaid", Special::kBlockX},

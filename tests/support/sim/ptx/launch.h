@@ -29,9 +29,17 @@ struct Launch {
   Dim grid, block;                    // at most 2^32 - 2 blocks
   std::vector<std::byte> parameters;  // Kernel::parameter_bytes of them, laid out as it says
   uint32_t seed = 0;                  // 0: blocks and warps in ascending order
+  uint64_t begin_ns = 0;              // by the device's clock
   // Numbers of blocks, x first: of a launch that is too long, those that are worth it. Empty: all.
   std::vector<uint64_t> only_blocks = {};
 };
+
+// [Note: virtual time]
+// Only sleeping takes time. The device's clock stands at `begin_ns` when a warp starts, and each
+// nanosleep of its lanes together moves it on by the longest of them, as long as asked for (a GPU
+// sleeps up to twice as long) and at most a millisecond. A barrier of the block takes all warps to
+// the latest, and the launch ends with the latest of its blocks. A kernel that reads the clock in a
+// loop without sleeping does not end.
 
 // What a launch has done. Sectors are of 32 bytes: those that the warps' accesses touched, one by
 // one, and the least that as many bytes need.
@@ -39,6 +47,7 @@ struct LaunchReport {
   uint64_t instructions = 0;  // of single threads
   uint64_t loads = 0, stores = 0;
   uint64_t sectors = 0, least_sectors = 0;
+  uint64_t end_ns = 0;                   // by the device's clock
   std::vector<ByteRange> read, written;  // of device memory, coalesced, in ascending order
 };
 

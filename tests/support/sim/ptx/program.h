@@ -66,6 +66,7 @@ enum class Opcode : uint8_t {
   kShuffle,
   kShiftLeft,
   kShiftRight,
+  kSleep,
   kSquareRoot,
   kStore,
   kSubtract,
@@ -131,8 +132,9 @@ enum class Special : uint8_t {
   kGridZ,
   kLane,
   kWarp,
+  kClock,
 };
-inline constexpr int kSpecials = 14;
+inline constexpr int kSpecials = 15;
 
 struct Operand {
   enum class Source : uint8_t { kRegister, kValue, kSpecial };

@@ -11,6 +11,7 @@
 namespace fsdp::testing::ptx {
 namespace {
 
+constexpr uint64_t kLongestSleep = 1'000'000;  // ns
 constexpr auto kUndefinedByte = std::byte{0xcd};
 
 std::array<uint64_t, 3> axes_of(const Dim& dim) { return {dim.x, dim.y, dim.z}; }
@@ -47,10 +48,16 @@ void Warp::begin() {
   }
   std::iota(special(Special::kLane, 0).begin(), special(Special::kLane, 0).end(), uint64_t{0});
   special(Special::kWarp, 0).fill(static_cast<uint64_t>(number_));
+  set_now_ns(launch.begin_ns);
   barriers_ = 0;
   running_ = lanes_ == kLanes ? ~Mask{0} : (Mask{1} << lanes_) - 1;
   at_barrier_ = 0;
   next_.fill(0);
+}
+
+void Warp::set_now_ns(uint64_t ns) {
+  now_ns_ = ns;
+  specials_[static_cast<size_t>(Special::kClock)].fill(ns);
 }
 
 void Warp::go_on_at(int next, Mask lanes) {
@@ -110,6 +117,9 @@ bool Warp::step(int at, Mask active) {
       if (guarded != 0) meet(instruction, guarded);
       return true;
     case Opcode::kFence:
+      return true;
+    case Opcode::kSleep:
+      sleep(instruction, guarded);
       return true;
     case Opcode::kTrap:
       if (guarded == 0) return true;
@@ -223,6 +233,14 @@ void Warp::vote(const Instruction& instruction, Mask active) {
   for_each_lane(active, [&](int lane) { set(instruction.results.at(0), lane, result); });
 }
 
+void Warp::sleep(const Instruction& instruction, Mask active) {
+  uint64_t longest = 0;
+  for_each_lane(active, [&](int lane) {
+    longest = std::max(longest, value(instruction.operands.at(0), lane) & 0xffffffffU);
+  });
+  set_now_ns(now_ns_ + std::min(longest, kLongestSleep));
+}
+
 std::string Warp::where(int lane) const {
   return fmt::format("in {}, block ({}, {}, {}), thread {}: {}", block_.launch->kernel->name,
                      block_.place.x, block_.place.y, block_.place.z, thread(lane), now_->text);
@@ -248,7 +266,11 @@ class Blocks {
       if (block_.launch->seed != 0) std::shuffle(order.begin(), order.end(), random_);
       for (const int warp : order) warps_[warp].run();
       bool waiting = false;
+      uint64_t latest = 0;
+      for (const Warp& warp : warps_) latest = std::max(latest, warp.now_ns());
+      block_.report->end_ns = std::max(block_.report->end_ns, latest);
       for (Warp& warp : warps_) {
+        warp.set_now_ns(latest);
         waiting |= warp.at_barrier() != 0;
         warp.pass_barrier();
       }

@@ -100,6 +100,8 @@ class Warp {
   bool predicate(int index, int lane) { return (lanes_of(index)[lane] & 1) != 0; }
 
   uint32_t thread(int lane) const { return static_cast<uint32_t>(number_ * kLanes + lane); }
+  uint64_t now_ns() const { return now_ns_; }
+  void set_now_ns(uint64_t ns);
   Epoch epoch() const { return {.block = block_.barriers, .warp = barriers_}; }
   std::span<std::byte> local(int lane) {
     return std::span(local_).subspan(lane * local_.size() / kLanes, local_.size() / kLanes);
@@ -121,12 +123,14 @@ class Warp {
   void stop_at_barrier(Mask active);
   void shuffle(const Instruction& instruction, Mask active);
   void vote(const Instruction& instruction, Mask active);
+  void sleep(const Instruction& instruction, Mask active);
   void require_all_of(const Operand& mask, Mask active);
 
   BlockState& block_;
   int number_;
   int lanes_;
   uint32_t barriers_ = 0;
+  uint64_t now_ns_ = 0;  // [Note: virtual time]
   const Instruction* now_ = nullptr;
   RegisterFile registers_;
   std::array<std::array<uint64_t, kLanes>, kSpecials> specials_{};
