@@ -10,6 +10,7 @@
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
+#include "kernels/pause.h"
 #include "kernels/reduce.h"
 #include "kernels/sgd.h"
 
@@ -29,7 +30,9 @@ struct KernelTable {
   void (*fill_nan)(Stream&, std::span<const FillRun>);
   void (*fill_zero)(Stream&, std::span<const FillRun>);
   void (*grad_norm)(Stream&, std::span<const GradSegment>, NormType, const NormOutputs&);
+  void (*mark_time)(Stream&, int64_t* ns);
   int64_t (*norm_scratch_bytes)(std::span<const GradSegment>);
+  void (*pause_since)(Stream&, std::span<const int64_t> marks, int64_t ns);
   void (*reduce)(Stream&, std::span<const ReduceRun>, ReduceOp);
   void (*sgd)(Stream&, std::span<const SgdSegment>, const SgdOptions&);
 };

@@ -16,7 +16,9 @@ const KernelTable& cpu_kernels() {
                                       .fill_nan = cpu::fill_nan,
                                       .fill_zero = cpu::fill_zero,
                                       .grad_norm = cpu::grad_norm,
+                                      .mark_time = cpu::mark_time,
                                       .norm_scratch_bytes = cpu::norm_scratch_bytes,
+                                      .pause_since = cpu::pause_since,
                                       .reduce = cpu::reduce,
                                       .sgd = cpu::sgd};
   return kTable;

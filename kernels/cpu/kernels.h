@@ -21,7 +21,9 @@ void fill_nan(Stream& stream, std::span<const FillRun> runs);
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
                const NormOutputs& outputs);
+void mark_time(Stream& stream, int64_t* ns);
 int64_t norm_scratch_bytes(std::span<const GradSegment> segments);
+void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns);
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
 void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
 

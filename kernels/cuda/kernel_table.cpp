@@ -16,7 +16,9 @@ const KernelTable& kernel_table() {
                                       .fill_nan = fill_nan,
                                       .fill_zero = fill_zero,
                                       .grad_norm = grad_norm,
+                                      .mark_time = mark_time,
                                       .norm_scratch_bytes = norm_scratch_bytes,
+                                      .pause_since = pause_since,
                                       .reduce = reduce,
                                       .sgd = sgd};
   return kTable;
@@ -25,7 +27,7 @@ const KernelTable& kernel_table() {
 void load_kernels() {
   for (void (*const load)() :
        {load_accumulate, load_adamw, load_cast_pack, load_count_steps, load_digest, load_fill,
-        load_grad_norm, load_reduce, load_sgd, load_strided}) {
+        load_grad_norm, load_pause, load_reduce, load_sgd, load_strided}) {
     load();
   }
 }

@@ -277,6 +277,24 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
   });
 }
 
+void mark_time(Stream& stream, int64_t* ns) {
+  cpu_stream(stream).run([=] {
+    on_gpu(
+        [&](DeviceCopy& copy) { copy.add(ns, sizeof *ns); },
+        [&](Stream& gpu, const DeviceCopy& copy) { kernels::cuda::mark_time(gpu, copy.at(ns)); });
+  });
+}
+
+void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns) {
+  cpu_stream(stream).run([=] {
+    on_gpu(
+        [&](DeviceCopy& copy) { copy.add(marks.data(), static_cast<int64_t>(marks.size_bytes())); },
+        [&](Stream& gpu, const DeviceCopy& copy) {
+          kernels::cuda::pause_since(gpu, {copy.at(marks.data()), marks.size()}, ns);
+        });
+  });
+}
+
 class SimulatedDevice final : public Device {
  public:
   std::string_view name() const override { return "the host with a GPU's kernels"; }
@@ -300,7 +318,9 @@ class SimulatedDevice final : public Device {
         .fill_nan = fill<kernels::cuda::fill_nan>,
         .fill_zero = fill<kernels::cuda::fill_zero>,
         .grad_norm = grad_norm,
+        .mark_time = mark_time,
         .norm_scratch_bytes = kernels::cuda::norm_scratch_bytes,
+        .pause_since = pause_since,
         .reduce = reduce,
         .sgd = sgd};
     return &kTable;

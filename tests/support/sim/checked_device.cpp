@@ -179,7 +179,18 @@ const kernels::KernelTable& checked_kernels() {
             const CheckedWork work(stream, "grad_norm", bytes);
             cpu_kernels().grad_norm(stream, segments, type, outputs);
           },
+      .mark_time =
+          [](Stream& stream, int64_t* ns) {
+            const CheckedWork work(stream, "mark_time", {writes(ns, sizeof *ns)});
+            cpu_kernels().mark_time(stream, ns);
+          },
       .norm_scratch_bytes = cpu_kernels().norm_scratch_bytes,
+      .pause_since =
+          [](Stream& stream, std::span<const int64_t> marks, int64_t ns) {
+            const CheckedWork work(stream, "pause_since",
+                                   {reads(marks.data(), static_cast<int64_t>(marks.size_bytes()))});
+            cpu_kernels().pause_since(stream, marks, ns);
+          },
       .reduce =
           [](Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
             std::vector<TouchedBytes> bytes;
