@@ -33,6 +33,13 @@ enum class DeviceKind : uint8_t {
   kCuda,
 };
 
+// A wire that is slower than the memory through which ranks of one process reach each other, to
+// study what a network would cost. Both zero: as fast as it is.
+struct Wire {
+  double gigabytes_per_second = 0;       // of 10^9 bytes, each rank's; 0: unlimited
+  std::chrono::microseconds latency{0};  // of each collective
+};
+
 struct MeshOptions {
   // kCuda where there is no GPU: making the mesh throws InvalidArgument (78) that says why. Ranks
   // that are threads share one GPU; those that are processes do not compute on GPUs yet.
@@ -48,6 +55,13 @@ struct MeshOptions {
   // A diagnostic: engines' collectives move nothing and wait for nobody, so that the time of a step
   // shows what communication costs. Results are meaningless. Between processes only.
   bool ablate_communication = false;
+  // A diagnostic, between threads only: each collective occupies its stream for at least latency +
+  // bytes / rate from when all ranks' streams have come to it; compute goes on, results are the
+  // same. Bytes are what a rank sends in ring algorithms, of a tensor of S bytes on n ranks:
+  // (n - 1) / n * S of all_gather and reduce_scatter, twice that of all_reduce, S of broadcast.
+  // Gathers and reductions have a wire each. A collective of more than a minute throws
+  // InvalidArgument.
+  Wire wire{};
 };
 
 // Shared by value: copies speak for the same rank of the same job. When the last copy is gone this

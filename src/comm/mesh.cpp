@@ -11,6 +11,7 @@
 #include "comm/mesh_state.h"
 #include "comm/rendezvous/build_id.h"
 #include "comm/shm/shm_mesh.h"
+#include "comm/wire/wire_time.h"
 #include "runtime/open_cuda.h"
 
 namespace fsdp {
@@ -69,6 +70,11 @@ std::string host_name() {
 }
 
 Mesh Mesh::from_env(MeshOptions options) {
+  if (!is_unlimited(options.wire)) {
+    throw InvalidArgument({.what = "a wire with ranks that are processes",
+                           .cause = "only collectives between threads are held back",
+                           .hint = "make the ranks by Mesh::local"});
+  }
   const LaunchEnvironment environment = read_launch_environment();
   if (environment.world_size == 1) {
     return local(1, {.device = options.device, .on_warning = options.on_warning}).front();

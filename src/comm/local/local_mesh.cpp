@@ -9,6 +9,8 @@
 #include "comm/cpu/segment_control_plane.h"
 #include "comm/local/device_communicator.h"
 #include "comm/local/local_communicator.h"
+#include "comm/wire/wire_communicator.h"
+#include "comm/wire/wire_time.h"
 
 namespace fsdp {
 namespace {
@@ -50,6 +52,21 @@ MakeCommunicator on_device(const Device& device, int world_size) {
   };
 }
 
+// With each group of several ranks on a wire of its own.
+MakeCommunicator on_wire(MakeCommunicator make, const Wire& wire, const Device& device) {
+  if (is_unlimited(wire)) return make;
+  using Meetings = std::map<int, std::shared_ptr<WireMeeting>>;
+  return [make = std::move(make), wire, &device, meetings = std::make_shared<Meetings>()](
+             std::shared_ptr<const JobMember> member,
+             RankGroup group) -> std::unique_ptr<Communicator> {
+    if (group.size() == 1) return make(std::move(member), std::move(group));
+    std::shared_ptr<WireMeeting>& meeting = (*meetings)[group.channel];
+    if (!meeting) meeting = std::make_shared<WireMeeting>(group.size(), device);
+    return std::make_unique<WireCommunicator>(make(std::move(member), std::move(group)), wire,
+                                              meeting);
+  };
+}
+
 std::unique_ptr<Communicator> on_host(std::shared_ptr<const JobMember> member, RankGroup group) {
   return std::make_unique<LocalCommunicator>(std::move(member), std::move(group));
 }
@@ -67,14 +84,16 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
                            .cause = "ranks of one process do not run apart from each other",
                            .hint = "start processes and use Mesh::from_env"});
   }
+  require_possible(options.wire);
+  const MakeCommunicator make_on_host = on_wire(on_host, options.wire, cpu_device());
   const MakeCommunicator make_on_device =
-      device == nullptr ? on_host : on_device(*device, world_size);
+      device == nullptr ? make_on_host
+                        : on_wire(on_device(*device, world_size), options.wire, *device);
   std::vector<MeshParts> meshes;
   for (const auto& member : join_all(world_size, options)) {
     const auto make = [&](RankGroup group) { return make_on_device(member, std::move(group)); };
     // What it carries lies in the host's memory.
-    auto control =
-        std::make_unique<LocalCommunicator>(member, group_of_all(*member, Channel::kControl));
+    auto control = make_on_host(member, group_of_all(*member, Channel::kControl));
     auto plane = std::make_unique<SegmentControlPlane>(member, *control);
     meshes.push_back(
         {.device = device == nullptr ? &cpu_device() : device,

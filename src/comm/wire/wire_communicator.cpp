@@ -1,0 +1,85 @@
+#include "comm/wire/wire_communicator.h"
+
+#include "comm/ranks_view.h"
+#include "comm/wire/wire_time.h"
+#include "kernels/pause.h"
+#include "runtime/device.h"
+
+namespace fsdp {
+
+WireMeeting::WireMeeting(int size, const Device& device)
+    : size_(size),
+      device_(device),
+      marks_(
+          device.allocate(2 * size * static_cast<int64_t>(sizeof(int64_t)), MemoryKind::kDevice)) {}
+
+int64_t* WireMeeting::marks_of(int64_t call) const {
+  return static_cast<int64_t*>(marks_.data()) + call % 2 * size_;
+}
+
+std::shared_ptr<WireMeeting> WireMeeting::group(int64_t split, int color, int size) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<WireMeeting>& meeting = groups_[{split, color}];
+  if (!meeting) meeting = std::make_shared<WireMeeting>(size, device_);
+  return meeting;
+}
+
+WireCommunicator::WireCommunicator(std::unique_ptr<Communicator> inner, const Wire& wire,
+                                   std::shared_ptr<WireMeeting> meeting)
+    : meeting_(std::move(meeting)), inner_(std::move(inner)), wire_(wire) {}
+
+RanksView WireCommunicator::map_ranks(const void* mine, int64_t bytes) {
+  return inner_->map_ranks(mine, bytes);
+}
+
+template <class Issue>
+void WireCommunicator::on_wire(Operation operation, std::span<const CollectivePart> parts,
+                               Stream& stream, Issue issue) {
+  const int64_t ns = wire_ns(wire_, ring_bytes(operation, parts, size()));
+  int64_t* const marks = meeting_->marks_of(calls_);
+  kernels::mark_time(stream, marks + rank());
+  issue();
+  ++calls_;  // one that was refused is none
+  kernels::pause_since(stream, {marks, static_cast<size_t>(size())}, ns);
+}
+
+void WireCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                                  Stream& stream) {
+  on_wire(Operation::kAllGather, parts, stream, [&] { inner_->all_gather(parts, tag, stream); });
+}
+
+void WireCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
+                                      CollectiveTag tag, Stream& stream) {
+  on_wire(Operation::kReduceScatter, parts, stream,
+          [&] { inner_->reduce_scatter(parts, op, tag, stream); });
+}
+
+void WireCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
+                                  CollectiveTag tag, Stream& stream) {
+  on_wire(Operation::kAllReduce, parts, stream,
+          [&] { inner_->all_reduce(parts, op, tag, stream); });
+}
+
+void WireCommunicator::broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                                 Stream& stream) {
+  on_wire(Operation::kBroadcast, parts, stream,
+          [&] { inner_->broadcast(parts, root, tag, stream); });
+}
+
+void WireCommunicator::barrier(CollectiveTag tag, Stream& stream) {
+  on_wire(Operation::kBarrier, {}, stream, [&] { inner_->barrier(tag, stream); });
+}
+
+std::unique_ptr<Communicator> WireCommunicator::split(int color, int key) {
+  auto group = inner_->split(color, key);
+  const int64_t split = splits_++;
+  if (group->size() == 1) return group;  // it has no wire
+  auto meeting = meeting_->group(split, color, group->size());
+  // One rank has made its memory and waited for that; the streams of the others come behind it.
+  const auto stream = meeting->device().make_stream({.name = "split", .runs_beside = false});
+  group->barrier({.label = "split"}, *stream);
+  stream->synchronize();
+  return std::make_unique<WireCommunicator>(std::move(group), wire_, std::move(meeting));
+}
+
+}  // namespace fsdp
