@@ -4,78 +4,25 @@
 //   threaded | inline          a step; collectives on threads of their own, or where called
 //   forward | backward | wire  a sleep of that time; it is longer on a busy machine
 #include <fmt/format.h>
-#include <fsdp/fsdp.h>
-#include <torch/torch.h>
 
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <iostream>
 #include <string>
-#include <thread>
-#include <vector>
 
+#include "benchmarks/sleeping_units.h"
 #include "tests/support/simulated_mesh.h"
 
 namespace {
 
-using Milliseconds = std::chrono::duration<double, std::milli>;
+using fsdp::sleeping::Milliseconds;
 
 constexpr int64_t kWidth = 64;
-
-void compute_for(Milliseconds time) { std::this_thread::sleep_for(time); }
 
 struct Workload {
   int units;
   Milliseconds forward, backward;  // a unit's compute
   Milliseconds wire;               // a collective
 };
-
-class Compute : public torch::autograd::Function<Compute> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            double forward_ms, double backward_ms) {
-    context->saved_data["backward_ms"] = backward_ms;
-    compute_for(Milliseconds(forward_ms));
-    return x.clone();
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    compute_for(Milliseconds(context->saved_data["backward_ms"].toDouble()));
-    return {gradients[0], {}, {}};
-  }
-};
-
-struct LayerImpl : torch::nn::Module {
-  explicit LayerImpl(const Workload& work)
-      : work(work), linear(register_module("linear", torch::nn::Linear(kWidth, kWidth))) {}
-  at::Tensor forward(const at::Tensor& x) {
-    return Compute::apply(linear(x), work.forward.count(), work.backward.count());
-  }
-  Workload work;
-  torch::nn::Linear linear;
-};
-TORCH_MODULE(Layer);
-
-struct ModelImpl : torch::nn::Module {
-  explicit ModelImpl(const Workload& work) {
-    for (int i = 0; i < work.units; ++i) {
-      layers.push_back(register_module(fmt::format("layer{}", i), fsdp::Unit<Layer>(work)));
-    }
-  }
-  at::Tensor forward(at::Tensor x) {
-    for (auto& layer : layers) x = layer(x);
-    return x;
-  }
-  std::vector<fsdp::Unit<Layer>> layers;
-};
-TORCH_MODULE(Model);
-
-double milliseconds_of(const std::function<void()>& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return Milliseconds(std::chrono::steady_clock::now() - begin).count();
-}
 
 class Probe {
  public:
@@ -96,26 +43,25 @@ class Probe {
  private:
   struct Sharded {
     Sharded(const Workload& work, fsdp::CpuStreamKind streams)
-        : model(work),
+        : model(kWidth,
+                std::vector<fsdp::sleeping::UnitTimes>(work.units, {work.forward, work.backward})),
           engine(model,
                  fsdp::testing::simulated_mesh(
                      2, std::chrono::duration_cast<std::chrono::nanoseconds>(work.wire)),
                  {.prefetch_units = 1, .cpu_streams = streams}) {}
-    fsdp::Unit<Model> model;
+    fsdp::Unit<fsdp::sleeping::Model> model;
     fsdp::Engine engine;
   };
 
   static double step(Sharded& sharded) {
-    const double time = milliseconds_of([&] {
+    const Milliseconds time = fsdp::sleeping::time_of([&] {
       sharded.model(torch::ones({1, kWidth})).sum().backward();
     });
     sharded.engine.zero_grad();
-    return time;
+    return time.count();
   }
 
-  static double slept(Milliseconds asked) {
-    return milliseconds_of([&] { compute_for(asked); });
-  }
+  static double slept(Milliseconds asked) { return fsdp::sleeping::slept(asked).count(); }
 
   Workload work_;
   Sharded threaded_{work_, fsdp::CpuStreamKind::kThreaded};
