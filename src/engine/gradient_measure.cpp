@@ -26,11 +26,10 @@ kernels::NormType norm_type_of(double norm_type) {
 
 }  // namespace
 
-StepScalars::StepScalars(const Device& device, int ranks, int rank)
+StepScalars::StepScalars(const ShardContext& context, int ranks, int rank)
     : ranks_(ranks),
       rank_(rank),
-      memory_(device.allocate(2 * found_bytes() + 3 * static_cast<int64_t>(sizeof(float)),
-                              MemoryKind::kDevice)) {}
+      memory_(context.allocate_own(2 * found_bytes() + 3 * static_cast<int64_t>(sizeof(float)))) {}
 
 StepScalars::Values StepScalars::read(Stream& stream) const {
   Values values;
@@ -71,7 +70,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   const int64_t scratch_bytes = kernels::norm_scratch_bytes(compute, table);
   if (scratch_.bytes() < scratch_bytes) {
     compute.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may be under way
-    scratch_ = context_.device.allocate(scratch_bytes, MemoryKind::kDevice);
+    scratch_ = context_.allocate_own(scratch_bytes);
   }
   kernels::grad_norm(compute, table, type,
                      {.norm = scalars.here().norm(),
@@ -112,8 +111,8 @@ std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
     return each;
   }
   const bool cut = context_.moves.cuts_main();
-  return scalars_.emplace_back(std::make_shared<StepScalars>(
-      context_.device, context_.moves.main_ranks, cut ? context_.mesh.rank() : 0));
+  return scalars_.emplace_back(std::make_shared<StepScalars>(context_, context_.moves.main_ranks,
+                                                             cut ? context_.mesh.rank() : 0));
 }
 
 void GradientMeasure::settle() noexcept {

@@ -24,7 +24,7 @@ namespace fsdp {
 class StepScalars {
  public:
   // `ranks`: over how many the main shards are cut; `rank`: whose slice is here.
-  StepScalars(const Device& device, int ranks, int rank);
+  StepScalars(const ShardContext& context, int ranks, int rank);
 
   // A kernels::GradNorm, and by rank the position of its first element that is not finite (see
   // kernels::grad_norm), of which this rank writes its own: all float64, to be reduced together.

@@ -44,9 +44,8 @@ Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay
 // Zeros.
 kernels::StepCount* Optimizer::State::add_counters(size_t count) {
   const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
-  counters_.push_back(
-      with_place([] { return "the optimizer's counters"; },
-                 [&] { return engine.context->device.allocate(bytes, MemoryKind::kDevice); }));
+  counters_.push_back(with_place([] { return "the optimizer's counters"; },
+                                 [&] { return engine.context->allocate_own(bytes); }));
   return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
@@ -65,9 +64,9 @@ void Optimizer::State::add_segments() {
       OptimizedSegment optimized{.unit = unit->index, .segment = segment.segment};
       for (int moment = 0; moment < moments_; ++moment) {
         const int64_t bytes = segment.numel * size_of(DType::kFloat32);
-        optimized.moments.push_back(with_place(
-            [&] { return unit->describe("optimizer state"); },
-            [&] { return engine.context->device.allocate(bytes, MemoryKind::kDevice); }));
+        optimized.moments.push_back(
+            with_place([&] { return unit->describe("optimizer state"); },
+                       [&] { return engine.context->allocate_own(bytes); }));
         added += bytes;
       }
       segments_.push_back(std::move(optimized));

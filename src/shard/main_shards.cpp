@@ -133,7 +133,7 @@ std::vector<int> MainShards::look_at_contents() {
   if (slices_.empty()) return {};
   const auto bytes_of_digests = static_cast<int64_t>(slices_.size() * sizeof(uint64_t));
   if (!digests_) {
-    digests_ = unit_.shared.device.allocate(bytes_of_digests, MemoryKind::kDevice);
+    digests_ = unit_.shared.allocate_own(bytes_of_digests);
     contents_.resize(slices_.size());
   }
   std::vector<kernels::DigestRun> runs;

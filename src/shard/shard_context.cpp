@@ -8,6 +8,7 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "runtime/out_of_memory.h"
 #include "shard/torch_cuda.h"
 
 namespace fsdp {
@@ -28,6 +29,16 @@ Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
   torch_cuda::run_backward_here(torch_device);
   return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
+}
+
+template <class Allocate>
+Buffer with_cache_emptied(const Allocate& allocate) {
+  try {
+    return allocate();
+  } catch (const OutOfMemory&) {
+    if (!torch_cuda::empty_cache()) throw;
+  }
+  return allocate();
 }
 
 ReduceOp reduce_op_of(const Options& options) {
@@ -86,13 +97,25 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       parameter_slots(device, MemoryCategory::kParameterSlots, ledger, reuse_of(*streams.gather),
                       [this](int64_t bytes) { return allocate(bytes); }),
       reduce_slots(device, MemoryCategory::kReduceSlots, ledger, reuse_of(*streams.reduce),
-                   [this](int64_t bytes) { return reduce().allocate(bytes); }),
+                   [this](int64_t bytes) { return allocate_for_reduce(bytes); }),
       main_gradients(device, MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
-                     [this](int64_t bytes) { return reduce().allocate(bytes); }),
+                     [this](int64_t bytes) { return allocate_for_reduce(bytes); }),
       compute(&compute_of_thread(mesh, torch_device)),
       gather_stream(std::move(streams.gather)),
       reduce_stream(std::move(streams.reduce)),
       map_shards_(options.map_shards) {}
+
+Buffer ShardContext::allocate(int64_t bytes) const {
+  return with_cache_emptied([&] { return gather().allocate(bytes); });
+}
+
+Buffer ShardContext::allocate_for_reduce(int64_t bytes) const {
+  return with_cache_emptied([&] { return reduce().allocate(bytes); });
+}
+
+Buffer ShardContext::allocate_own(int64_t bytes) const {
+  return with_cache_emptied([&] { return device.allocate(bytes, MemoryKind::kDevice); });
+}
 
 void ShardContext::settle(Stream& stream) const {
   try {

@@ -47,8 +47,12 @@ class ShardContext {
 
   Communicator& gather() const { return mesh.state().gather_communicator(Axis::kShard); }
   Communicator& reduce() const { return mesh.state().reduce_communicator(Axis::kShard); }
-  // Memory for slots and main shards, readable by peers where that helps.
-  Buffer allocate(int64_t bytes) { return gather().allocate(bytes); }
+  // Memory for slots and main shards, readable by peers where that helps; for gradients; and what
+  // no other rank reads. Where a device has none left, LibTorch gives back what it keeps for later
+  // (torch_cuda::empty_cache), and it is tried once more. Errors: as Device::allocate.
+  Buffer allocate(int64_t bytes) const;
+  Buffer allocate_for_reduce(int64_t bytes) const;
+  Buffer allocate_own(int64_t bytes) const;
 
   // [Note: reading mapped shards]
   // A unit whose ranks' shards are mapped side by side is unsharded without a collective: forward

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/profiler/stubs/base.h>
@@ -47,6 +48,13 @@ void leave_default_stream(at::Device device) {
 
 void run_backward_here(at::Device device) {
   if (device.is_cuda()) c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+bool empty_cache() {
+  auto* const cache = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(at::DeviceType::CUDA));
+  if (cache == nullptr || !cache->initialized()) return false;
+  cache->emptyCache();
+  return true;
 }
 
 NamedRange::NamedRange(at::Device device, std::string_view what, std::string_view subject)

@@ -26,6 +26,10 @@ void leave_default_stream(at::Device device);
 // that can never come.
 void run_backward_here(at::Device device);
 
+// LibTorch's allocator for GPUs gives the memory back that it keeps for later. False: it has none,
+// as there is no CUDA.
+bool empty_cache();
+
 // What the calling thread issues while it lives has a name in the GPU's profilers (NVTX): "gather
 // encoder.3". Nested; on the CPU it is nothing.
 class NamedRange {

@@ -66,6 +66,12 @@ TEST_CASE("a GPU's backward runs in the calling thread; the CPU's as it would") 
   state.set_multithreading_enabled(before);
 }
 
+TEST_CASE("LibTorch's cache is emptied through its own allocator") {
+  fake_cuda::reset();
+  CHECK(torch_cuda::empty_cache());
+  CHECK(fake_cuda::take_calls() == Calls{"empty the cache"});
+}
+
 TEST_CASE("ranges of a GPU's profilers are named and nested; on the CPU there are none") {
   fake_cuda::reset();
   {

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "fsdp/error.h"
+#include "runtime/out_of_memory.h"
 
 namespace fsdp {
 namespace {
@@ -27,9 +30,11 @@ std::string_view hint_for(cudaError_t code) {
 void check_cuda(cudaError_t code, std::string_view operation) {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());  // what is not sticky is forgotten: it was told
-  throw DeviceError({.what = fmt::format("{} failed: {} ({})", operation, cudaGetErrorString(code),
-                                         cudaGetErrorName(code)),
-                     .hint = std::string(hint_for(code))});
+  ErrorText text{.what = fmt::format("{} failed: {} ({})", operation, cudaGetErrorString(code),
+                                     cudaGetErrorName(code)),
+                 .hint = std::string(hint_for(code))};
+  if (code == cudaErrorMemoryAllocation) throw OutOfMemory(std::move(text));
+  throw DeviceError(std::move(text));
 }
 
 }  // namespace fsdp

@@ -8,7 +8,7 @@
 namespace fsdp {
 
 // Errors: DeviceError "cudaMalloc failed: out of memory (cudaErrorMemoryAllocation)" unless `code`
-//   is success. `operation` is what was tried, with its sizes.
+//   is success; of memory, OutOfMemory. `operation` is what was tried, with its sizes.
 void check_cuda(cudaError_t code, std::string_view operation);
 
 // Of what gives back: nobody can be told, and CUDA would tell the next launch.
