@@ -49,6 +49,7 @@ BuildScope::State::State(Mesh mesh_in, Options options_in)
                       .hint = "give the first one to its engine before the next model is built"});
   }
   building_.lock();
+  default_device_.emplace(context->torch_device);
   return_freed_blocks();
   at::manual_seed(options.seed);
   current_scope = this;
@@ -60,6 +61,7 @@ void BuildScope::State::finish() {
   if (finished || !building_.owns_lock()) return;
   finished = true;
   current_scope = nullptr;
+  default_device_.reset();
   at::manual_seed(options.seed + static_cast<uint64_t>(mesh.rank()));
   building_.unlock();
   keep_freed_blocks();

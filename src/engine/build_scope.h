@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "engine/default_device.h"
 #include "engine/module_walk.h"
 #include "fsdp/engine.h"
 #include "plan/shard_layout.h"
@@ -44,6 +46,7 @@ struct BuildScope::State {
   std::unordered_set<const c10::TensorImpl*> sharded_;  // parameters of `units`
   // LibTorch's default generator is one for all threads: thread ranks build one after another.
   std::unique_lock<std::mutex> building_;
+  std::optional<DefaultDevice> default_device_;
 };
 
 // Shape, strides and types of a parameter as the layout wants them.

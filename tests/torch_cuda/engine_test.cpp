@@ -7,7 +7,6 @@
 #include "support/fake_cuda/fake_cuda.h"
 #include "support/fake_cuda/fake_cuda_ranks.h"
 #include "support/models.h"
-#include "support/run_ranks.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;
@@ -16,14 +15,6 @@ using namespace fsdp::testing;
 namespace nn = torch::nn;
 
 namespace {
-
-RunRanksOptions on_fake_cuda() {
-  return {.make = [](int world, const MeshOptions& /*options*/) {
-    std::vector<WatchedRank> ranks;
-    for (Mesh& mesh : fake_cuda_ranks(world)) ranks.push_back({nullptr, std::move(mesh)});
-    return ranks;
-  }};
-}
 
 std::map<std::string, at::Tensor> train(const Mesh& mesh, const Options& options) {
   auto model = build_seeded(7, [] { return Unit<Chain>(8, 2); });

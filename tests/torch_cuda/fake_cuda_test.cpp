@@ -7,16 +7,16 @@ using namespace fsdp::testing;
 
 namespace {
 
-const at::TensorOptions kOnGpu = at::TensorOptions().device(at::kCUDA);
+const at::TensorOptions kOnGpu = at::TensorOptions().device(kGpu);
 
 }  // namespace
 
 TEST_CASE("tensors of the fake CUDA stay on it, and have the CPU's values") {
-  const at::Tensor host = values({3, 4}, 1), gpu = host.to(at::kCUDA);
+  const at::Tensor host = values({3, 4}, 1), gpu = host.to(kGpu);
   CHECK(gpu.is_cuda());
   CHECK(bit_equal(gpu.cpu(), host));
   const auto same = [&](const at::Tensor& on_gpu, const at::Tensor& on_host) {
-    CHECK(on_gpu.device() == at::Device(at::kCUDA, 0));
+    CHECK(on_gpu.device() == kGpu);
     CHECK(bit_equal(on_gpu.cpu(), on_host));
   };
   same(gpu + 1, host + 1);
@@ -24,7 +24,7 @@ TEST_CASE("tensors of the fake CUDA stay on it, and have the CPU's values") {
   same(at::cat({gpu, gpu}), at::cat({host, host}));
   same(at::linear(gpu, gpu), at::linear(host, host));
   same(torch::arange(5, kOnGpu), torch::arange(5));
-  same(gpu.index({at::tensor({0, 2}).to(at::kCUDA)}), host.index({at::tensor({0, 2})}));
+  same(gpu.index({at::tensor({0, 2}).to(kGpu)}), host.index({at::tensor({0, 2})}));
   CHECK(gpu.sum().item<float>() == host.sum().item<float>());
   CHECK_THROWS(gpu + host);
 }
@@ -45,9 +45,9 @@ TEST_CASE("backward over the fake CUDA gives the CPU's gradients") {
     at::layer_norm(at::gelu(x), {6}, weight).square().sum().backward();
     return x.grad();
   };
-  const at::Tensor on_gpu = gradient(at::Device(at::kCUDA, 0));
+  const at::Tensor on_gpu = gradient(kGpu);
   CHECK(on_gpu.is_cuda());
-  CHECK(bit_equal(on_gpu.cpu(), gradient(at::kCPU)));
+  CHECK(bit_equal(on_gpu.cpu(), gradient(kCpu)));
 }
 
 TEST_CASE("random numbers of the fake CUDA come from a generator of its own") {

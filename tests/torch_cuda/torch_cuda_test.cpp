@@ -16,9 +16,6 @@ namespace {
 
 using Calls = std::vector<std::string>;
 
-const at::Device kGpu(at::kCUDA, 0);
-const at::Device kCpu(at::kCPU);
-
 }  // namespace
 
 TEST_CASE("where LibTorch has done without CUDA, a GPU is refused and the CPU is not") {

@@ -18,8 +18,6 @@
 namespace fsdp::testing::fake_cuda {
 namespace {
 
-const c10::Device kDevice(c10::DeviceType::CUDA, 0);
-
 // For good: LibTorch asks it when the process ends, too.
 struct State {
   std::mutex mutex;
@@ -41,8 +39,8 @@ uintptr_t number_of(void* event) { return reinterpret_cast<uintptr_t>(event); }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return c10::DeviceType::CUDA; }
-  c10::Device exchangeDevice(c10::Device /*device*/) const override { return kDevice; }
-  c10::Device getDevice() const override { return kDevice; }
+  c10::Device exchangeDevice(c10::Device /*device*/) const override { return kGpu; }
+  c10::Device getDevice() const override { return kGpu; }
   void setDevice(c10::Device /*device*/) const override {}
   void uncheckedSetDevice(c10::Device /*device*/) const noexcept override {}
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
@@ -102,7 +100,7 @@ void* new_memory(size_t bytes) {
 struct DeviceMemory final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* data = new_memory(bytes);
-    return {data, data, &std::free, kDevice};
+    return {data, data, &std::free, kGpu};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
@@ -162,7 +160,7 @@ struct Hooks final : at::CUDAHooksInterface {
     return &memory;
   }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
-  c10::Device getDeviceFromPtr(void* /*data*/) const override { return kDevice; }
+  c10::Device getDeviceFromPtr(void* /*data*/) const override { return kGpu; }
 };
 
 struct Ranges final : torch::profiler::impl::ProfilerStubs {
@@ -209,7 +207,7 @@ void note(std::string call) {
   state().calls.push_back(std::move(call));
 }
 
-c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, kDevice, id); }
+c10::Stream stream(c10::StreamId id) { return c10::Stream(c10::Stream::UNSAFE, kGpu, id); }
 
 c10::StreamId current_stream() { return current; }
 

@@ -6,13 +6,18 @@
 // else link it.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace fsdp::testing::fake_cuda {
+namespace fsdp::testing {
+
+inline const c10::Device kGpu(c10::DeviceType::CUDA, 0), kCpu(c10::DeviceType::CPU);
+
+namespace fake_cuda {
 
 // Forgets what was kept, counts streams and events from 1 again, and sets the calling thread on the
 // default stream (0). Requires: no stream or event of before is used again.
@@ -45,4 +50,5 @@ class WithCudnn {
   WithCudnn& operator=(const WithCudnn&) = delete;
 };
 
-}  // namespace fsdp::testing::fake_cuda
+}  // namespace fake_cuda
+}  // namespace fsdp::testing

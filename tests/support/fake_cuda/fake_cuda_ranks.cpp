@@ -45,4 +45,12 @@ std::vector<Mesh> fake_cuda_ranks(int world) {
   return ranks;
 }
 
+RunRanksOptions on_fake_cuda() {
+  return {.make = [](int world, const MeshOptions& /*options*/) {
+    std::vector<WatchedRank> ranks;
+    for (Mesh& mesh : fake_cuda_ranks(world)) ranks.push_back({nullptr, std::move(mesh)});
+    return ranks;
+  }};
+}
+
 }  // namespace fsdp::testing

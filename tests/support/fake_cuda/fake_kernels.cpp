@@ -16,8 +16,6 @@
 namespace fsdp::testing {
 namespace {
 
-const c10::Device kDevice(c10::DeviceType::CUDA, 0);
-
 at::Tensor make_view(const c10::Storage& storage, c10::DispatchKey key, const at::Tensor& like) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
@@ -30,7 +28,7 @@ at::Tensor make_view(const c10::Storage& storage, c10::DispatchKey key, const at
 c10::DataPtr on_device(const c10::Storage& host) {
   void* data = host.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
   return {data, new c10::Storage(host), [](void* kept) { delete static_cast<c10::Storage*>(kept); },
-          kDevice};
+          kGpu};
 }
 
 // Only these may be given a tensor that has no memory now.
