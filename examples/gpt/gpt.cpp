@@ -88,13 +88,15 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
                                     .batch_size_per_rank = settings.batch_size,
                                     .seed = settings.engine.seed});
   const int64_t epoch_steps = sampler.batches_per_epoch();
+  using Slice = std::pair<at::Tensor, fsdp::MicroBatch>;
+  fsdp::BatchTransfer<Slice> batches(engine.device(), steps, [&](int64_t step) -> Slice {
+    const auto mine = sampler.batch(step / epoch_steps, step % epoch_steps).micro_batches.front();
+    return {samples.index_select(0, torch::tensor(mine.samples)), mine};
+  });
   fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
   for (int64_t step = 0; step < steps; ++step) {
     place.step = step + 1;
-    const fsdp::GlobalBatch batch = sampler.batch(step / epoch_steps, step % epoch_steps);
-    const fsdp::MicroBatch& mine = batch.micro_batches.front();
-    const at::Tensor ids = samples.index_select(0, torch::tensor(mine.samples, text.device()));
-
+    const auto [ids, mine] = batches.next();
     const at::Tensor logits = model(ids.slice(1, 0, -1));
     const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
     (loss * mine.weight).backward();
@@ -134,7 +136,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
   settings.sampling.device = engine.device();
   if (!settings.weights.empty()) fsdp::load_weights(engine, settings.weights);
   if (mesh.rank() == 0) std::puts(engine.describe().c_str());
-  if (settings.max_steps > 0) train(model, engine, text.to(engine.device()), settings, place);
+  if (settings.max_steps > 0) train(model, engine, text, settings, place);
   if (!settings.output_dir.empty())
     fsdp::save_weights(engine, settings.output_dir + "/model.safetensors");
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/agreement.h>
+#include <fsdp/batch_transfer.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/dtype.h>
 #include <fsdp/engine.h>

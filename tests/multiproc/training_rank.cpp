@@ -104,7 +104,7 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
   for (place.step = 1; place.step <= steps; ++place.step) {
     harm.begin_step(place.step);
     const int64_t window = (place.step * mesh.world_size() + mesh.rank()) % windows.window_count();
-    const bert_qa::Batch batch(windows.make_batch(0, std::array{window}), engine.device());
+    const auto batch = bert_qa::make_tensors(windows.make_batch(0, std::array{window}));
     const at::Tensor logits = model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
     const at::Tensor loss = bert::span_loss_sum(logits, batch.first_B, batch.last_B);
     loss.backward();

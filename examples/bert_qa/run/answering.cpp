@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fsdp/agreement.h>
+#include <fsdp/batch_transfer.h>
 #include <fsdp/rank_values.h>
 #include <fsdp/status_line.h>
 
@@ -71,12 +72,19 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
   }
   std::vector<WindowLogits> logits(collects ? count : 0);
   fsdp::StatusLine progress(collects ? stdout : nullptr, "answering", count, count);
+  const auto round_of = [&](int64_t begin) {
+    return Round{.begin = begin, .count = count, .batch_size = batch_size};
+  };
+  fsdp::BatchTransfer<Batch> batches(
+      engine.device(), (count + in_round - 1) / in_round, [&](int64_t index) {
+        const Round round = round_of(index * in_round);
+        return make_tensors(make_batch(features, round.windows_of(mesh.rank())));
+      });
   for (int64_t begin = 0; begin < count; begin += in_round) {
-    const Round round{.begin = begin, .count = count, .batch_size = batch_size};
-    const std::vector<int64_t> mine = round.windows_of(mesh.rank());
-    const Batch batch(make_batch(features, mine), engine.device());
+    const Round round = round_of(begin);
+    const size_t mine = round.windows_of(mesh.rank()).size();
     const std::vector<float> gathered = fsdp::gather_from_ranks(
-        mesh, run_batch(model, batch, mine.size(), batch_size, row), "logits");
+        mesh, run_batch(model, batches.next(), mine, batch_size, row), "logits");
     for (int rank = 0; collects && rank < mesh.world_size(); ++rank) {
       take_logits(gathered.data() + rank * batch_size * 2 * row, features, round.windows_of(rank),
                   row, logits);

@@ -1,40 +1,33 @@
 #include "bert_qa/run/batch.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/Utils.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <vector>
 
 namespace bert_qa {
-namespace {
 
-// A copy to a GPU is beside the host only from pinned memory; LibTorch keeps that until it is done.
-at::Tensor tensor(const std::vector<int64_t>& values, at::IntArrayRef shape, at::Device device) {
-  const auto options = at::TensorOptions(at::kLong).pinned_memory(device.is_cuda());
-  const at::Tensor host = at::empty(shape, options);
-  std::ranges::copy(values, host.mutable_data_ptr<int64_t>());
-  return host.to(device, /*non_blocking=*/true);
-}
-
-}  // namespace
-
-Batch::Batch(const QaBatch& rows, at::Device device) {
+Batch make_tensors(const QaBatch& rows) {
   if (rows.rows == 0) {
-    const auto options = at::TensorOptions(at::kLong).device(device);
-    ids_BS = segments_BS = at::zeros({1, 1}, options);
-    attention_mask_BS = at::ones({1, 1}, options);
-    first_B = last_B = at::full({1}, 1, options);  // the length: ignored by the loss
-    return;
+    const at::Tensor zeros_BS = at::zeros({1, 1}, at::kLong);
+    const at::Tensor length_B = at::full({1}, 1, at::kLong);  // ignored by the loss
+    return {.ids_BS = zeros_BS,
+            .segments_BS = zeros_BS,
+            .attention_mask_BS = at::ones({1, 1}, at::kLong),
+            .first_B = length_B,
+            .last_B = length_B};
   }
-  const std::vector<int64_t> shape = {rows.rows, rows.length};
-  ids_BS = tensor(rows.input_ids, shape, device);
-  segments_BS = tensor(rows.token_type_ids, shape, device);
-  attention_mask_BS = tensor(rows.attention_mask, shape, device);
-  first_B = tensor(rows.start_positions, {rows.rows}, device);
-  last_B = tensor(rows.end_positions, {rows.rows}, device);
+  const auto row_by_row = [&](const std::vector<int64_t>& values) {
+    return at::tensor(values).view({rows.rows, rows.length});
+  };
+  return {.ids_BS = row_by_row(rows.input_ids),
+          .segments_BS = row_by_row(rows.token_type_ids),
+          .attention_mask_BS = row_by_row(rows.attention_mask),
+          .first_B = at::tensor(rows.start_positions),
+          .last_B = at::tensor(rows.end_positions)};
 }
 
 }  // namespace bert_qa

@@ -7,14 +7,14 @@
 
 namespace bert_qa {
 
-// int64, on a device. A rank without windows gets one row of padding whose labels count for
-// nothing, so that it takes part in every collective.
+// int64.
 struct Batch {
   at::Tensor ids_BS, segments_BS, attention_mask_BS;
   at::Tensor first_B, last_B;  // of the answer; 0 where the window does not hold it
-
-  // To a GPU it is copied in the order of the current stream, while the caller goes on.
-  Batch(const QaBatch& rows, at::Device device);
 };
+
+// On the CPU. A rank without windows gets one row of padding whose labels count for nothing, so
+// that it takes part in every collective.
+Batch make_tensors(const QaBatch& rows);
 
 }  // namespace bert_qa

@@ -1,13 +1,12 @@
 #include "bert_qa/run/qa_trainer.h"
 
+#include <fsdp/prefetcher.h>
 #include <fsdp/rank_values.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
-
-#include "bert_qa/run/batch.h"
 
 namespace bert_qa {
 namespace {
@@ -37,6 +36,12 @@ double clip_limit(const TrainSettings& settings) {
                                     : std::numeric_limits<double>::infinity();
 }
 
+StepTensors tensors_of(StepInput input) {
+  StepTensors tensors{.slices = std::move(input.slices), .batches = {}};
+  for (const QaBatch& rows : input.rows) tensors.batches.push_back(make_tensors(rows));
+  return tensors;
+}
+
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -55,8 +60,10 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
 TrainSummary QaTrainer::train(const OnStep& on_step) {
   TrainSummary summary;
   model_->train();
-  fsdp::Prefetcher<StepInput> inputs(windows_.steps_to_run(), kStepsAhead,
-                                     [this](int64_t step) { return windows_.input(step); });
+  fsdp::Prefetcher<StepInput> rows(windows_.steps_to_run(), kStepsAhead,
+                                   [this](int64_t step) { return windows_.input(step); });
+  fsdp::BatchTransfer<StepTensors> inputs(engine_.device(), windows_.steps_to_run(),
+                                          [&](int64_t) { return tensors_of(rows.next()); });
   for (int64_t step = 0; step < windows_.steps_to_run(); ++step) {
     const StepRecord record = train_step(step, inputs);
     summary.steps += 1;
@@ -75,16 +82,16 @@ TrainSummary QaTrainer::train(const OnStep& on_step) {
   return summary;
 }
 
-StepRecord QaTrainer::train_step(int64_t step, fsdp::Prefetcher<StepInput>& inputs) {
+StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs) {
   const auto began = std::chrono::steady_clock::now();
   const int64_t exposed_before_ns = engine_.stats().exposed_comm_ns;
   engine_.reset_peak_memory();
 
-  const auto [batch, rows] = inputs.next();
+  const auto [slices, batches] = inputs.next();
   const double input_seconds = seconds_since(began);
   double loss = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    loss += forward_backward(rows[i], batch.micro_batches[i].weight);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    loss += forward_backward(batches[i], slices.micro_batches[i].weight);
   }
   optimizer_.clip_grad_norm(clip_limit(settings_));
   optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
@@ -99,7 +106,7 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::Prefetcher<StepInput>& inpu
           .lr = optimizer_.lr(),
           .skipped = report.skipped(),
           .first_nonfinite = report.gradients.first_nonfinite(),
-          .windows = batch.sample_count,
+          .windows = slices.sample_count,
           .seconds = seconds_since(began),
           .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - exposed_before_ns) / 1e6,
           .input_ms = input_seconds * 1e3,
@@ -107,12 +114,11 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::Prefetcher<StepInput>& inpu
 }
 
 // The weight makes the sum over micro-batches and the mean over ranks the mean over all windows.
-double QaTrainer::forward_backward(const QaBatch& rows, double weight) {
-  const Batch batch(rows, engine_.device());
+double QaTrainer::forward_backward(const Batch& batch, double weight) {
   const at::Tensor logits_BS2 = model_(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
   const at::Tensor sum =
       bert::span_loss_sum(logits_BS2.to(at::kFloat), batch.first_B, batch.last_B);
-  const at::Tensor loss = sum * (weight / static_cast<double>(rows.rows));
+  const at::Tensor loss = sum * (weight / static_cast<double>(batch.ids_BS.size(0)));
   loss.backward();
   return loss.item<double>();
 }

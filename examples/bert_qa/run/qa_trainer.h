@@ -1,14 +1,16 @@
 // The training loop.
 #pragma once
 
+#include <fsdp/batch_transfer.h>
 #include <fsdp/engine.h>
 #include <fsdp/optim.h>
-#include <fsdp/prefetcher.h>
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "bert_qa/run/batch.h"
 #include "bert_qa/run/settings.h"
 #include "bert_qa/run/train_log.h"
 #include "bert_qa/run/training_windows.h"
@@ -31,9 +33,15 @@ struct TrainSummary {
   double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
 };
 
+// A rank's part of a step.
+struct StepTensors {
+  fsdp::GlobalBatch slices;
+  std::vector<Batch> batches;  // of each micro-batch
+};
+
 // All ranks run the same steps, with the same collectives, whatever windows they hold. Losses and
 // gradients are means over all windows of a step: each counts equally. Batches are made ahead, on a
-// thread of their own, while steps run.
+// thread of their own, and are on a GPU before their step.
 class QaTrainer {
  public:
   using OnStep = std::function<void(const StepRecord&)>;
@@ -45,8 +53,8 @@ class QaTrainer {
   TrainSummary train(const OnStep& on_step);
 
  private:
-  double forward_backward(const QaBatch& rows, double weight);
-  StepRecord train_step(int64_t step, fsdp::Prefetcher<StepInput>& inputs);
+  double forward_backward(const Batch& batch, double weight);
+  StepRecord train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs);
 
   fsdp::Unit<bert::QuestionAnswering> model_;
   fsdp::Engine& engine_;

@@ -1,6 +1,7 @@
 #include "bert_qa/run/synthetic_task.h"
 
 #include <c10/core/GradMode.h>
+#include <fsdp/batch_transfer.h>
 #include <fsdp/rank_values.h>
 
 #include <algorithm>
@@ -59,12 +60,17 @@ nlohmann::ordered_json score_synthetic(const Settings& settings,
   const SyntheticQa generator(options);
   const fsdp::Mesh& mesh = engine.mesh();
   const int64_t size = settings.answers.eval_batch_size;
-  double right = 0;
-  for (int64_t begin = 0; begin < kScoredWindows; begin += size * mesh.world_size()) {
-    const int64_t first = std::min(begin + mesh.rank() * size, kScoredWindows);
+  const int64_t in_round = size * mesh.world_size();
+  const int64_t rounds = (kScoredWindows + in_round - 1) / in_round;
+  fsdp::BatchTransfer<Batch> batches(engine.device(), rounds, [&](int64_t round) {
+    const int64_t first = std::min(round * in_round + mesh.rank() * size, kScoredWindows);
     std::vector<int64_t> windows(std::min(size, kScoredWindows - first));
     std::iota(windows.begin(), windows.end(), first);
-    const Batch batch(generator.make_batch(0, windows), engine.device());
+    return make_tensors(generator.make_batch(0, windows));
+  });
+  double right = 0;
+  for (int64_t round = 0; round < rounds; ++round) {
+    const Batch batch = batches.next();
     const at::Tensor best_B2 =
         model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS).argmax(1);
     const at::Tensor found_B =
