@@ -124,6 +124,23 @@ TEST_CASE("handles that are gone are refused, and what was issued to them is don
   check_one_report(gpu, {"an event that is not there"});
 }
 
+TEST_CASE("handles of nobody, and what is not simulated, are refused") {
+  SimulatedGpu gpu;
+  int made_by_nobody = 0;
+  CHECK(cudaStreamSynchronize(reinterpret_cast<cudaStream_t>(&made_by_nobody)) ==
+        cudaErrorInvalidResourceHandle);
+  check_one_report(gpu, {"cudaStreamSynchronize: a stream that nobody has made"});
+  CHECK(cudaStreamDestroy(nullptr) == cudaErrorInvalidResourceHandle);
+  check_one_report(gpu, {"cudaStreamDestroy: the default stream"});
+  cudaEvent_t event = nullptr;
+  CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess) ==
+        cudaErrorInvalidValue);
+  check_one_report(gpu, {"an event of several processes, which is not simulated"});
+  int value = 0;
+  CHECK(cudaDeviceGetAttribute(&value, cudaDevAttrClockRate, 0) == cudaErrorInvalidValue);
+  check_one_report(gpu, {"attribute 13, which is not simulated; add it to "});
+}
+
 TEST_CASE("the host is told that work is not done yet, and how long it took") {
   SimulatedGpu gpu({.schedule = Schedule::kLate});
   cudaStream_t stream = make_stream(gpu, "compute");

@@ -96,6 +96,10 @@ TEST_CASE("launches that cannot be are refused at once, and work goes on") {
   samples::launch_compressed(x, stream);
   CHECK(cudaGetLastError() == cudaErrorInvalidDeviceFunction);
   check_one_report(gpu, {"compressed PTX; compile with --compress-mode=none"});
+  cudaLaunchAttribute attribute{};
+  CHECK(samples::launch_fill_with(&attribute, x, 1, 32, stream) == cudaErrorInvalidValue);
+  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+  check_one_report(gpu, {"cudaLaunchKernel: a launch with 1 attributes, which are not simulated"});
   const int no_kernel = 0;
   CHECK(cudaLaunchKernel(&no_kernel, dim3(1), dim3(1), nullptr, 0, stream) ==
         cudaErrorInvalidDeviceFunction);

@@ -287,8 +287,31 @@ TEST_CASE("what it does not understand it refuses, with the line") {
   check_objects("a barrier that is not the whole block's", "bar.sync 1, 64;");
   check_objects("unknown opcode", "atom.global.add.u32 %r3, [%d0], 1;");
   check_objects("an unknown conversion", "cvt.rn.bf16.f64 %h0, %g0;");
+  check_objects("no result", "add.s32;");
+  check_objects("an operand is missing", "add.s32 %r3, , %r1;");
+  check_objects("an unknown type", "add.u8 %r3, %r1, %r1;");
+  check_objects("a product without .lo, .hi or .wide", "mul.s32 %r3, %r1, %r1;");
+  check_objects("a comparison without an operator", "setp.s32 %p1, %r1, 0;");
+  check_objects("a declaration without a type (line 18: .shared box[4])", "\n.shared box[4];");
   CHECK_THROWS_AS(parse(".global .f32 table[4];"), Objection);
   CHECK_THROWS_AS(parse(".func (.param .b32 r) f() { ret; }"), Objection);
+  CHECK_THROWS_WITH_AS(parse(".visible .entry k()\n{\nret;\n"), "its body does not end (kernel k)",
+                       Objection);
+}
+
+TEST_CASE("a launch that does not fit its kernel is refused") {
+  const Module module = parse(kernel(""));
+  DeviceMemory memory;
+  const auto launched = [&](Dim grid, size_t bytes) {
+    run({.kernel = &module.at("k"), .grid = grid, .parameters = std::vector<std::byte>(bytes)},
+        memory);
+  };
+  CHECK_NOTHROW(launched({}, 16));
+  CHECK_THROWS_WITH_AS(launched({}, 8), "8 bytes of parameters, 16 expected (kernel k)", Objection);
+  CHECK_THROWS_WITH_AS(launched({.x = 65536, .y = 65536}, 16),
+                       doctest::Contains("4294967296 blocks, more than the 4294967294 whose "
+                                         "accesses are told apart (kernel k)"),
+                       Objection);
 }
 
 TEST_CASE("accesses that go astray are refused, with block, thread and instruction") {
@@ -350,6 +373,8 @@ TEST_CASE("threads that should come together and do not are refused") {
                 {}, {.x = 32});
   check_objects("a thread that its own mask leaves out",
                 "shfl.sync.down.b32 %r3, %r1, 1, 31, 0xfffffffe;", {}, {.x = 32});
+  check_objects("a shuffle from lane 16, which is not there",
+                "shfl.sync.down.b32 %r3, %r1, 8, 31, -1;", {}, {.x = 16});
   check_objects("0 blocks of 1 threads", "", {.x = 0});
   check_objects("1 blocks of 2048 threads", "", {}, {.x = 2048});
 }

@@ -38,6 +38,14 @@ __global__ void mirror(float* to, const float* from, Bug bug) {
   if (bug == Bug::kCrossBlock && me == 0) to[0] = value;
 }
 
+cudaLaunchConfig_t configuration_of(int64_t numel, cudaStream_t stream) {
+  cudaLaunchConfig_t configuration{};
+  configuration.gridDim = blocks(numel);
+  configuration.blockDim = kThreads;
+  configuration.stream = stream;
+  return configuration;
+}
+
 }  // namespace
 
 void launch_fill(float* to, float value, int64_t numel, cudaStream_t stream) {
@@ -49,11 +57,16 @@ void launch_add(float* to, const float* from, float by, int64_t numel, cudaStrea
 }
 
 void launch_fill_by_configuration(float* to, float value, int64_t numel, cudaStream_t stream) {
-  cudaLaunchConfig_t configuration{};
-  configuration.gridDim = blocks(numel);
-  configuration.blockDim = kThreads;
-  configuration.stream = stream;
+  const cudaLaunchConfig_t configuration = configuration_of(numel, stream);
   static_cast<void>(cudaLaunchKernelEx(&configuration, fill<float>, to, value, numel));
+}
+
+cudaError_t launch_fill_with(cudaLaunchAttribute* attribute, float* to, float value, int64_t numel,
+                             cudaStream_t stream) {
+  cudaLaunchConfig_t configuration = configuration_of(numel, stream);
+  configuration.attrs = attribute;
+  configuration.numAttrs = 1;
+  return cudaLaunchKernelEx(&configuration, fill<float>, to, value, numel);
 }
 
 cudaError_t attributes_of_add(cudaFuncAttributes* attributes) {

@@ -13,6 +13,9 @@ void launch_fill(float* to, float value, int64_t numel, cudaStream_t stream);
 void launch_add(float* to, const float* from, float by, int64_t numel, cudaStream_t stream);
 // As fill, by cudaLaunchKernelEx.
 void launch_fill_by_configuration(float* to, float value, int64_t numel, cudaStream_t stream);
+// As that, with an attribute of the launch.
+cudaError_t launch_fill_with(cudaLaunchAttribute* attribute, float* to, float value, int64_t numel,
+                             cudaStream_t stream);
 cudaError_t attributes_of_add(cudaFuncAttributes* attributes);
 
 // Mirrors 128 floats through shared memory, in two blocks of 64. Each has a way to go wrong.
