@@ -34,33 +34,11 @@ if(NOT FSDP_NVCC)
   return()
 endif()
 
-# Every GPU since 8.0 runs one of these as it is, a newer one compiles the PTX of the newest. That of
-# 8.0 is what the simulated GPU reads, so none is compressed.
-set(FSDP_CUDA_SIMULATED -gencode=arch=compute_80,code=[sm_80,compute_80])
-set(FSDP_CUDA_ARCHITECTURES ${FSDP_CUDA_SIMULATED})
-foreach(_architecture 86 89 90 100)
-  list(APPEND FSDP_CUDA_ARCHITECTURES -gencode=arch=compute_${_architecture},code=sm_${_architecture})
-endforeach()
-list(APPEND FSDP_CUDA_ARCHITECTURES -gencode=arch=compute_120,code=[sm_120,compute_120])
-# No product and sum are fused but where the source says so: the bits are the CPU's. Warnings are
-# errors, and so are registers that do not suffice and memory that is local to a thread.
-set(FSDP_CUDA_FLAGS -std=c++20 -O2 -fmad=false --compress-mode=none -lineinfo -Werror=all-warnings
-                    -ccbin=${CMAKE_CXX_COMPILER})
-set(_no_spills -Xptxas=-warn-spills,-warn-lmem-usage,-Werror)
-set(_host_flags -fPIC -fvisibility=hidden ${FSDP_WARNINGS})
-if(FSDP_SANITIZE)
-  string(REPLACE "," ";" _sanitizers ${FSDP_SANITIZE})  # nvcc takes a comma as an end
-  list(TRANSFORM _sanitizers PREPEND -fsanitize=)
-  list(APPEND _host_flags -g1 -fno-omit-frame-pointer ${_sanitizers})
-endif()
-list(TRANSFORM _host_flags PREPEND -Xcompiler=)
-list(APPEND FSDP_CUDA_FLAGS ${_host_flags})
-
 # fsdp_cuda_object(VARIABLE source [SIMULATED] [FLAGS flag…]): appends the object of a .cu to the
 # variable. SIMULATED: of a test, for the simulated GPU alone, which has no registers.
 function(fsdp_cuda_object variable source)
   cmake_parse_arguments(ARG "SIMULATED" "" "FLAGS" ${ARGN})
-  set(architectures ${_no_spills} ${FSDP_CUDA_ARCHITECTURES})
+  set(architectures ${FSDP_CUDA_ARCHITECTURES})
   if(ARG_SIMULATED)
     set(architectures ${FSDP_CUDA_SIMULATED})
   endif()

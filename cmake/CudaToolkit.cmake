@@ -5,7 +5,9 @@
 #   FSDP_CUDART        the shared CUDA runtime that programs load, libcudart.so.MAJOR
 # In this order: what FSDP_NVCC names; the system's, if it fits LibTorch; PyPI's beside LibTorch or in
 # .venv. A toolkit fits if its CUDA has LibTorch's major version and is not older: one process has one
-# runtime, and that is LibTorch's. It is taken once it compiled a file with this C++ compiler.
+# runtime, and that is LibTorch's. It is taken once it compiled a file with this C++ compiler, with all
+# flags and for all architectures of the library.
+include(${CMAKE_CURRENT_LIST_DIR}/CudaFlags.cmake)
 option(FSDP_CUDA "Build the GPU's part where a CUDA compiler is found" ON)
 set(FSDP_NVCC "" CACHE FILEPATH "CUDA compiler to take, instead of one that fits LibTorch")
 
@@ -38,9 +40,10 @@ function(_fsdp_find_cudart result root major)
   set(${result} "" PARENT_SCOPE)
 endfunction()
 
-# Why `nvcc` cannot compile with this C++ compiler; empty if it can. What could once is not asked again.
+# Why `nvcc` cannot compile the library; empty if it can. What could once is not asked again.
 function(_fsdp_try_nvcc result nvcc version)
-  set(key "${nvcc} ${version} ${CMAKE_CXX_COMPILER} ${CMAKE_CXX_COMPILER_VERSION}")
+  set(flags ${FSDP_CUDA_FLAGS} ${FSDP_CUDA_ARCHITECTURES})
+  set(key "${nvcc} ${version} ${CMAKE_CXX_COMPILER_VERSION} ${flags}")
   set(${result} "" PARENT_SCOPE)
   if("${FSDP_NVCC_COMPILED}" STREQUAL key)
     return()
@@ -48,7 +51,7 @@ function(_fsdp_try_nvcc result nvcc version)
   set(folder ${PROJECT_BINARY_DIR}/cuda)
   file(WRITE ${folder}/trial.cu "__global__ void trial(float* x) { *x = 1; }\n"
                                 "void launch() { trial<<<1, 1>>>(nullptr); }\n")
-  execute_process(COMMAND ${nvcc} -std=c++20 -ccbin ${CMAKE_CXX_COMPILER} -c trial.cu -o trial.o
+  execute_process(COMMAND ${nvcc} ${flags} -c trial.cu -o trial.o
                   WORKING_DIRECTORY ${folder} RESULT_VARIABLE code OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(code EQUAL 0)
     set(FSDP_NVCC_COMPILED "${key}" CACHE INTERNAL "CUDA and C++ compiler that fit each other")
@@ -56,7 +59,7 @@ function(_fsdp_try_nvcc result nvcc version)
   endif()
   string(REGEX MATCH "[^\n]*(error|fatal|not found)[^\n]*" line "${text}")
   string(STRIP "${line}" line)
-  set(${result} "it compiles nothing with ${CMAKE_CXX_COMPILER}: ${line}" PARENT_SCOPE)
+  set(${result} "it cannot compile the library with ${CMAKE_CXX_COMPILER}: ${line}" PARENT_SCOPE)
 endfunction()
 
 # Takes `nvcc` into FSDP_NVCC and so on, or appends the reason why not to _fsdp_refused.

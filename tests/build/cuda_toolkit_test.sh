@@ -11,13 +11,20 @@ fail() { echo "$*" >&2 && exit 1; }
 cases=0
 
 fake_toolkit() {  # FOLDER VERSION [compile error]: nvcc, headers and runtime
-  local major=${2%%.*}
+  local major=${2%%.*} minor=${2#*.}
+  minor=${minor%%.*}
   mkdir -p "$1"/{bin,include,lib}
   touch "$1/include/cuda_runtime_api.h" "$1/lib/libcudart.so.$major"
   cat >"$1/bin/nvcc" <<EOF
 #!/bin/sh
 if [ "\$1" = --version ]; then echo "Cuda compilation tools, release ${2%.*}, V$2" && exit; fi
 if [ -n "${3:-}" ]; then echo "${3:-}" >&2 && exit 1; fi
+for word; do  # what is new in 12.8
+  case $major.$minor:\$word in
+    11.* | 12.[0-7]:--compress-mode=*) echo "nvcc fatal   : Unknown option '\$word'" >&2 && exit 1 ;;
+    12.[0-7]:*compute_1[02]0*) echo "nvcc fatal   : Unsupported gpu architecture '\$word'" >&2 && exit 1 ;;
+  esac
+done
 echo "\$*" >>"$work/compiled"
 EOF
   chmod +x "$1/bin/nvcc"
@@ -80,7 +87,7 @@ says -- "$work/system/bin/nvcc: CUDA 12.8, and LibTorch has 13.2)" "$pypi_taken"
 system 14.0.10
 says -- "$work/system/bin/nvcc: CUDA 14.0, and LibTorch has 13.2)" "$pypi_taken"
 system 13.2.86 'host_config.h:143:2: error: unsupported GNU version!'
-says -- 'nvcc: it compiles nothing with' 'error: unsupported GNU version!)' "$pypi_taken"
+says -- 'nvcc: it cannot compile the library with' 'error: unsupported GNU version!)' "$pypi_taken"
 fresh && pypi && system 13.2.86 && rm system/include/cuda_runtime_api.h
 says -- "the runtime's headers are not in $work/system/include)" "$pypi_taken"
 fresh && system 13.2.86 && rm -r site/nvidia
@@ -106,6 +113,17 @@ says -- 'CUDA 12.8, and LibTorch has 13.2' "$pypi_taken"
 fresh && pypi && system 12.8.93
 printf 'cuda = None\n' >site/torch/version.py
 says -- '(LibTorch has no CUDA)' "$system_taken"
+
+# One that is too old for what the library is compiled for: the build goes on, without the GPU's part.
+fresh && system 12.6.85 && printf 'cuda = None\n' >site/torch/version.py
+says -- "CUDA: none, the GPU's part and its tests are left out: $work/system/bin/nvcc: it cannot compile the library" \
+  "nvcc fatal : Unknown option '--compress-mode=none'. hint: tools/setup installs one" 'TAKEN ROOT'
+pypi
+says -- "CUDA: 13.2.86, $work/site/nvidia/cu13/bin/nvcc (LibTorch has no CUDA; not $work/system/bin/nvcc: it cannot" \
+  "$pypi_taken"
+refuses -D "FSDP_NVCC=$work/system/bin/nvcc" -- "FSDP_NVCC cannot be taken: $work/system/bin/nvcc: it cannot compile"
+fresh && system 13.2.86 "nvcc fatal   : Unsupported gpu architecture 'compute_80'"
+says -- 'CUDA: none' "nvcc fatal : Unsupported gpu architecture 'compute_80'"
 
 # What the user names is taken, older too, or refused; never replaced.
 fresh && pypi && fake_toolkit mine 13.0.88
