@@ -48,7 +48,7 @@ function(fsdp_cuda_object variable source)
   file(MAKE_DIRECTORY ${folder})
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${FSDP_CCACHE} ${FSDP_NVCC} ${FSDP_CUDA_FLAGS} ${ARG_FLAGS} ${architectures}
+    COMMAND ${FSDP_CCACHE} ${FSDP_NVCC} ${FSDP_CUDA_FLAGS} ${FSDP_CUDA_ERRORS} ${ARG_FLAGS} ${architectures}
             -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
             -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} ${FSDP_NVCC} DEPFILE ${object}.d COMMENT "CUDA ${name}" VERBATIM)

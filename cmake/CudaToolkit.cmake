@@ -3,6 +3,7 @@
 #   FSDP_CUDA_VERSION  its version, "13.2.86"
 #   FSDP_CUDA_ROOT     its folder: include/ has the runtime's headers
 #   FSDP_CUDART        the shared CUDA runtime that programs load, libcudart.so.MAJOR
+#   FSDP_CUDA_ERRORS   flags by which its warnings are errors, or empty
 # In this order: what FSDP_NVCC names; the system's, if it fits LibTorch; PyPI's beside LibTorch or in
 # .venv. A toolkit fits if its CUDA has LibTorch's major version and is not older: one process has one
 # runtime, and that is LibTorch's. It is taken once it compiled a file with this C++ compiler, with all
@@ -131,6 +132,7 @@ elseif(FSDP_CUDA)
   list(REMOVE_DUPLICATES _fsdp_candidates)
 endif()
 set(FSDP_NVCC "")
+set(FSDP_CUDA_ERRORS)
 foreach(_nvcc IN LISTS _fsdp_candidates)
   _fsdp_take_nvcc(${_nvcc} "${_fsdp_torch_cuda}")
   if(FSDP_NVCC)
@@ -140,6 +142,9 @@ endforeach()
 
 list(JOIN _fsdp_refused "; " _fsdp_refused)
 if(FSDP_NVCC)
+  if(FSDP_CUDA_VERSION IN_LIST FSDP_CUDA_PINNED)
+    set(FSDP_CUDA_ERRORS -Werror=all-warnings -Xptxas=-Werror -Xcompiler=-Werror)
+  endif()
   set(_fsdp_why "LibTorch has no CUDA")
   if(_fsdp_torch_cuda)
     set(_fsdp_why "fits LibTorch's ${_fsdp_torch_cuda}")

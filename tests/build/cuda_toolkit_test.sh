@@ -69,7 +69,8 @@ cat >CMakeLists.txt <<EOF
 cmake_minimum_required(VERSION 3.25)
 project(probe LANGUAGES CXX)
 include($source/cmake/CudaToolkit.cmake)
-message("TAKEN \${FSDP_NVCC} ROOT \${FSDP_CUDA_ROOT} RUNTIME \${FSDP_CUDART}.")
+message("TAKEN \${FSDP_NVCC} ROOT \${FSDP_CUDA_ROOT} RUNTIME \${FSDP_CUDART}."
+        " ERRORS \${FSDP_CUDA_ERRORS}.")
 EOF
 pypi_taken="TAKEN $work/site/nvidia/cu13/bin/nvcc ROOT $work/site/nvidia/cu13 RUNTIME"
 system_taken="TAKEN $work/system/bin/nvcc ROOT $work/system RUNTIME"
@@ -78,10 +79,12 @@ wheel_runtime="RUNTIME $work/site/nvidia/cu13/lib/libcudart.so.13."
 fresh && pypi && system 13.2.78
 says -- "CUDA: 13.2.78, $work/system/bin/nvcc (fits LibTorch's 13.2)" "$system_taken" "$wheel_runtime"
 system 13.4.92
-says -- "CUDA: 13.4.92, $work/system/bin/nvcc (fits LibTorch's 13.2)" "$system_taken"
+says -- "CUDA: 13.4.92, $work/system/bin/nvcc (fits LibTorch's 13.2)" "$system_taken" 'ERRORS .'
 system 13.0.88
 says -- "CUDA: 13.2.86, $work/site/nvidia/cu13/bin/nvcc (fits LibTorch's 13.2; not $work/system/bin/nvcc: \
-CUDA 13.0 is older than LibTorch's 13.2)" "$pypi_taken" "$wheel_runtime"
+CUDA 13.0 is older than LibTorch's 13.2)" "$pypi_taken" "$wheel_runtime" \
+  'ERRORS -Werror=all-warnings;-Xptxas=-Werror;-Xcompiler=-Werror.'
+if grep -e '-Werror' compiled; then fail 'warnings of a trial are errors'; fi
 system 12.8.93
 says -- "$work/system/bin/nvcc: CUDA 12.8, and LibTorch has 13.2)" "$pypi_taken"
 system 14.0.10
