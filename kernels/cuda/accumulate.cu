@@ -45,8 +45,9 @@ __device__ __forceinline__ void add_run(const Segment& segment, int64_t block, f
       });
 }
 
+template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
-    accumulate_kernel(const __grid_constant__ SegmentTable<Segment> table, float scale) {
+    accumulate_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table, float scale) {
   const BlockPlace place = place_of_block(table);
   const Segment& segment = table.segments[place.segment];
   visit_element(segment.from, [&](auto from) {
@@ -62,10 +63,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
+constexpr TableKernel<Segment, float> kKernel{accumulate_kernel<kManySegments<Segment>>,
+                                              accumulate_kernel<kFewSegments>};
+
 }  // namespace
 
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale) {
-  TableLaunch<Segment, float> launches(stream, "accumulate", accumulate_kernel, scale);
+  TableLaunch<Segment, float> launches(stream, "accumulate", kKernel, scale);
   for (const AccumulateRun& run : runs) {
     const int64_t from = size_of(run.source_dtype), to = size_of(run.destination_dtype);
     const Stretch stretch =
@@ -78,6 +82,6 @@ void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale
   launches.issue();
 }
 
-void load_accumulate() { load("accumulate", accumulate_kernel); }
+void load_accumulate() { kKernel.load("accumulate"); }
 
 }  // namespace fsdp::kernels::cuda

@@ -62,7 +62,7 @@ __device__ __forceinline__ void update(const Segment& segment, int64_t block,
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
-    adamw_kernel(const __grid_constant__ SegmentTable<Segment> table, const AdamWScalars common,
+    adamw_kernel(const __grid_constant__ ManySegments<Segment> table, const AdamWScalars common,
                  const float* grad_scale, const float* found_inf) {
   if (found_inf != nullptr && *found_inf != 0.0F) return;
   const BlockPlace place = place_of_block(table);
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
   TableLaunch<Segment, AdamWScalars, const float*, const float*> launches(
-      stream, "adamw", adamw_kernel, host_scalars(0, 0, options), options.grad_scale,
+      stream, "adamw", {adamw_kernel}, host_scalars(0, 0, options), options.grad_scale,
       options.found_inf);
   for (const AdamWSegment& each : segments) {
     const Stretch stretch = stretch_of(each.numel, kWidth,

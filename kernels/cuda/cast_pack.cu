@@ -55,8 +55,9 @@ __device__ void copy_of_size(const Segment& segment, int64_t block) {
   }
 }
 
+template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
-    cast_kernel(const __grid_constant__ SegmentTable<Segment> table, float scale) {
+    cast_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table, float scale) {
   const BlockPlace place = place_of_block(table);
   const Segment& segment = table.segments[place.segment];
   if (segment.copied_bytes != 0) return copy_of_size(segment, place.block);
@@ -70,10 +71,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
+constexpr TableKernel<Segment, float> kKernel{cast_kernel<kManySegments<Segment>>,
+                                              cast_kernel<kFewSegments>};
+
 }  // namespace
 
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
-  TableLaunch<Segment, float> launches(stream, "cast_pack", cast_kernel, scale);
+  TableLaunch<Segment, float> launches(stream, "cast_pack", kKernel, scale);
   for (const CastRun& run : runs) {
     const bool copies = is_copy(run.source_dtype, run.destination_dtype, scale);
     if (copies && run.source == run.destination) continue;
@@ -88,6 +92,6 @@ void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
   launches.issue();
 }
 
-void load_cast_pack() { load("cast_pack", cast_kernel); }
+void load_cast_pack() { kKernel.load("cast_pack"); }
 
 }  // namespace fsdp::kernels::cuda

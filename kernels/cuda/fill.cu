@@ -28,8 +28,9 @@ __device__ void fill(const Segment& segment, int64_t block) {
       [=](int64_t i) { data[i] = element; });
 }
 
+template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
-    fill_kernel(const __grid_constant__ SegmentTable<Segment> table) {
+    fill_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table) {
   const BlockPlace place = place_of_block(table);
   const Segment& segment = table.segments[place.segment];
   switch (segment.element_bytes) {
@@ -43,6 +44,9 @@ __global__ void __launch_bounds__(kBlockThreads)
       return fill<uint8_t>(segment, place.block);
   }
 }
+
+constexpr TableKernel<Segment> kKernel{fill_kernel<kManySegments<Segment>>,
+                                       fill_kernel<kFewSegments>};
 
 uint64_t nan_of(DType dtype) {
   switch (dtype) {
@@ -60,7 +64,7 @@ uint64_t nan_of(DType dtype) {
 template <class Pattern>
 void fill_runs(Stream& stream, std::string_view name, std::span<const FillRun> runs,
                Pattern pattern) {
-  TableLaunch<Segment> launches(stream, name, fill_kernel);
+  TableLaunch<Segment> launches(stream, name, kKernel);
   for (const FillRun& run : runs) {
     const int64_t bytes = size_of(run.dtype);
     const Stretch stretch =
@@ -81,6 +85,6 @@ void fill_nan(Stream& stream, std::span<const FillRun> runs) {
   fill_runs(stream, "fill_nan", runs, nan_of);
 }
 
-void load_fill() { load("fill", fill_kernel); }
+void load_fill() { kKernel.load("fill"); }
 
 }  // namespace fsdp::kernels::cuda

@@ -81,7 +81,7 @@ __device__ int first_in_block(const Segment& segment, int64_t norm_block, int th
 
 template <NormType kType>
 __global__ void __launch_bounds__(kBlockThreads)
-    blocks_kernel(const __grid_constant__ SegmentTable<Segment> table, Node* nodes) {
+    blocks_kernel(const __grid_constant__ ManySegments<Segment> table, Node* nodes) {
   const BlockPlace place = place_of_block(table);
   const Segment& segment = table.segments[place.segment];
   const int thread = static_cast<int>(threadIdx.x);
@@ -188,7 +188,7 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
                const NormOutputs& outputs) {
   auto* nodes = static_cast<Node*>(outputs.scratch);
   int64_t count = 0;
-  TableLaunch<Segment, Node*> launches(stream, "grad_norm", blocks_kernel_for(type), nodes);
+  TableLaunch<Segment, Node*> launches(stream, "grad_norm", {blocks_kernel_for(type)}, nodes);
   for (const GradSegment& each : segments) {
     launches.add({each.grad, each.numel, each.position, count},
                  (norm_blocks(each) + kNormBlocksTogether - 1) / kNormBlocksTogether);

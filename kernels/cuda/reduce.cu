@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/segment_table.h"
 #include "kernels/cuda/stretch.h"
@@ -7,11 +9,12 @@ namespace fsdp::kernels::cuda {
 namespace {
 
 // Of a launch: of all its runs together.
-constexpr int kMostPointers = 2048;
+constexpr int kMostPointers = 2048, kFewPointers = 128;
 static_assert(kMostPointers >= static_cast<int>(kMostSources));
 
+template <int kMost>
 struct Pointers {
-  const void* each[kMostPointers];
+  const void* each[kMost];
 };
 
 struct Segment {
@@ -21,14 +24,14 @@ struct Segment {
   DType dtype;
 };
 
-using Table = SegmentTable<Segment, kOtherParameterBytes + sizeof(Pointers)>;
+constexpr int kMostSegments =
+    kManySegments<Segment, kOtherParameterBytes + sizeof(Pointers<kMostPointers>)>;
 
 // A thread reads its elements of all sources before it writes them: `out` may be one of them.
 template <class Element, ReduceOp kOp>
 __device__ __forceinline__ void reduce_run(const Segment& segment, int64_t block,
-                                           const Pointers& pointers) {
+                                           const void* const* sources) {
   constexpr int kWidth = kVectorBytes / sizeof(Element);
-  const void* const* sources = pointers.each + segment.first_source;
   const int count = segment.sources;
   auto* out = static_cast<Element*>(segment.out);
   for_each_element<kWidth>(
@@ -60,26 +63,30 @@ __device__ __forceinline__ void reduce_run(const Segment& segment, int64_t block
 }
 
 // Four blocks a multiprocessor leave it 64 registers a thread: asked for more, ptxas spills.
-template <ReduceOp kOp>
+template <ReduceOp kOp, int kMost, int kPointers>
 __global__ void __launch_bounds__(kBlockThreads, 4)
-    reduce_kernel(const __grid_constant__ Table table, const __grid_constant__ Pointers pointers) {
+    reduce_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table,
+                  const __grid_constant__ Pointers<kPointers> pointers) {
   const BlockPlace place = place_of_block(table);
   const Segment& segment = table.segments[place.segment];
   visit_reduced<kOp>(segment.dtype, [&](auto element) {
-    reduce_run<decltype(element), kOp>(segment, place.block, pointers);
+    reduce_run<decltype(element), kOp>(segment, place.block, pointers.each + segment.first_source);
   });
 }
 
+template <int kMost, int kPointers>
 auto kernel_for(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-      return reduce_kernel<ReduceOp::kSum>;
+      return reduce_kernel<ReduceOp::kSum, kMost, kPointers>;
     case ReduceOp::kAvg:
-      return reduce_kernel<ReduceOp::kAvg>;
+      return reduce_kernel<ReduceOp::kAvg, kMost, kPointers>;
     default:
-      return reduce_kernel<ReduceOp::kMax>;
+      return reduce_kernel<ReduceOp::kMax, kMost, kPointers>;
   }
 }
+auto kernel_for_few(ReduceOp op) { return kernel_for<kFewSegments, kFewPointers>(op); }
+auto kernel_for_many(ReduceOp op) { return kernel_for<kMostSegments, kMostPointers>(op); }
 
 // The vectors' boundaries that all of the run's arrays have in common.
 Stretch stretch_of_run(const ReduceRun& run) {
@@ -96,12 +103,17 @@ Stretch stretch_of_run(const ReduceRun& run) {
 }  // namespace
 
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
-  Table table;
-  Pointers pointers;
+  SegmentTable<Segment, kMostSegments> table;
+  Pointers<kMostPointers> pointers;
   int used = 0;
   const auto issue = [&] {
-    if (table.count > 0) {
-      launch(stream, "reduce", kernel_for(op), table.blocks(), kBlockThreads, table, pointers);
+    if (table.count > kFewSegments || used > kFewPointers) {
+      launch(stream, "reduce", kernel_for_many(op), table.blocks(), kBlockThreads, table, pointers);
+    } else if (table.count > 0) {
+      Pointers<kFewPointers> few;
+      std::copy_n(pointers.each, used, few.each);
+      launch(stream, "reduce", kernel_for_few(op), table.blocks(), kBlockThreads, few_of(table),
+             few);
     }
     table.count = used = 0;
   };
@@ -119,7 +131,8 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
 
 void load_reduce() {
   for (const ReduceOp each : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
-    load("reduce", kernel_for(each));
+    load("reduce", kernel_for_few(each));
+    load("reduce", kernel_for_many(each));
   }
 }
 

@@ -1,7 +1,11 @@
 // A table of segments as a kernel's parameter: by value, so that nothing is uploaded and the
 // caller's table may be gone. One launch serves all segments that fit.
+//
+// A launch copies its parameters whole, used or not, and of more than 4 KB by a slower way. What is
+// called for every parameter of a model has its kernel twice, for few segments and for many.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string_view>
@@ -15,11 +19,14 @@ namespace fsdp::kernels::cuda {
 inline constexpr int64_t kParameterBytes = 32764;
 inline constexpr int64_t kOtherParameterBytes = 256;
 
-// ends[i]: blocks of the segments up to i and with it.
+inline constexpr int kFewSegments = 16;
 template <class Segment, int64_t kOthers = kOtherParameterBytes>
+inline constexpr int kManySegments = static_cast<int>((kParameterBytes - kOthers) /
+                                                      (sizeof(Segment) + 4));
+
+// ends[i]: blocks of the segments up to i and with it.
+template <class Segment, int kMost>
 struct SegmentTable {
-  static constexpr int kMost =
-      static_cast<int>((kParameterBytes - kOthers) / (sizeof(Segment) + 4));
   int32_t count = 0;
   uint32_t ends[kMost];
   Segment segments[kMost];
@@ -34,6 +41,21 @@ struct SegmentTable {
     ++count;
   }
 };
+template <class Segment>
+using FewSegments = SegmentTable<Segment, kFewSegments>;
+template <class Segment>
+using ManySegments = SegmentTable<Segment, kManySegments<Segment>>;
+
+// Requires: `table` has at most kFewSegments.
+template <class Segment, int kMost>
+FewSegments<Segment> few_of(const SegmentTable<Segment, kMost>& table) {
+  FewSegments<Segment> few;
+  static_assert(sizeof few <= 2048);
+  few.count = table.count;
+  std::copy_n(table.ends, table.count, few.ends);
+  std::copy_n(table.segments, table.count, few.segments);
+  return few;
+}
 
 #if defined(__CUDACC__)
 
@@ -43,8 +65,8 @@ struct BlockPlace {
   int64_t block;
 };
 
-template <class Segment, int64_t kOthers>
-__device__ __forceinline__ BlockPlace place_of_block(const SegmentTable<Segment, kOthers>& table) {
+template <class Segment, int kMost>
+__device__ __forceinline__ BlockPlace place_of_block(const SegmentTable<Segment, kMost>& table) {
   const uint32_t block = blockIdx.x;
   int low = 0, high = table.count - 1;
   while (low < high) {
@@ -60,15 +82,32 @@ __device__ __forceinline__ BlockPlace place_of_block(const SegmentTable<Segment,
 
 #endif
 
+// A kernel over a table, for each size of it.
+template <class Segment, class... Others>
+struct TableKernel {
+  void (*many)(ManySegments<Segment>, Others...);
+  void (*few)(FewSegments<Segment>, Others...) = nullptr;  // null: it has the one
+
+  // Errors: DeviceError naming the kernel.
+  void load(std::string_view name) const {
+    cuda::load(name, many);
+    if (few != nullptr) cuda::load(name, few);
+  }
+};
+
 // Collects segments and launches when a table is full, and when it is told to.
 template <class Segment, class... Others>
 class TableLaunch {
  public:
-  using Kernel = void (*)(SegmentTable<Segment>, Others...);
-
-  TableLaunch(Stream& stream, std::string_view name, Kernel kernel, const Others&... others)
-      : launch_([&stream, name, kernel, others...](const SegmentTable<Segment>& table) {
-          launch(stream, name, kernel, table.blocks(), kBlockThreads, table, others...);
+  TableLaunch(Stream& stream, std::string_view name, const TableKernel<Segment, Others...>& kernel,
+              const Others&... others)
+      : launch_([&stream, name, kernel, others...](const ManySegments<Segment>& table) {
+          if (kernel.few != nullptr && table.count <= kFewSegments) {
+            launch(stream, name, kernel.few, table.blocks(), kBlockThreads, few_of(table),
+                   others...);
+          } else {
+            launch(stream, name, kernel.many, table.blocks(), kBlockThreads, table, others...);
+          }
         }),
         name_(name) {}
 
@@ -86,9 +125,9 @@ class TableLaunch {
   }
 
  private:
-  std::function<void(const SegmentTable<Segment>&)> launch_;
+  std::function<void(const ManySegments<Segment>&)> launch_;
   std::string_view name_;
-  SegmentTable<Segment> table_;
+  ManySegments<Segment> table_;
 };
 
 }  // namespace fsdp::kernels::cuda

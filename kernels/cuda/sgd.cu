@@ -73,7 +73,7 @@ __device__ __forceinline__ void update_copy(const Segment& segment, int64_t bloc
 
 template <Momentum kMomentum>
 __global__ void __launch_bounds__(kBlockThreads)
-    sgd_kernel(const __grid_constant__ SegmentTable<Segment> table, const SgdScalars common,
+    sgd_kernel(const __grid_constant__ ManySegments<Segment> table, const SgdScalars common,
                const float* grad_scale, const float* found_inf) {
   if (found_inf != nullptr && *found_inf != 0.0F) return;
   const BlockPlace place = place_of_block(table);
@@ -104,7 +104,7 @@ auto kernel_for(Momentum momentum) {
 
 void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
   TableLaunch<Segment, SgdScalars, const float*, const float*> launches(
-      stream, "sgd", kernel_for(momentum_of(options)), host_scalars(0, 0, options),
+      stream, "sgd", {kernel_for(momentum_of(options))}, host_scalars(0, 0, options),
       options.grad_scale, options.found_inf);
   const bool has_momentum = momentum_of(options) != Momentum::kNone;
   for (const SgdSegment& each : segments) {

@@ -1,0 +1,89 @@
+// How often a call launches, and with which table.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/accumulate.h"
+#include "kernels/cast_pack.h"
+#include "kernels/fill.h"
+#include "kernels/reduce.h"
+#include "kernels_simulated/support/simulated_kernels.h"
+
+namespace fsdp::kernels {
+namespace {
+
+using testing::sim::LaunchRecord;
+
+std::vector<LaunchRecord> launches_of(const std::function<void(Stream&)>& call) {
+  const auto stream = test::simulated_device().make_stream({.name = "gpu", .runs_beside = false});
+  call(*stream);
+  return test::last_launches();
+}
+
+// One launch of `kernel` for up to `most` entries, with the table of few for few.
+void check_launches(const std::string& kernel, int most,
+                    const std::function<void(Stream&, int count)>& call) {
+  CAPTURE(kernel);
+  for (const int count : {1, 16, 17, most}) {
+    CAPTURE(count);
+    const auto launches = launches_of([&](Stream& stream) { call(stream, count); });
+    REQUIRE(launches.size() == 1);
+    CAPTURE(launches[0].kernel);
+    CHECK(launches[0].kernel.starts_with(kernel + "<"));
+    const bool few = launches[0].kernel.find("16") != std::string::npos;
+    CHECK(few == (count <= 16));
+  }
+  const auto launches = launches_of([&](Stream& stream) { call(stream, 2 * most + 20); });
+  CHECK(launches.size() > 1);
+  CHECK(launches.size() <= 3);
+}
+
+TEST_CASE("a table is one launch, of the kernel for few entries where they are few") {
+  std::vector<float> from(4096, 1), to(4096, 1);
+  check_launches("accumulate_kernel", 600, [&](Stream& stream, int count) {
+    std::vector<AccumulateRun> runs;
+    for (int i = 0; i < count; ++i) runs.push_back({&from[i], &to[i], 1});
+    accumulate(stream, runs);
+  });
+  check_launches("cast_kernel", 600, [&](Stream& stream, int count) {
+    std::vector<CastRun> runs;
+    for (int i = 0; i < count; ++i) runs.push_back({&from[i], &to[i], 1});
+    cast_pack(stream, runs);
+  });
+  check_launches("fill_kernel", 600, [&](Stream& stream, int count) {
+    std::vector<FillRun> runs;
+    for (int i = 0; i < count; ++i) runs.push_back({&to[i], 1});
+    fill_zero(stream, runs);
+  });
+  check_launches("reduce_kernel", 350, [&](Stream& stream, int count) {
+    std::vector<std::vector<const void*>> sources;
+    for (int i = 0; i < count; ++i) sources.push_back({&from[i], &to[i]});
+    std::vector<ReduceRun> runs;
+    for (int i = 0; i < count; ++i) runs.push_back({sources[i], &to[i], 1});
+    reduce(stream, runs, ReduceOp::kSum);
+  });
+}
+
+TEST_CASE("a reduction of few entries with many sources takes the table of many") {
+  std::vector<float> from(256, 1);
+  float to = 0;
+  const auto kernel_for = [&](size_t ranks) {
+    std::vector<const void*> sources;
+    for (size_t i = 0; i < ranks; ++i) sources.push_back(&from[i]);
+    const ReduceRun run{sources, &to, 1};
+    const auto launches = launches_of([&](Stream& stream) {
+      reduce(stream, {&run, 1}, ReduceOp::kSum);
+    });
+    REQUIRE(launches.size() == 1);
+    CHECK(to == static_cast<float>(ranks));
+    return launches[0].kernel;
+  };
+  CHECK(kernel_for(128) == kernel_for(2));
+  CHECK(kernel_for(129) != kernel_for(2));
+}
+
+}  // namespace
+}  // namespace fsdp::kernels
