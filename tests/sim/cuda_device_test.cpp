@@ -105,3 +105,39 @@ TEST_CASE("each call that fails is an error that names it, and the device can be
     }
   }
 }
+
+TEST_CASE("an error of an earlier kernel says so, whichever call it comes out of") {
+  const auto failure = [](cudaError_t code) -> std::string {
+    SimulatedGpu gpu;
+    const CudaDevice device(0, kNoKernels);
+    const auto compute = device.make_stream({.name = "compute"});
+    gpu.fail("cudaEventRecord", 1, code);
+    Event done = device.make_event();
+    try {
+      compute->record(done);
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string lost = "the device cannot be used any more by this process";
+  for (const cudaError_t code :
+       {cudaErrorHardwareStackError, cudaErrorIllegalAddress, cudaErrorIllegalInstruction,
+        cudaErrorInvalidAddressSpace, cudaErrorInvalidPc, cudaErrorLaunchFailure,
+        cudaErrorLaunchTimeout, cudaErrorMisalignedAddress}) {
+    CHECK(failure(code) ==
+          std::string("cudaEventRecord failed: ") + cudaGetErrorString(code) + " (" +
+              cudaGetErrorName(code) +
+              "); hint: an earlier kernel did it; CUDA_LAUNCH_BLOCKING=1 names it; " + lost);
+  }
+  CHECK(failure(cudaErrorAssert) ==
+        "cudaEventRecord failed: device-side assert triggered (cudaErrorAssert); hint: a check of "
+        "an earlier kernel failed, in LibTorch as a rule one of an index out of range: look at "
+        "labels and token ids; CUDA_LAUNCH_BLOCKING=1 names the kernel; " +
+            lost);
+  for (const cudaError_t code : {cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable}) {
+    CHECK(failure(code).find("hint: the GPU itself failed: nvidia-smi -q") != std::string::npos);
+  }
+  CHECK(failure(cudaErrorUnsupportedPtxVersion).find("update it") != std::string::npos);
+  CHECK(failure(cudaErrorUnknown).find("hint") == std::string::npos);
+}

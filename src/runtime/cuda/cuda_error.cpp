@@ -15,11 +15,28 @@ std::string_view hint_for(cudaError_t code) {
     case cudaErrorMemoryAllocation:
       return "use more ranks, smaller units or a lower param_dtype; fewer prefetched units; a "
              "smaller batch";
+    case cudaErrorUnsupportedPtxVersion:
+      return "the NVIDIA driver is older than this library's CUDA: update it";
+    // From here on errors stay, and come out of whichever call is next.
+    case cudaErrorAssert:
+      return "a check of an earlier kernel failed, in LibTorch as a rule one of an index out of "
+             "range: look at labels and token ids; CUDA_LAUNCH_BLOCKING=1 names the kernel; the "
+             "device cannot be used any more by this process";
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+      return "the GPU itself failed: nvidia-smi -q and the system's log say more; the device "
+             "cannot "
+             "be used any more by this process";
+    case cudaErrorHardwareStackError:
     case cudaErrorIllegalAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
     case cudaErrorMisalignedAddress:
-      return "the device cannot be used any more by this process; CUDA_LAUNCH_BLOCKING=1 names the "
-             "kernel";
+      return "an earlier kernel did it; CUDA_LAUNCH_BLOCKING=1 names it; the device cannot be used "
+             "any more by this process";
     default:
       return {};
   }
