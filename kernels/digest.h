@@ -10,12 +10,16 @@ class Stream;
 
 namespace fsdp::kernels {
 
+// Of a run: how many words of scratch it needs, sums of its parts.
+inline constexpr int64_t kDigestParts = 512;
+
 // Two runs that differ have the same digest with a chance of about 2^-64; it is no defence against
-// whoever means to deceive it. `data` and *digest are device memory.
+// whoever means to deceive it. `data` and `parts` are device memory, *digest that or pinned.
 struct DigestRun {
   const void* data = nullptr;
   int64_t bytes = 0;  // a multiple of 8
   uint64_t* digest = nullptr;
+  uint64_t* parts = nullptr;  // scratch of kDigestParts words
 };
 
 // With the words w_i of 64 bits, and K = 0x9e3779b97f4a7c15:

@@ -1,56 +1,96 @@
+#include <algorithm>
+
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/segment_table.h"
+#include "kernels/digest.h"
 #include "kernels/element/digest.h"
 
 namespace fsdp::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kWarps = kThreads / 32;
-constexpr int kMostRuns = 1300;
+constexpr int kWarps = kBlockThreads / 32;
 
-struct Runs {
-  int32_t count = 0;
-  DigestRun each[kMostRuns];
+struct Segment {
+  const uint64_t* words;
+  uint64_t* parts;
+  uint64_t* digest;
+  int64_t count;
+  int32_t blocks;  // that have a part each
 };
 
-__device__ __forceinline__ uint64_t sum_over_lanes(uint64_t sum) {
+__device__ __forceinline__ uint64_t sum_over_lanes(uint64_t sum, int lanes) {
 #pragma unroll
-  for (int apart = 16; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0U, sum, apart);
+  for (int apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0U, sum, apart);
   return sum;
 }
 
-// A block a run: the sum needs neither memory of its own nor atomics. Words are read one by one,
-// 256 bytes a warp.
-__global__ void __launch_bounds__(kThreads) digest_kernel(const __grid_constant__ Runs runs) {
-  const DigestRun& run = runs.each[blockIdx.x];
-  const int thread = static_cast<int>(threadIdx.x);
-  const auto* words = static_cast<const uint64_t*>(run.data);
-  const int64_t count = run.bytes / 8;
-  uint64_t sum = 0;
-#pragma unroll 4
-  for (int64_t i = thread; i < count; i += kThreads) sum += digest_term(words[i], i);
+// In thread 0.
+__device__ __forceinline__ uint64_t sum_over_block(uint64_t sum) {
   __shared__ uint64_t sums[kWarps];
-  sum = sum_over_lanes(sum);
+  const int thread = static_cast<int>(threadIdx.x);
+  sum = sum_over_lanes(sum, 32);
   if (thread % 32 == 0) sums[thread / 32] = sum;
   __syncthreads();
-  if (thread >= 32) return;
-  sum = sum_over_lanes(sums[thread]);
-  if (thread == 0) *run.digest = sum;
+  return thread < 32 ? sum_over_lanes(sums[thread % kWarps], kWarps) : 0;
+}
+
+// Words are read one by one, 256 bytes a warp.
+template <int kMost>
+__global__ void __launch_bounds__(kBlockThreads)
+    digest_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table) {
+  const BlockPlace place = place_of_block(table);
+  const Segment& segment = table.segments[place.segment];
+  const int64_t count = segment.count, step = int64_t{segment.blocks} * kBlockThreads;
+  uint64_t sum = 0;
+#pragma unroll 4
+  for (int64_t i = place.block * kBlockThreads + threadIdx.x; i < count; i += step) {
+    sum += digest_term(segment.words[i], i);
+  }
+  sum = sum_over_block(sum);
+  if (threadIdx.x == 0) segment.parts[place.block] = sum;
+}
+
+// A block a run. Atomics would need no second pass, but a zero to begin with.
+template <int kMost>
+__global__ void __launch_bounds__(kBlockThreads)
+    digest_sum_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table) {
+  const Segment& segment = table.segments[place_of_block(table).segment];
+  uint64_t sum = 0;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < segment.blocks; i += kBlockThreads) {
+    sum += segment.parts[i];
+  }
+  sum = sum_over_block(sum);
+  if (threadIdx.x == 0) *segment.digest = sum;
+}
+
+constexpr TableKernel<Segment> kParts{digest_kernel<kManySegments<Segment>>,
+                                      digest_kernel<kFewSegments>};
+constexpr TableKernel<Segment> kSums{digest_sum_kernel<kManySegments<Segment>>,
+                                     digest_sum_kernel<kFewSegments>};
+
+Segment segment_of(const DigestRun& run) {
+  const int64_t count = run.bytes / static_cast<int64_t>(sizeof(uint64_t));
+  return {static_cast<const uint64_t*>(run.data), run.parts, run.digest, count,
+          static_cast<int32_t>(std::min(blocks_for(count), kDigestParts))};
 }
 
 }  // namespace
 
 void digest(Stream& stream, std::span<const DigestRun> runs) {
-  Runs table;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    table.each[table.count++] = runs[i];
-    if (table.count < kMostRuns && i + 1 < runs.size()) continue;
-    launch(stream, "digest", digest_kernel, table.count, kThreads, table);
-    table.count = 0;
+  TableLaunch<Segment> parts(stream, "digest", kParts), sums(stream, "digest's sum", kSums);
+  for (const DigestRun& run : runs) {
+    const Segment segment = segment_of(run);
+    parts.add(segment, segment.blocks);
   }
+  parts.issue();
+  for (const DigestRun& run : runs) sums.add(segment_of(run), 1);
+  sums.issue();
 }
 
-void load_digest() { load("digest", digest_kernel); }
+void load_digest() {
+  kParts.load("digest");
+  kSums.load("digest's sum");
+}
 
 }  // namespace fsdp::kernels::cuda

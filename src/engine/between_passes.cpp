@@ -15,6 +15,9 @@ namespace fsdp {
 // Parameters changed by an optimizer, a load or the user: seated ones are dropped, graphs that
 // saved them will throw, resident copies are made anew.
 void EngineState::absorb_changes(bool reseats) {
+  bool issued = false;
+  for (const auto& unit : units) issued = unit->shard->issue_digests() || issued;
+  if (issued) context->compute->synchronize();  // of all units at once
   for (const auto& unit : units) unit->shard->absorb_changes(reseats);
 }
 

@@ -129,25 +129,37 @@ bool MainShards::absorb_changes() {
   return changed;
 }
 
-std::vector<int> MainShards::look_at_contents() {
-  if (slices_.empty()) return {};
-  const auto bytes_of_digests = static_cast<int64_t>(slices_.size() * sizeof(uint64_t));
+bool MainShards::issue_digests() {
+  if (!has_views() || slices_.empty()) return false;
+  constexpr int64_t kWord = sizeof(uint64_t);
+  const auto segments = static_cast<int64_t>(slices_.size());
   if (!digests_) {
-    digests_ = unit_.shared.allocate_own(bytes_of_digests);
+    digests_ = unit_.shared.device.allocate(segments * kWord, MemoryKind::kPinned);
+    digest_parts_ = unit_.shared.allocate_own(segments * kernels::kDigestParts * kWord);
     contents_.resize(slices_.size());
   }
   std::vector<kernels::DigestRun> runs;
   for (int i = 0; i < unit_.segments(); ++i) {
-    runs.push_back({slices_[i].data, bytes(i), static_cast<uint64_t*>(digests_.data()) + i});
+    runs.push_back({slices_[i].data, bytes(i), static_cast<uint64_t*>(digests_.data()) + i,
+                    static_cast<uint64_t*>(digest_parts_.data()) + i * kernels::kDigestParts});
   }
   kernels::digest(*unit_.shared.compute, runs);
-  std::vector<uint64_t> now(slices_.size());
-  unit_.shared.compute->read(now.data(), digests_.data(), bytes_of_digests);
+  digests_issued_ = true;
+  return true;
+}
+
+std::vector<int> MainShards::look_at_contents() {
+  if (!digests_issued_) {
+    if (!issue_digests()) return {};
+    unit_.shared.compute->synchronize();
+  }
+  digests_issued_ = false;
+  const auto* now = static_cast<const uint64_t*>(digests_.data());
   std::vector<int> changed;
   for (int i = 0; i < unit_.segments(); ++i) {
     if (now[i] != contents_[i]) changed.push_back(i);
+    contents_[i] = now[i];
   }
-  contents_ = std::move(now);
   return changed;
 }
 

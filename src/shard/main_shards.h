@@ -53,7 +53,10 @@ class MainShards {
   // What was written through parameters that are seated on the slices is no change for a graph that
   // was made after it.
   void keep_writes();
-  // Whether anything has changed since the last call.
+  // Whether anything has changed since the last call. Where only the content tells, the host waits
+  // for compute; for many units once, if issue_digests() was called for each and then compute was
+  // synchronized. False: of this unit there is nothing to wait for.
+  bool issue_digests();
   bool absorb_changes();
 
   // Per-parameter views, for torch::optim and for loading; empty ones, too. Each shares its slice's
@@ -85,8 +88,11 @@ class MainShards {
   std::vector<Slice> slices_;
   std::vector<Interval> local_;  // by parameter
   std::vector<at::Tensor> views_;
-  Buffer digests_;                  // by segment, in device memory; once views are handed out
-  std::vector<uint64_t> contents_;  // the same, when last looked at
+  // Once views are handed out. By segment: pinned, so that the host reads them without a copy.
+  Buffer digests_;
+  Buffer digest_parts_;
+  bool digests_issued_ = false;     // and read by the next absorb_changes
+  std::vector<uint64_t> contents_;  // the digests, when last looked at
 };
 
 }  // namespace fsdp

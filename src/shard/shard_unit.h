@@ -66,7 +66,9 @@ class ShardUnit {
   // copies anew. At a forward (`reseats`) seated parameters are given back, so that they are
   // gathered anew: alike on all ranks, whatever each rank's shard looks like, hence also where
   // nothing is known of a change but somebody may have made one.
+  // The host may wait for compute; see MainShards::issue_digests.
   void absorb_changes(bool reseats);
+  bool issue_digests() { return main_.issue_digests(); }
   // Whoever wrote the main shards through raw pointers says so; `copies_written`: with resident
   // copies.
   void mark_changed(bool copies_written);

@@ -15,7 +15,9 @@ namespace {
 
 uint64_t digest_of(Stream& stream, const std::vector<float>& values) {
   uint64_t result = 1;
-  const DigestRun run{values.data(), static_cast<int64_t>(values.size() * sizeof(float)), &result};
+  std::vector<uint64_t> parts(kDigestParts);
+  const DigestRun run{values.data(), static_cast<int64_t>(values.size() * sizeof(float)), &result,
+                      parts.data()};
   digest(stream, {&run, 1});
   stream.synchronize();
   return result;
@@ -43,8 +45,9 @@ TEST_CASE("a digest is the header's, for every size, one for each run") {
       CHECK(digest_of(stream, values) == digest_in_words(values));
     }
     const std::vector<float> one = test::values(32, 1), two = test::values(64, 2);
-    uint64_t results[2];
-    const DigestRun runs[] = {{one.data(), 128, &results[0]}, {two.data(), 256, &results[1]}};
+    uint64_t results[2], parts[2][kDigestParts];
+    const DigestRun runs[] = {{one.data(), 128, &results[0], parts[0]},
+                              {two.data(), 256, &results[1], parts[1]}};
     digest(stream, runs);
     stream.synchronize();
     CHECK(results[0] == digest_in_words(one));
@@ -84,7 +87,7 @@ TEST_CASE("a size that is no multiple of 8 is refused") {
   const auto stream = test::make_stream("digest");
   const float value = 0;
   uint64_t result;
-  const DigestRun run{&value, 4, &result};
+  const DigestRun run{&value, 4, &result, nullptr};
   CHECK_THROWS_WITH_AS(digest(*stream, {&run, 1}),
                        "digest: a run of 4 bytes; hint: sizes are multiples of 8", InvalidArgument);
 }

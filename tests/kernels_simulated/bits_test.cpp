@@ -259,12 +259,14 @@ TEST_CASE("fills of every width, and digests") {
     }
     Arena arena;
     const auto copies = copies_of(arena, 8, 8, many, false);
+    std::vector<uint64_t> parts(copies.size() * kDigestParts);
     check_same_bits(arena, [&](Stream& stream, std::byte* base) {
       std::vector<DigestRun> runs;
       for (const Copy& each : copies) {
         if (each.numel == 0) continue;
         runs.push_back({base + each.source, each.numel * 8,
-                        reinterpret_cast<uint64_t*>(base + each.destination)});
+                        reinterpret_cast<uint64_t*>(base + each.destination),
+                        parts.data() + runs.size() * kDigestParts});
       }
       in_tables(runs, [&](auto table) { digest(stream, table); });
     });

@@ -8,6 +8,7 @@
 
 #include "kernels/accumulate.h"
 #include "kernels/cast_pack.h"
+#include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/reduce.h"
 #include "kernels_simulated/support/simulated_kernels.h"
@@ -83,6 +84,25 @@ TEST_CASE("a reduction of few entries with many sources takes the table of many"
   };
   CHECK(kernel_for(128) == kernel_for(2));
   CHECK(kernel_for(129) != kernel_for(2));
+}
+
+TEST_CASE("a digest is read by many blocks, a part each, and by no more than there are parts") {
+  const auto blocks_for = [](size_t numel) {
+    const std::vector<uint64_t> words(numel, 7);
+    std::vector<uint64_t> parts(kDigestParts);
+    uint64_t on_gpu = 0, on_cpu = 0;
+    DigestRun run{words.data(), static_cast<int64_t>(numel * 8), &on_gpu, parts.data()};
+    const auto launches = launches_of([&](Stream& stream) { digest(stream, {&run, 1}); });
+    REQUIRE(launches.size() == 2);
+    CHECK(launches[0].kernel == "digest_kernel<16>");
+    CHECK(launches[1].report.stores == 1);
+    run.digest = &on_cpu;
+    digest(*cpu_device().make_stream({.name = "host", .runs_beside = false}), {&run, 1});
+    CHECK(on_gpu == on_cpu);
+    return static_cast<int64_t>(launches[0].report.stores);
+  };
+  CHECK(blocks_for(3 * 4096) == 3);
+  CHECK(blocks_for(kDigestParts * 4096 + 5000) == kDigestParts);
 }
 
 }  // namespace

@@ -118,7 +118,8 @@ TEST_CASE("sectors of fills, digests, norms and reductions") {
     fill_zero(stream, {&run, 1});
   });
   check_sectors([&](Stream& stream, Arrays& arrays) {
-    const DigestRun run{arrays.array(0), kNumel * 4, reinterpret_cast<uint64_t*>(arrays.array(1))};
+    const DigestRun run{arrays.array(0), kNumel * 4, reinterpret_cast<uint64_t*>(arrays.array(1)),
+                        reinterpret_cast<uint64_t*>(arrays.array(2))};
     digest(stream, {&run, 1});
   });
   for (const NormType type : {NormType::kOne, NormType::kTwo, NormType::kInf}) {

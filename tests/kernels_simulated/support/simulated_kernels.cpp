@@ -212,10 +212,12 @@ void digest(Stream& stream, std::span<const DigestRun> runs) {
       [](DeviceCopy& copy, const DigestRun& run) {
         copy.add(run.data, run.bytes);
         copy.add(run.digest, sizeof(uint64_t));
+        copy.add(run.parts, kDigestParts * 8);
       },
       [](const DeviceCopy& copy, DigestRun& run) {
         run.data = copy.at(run.data);
         run.digest = copy.at(run.digest);
+        run.parts = copy.at(run.parts);
       },
       [](Stream& gpu, const DeviceCopy&, auto table) { kernels::cuda::digest(gpu, table); });
 }

@@ -150,9 +150,10 @@ const kernels::KernelTable& checked_kernels() {
           [](Stream& stream, std::span<const DigestRun> runs) {
             std::vector<TouchedBytes> bytes;
             for (const DigestRun& run : runs) {
-              require_device_memory({run.data, run.digest});
+              require_device_memory({run.data, run.parts});
               bytes.push_back(reads(run.data, run.bytes));
               bytes.push_back(writes(run.digest, sizeof(uint64_t)));
+              bytes.push_back(writes(run.parts, kernels::kDigestParts * 8));
             }
             const CheckedWork work(stream, "digest", bytes);
             cpu_kernels().digest(stream, runs);
