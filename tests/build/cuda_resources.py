@@ -1,8 +1,9 @@
 """usage: cuda_resources.py --tools FOLDER --nvcc VERSION --occupancy PROGRAM [--update] LIBRARY TABLE
 
 Compares what every kernel of the library takes with the committed table, a line a kernel; --update
-writes the table. Whatever the table says, no kernel may have a stack or local memory. Ends with 77
-where the table is another compiler's.
+writes the table. Whatever the table says, no kernel may have a stack or local memory, and each has the
+PTX of the newest architecture, for GPUs that are newer, and of the oldest, for the simulated one. Ends
+with 77 where the table is another compiler's.
 """
 import argparse
 import collections
@@ -73,15 +74,18 @@ def read_accesses(cuobjdump, library, kernels):
                 found["wide"].add("load" if match[1] == "LD" else "store")
 
 
-def read_threads(cuobjdump, library):
-    """kernel -> threads of a block, from the PTX."""
-    threads, name = {}, None
+def read_ptx(cuobjdump, library):
+    """kernel -> threads of a block; kernel -> architectures of its PTX."""
+    threads, archs, name, arch = {}, collections.defaultdict(set), None, None
     for line in run(cuobjdump, "-ptx", library).splitlines():
-        if match := re.search(r"\.entry (\w+)", line):
+        if match := re.match(r"\.target (sm_\d+)", line):
+            arch = match[1]
+        elif match := re.search(r"\.entry (\w+)", line):
             name = match[1]
+            archs[name].add(arch)
         elif match := re.match(r"\.(?:maxntid|reqntid) (\d+)", line):
             threads[name] = int(match[1])
-    return threads
+    return threads, archs
 
 
 def occupancies(program, rows):
@@ -111,14 +115,16 @@ def table_of(arguments):
     cuobjdump = str(arguments.tools / "cuobjdump")
     kernels = kernels_of(cuobjdump, arguments.library)
     read_accesses(cuobjdump, arguments.library, kernels)
-    threads = read_threads(cuobjdump, arguments.library)
+    threads, ptx = read_ptx(cuobjdump, arguments.library)
     names = short_names(list(kernels))
     wrong = [f"{names[kernel]}: a stack or local memory on {arch}: {it}"
              for kernel, of_arch in kernels.items() for arch, it in of_arch.items()
              if it["stack"] or it["local"]]
+    archs = sorted({arch for of_arch in kernels.values() for arch in of_arch}, key=number_of)
+    wrong += [f"{names[kernel]}: no PTX of {arch}"
+              for kernel in kernels for arch in (archs[0], archs[-1]) if arch not in ptx[kernel]]
     if wrong or not kernels:
         sys.exit("\n".join(wrong) or f"no kernels in {arguments.library}")
-    archs = sorted({arch for of_arch in kernels.values() for arch in of_arch}, key=number_of)
     rows = [["kernel", "threads", "shared", "16 bytes", *archs]]
     rows += [cells_of(names[kernel], threads.get(kernel), kernels[kernel], arguments.occupancy)
              for kernel in sorted(kernels, key=names.get)]

@@ -1,4 +1,4 @@
-// How often a call launches, and with which table.
+// How often a call launches, with which table, and how wide its accesses are.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -7,10 +7,13 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
+#include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/reduce.h"
+#include "kernels/sgd.h"
+#include "kernels_simulated/support/arena.h"
 #include "kernels_simulated/support/simulated_kernels.h"
 
 namespace fsdp::kernels {
@@ -84,6 +87,86 @@ TEST_CASE("a reduction of few entries with many sources takes the table of many"
   };
   CHECK(kernel_for(128) == kernel_for(2));
   CHECK(kernel_for(129) != kernel_for(2));
+}
+
+constexpr int64_t kNumel = 4096;
+
+// Arrays of floats that begin `misaligned` elements behind a boundary of 16 bytes.
+struct Arrays {
+  explicit Arrays(int64_t misaligned) {
+    for (int64_t& each : at) each = arena.floats(kNumel, misaligned * 4, /*positive=*/true);
+    placed = arena.placed();
+  }
+  float* array(int i) { return reinterpret_cast<float*>(placed.base() + at[i]); }
+
+  test::Arena arena;
+  int64_t at[5] = {};
+  test::Arena placed;
+};
+
+struct Accesses {
+  uint64_t loads, stores;
+  bool operator==(const Accesses&) const = default;
+};
+
+Accesses accesses_of(Arrays& arrays, const std::function<void(Stream&, Arrays&)>& call) {
+  Accesses sum{0, 0};
+  for (const LaunchRecord& each : launches_of([&](Stream& stream) { call(stream, arrays); })) {
+    sum.loads += each.report.loads;
+    sum.stores += each.report.stores;
+  }
+  return sum;
+}
+
+// Arrays that are read and written, of floats: aligned four at a time, and with an array that
+// begins elsewhere one by one.
+void check_width(uint64_t read, uint64_t written,
+                 const std::function<void(Stream&, Arrays&)>& call) {
+  constexpr uint64_t kEach = kNumel;
+  Arrays aligned(0);
+  CHECK(accesses_of(aligned, call) == Accesses{read * kEach / 4, written * kEach / 4});
+  Arrays apart(0);
+  apart.at[1] += 4;
+  CHECK(accesses_of(apart, call) == Accesses{read * kEach, written * kEach});
+}
+
+TEST_CASE("arrays that begin at the same distance from a boundary are touched 16 bytes at a time") {
+  check_width(1, 1, [](Stream& stream, Arrays& arrays) {
+    const CastRun run{arrays.array(0), arrays.array(1), kNumel};
+    cast_pack(stream, {&run, 1}, 0.5F);
+  });
+  check_width(2, 1, [](Stream& stream, Arrays& arrays) {
+    const AccumulateRun run{arrays.array(0), arrays.array(1), kNumel};
+    accumulate(stream, {&run, 1});
+  });
+  check_width(3, 1, [](Stream& stream, Arrays& arrays) {
+    const std::vector<const void*> sources{arrays.array(0), arrays.array(1), arrays.array(2)};
+    const ReduceRun run{sources, arrays.array(0), kNumel};
+    reduce(stream, {&run, 1}, ReduceOp::kSum);
+  });
+  check_width(4, 3, [](Stream& stream, Arrays& arrays) {
+    const AdamWSegment segment{.param = arrays.array(0),
+                               .grad = arrays.array(1),
+                               .exp_avg = arrays.array(2),
+                               .exp_avg_sq = arrays.array(3),
+                               .numel = kNumel};
+    adamw(stream, {&segment, 1}, {});
+  });
+  check_width(2, 1, [](Stream& stream, Arrays& arrays) {
+    const SgdSegment segment{.param = arrays.array(0), .grad = arrays.array(1), .numel = kNumel};
+    sgd(stream, {&segment, 1}, {});
+  });
+  Arrays arrays(0);
+  const FillRun run{arrays.array(0), kNumel};
+  CHECK(accesses_of(arrays, [&](Stream& stream, Arrays&) {
+          fill_zero(stream, {&run, 1});
+        }) == Accesses{0, kNumel / 4});
+  // A common distance: single elements before the first boundary and behind the last alone.
+  Arrays skewed(3);
+  const CastRun copy{skewed.array(0), skewed.array(1), kNumel};
+  CHECK(accesses_of(skewed, [&](Stream& stream, Arrays&) {
+          cast_pack(stream, {&copy, 1});
+        }) == Accesses{1 + (kNumel - 4) / 4 + 3, 1 + (kNumel - 4) / 4 + 3});
 }
 
 TEST_CASE("a digest is read by many blocks, a part each, and by no more than there are parts") {

@@ -45,6 +45,44 @@ TEST_CASE("streams of the device wait for events, and calls are made when work i
   }
 }
 
+TEST_CASE("a call is made once its stream is there, and not before") {
+  SimulatedGpu gpu({.schedule = Schedule::kLate});
+  const CudaDevice device(0, kNoKernels);
+  const Buffer memory = device.allocate(256, MemoryKind::kDevice);
+  const auto compute = device.make_stream({.name = "compute"});
+  const auto fill = [&] {
+    samples::launch_fill(floats(memory), 2, 64, cuda_stream(*compute).handle());
+  };
+  std::vector<int> calls;
+  for (int i = 0; i < 9; ++i) fill();
+  compute->call([&] { calls.push_back(1); });
+  CHECK(calls.empty());
+  for (int i = 0; i < 9; ++i) fill();
+  // Each looks whether the one before is due, by which one piece of work runs.
+  compute->call([&] { calls.push_back(2); });
+  Event done = device.make_event();
+  compute->record(done);
+  CHECK(calls.empty());
+  compute->synchronize();
+  CHECK(calls == std::vector<int>{1, 2});
+}
+
+TEST_CASE("a stream has the priority that was asked for") {
+  SimulatedGpu gpu;
+  const CudaDevice device(0, kNoKernels);
+  const auto priority_of = [&](StreamPriority asked) {
+    const auto stream = device.make_stream({.name = "stream", .priority = asked});
+    int priority = 1;
+    require(cudaStreamGetPriority(cuda_stream(*stream).handle(), &priority));
+    return priority;
+  };
+  int lowest = 1, highest = 1;
+  require(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+  CHECK(highest < lowest);
+  CHECK(priority_of(StreamPriority::kHigh) == highest);
+  CHECK(priority_of(StreamPriority::kNormal) == lowest);
+}
+
 TEST_CASE("memory of the device is zeroed on a stream that is waited for") {
   SimulatedGpu gpu({.schedule = Schedule::kLate});
   const CudaDevice device(0, kNoKernels);

@@ -2,6 +2,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "support/sim/cuda/simulation.h"
 
 using namespace fsdp::testing::sim;
@@ -12,13 +14,15 @@ constexpr int kLowestPriority = 0, kHighestPriority = -5;
 
 cudaStream_t handle_of(SimulatedStream& stream) { return reinterpret_cast<cudaStream_t>(&stream); }
 
-cudaError_t make_stream(std::string_view name, cudaStream_t* stream, unsigned flags) {
+cudaError_t make_stream(std::string_view name, cudaStream_t* stream, unsigned flags, int priority) {
   return call(name, [&](Simulation& simulation) {
     if (flags != cudaStreamNonBlocking) {
       throw Refusal(cudaErrorInvalidValue,
                     "a stream that waits for the default stream; make it cudaStreamNonBlocking");
     }
-    *stream = handle_of(simulation.add_stream());
+    SimulatedStream& made = simulation.add_stream();
+    made.priority = std::clamp(priority, kHighestPriority, kLowestPriority);
+    *stream = handle_of(made);
     return cudaSuccess;
   });
 }
@@ -35,13 +39,20 @@ void require_device(const SimulatedEvent& event, const SimulatedStream& stream) 
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return make_stream("cudaStreamCreateWithFlags", stream, flags);
+  return make_stream("cudaStreamCreateWithFlags", stream, flags, kLowestPriority);
 }
 
-// Priorities change when work runs, which no order may lean on: here they change nothing. One out
+// Priorities change when work runs, which no order may lean on: here they are kept alone. One out
 // of range is taken to the nearest, as CUDA does.
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int /*priority*/) {
-  return make_stream("cudaStreamCreateWithPriority", stream, flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  return make_stream("cudaStreamCreateWithPriority", stream, flags, priority);
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  return call("cudaStreamGetPriority", [&](Simulation& simulation) {
+    *priority = simulation.stream(stream).priority;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {

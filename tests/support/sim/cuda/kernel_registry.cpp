@@ -57,6 +57,13 @@ const ptx::Kernel& KernelRegistry::find(const void* host) {
   return kernel->second;
 }
 
+std::set<const void*> KernelRegistry::hosts() {
+  const std::lock_guard lock(mutex_);
+  std::set<const void*> hosts;
+  for (const auto& [host, kernel] : kernels_) hosts.insert(host);
+  return hosts;
+}
+
 std::string readable_name(const std::string& mangled) {
   int status = 0;
   char* const text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);

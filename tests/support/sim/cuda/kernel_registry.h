@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "support/sim/ptx/program.h"
@@ -26,6 +27,9 @@ class KernelRegistry {
   // Errors: ptx::Objection for a function that nobody registered, or what ptx_of and parse object
   //   to.
   const ptx::Kernel& find(const void* host);
+
+  // By which functions kernels are launched.
+  std::set<const void*> hosts();
 
  private:
   struct Binary {

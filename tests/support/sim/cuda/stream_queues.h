@@ -48,6 +48,7 @@ struct Work {
 struct SimulatedStream {
   int number = 0;
   int device = 0;
+  int priority = 0;  // lower is more urgent
   std::string name;
   Clock clock;  // of what was issued to it
   std::deque<Work> queue;
