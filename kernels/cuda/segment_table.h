@@ -1,8 +1,8 @@
 // A table of segments as a kernel's parameter: by value, so that nothing is uploaded and the
 // caller's table may be gone. One launch serves all segments that fit.
 //
-// A launch copies its parameters whole, used or not, and of more than 4 KB by a slower way. What is
-// called for every parameter of a model has its kernel twice, for few segments and for many.
+// A launch copies its parameters whole, used or not: what is called for every parameter of a model
+// has its kernel twice, for few segments and for many.
 #pragma once
 
 #include <algorithm>
