@@ -13,7 +13,9 @@ TEST_CASE("exposed communication is counted while a trace is taken, and not else
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = 5}});
   RunRanksOptions options = torch_ranks_options();
   options.make = [&](int ranks, const MeshOptions& mesh) {
-    return simulated_ranks(ranks, mesh, session);
+    MeshOptions slow = mesh;
+    slow.wire.latency = std::chrono::microseconds(10);
+    return simulated_ranks(ranks, slow, session);
   };
   run_ranks(
       2,

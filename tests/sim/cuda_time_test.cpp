@@ -78,3 +78,18 @@ TEST_CASE("streams that nothing orders run beside each other, and a wait for the
   CHECK(short_one.now() == 50);
   CHECK(long_one.now() == 5000);
 }
+
+TEST_CASE("timed events tell what a stream has slept between them") {
+  const SimulatedGpu gpu;
+  const CudaDevice device(0, kernels::cuda::kernel_table());
+  const auto stream = device.make_stream({.name = "timed"});
+  const Buffer mark = device.allocate(sizeof(int64_t), MemoryKind::kDevice);
+  auto* const ns = static_cast<int64_t*>(mark.data());
+  std::array<int64_t, 2> told{};
+  stream->tell_time([&](int64_t at) { told[0] = at; });
+  kernels::mark_time(*stream, ns);
+  kernels::pause_since(*stream, {ns, 1}, 250'000);
+  stream->tell_time([&](int64_t at) { told[1] = at; });
+  stream->synchronize();
+  CHECK(told[1] - told[0] == 250'000);
+}

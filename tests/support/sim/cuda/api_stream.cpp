@@ -143,7 +143,6 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   });
 }
 
-// A piece of work takes a microsecond: what runs in between can be told, not how long.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   return call("cudaEventElapsedTime", [&](Simulation& simulation) {
     const SimulatedEvent& first = simulation.event(from);
@@ -153,9 +152,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
                     "an event that does not tell the time, or was never recorded");
     }
     if (!first.last->reached || !last.last->reached) return cudaErrorNotReady;
-    *milliseconds = static_cast<float>(static_cast<double>(last.last->reached_at) -
-                                       static_cast<double>(first.last->reached_at)) /
-                    1000.0F;
+    const auto ns = static_cast<int64_t>(last.last->at_ns - first.last->at_ns);
+    *milliseconds = static_cast<float>(static_cast<double>(ns) / 1e6);
     return cudaSuccess;
   });
 }

@@ -273,7 +273,6 @@ void Simulation::record(SimulatedEvent& event, SimulatedStream& stream) {
   event.last = point;
   queues_.issue(stream, {.run =
                              [this, &stream, point] {
-                               point->reached_at = queues_.pieces_run();
                                point->at_ns = stream.now_ns;
                                point->reached = true;
                              },

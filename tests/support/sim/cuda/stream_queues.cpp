@@ -33,7 +33,6 @@ bool StreamQueues::may_run(const SimulatedStream& stream) const {
 void StreamQueues::run_head(SimulatedStream& stream) {
   const Work work = std::move(stream.queue.front());
   stream.queue.pop_front();
-  ++run_;
   stream.now_ns = std::max(stream.now_ns, work.issued_ns);
   if (work.after) stream.now_ns = std::max(stream.now_ns, work.after->at_ns);
   if (work.run) work.run();

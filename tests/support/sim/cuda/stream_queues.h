@@ -33,9 +33,8 @@ enum class Schedule : uint8_t {
 struct Point {
   int stream = 0;
   bool reached = false;
-  Clock clock;              // what is over once it is reached
-  uint64_t reached_at = 0;  // pieces of work that ran before it, of all streams
-  uint64_t at_ns = 0;       // [Note: virtual time of streams]
+  Clock clock;         // what is over once it is reached
+  uint64_t at_ns = 0;  // [Note: virtual time of streams]
 };
 
 struct Work {
@@ -80,8 +79,6 @@ class StreamQueues {
   void reach(const Point& point);
   void finish_device(int device);
 
-  uint64_t pieces_run() const { return run_; }
-
  private:
   bool may_run(const SimulatedStream& stream) const;
   void run_head(SimulatedStream& stream);
@@ -90,7 +87,6 @@ class StreamQueues {
   const Schedule schedule_;
   std::mt19937 random_;
   std::vector<std::unique_ptr<SimulatedStream>> streams_;
-  uint64_t run_ = 0;
 };
 
 }  // namespace fsdp::testing::sim
