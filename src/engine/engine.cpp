@@ -75,7 +75,7 @@ at::Device Engine::device() const { return state_->context->torch_device; }
 
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
-  state_->context->follow_compute();
+  with_place([] { return "sharded_parameters"; }, [&] { state_->context->follow_compute(); });
   std::vector<ShardedParameter> result;
   for (const auto& unit : state_->units) {
     const auto& views = with_place([&] { return unit->describe("sharded_parameters"); },
@@ -121,7 +121,7 @@ GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
 void Engine::visit_full_parameters(
     const std::function<void(std::string_view fqn, const at::Tensor& value)>& visit) {
   const at::NoGradGuard no_grad;
-  state_->context->follow_compute();
+  with_place([] { return "visit_full_parameters"; }, [&] { state_->context->follow_compute(); });
   std::vector<Buffer> whole;
   for (const auto& unit : state_->units) {
     {
@@ -234,11 +234,13 @@ void Gathered::seat() {
 
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
-  if (!state_.is_shut_down()) state_.context->follow_compute();
   std::string lost;
   state_.gathered = 0;
   // An exception is under way on this rank: a collective here could hang the others.
   const bool unwinding = std::uncaught_exceptions() > 0;
+  if (!unwinding) {
+    with_place([] { return "fsdp::Gathered"; }, [&] { state_.context->follow_compute(); });
+  }
   for (const int index : units_) {
     EngineUnit& unit = *state_.units[index];
     if (write_back_ == WriteBack::kNone && lost.empty())

@@ -107,7 +107,7 @@ TEST_CASE("prefetch, streams and world change nothing but when gathers are issue
   const Events expected = without_unshard(events_of_step({.prefetch_units = 0}));
   for (const int world : {1, 2, 3}) {
     for (const int depth : {0, 1, 2, 7}) {
-      for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+      for (const auto streams : every_stream_kind()) {
         CAPTURE(world);
         CAPTURE(depth);
         CHECK((without_unshard(events_of_step({.prefetch_units = depth, .cpu_streams = streams},

@@ -93,7 +93,7 @@ TEST_CASE("a gradient that arrives sparse is refused with the fix") {
 
 TEST_CASE(
     "a rank that fails in forward or backward ends the others with its cause, nothing crashes") {
-  for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+  for (const auto streams : every_stream_kind()) {
     for (const bool in_backward : {false, true}) {
       const std::vector<std::string> errors = errors_of_ranks(
           3,

@@ -30,7 +30,7 @@ TEST_CASE("training goes on to the plain model's bits after a backward that thre
     engine->zero_grad();
   };
   for (const auto strategy : kStrategies) {
-    for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+    for (const auto streams : every_stream_kind()) {
       for (const int world : {2, 3}) {
         CAPTURE(world);
         const Options options{.strategy = strategy, .debug = true, .cpu_streams = streams};

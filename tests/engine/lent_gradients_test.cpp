@@ -116,7 +116,7 @@ TEST_CASE("gradients kept without reducing are added where they are lent") {
 TEST_CASE("a second reduction of a step is added to the first") {
   for (const int world : {1, 2, 3}) {
     const auto plain = plain_after_two(world);
-    for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+    for (const auto streams : every_stream_kind()) {
       run_torch_ranks(world, [&](Mesh mesh) {
         const auto model = build_seeded(7, table_twin(looked_up).make);
         Engine engine(model, mesh, {.debug = true, .cpu_streams = streams});
@@ -258,7 +258,7 @@ constexpr int64_t kSquare = 512;  // 1 MiB
 
 TEST_CASE("a unit that closes again while its last gradient waits to be reduced keeps both") {
   std::map<std::string, at::Tensor> inline_gradients;
-  for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+  for (const auto streams : every_stream_kind()) {
     run_torch_ranks(2, [&](Mesh mesh) {
       Unit<Squares> model = build_seeded(7, [] { return Unit<Squares>(1, kSquare, true); });
       Engine engine(model.ptr(), mesh, {.cpu_streams = streams});

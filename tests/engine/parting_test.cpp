@@ -13,7 +13,7 @@ constexpr int64_t kUnitWidth = 8;
 // What the ranks throw if rank 1 does something else in the second of four steps.
 void check_parting(const GraphImpl::Body& body) {
   for (const bool reshard : {true, false}) {
-    for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+    for (const auto streams : every_stream_kind()) {
       CAPTURE(reshard);
       RunRanksOptions options = torch_ranks_options();
       options.mesh.timeout = std::chrono::minutes(10);

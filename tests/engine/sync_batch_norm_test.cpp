@@ -179,7 +179,7 @@ at::Tensor pictures(int rank) { return values({2, 3, 7, 7}, 40 + rank); }
 TEST_CASE("inside an engine, recomputed or not, training is that on all batches together") {
   for (const int world : {1, 2, 3}) {
     for (const bool recomputes : {false, true}) {
-      for (const CpuStreamKind streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+      for (const CpuStreamKind streams : every_stream_kind()) {
         CAPTURE(world);
         CAPTURE(recomputes);
         auto plain = build_seeded(7, [] { return Stack([] { return nn::BatchNorm2d(3).ptr(); }); });

@@ -48,7 +48,7 @@ template <class Body>
 void on_every_row(Body body) {
   for (const Strategy strategy : kStrategies) {
     for (const DType reduce_dtype : {DType::kFloat32, DType::kBFloat16}) {
-      for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+      for (const auto streams : every_stream_kind()) {
         for (const int world : {1, 2, 3}) {
           CAPTURE(name_of(strategy));
           CAPTURE(name_of(reduce_dtype));

@@ -32,7 +32,7 @@ void add_to_main(ShardUnit& unit, float added) {
 TEST_CASE("unsharded parameters show the main shards of all ranks, from every source") {
   for (const Strategy strategy : kStrategies) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
+      for (const auto streams : every_stream_kind()) {
         for (const int world : {1, 2, 3, 5}) {
           CAPTURE(name_of(strategy));
           CAPTURE(world);

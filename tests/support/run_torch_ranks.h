@@ -16,6 +16,12 @@ namespace fsdp::testing {
 inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
                                            Strategy::kReplicate};
 
+// Options::cpu_streams that a test goes through: a GPU has no choice.
+inline std::vector<CpuStreamKind> every_stream_kind() {
+  if (is_simulated_gpu()) return {CpuStreamKind::kInline};
+  return {CpuStreamKind::kInline, CpuStreamKind::kThreaded};
+}
+
 // LibTorch's backward in the calling thread only, and its default generator is one for all threads.
 // What they compute on: FSDP_TEST_DEVICE (test_device.h).
 inline RunRanksOptions torch_ranks_options() {

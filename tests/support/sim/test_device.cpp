@@ -13,8 +13,13 @@ MakeRanks ranks_of_environment() {
   if (text == nullptr) return nullptr;
   const std::string_view device = text;
   if (device == "checked") return make_checked_ranks;
-  if (device == "simulated") return simulated_ranks_of_environment();
+  if (is_simulated_gpu()) return simulated_ranks_of_environment();
   throw std::invalid_argument("FSDP_TEST_DEVICE is neither unset nor 'checked' nor 'simulated'");
+}
+
+bool is_simulated_gpu() {
+  const char* text = std::getenv("FSDP_TEST_DEVICE");
+  return text != nullptr && std::string_view(text) == "simulated";
 }
 
 }  // namespace fsdp::testing

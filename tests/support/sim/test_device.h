@@ -16,6 +16,9 @@ using MakeRanks = std::vector<WatchedRank> (*)(int world, const MeshOptions& opt
 // Errors: std::invalid_argument for another word, or one that this build has not.
 MakeRanks ranks_of_environment();
 
+// Whether that is a simulated GPU, which has one kind of streams.
+bool is_simulated_gpu();
+
 // The simulated GPU's, by the folder that the build has.
 MakeRanks simulated_ranks_of_environment();
 
