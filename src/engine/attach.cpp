@@ -105,11 +105,12 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
-  context.gather_after_compute();
-  context.gather().broadcast(
-      parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
-      *context.gather_stream);
-  context.settle(*context.gather_stream);
+  context.settle(*context.gather_stream, [&] {
+    context.gather_after_compute();
+    context.gather().broadcast(
+        parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
+        *context.gather_stream);
+  });
 }
 
 // Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.

@@ -81,11 +81,12 @@ void broadcast(const std::string& label, at::Tensor buffer, ShardContext& contex
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
-  context.gather_after_compute();
-  context.gather().broadcast(
-      {&part, 1}, 0, context.mesh.state().order().next(Operation::kBroadcast, part.numel, label),
-      *context.gather_stream);
-  context.settle(*context.gather_stream);
+  context.settle(*context.gather_stream, [&] {
+    context.gather_after_compute();
+    context.gather().broadcast(
+        {&part, 1}, 0, context.mesh.state().order().next(Operation::kBroadcast, part.numel, label),
+        *context.gather_stream);
+  });
   if (!whole.is_same(buffer)) buffer.copy_(whole);
 }
 
@@ -132,14 +133,15 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     const at::Tensor all = at::cat(flat);
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
                               *torch_compat::dtype_of(kFloating[i])};
-    Event joined(context.device);
-    context.compute->record(joined);
-    context.reduce_stream->wait(joined);  // wait 16
-    context.reduce().all_reduce(
-        {&part, 1}, ReduceOp::kAvg,
-        context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),
-        *context.reduce_stream);
-    context.settle(*context.reduce_stream);
+    context.settle(*context.reduce_stream, [&] {
+      Event joined(context.device);
+      context.compute->record(joined);
+      context.reduce_stream->wait(joined);  // wait 16
+      context.reduce().all_reduce(
+          {&part, 1}, ReduceOp::kAvg,
+          context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),
+          *context.reduce_stream);
+    });
     int64_t offset = 0;
     for (at::Tensor& buffer : floating[i]) {
       buffer.copy_(all.narrow(0, offset, buffer.numel()).view(buffer.sizes()));

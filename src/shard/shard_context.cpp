@@ -118,9 +118,14 @@ Buffer ShardContext::allocate_own(int64_t bytes) const {
 }
 
 void ShardContext::settle(Stream& stream) const {
+  settle(stream, [] {});
+}
+
+void ShardContext::settle(Stream& stream, const std::function<void()>& issue) const {
   try {
+    issue();
     stream.synchronize();
-  } catch (const DeviceError&) {
+  } catch (const std::exception&) {
     device.drain();
     throw;
   }

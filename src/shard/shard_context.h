@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -83,6 +84,9 @@ class ShardContext {
   // Blocks until the stream has done everything issued, even where it throws: what it works on goes
   // next. Errors: as Stream::synchronize.
   void settle(Stream& stream) const;
+  // The same behind what `issue` issues, which may throw as well: a collective over memory of
+  // LibTorch's, say, which this rank or a peer may have begun to use.
+  void settle(Stream& stream, const std::function<void()>& issue) const;
   // Blocks until the streams have done everything issued; what they threw was or is heard of
   // elsewhere. Before memory that they may still read is given back.
   void finish() noexcept;
