@@ -29,13 +29,17 @@ void EngineState::require_between_passes(std::string_view call) const {
                       .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
   }
   if (pass->active_calls() == 0 && autograd_hooks::current_task() < 0) {
-    return context->follow_compute();
+    return follow_compute(call);
   }
   throw StateError({.what = fmt::format("{} inside a {}", call,
                                         pass->active_calls() > 0 ? "forward" : "backward"),
                     .where = {},
                     .cause = "gradients are complete when the outermost backward has returned",
                     .hint = "call it between steps, not from a hook or a module's forward"});
+}
+
+void EngineState::follow_compute(std::string_view call) const {
+  with_place([&] { return std::string(call); }, [&] { context->follow_compute(); });
 }
 
 void EngineState::require_not_gathered(std::string_view call) const {

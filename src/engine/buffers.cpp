@@ -158,11 +158,9 @@ void Engine::average_buffers() {
                       .cause = {},
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
+  state_->follow_compute("average of the buffers");
   with_place([] { return "average of the buffers"; },
-             [&] {
-               state_->context->follow_compute();
-               fsdp::average_buffers(*state_->root, *state_->context);
-             });
+             [&] { fsdp::average_buffers(*state_->root, *state_->context); });
 }
 
 }  // namespace fsdp

@@ -75,7 +75,7 @@ at::Device Engine::device() const { return state_->context->torch_device; }
 
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
-  with_place([] { return "sharded_parameters"; }, [&] { state_->context->follow_compute(); });
+  state_->follow_compute("sharded_parameters");
   std::vector<ShardedParameter> result;
   for (const auto& unit : state_->units) {
     const auto& views = with_place([&] { return unit->describe("sharded_parameters"); },
@@ -121,7 +121,7 @@ GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
 void Engine::visit_full_parameters(
     const std::function<void(std::string_view fqn, const at::Tensor& value)>& visit) {
   const at::NoGradGuard no_grad;
-  with_place([] { return "visit_full_parameters"; }, [&] { state_->context->follow_compute(); });
+  state_->follow_compute("visit_full_parameters");
   std::vector<Buffer> whole;
   for (const auto& unit : state_->units) {
     {
@@ -224,7 +224,7 @@ void Gathered::seat() {
                               "own forward its parameters can be read as they are"});
   }
   state_.require_not_gathered("another fsdp::Gathered");
-  state_.context->follow_compute();
+  state_.follow_compute("fsdp::Gathered");
   for (const int index : units_) {
     const EngineUnit& unit = *state_.units[index];
     with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
@@ -238,9 +238,7 @@ Gathered::~Gathered() noexcept(false) {
   state_.gathered = 0;
   // An exception is under way on this rank: a collective here could hang the others.
   const bool unwinding = std::uncaught_exceptions() > 0;
-  if (!unwinding) {
-    with_place([] { return "fsdp::Gathered"; }, [&] { state_.context->follow_compute(); });
-  }
+  if (!unwinding) state_.follow_compute("fsdp::Gathered");
   for (const int index : units_) {
     EngineUnit& unit = *state_.units[index];
     if (write_back_ == WriteBack::kNone && lost.empty())

@@ -33,6 +33,8 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // Errors: StateError if the engine is gone, or inside a forward or backward.
   void require_between_passes(std::string_view call) const;
   void require_not_gathered(std::string_view call) const;
+  // ShardContext::follow_compute; a device that fails does so in `call`.
+  void follow_compute(std::string_view call) const;
 
   // Finds and takes the root's units; collective. `building` is null for a plainly built model.
   // Once, right after construction (a unit's hooks need the state to be owned).

@@ -96,8 +96,13 @@ void UnitCall::begin() {
   }
   state_->outermost = engine.pass->active_calls() == 0;
   const auto in_forward = [&] { return unit_->describe("forward"); };
-  with_place(in_forward, [&] { unit_->follow_compute(task >= 0 || state_->outermost); });
-  if (task < 0 && state_->outermost) with_place(in_forward, [&] { engine.begin_forward(); });
+  with_place(in_forward, [&] {
+    if (task < 0 && state_->outermost) {
+      engine.begin_forward();
+    } else {
+      unit_->follow_compute(/*may_change=*/task >= 0);
+    }
+  });
   state_->call = std::make_shared<Call>(unit_, clock);
   Call& call = *state_->call;
   call.forward_task = task;

@@ -11,12 +11,8 @@ using namespace fsdp::testing;
 TEST_CASE("exposed communication is counted while a trace is taken, and not else") {
   const auto session =
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = 5}});
-  RunRanksOptions options = torch_ranks_options();
-  options.make = [&](int ranks, const MeshOptions& mesh) {
-    MeshOptions slow = mesh;
-    slow.wire.latency = std::chrono::microseconds(10);
-    return simulated_ranks(ranks, slow, session);
-  };
+  RunRanksOptions options = on_simulated_gpu(session);
+  options.mesh.wire.latency = std::chrono::microseconds(10);
   run_ranks(
       2,
       [&](const Mesh& mesh) {

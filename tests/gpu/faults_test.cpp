@@ -259,10 +259,7 @@ TEST_CASE("each CUDA call with which a GPU is opened fails in turn") {
 TEST_CASE("after a model that did not fit, a smaller one is built on the same mesh") {
   const auto session = std::make_shared<SimulatedSession>(
       SimulatedRanksOptions{.simulation = {.bytes_each = 200'000}});
-  RunRanksOptions ranks = torch_ranks_options();
-  ranks.make = [&](int world, const MeshOptions& mesh) {
-    return simulated_ranks(world, mesh, session);
-  };
+  RunRanksOptions ranks = on_simulated_gpu(session);
   run_ranks(
       1,
       [&](const Mesh& mesh) {
@@ -290,10 +287,7 @@ TEST_CASE("a step for which the memory was not enough is repeated once there is 
   // With the n-th allocation of the first step failing; 0: with none.
   const auto train = [&](const Options& options, int64_t n) {
     const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
-    RunRanksOptions ranks = torch_ranks_options();
-    ranks.make = [&](int world, const MeshOptions& mesh) {
-      return simulated_ranks(world, mesh, session);
-    };
+    RunRanksOptions ranks = on_simulated_gpu(session);
     std::map<std::string, at::Tensor> trained;
     run_ranks(
         1,

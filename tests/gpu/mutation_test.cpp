@@ -81,10 +81,7 @@ Seen run(const Options& options, uint32_t seed, const MutatedPlace& mutated = {}
   const auto session =
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = seed}});
   session->device.mutate(mutated);
-  RunRanksOptions ranks = torch_ranks_options();
-  ranks.make = [&](int world, const MeshOptions& mesh) {
-    return simulated_ranks(world, mesh, session);
-  };
+  RunRanksOptions ranks = on_simulated_gpu(session);
   Seen seen;
   const auto errors = errors_of_ranks(
       2,

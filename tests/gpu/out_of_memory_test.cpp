@@ -53,10 +53,7 @@ struct TrainedOnGpu {
 // With the n-th allocation failing, and `failures` - 1 behind it; 0: with none.
 TrainedOnGpu train(int world, const Options& options, int64_t n, int failures = 1) {
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
-  RunRanksOptions ranks = torch_ranks_options();
-  ranks.make = [&](int count, const MeshOptions& mesh) {
-    return simulated_ranks(count, mesh, session);
-  };
+  RunRanksOptions ranks = on_simulated_gpu(session);
   for (int i = 0; n > 0 && i < failures; ++i) {
     session->gpu.fail("cudaMalloc", n + i, cudaErrorMemoryAllocation);
   }

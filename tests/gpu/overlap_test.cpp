@@ -84,10 +84,7 @@ at::Tensor in_a_labelled_row(GraphImpl& graph, const at::Tensor& x) {
 std::shared_ptr<SimulatedSession> run_labelled(int prefetch, uint32_t seed) {
   const auto session =
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = seed}});
-  RunRanksOptions options = torch_ranks_options();
-  options.make = [&](int world, const MeshOptions& mesh) {
-    return simulated_ranks(world, mesh, session);
-  };
+  RunRanksOptions options = on_simulated_gpu(session);
   run_ranks(
       2,
       [&](const Mesh& mesh) {

@@ -62,10 +62,7 @@ TEST_CASE("with a plain optimizer the host waits twice a step, however many unit
       CAPTURE(world);
       const auto session =
           std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = 5}});
-      RunRanksOptions options = torch_ranks_options();
-      options.make = [&](int ranks, const MeshOptions& mesh) {
-        return simulated_ranks(ranks, mesh, session);
-      };
+      RunRanksOptions options = on_simulated_gpu(session);
       const TrainedPlainly on_gpu = train(world, units, options, [&] {
         int64_t all = 0;
         for (const auto& [what, count] : session->gpu.host_waits()) all += count;

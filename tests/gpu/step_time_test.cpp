@@ -117,12 +117,9 @@ struct Step {
 int64_t time_of(const Step& step, uint32_t seed) {
   const auto session =
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = seed}});
-  RunRanksOptions options = torch_ranks_options();
+  RunRanksOptions options = on_simulated_gpu(session);
   options.mesh.wire.latency =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(step.wire));
-  options.make = [&](int world, const MeshOptions& mesh) {
-    return simulated_ranks(world, mesh, session);
-  };
   std::vector<int64_t> times(2);
   run_ranks(
       2,

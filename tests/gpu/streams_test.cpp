@@ -54,10 +54,7 @@ Result run(bool changes, const MutatedPlace& mutated = {}, uint32_t seed = 1) {
   const auto session = std::make_shared<SimulatedSession>(
       SimulatedRanksOptions{.simulation = {.seed = seed}, .keeps_reports = true});
   session->device.mutate(mutated);
-  RunRanksOptions ranks = torch_ranks_options();
-  ranks.make = [&](int world, const MeshOptions& mesh) {
-    return simulated_ranks(world, mesh, session);
-  };
+  RunRanksOptions ranks = on_simulated_gpu(session);
   Result result;
   run_ranks(
       2,
@@ -107,10 +104,7 @@ TEST_CASE("the wait of a stream that takes over is missed where it is left out")
 
 TEST_CASE("a unit inside a forward that is called on another stream is refused") {
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
-  RunRanksOptions ranks = torch_ranks_options();
-  ranks.make = [&](int world, const MeshOptions& mesh) {
-    return simulated_ranks(world, mesh, session);
-  };
+  RunRanksOptions ranks = on_simulated_gpu(session);
   run_ranks(
       1,
       [&](const Mesh& mesh) {

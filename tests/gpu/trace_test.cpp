@@ -21,12 +21,8 @@ struct Traced {
 // The second of two steps on rank 0.
 Traced trace_step(const Wire& wire) {
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
-  RunRanksOptions ranks = torch_ranks_options();
-  ranks.make = [&](int world, const MeshOptions& mesh) {
-    MeshOptions options = mesh;
-    options.wire = wire;
-    return simulated_ranks(world, options, session);
-  };
+  RunRanksOptions ranks = on_simulated_gpu(session);
+  ranks.mesh.wire = wire;
   Traced traced;
   run_ranks(
       2,

@@ -25,8 +25,7 @@ std::string_view hint_for(cudaError_t code) {
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
       return "the GPU itself failed: nvidia-smi -q and the system's log say more; the device "
-             "cannot "
-             "be used any more by this process";
+             "cannot be used any more by this process";
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalAddress:
     case cudaErrorIllegalInstruction:

@@ -149,11 +149,8 @@ FaultyResult train_with(const FaultyTraining& training, const std::optional<Faul
     session->gpu.choose([&](std::string_view name) { return log.next(name); });
     session->left_behind.tell(
         [&](std::vector<std::string> left) { result.left = std::move(left); });
-    RunRanksOptions ranks = torch_ranks_options();
+    RunRanksOptions ranks = on_simulated_gpu(session);
     ranks.mesh.timeout = std::chrono::seconds(20);
-    ranks.make = [&](int world, const MeshOptions& mesh) {
-      return simulated_ranks(world, mesh, session);
-    };
     result.thrown = run_ranks_to_end(
                         training.world, [&](const Mesh& mesh) { train(mesh, training); }, ranks)
                         .of_rank;

@@ -10,6 +10,7 @@
 
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
+#include "support/run_torch_ranks.h"
 #include "support/sim/torch/torch_memory.h"
 #include "support/sim/torch/torch_operators.h"
 #include "support/torch_doctest.h"
@@ -71,6 +72,14 @@ std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
                      Mesh(std::make_shared<MeshState>(std::move(parts)))});
   }
   return ranks;
+}
+
+RunRanksOptions on_simulated_gpu(const std::shared_ptr<SimulatedSession>& session) {
+  RunRanksOptions options = torch_ranks_options();
+  options.make = [session](int world, const MeshOptions& mesh) {
+    return simulated_ranks(world, mesh, session);
+  };
+  return options;
 }
 
 }  // namespace fsdp::testing

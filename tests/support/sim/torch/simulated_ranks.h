@@ -54,4 +54,7 @@ struct SimulatedSession {
 std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
                                          const std::shared_ptr<SimulatedSession>& session);
 
+// For run_ranks: torch_ranks_options, on the session's GPU.
+RunRanksOptions on_simulated_gpu(const std::shared_ptr<SimulatedSession>& session);
+
 }  // namespace fsdp::testing
