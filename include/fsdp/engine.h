@@ -168,7 +168,8 @@ class Engine {
 
 // While alive, the named unit's parameters (all units' if no FQN is given) can be read whole, in
 // param_dtype, through the module. On destruction what was modified in place is written back to the
-// main shards: each rank its own slice, or rank 0's values on all ranks. torch::load of a model and
+// main shards: each rank its own slice (of ranks that hold the same one, the lowest), or rank 0's
+// values on all ranks. torch::load of a model and
 // other calls that give a parameter new storage count as a modification; torch::save sees whole
 // values.
 // Requires: collective; outside forward and backward, which throw inside, as does a second
@@ -190,18 +191,23 @@ class Gathered {
   std::vector<int> units_;
 };
 
-// While alive with `reduce` false, backwards keep whole gradients on each rank instead of reducing
-// them (fewer reductions, 4 bytes a parameter more); the first backward outside reduces the sum.
+// While alive with `reduce` false (kNone), backwards keep whole gradients on each rank instead of
+// reducing them (fewer reductions, 4 bytes a parameter more); the first backward outside reduces
+// the sum. With kInside they are reduced within groups of ranks, and the first backward outside
+// sums over the groups what has come together: FSDP2's set_requires_all_reduce. A step before that
+// throws, and so does a backward with kInside after one that has summed over the groups.
 class GradSync {
  public:
-  GradSync(Engine& engine, bool reduce);
+  GradSync(Engine& engine, bool reduce)
+      : GradSync(engine, reduce ? GradientSync::kAll : GradientSync::kNone) {}
+  GradSync(Engine& engine, GradientSync sync);
   ~GradSync();
   GradSync(const GradSync&) = delete;
   GradSync& operator=(const GradSync&) = delete;
 
  private:
   EngineState& state_;
-  bool previous_;
+  GradientSync previous_;
 };
 
 }  // namespace fsdp

@@ -16,8 +16,13 @@ namespace fsdp {
 
 class MeshState;
 
-// A mesh has one axis now, `shard`, over all ranks; `replicate` is the axis of size one beside it.
-enum class Axis : uint8_t { kReplicate, kShard };
+// Ranks are arranged as `replicate` groups of `shard` neighbours each: rank r is number r % shard
+// of group r / shard. With one group the shard axis is the world.
+enum class Axis : uint8_t {
+  kWorld,      // all ranks
+  kShard,      // the ranks of one group: of a host, as a rule
+  kReplicate,  // the ranks with the same number, one of each group
+};
 
 // A rank that a collective has waited for longer than a third of the time-out.
 struct SlowRank {
@@ -44,6 +49,10 @@ struct MeshOptions {
   // kCuda where there is no GPU: making the mesh throws InvalidArgument (78) that says why. Ranks
   // that are threads share one GPU; those that are processes do not compute on GPUs yet.
   DeviceKind device = DeviceKind::kCpu;
+  // How many ranks a group has, and how many groups there are: Strategy::kHybridShard and those
+  // like it cut within a group. 0: what the other one leaves; both 0: a group a host.
+  int shard = 0;
+  int replicate = 0;
   // How long a collective waits for a rank before it throws, naming that rank.
   std::chrono::milliseconds timeout{30'000};
   // Hears of each slow rank once a job, on the rank that notices first; the wait goes on. Called on
@@ -73,8 +82,9 @@ class Mesh {
   // torchrun), else mpirun's, PMI's or srun's; none set = one rank. Several ranks on one host meet
   // through shared memory, without a port. Make it first thing in a program, once a process.
   // Effects: blocks until all ranks have arrived and agree on build and world.
-  // Errors: InvalidArgument (78) naming variable, value and remedy; CommError (78) on all ranks
-  //   when their builds or worlds differ, two have one rank, or a rank is missing, named.
+  // Errors: InvalidArgument (78) naming variable, value and remedy, or axes whose sizes do not
+  //   multiply to the world's; CommError (78) on all ranks when their builds, worlds or axes
+  //   differ, two have one rank, or a rank is missing, named.
   static Mesh from_env(MeshOptions options = {});
   // One rank that moves nothing.
   static Mesh single();
@@ -88,6 +98,8 @@ class Mesh {
   int local_rank() const;
   const std::string& host() const;
   int size(Axis axis) const;
+  // This rank's number among those of the axis.
+  int rank(Axis axis) const;
 
   // Start-up handshake. Compares `lines` over all ranks, line by line.
   // Errors: CommError (78) on ALL ranks if they differ, with the first difference, both values and

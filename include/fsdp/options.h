@@ -10,13 +10,25 @@
 
 namespace fsdp {
 
-// Rows of the placement table (src/plan/placement.cpp): what is cut over the ranks, and what every
-// rank has whole.
+// Rows of the placement table (src/plan/placement.cpp): what is cut over all ranks, what over those
+// of a group (Axis::kShard), so that each group has all of it, and what every rank has whole. On a
+// mesh of one group the last three are kFullShard.
 enum class Strategy : uint8_t {
-  kFullShard,  // ZeRO-3, FSDP: parameters, gradients and optimizer state cut
-  kReplicate,  // DDP: everything whole, gradients averaged
-  kZero2,      // optimizer state and gradients cut; parameters whole, gathered once a step
-  kZero1,      // optimizer state cut; gradients whole as in DDP, parameters as in kZero2
+  kFullShard,    // ZeRO-3, FSDP: parameters, gradients and optimizer state cut
+  kReplicate,    // DDP: everything whole, gradients averaged
+  kZero2,        // optimizer state and gradients cut; parameters whole, gathered once a step
+  kZero1,        // optimizer state cut; gradients whole as in DDP, parameters as in kZero2
+  kHybridShard,  // HSDP: all three cut within a group; gradients averaged over the groups
+  kHfsdp,        // parameters and gradients cut within a group, optimizer state over all ranks
+  kHpz,  // ZeRO++ hpZ: gradients and optimizer state cut over all ranks; parameters, too, and
+         // a second time within a group, from where they are gathered for each use
+};
+
+// What a backward does with gradients when they have arrived (GradSync).
+enum class GradientSync : uint8_t {
+  kNone,    // whole gradients are kept on each rank
+  kInside,  // they are reduced over the ranks of a group; where no strategy has groups, as kAll
+  kAll,
 };
 
 enum class GradientReduction : uint8_t { kMean, kSum };
@@ -26,6 +38,7 @@ enum class CpuStreamKind : uint8_t { kInline, kThreaded };
 
 // What a unit may say differently from the engine; unset = as the engine.
 struct UnitOptions {
+  std::optional<Strategy> strategy;  // not under a BuildScope, which cuts before it knows the name
   std::optional<DType> param_dtype;
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;

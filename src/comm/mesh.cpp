@@ -77,11 +77,17 @@ Mesh Mesh::from_env(MeshOptions options) {
   }
   const LaunchEnvironment environment = read_launch_environment();
   if (environment.world_size == 1) {
-    return local(1, {.device = options.device, .on_warning = options.on_warning}).front();
+    return local(1, {.device = options.device,
+                     .shard = options.shard,
+                     .replicate = options.replicate,
+                     .on_warning = options.on_warning})
+        .front();
   }
   static_cast<void>(gpu_for(options, environment.rank, /*are_processes=*/true));
   Mesh mesh(std::make_shared<MeshState>(shm_mesh(environment, options)));
-  mesh.agree("program", {fmt::format("build {}", build_id())});
+  const MeshShape& shape = mesh.state().shape();
+  mesh.agree("program", {fmt::format("build {}", build_id()),
+                         fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
   return mesh;
 }
 
@@ -96,7 +102,8 @@ int Mesh::rank() const { return state_->parts().control_plane->rank(); }
 int Mesh::world_size() const { return state_->parts().control_plane->world_size(); }
 int Mesh::local_rank() const { return state_->parts().topology.local_rank; }
 const std::string& Mesh::host() const { return state_->parts().topology.host; }
-int Mesh::size(Axis axis) const { return state_->gather_communicator(axis).size(); }
+int Mesh::size(Axis axis) const { return state_->shape().size(axis); }
+int Mesh::rank(Axis axis) const { return state_->shape().rank(axis, rank()); }
 
 void Mesh::agree(std::string_view what, const std::vector<std::string>& lines) const {
   state_->parts().control_plane->agree(what, lines);

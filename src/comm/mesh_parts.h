@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/control_plane.h"
@@ -22,6 +23,21 @@ struct Topology {
 // The name of this host, as the system has it.
 std::string host_name();
 
+// How the ranks are arranged; see Axis.
+struct MeshShape {
+  int replicate = 1;
+  int shard = 1;
+
+  int size(Axis axis) const;
+  int rank(Axis axis, int world_rank) const;
+  // The ranks of the world that share the axis with this one, in its order.
+  std::vector<int> ranks(Axis axis, int world_rank) const;
+  bool has_two_axes() const { return replicate > 1 && shard > 1; }
+  bool operator==(const MeshShape&) const = default;
+};
+// Errors: InvalidArgument (78) where the options' axes do not fit the world.
+MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size);
+
 // One axis of the mesh, as this rank sees it: the communicators of the ranks with which it shares
 // the axis. Gathers and reductions have one each and may run at the same time.
 struct AxisCommunicators {
@@ -29,8 +45,8 @@ struct AxisCommunicators {
   std::unique_ptr<Communicator> reduce;
 };
 
-// One rank's parts. None may be null. They are destroyed in the reverse of this order, so the
-// control plane is the last to go.
+// One rank's parts. None may be null but where it is said. They are destroyed in the reverse of
+// this order, so the control plane is the last to go.
 struct MeshParts {
   const Device* device = &cpu_device();  // whose memory and streams the communicators take
   std::unique_ptr<ControlPlane> control_plane;
@@ -40,10 +56,12 @@ struct MeshParts {
   std::unique_ptr<Communicator> control;
   // Over all ranks, in the device's memory: what modules sum inside a step. Null: `control` does.
   std::unique_ptr<Communicator> modules{};
-  // Together they span the world: the sizes of the axes multiply to its size. An axis of size one
-  // is a communicator of this rank alone.
-  AxisCommunicators replicate;
-  AxisCommunicators shard;
+  MeshShape shape;
+  AxisCommunicators world;
+  // Of a mesh with two axes. Else they are empty: one axis is the world, along the other a rank is
+  // alone.
+  AxisCommunicators shard{};
+  AxisCommunicators replicate{};
   std::function<void(const ErrorText& warning)> on_warning{};  // empty: nobody listens
 };
 

@@ -11,30 +11,38 @@ namespace {
 
 // Errors: InvalidArgument, for a back-end that leaves something out.
 void require_fitting(const MeshParts& parts) {
-  const bool complete = parts.control_plane && parts.control && parts.replicate.gather &&
-                        parts.replicate.reduce && parts.shard.gather && parts.shard.reduce;
+  const auto has = [](const AxisCommunicators& axis) { return axis.gather && axis.reduce; };
+  const bool complete = parts.control_plane && parts.control && has(parts.world) &&
+                        (!parts.shape.has_two_axes() || (has(parts.shard) && has(parts.replicate)));
   if (!complete) {
     throw InvalidArgument({.what = "a mesh without a control plane or without a communicator",
-                           .hint = "MeshParts needs all of them; an axis of size one, too"});
+                           .hint = "MeshParts needs all of them; each of two axes, too"});
   }
   const int world_size = parts.control_plane->world_size();
-  const int replicas = parts.replicate.gather->size();
-  const int shards = parts.shard.gather->size();
-  const bool spans_world = replicas * shards == world_size && parts.control->size() == world_size &&
-                           parts.replicate.reduce->size() == replicas &&
-                           parts.shard.reduce->size() == shards;
-  if (spans_world) return;
+  const auto fits = [](const AxisCommunicators& axis, int size) {
+    return axis.gather->size() == size && axis.reduce->size() == size;
+  };
+  const bool axes_fit =
+      !parts.shape.has_two_axes() ||
+      (fits(parts.shard, parts.shape.shard) && fits(parts.replicate, parts.shape.replicate));
+  if (parts.shape.size(Axis::kWorld) == world_size && parts.control->size() == world_size &&
+      fits(parts.world, world_size) && axes_fit) {
+    return;
+  }
   throw InvalidArgument(
-      {.what = fmt::format("a mesh of {} ranks with communicators of {} × {} (gather), {} × {} "
-                           "(reduce) and {} (control)",
-                           world_size, replicas, shards, parts.replicate.reduce->size(),
-                           parts.shard.reduce->size(), parts.control->size()),
+      {.what = fmt::format("a mesh of {} ranks in {} × {} with communicators of other sizes",
+                           world_size, parts.shape.replicate, parts.shape.shard),
        .hint = "the sizes of the axes multiply to the world's, for gathers and for reductions"});
 }
 
 }  // namespace
 
 MeshState::MeshState(MeshParts parts) : parts_(std::move(parts)) { require_fitting(parts_); }
+
+const AxisCommunicators& MeshState::at(Axis axis) const {
+  if (shape().size(axis) == shape().size(Axis::kWorld)) return parts_.world;
+  return axis == Axis::kShard ? parts_.shard : parts_.replicate;
+}
 
 MeshStreams MeshState::streams(bool run_beside) {
   const std::lock_guard lock(mutex_);

@@ -32,10 +32,12 @@ class MeshState {
 
   const MeshParts& parts() const { return parts_; }
   const Device& device() const { return *parts_.device; }
+  const MeshShape& shape() const { return parts_.shape; }
 
   // Gathers and reduces have communicators of their own, so that neither queues behind the other;
   // control carries handshakes; inside a step modules (SyncBatchNorm) sum over the ranks on the
   // stream that computes.
+  // Requires: the axis has several ranks, or the world has one.
   Communicator& gather_communicator(Axis axis) const { return *at(axis).gather; }
   Communicator& reduce_communicator(Axis axis) const { return *at(axis).reduce; }
   Communicator& control_communicator() const { return *parts_.control; }
@@ -63,9 +65,7 @@ class MeshState {
   struct OwnStreams {
     std::unique_ptr<Stream> gather, reduce;
   };
-  const AxisCommunicators& at(Axis axis) const {
-    return axis == Axis::kShard ? parts_.shard : parts_.replicate;
-  }
+  const AxisCommunicators& at(Axis axis) const;
 
   const MeshParts parts_;
   HostOrder order_;

@@ -49,13 +49,14 @@ std::vector<std::string> describe_options(const Options& options) {
 
 std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
                                         const std::vector<UnitRules>& rules,
-                                        const std::vector<std::optional<DType>>& param_dtypes) {
+                                        const std::vector<UnitOptions>& options) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < units.size(); ++i) {
     lines.push_back(fmt::format(
-        "{} param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {}",
-        name_of_unit(units[i].fqn), name_or_unset(param_dtypes[i]), rules[i].reshard_after_forward,
-        rules[i].prefetch_units, rules[i].unshard_in_backward));
+        "{} param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {} strategy {}",
+        name_of_unit(units[i].fqn), name_or_unset(options[i].param_dtype),
+        rules[i].reshard_after_forward, rules[i].prefetch_units, rules[i].unshard_in_backward,
+        name_of(*options[i].strategy)));
     for (const FoundParameter& found : units[i].parameters) {
       const at::Tensor& tensor = found.tensor;
       lines.push_back(fmt::format(
@@ -69,6 +70,7 @@ std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
 
 UnitOptions options_of(const Options& options, const std::string& fqn) {
   UnitOptions own = options.unit_options ? options.unit_options(fqn) : UnitOptions{};
+  if (!own.strategy) own.strategy = options.strategy;
   if (!own.param_dtype) own.param_dtype = options.param_dtype;
   if (!own.prefetch_units) own.prefetch_units = options.prefetch_units;
   check_param_dtype(own.param_dtype);
@@ -82,9 +84,9 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
 }
 
 // [Note: tiles that are hidden] in cpu_features.h.
-void warn_of_hidden_amx(const std::vector<std::optional<DType>>& param_dtypes, const Mesh& mesh) {
-  const bool is_low = std::any_of(param_dtypes.begin(), param_dtypes.end(), [](const auto& dtype) {
-    return dtype && size_of(*dtype) < size_of(DType::kFloat32);
+void warn_of_hidden_amx(const std::vector<UnitOptions>& options, const Mesh& mesh) {
+  const bool is_low = std::any_of(options.begin(), options.end(), [](const UnitOptions& unit) {
+    return unit.param_dtype && size_of(*unit.param_dtype) < size_of(DType::kFloat32);
   });
   if (!is_low || mesh.rank() != 0 || !needs_amx_left_alone()) return;
   mesh.warn({.what = "this processor announces AMX but hides its tiles",
@@ -111,6 +113,19 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
         parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
         *context.gather_stream);
   });
+}
+
+// A BuildScope cuts a unit before its name is known.
+void check_built_alike(const Moves& moves, const Moves& built, const std::string& fqn) {
+  const bool alike =
+      moves.row.optimizer == built.row.optimizer && moves.main_rank(1) == built.main_rank(1);
+  if (alike) return;
+  throw InvalidArgument(
+      {.what = fmt::format("{} has a strategy of its own, and was cut by a "
+                           "BuildScope by that of the engine",
+                           name_of_unit(fqn)),
+       .where = "UnitOptions::strategy",
+       .hint = "build the model plainly, and pass mesh and options to the engine"});
 }
 
 // Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
@@ -218,21 +233,20 @@ void EngineState::attach(BuildScope::State* building) {
   }
   check_holders(*root, parameters);
   std::vector<UnitRules> rules;
-  std::vector<std::optional<DType>> param_dtypes;
+  std::vector<UnitOptions> own_options;
   for (const FoundUnit& unit : found) {
-    const UnitOptions own = options_of(options, unit.fqn);
-    param_dtypes.push_back(own.param_dtype);
+    const UnitOptions& own = own_options.emplace_back(options_of(options, unit.fqn));
     rules.push_back(
         {.reshard_after_forward = own.reshard_after_forward.value_or(options.reshard_after_forward),
          .unshard_in_backward = own.unshard_in_backward.value_or(true),
-         .is_gathered = context->moves.gathers(),
+         .is_gathered = context->moves_for(*own.strategy).gathers(),
          .prefetch_units = *own.prefetch_units});
   }
   context->mesh.agree("configuration", describe_options(options));
-  std::vector<std::string> model = describe_model(found, rules, param_dtypes);
+  std::vector<std::string> model = describe_model(found, rules, own_options);
   if (!context->one_rank()) describe_buffers(*root, model);
   context->mesh.agree("model", model);
-  warn_of_hidden_amx(param_dtypes, context->mesh);
+  warn_of_hidden_amx(own_options, context->mesh);
   for (const FoundUnit& unit : found) {
     with_place([&] { return "construction of " + name_of_unit(unit.fqn); },
                [&] { add_unit(unit, building); });
@@ -277,23 +291,25 @@ void EngineState::add_unit(const FoundUnit& found, BuildScope::State* building) 
     specs.push_back(spec_of(each, own.param_dtype));
     tensors.push_back(each.tensor);
   }
-  const Moves& moves = context->moves;
-  ShardLayout layout(std::move(specs), moves.main_ranks);
+  Moves moves = context->moves_for(*own.strategy);
+  ShardLayout layout(std::move(specs), moves.main_ranks());
   std::vector<Buffer> main;
   if (building != nullptr) {
+    check_built_alike(moves, context->moves_for(options.strategy), found.fqn);
     main = take_built(*building, found, layout);
   } else {
     move_parameters(found.parameters, *context);
     broadcast_parameters(found, *context);
-    main = slice_parameters(layout, found.parameters, *context);
+    main =
+        slice_parameters(layout, moves.main_rank(context->mesh.rank()), found.parameters, *context);
   }
   const int index = static_cast<int>(units.size());
   const std::optional<DType> input_dtype =
       options.cast_forward_inputs ? own.param_dtype : std::nullopt;
   units.push_back(std::make_shared<EngineUnit>(
       *this, index, input_dtype,
-      std::make_unique<ShardUnit>(found.fqn, *context, moves, std::move(layout), std::move(tensors),
-                                  std::move(main))));
+      std::make_unique<ShardUnit>(found.fqn, *context, std::move(moves), std::move(layout),
+                                  std::move(tensors), std::move(main))));
   parents.push_back(found.parent);
   units.back()->capture_gradients();
   found.unit->attached_ = true;

@@ -95,11 +95,12 @@ void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
   std::vector<ParameterSpec> specs;
   for (const FoundParameter& found : parameters)
     specs.push_back(spec_of(found, options.param_dtype));
-  ShardLayout layout(std::move(specs), context->moves.main_ranks);
+  const Moves moves = context->moves_for(options.strategy);
+  ShardLayout layout(std::move(specs), moves.main_ranks());
   move_parameters(parameters, *context);
-  std::vector<Buffer> main =
-      with_place([&] { return "construction of a unit of type " + module.name(); },
-                 [&] { return slice_parameters(layout, parameters, *context); });
+  std::vector<Buffer> main = with_place(
+      [&] { return "construction of a unit of type " + module.name(); },
+      [&] { return slice_parameters(layout, moves.main_rank(mesh.rank()), parameters, *context); });
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& tensor = parameters[i].tensor;
@@ -131,7 +132,7 @@ ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& p
           .numel = tensor.numel()};
 }
 
-std::vector<Buffer> slice_parameters(const ShardLayout& layout,
+std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
                                      const std::vector<FoundParameter>& parameters,
                                      ShardContext& context) {
   std::vector<Buffer> main;
@@ -140,8 +141,7 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout,
     main.push_back(context.allocate(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
     context.ledger.hold(main.back().bytes());
     std::vector<kernels::CastRun> runs;
-    for (const Interval& interval :
-         layout.intervals(segment, layout.ranks() > 1 ? context.mesh.rank() : 0)) {
+    for (const Interval& interval : layout.intervals(segment, main_rank)) {
       const at::Tensor& tensor = parameters[interval.parameter].tensor;
       const DType dtype = *torch_compat::dtype_of(tensor.scalar_type());
       if (interval.numel == 0) continue;

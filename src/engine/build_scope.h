@@ -51,8 +51,8 @@ struct BuildScope::State {
 
 // Shape, strides and types of a parameter as the layout wants them.
 ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype);
-// This rank's fp32 slices of the parameters, read from their present storage.
-std::vector<Buffer> slice_parameters(const ShardLayout& layout,
+// This rank's fp32 slices of the parameters, read from their present storage; `main_rank`: which.
+std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
                                      const std::vector<FoundParameter>& parameters,
                                      ShardContext& context);
 

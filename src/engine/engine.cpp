@@ -260,10 +260,10 @@ Gathered::~Gathered() noexcept(false) {
        .hint = "use fsdp::WriteBack::kOwnSlice or kFromRankZero"});
 }
 
-GradSync::GradSync(Engine& engine, bool reduce)
-    : state_(engine.state()), previous_(state_.pass->reduces()) {
-  state_.pass->set_reduces(reduce);
+GradSync::GradSync(Engine& engine, GradientSync sync)
+    : state_(engine.state()), previous_(state_.pass->sync()) {
+  state_.pass->set_sync(sync);
 }
-GradSync::~GradSync() { state_.pass->set_reduces(previous_); }
+GradSync::~GradSync() { state_.pass->set_sync(previous_); }
 
 }  // namespace fsdp

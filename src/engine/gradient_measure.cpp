@@ -47,6 +47,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
     throw InvalidArgument({.what = fmt::format("clip_grad_norm: max_norm is {}", max_norm),
                            .hint = "a number that is not negative; infinity to clip nothing"});
   }
+  const bool is_cut = cut();
   std::vector<kernels::GradSegment> table;
   int64_t position = 0;  // all main shards of this rank in one row
   for (const auto& unit : units_) {
@@ -56,8 +57,11 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
       begins.push_back(position);
       position += segment.slice_numel;
     }
+    const int rank = context_.mesh.rank();
+    const bool tells = !is_cut || unit->shard->moves().first_holder(rank) == rank;
     for (const MainSegment& main : unit->shard->main_segments()) {
-      if (main.grad != nullptr) table.push_back({main.grad, main.numel, begins[main.segment]});
+      if (main.grad == nullptr || !tells) continue;
+      table.push_back({main.grad, main.numel, begins[main.segment]});
     }
   }
   auto measurement = std::make_shared<GradientReport::Measurement>();
@@ -76,7 +80,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
                      {.norm = scalars.here().norm(),
                       .first_non_finite = scalars.own_first(),
                       .scratch = scratch_.data()});
-  if (context_.moves.cuts_main()) reduce(scalars, type);
+  if (is_cut) reduce(scalars, type);
   kernels::clip_coefficient(compute, scalars.everywhere().norm(), type, max_norm,
                             {.norm = scalars.norm(),
                              .coefficient = scalars.coefficient(),
@@ -110,9 +114,14 @@ std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
     std::atomic_thread_fence(std::memory_order_acquire);  // after another thread's last use
     return each;
   }
-  const bool cut = context_.moves.cuts_main();
-  return scalars_.emplace_back(std::make_shared<StepScalars>(context_, context_.moves.main_ranks,
-                                                             cut ? context_.mesh.rank() : 0));
+  const bool is_cut = cut();
+  return scalars_.emplace_back(std::make_shared<StepScalars>(
+      context_, is_cut ? context_.mesh.world_size() : 1, is_cut ? context_.mesh.rank() : 0));
+}
+
+bool GradientMeasure::cut() const {
+  return std::any_of(units_.begin(), units_.end(),
+                     [](const auto& unit) { return unit->shard->moves().cuts_main(); });
 }
 
 void GradientMeasure::settle() noexcept {
@@ -132,7 +141,8 @@ std::pair<int, int> GradientMeasure::owner_of(int rank, int64_t position) const 
         continue;
       }
       int owner = 0;
-      for (const Interval& interval : layout.intervals(static_cast<int>(i), rank)) {
+      const int slice = unit->shard->moves().main_rank(rank);
+      for (const Interval& interval : layout.intervals(static_cast<int>(i), slice)) {
         if (interval.numel > 0 && interval.offset <= position) owner = interval.parameter;
       }
       return {unit->index, owner};

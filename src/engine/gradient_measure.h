@@ -23,7 +23,7 @@ namespace fsdp {
 // The scalars of one step, in one block of device memory.
 class StepScalars {
  public:
-  // `ranks`: over how many the main shards are cut; `rank`: whose slice is here.
+  // `ranks`: over how many they are reduced; `rank`: this one among them.
   StepScalars(const ShardContext& context, int ranks, int rank);
 
   // A kernels::GradNorm, and by rank the position of its first element that is not finite (see
@@ -76,7 +76,8 @@ class GradientMeasure {
     GradientReport report;
     std::shared_ptr<const StepScalars> scalars;  // until the kernels that read them are issued
   };
-  // One all_reduce where main shards are cut. `max_norm` may be infinite: nothing is clipped.
+  // One all_reduce where main shards are cut: of what several ranks hold alike, the lowest of them
+  // tells. `max_norm` may be infinite: nothing is clipped.
   // Errors: InvalidArgument for a norm_type that is not 1, 2 or infinity, or a max_norm that is
   // negative or NaN.
   Measured measure(double norm_type, double max_norm);
@@ -85,6 +86,8 @@ class GradientMeasure {
 
  private:
   friend struct GradientReport::Measurement;
+  // Main shards of some unit are cut. Constant once there are units.
+  bool cut() const;
   std::shared_ptr<StepScalars> take_scalars();
   void reduce(const StepScalars& scalars, kernels::NormType type) const;
   // "unit 'u', parameter 'u.weight'" of the first element of which a rank says that it is not

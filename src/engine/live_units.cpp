@@ -32,8 +32,8 @@ void LiveUnits::reshard(int unit) {
   engine_.units[unit]->shard->parameters().reshard();
 }
 
-void LiveUnits::open_gradients(int unit, bool will_reduce) {
-  engine_.units[unit]->shard->gradients().open(will_reduce);
+void LiveUnits::open_gradients(int unit, GradientSync sync) {
+  engine_.units[unit]->shard->gradients().open(sync);
 }
 
 void LiveUnits::keep_gradients(int unit) {
@@ -41,10 +41,18 @@ void LiveUnits::keep_gradients(int unit) {
   engine_.units[unit]->shard->gradients().keep();
 }
 
-void LiveUnits::reduce(int unit) {
+void LiveUnits::reduce(int unit, bool across) {
   engine_.event("reduce", *engine_.units[unit]);
   with_place([&] { return engine_.units[unit]->describe("reduce"); },
-             [&] { engine_.units[unit]->shard->gradients().reduce(); });
+             [&] { engine_.units[unit]->shard->gradients().reduce(across); });
+}
+
+void LiveUnits::sum_across(int unit) {
+  UnitGradients& gradients = engine_.units[unit]->shard->gradients();
+  if (!gradients.await_across()) return;
+  engine_.event("reduce", *engine_.units[unit]);
+  with_place([&] { return engine_.units[unit]->describe("reduce"); },
+             [&] { gradients.sum_across(); });
 }
 
 void LiveUnits::abandon_gradients(int unit) { engine_.units[unit]->shard->gradients().abandon(); }

@@ -18,9 +18,10 @@ class LiveUnits : public UnitActions {
   bool unshard(int unit, Urgency urgency) override;
   void wait_for_unshard(int unit) override;
   void reshard(int unit) override;
-  void open_gradients(int unit, bool will_reduce) override;
+  void open_gradients(int unit, GradientSync sync) override;
   void keep_gradients(int unit) override;
-  void reduce(int unit) override;
+  void reduce(int unit, bool across) override;
+  void sum_across(int unit) override;
   void abandon_gradients(int unit) override;
 
  private:

@@ -56,7 +56,7 @@ class CountedUnits : public UnitActions {
     add(MemoryCategory::kParameterSlots, -sizes(unit).parameter_slot_bytes);
   }
 
-  void open_gradients(int unit, bool /*will_reduce*/) override {
+  void open_gradients(int unit, GradientSync /*sync*/) override {
     if (units_[unit].gradients == GradientState::kCapturing) return;
     units_[unit].gradients = GradientState::kCapturing;
     if (sizes(unit).captures_in_place) take_main_gradient(unit);
@@ -64,12 +64,13 @@ class CountedUnits : public UnitActions {
     add(MemoryCategory::kReduceSlots, sizes(unit).reduce_slot_bytes);
   }
   void keep_gradients(int unit) override { units_[unit].gradients = GradientState::kKept; }
-  void reduce(int unit) override {
+  void reduce(int unit, bool /*across*/) override {
     units_[unit].gradients = GradientState::kNone;
     take_main_gradient(unit);
     reduce_slots_.give(sizes(unit).reduce_slot_bytes);
     add(MemoryCategory::kReduceSlots, -sizes(unit).reduce_slot_bytes);
   }
+  void sum_across(int /*unit*/) override {}         // where the main gradients are
   void abandon_gradients(int /*unit*/) override {}  // no recorded pass has failed
 
   void end_forward() {

@@ -93,7 +93,7 @@ void Pass::pre_backward(int unit, bool captures) {
   }
   prefetch(backward_prefetch(unit));
   if (reads) wait(unit);
-  if (captures) actions_.open_gradients(unit, reduces_);
+  if (captures) actions_.open_gradients(unit, sync_);
   record_.add({.boundary = Boundary::kPreBackward, .flag = captures, .unit = unit});
 }
 
@@ -107,8 +107,8 @@ void Pass::close(int unit, bool captures) {
   record_.add({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
   if (!captures) return;  // gradients kept by earlier passes stay
   if (actions_.gradients(unit) != GradientState::kCapturing) return;
-  if (reduces_) {
-    actions_.reduce(unit);
+  if (reduces()) {
+    actions_.reduce(unit, sums_across());
   } else {
     actions_.keep_gradients(unit);
   }
@@ -121,9 +121,11 @@ void Pass::end_backward(bool captures) {
     // backward.
     reshard(unit);
     // Gradients kept by passes without reduction, of units that this pass did not touch.
-    if (captures && reduces_ && actions_.gradients(unit) == GradientState::kKept) {
-      actions_.reduce(unit);
+    if (captures && reduces() && actions_.gradients(unit) == GradientState::kKept) {
+      actions_.reduce(unit, sums_across());
     }
+    // And of passes that reduced within groups.
+    if (captures && sums_across()) actions_.sum_across(unit);
   }
   record_.add({.boundary = Boundary::kEndBackward});
 }

@@ -7,6 +7,8 @@
 // reports it by close() and rest().
 #pragma once
 
+#include <fsdp/options.h>
+
 #include <functional>
 #include <span>
 #include <vector>
@@ -60,9 +62,10 @@ class Pass {
   // A backward failed: nothing is communicated any more, and nothing half-captured survives.
   void abandon();
 
-  // False: closing keeps whole gradients, until a pass with true reduces them (GradSync).
-  void set_reduces(bool reduces) { reduces_ = reduces; }
-  bool reduces() const { return reduces_; }
+  // kNone: closing keeps whole gradients, until a pass that reduces them (GradSync).
+  void set_sync(GradientSync sync) { sync_ = sync; }
+  GradientSync sync() const { return sync_; }
+  bool reduces() const { return sync_ != GradientSync::kNone; }
 
   // ---- the record ----
   const PassRecord& hint() const { return hint_; }
@@ -77,6 +80,7 @@ class Pass {
 
  private:
   int unit_count() const { return static_cast<int>(rules_.size()); }
+  bool sums_across() const { return sync_ == GradientSync::kAll; }
   void begin_call(int unit, const std::vector<int>& ahead);
   void end_call(int unit);
   void wait(int unit);
@@ -93,7 +97,7 @@ class Pass {
   PassRecord::Mark forward_began_;
   bool forward_in_graph_ = false;
   bool in_backward_ = false;
-  bool reduces_ = true;
+  GradientSync sync_ = GradientSync::kAll;
   int active_calls_ = 0;
   int kept_calls_ = 0;  // by keep_only
 };

@@ -9,8 +9,9 @@
 namespace fsdp {
 namespace {
 
-constexpr Placement kWhole = Placement::kReplicate;
-constexpr Placement kCut = Placement::kShard;
+constexpr Placement kWhole = Placement::kWhole;
+constexpr Placement kInside = Placement::kInside;
+constexpr Placement kAll = Placement::kEverywhere;
 
 struct Row {
   Strategy strategy;
@@ -19,11 +20,14 @@ struct Row {
 };
 
 constexpr Row kTable[] = {
-    // strategy                name           parameters, gradients, optimizer state
-    {Strategy::kFullShard, "full-shard", {kCut, kCut, kCut}},
-    {Strategy::kZero2, "zero2", {kWhole, kCut, kCut}},
-    {Strategy::kZero1, "zero1", {kWhole, kWhole, kCut}},
+    // strategy                    name         parameters, gradients, optimizer state
+    {Strategy::kFullShard, "full-shard", {kAll, kAll, kAll}},
+    {Strategy::kZero2, "zero2", {kWhole, kAll, kAll}},
+    {Strategy::kZero1, "zero1", {kWhole, kWhole, kAll}},
     {Strategy::kReplicate, "replicate", {kWhole, kWhole, kWhole}},
+    {Strategy::kHybridShard, "hybrid-shard", {kInside, kInside, kInside}},
+    {Strategy::kHfsdp, "hfsdp", {kInside, kInside, kAll}},
+    {Strategy::kHpz, "hpz", {kInside, kAll, kAll}},
 };
 
 const Row& row_of(Strategy strategy) {
@@ -36,9 +40,45 @@ const Row& row_of(Strategy strategy) {
 std::string names_of(const std::vector<Move>& moves) {
   std::string text;
   for (const Move& move : moves) {
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", name_of(move.operation));
+    const std::string_view axis = move.axis == Axis::kShard       ? " inside"
+                                  : move.axis == Axis::kReplicate ? " across"
+                                                                  : "";
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", name_of(move.operation), axis);
   }
   return text.empty() ? "nothing" : text;
+}
+
+Placement on_mesh(Placement placement, const MeshShape& shape) {
+  if (shape.size(Axis::kWorld) == 1) return kWhole;
+  if (placement != kInside) return placement;
+  if (shape.shard == 1) return kWhole;
+  return shape.replicate == 1 ? kAll : kInside;
+}
+
+bool has_inside(const Placements& row) {
+  return row.parameters == kInside || row.gradients == kInside || row.optimizer == kInside;
+}
+
+// The axes along which `to` is cut further than `from`, first to last.
+std::vector<Axis> cuts(Placement from, Placement to, bool inside_first) {
+  if (from == to) return {};
+  if (from == kWhole && to == kAll && !inside_first) return {Axis::kWorld};
+  std::vector<Axis> axes;
+  if (from == kWhole) axes.push_back(Axis::kShard);
+  if (to == kAll) axes.push_back(Axis::kReplicate);
+  return axes;
+}
+
+std::vector<Move> moves_along(Operation operation, const std::vector<Axis>& axes) {
+  std::vector<Move> moves;
+  for (const Axis axis : axes) moves.push_back({operation, axis});
+  return moves;
+}
+
+std::vector<Move> gathers(Placement from, Placement to, bool inside_first) {
+  std::vector<Axis> axes = cuts(to, from, inside_first);
+  std::reverse(axes.begin(), axes.end());
+  return moves_along(Operation::kAllGather, axes);
 }
 
 }  // namespace
@@ -46,20 +86,59 @@ std::string names_of(const std::vector<Move>& moves) {
 Placements placements_of(Strategy strategy) { return row_of(strategy).placements; }
 std::string_view name_of(Strategy strategy) { return row_of(strategy).name; }
 
-bool Moves::scatters_gradients() const {
-  return std::any_of(after_backward.begin(), after_backward.end(),
-                     [](const Move& move) { return move.operation == Operation::kReduceScatter; });
+int Moves::pieces(Placement placement) const {
+  switch (placement) {
+    case Placement::kInside:
+      return shape.shard;
+    case Placement::kEverywhere:
+      return shape.size(Axis::kWorld);
+    case Placement::kWhole:
+      break;
+  }
+  return 1;
+}
+
+Piece Moves::piece(Placement placement, int64_t segment_numel, int rank) const {
+  Piece piece{.begin = 0, .numel = segment_numel};
+  for (const Axis axis : cuts(kWhole, placement, has_inside(row))) {
+    piece.numel /= shape.size(axis);
+    piece.begin += shape.rank(axis, rank) * piece.numel;
+  }
+  return piece;
+}
+
+int Moves::main_rank(int rank) const {
+  return static_cast<int>(piece(row.optimizer, main_ranks(), rank).begin);
+}
+
+int Moves::first_holder(int rank) const {
+  switch (row.optimizer) {
+    case Placement::kInside:
+      return shape.rank(Axis::kShard, rank);
+    case Placement::kEverywhere:
+      return rank;
+    case Placement::kWhole:
+      break;
+  }
+  return 0;
+}
+
+std::vector<Move> Moves::to_whole() const {
+  std::vector<Move> moves = after_change;
+  moves.insert(moves.end(), before_use.begin(), before_use.end());
+  return moves;
 }
 
 std::string Moves::to_string() const {
-  return fmt::format(
-      "main shards over {} ranks; before use: {}; after a change: {}; after "
-      "backward: {}",
-      main_ranks, names_of(before_use), names_of(after_change), names_of(after_backward));
+  std::string text = fmt::format(
+      "main shards over {} ranks; before use: {}; after a change: {}; after backward: {}",
+      main_ranks(), names_of(before_use), names_of(after_change), names_of(after_backward));
+  if (!across.empty()) text += fmt::format("; after the last backward: {}", names_of(across));
+  return text;
 }
 
-Moves moves_of(const Placements& row, int ranks) {
-  const bool ordered = row.optimizer >= row.gradients && row.gradients >= row.parameters;
+Moves moves_of(const Placements& given, const MeshShape& shape) {
+  const bool ordered = given.optimizer >= given.gradients && given.gradients >= given.parameters;
   if (!ordered) {
     throw InvalidArgument({.what = "a row that shards parameters without gradients, or gradients "
                                    "without optimizer state",
@@ -67,17 +146,22 @@ Moves moves_of(const Placements& row, int ranks) {
                            .cause = "what is cut must be optimised where its slice is",
                            .hint = "shard optimizer state first, then gradients, then parameters"});
   }
-  Moves moves;
-  if (ranks == 1) return moves;
-  const Move gather{Operation::kAllGather, Axis::kShard};
-  if (row.optimizer == kCut) moves.main_ranks = ranks;
-  if (row.parameters == kCut) {
-    moves.before_use = {gather};
-  } else if (row.optimizer == kCut) {
-    moves.after_change = {gather};
+  const Placements row{on_mesh(given.parameters, shape), on_mesh(given.gradients, shape),
+                       on_mesh(given.optimizer, shape)};
+  Moves moves{.row = row, .shape = shape};
+  if (shape.size(Axis::kWorld) == 1) return moves;
+  const bool inside_first = has_inside(row);
+  moves.before_use = gathers(row.parameters, kWhole, inside_first);
+  moves.after_change = gathers(row.optimizer, row.parameters, inside_first);
+  moves.after_backward =
+      row.gradients == kWhole
+          ? std::vector<Move>{{Operation::kAllReduce, Axis::kWorld}}
+          : moves_along(Operation::kReduceScatter, cuts(kWhole, row.gradients, inside_first));
+  // Each group has summed its own.
+  if (row.gradients == kInside) {
+    const bool cut = row.optimizer == kAll;
+    moves.across = {{cut ? Operation::kReduceScatter : Operation::kAllReduce, Axis::kReplicate}};
   }
-  moves.after_backward = {
-      {row.gradients == kCut ? Operation::kReduceScatter : Operation::kAllReduce, Axis::kShard}};
   return moves;
 }
 

@@ -12,15 +12,21 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/mesh_parts.h"
 
 namespace fsdp {
 
-enum class Placement : uint8_t { kReplicate, kShard };
+// Over which ranks something is cut, from fewest to most.
+enum class Placement : uint8_t {
+  kWhole,       // over none: every rank has all of it
+  kInside,      // over those of a group: every group has all of it
+  kEverywhere,  // over all
+};
 
 struct Placements {
-  Placement parameters = Placement::kShard;
-  Placement gradients = Placement::kShard;
-  Placement optimizer = Placement::kShard;  // and with it the main shards
+  Placement parameters = Placement::kEverywhere;
+  Placement gradients = Placement::kEverywhere;
+  Placement optimizer = Placement::kEverywhere;  // and with it the main shards
   bool operator==(const Placements&) const = default;
 };
 
@@ -36,28 +42,53 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
-// What a unit's bytes go through; an empty list is nothing. Today's rows have one move a list: one
-// across a second axis will follow it, on what the first has left.
-struct Moves {
-  int main_ranks = 1;                // among which main shards are cut; 1: whole on every rank
-  std::vector<Move> before_use;      // each time parameters are unsharded, into a slot
-  std::vector<Move> after_change;    // once main shards have changed, into a resident copy: before
-                                     // the next use, so that it overlaps as other gathers do
-  std::vector<Move> after_backward;  // of gradients, to the main gradient
+// The elements of a segment that a rank has under a placement.
+struct Piece {
+  int64_t begin = 0;
+  int64_t numel = 0;
+  bool operator==(const Piece&) const = default;
+};
 
-  bool cuts_main() const { return main_ranks > 1; }
+// What a unit's bytes go through, one move after the other, each on what the one before has left;
+// an empty list is nothing.
+//
+// [Note: pieces of pieces]
+// What is cut over all ranks is cut by rank, unless the row cuts something inside of groups, too:
+// then it is cut within a group first, and what a rank has there over the groups, so that a piece
+// within the group is made of the groups' neighbouring pieces.
+struct Moves {
+  Placements row{Placement::kWhole, Placement::kWhole, Placement::kWhole};
+  MeshShape shape{};
+  std::vector<Move> before_use;    // each time parameters are unsharded, into a slot
+  std::vector<Move> after_change;  // once main shards have changed, into a copy that stays: before
+                                   // the next use, so that it overlaps as other gathers do
+  std::vector<Move> after_backward;  // of gradients, to the main gradient
+  std::vector<Move> across;          // of main gradients, after the last backward before a step
+
+  // The placement's pieces of a segment; the main shards are as many slices.
+  int pieces(Placement placement) const;
+  Piece piece(Placement placement, int64_t segment_numel, int rank) const;
+  int main_ranks() const { return pieces(row.optimizer); }
+  // Whose slice of main_ranks() the rank has.
+  int main_rank(int rank) const;
+
+  bool cuts_main() const { return main_ranks() > 1; }
   bool gathers() const { return !before_use.empty() || !after_change.empty(); }
-  // Main gradients are as long as main shards; else every rank holds them whole.
-  bool scatters_gradients() const;
+  // Main gradients are cut; else every rank holds them whole.
+  bool scatters_gradients() const { return pieces(row.gradients) > 1; }
+  // The lowest rank that holds this rank's slice of the main shards, which all those have alike.
+  int first_holder(int rank) const;
+  // What makes main shards whole.
+  std::vector<Move> to_whole() const;
   // "main shards over 4 ranks; before use: all_gather; …"
   std::string to_string() const;
   bool operator==(const Moves&) const = default;
 };
 
-// `ranks`: the size of the axis on which the row's sharded columns are cut. On one rank all rows
-// are the same: nothing moves.
-// Errors: InvalidArgument for a row that cannot be (state whole beside cut gradients or parameters,
-// whole gradients of cut parameters).
-Moves moves_of(const Placements& row, int ranks);
+// On a mesh of one group what is cut inside is cut everywhere, on groups of one rank it is whole;
+// on one rank all rows are the same: nothing moves.
+// Errors: InvalidArgument for a row that cannot be (state cut over fewer ranks than gradients, or
+// gradients than parameters).
+Moves moves_of(const Placements& row, const MeshShape& shape);
 
 }  // namespace fsdp

@@ -2,6 +2,8 @@
 // them.
 #pragma once
 
+#include <fsdp/options.h>
+
 #include <cstdint>
 
 namespace fsdp {
@@ -37,11 +39,13 @@ class UnitActions {
   virtual void reshard(int unit) = 0;
 
   // kNone or kKept -> kCapturing; nothing where the unit has no trainable parameter.
-  virtual void open_gradients(int unit, bool will_reduce) = 0;
+  virtual void open_gradients(int unit, GradientSync sync) = 0;
   // kCapturing -> kKept.
   virtual void keep_gradients(int unit) = 0;
-  // kCapturing or kKept -> kNone.
-  virtual void reduce(int unit) = 0;
+  // kCapturing or kKept -> kNone. `across`: over the groups of ranks, too.
+  virtual void reduce(int unit, bool across) = 0;
+  // What was reduced within groups alone, over the groups; nothing where there is none.
+  virtual void sum_across(int unit) = 0;
   // After a failed backward: any -> kNone, or kKept where earlier passes' gradients wait.
   virtual void abandon_gradients(int unit) = 0;
 };

@@ -7,8 +7,10 @@
 #include <charconv>
 #include <chrono>
 #include <span>
+#include <type_traits>
 
 #include "fsdp/run_options.h"
+#include "run/nearest.h"
 
 namespace fsdp {
 namespace {
@@ -28,9 +30,16 @@ struct Choice {
 
 constexpr std::array kDevices{Choice{"auto", DeviceKind::kAuto}, Choice{"cpu", DeviceKind::kCpu},
                               Choice{"cuda", DeviceKind::kCuda}};
-constexpr std::array kStrategies{
-    Choice{"full-shard", Strategy::kFullShard}, Choice{"zero2", Strategy::kZero2},
-    Choice{"zero1", Strategy::kZero1}, Choice{"replicate", Strategy::kReplicate}};
+constexpr std::array kStrategies{Choice{"full-shard", Strategy::kFullShard},
+                                 Choice{"zero3", Strategy::kFullShard, true},
+                                 Choice{"zero2", Strategy::kZero2},
+                                 Choice{"zero1", Strategy::kZero1},
+                                 Choice{"replicate", Strategy::kReplicate},
+                                 Choice{"ddp", Strategy::kReplicate, true},
+                                 Choice{"hybrid-shard", Strategy::kHybridShard},
+                                 Choice{"hsdp", Strategy::kHybridShard, true},
+                                 Choice{"hfsdp", Strategy::kHfsdp},
+                                 Choice{"hpz", Strategy::kHpz}};
 constexpr std::array kDTypes{
     Choice{"float32", DType::kFloat32},   Choice{"fp32", DType::kFloat32, true},
     Choice{"bfloat16", DType::kBFloat16}, Choice{"bf16", DType::kBFloat16, true},
@@ -57,6 +66,17 @@ std::string names_of(std::span<const Choice<T>, N> choices) {
   return text;
 }
 
+// Names of dtypes are near each other and mean different things: only of names that somebody may
+// misspell.
+template <class T, size_t N>
+std::string did_you_mean(std::string_view value, std::span<const Choice<T>, N> choices) {
+  if constexpr (!std::is_same_v<T, Strategy>) return {};
+  std::vector<std::string> names;
+  for (const Choice<T>& choice : choices) names.emplace_back(choice.name);
+  const std::string nearest = nearest_of(value, names);
+  return nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest);
+}
+
 std::string in_lower_case(std::string_view text) {
   std::string lower(text);
   std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -71,7 +91,8 @@ RunFlag choice_flag(RunFlag flag, Target& target, std::span<const Choice<T>, N> 
   if (chosen != choices.end()) flag.value = chosen->name;
   flag.set = [name = flag.name, &target, choices](std::string_view value) {
     const auto found = std::ranges::find(choices, in_lower_case(value), &Choice<T>::name);
-    if (found == choices.end()) refuse_value(name, value, names_of(choices));
+    if (found == choices.end())
+      refuse_value(name, value, did_you_mean(value, choices) + names_of(choices));
     target = found->value;
   };
   return flag;
@@ -111,6 +132,16 @@ RunFlag prefetch_flag(int& units) {
           }};
 }
 
+RunFlag ranks_flag(const char* name, const char* meaning, int& ranks) {
+  return {.name = name,
+          .value_name = "N",
+          .meaning = meaning,
+          .value = fmt::format("{}", ranks),
+          .set = [name, &ranks](std::string_view value) {
+            ranks = read_number(name, value, 0, 1'000'000, "a whole number");
+          }};
+}
+
 RunFlag trace_flag(std::filesystem::path& file) {
   return {.name = "--trace",
           .value_name = "FILE",
@@ -130,21 +161,26 @@ std::vector<RunFlag> RunOptions::engine_flags() {
     return choice_flag({.name = name, .value_name = value_name, .meaning = meaning}, target,
                        std::span(choices));
   };
-  return {choice("--device", "NAME", "what ranks compute on: auto (GPUs, else the CPU), cpu, cuda",
-                 mesh.device, kDevices),
-          choice("--strategy", "NAME", "full-shard (ZeRO-3), zero2, zero1 or replicate (DDP)",
-                 engine.strategy, kStrategies),
-          choice("--param-dtype", "DTYPE", "of forward and backward: float32, bfloat16, float16",
-                 engine.param_dtype, kDTypes),
-          choice("--reduce-dtype", "DTYPE", "of gradients between ranks: float32, bfloat16",
-                 engine.reduce_dtype, kReduceDTypes),
-          choice("--reshard-after-forward", "BOOL", "true: gather again in backward; false: keep",
-                 engine.reshard_after_forward, kBools),
-          prefetch_flag(engine.prefetch_units),
-          choice("--map-shards", "BOOL",
-                 "true: read peers' float32 shards where they lie; false: gather them",
-                 engine.map_shards, kBools),
-          timeout_flag(mesh.timeout)};
+  return {
+      choice("--device", "NAME", "what ranks compute on: auto (GPUs, else the CPU), cpu, cuda",
+             mesh.device, kDevices),
+      choice("--strategy", "NAME",
+             "full-shard (ZeRO-3), zero2, zero1, replicate (DDP), or in groups of --shard ranks: "
+             "hybrid-shard, hfsdp, hpz",
+             engine.strategy, kStrategies),
+      ranks_flag("--shard", "ranks of a group; 0: what --replicate leaves", mesh.shard),
+      ranks_flag("--replicate", "groups of ranks; 0: what --shard leaves", mesh.replicate),
+      choice("--param-dtype", "DTYPE", "of forward and backward: float32, bfloat16, float16",
+             engine.param_dtype, kDTypes),
+      choice("--reduce-dtype", "DTYPE", "of gradients between ranks: float32, bfloat16",
+             engine.reduce_dtype, kReduceDTypes),
+      choice("--reshard-after-forward", "BOOL", "true: gather again in backward; false: keep",
+             engine.reshard_after_forward, kBools),
+      prefetch_flag(engine.prefetch_units),
+      choice("--map-shards", "BOOL",
+             "true: read peers' float32 shards where they lie; false: gather them",
+             engine.map_shards, kBools),
+      timeout_flag(mesh.timeout)};
 }
 
 std::vector<RunFlag> RunOptions::diagnostic_flags() {

@@ -63,13 +63,17 @@ std::byte* LentGradients::place(int parameter) const {
   return static_cast<std::byte*>(of(parameter)->gradient.mutable_data_ptr());
 }
 
-CollectivePart LentGradients::part(int segment, const std::byte* slot_at, std::byte* landing) {
+void LentGradients::make_room(int segment, int64_t numel) {
+  Lent& lent = *lent_[segment];
+  lent.reduced = at::empty({numel}, lent.gradient.options());
+}
+
+CollectivePart LentGradients::part(int segment, const std::byte* slot_at, int64_t numel,
+                                   std::byte* landing) {
   Lent& lent = *lent_[segment];
   lent.runs = places_.runs(segment, slot_at, lent.gradient.const_data_ptr());
-  CollectivePart part{.numel = unit_.segment(segment).slice_numel,
-                      .dtype = unit_.shared.reduce_dtype};
+  CollectivePart part{.numel = numel, .dtype = unit_.shared.reduce_dtype};
   part.runs = lent.runs;
-  if (landing == nullptr) lent.reduced = at::empty({part.numel}, lent.gradient.options());
   part.recv = landing != nullptr ? landing : lent.reduced.mutable_data_ptr();
   return part;
 }

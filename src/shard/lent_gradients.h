@@ -32,11 +32,13 @@ class LentGradients {
   std::byte* place(int parameter) const;
   void lend_zeros(int parameter);
 
-  // Whether the segment has a gradient that is lent, and then what is sent of it: `slot_at` is
-  // where the slot's part of the segment begins. It lands at `landing`, or where it can be added
-  // from if that is null.
+  // Whether the segment has a gradient that is lent. Then: room for `numel` elements of its sum,
+  // made by compute, where it is not to land elsewhere; and what is sent of it, of which `numel`
+  // elements come back to `landing`, or to that room if it is null. `slot_at` is where the slot's
+  // part of the segment begins.
   bool has_segment(int segment) const { return lent_[segment] != nullptr; }
-  CollectivePart part(int segment, const std::byte* slot_at, std::byte* landing);
+  void make_room(int segment, int64_t numel);
+  CollectivePart part(int segment, const std::byte* slot_at, int64_t numel, std::byte* landing);
 
   // They stay beyond the pass, and are counted as slots are.
   void keep();

@@ -14,8 +14,7 @@ MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
     : unit_(unit), main_(main), parameters_(parameters), slots_(unit.segments(), nullptr) {}
 
 int64_t MainGradients::numel(int segment) const {
-  const SegmentLayout& layout = unit_.segment(segment);
-  return unit_.moves.scatters_gradients() ? layout.slice_numel : layout.numel;
+  return unit_.piece(unit_.moves.row.gradients, segment).numel;
 }
 
 std::byte* MainGradients::at(int segment, int64_t element) const {
@@ -23,9 +22,8 @@ std::byte* MainGradients::at(int segment, int64_t element) const {
 }
 
 float* MainGradients::slice(int segment) const {
-  const SegmentLayout& layout = unit_.segment(segment);
-  const int64_t begin =
-      unit_.moves.scatters_gradients() ? 0 : unit_.main_rank() * layout.slice_numel;
+  const int64_t begin = unit_.piece(unit_.moves.row.optimizer, segment).begin -
+                        unit_.piece(unit_.moves.row.gradients, segment).begin;
   return reinterpret_cast<float*>(at(segment, begin));
 }
 
@@ -49,6 +47,7 @@ void MainGradients::give_back() {
     slot = nullptr;
   }
   state_ = MainGradientState::kNone;
+  await_across_ = false;
   if (!main_.has_views()) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     main_.gradient_of(static_cast<int>(i)) = at::Tensor();

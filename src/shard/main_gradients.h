@@ -29,6 +29,10 @@ class MainGradients {
                 const std::vector<at::Tensor>& parameters);
 
   MainGradientState state() const { return state_; }
+  // They are sums within groups, of which the sum over groups is still to come. Where that cuts
+  // them, only this rank's slice is anything afterwards.
+  bool await_across() const { return await_across_; }
+  void set_await_across(bool await) { await_across_ = await; }
   bool are_ready() const { return state_ == MainGradientState::kReady; }
   // Elements that a trainable segment's gradient has here.
   int64_t numel(int segment) const;
@@ -59,6 +63,7 @@ class MainGradients {
   MainShards& main_;
   const std::vector<at::Tensor>& parameters_;
   MainGradientState state_ = MainGradientState::kNone;
+  bool await_across_ = false;
   std::vector<Slot*> slots_;  // by segment, null for one without a gradient
 };
 

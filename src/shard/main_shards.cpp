@@ -6,6 +6,7 @@
 
 #include "kernels/cast_pack.h"
 #include "kernels/digest.h"
+#include "shard/piece_gather.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
@@ -51,53 +52,65 @@ void MainShards::copy(int segment, void* to) const {
   kernels::cast_pack(*unit_.shared.compute, {&run, 1});
 }
 
-void MainShards::all_gather(const std::vector<std::byte*>& whole) const {
+void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
+                            const std::vector<std::byte*>& places) const {
   ShardContext& shared = unit_.shared;
   const ExposedTimer timer(shared);
   Stream& stream = *shared.gather_stream;
   const ContextSpan span = shared.span(*shared.gather_stream, "gather", unit_.fqn);
-  std::vector<CollectivePart> parts;
+  PieceGather gather(unit_);
   std::vector<kernels::CastRun> casts;
-  int64_t numel = 0;
   for (int i = 0; i < unit_.segments(); ++i) {
-    const SegmentLayout& layout = unit_.segment(i);
-    std::byte* own = whole[i] + unit_.main_rank() * layout.slice_numel * size_of(layout.dtype);
+    const DType dtype = unit_.segment(i).dtype;
+    const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
+    const int64_t place_begin = unit_.piece(placement, i).begin;
+    std::byte* own = places[i] + (slice.begin - place_begin) * size_of(dtype);
     // With a lower param_dtype the shard is cast into its place and gathered in place; else the
     // gather reads the shard as it lies.
-    const bool casts_here = layout.dtype != DType::kFloat32;
-    if (casts_here) {
-      casts.push_back({data(i), own, layout.slice_numel, DType::kFloat32, layout.dtype});
-    }
-    void* send = casts_here ? static_cast<void*>(own) : data(i);
-    parts.push_back({send, whole[i], layout.slice_numel, layout.dtype});
-    numel += layout.slice_numel;
+    const bool casts_here = dtype != DType::kFloat32;
+    if (casts_here) casts.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});
+    gather.add(slice, dtype, casts_here ? static_cast<void*>(own) : data(i), places[i],
+               place_begin);
   }
   if (!casts.empty()) kernels::cast_pack(stream, casts);
-  shared.gather().all_gather(parts, unit_.next_tag(Operation::kAllGather, numel), stream);
-  ++shared.all_gathers;
+  gather.issue(moves, stream);
 }
 
 void MainShards::copy_whole(std::vector<Buffer>& whole) const {
   ShardContext& shared = unit_.shared;
   whole.clear();
-  std::vector<CollectivePart> parts;
+  PieceGather gather(unit_);
   for (int i = 0; i < unit_.segments(); ++i) {
     const SegmentLayout& layout = unit_.segment(i);
     whole.push_back(shared.allocate(layout.numel * size_of(DType::kFloat32)));
     if (unit_.moves.cuts_main()) {
-      parts.push_back({data(i), whole.back().data(), layout.slice_numel, DType::kFloat32});
+      gather.add(unit_.piece(unit_.moves.row.optimizer, i), DType::kFloat32, data(i),
+                 static_cast<std::byte*>(whole.back().data()), 0);
     } else if (layout.slice_numel > 0) {
       copy(i, whole.back().data());
     }
   }
-  if (parts.empty()) return;
-  const int64_t numel = unit_.layout.slice_numel();
+  if (!unit_.moves.cuts_main()) return;
   shared.gather_after_compute();
-  shared.gather().all_gather(parts, unit_.next_tag(Operation::kAllGather, numel),
-                             *shared.gather_stream);
+  gather.issue(unit_.moves.to_whole(), *shared.gather_stream);
   Event gathered(shared.device);
   shared.gather_stream->record(gathered);
   shared.compute->wait(gathered);  // wait 3
+}
+
+void MainShards::share_slices() {
+  ShardContext& shared = unit_.shared;
+  if (unit_.moves.row.optimizer != Placement::kInside) return;
+  std::vector<CollectivePart> parts;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    parts.push_back({data(i), data(i), unit_.segment(i).slice_numel, DType::kFloat32});
+  }
+  shared.settle(*shared.gather_stream, [&] {
+    shared.gather_after_compute();
+    shared.gather(Axis::kReplicate)
+        .broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, unit_.layout.slice_numel()),
+                   *shared.gather_stream);
+  });
 }
 
 int64_t MainShards::version(int segment) const {

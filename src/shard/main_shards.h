@@ -39,9 +39,14 @@ class MainShards {
   // Requires: views() was not called.
   void relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data);
 
-  // All ranks' slices in the segment's dtype into `whole`, one place a segment, on the
-  // gather stream. Collective. Requires: the unit's main shards are cut.
-  void all_gather(const std::vector<std::byte*>& whole) const;
+  // What gathers make of main shards, in the segments' dtypes, on the gather stream: a place is
+  // where a segment's piece under `placement` is to lie. Collective. Requires: main shards are cut
+  // further.
+  void all_gather(const std::vector<Move>& moves, Placement placement,
+                  const std::vector<std::byte*>& places) const;
+  // Whoever has written main shards on this rank alone: on those that hold the same slices, too.
+  // Collective where there are such.
+  void share_slices();
   // Whole fp32 values, segment by segment, padded; collective where main shards are cut. Compute
   // waits.
   void copy_whole(std::vector<Buffer>& whole) const;

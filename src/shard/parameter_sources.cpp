@@ -4,17 +4,80 @@
 
 #include "kernels/cast_pack.h"
 #include "kernels/fill.h"
+#include "shard/piece_gather.h"
 
 namespace fsdp {
 namespace {
 
+// A copy of what the unit's parameters are cut to, in the segments' dtypes, that stays beside the
+// main shards and is gathered anew once they have changed. A float32 segment's main shard lies in
+// the copy itself.
+class ResidentPieces {
+ public:
+  ResidentPieces(const UnitContext& unit, MainShards& main) : unit_(unit), main_(main) {
+    ShardContext& shared = unit.shared;
+    for (int i = 0; i < unit.segments(); ++i) {
+      const DType dtype = unit.segment(i).dtype;
+      const Piece held = piece(i);
+      const int64_t bytes = held.numel * size_of(dtype);
+      const auto& copy = copies_.emplace_back(
+          std::make_shared<const MeshBuffer>(shared.mesh, shared.allocate(bytes)));
+      shared.ledger.hold(bytes);
+      bytes_ += bytes;
+      if (dtype != DType::kFloat32) continue;
+      const Piece slice = unit.piece(unit.moves.row.optimizer, i);
+      main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
+      shared.ledger.hold(-main.bytes(i));
+      bytes_ -= main.bytes(i);
+    }
+    shared.ledger.take(MemoryCategory::kResidentParameters, bytes_);
+  }
+  ~ResidentPieces() { unit_.shared.ledger.give(MemoryCategory::kResidentParameters, bytes_); }
+  ResidentPieces(const ResidentPieces&) = delete;
+  ResidentPieces& operator=(const ResidentPieces&) = delete;
+
+  Piece piece(int segment) const { return unit_.piece(unit_.moves.row.parameters, segment); }
+  std::byte* at(int segment) const { return copies_[segment]->buffer.at(0); }
+  // Without the main shards in it.
+  int64_t bytes() const { return bytes_; }
+
+  // On the gather stream. False: there was nothing to do.
+  bool refresh() {
+    if (!std::exchange(is_stale_, false) || unit_.layout.unsharded_bytes() == 0) return false;
+    std::vector<std::byte*> places;
+    for (int i = 0; i < unit_.segments(); ++i) places.push_back(at(i));
+    main_.all_gather(unit_.moves.after_change, unit_.moves.row.parameters, places);
+    return true;
+  }
+
+  // Whether to gather is decided alike on all ranks, whatever each rank's slice looks like: where
+  // all of them are, at the next forward. (A graph that is older than the change throws anyway.) So
+  // wait 1 is behind whatever has read the copy.
+  void follow_main(const MainChange& change) {
+    may_differ_ = may_differ_ || change.known || change.possible;
+    if (!change.at_forward || !may_differ_) return;
+    may_differ_ = false;
+    is_stale_ = true;
+  }
+
+ private:
+  const UnitContext& unit_;
+  const MainShards& main_;
+  std::vector<std::shared_ptr<const MeshBuffer>> copies_;  // shared with views of main shards
+  int64_t bytes_ = 0;
+  bool is_stale_ = true;
+  bool may_differ_ = false;  // from the main shards, since the last forward began
+};
+
 class GatheredSlot : public ParameterSource {
  public:
-  GatheredSlot(const UnitContext& unit, const MainShards& main)
+  GatheredSlot(const UnitContext& unit, MainShards& main)
       : unit_(unit),
         main_(main),
         bytes_(unit.layout.unsharded_bytes()),
-        gathered_(unit.shared.device) {}
+        gathered_(unit.shared.device) {
+    if (!unit.moves.after_change.empty()) pieces_ = std::make_unique<ResidentPieces>(unit, main);
+  }
 
   bool begin(Urgency urgency) override {
     if (bytes_ == 0) return true;
@@ -24,9 +87,13 @@ class GatheredSlot : public ParameterSource {
     slot_ = slot;
     Stream& stream = *unit_.shared.gather_stream;
     stream.wait(slot_->released);  // wait 2
-    std::vector<std::byte*> places;
-    for (int i = 0; i < unit_.segments(); ++i) places.push_back(whole(i));
-    main_.all_gather(places);
+    if (pieces_) {
+      gather_pieces();
+    } else {
+      std::vector<std::byte*> places;
+      for (int i = 0; i < unit_.segments(); ++i) places.push_back(whole(i));
+      main_.all_gather(unit_.moves.before_use, Placement::kWhole, places);
+    }
     stream.record(gathered_);
     return true;
   }
@@ -55,8 +122,24 @@ class GatheredSlot : public ParameterSource {
     return slot_->at(unit_.layout.unsharded_offset_bytes(segment));
   }
   int64_t slot_bytes() const override { return bytes_; }
+  int64_t resident_bytes() const override { return pieces_ ? pieces_->bytes() : 0; }
+  void follow_main(const MainChange& change) override {
+    if (pieces_) pieces_->follow_main(change);
+  }
 
  private:
+  void gather_pieces() const {
+    ShardContext& shared = unit_.shared;
+    pieces_->refresh();
+    const ExposedTimer timer(shared);
+    Stream& stream = *shared.gather_stream;
+    const ContextSpan span = shared.span(stream, "gather", unit_.fqn);
+    PieceGather gather(unit_);
+    for (int i = 0; i < unit_.segments(); ++i) {
+      gather.add(pieces_->piece(i), unit_.segment(i).dtype, pieces_->at(i), whole(i), 0);
+    }
+    gather.issue(unit_.moves.before_use, stream);
+  }
   void fill_nan(Stream& stream) const {
     std::vector<kernels::FillRun> runs;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -68,7 +151,8 @@ class GatheredSlot : public ParameterSource {
   const UnitContext& unit_;
   const MainShards& main_;
   const int64_t bytes_;
-  Slot* slot_ = nullptr;  // from begin to end
+  std::unique_ptr<ResidentPieces> pieces_;  // from which it gathers; null: from the main shards
+  Slot* slot_ = nullptr;                    // from begin to end
   Event gathered_;
 };
 
@@ -103,72 +187,35 @@ class MappedShards : public ParameterSource {
   std::vector<RanksView> ranks_;
 };
 
-// A float32 segment's main shard lies in the copy itself.
 class GatheredResident : public ParameterSource {
  public:
   GatheredResident(const UnitContext& unit, MainShards& main)
-      : unit_(unit), main_(main), gathered_(unit.shared.device) {
-    ShardContext& shared = unit.shared;
-    for (int i = 0; i < unit.segments(); ++i) {
-      const SegmentLayout& layout = unit.segment(i);
-      const auto& copy = copies_.emplace_back(
-          std::make_shared<const MeshBuffer>(shared.mesh, shared.allocate(layout.bytes())));
-      shared.ledger.hold(layout.bytes());
-      resident_bytes_ += layout.bytes();
-      if (layout.dtype != DType::kFloat32) continue;
-      main.relocate(i, copy, copy->buffer.at(unit.main_rank() * main.bytes(i)));
-      shared.ledger.hold(-main.bytes(i));
-      resident_bytes_ -= main.bytes(i);
-    }
-    shared.ledger.take(MemoryCategory::kResidentParameters, resident_bytes_);
-  }
-  ~GatheredResident() override {
-    unit_.shared.ledger.give(MemoryCategory::kResidentParameters, resident_bytes_);
-  }
+      : unit_(unit), pieces_(unit, main), gathered_(unit.shared.device) {}
 
   bool begin(Urgency /*urgency*/) override {
-    if (state_ != State::kStale || unit_.layout.unsharded_bytes() == 0) return true;
-    Stream& stream = *unit_.shared.gather_stream;
-    std::vector<std::byte*> places;
-    for (int i = 0; i < unit_.segments(); ++i) places.push_back(whole(i));
-    main_.all_gather(places);
-    stream.record(gathered_);
-    state_ = State::kGathering;
+    if (!pieces_.refresh()) return true;
+    unit_.shared.gather_stream->record(gathered_);
+    is_gathering_ = true;
     return true;
   }
   void wait() override {
-    if (state_ != State::kGathering) return;
+    if (!std::exchange(is_gathering_, false)) return;
     ShardContext& shared = unit_.shared;
     const ExposedTimer timer(shared);
     const ContextSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
     shared.compute->wait(gathered_);  // wait 3
-    state_ = State::kCurrent;
   }
   void end(bool waited) override {
-    if (!waited && state_ == State::kGathering) unit_.shared.leave_gather();
+    if (!waited && is_gathering_) unit_.shared.leave_gather();
   }
-  std::byte* whole(int segment) const override { return copies_[segment]->buffer.at(0); }
-  int64_t resident_bytes() const override { return resident_bytes_; }
-
-  // Whether to gather is decided alike on all ranks, whatever each rank's slice looks like: where
-  // all of them are, at the next forward. (A graph that is older than the change throws anyway.) So
-  // wait 1 is behind whatever has read the copy.
-  void follow_main(const MainChange& change) override {
-    may_differ_ = may_differ_ || change.known || change.possible;
-    if (!change.at_forward || !may_differ_) return;
-    may_differ_ = false;
-    state_ = State::kStale;
-  }
+  std::byte* whole(int segment) const override { return pieces_.at(segment); }
+  int64_t resident_bytes() const override { return pieces_.bytes(); }
+  void follow_main(const MainChange& change) override { pieces_.follow_main(change); }
 
  private:
-  enum class State : uint8_t { kStale, kGathering, kCurrent };
-
   const UnitContext& unit_;
-  const MainShards& main_;
-  std::vector<std::shared_ptr<const MeshBuffer>> copies_;  // shared with views of main shards
-  int64_t resident_bytes_ = 0;                             // without the main shards in it
-  State state_ = State::kStale;
-  bool may_differ_ = false;  // from the main shards, since the last forward began
+  ResidentPieces pieces_;
+  bool is_gathering_ = false;
   Event gathered_;
 };
 
@@ -258,7 +305,8 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
   std::vector<RanksView> ranks;
   if (!all_float32(unit)) return ranks;
   for (int i = 0; i < unit.segments(); ++i) {
-    ranks.push_back(unit.shared.map_ranks(main.data(i), main.bytes(i)));
+    ranks.push_back(
+        unit.shared.map_ranks(main.data(i), main.bytes(i), unit.moves.before_use.front().axis));
     if (!ranks.back()) return {};
   }
   return ranks;
@@ -267,11 +315,13 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 }  // namespace
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
-  if (!unit.moves.after_change.empty()) return std::make_unique<GatheredResident>(unit, main);
-  if (unit.moves.before_use.empty()) {
+  const Moves& moves = unit.moves;
+  if (moves.before_use.empty()) {
+    if (!moves.after_change.empty()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);
     return std::make_unique<CastResident>(unit, main);
   }
+  if (!moves.after_change.empty()) return std::make_unique<GatheredSlot>(unit, main);
   std::vector<RanksView> ranks = map_ranks(unit, main);
   if (ranks.empty()) return std::make_unique<GatheredSlot>(unit, main);
   return std::make_unique<MappedShards>(unit, std::move(ranks));

@@ -1,7 +1,8 @@
 // Where a unit's parameters lie whole while they can be read. A source answers to begin, wait, end;
 // which one a unit has follows from its moves:
 //
-//   GatheredSlot        gathered for each use, into a slot that is borrowed (ZeRO-3)
+//   GatheredSlot        gathered for each use, into a slot that is borrowed (ZeRO-3): from main
+//                       shards, or from larger pieces of parameters that stay (HFSDP, hpZ)
 //   MappedShards        the ranks' shards side by side, read where they lie (ZeRO-3, processes)
 //   GatheredResident    a whole copy that stays, gathered anew once main shards have changed
 //                       (ZeRO-1, ZeRO-2)

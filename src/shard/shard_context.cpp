@@ -65,13 +65,6 @@ float gradient_scale_of(const Options& options) {
   return 1.0F / *options.gradient_divide_factor;
 }
 
-Mesh with_one_axis(Mesh mesh) {
-  const int replicas = mesh.size(Axis::kReplicate);
-  if (replicas == 1) return mesh;
-  throw InvalidArgument({.what = fmt::format("a mesh of {} replicas", replicas),
-                         .hint = "no strategy reduces across replicas yet: use one axis"});
-}
-
 DType checked_reduce_dtype(DType dtype) {
   if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) return dtype;
   throw InvalidArgument({.what = fmt::format("reduce_dtype {} is not supported", name_of(dtype)),
@@ -86,10 +79,10 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options)
     : ShardContext(mesh_in, options, mesh_in.state().streams(run_beside(options))) {}
 
 ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams streams)
-    : mesh(with_one_axis(std::move(mesh_in))),
+    : mesh(std::move(mesh_in)),
       device(mesh.state().device()),
       torch_device(std::string(device.name())),
-      moves(moves_of(placements_of(options.strategy), mesh.size(Axis::kShard))),
+      strategy(options.strategy),
       reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
       reduce_op(reduce_op_of(options)),
       gradient_scale(gradient_scale_of(options)),
@@ -162,11 +155,11 @@ void ShardContext::wait_for_autograd() {
   compute->wait(made);  // wait 17
 }
 
-RanksView ShardContext::map_ranks(void* mine, int64_t bytes) {
+RanksView ShardContext::map_ranks(void* mine, int64_t bytes, Axis axis) {
   if (!map_shards_) return {};
   gather_stream->synchronize();  // another engine's gathers: the channel is used here, next
-  RanksView view = gather().map_ranks(mine, bytes);
-  reads_peers_ = reads_peers_ || view;
+  RanksView view = gather(axis).map_ranks(mine, bytes);
+  if (view) reads_peers_ = reads_peers_.value_or(axis) == axis ? axis : Axis::kWorld;
   return view;
 }
 
@@ -213,7 +206,8 @@ void ShardContext::meet(std::string_view purpose) {
   Event met(device);
   compute->record(met);
   gather_stream->wait(met);  // wait 11
-  gather().barrier(mesh.state().order().next(Operation::kBarrier, 0, purpose), *gather_stream);
+  gather(*reads_peers_)
+      .barrier(mesh.state().order().next(Operation::kBarrier, 0, purpose), *gather_stream);
   gather_stream->record(met);
   compute->wait(met);  // wait 11
 }

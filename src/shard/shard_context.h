@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -46,8 +47,12 @@ class ShardContext {
 
   bool one_rank() const { return mesh.world_size() == 1; }
 
-  Communicator& gather() const { return mesh.state().gather_communicator(Axis::kShard); }
-  Communicator& reduce() const { return mesh.state().reduce_communicator(Axis::kShard); }
+  Communicator& gather(Axis axis = Axis::kWorld) const {
+    return mesh.state().gather_communicator(axis);
+  }
+  Communicator& reduce(Axis axis = Axis::kWorld) const {
+    return mesh.state().reduce_communicator(axis);
+  }
   // Memory for slots and main shards, readable by peers where that helps; for gradients; and what
   // no other rank reads. Where a device has none left, LibTorch gives back what it keeps for later
   // (torch_cuda::empty_cache), and it is tried once more. Errors: as Device::allocate.
@@ -61,7 +66,7 @@ class ShardContext {
   // reads: all ranks meet before the first read of a forward or backward, when what they wrote is
   // written, and after its last, before the caller can write again. Both are collective.
   // Empty where the ranks' shards are gathered instead.
-  RanksView map_ranks(void* mine, int64_t bytes);
+  RanksView map_ranks(void* mine, int64_t bytes, Axis axis);
   void begin_reading();
   void end_reading();
 
@@ -75,6 +80,9 @@ class ShardContext {
   // gathered and not used is given back at the next forward, and its values with it.)
   void leave_gather() { has_left_gathers_ = true; }
   void wait_for_left_gathers();
+
+  // Of a unit with this strategy.
+  Moves moves_for(Strategy of) const { return moves_of(placements_of(of), mesh.state().shape()); }
 
   // The tag of a unit's next collective.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
@@ -94,7 +102,7 @@ class ShardContext {
   const Mesh mesh;
   const Device& device;
   const at::Device torch_device;  // the same, as LibTorch knows it
-  const Moves moves;              // of every unit of the engine
+  const Strategy strategy;        // of units that have none of their own
   const DType reduce_dtype;
   const ReduceOp reduce_op;
   const float gradient_scale;  // applied at capture: 1 / gradient_divide_factor, else 1
@@ -147,7 +155,7 @@ class ShardContext {
   void meet(std::string_view purpose);
 
   const bool map_shards_;
-  bool reads_peers_ = false;  // some unit is mapped
+  std::optional<Axis> reads_peers_;  // some unit is mapped: over whom
   bool has_left_gathers_ = false;
 };
 

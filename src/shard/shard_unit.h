@@ -36,7 +36,7 @@ struct MainSegment {
 class ShardUnit {
  public:
   // `main` holds this rank's fp32 slice of each segment of `layout`, which is cut over
-  // moves.main_ranks; `parameters` are bound to the unit's storages for good.
+  // moves.main_ranks(); `parameters` are bound to the unit's storages for good.
   // Requires: no parameter has a gradient.
   ShardUnit(std::string fqn, ShardContext& shared, Moves moves, ShardLayout layout,
             std::vector<at::Tensor> parameters, std::vector<Buffer> main);

@@ -13,12 +13,16 @@ struct UnitContext {
   std::string fqn;
   ShardContext& shared;
   Moves moves;
-  ShardLayout layout;  // cut over moves.main_ranks
+  ShardLayout layout;  // cut over moves.main_ranks()
 
   int segments() const { return static_cast<int>(layout.segments().size()); }
   const SegmentLayout& segment(int index) const { return layout.segments()[index]; }
   // Whose slice of the main shards this rank has.
-  int main_rank() const { return moves.cuts_main() ? shared.mesh.rank() : 0; }
+  int main_rank() const { return moves.main_rank(shared.mesh.rank()); }
+  // What this rank has of a segment under a placement.
+  Piece piece(Placement placement, int segment_index) const {
+    return moves.piece(placement, segment(segment_index).numel, shared.mesh.rank());
+  }
   CollectiveTag next_tag(Operation operation, int64_t numel) const {
     return shared.next_tag(operation, numel, fqn);
   }

@@ -58,20 +58,29 @@ GradientSink& UnitGradients::sink() {
 
 // [Note: kept gradients are wide] What is added up over passes is added up in fp32, as a main
 // gradient is: in bf16 the 257th of equal gradients would add nothing any more.
-UnitGradients::Sink UnitGradients::sink_for(bool will_reduce) const {
+UnitGradients::Sink UnitGradients::sink_for(GradientSync sync) const {
+  const bool will_reduce = sync != GradientSync::kNone;
   const bool is_final = unit_.moves.after_backward.empty();  // nothing to add to it from elsewhere
   if (captures_in_place() && (is_final || (will_reduce && !main_.are_ready()))) return Sink::kMain;
   return narrows() && !will_reduce ? Sink::kWideSlot : Sink::kSlot;
 }
 
-void UnitGradients::open(bool will_reduce) {
+void UnitGradients::open(GradientSync sync) {
   if (!unit_.layout.has_trainable()) return;
   if (state_ == GradientState::kCapturing) return;
   settle();
+  if (sync == GradientSync::kInside && !unit_.moves.across.empty() && main_.are_ready() &&
+      !await_across()) {
+    throw StateError(
+        {.what = "a backward that reduces within groups after one that reduced over all",
+         .where = name_of_unit(unit_.fqn),
+         .cause = "its gradients would be added to sums of all groups",
+         .hint = "between two steps the last backward alone reduces over all"});
+  }
   adds_to_earlier_ = state_ == GradientState::kKept;
   state_ = GradientState::kCapturing;
   if (adds_to_earlier_) return;
-  sink_ = sink_for(will_reduce);
+  sink_ = sink_for(sync);
   // On one rank later micro-batches add to the main gradient where it lies.
   adds_to_earlier_ = sink_ == Sink::kMain && main_.are_ready();
   std::fill(arrived_.begin(), arrived_.end(), adds_to_earlier_ ? 1 : 0);
@@ -181,7 +190,7 @@ void UnitGradients::narrow() {
   sink_ = Sink::kSlot;
 }
 
-void UnitGradients::reduce() {
+void UnitGradients::reduce(bool across) {
   if (sink_ != Sink::kMain) adopt_user_gradients();  // who has cleared all has cleared kept ones
   if (state_ == GradientState::kNone) return;
   zero_missing();
@@ -195,52 +204,131 @@ void UnitGradients::reduce() {
   // is added.
   const bool lands = unit_.moves.scatters_gradients() && first && !narrows();
 
-  std::vector<CollectivePart> parts;
-  std::vector<kernels::AccumulateRun> adds;
+  const std::vector<Move>& moves = unit_.moves.after_backward;
+  std::vector<Summed> sums;
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!main_.has(i)) continue;  // frozen, or a segment of empty parameters
-    std::byte* main = main_.at(i, 0);
-    parts.push_back(part(i, lands ? main : nullptr));
-    if (lands || in_main) continue;
-    adds.push_back(
-        {parts.back().recv, main, parts.back().numel, shared.reduce_dtype, DType::kFloat32, first});
+    const int64_t numel = unit_.segment(i).numel;
+    sums.push_back({i, lent_.has_segment(i) ? nullptr : sink().place(i, 0), numel, sink().dtype()});
+    const bool lands_at_once = lands && moves.size() == 1;
+    if (!lent_.has_segment(i) || lands_at_once) continue;
+    lent_.make_room(i, numel / shared.mesh.size(moves.front().axis));
   }
   shared.wait_for_autograd();  // what is lent is LibTorch's, made on its current stream
   shared.compute->record(captured_);
   const ExposedTimer timer(shared);
   stream.wait(captured_);  // wait 5
   const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
-  for (const Move& move : unit_.moves.after_backward) issue(move, parts);
+  for (const Move& move : moves) issue(move, sums, lands && &move == &moves.back());
   ++shared.reduces;
-  if (!adds.empty()) kernels::accumulate(stream, adds);
+  const bool goes_across = across && !unit_.moves.across.empty();
+  if (lands) {
+    if (goes_across) issue_across(sums);
+  } else if (!in_main && goes_across) {
+    add_across(std::move(sums), first);
+  } else if (!in_main) {
+    add_to_main(sums, first);
+  }
+  main_.set_await_across(!across && !unit_.moves.across.empty());
   give_back(stream, /*reduced=*/true);
   main_.attach_views();
 }
 
-// The whole gradients of a segment to `landing`, or to where they can be added from if it is null.
-CollectivePart UnitGradients::part(int segment, std::byte* landing) {
-  std::byte* whole = sink().place(segment, 0);
-  if (lent_.has_segment(segment)) return lent_.part(segment, whole, landing);
-  const SegmentLayout& layout = unit_.segment(segment);
-  const DType dtype = sink().dtype();
-  CollectivePart part{.send = whole, .recv = whole, .numel = layout.numel, .dtype = dtype};
-  if (!unit_.moves.scatters_gradients()) return part;
-  part.numel = layout.slice_numel;
-  part.recv = landing != nullptr ? landing
-                                 : whole + unit_.main_rank() * layout.slice_numel * size_of(dtype);
-  return part;
+void UnitGradients::sum_across() {
+  if (!await_across()) return;
+  adopt_user_gradients();
+  if (!await_across()) return;  // the user has cleared all of them
+  ShardContext& shared = unit_.shared;
+  Stream& stream = *shared.reduce_stream;
+  // Nothing of compute's to wait for: what it did to the slots is behind the reductions that these
+  // sums are of (wait 5), and for users' changes of `.grad` the host has waited where it looked at
+  // the main shards' views (MainShards::absorb_changes).
+  if (narrows()) slot_sink_.open();
+  const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
+  std::vector<Summed> sums = in_main();
+  if (narrows()) {
+    for (Summed& sum : sums) {
+      sum.at = slot_sink_.place(sum.segment, 0);
+      sum.dtype = slot_sink_.dtype();
+    }
+    add_across(std::move(sums), /*overwrite=*/false);
+    slot_sink_.close(stream);
+  } else {
+    issue_across(sums);
+  }
+  main_.set_await_across(false);
+  main_.attach_views();
 }
 
-void UnitGradients::issue(const Move& move, const std::vector<CollectivePart>& parts) const {
-  ShardContext& shared = unit_.shared;
-  int64_t numel = 0;
-  for (const CollectivePart& part : parts) numel += part.numel;
-  const CollectiveTag tag = unit_.next_tag(move.operation, numel);
-  if (move.operation == Operation::kReduceScatter) {
-    shared.reduce().reduce_scatter(parts, shared.reduce_op, tag, *shared.reduce_stream);
-  } else {
-    shared.reduce().all_reduce(parts, shared.reduce_op, tag, *shared.reduce_stream);
+std::vector<UnitGradients::Summed> UnitGradients::in_main() const {
+  std::vector<Summed> sums;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (main_.has(i)) sums.push_back({i, main_.at(i, 0), main_.numel(i), DType::kFloat32});
   }
+  return sums;
+}
+
+void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool lands) {
+  ShardContext& shared = unit_.shared;
+  const bool scatters = move.operation == Operation::kReduceScatter;
+  std::vector<CollectivePart> parts;
+  int64_t numel = 0;
+  for (Summed& sum : sums) {
+    if (scatters) sum.numel /= shared.mesh.size(move.axis);
+    numel += sum.numel;
+    std::byte* landing = lands ? main_.at(sum.segment, 0) : nullptr;
+    if (sum.at == nullptr) {
+      parts.push_back(lent_.part(sum.segment, sink().place(sum.segment, 0), sum.numel, landing));
+    } else {
+      const int64_t own = scatters ? shared.mesh.rank(move.axis) * sum.numel : 0;
+      std::byte* in_place = sum.at + own * size_of(sum.dtype);
+      parts.push_back({sum.at, lands ? landing : in_place, sum.numel, sum.dtype});
+    }
+    sum.at = static_cast<std::byte*>(parts.back().recv);
+  }
+  const CollectiveTag tag = unit_.next_tag(move.operation, numel);
+  Communicator& ranks = shared.reduce(move.axis);
+  if (scatters) {
+    ranks.reduce_scatter(parts, shared.reduce_op, tag, *shared.reduce_stream);
+  } else {
+    ranks.all_reduce(parts, shared.reduce_op, tag, *shared.reduce_stream);
+  }
+}
+
+void UnitGradients::issue_across(std::vector<Summed>& sums) {
+  for (const Move& move : unit_.moves.across) issue(move, sums, /*lands=*/false);
+}
+
+// Where a sum is less than the main gradient it is this rank's slice of it.
+void UnitGradients::add_to_main(const std::vector<Summed>& sums, bool overwrite) const {
+  std::vector<kernels::AccumulateRun> adds;
+  for (const Summed& sum : sums) {
+    std::byte* main = sum.numel == main_.numel(sum.segment)
+                          ? main_.at(sum.segment, 0)
+                          : reinterpret_cast<std::byte*>(main_.slice(sum.segment));
+    adds.push_back({sum.at, main, sum.numel, sum.dtype, DType::kFloat32, overwrite});
+  }
+  kernels::accumulate(*unit_.shared.reduce_stream, adds);
+}
+
+// Sums of groups, with those that the main gradients have of earlier passes, over the groups. What
+// is added up over passes is added up in fp32, and travels as it was asked for.
+void UnitGradients::add_across(std::vector<Summed> sums, bool overwrite) {
+  if (!await_across()) {
+    issue_across(sums);
+    add_to_main(sums, overwrite);
+    return;
+  }
+  if (state_ != GradientState::kNone) add_to_main(sums, /*overwrite=*/false);
+  std::vector<Summed> totals = in_main();
+  if (!narrows()) return issue_across(totals);
+  std::vector<kernels::CastRun> casts;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    casts.push_back({totals[i].at, sums[i].at, sums[i].numel, DType::kFloat32, sums[i].dtype});
+  }
+  kernels::cast_pack(*unit_.shared.reduce_stream, casts);
+  issue_across(sums);
+  add_to_main(sums, /*overwrite=*/true);
 }
 
 // When `stream` has passed what uses them.
@@ -252,7 +340,7 @@ void UnitGradients::give_back(Stream& stream, bool reduced) {
 
 void UnitGradients::keep() {
   if (state_ != GradientState::kCapturing) return;
-  if (sink_ == Sink::kMain) return reduce();  // one rank: the main gradient has it already
+  if (sink_ == Sink::kMain) return reduce(/*across=*/true);  // one rank: it is there already
   state_ = GradientState::kKept;
   lent_.keep();
 }

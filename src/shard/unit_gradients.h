@@ -35,12 +35,17 @@ class UnitGradients {
   // Of whole gradients between passes that do not reduce.
   int64_t kept_bytes() const;
 
-  // `will_reduce`: false if this pass keeps whole gradients.
-  void open(bool will_reduce);
+  // `sync`: what this pass will do with them.
+  // Errors: StateError for a pass that reduces within groups alone after one that did over all.
+  void open(GradientSync sync);
   // Requires: kCapturing. Errors: InvalidArgument for a gradient that is sparse or not floating.
   void capture(int parameter, const at::Tensor& gradient);
-  // Zero-fills what did not arrive, reduces over the ranks and adds to the main gradient.
-  void reduce();
+  // Zero-fills what did not arrive, reduces over the ranks and adds to the main gradient; with
+  // `across`, what of it was reduced within groups alone is summed over the groups as well.
+  void reduce(bool across);
+  // The same for a main gradient to which the pass has added nothing. Nothing where none awaits it.
+  void sum_across();
+  bool await_across() const { return main_.await_across(); }
   void keep();
   // Throws away whole gradients without reducing.
   void drop();
@@ -65,7 +70,7 @@ class UnitGradients {
     kMain,      // captures_in_place
   };
   GradientSink& sink();
-  Sink sink_for(bool will_reduce) const;
+  Sink sink_for(GradientSync sync) const;
   bool narrows() const { return unit_.shared.reduce_dtype != DType::kFloat32; }
   void adopt_user_gradients();
   void zero_gaps();
@@ -73,8 +78,19 @@ class UnitGradients {
   void narrow();
   std::byte* place_of(int parameter);
   void add(const at::Tensor& gradient, DType dtype, int parameter);
-  CollectivePart part(int segment, std::byte* landing);
-  void issue(const Move& move, const std::vector<CollectivePart>& parts) const;
+  // A segment's gradients on their way: what this rank has of the sum.
+  struct Summed {
+    int segment = 0;
+    std::byte* at = nullptr;  // null: whole, and some of it lent
+    int64_t numel = 0;
+    DType dtype = DType::kFloat32;
+  };
+  std::vector<Summed> in_main() const;
+  // `lands`: where the sum lies then is in the main gradients.
+  void issue(const Move& move, std::vector<Summed>& sums, bool lands);
+  void issue_across(std::vector<Summed>& sums);
+  void add_to_main(const std::vector<Summed>& sums, bool overwrite) const;
+  void add_across(std::vector<Summed> sums, bool overwrite);
   void give_back(Stream& stream, bool reduced);
 
   const UnitContext& unit_;

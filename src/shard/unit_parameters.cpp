@@ -139,6 +139,7 @@ void UnitParameters::write_back(bool from_rank_zero) {
   require(ParameterState::kUnsharded, "write_back");
   seats_.adopt_replaced();
   from_rank_zero = from_rank_zero || !unit_.moves.cuts_main();
+  const bool from_first_group = !from_rank_zero;
   std::vector<uint8_t> changed(tensors().size());
   for (size_t i = 0; i < changed.size(); ++i) {
     changed[i] = seats_.has_changed(static_cast<int>(i)) ? 1 : 0;
@@ -156,6 +157,7 @@ void UnitParameters::write_back(bool from_rank_zero) {
     if (source != place) runs.push_back({source, place, local.numel, dtype, DType::kFloat32});
   }
   kernels::cast_pack(*unit_.shared.compute, runs);
+  if (from_first_group) main_.share_slices();
   seats_.forget_changes();
   main_changes(/*copies_written=*/false);
   main_.mark_changed();

@@ -3,6 +3,7 @@
 
 #include "closing/support/program_run.h"
 #include "closing/support/random_program.h"
+#include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 
 using namespace fsdp::testing;
@@ -28,8 +29,10 @@ TEST_CASE("random programs give equal lists on all ranks and the plain model's b
       continue;
     }
     const ProgramRun run =
-        run_program(program, static_cast<int>(seed % 3),
-                    seed % 2 == 0 ? fsdp::CpuStreamKind::kInline : fsdp::CpuStreamKind::kThreaded);
+        run_program(program, {.prefetch_units = static_cast<int>(seed % 3),
+                              .strategy = kAllStrategies[seed % std::size(kAllStrategies)],
+                              .cpu_streams = seed % 2 == 0 ? fsdp::CpuStreamKind::kInline
+                                                           : fsdp::CpuStreamKind::kThreaded});
     if (!run.is_finite) {
       ++invalid;
       continue;

@@ -1,11 +1,13 @@
 #include "closing/support/graph_matrix.h"
 #include "closing/support/program_reach.h"
 #include "closing/support/program_run.h"
+#include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 
 using namespace fsdp::testing;
 
-TEST_CASE("every graph of the matrix gives equal lists and the plain model's bits") {
+TEST_CASE("every graph of the matrix gives equal lists and the plain model's bits, in every row") {
+  int run = 0;
   for (const MatrixGraph& graph : matrix_graphs()) {
     for (const Usage usage : {Usage::kAllUsed, Usage::kUnusedOnOneRank, Usage::kSkipped}) {
       for (const int prefetch : {0, 1, 2}) {
@@ -14,7 +16,12 @@ TEST_CASE("every graph of the matrix gives equal lists and the plain model's bit
         CAPTURE(prefetch);
         for (const auto streams : {fsdp::CpuStreamKind::kInline, fsdp::CpuStreamKind::kThreaded}) {
           CAPTURE(static_cast<int>(streams));
-          CHECK(run_program(graph.make(usage), prefetch, streams).failure == "");
+          const fsdp::Strategy strategy = kAllStrategies[run++ % std::size(kAllStrategies)];
+          CAPTURE(static_cast<int>(strategy));
+          CHECK(run_program(
+                    graph.make(usage),
+                    {.prefetch_units = prefetch, .strategy = strategy, .cpu_streams = streams})
+                    .failure == "");
         }
       }
     }
@@ -24,7 +31,7 @@ TEST_CASE("every graph of the matrix gives equal lists and the plain model's bit
 TEST_CASE("no graph of the matrix seats, gathers or reduces more than it needs") {
   for (const MatrixGraph& graph : matrix_graphs()) {
     CAPTURE(graph.name);
-    const ProgramRun run = run_program(graph.make(Usage::kAllUsed), /*prefetch_units=*/0);
+    const ProgramRun run = run_program(graph.make(Usage::kAllUsed), {.prefetch_units = 0});
     REQUIRE(run.failure == "");
     CHECK(run.seated == graph.seated);
     CHECK(run.gathers == graph.gathers);

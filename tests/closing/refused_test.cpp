@@ -47,14 +47,16 @@ Program program_with(uint32_t call_gate, uint32_t detach_gate) {
 }  // namespace
 
 TEST_CASE("a unit called on some ranks only is refused, naming both sides") {
-  const std::string failure = run_program(program_with(Gate::bit(0, 1), 0), 0).failure;
+  const std::string failure =
+      run_program(program_with(Gate::bit(0, 1), 0), {.prefetch_units = 0}).failure;
   check_contains(failure, "all_gather");
   check_contains(failure, "two");
   check_contains(failure, "rank 1");
 }
 
 TEST_CASE("a unit whose output leaves the loss on some ranks only is refused, naming both sides") {
-  const std::string failure = run_program(program_with(0, Gate::bit(0, 1)), 0).failure;
+  const std::string failure =
+      run_program(program_with(0, Gate::bit(0, 1)), {.prefetch_units = 0}).failure;
   check_contains(failure, "two");
   check_contains(failure, "one");
   check_contains(failure, "rank 1");

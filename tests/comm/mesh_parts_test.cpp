@@ -20,8 +20,10 @@ MeshParts two_by_three() {
   return {.control_plane = std::make_unique<SimulatedControlPlane>(0, 6),
           .topology = {.host = "here", .local_rank = 4},
           .control = of(6),
-          .replicate = {.gather = of(2), .reduce = of(2)},
-          .shard = {.gather = of(3), .reduce = of(3)}};
+          .shape = {.replicate = 2, .shard = 3},
+          .world = {.gather = of(6), .reduce = of(6)},
+          .shard = {.gather = of(3), .reduce = of(3)},
+          .replicate = {.gather = of(2), .reduce = of(2)}};
 }
 
 TEST_CASE("a mesh is what its parts say") {
@@ -47,9 +49,8 @@ TEST_CASE("parts that do not span the world are refused with all sizes") {
   MeshParts parts = two_by_three();
   parts.shard.reduce = of(2);
   CHECK_THROWS_WITH_AS(Mesh(std::make_shared<MeshState>(std::move(parts))),
-                       "a mesh of 6 ranks with communicators of 2 × 3 (gather), 2 × 2 (reduce) and "
-                       "6 (control); hint: the sizes of the axes multiply to the world's, for "
-                       "gathers and for reductions",
+                       "a mesh of 6 ranks in 2 × 3 with communicators of other sizes; hint: the "
+                       "sizes of the axes multiply to the world's, for gathers and for reductions",
                        InvalidArgument);
 }
 
@@ -58,8 +59,41 @@ TEST_CASE("parts that are missing are refused") {
   parts.replicate.gather.reset();
   CHECK_THROWS_WITH_AS(Mesh(std::make_shared<MeshState>(std::move(parts))),
                        "a mesh without a control plane or without a communicator; hint: MeshParts "
-                       "needs all of them; an axis of size one, too",
+                       "needs all of them; each of two axes, too",
                        InvalidArgument);
+}
+
+TEST_CASE("groups are neighbours, and the groups' ranks of one number are an axis") {
+  const MeshShape shape{.replicate = 2, .shard = 3};
+  CHECK(shape.has_two_axes());
+  CHECK(shape.ranks(Axis::kShard, 4) == std::vector<int>{3, 4, 5});
+  CHECK(shape.ranks(Axis::kReplicate, 4) == std::vector<int>{1, 4});
+  CHECK(shape.ranks(Axis::kWorld, 4) == std::vector<int>{0, 1, 2, 3, 4, 5});
+  CHECK(shape.rank(Axis::kShard, 4) == 1);
+  CHECK(shape.rank(Axis::kReplicate, 4) == 1);
+  CHECK(shape.rank(Axis::kWorld, 4) == 4);
+}
+
+TEST_CASE("axes follow from one size, from the hosts, or are refused") {
+  CHECK(shape_of({}, 8, 4) == MeshShape{.replicate = 2, .shard = 4});
+  CHECK(shape_of({}, 4, 4) == MeshShape{.replicate = 1, .shard = 4});
+  CHECK(shape_of({.shard = 2}, 8, 8) == MeshShape{.replicate = 4, .shard = 2});
+  CHECK(shape_of({.replicate = 2}, 8, 8) == MeshShape{.replicate = 2, .shard = 4});
+  CHECK(shape_of({.shard = 1, .replicate = 3}, 3, 3) == MeshShape{.replicate = 3, .shard = 1});
+  CHECK_THROWS_WITH_AS(shape_of({.shard = 3}, 4, 4),
+                       "4 ranks cannot be cut into groups of 3 (MeshOptions: replicate × shard); "
+                       "hint: their product is the number of ranks; one of them may be left out",
+                       InvalidArgument);
+  CHECK_THROWS_WITH_AS(shape_of({.shard = 2, .replicate = 3}, 4, 4),
+                       doctest::Contains("3 groups of 2 ranks are not 4 ranks"), InvalidArgument);
+  CHECK_THROWS_WITH_AS(shape_of({.replicate = 3}, 4, 4),
+                       doctest::Contains("4 ranks cannot be cut into 3 equal groups"),
+                       InvalidArgument);
+  for (const MeshOptions& wrong :
+       {MeshOptions{.shard = 2, .replicate = 3}, MeshOptions{.shard = 5}, MeshOptions{.shard = -2},
+        MeshOptions{.replicate = -1}, MeshOptions{.shard = -2, .replicate = -2}}) {
+    CHECK_THROWS_AS(shape_of(wrong, 4, 4), InvalidArgument);
+  }
 }
 
 TEST_CASE("a simulated mesh has any size, and its ranks agree") {

@@ -18,6 +18,8 @@ using namespace fsdp::testing;
 
 namespace {
 
+constexpr int kFrozen = 4;  // the unit whose parameters are not trained
+
 struct Seen {
   std::set<std::string> reports, waits, records;
 };
@@ -29,6 +31,20 @@ at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   const at::Tensor last = graph.units[2](torch::tanh(graph.units[1](h)));
   h.register_hook([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("thrown"); });
   return last.sum();
+}
+
+// Reduced within groups, changed by the user, and summed over the groups by a backward that reaches
+// no parameter.
+void train_in_parts(torch::nn::Module& model, Engine& engine, int rank) {
+  {
+    const GradSync inside(engine, GradientSync::kInside);
+    graph_loss(model, 1, rank).backward();
+  }
+  for (const ShardedParameter& each : engine.sharded_parameters()) {
+    if (each.local.grad().defined()) each.local.grad().mul_(0.5);
+  }
+  const at::Tensor x = values({2, 6}, 1 + rank).requires_grad_();
+  dynamic_cast<GraphImpl&>(model).units[kFrozen](x).sum().backward();
 }
 
 // What users do between and in steps, in an order in which each wait matters somewhere.
@@ -61,11 +77,14 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
     model.named_parameters()["u1.weight"].mul_(0.5);
   }
   engine.visit_full_parameters([](std::string_view, const at::Tensor& value) { value.sum(); });
+  train_in_parts(model, engine, rank);
 }
 
+// Of two ranks, or of two groups of two.
 std::vector<Options> every_kind() {
   std::vector<Options> kinds;
-  for (const Strategy strategy : kStrategies) {
+  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
+                                  Strategy::kReplicate, Strategy::kHybridShard}) {
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       kinds.push_back({.param_dtype = dtype,
                        .reduce_dtype = dtype,
@@ -78,15 +97,21 @@ std::vector<Options> every_kind() {
 }
 
 Seen run(const Options& options, uint32_t seed, const MutatedPlace& mutated = {}) {
+  const int groups = options.strategy == Strategy::kHybridShard ? 2 : 1;
   const auto session =
       std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = seed}});
   session->device.mutate(mutated);
   RunRanksOptions ranks = on_simulated_gpu(session);
+  ranks.mesh.replicate = groups;
   Seen seen;
   const auto errors = errors_of_ranks(
-      2,
+      2 * groups,
       [&](const Mesh& mesh) {
-        const auto model = build_seeded(7, graph_twin(4, 6, in_a_row).make);
+        const auto model = build_seeded(7, graph_twin(5, 6, in_a_row).make);
+        for (const at::Tensor& frozen :
+             dynamic_cast<GraphImpl&>(*model).units[kFrozen]->parameters()) {
+          frozen.set_requires_grad(false);
+        }
         model->register_buffer("average", torch::ones({5}));
         Engine engine(model, mesh, options);
         train(*model, engine, mesh.rank());

@@ -97,8 +97,8 @@ int main(int, char** arguments) {
                                       : how == "without-last" ? "until here"
                                                               : "";
     if (!left_out.empty()) {
-      parts.shard.gather =
-          std::make_unique<MeetingLeftOut>(std::move(parts.shard.gather), left_out);
+      parts.world.gather =
+          std::make_unique<MeetingLeftOut>(std::move(parts.world.gather), left_out);
     }
     train(Mesh(std::make_shared<MeshState>(std::move(parts))), how != "gathered");
   } catch (const std::exception& error) {

@@ -3,7 +3,8 @@
 // FAULT: kill, segv, abort, exit, throw or stop. PHASE: forward, gather, backward, reduce or
 // optimizer. It happens at the INDEX-th time that RANK comes to PHASE in STEP; signals come
 // DELAY_US later, from another thread. Rank 0 prints each step's loss and gradient norm, RANK when
-// it is hit.
+// it is hit. TRAINING_PRESET, TRAINING_PREFETCH, TRAINING_STRATEGY (its number) and TRAINING_SHARD
+// (ranks of a group) say what it trains.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
@@ -89,8 +90,11 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
   at::set_num_threads(1);
   const char* preset = std::getenv("TRAINING_PRESET");
   const char* prefetch = std::getenv("TRAINING_PREFETCH");
-  fsdp::BuildScope building(mesh, {.prefetch_units = prefetch != nullptr ? std::atoi(prefetch) : 1,
-                                   .unit_options = bert::unit_options});
+  const char* strategy = std::getenv("TRAINING_STRATEGY");
+  fsdp::BuildScope building(
+      mesh, {.prefetch_units = prefetch != nullptr ? std::atoi(prefetch) : 1,
+             .strategy = static_cast<fsdp::Strategy>(strategy != nullptr ? std::atoi(strategy) : 0),
+             .unit_options = bert::unit_options});
   fsdp::Unit<bert::QuestionAnswering> model(
       bert::preset_config(preset != nullptr ? preset : "tiny"));
   fsdp::Engine engine(model, building);
@@ -141,9 +145,11 @@ int main(int argc, char** argv) {
              .index = std::stoll(words[6]),
              .delay = std::chrono::microseconds(std::stoll(words[7]))};
   }
+  const char* shard = std::getenv("TRAINING_SHARD");
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         return train(mesh, place, std::stoll(words[0]), fault);
       },
-      {.timeout = std::chrono::milliseconds(std::stoll(words[1]))});
+      {.shard = shard != nullptr ? std::atoi(shard) : 0,
+       .timeout = std::chrono::milliseconds(std::stoll(words[1]))});
 }

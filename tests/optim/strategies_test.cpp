@@ -31,31 +31,53 @@ Counts counts_since(const Mesh& mesh, size_t from) {
   return counts;
 }
 
-Counts expected_step(Strategy strategy, int world) {
-  if (world == 1) return {};
+// The root stays from forward to backward; one all_reduce is the norm's.
+Counts expected_step(Strategy strategy, const MeshShape& shape) {
+  if (shape.size(Axis::kWorld) == 1) return {};
   switch (strategy) {
-    case Strategy::kFullShard:  // the root stays from forward to backward
-      return {{"all_gather", kUnits + kLayers}, {"reduce_scatter", kUnits}, {"all_reduce", 1}};
     case Strategy::kZero2:
       return {{"all_gather", kUnits}, {"reduce_scatter", kUnits}, {"all_reduce", 1}};
     case Strategy::kZero1:
       return {{"all_gather", kUnits}, {"all_reduce", kUnits + 1}};
     case Strategy::kReplicate:
       return {{"all_reduce", kUnits}};
+    case Strategy::kHybridShard:
+      if (!shape.has_two_axes()) break;
+      return {
+          {"all_gather", kUnits + kLayers}, {"reduce_scatter", kUnits}, {"all_reduce", kUnits + 1}};
+    case Strategy::kHfsdp:
+    case Strategy::kHpz:
+      if (!shape.has_two_axes()) break;
+      return {
+          {"all_gather", 2 * kUnits + kLayers}, {"reduce_scatter", 2 * kUnits}, {"all_reduce", 1}};
+    case Strategy::kFullShard:
+      break;
   }
-  return {};
+  return {{"all_gather", kUnits + kLayers}, {"reduce_scatter", kUnits}, {"all_reduce", 1}};
+}
+
+// Of two evaluations after a step.
+std::vector<int64_t> expected_gathers(Strategy strategy, const MeshShape& shape) {
+  if (shape.size(Axis::kWorld) == 1 || strategy == Strategy::kReplicate) return {0, 0};
+  const bool stay = strategy == Strategy::kZero2 || strategy == Strategy::kZero1;
+  if (stay) return {kUnits, 0};
+  const bool in_pieces = strategy == Strategy::kHfsdp || strategy == Strategy::kHpz;
+  return {shape.has_two_axes() && in_pieces ? 2 * kUnits : kUnits, kUnits};
 }
 
 }  // namespace
 
 TEST_CASE("a step issues what its row says, evaluation in between only what has changed") {
-  for (const Strategy strategy : kStrategies) {
-    for (const int world : {1, 2, 3}) {
+  for (const Strategy strategy : kAllStrategies) {
+    for (const MeshShape& shape : {MeshShape{1, 1}, MeshShape{1, 2}, MeshShape{1, 3},
+                                   MeshShape{2, 2}, MeshShape{2, 3}, MeshShape{3, 2}}) {
       for (const int prefetch : {0, 1, 2}) {
+        if (shape.has_two_axes() && prefetch != shape.shard - 1) continue;
         CAPTURE(name_of(strategy));
-        CAPTURE(world);
+        CAPTURE(shape.replicate);
+        CAPTURE(shape.shard);
         CAPTURE(prefetch);
-        run_torch_ranks(world, [&](Mesh mesh) {
+        run_torch_ranks(shape, [&](Mesh mesh) {
           const auto model = build_seeded(7, graph_twin(kLayers, 6, in_a_row).make);
           Engine engine(model, mesh, {.prefetch_units = prefetch, .strategy = strategy});
           AdamW optimizer(engine, {.lr = 1e-2});
@@ -66,7 +88,7 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
             optimizer.clip_grad_norm(1.0);
             optimizer.step();
             optimizer.zero_grad();
-            CHECK(counts_since(mesh, before) == expected_step(strategy, world));
+            CHECK(counts_since(mesh, before) == expected_step(strategy, shape));
           }
           const torch::NoGradGuard no_grad;
           std::vector<int64_t> gathers;
@@ -75,11 +97,7 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
             graph_loss(*model, 9, mesh.rank());
             gathers.push_back(engine.stats().all_gathers - before);
           }
-          const bool each_use = strategy == Strategy::kFullShard && world > 1;
-          const bool never = strategy == Strategy::kReplicate || world == 1;
-          CHECK(gathers == (each_use ? std::vector<int64_t>{kUnits, kUnits}
-                            : never  ? std::vector<int64_t>{0, 0}
-                                     : std::vector<int64_t>{kUnits, 0}));
+          CHECK(gathers == expected_gathers(strategy, shape));
         });
       }
     }

@@ -29,23 +29,28 @@ TrainedBert train_on_threads(int world, ParityOptimizer optimizer) {
 // Started by the test below, as a process.
 TEST_CASE("one rank of the process parity test" * doctest::skip()) {
   at::set_num_threads(1);
-  const Mesh mesh = Mesh::from_env();
+  const bool in_groups = std::getenv("PARITY_GROUPS") != nullptr;
+  const Mesh mesh = Mesh::from_env({.shard = in_groups ? 2 : 0});
   const bool map_shards = std::getenv("PARITY_GATHERS") == nullptr;
-  const TrainedBert trained = train_sharded(mesh, PARITY_MODEL, ParityOptimizer::kSgd, map_shards);
+  const TrainedBert trained =
+      train_sharded(mesh, PARITY_MODEL, ParityOptimizer::kSgd,
+                    {.map_shards = map_shards,
+                     .strategy = in_groups ? Strategy::kHybridShard : Strategy::kFullShard});
   if (mesh.rank() != 0) return;
   std::ofstream(std::getenv("PARITY_BITS")) << bits_of(trained);
   // Shards of whole pages are read where they lie. The root's are too small for that on 4 ranks.
-  const bool gathers = mesh.world_size() > 1 && (!map_shards || mesh.world_size() == 4);
+  const int shards = mesh.size(Axis::kShard);
+  const bool gathers = shards > 1 && (!map_shards || shards == 4);
   CHECK((trained.gathers > 0) == gathers);
 }
 
 // Returns their bits_of.
-std::string train_on_processes(int world, bool gathers) {
+std::string train_on_processes(int world, const std::string& variable = {}) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   const TemporaryDirectory folder;
   const std::string file = folder.path() + "/bits";
   std::map<std::string, std::string> variables = {{"OMP_NUM_THREADS", "1"}, {"PARITY_BITS", file}};
-  if (gathers) variables["PARITY_GATHERS"] = "1";
+  if (!variable.empty()) variables[variable] = "1";
   Process ranks({FSDP_RUN, "-n", std::to_string(world), self, "--no-skip",
                  "--test-case=one rank of the process parity test"},
                 variables);
@@ -64,11 +69,18 @@ TEST_CASE(
     "twenty steps of the demo's model have the plain model's bits, on threads and processes") {
   for (const int world : {1, 2, 3, 4}) {
     CAPTURE(world);
-    const std::string plain = bits_of(train_plain(world, PARITY_MODEL, ParityOptimizer::kSgd));
+    const std::string plain =
+        bits_of(train_plain({.shard = world}, PARITY_MODEL, ParityOptimizer::kSgd));
     CHECK(bits_of(train_on_threads(world, ParityOptimizer::kSgd)) == plain);
-    CHECK(train_on_processes(world, /*gathers=*/false) == plain);
-    if (world == 2) CHECK(train_on_processes(world, /*gathers=*/true) == plain);
+    CHECK(train_on_processes(world) == plain);
+    if (world == 2) CHECK(train_on_processes(world, "PARITY_GATHERS") == plain);
   }
+}
+
+TEST_CASE("two groups of two processes have the bits of the mean over groups") {
+  const std::string plain =
+      bits_of(train_plain({.replicate = 2, .shard = 2}, PARITY_MODEL, ParityOptimizer::kSgd));
+  CHECK(train_on_processes(4, "PARITY_GROUPS") == plain);
 }
 
 // LibTorch's AdamW rounds its square root otherwise. It differs from SGD in the optimizer's pass
@@ -77,7 +89,7 @@ TEST_CASE("twenty steps of the demo's model with AdamW have the plain model's lo
   for (const int world : {1, 3}) {
     CAPTURE(world);
     const TrainedBert sharded = train_on_threads(world, ParityOptimizer::kAdamW);
-    const TrainedBert plain = train_plain(world, PARITY_MODEL, ParityOptimizer::kAdamW);
+    const TrainedBert plain = train_plain({.shard = world}, PARITY_MODEL, ParityOptimizer::kAdamW);
     REQUIRE(sharded.losses.size() == plain.losses.size());
     for (size_t step = 0; step < plain.losses.size(); ++step) {
       CAPTURE(step);

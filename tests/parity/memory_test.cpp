@@ -92,6 +92,69 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("the plan holds on meshes of two axes, in every row") {
+  for (const MeshShape& shape : kGroupShapes) {
+    for (const Strategy strategy : kAllStrategies) {
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        CAPTURE(shape.replicate);
+        CAPTURE(shape.shard);
+        CAPTURE(static_cast<int>(strategy));
+        const Options options{.param_dtype = dtype, .reduce_dtype = dtype, .strategy = strategy};
+        run_torch_ranks(shape, [&](Mesh mesh) { check_steps(mesh, options); });
+      }
+    }
+  }
+}
+
+// docs/memory.md, of S ranks in each of R groups and parameters of P bytes in forward.
+TEST_CASE("bytes of state by row follow the formulas within two per cent") {
+  struct Row {
+    Strategy strategy;
+    // Bytes a parameter: main shards and moments 12, main gradient 4, and copies that stay, in
+    // which a float32 main shard lies itself.
+    double (*bytes)(double s, double r, double p);
+  };
+  static constexpr auto kInCopy = [](double s, double r, double p) {
+    return p < 4 ? 0 : 4 / (s * r);
+  };
+  const Row rows[] = {
+      {Strategy::kFullShard, [](double s, double r, double) { return 16 / (s * r); }},
+      {Strategy::kReplicate, [](double, double, double p) { return 16 + (p < 4 ? p : 0); }},
+      {Strategy::kZero2,
+       [](double s, double r, double p) { return 16 / (s * r) + p - kInCopy(s, r, p); }},
+      {Strategy::kZero1,
+       [](double s, double r, double p) { return 12 / (s * r) + 4 + p - kInCopy(s, r, p); }},
+      {Strategy::kHybridShard, [](double s, double, double) { return 16 / s; }},
+      {Strategy::kHfsdp, [](double s, double r,
+                            double p) { return 12 / (s * r) + 4 / s + p / s - kInCopy(s, r, p); }},
+      {Strategy::kHpz,
+       [](double s, double r, double p) { return 16 / (s * r) + p / s - kInCopy(s, r, p); }},
+  };
+  static constexpr int64_t kWidth = 128, kLayers = 3, kVocabulary = 2048;
+  const int64_t parameters = kLayers * (2 * kWidth + 4 * kWidth * kWidth + 3 * kWidth) +
+                             2 * kVocabulary * kWidth + kVocabulary + 2 * kWidth;
+  for (const MeshShape& shape : kGroupShapes) {
+    for (const Row& row : rows) {
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        CAPTURE(shape.replicate);
+        CAPTURE(shape.shard);
+        CAPTURE(static_cast<int>(row.strategy));
+        CAPTURE(static_cast<int>(dtype));
+        run_torch_ranks(shape, [&](Mesh mesh) {
+          auto model = build_seeded(7, [] { return Unit<Chain>(kWidth, kLayers, kVocabulary); });
+          Engine engine(model, mesh, {.param_dtype = dtype, .strategy = row.strategy});
+          AdamW optimizer(engine, {});
+          const double expected =
+              row.bytes(shape.shard, shape.replicate, static_cast<double>(size_of(dtype)));
+          const MemoryBytes plan = engine.memory_plan().after_backward;
+          CHECK(static_cast<double>(plan.total()) / static_cast<double>(parameters) ==
+                doctest::Approx(expected).epsilon(0.02));
+        });
+      }
+    }
+  }
+}
+
 TEST_CASE("the plan holds where gradients are lent") {
   const auto make = [] { return Unit<Chain>(128, 2, 2221); };
   for (const int world : {2, 3}) {

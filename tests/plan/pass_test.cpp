@@ -12,7 +12,8 @@ namespace {
 
 class ScriptedUnits : public UnitActions {
  public:
-  explicit ScriptedUnits(int count) : states_(count), gradients_(count, GradientState::kNone) {}
+  explicit ScriptedUnits(int count)
+      : states_(count), gradients_(count, GradientState::kNone), inside_(count) {}
 
   ParameterState parameters(int unit) const override { return states_[unit]; }
   GradientState gradients(int unit) const override { return gradients_[unit]; }
@@ -33,17 +34,21 @@ class ScriptedUnits : public UnitActions {
     states_[unit] = ParameterState::kSharded;
     note("reshard", unit);
   }
-  void open_gradients(int unit, bool will_reduce) override {
+  void open_gradients(int unit, GradientSync sync) override {
     gradients_[unit] = GradientState::kCapturing;
-    note(will_reduce ? "open" : "open to keep", unit);
+    note(sync == GradientSync::kNone ? "open to keep" : "open", unit);
   }
   void keep_gradients(int unit) override {
     gradients_[unit] = GradientState::kKept;
     note("keep", unit);
   }
-  void reduce(int unit) override {
+  void reduce(int unit, bool across) override {
     gradients_[unit] = GradientState::kNone;
-    note("reduce", unit);
+    inside_[unit] = across ? 0 : 1;
+    note(across ? "reduce" : "reduce inside", unit);
+  }
+  void sum_across(int unit) override {
+    if (std::exchange(inside_[unit], 0) != 0) note("across", unit);
   }
   void abandon_gradients(int unit) override {
     gradients_[unit] = GradientState::kNone;
@@ -62,6 +67,7 @@ class ScriptedUnits : public UnitActions {
 
   std::vector<ParameterState> states_;
   std::vector<GradientState> gradients_;
+  std::vector<char> inside_;  // reduced within groups alone
   std::string log_;
 };
 
@@ -220,11 +226,11 @@ TEST_CASE("recomputation gathers by the order of backward, and its units stay fo
 TEST_CASE("without reduction gradients are kept, until a pass that reduces them all") {
   ScriptedUnits units(3);
   Pass pass(units, std::vector<UnitRules>(3), kChain);
-  pass.set_reduces(false);
+  pass.set_sync(GradientSync::kNone);
   run_chain(pass);
   CHECK(units.taken().find("open to keep 2, reshard 2, keep 2") != std::string::npos);
   CHECK(units.gradients(1) == GradientState::kKept);
-  pass.set_reduces(true);
+  pass.set_sync(GradientSync::kAll);
   // A pass that does not reach unit 1 or 2.
   pass.begin_forward();
   pass.post_forward(0, pass.pre_forward(0), true);
@@ -234,6 +240,26 @@ TEST_CASE("without reduction gradients are kept, until a pass that reduces them 
   units.taken();
   pass.end_backward(true);
   CHECK(units.taken() == "reduce 1, reshard 2, reduce 2");  // 2 was fetched ahead
+}
+
+TEST_CASE("what passes reduced within groups is summed over the groups by the first that does") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  pass.set_sync(GradientSync::kInside);
+  run_chain(pass);
+  const std::string inside = units.taken();
+  CHECK(inside.find("reduce inside 2") != std::string::npos);
+  CHECK(inside.find("across") == std::string::npos);
+  pass.set_sync(GradientSync::kAll);
+  // A pass that does not reach unit 1 or 2.
+  pass.begin_forward();
+  pass.post_forward(0, pass.pre_forward(0), true);
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  pass.close(0, true);
+  CHECK(units.taken().ends_with("reduce 0"));
+  pass.end_backward(true);
+  CHECK(units.taken() == "across 1, reshard 2, across 2");
 }
 
 TEST_CASE("a failed backward abandons every unit that runs no forward, and is not recorded") {

@@ -2,49 +2,147 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 #include "fsdp/error.h"
 
 using namespace fsdp;
 
 namespace {
 
-constexpr Move kGather{Operation::kAllGather, Axis::kShard};
-constexpr Move kScatter{Operation::kReduceScatter, Axis::kShard};
-constexpr Move kSum{Operation::kAllReduce, Axis::kShard};
+constexpr Move kGather{Operation::kAllGather, Axis::kWorld};
+constexpr Move kScatter{Operation::kReduceScatter, Axis::kWorld};
+constexpr Move kSum{Operation::kAllReduce, Axis::kWorld};
+constexpr Move kGatherInside{Operation::kAllGather, Axis::kShard};
+constexpr Move kGatherAcross{Operation::kAllGather, Axis::kReplicate};
+constexpr Move kScatterInside{Operation::kReduceScatter, Axis::kShard};
+constexpr Move kScatterAcross{Operation::kReduceScatter, Axis::kReplicate};
+constexpr Move kSumAcross{Operation::kAllReduce, Axis::kReplicate};
 
-Moves on_four(Strategy strategy) { return moves_of(placements_of(strategy), 4); }
+constexpr Strategy kAll[] = {Strategy::kFullShard, Strategy::kZero2,       Strategy::kZero1,
+                             Strategy::kReplicate, Strategy::kHybridShard, Strategy::kHfsdp,
+                             Strategy::kHpz};
+
+Moves on(const MeshShape& shape, Strategy strategy) {
+  return moves_of(placements_of(strategy), shape);
+}
+
+// The lists alone.
+void check(Strategy strategy, const MeshShape& shape, const std::vector<Move>& before_use,
+           const std::vector<Move>& after_change, const std::vector<Move>& after_backward,
+           const std::vector<Move>& across = {}) {
+  CAPTURE(name_of(strategy));
+  const Moves moves = on(shape, strategy);
+  CHECK(moves.before_use == before_use);
+  CHECK(moves.after_change == after_change);
+  CHECK(moves.after_backward == after_backward);
+  CHECK(moves.across == across);
+}
 
 }  // namespace
 
 TEST_CASE("each row of the table moves what its columns say") {
-  CHECK(on_four(Strategy::kFullShard) ==
-        Moves{.main_ranks = 4, .before_use = {kGather}, .after_backward = {kScatter}});
-  CHECK(on_four(Strategy::kZero2) ==
-        Moves{.main_ranks = 4, .after_change = {kGather}, .after_backward = {kScatter}});
-  CHECK(on_four(Strategy::kZero1) ==
-        Moves{.main_ranks = 4, .after_change = {kGather}, .after_backward = {kSum}});
-  CHECK(on_four(Strategy::kReplicate) == Moves{.main_ranks = 1, .after_backward = {kSum}});
+  for (const MeshShape& shape : {MeshShape{1, 4}, MeshShape{2, 3}}) {
+    check(Strategy::kFullShard, shape, {kGather}, {}, {kScatter});
+    check(Strategy::kZero2, shape, {}, {kGather}, {kScatter});
+    check(Strategy::kZero1, shape, {}, {kGather}, {kSum});
+    check(Strategy::kReplicate, shape, {}, {}, {kSum});
+    for (const Strategy cut : {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1}) {
+      CHECK(on(shape, cut).main_ranks() == shape.size(Axis::kWorld));
+    }
+    CHECK(on(shape, Strategy::kReplicate).main_ranks() == 1);
+  }
+}
+
+TEST_CASE(
+    "rows that cut within groups reduce inside, then across, and gather the other way round") {
+  const MeshShape shape{.replicate = 2, .shard = 3};
+  check(Strategy::kHybridShard, shape, {kGatherInside}, {}, {kScatterInside}, {kSumAcross});
+  check(Strategy::kHfsdp, shape, {kGatherInside}, {kGatherAcross}, {kScatterInside},
+        {kScatterAcross});
+  check(Strategy::kHpz, shape, {kGatherInside}, {kGatherAcross}, {kScatterInside, kScatterAcross});
+  CHECK(on(shape, Strategy::kHybridShard).main_ranks() == 3);
+  CHECK(on(shape, Strategy::kHfsdp).main_ranks() == 6);
+  CHECK(on(shape, Strategy::kHpz).to_whole() == std::vector<Move>{kGatherAcross, kGatherInside});
+}
+
+TEST_CASE("in one group what is cut inside is cut everywhere, in groups of one it is whole") {
+  for (const Strategy hybrid : {Strategy::kHybridShard, Strategy::kHfsdp, Strategy::kHpz}) {
+    CHECK(on({1, 4}, hybrid) == on({1, 4}, Strategy::kFullShard));
+  }
+  CHECK(on({4, 1}, Strategy::kHybridShard) == on({4, 1}, Strategy::kReplicate));
+  CHECK(on({4, 1}, Strategy::kHfsdp) == on({4, 1}, Strategy::kZero1));
+  CHECK(on({4, 1}, Strategy::kHpz) == on({4, 1}, Strategy::kZero2));
 }
 
 TEST_CASE("on one rank nothing moves, whatever the row") {
-  for (const Strategy strategy :
-       {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1, Strategy::kReplicate}) {
-    CHECK(moves_of(placements_of(strategy), 1) == Moves{});
+  for (const Strategy strategy : kAll) CHECK(on({1, 1}, strategy) == Moves{});
+}
+
+TEST_CASE("pieces: ranks have all of a segment together, and gathers lead from one to the next") {
+  constexpr int64_t kNumel = 60;
+  for (const MeshShape& shape : {MeshShape{1, 5}, MeshShape{2, 3}, MeshShape{3, 2}}) {
+    for (const Strategy strategy : kAll) {
+      CAPTURE(name_of(strategy));
+      const Moves moves = on(shape, strategy);
+      std::set<int> slices;
+      for (int rank = 0; rank < shape.size(Axis::kWorld); ++rank) {
+        CAPTURE(rank);
+        slices.insert(moves.main_rank(rank));
+        Piece piece = moves.piece(moves.row.optimizer, kNumel, rank);
+        CHECK(piece.numel * moves.main_ranks() == kNumel);
+        CHECK(piece.begin == moves.main_rank(rank) * piece.numel);
+        const int first = moves.first_holder(rank);
+        CHECK(first <= rank);
+        CHECK(moves.main_rank(first) == moves.main_rank(rank));
+        CHECK(moves.first_holder(first) == first);
+        const auto gather = [&](const std::vector<Move>& list) {
+          for (const Move& move : list) {
+            piece.begin -= shape.rank(move.axis, rank) * piece.numel;
+            piece.numel *= shape.size(move.axis);
+          }
+        };
+        gather(moves.after_change);
+        CHECK(piece == moves.piece(moves.row.parameters, kNumel, rank));
+        gather(moves.before_use);
+        CHECK(piece == Piece{.begin = 0, .numel = kNumel});
+        const auto scatter = [&](const std::vector<Move>& list) {
+          for (const Move& move : list) {
+            if (move.operation != Operation::kReduceScatter) continue;
+            piece.numel /= shape.size(move.axis);
+            piece.begin += shape.rank(move.axis, rank) * piece.numel;
+          }
+        };
+        scatter(moves.after_backward);
+        CHECK(piece == moves.piece(moves.row.gradients, kNumel, rank));
+        scatter(moves.across);
+        if (moves.scatters_gradients()) {
+          CHECK(piece == moves.piece(moves.row.optimizer, kNumel, rank));
+        }
+      }
+      CHECK(static_cast<int>(slices.size()) == moves.main_ranks());
+    }
   }
 }
 
 TEST_CASE("a row that cuts parameters or gradients without what optimises them is refused") {
-  constexpr Placement kWhole = Placement::kReplicate, kCut = Placement::kShard;
-  for (const Placements& row : {Placements{kCut, kWhole, kCut}, Placements{kCut, kCut, kWhole},
-                                Placements{kWhole, kCut, kWhole}}) {
-    CHECK_THROWS_WITH_AS(moves_of(row, 2), doctest::Contains("shard optimizer state first"),
+  constexpr Placement kWhole = Placement::kWhole, kCut = Placement::kEverywhere,
+                      kInside = Placement::kInside;
+  for (const Placements& row :
+       {Placements{kCut, kWhole, kCut}, Placements{kCut, kCut, kWhole},
+        Placements{kWhole, kCut, kWhole}, Placements{kCut, kCut, kInside}}) {
+    CHECK_THROWS_WITH_AS(moves_of(row, {1, 2}), doctest::Contains("shard optimizer state first"),
                          InvalidArgument);
   }
   CHECK_THROWS_AS(placements_of(static_cast<Strategy>(99)), InvalidArgument);
 }
 
 TEST_CASE("moves are told in one line") {
-  CHECK(on_four(Strategy::kZero2).to_string() ==
+  CHECK(on({1, 4}, Strategy::kZero2).to_string() ==
         "main shards over 4 ranks; before use: nothing; after a change: all_gather; after "
         "backward: reduce_scatter");
+  CHECK(on({2, 2}, Strategy::kHfsdp).to_string() ==
+        "main shards over 4 ranks; before use: all_gather inside; after a change: all_gather "
+        "across; after backward: reduce_scatter inside; after the last backward: reduce_scatter "
+        "across");
 }

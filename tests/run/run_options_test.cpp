@@ -55,7 +55,18 @@ TEST_CASE("every choice of a flag can be made") {
   CHECK(parse({"--device", "cpu"}).mesh.device == DeviceKind::kCpu);
   CHECK(parse({"--strategy", "full-shard"}).engine.strategy == Strategy::kFullShard);
   CHECK(parse({"--strategy", "zero2"}).engine.strategy == Strategy::kZero2);
-  CHECK(parse({"--strategy", "replicate"}).engine.strategy == Strategy::kReplicate);
+  for (const auto& [name, strategy] : {std::pair{"replicate", Strategy::kReplicate},
+                                       {"ddp", Strategy::kReplicate},
+                                       {"zero1", Strategy::kZero1},
+                                       {"zero3", Strategy::kFullShard},
+                                       {"hybrid-shard", Strategy::kHybridShard},
+                                       {"hsdp", Strategy::kHybridShard},
+                                       {"hfsdp", Strategy::kHfsdp},
+                                       {"hpz", Strategy::kHpz}}) {
+    CHECK(parse({"--strategy", name}).engine.strategy == strategy);
+  }
+  CHECK(parse({"--shard", "4", "--replicate", "2"}).mesh.shard == 4);
+  CHECK(parse({"--shard", "4", "--replicate", "2"}).mesh.replicate == 2);
   for (const auto& [name, dtype] : {std::pair{"float32", DType::kFloat32},
                                     {"fp32", DType::kFloat32},
                                     {"bfloat16", DType::kBFloat16},
@@ -169,7 +180,11 @@ TEST_CASE("a value that is not allowed is refused with those that are") {
   refused("--device", "gpu", "auto, cpu or cuda");
   refused("--device", "", "auto, cpu or cuda");
   refused("--device", "--prefetch", "auto, cpu or cuda");
-  refused("--strategy", "zero3", "full-shard, zero2, zero1 or replicate");
+  constexpr const char* kStrategies =
+      "full-shard, zero2, zero1, replicate, hybrid-shard, hfsdp or hpz";
+  refused("--strategy", "stage-3", kStrategies);
+  refused("--strategy", "hybrid", "did you mean hybrid-shard? " + std::string(kStrategies));
+  refused("--strategy", "fullshard", "did you mean full-shard? " + std::string(kStrategies));
   refused("--param-dtype", "float64", "float32, bfloat16 or float16");
   refused("--reduce-dtype", "float16", "float32 or bfloat16");
   refused("--reshard-after-forward", "maybe", "true or false");
@@ -197,8 +212,10 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
   CHECK(run.help_text() ==
         "  --device NAME                 what ranks compute on: auto (GPUs, else the CPU), cpu, "
         "cuda [auto]\n"
-        "  --strategy NAME               full-shard (ZeRO-3), zero2, zero1 or replicate (DDP) "
-        "[full-shard]\n"
+        "  --strategy NAME               full-shard (ZeRO-3), zero2, zero1, replicate (DDP), or "
+        "in groups of --shard ranks: hybrid-shard, hfsdp, hpz [full-shard]\n"
+        "  --shard N                     ranks of a group; 0: what --replicate leaves [0]\n"
+        "  --replicate N                 groups of ranks; 0: what --shard leaves [0]\n"
         "  --param-dtype DTYPE           of forward and backward: float32, bfloat16, float16\n"
         "  --reduce-dtype DTYPE          of gradients between ranks: float32, bfloat16 [float32]\n"
         "  --reshard-after-forward BOOL  true: gather again in backward; false: keep [true]\n"

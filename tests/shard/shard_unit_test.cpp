@@ -20,16 +20,16 @@ TEST_CASE("sizes are what a step takes, in every row") {
           const MemoryBytes& now = test.shared.ledger.stats().in_use;
           REQUIRE(sizes.main_gradient_slots.size() == 1);
           CHECK(now[MemoryCategory::kMainShards] == sizes.main_shard_bytes);
-          unit->gradients().open(true);
+          unit->gradients().open(GradientSync::kAll);
           unit->gradients().capture(1, torch::ones({130}));
           CHECK(now[MemoryCategory::kReduceSlots] == sizes.reduce_slot_bytes);
           CHECK(now[MemoryCategory::kMainGradients] ==
                 (sizes.captures_in_place ? sizes.main_gradient_slots[0] : 0));
-          unit->gradients().reduce();
+          unit->gradients().reduce(/*across=*/true);
           CHECK(now[MemoryCategory::kReduceSlots] == 0);
           CHECK(now[MemoryCategory::kMainGradients] == sizes.main_gradient_slots[0]);
           unit->gradients().zero();
-          unit->gradients().open(false);
+          unit->gradients().open(GradientSync::kNone);
           unit->gradients().capture(1, torch::ones({130}));
           unit->gradients().keep();
           CHECK(now[MemoryCategory::kReduceSlots] == sizes.kept_gradient_bytes);
@@ -46,18 +46,18 @@ TEST_CASE("a segment that was frozen has gradients once it is unfrozen, between 
     const auto unit = test.unit();
     const std::vector<at::Tensor> views = unit->local_views();
     unit->tensors()[2].set_requires_grad(true);
-    unit->gradients().open(true);
+    unit->gradients().open(GradientSync::kAll);
     unit->gradients().capture(0, torch::ones({3, 5}));
-    unit->gradients().reduce();
+    unit->gradients().reduce(/*across=*/true);
     CHECK_THROWS_WITH_AS(unit->unfreeze(2), doctest::Contains("while gradients wait for a step"),
                          StateError);
     unit->gradients().zero();
     unit->unfreeze(2);
     CHECK(views[2].requires_grad());
     CHECK(unit->sizes().main_gradient_slots.size() == 2);
-    unit->gradients().open(true);
+    unit->gradients().open(GradientSync::kAll);
     unit->gradients().capture(2, torch::full({7}, 4.0F));
-    unit->gradients().reduce();
+    unit->gradients().reduce(/*across=*/true);
     const std::vector<MainSegment> segments = unit->main_segments();
     REQUIRE(segments.size() == 2);
     const Interval& local = unit->main().local(2);
@@ -112,9 +112,4 @@ TEST_CASE("a change at a forward reseats, one at a backward only tells graphs") 
     unit->absorb_changes(/*reseats=*/true);
     CHECK(unit->parameters().state() == ParameterState::kSharded);
   });
-}
-
-TEST_CASE("a mesh of replicas is refused: nothing would reduce across them") {
-  CHECK_THROWS_WITH_AS(ShardContext(simulated_mesh(4, {}, 2), {}),
-                       doctest::Contains("a mesh of 2 replicas"), InvalidArgument);
 }

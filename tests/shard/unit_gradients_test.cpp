@@ -25,10 +25,10 @@ void capture(ShardUnit& unit, int parameter, float value) {
 
 // One micro-batch of a rank, in which only some parameters may find a gradient.
 void pass(ShardUnit& unit, int rank, int micro, bool reduces, bool second = true) {
-  unit.gradients().open(reduces);
+  unit.gradients().open(reduces ? GradientSync::kAll : GradientSync::kNone);
   capture(unit, 0, found(rank, 0, micro));
   if (second) capture(unit, 1, found(rank, 1, micro));
-  reduces ? unit.gradients().reduce() : unit.gradients().keep();
+  reduces ? unit.gradients().reduce(/*across=*/true) : unit.gradients().keep();
 }
 
 // This rank's main gradient holds `expected[parameter]` everywhere, and zeros in its gaps.
@@ -121,17 +121,17 @@ TEST_CASE("a gradient that does not arrive is zero, in whatever memory it would 
 TEST_CASE("what a failed backward has captured goes; where it cannot be told apart, use throws") {
   on_every_row([](ShardUnit& unit, ShardContext& shared) {
     const int world = shared.mesh.world_size(), rank = shared.mesh.rank();
-    unit.gradients().open(true);
+    unit.gradients().open(GradientSync::kAll);
     capture(unit, 0, 1);
     unit.gradients().abandon();
     pass(unit, rank, 0, true);
     settle(shared);
     check_main(unit, {sum_of(world, 0, 0), sum_of(world, 1, 0), 0});
-    unit.gradients().open(true);
+    unit.gradients().open(GradientSync::kAll);
     capture(unit, 0, 1);
     unit.gradients().abandon();
     CHECK_THROWS_WITH_AS(unit.main_segments(), doctest::Contains("mixed with others"), StateError);
-    CHECK_THROWS_AS(unit.gradients().open(true), StateError);
+    CHECK_THROWS_AS(unit.gradients().open(GradientSync::kAll), StateError);
     unit.gradients().zero();
     pass(unit, rank, 0, true);
     settle(shared);
@@ -166,7 +166,7 @@ TEST_CASE(
     pass(unit, rank, 1, false);
     settle(shared);
     for (const at::Tensor& view : views) view.mutable_grad() = at::Tensor();
-    unit.gradients().reduce();  // of a unit that the next pass does not touch
+    unit.gradients().reduce(/*across=*/true);  // of a unit that the next pass does not touch
     CHECK(unit.gradients().state() == GradientState::kNone);
     CHECK(unit.main_segments()[0].grad == nullptr);
   });
@@ -175,7 +175,7 @@ TEST_CASE(
 TEST_CASE("gradients lie as they come: transposed, in a lower type, conjugate signs, none at all") {
   on_every_row([](ShardUnit& unit, ShardContext& shared) {
     const int world = shared.mesh.world_size();
-    unit.gradients().open(true);
+    unit.gradients().open(GradientSync::kAll);
     const at::Tensor counted = torch::arange(15).reshape({5, 3}).to(torch::kFloat).t();
     unit.gradients().capture(0, counted);
     unit.gradients().capture(0, counted.to(torch::kBFloat16));
@@ -184,7 +184,7 @@ TEST_CASE("gradients lie as they come: transposed, in a lower type, conjugate si
     CHECK_THROWS_WITH_AS(unit.gradients().capture(1, torch::ones({130}, torch::kLong)),
                          doctest::Contains("the gradient of 'b' is sparse or of type Long"),
                          InvalidArgument);
-    unit.gradients().reduce();
+    unit.gradients().reduce(/*across=*/true);
     settle(shared);
     const MainSegment segment = unit.main_segments()[0];
     const at::Tensor expected = counted.contiguous().flatten() * 2 * world;
@@ -214,14 +214,14 @@ TEST_CASE("a large gradient that nobody else holds is sent from where it was mad
       if (lends) CHECK(unit->sizes().reduce_slot_bytes < GradientPlaces::kLentBytes / 8);
       if (!lends) CHECK(unit->sizes().captures_in_place);
       for (const bool sole : {true, false}) {
-        unit->gradients().open(true);
+        unit->gradients().open(GradientSync::kAll);
         at::Tensor gradient = torch::full({numel}, 3.0F);
         const at::Tensor other = sole ? at::Tensor() : gradient;
         unit->gradients().capture(0, gradient);
         CHECK(gradient.use_count() == (lends && sole ? 2 : (sole ? 1 : 2)));
         unit->gradients().capture(1, torch::ones({130}));
         gradient.reset();
-        unit->gradients().reduce();
+        unit->gradients().reduce(/*across=*/true);
         settle(test.shared);
         check_main(*unit, {6, 2});
         unit->gradients().zero();

@@ -6,15 +6,24 @@
 
 #include <utility>
 
+#include "comm/mesh_parts.h"
 #include "support/run_ranks.h"
 #include "support/sim/test_device.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
 
-// Every row of the placement table.
+// Every row of the placement table that is one of its own on a mesh of one group; those that are
+// kFullShard there, and meshes on which they are not.
 inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
                                            Strategy::kReplicate};
+inline constexpr Strategy kGroupStrategies[] = {Strategy::kHybridShard, Strategy::kHfsdp,
+                                                Strategy::kHpz};
+inline constexpr Strategy kAllStrategies[] = {
+    Strategy::kFullShard,   Strategy::kZero2, Strategy::kZero1, Strategy::kReplicate,
+    Strategy::kHybridShard, Strategy::kHfsdp, Strategy::kHpz};
+inline const MeshShape kGroupShapes[] = {
+    {.replicate = 2, .shard = 2}, {.replicate = 2, .shard = 3}, {.replicate = 3, .shard = 2}};
 
 // Options::cpu_streams that a test goes through: a GPU has no choice.
 inline std::vector<CpuStreamKind> every_stream_kind() {
@@ -38,6 +47,16 @@ template <class Body>
 void run_torch_ranks(int world, Body body) {
   at::set_num_threads(1);
   run_ranks(world, std::move(body), torch_ranks_options());
+}
+
+// In groups of ranks.
+template <class Body>
+void run_torch_ranks(const MeshShape& shape, Body body) {
+  at::set_num_threads(1);
+  RunRanksOptions options = torch_ranks_options();
+  options.mesh.shard = shape.shard;
+  options.mesh.replicate = shape.replicate;
+  run_ranks(shape.size(Axis::kWorld), std::move(body), options);
 }
 
 }  // namespace fsdp::testing

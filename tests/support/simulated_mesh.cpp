@@ -15,14 +15,18 @@ Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time, int repl
   const auto axis = [wire_time](int size) {
     return SimulatedGroup{.size = size, .peers = SimulatedPeers::kAbsent, .wire_time = wire_time};
   };
-  const SimulatedGroup across = replicas == 1 ? SimulatedGroup{} : axis(replicas);
-  const SimulatedGroup within = axis(world_size / replicas);
+  const auto pair = [&](int size) {
+    return AxisCommunicators{.gather = make(axis(size)), .reduce = make(axis(size))};
+  };
+  const MeshShape shape{.replicate = replicas, .shard = world_size / replicas};
   return Mesh(std::make_shared<MeshState>(
       MeshParts{.control_plane = std::make_unique<SimulatedControlPlane>(0, world_size),
                 .topology = {.host = "simulated", .local_rank = 0},
                 .control = make({.size = world_size}),
-                .replicate = {.gather = make(across), .reduce = make(across)},
-                .shard = {.gather = make(within), .reduce = make(within)}}));
+                .shape = shape,
+                .world = pair(world_size),
+                .shard = pair(shape.shard),
+                .replicate = pair(shape.replicate)}));
 }
 
 }  // namespace fsdp::testing

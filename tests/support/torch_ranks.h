@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "comm/mesh_parts.h"
 #include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 
@@ -80,6 +81,28 @@ inline void mean_gradients(torch::nn::Module& module, int world,
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].mutable_grad() = world > 1 ? sums[i] / world : sums[i];
+  }
+}
+
+// The same in two levels: the mean over each group of ranks, then over the groups.
+inline void mean_gradients_by_groups(torch::nn::Module& module, const MeshShape& shape,
+                                     const std::function<void(int rank)>& backward_of_rank) {
+  const std::vector<at::Tensor> parameters = module.parameters();
+  std::vector<at::Tensor> sums;
+  for (int group = 0; group < shape.replicate; ++group) {
+    mean_gradients(module, shape.shard,
+                   [&](int place) { backward_of_rank(group * shape.shard + place); });
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const at::Tensor gradient = parameters[i].grad().clone();
+      if (group == 0) {
+        sums.push_back(gradient);
+      } else {
+        sums[i] += gradient;
+      }
+    }
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].mutable_grad() = shape.replicate > 1 ? sums[i] / shape.replicate : sums[i];
   }
 }
 

@@ -15,11 +15,21 @@
 namespace fsdp {
 
 // What a communicator's ranks meet on. Communicators of different channels may be used at the same
-// time, each from its own thread. The first channels are all ranks'; Communicator::split takes the
-// others, each once: a rank may still look at a group that another has left.
-enum class Channel : int { kGather, kReduce, kControl, kModules };
-inline constexpr int kWorldChannels = 4;
-inline constexpr int kChannels = 17;
+// time, each from its own thread. The first channels are all ranks', the next those of the axes of
+// a mesh of two; Communicator::split takes the others, each once: a rank may still look at a group
+// that another has left.
+enum class Channel : int {
+  kGather,
+  kReduce,
+  kControl,
+  kModules,
+  kShardGather,
+  kShardReduce,
+  kReplicateGather,
+  kReplicateReduce,
+};
+inline constexpr int kNamedChannels = 8;
+inline constexpr int kChannels = kNamedChannels + 13;
 // Of a channel's staging area in every rank, for what peers cannot read where it lies: what is
 // staged should still be in a cache when they read it.
 inline constexpr int64_t kStagingBytes = 1 << 20;
@@ -61,8 +71,8 @@ struct alignas(128) Endpoint {
   std::atomic<uint64_t> phase;  // barriers arrived at
   std::array<uint64_t, 2> fingerprints;
   std::atomic<uint64_t> sequence;  // of the record opened last, which stands when this is read
-  // Tells apart the groups that a split has made on one channel: 1 + the group's lowest rank of the
-  // job. 0 on the channels of all ranks, and where the rank is in no group.
+  // Tells apart the groups on one channel, of an axis or of a split: 1 + the group's lowest rank of
+  // the job. 0 on the channels of all ranks, and where the rank is in no group.
   std::atomic<uint32_t> group;
   alignas(128) std::atomic<uint32_t> reading;  // 1 while it reads peers' memory
   bool staged;                                 // some part of the present collective is staged

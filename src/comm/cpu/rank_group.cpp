@@ -1,6 +1,8 @@
 #include "comm/cpu/rank_group.h"
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace fsdp {
 
@@ -12,6 +14,18 @@ RankGroup group_of_all(const JobMember& member, Channel channel) {
   return group;
 }
 
-RankGroup group_of_one(const JobMember& member) { return {.ranks = {member.rank()}}; }
+RankGroup group_of(const JobMember& member, Channel channel, std::vector<int> ranks) {
+  const auto place = std::ranges::find(ranks, member.rank()) - ranks.begin();
+  RankGroup group{.channel = static_cast<int>(channel),
+                  .ranks = std::move(ranks),
+                  .rank = static_cast<int>(place)};
+  mark_group(member, group);
+  return group;
+}
+
+void mark_group(const JobMember& member, const RankGroup& group) {
+  const int lowest = *std::ranges::min_element(group.ranks);
+  member.control().endpoint(group.channel, member.rank()).group.store(lowest + 1);
+}
 
 }  // namespace fsdp

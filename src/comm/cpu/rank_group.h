@@ -17,7 +17,10 @@ struct RankGroup {
 
 // All ranks of the job, on a channel of theirs.
 RankGroup group_of_all(const JobMember& member, Channel channel);
-// The rank alone: it waits for nobody.
-RankGroup group_of_one(const JobMember& member);
+// Some ranks of the job, this one among them, on a channel that other groups use, too: the same
+// order on all of them.
+RankGroup group_of(const JobMember& member, Channel channel, std::vector<int> ranks);
+// So that peers who look at the channel can tell this rank's group from others.
+void mark_group(const JobMember& member, const RankGroup& group);
 
 }  // namespace fsdp

@@ -30,10 +30,10 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   const std::vector<SplitWish> wishes = exchange({color, key, status.split_channels.load()});
   // Ranks of other groups may have taken more: what all here have not is above all of theirs.
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
-  RankGroup group{.channel = kWorldChannels + static_cast<int>(taken)};
+  RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
     throw DeviceError({.what = fmt::format("a job has {} communicators by split at most",
-                                           kChannels - kWorldChannels),
+                                           kChannels - kNamedChannels),
                        .where = "Communicator::split",
                        .hint = "split once and keep the communicators"});
   }
@@ -46,8 +46,7 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   std::ranges::sort(members, {}, [&](int rank) { return std::tuple(wishes[rank].key, rank); });
   group.rank = static_cast<int>(std::ranges::find(members, parent.rank) - members.begin());
   for (const int rank : members) group.ranks.push_back(parent.ranks[rank]);
-  const int lowest = *std::ranges::min_element(group.ranks);
-  member.control().endpoint(group.channel, member.rank()).group.store(lowest + 1);
+  mark_group(member, group);
   return group;
 }
 

@@ -38,15 +38,27 @@ std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const Mes
 using MakeCommunicator =
     std::function<std::unique_ptr<Communicator>(std::shared_ptr<const JobMember>, RankGroup)>;
 
-// One device's: the ranks of a channel meet in one place.
-MakeCommunicator on_device(const Device& device, int world_size) {
-  std::map<int, std::shared_ptr<DeviceMeeting>> meetings;
-  for (const Channel channel : {Channel::kGather, Channel::kReduce, Channel::kModules}) {
-    meetings[static_cast<int>(channel)] = DeviceCommunicator::make_meeting(world_size, device);
+// What the ranks of a group meet in, made by the first of them.
+template <class Meeting>
+class Meetings {
+ public:
+  template <class Make>
+  std::shared_ptr<Meeting> of(const RankGroup& group, Make make) {
+    std::shared_ptr<Meeting>& meeting = meetings_[{group.channel, group.ranks.front()}];
+    if (!meeting) meeting = make(group.size());
+    return meeting;
   }
-  return [&device, meetings](std::shared_ptr<const JobMember> member, RankGroup group) {
-    auto meeting = group.size() == 1 ? DeviceCommunicator::make_meeting(1, device)
-                                     : meetings.at(group.channel);
+
+ private:
+  std::map<std::pair<int, int>, std::shared_ptr<Meeting>> meetings_;  // by channel and first rank
+};
+
+// One device's.
+MakeCommunicator on_device(const Device& device) {
+  return [&device, meetings = std::make_shared<Meetings<DeviceMeeting>>()](
+             std::shared_ptr<const JobMember> member, RankGroup group) {
+    auto meeting = meetings->of(
+        group, [&](int size) { return DeviceCommunicator::make_meeting(size, device); });
     return std::make_unique<DeviceCommunicator>(std::move(member), std::move(group),
                                                 std::move(meeting), device);
   };
@@ -55,13 +67,13 @@ MakeCommunicator on_device(const Device& device, int world_size) {
 // With each group of several ranks on a wire of its own.
 MakeCommunicator on_wire(MakeCommunicator make, const Wire& wire, const Device& device) {
   if (is_unlimited(wire)) return make;
-  using Meetings = std::map<int, std::shared_ptr<WireMeeting>>;
-  return [make = std::move(make), wire, &device, meetings = std::make_shared<Meetings>()](
+  return [make = std::move(make), wire, &device,
+          meetings = std::make_shared<Meetings<WireMeeting>>()](
              std::shared_ptr<const JobMember> member,
              RankGroup group) -> std::unique_ptr<Communicator> {
     if (group.size() == 1) return make(std::move(member), std::move(group));
-    std::shared_ptr<WireMeeting>& meeting = (*meetings)[group.channel];
-    if (!meeting) meeting = std::make_shared<WireMeeting>(group.size(), device);
+    auto meeting =
+        meetings->of(group, [&](int size) { return std::make_shared<WireMeeting>(size, device); });
     return std::make_unique<WireCommunicator>(make(std::move(member), std::move(group)), wire,
                                               meeting);
   };
@@ -87,11 +99,16 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
   require_possible(options.wire);
   const MakeCommunicator make_on_host = on_wire(on_host, options.wire, cpu_device());
   const MakeCommunicator make_on_device =
-      device == nullptr ? make_on_host
-                        : on_wire(on_device(*device, world_size), options.wire, *device);
+      device == nullptr ? make_on_host : on_wire(on_device(*device), options.wire, *device);
+  const MeshShape shape = shape_of(options, world_size, world_size);
   std::vector<MeshParts> meshes;
   for (const auto& member : join_all(world_size, options)) {
     const auto make = [&](RankGroup group) { return make_on_device(member, std::move(group)); };
+    const auto make_axis = [&](Axis axis, Channel gather, Channel reduce) {
+      const std::vector<int> ranks = shape.ranks(axis, member->rank());
+      return AxisCommunicators{.gather = make(group_of(*member, gather, ranks)),
+                               .reduce = make(group_of(*member, reduce, ranks))};
+    };
     // What it carries lies in the host's memory.
     auto control = make_on_host(member, group_of_all(*member, Channel::kControl));
     auto plane = std::make_unique<SegmentControlPlane>(member, *control);
@@ -102,11 +119,14 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
          .topology = {.host = host_name(), .local_rank = member->rank()},
          .control = std::move(control),
          .modules = device == nullptr ? nullptr : make(group_of_all(*member, Channel::kModules)),
-         .replicate = {.gather = make(group_of_one(*member)),
-                       .reduce = make(group_of_one(*member))},
-         .shard = {.gather = make(group_of_all(*member, Channel::kGather)),
+         .shape = shape,
+         .world = {.gather = make(group_of_all(*member, Channel::kGather)),
                    .reduce = make(group_of_all(*member, Channel::kReduce))},
          .on_warning = options.on_warning});
+    if (!shape.has_two_axes()) continue;
+    meshes.back().shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);
+    meshes.back().replicate =
+        make_axis(Axis::kReplicate, Channel::kReplicateGather, Channel::kReplicateReduce);
   }
   return meshes;
 }

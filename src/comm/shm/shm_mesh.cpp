@@ -121,6 +121,7 @@ std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
 
 MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& options) {
   require_one_host(environment);
+  const MeshShape shape = shape_of(options, environment.world_size, environment.local_world_size);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds within = launched ? kStartWithin : std::min(options.timeout, kArriveWithin);
   JoinedJob joined = launched ? JoinedJob{inherited_job(environment), nullptr}
@@ -133,22 +134,33 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
   const auto make = [&](RankGroup group) -> std::unique_ptr<Communicator> {
     return std::make_unique<ShmCommunicator>(member, std::move(group), memory, heap);
   };
-  const auto make_axis = [&](Channel channel) {
-    auto communicator = make(group_of_all(*member, channel));
+  const auto make_of_engines = [&](RankGroup group) {
+    auto communicator = make(std::move(group));
     if (!options.ablate_communication) return communicator;
     return std::unique_ptr<Communicator>(
         std::make_unique<AblatedCommunicator>(std::move(communicator)));
   };
+  const auto make_axis = [&](Axis axis, Channel gather, Channel reduce) {
+    const std::vector<int> ranks = shape.ranks(axis, environment.rank);
+    return AxisCommunicators{.gather = make_of_engines(group_of(*member, gather, ranks)),
+                             .reduce = make_of_engines(group_of(*member, reduce, ranks))};
+  };
   auto control = make(group_of_all(*member, Channel::kControl));
   if (joined.server) joined.server->refuse_latecomers(memory);
   auto plane = std::make_unique<ProcessControlPlane>(member, *control, std::move(joined.server));
-  return {
-      .control_plane = std::move(plane),
-      .topology = {.host = host_name(), .local_rank = environment.local_rank},
-      .control = std::move(control),
-      .replicate = {.gather = make(group_of_one(*member)), .reduce = make(group_of_one(*member))},
-      .shard = {.gather = make_axis(Channel::kGather), .reduce = make_axis(Channel::kReduce)},
-      .on_warning = options.on_warning};
+  MeshParts parts{.control_plane = std::move(plane),
+                  .topology = {.host = host_name(), .local_rank = environment.local_rank},
+                  .control = std::move(control),
+                  .shape = shape,
+                  .world = {.gather = make_of_engines(group_of_all(*member, Channel::kGather)),
+                            .reduce = make_of_engines(group_of_all(*member, Channel::kReduce))},
+                  .on_warning = options.on_warning};
+  if (shape.has_two_axes()) {
+    parts.shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);
+    parts.replicate =
+        make_axis(Axis::kReplicate, Channel::kReplicateGather, Channel::kReplicateReduce);
+  }
+  return parts;
 }
 
 }  // namespace fsdp

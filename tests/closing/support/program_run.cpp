@@ -33,62 +33,6 @@ void log_gradients(torch::nn::Module& module, Log log) {
   }
 }
 
-at::Tensor loss_of_forward(ProgramModel& model, int forward) {
-  Scene& scene = *model.scene;
-  const uint64_t seed = 1000 * scene.step + 100 * forward + scene.rank + 1;
-  const at::Generator generator = at::detail::createCPUGenerator(seed);
-  const Tensors inputs = {values({kRows, kWidth}, seed),
-                          torch::randint(kVocabulary, {kRows}, generator, torch::kLong)};
-  const bool whole = scene.program->plan == Plan::kRecomputedRoot;
-  const SegmentForward call = [&](Tensors given) { return model.root(std::move(given)); };
-  Tensors outputs =
-      whole
-          ? recompute([root = model.root](Tensors given) mutable { return root(std::move(given)); },
-                      inputs)
-          : call(inputs);
-  at::Tensor loss;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const at::Tensor part = (outputs[i] * values({kRows, kWidth}, seed + 7 + i)).sum();
-    loss = loss.defined() ? loss + part : part;
-  }
-  return loss;
-}
-
-}  // namespace
-
-std::vector<float> run_plan(ProgramModel& model) {
-  std::vector<at::Tensor> losses = {loss_of_forward(model, 0)};
-  switch (model.scene->program->plan) {
-    case Plan::kOneForward:
-    case Plan::kRecomputedRoot:
-      losses[0].backward();
-      break;
-    case Plan::kTwoForwardsOneBackward:
-      losses.push_back(loss_of_forward(model, 1));
-      (losses[0] + losses[1]).backward();
-      break;
-    case Plan::kTwoForwardsTwoBackwards:
-      losses.push_back(loss_of_forward(model, 1));
-      losses[0].backward();
-      losses[1].backward();
-      break;
-    case Plan::kTwoForwardsNewestBackward:
-      losses.push_back(loss_of_forward(model, 1));
-      losses[1].backward();
-      losses[0].backward();
-      break;
-    case Plan::kRetainTwice:
-      losses[0].backward({}, /*retain_graph=*/true);
-      losses[0].backward();
-      break;
-  }
-  std::vector<float> numbers;
-  for (const at::Tensor& loss : losses) numbers.push_back(loss.item<float>());
-  return numbers;
-}
-
-namespace {
-
 // What one rank did and got in one step.
 struct Slice {
   int64_t begin = 0;
@@ -145,7 +89,7 @@ struct EngineTwin {
       : model(program), engine((seat(mesh.rank()), model.root), mesh, options) {}
   void seat(int rank) {
     model.scene->plain = false;
-    model.scene->rank = rank;
+    model.scene->rank = rank % kProgramRanks;
   }
   void step(int number) {
     model.scene->step = number;
@@ -166,10 +110,10 @@ struct EngineTwin {
   std::map<std::string, Slice> slices;
 };
 
-RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStreamKind streams) {
+RankRun run_rank(const Shared& program, Mesh mesh, const Options& options) {
   ProgramModel model(program);
   model.scene->plain = false;
-  model.scene->rank = mesh.rank();
+  model.scene->rank = mesh.rank() % kProgramRanks;
   std::vector<std::string> fqns;
   for (const auto& item : model.root->named_parameters()) fqns.push_back(item.key());
   mesh.state().order().keep_all();
@@ -177,7 +121,6 @@ RankRun run_rank(const Shared& program, Mesh mesh, int prefetch_units, CpuStream
   result.steps.resize(kProgramSteps);
   RankStep* now = nullptr;
   log_gradients(*model.root, [&now](size_t i, const at::Tensor&) { ++now->arrivals[i]; });
-  const Options options{.prefetch_units = prefetch_units, .debug = true, .cpu_streams = streams};
   Engine engine(model.root, mesh, options);
   std::optional<EngineTwin> twin;
   if (program->has_twin) twin.emplace(program, mesh, options);
@@ -224,7 +167,7 @@ std::string compare_lists(const std::vector<RankRun>& ranks) {
 // The plain model, rank after rank, and the means as the engine's reductions group them.
 class PlainRun {
  public:
-  explicit PlainRun(const Shared& program) : model_(program) {
+  PlainRun(const Shared& program, const MeshShape& shape) : shape_(shape), model_(program) {
     log_gradients(*model_.root, [this](size_t i, const at::Tensor& gradient) {
       arrivals_.push_back({i, gradient.defined() ? gradient.clone() : at::Tensor()});
     });
@@ -257,7 +200,7 @@ class PlainRun {
   std::vector<float> run(int step, int rank) {
     arrivals_.clear();
     model_.scene->step = step;
-    model_.scene->rank = rank;
+    model_.scene->rank = rank % kProgramRanks;
     std::vector<float> losses = run_plan(model_);
     for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
     return losses;
@@ -278,7 +221,7 @@ class PlainRun {
     const size_t groups = ranks[0].steps[step].arrivals_at_reduce[i].size();
     at::Tensor mean;
     for (size_t group = 0; group < groups; ++group) {
-      at::Tensor sum;
+      std::vector<at::Tensor> sums;  // by group of ranks
       for (size_t rank = 0; rank < ranks.size(); ++rank) {
         const std::vector<int>& ends = ranks[rank].steps[step].arrivals_at_reduce[i];
         at::Tensor own = torch::zeros_like(parameters_[i]);
@@ -289,9 +232,15 @@ class PlainRun {
           own = any ? own + gradient : gradient;
           any = true;
         }
-        sum = rank == 0 ? own.clone() : sum + own;
+        if (rank % shape_.shard == 0) {
+          sums.push_back(own.clone());
+        } else {
+          sums.back() = sums.back() + own;
+        }
       }
-      sum = sum / static_cast<double>(ranks.size());
+      at::Tensor sum = sums.front() / shape_.shard;
+      for (size_t other = 1; other < sums.size(); ++other) sum = sum + sums[other] / shape_.shard;
+      if (sums.size() > 1) sum = sum / shape_.replicate;
       mean = group == 0 ? sum : mean + sum;
     }
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -326,6 +275,7 @@ class PlainRun {
     return {};
   }
 
+  const MeshShape shape_;
   ProgramModel model_;
   std::vector<std::string> fqns_;
   Tensors parameters_;
@@ -358,7 +308,7 @@ void count_events(const RankRun& rank, ProgramRun& result) {
 bool is_valid(const Program& program) {
   at::set_num_threads(1);
   try {
-    PlainRun plain(std::make_shared<const Program>(program));
+    PlainRun plain(std::make_shared<const Program>(program), {.shard = kProgramRanks});
     for (int step = 0; step < kProgramSteps; ++step) {
       for (int rank = 0; rank < kProgramRanks; ++rank) {
         plain.run(step, rank);
@@ -371,15 +321,21 @@ bool is_valid(const Program& program) {
   return true;
 }
 
-ProgramRun run_program(const Program& given, int prefetch_units, CpuStreamKind streams) {
+ProgramRun run_program(const Program& given, Options options) {
   const auto program = std::make_shared<const Program>(given);
-  std::vector<RankRun> ranks(kProgramRanks);
+  options.debug = true;
+  const bool in_groups =
+      std::ranges::find(kGroupStrategies, options.strategy) != std::end(kGroupStrategies);
+  const MeshShape shape = in_groups ? MeshShape{.replicate = 2, .shard = 2}
+                                    : MeshShape{.replicate = 1, .shard = kProgramRanks};
+  RunRanksOptions run_options = torch_ranks_options();
+  run_options.mesh.replicate = shape.replicate;
+  std::vector<RankRun> ranks(shape.size(Axis::kWorld));
   const std::vector<std::string> errors = errors_of_ranks(
-      kProgramRanks,
-      [&](Mesh mesh) { ranks[mesh.rank()] = run_rank(program, mesh, prefetch_units, streams); },
-      torch_ranks_options());
+      shape.size(Axis::kWorld),
+      [&](Mesh mesh) { ranks[mesh.rank()] = run_rank(program, mesh, options); }, run_options);
   ProgramRun result;
-  for (int rank = 0; rank < kProgramRanks; ++rank) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (errors[rank].empty()) continue;
     // Without the stack that LibTorch appends.
     const std::string text = errors[rank].substr(0, errors[rank].find("\nException raised from"));
@@ -387,7 +343,7 @@ ProgramRun run_program(const Program& given, int prefetch_units, CpuStreamKind s
   }
   if (result.failure.empty()) result.failure = compare_lists(ranks);
   if (!result.failure.empty()) return result;
-  PlainRun plain(program);
+  PlainRun plain(program, shape);
   for (int step = 0; step < kProgramSteps && result.failure.empty(); ++step) {
     result.failure = plain.compare_step(ranks, step);
     if (!plain.stayed_finite()) break;

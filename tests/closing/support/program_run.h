@@ -21,14 +21,14 @@ struct ProgramRun {
 };
 
 inline constexpr int kProgramSteps = 2;
-inline constexpr int kProgramRanks = 3;
+inline constexpr int kProgramRanks = 3;  // that do different things; a fourth does what rank 0 does
 
 // The forwards and backwards of a step; returns the losses.
 std::vector<float> run_plan(ProgramModel& model);
 
 // True if plain LibTorch runs the program on every rank and its gradients are finite.
 bool is_valid(const Program& program);
-ProgramRun run_program(const Program& program, int prefetch_units,
-                       CpuStreamKind streams = CpuStreamKind::kInline);
+// On three ranks, or on two groups of two if the options' strategy is one of groups.
+ProgramRun run_program(const Program& program, Options options);
 
 }  // namespace fsdp::testing

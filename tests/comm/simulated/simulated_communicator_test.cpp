@@ -81,7 +81,7 @@ TEST_CASE("a simulated group is split into itself") {
 
 TEST_CASE("an ablated group has the ranks and the memory of a real one, and waits for nobody") {
   std::vector<MeshParts> parts = local_mesh(3, {});
-  AblatedCommunicator communicator(std::move(parts[1].shard.gather));
+  AblatedCommunicator communicator(std::move(parts[1].world.gather));
   CHECK(communicator.rank() == 1);
   CHECK(communicator.size() == 3);
   CHECK(communicator.allocate(100).bytes() == 100);

@@ -4,6 +4,7 @@
 #include <fsdp/engine.h>
 #include <fsdp/optim.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -90,6 +91,8 @@ std::unique_ptr<Subject> make_subject(SmallModel model) {
 TrainingResult train(const Training& training, const RunRanksOptions& options,
                      const std::function<int64_t()>& waits) {
   TrainingResult result;
+  RunRanksOptions in_groups = options;
+  in_groups.mesh.replicate = training.groups;
   run_ranks(
       training.world,
       [&](const Mesh& mesh) {
@@ -119,7 +122,7 @@ TrainingResult train(const Training& training, const RunRanksOptions& options,
         auto parameters = full_parameters(engine);
         if (mesh.rank() == 0) result.parameters = std::move(parameters);
       },
-      options);
+      in_groups);
   return result;
 }
 
@@ -134,11 +137,11 @@ RunRanksOptions in_one_thread_each() {
 std::string describe(const Training& training) {
   const Options& options = training.options;
   constexpr std::array kNames{"gpt", "bert", "bert mini"};
-  return fmt::format("{} on {} ranks, {}, prefetch {}, {} to {}",
-                     kNames[static_cast<size_t>(training.model)], training.world,
-                     name_of(options.strategy), options.prefetch_units,
-                     options.param_dtype ? name_of(*options.param_dtype) : "float32",
-                     name_of(options.reduce_dtype));
+  return fmt::format(
+      "{} on {} ranks{}, {}, prefetch {}, {} to {}", kNames[static_cast<size_t>(training.model)],
+      training.world, training.groups > 1 ? " in two groups" : "", name_of(options.strategy),
+      options.prefetch_units, options.param_dtype ? name_of(*options.param_dtype) : "float32",
+      name_of(options.reduce_dtype));
 }
 
 TrainingResult train_on_cpu(const Training& training) {
@@ -174,17 +177,23 @@ std::string difference(const TrainingResult& one, const TrainingResult& other) {
 }
 
 std::vector<Training> all_trainings(SmallModel model) {
-  constexpr int kRows = 4 * 3 * 2 * 4;
+  constexpr int kRows = 5 * 3 * 2 * 7;
   std::vector<Training> all;
   for (int i = 0; i < kRows; ++i) {
-    const int row = i * 35 % kRows;
-    const DType dtype = row / 12 % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
+    const int row = i * 53 % kRows;
+    const int world = row % 5 + 1;  // the fifth is four in two groups
+    const Strategy strategy = kAllStrategies[row / 30];
+    const bool by_groups =
+        std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
+    if (by_groups && world < 5) continue;
+    const DType dtype = row / 15 % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
     all.push_back({.model = model,
-                   .world = row % 4 + 1,
+                   .world = std::min(world, 4),
+                   .groups = world == 5 ? 2 : 1,
                    .options = {.param_dtype = dtype,
                                .reduce_dtype = dtype,
-                               .prefetch_units = row / 4 % 3,
-                               .strategy = kStrategies[row / 24]}});
+                               .prefetch_units = row / 5 % 3,
+                               .strategy = strategy}});
   }
   return all;
 }
@@ -194,7 +203,7 @@ std::vector<Training> covering_trainings(SmallModel model) {
   std::vector<Training> kept;
   std::set<std::string> held;
   for (const Training& training : all_trainings(model)) {
-    const std::array<std::string, 4> row{std::to_string(training.world),
+    const std::array<std::string, 4> row{fmt::format("{} in {}", training.world, training.groups),
                                          std::to_string(training.options.prefetch_units),
                                          std::string(name_of(training.options.reduce_dtype)),
                                          std::string(name_of(training.options.strategy))};

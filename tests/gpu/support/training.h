@@ -23,6 +23,7 @@ enum class SmallModel : uint8_t {
 struct Training {
   SmallModel model = SmallModel::kGpt;
   int world = 2;
+  int groups = 1;  // of ranks
   int steps = 3;
   Options options{};
 };
@@ -44,9 +45,9 @@ TrainingResult train_on_gpu(const Training& training,
 // Empty if both have the same bits; else the first difference.
 std::string difference(const TrainingResult& one, const TrainingResult& other);
 
-// Of worlds 1 to 4, prefetch 0 to 2, two dtypes and all strategies: every combination, in an order
-// in which neighbours differ in every column; and those of them that hold each pair of values of
-// two columns.
+// Of worlds 1 to 4, once in two groups of two, prefetch 0 to 2, two dtypes and all strategies
+// (those of groups where there are some): every combination, in an order in which neighbours differ
+// in every column; and those of them that hold each pair of values of two columns.
 std::vector<Training> all_trainings(SmallModel model);
 std::vector<Training> covering_trainings(SmallModel model);
 

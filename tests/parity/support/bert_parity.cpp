@@ -42,9 +42,10 @@ at::Tensor loss_of(Model& model, int step, int rank) {
 }  // namespace
 
 TrainedBert train_sharded(const Mesh& mesh, const std::filesystem::path& folder,
-                          ParityOptimizer kind, bool map_shards) {
+                          ParityOptimizer kind, Options options) {
   Model model = make_model(folder);
-  Engine engine(model, mesh, {.map_shards = map_shards, .unit_options = bert::unit_options});
+  options.unit_options = bert::unit_options;
+  Engine engine(model, mesh, options);
   load(engine, folder);
   std::unique_ptr<Optimizer> optimizer;
   if (kind == ParityOptimizer::kSgd) {
@@ -65,7 +66,8 @@ TrainedBert train_sharded(const Mesh& mesh, const std::filesystem::path& folder,
   return mesh.rank() == 0 ? trained : TrainedBert{};
 }
 
-TrainedBert train_plain(int world, const std::filesystem::path& folder, ParityOptimizer kind) {
+TrainedBert train_plain(const MeshShape& shape, const std::filesystem::path& folder,
+                        ParityOptimizer kind) {
   Model model = make_model(folder);
   {
     Model loaded = make_model(folder);
@@ -88,7 +90,7 @@ TrainedBert train_plain(int world, const std::filesystem::path& folder, ParityOp
   }
   TrainedBert trained;
   for (int step = 0; step < kSteps; ++step) {
-    mean_gradients(*model, world, [&](int rank) {
+    mean_gradients_by_groups(*model, shape, [&](int rank) {
       const at::Tensor loss = loss_of(model, step, rank);
       loss.backward();
       if (rank == 0) trained.losses.push_back(loss.item<float>());

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <fsdp/mesh.h>
+#include <fsdp/options.h>
 
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "comm/mesh_parts.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
@@ -22,9 +24,11 @@ struct TrainedBert {
 
 // Every rank calls it; the result is rank 0's (empty on others). `model` is a Hugging Face folder.
 TrainedBert train_sharded(const Mesh& mesh, const std::filesystem::path& model,
-                          ParityOptimizer optimizer, bool map_shards = true);
-// On the batches of `world` ranks, whose gradients it averages in rank order.
-TrainedBert train_plain(int world, const std::filesystem::path& model, ParityOptimizer optimizer);
+                          ParityOptimizer optimizer, Options options = {});
+// On the batches of a mesh's ranks, whose gradients it averages in rank order: within groups, then
+// over the groups.
+TrainedBert train_plain(const MeshShape& shape, const std::filesystem::path& model,
+                        ParityOptimizer optimizer);
 
 // The bits of every loss and of every parameter, a line each: equal texts, equal bits.
 std::string bits_of(const TrainedBert& trained);

@@ -41,12 +41,14 @@ inline std::vector<float> values_of(float* data, int64_t numel) {
 struct UnitUnderTest {
   explicit UnitUnderTest(const Mesh& mesh, const Options& options = {},
                          std::vector<ParameterSpec> specs = unit_specs())
-      : shared(mesh, options), layout(std::move(specs), shared.moves.main_ranks) {}
+      : shared(mesh, options),
+        moves(shared.moves_for(options.strategy)),
+        layout(std::move(specs), moves.main_ranks()) {}
 
   // This rank's slices of the whole values.
   std::vector<Buffer> slices() {
     std::vector<Buffer> result;
-    const int rank = shared.moves.cuts_main() ? shared.mesh.rank() : 0;
+    const int rank = moves.main_rank(shared.mesh.rank());
     for (size_t s = 0; s < layout.segments().size(); ++s) {
       const int segment = static_cast<int>(s);
       result.push_back(shared.allocate(layout.segments()[s].slice_numel * 4));
@@ -71,13 +73,13 @@ struct UnitUnderTest {
     }
     return result;
   }
-  UnitContext context() { return {"layers.0", shared, shared.moves, layout}; }
+  UnitContext context() { return {"layers.0", shared, moves, layout}; }
   std::unique_ptr<ShardUnit> unit() {
-    return std::make_unique<ShardUnit>("layers.0", shared, shared.moves, layout, tensors(),
-                                       slices());
+    return std::make_unique<ShardUnit>("layers.0", shared, moves, layout, tensors(), slices());
   }
 
   ShardContext shared;
+  Moves moves;
   ShardLayout layout;
 };
 

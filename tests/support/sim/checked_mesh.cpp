@@ -67,8 +67,10 @@ std::vector<CheckedRank> checked_ranks(int world_size, const MeshOptions& option
   for (MeshParts& parts : local_mesh(world_size, options)) {
     auto device = std::make_unique<CheckedDevice>();
     parts.device = device.get();
-    for (auto* each : {&parts.control, &parts.replicate.gather, &parts.replicate.reduce,
-                       &parts.shard.gather, &parts.shard.reduce}) {
+    for (auto* each :
+         {&parts.control, &parts.world.gather, &parts.world.reduce, &parts.shard.gather,
+          &parts.shard.reduce, &parts.replicate.gather, &parts.replicate.reduce}) {
+      if (!*each) continue;
       *each = std::make_unique<CheckedCommunicator>(std::move(*each), *device);
     }
     ranks.push_back({std::move(device), Mesh(std::make_shared<MeshState>(std::move(parts)))});

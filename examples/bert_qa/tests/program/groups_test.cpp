@@ -1,0 +1,70 @@
+// Ranks in groups: what goes wrong is named as it is without them.
+#include <fsdp/options.h>
+
+#include "program.h"
+
+using namespace fsdp::testing;
+
+namespace {
+
+// Four ranks in two groups that train for `steps`, unless `fault` stops one of them.
+ProcessResult train(fsdp::Strategy strategy, const Words& fault, const Words& shell = {}) {
+  return run_process(
+      Words{FSDP_RUN, "-n", "4"} + shell + Words{TRAINING_RANK, "100000", "60000"} + fault,
+      {{"TRAINING_STRATEGY", std::to_string(static_cast<int>(strategy))}, {"TRAINING_SHARD", "2"}},
+      std::chrono::seconds(60));
+}
+
+// `script` on each rank before the program starts.
+Words shell(const std::string& script) { return {"sh", "-c", script + " exec \"$@\"", "sh"}; }
+
+int lines_with(const std::string& text, const std::string& needle) {
+  int count = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    count += line.find(needle) != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a rank of a group that is killed is named by the ranks of all groups") {
+  for (const fsdp::Strategy strategy :
+       {fsdp::Strategy::kHybridShard, fsdp::Strategy::kHfsdp, fsdp::Strategy::kHpz}) {
+    for (const char* phase : {"gather", "reduce"}) {
+      CAPTURE(static_cast<int>(strategy));
+      CAPTURE(phase);
+      const ProcessResult result = train(strategy, {"kill", "3", "3", phase, "1", "0"});
+      INFO(result.err);
+      CHECK(result.code == 75);
+      CHECK(lines_with(result.err, "rank 3 was killed by signal 9 (SIGKILL)") == 4);
+      for (const char* survivor : {"0/4", "1/4", "2/4"}) {
+        CHECK(lines_with(result.err, "fsdp: error[75] rank " + std::string(survivor)) == 1);
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks that do not agree on strategy or groups are refused with both sides") {
+  const ProcessResult strategy =
+      train(fsdp::Strategy::kHybridShard, {},
+            shell("if [ $RANK = 2 ]; then export TRAINING_STRATEGY=5; fi;"));
+  INFO(strategy.err);
+  CHECK(strategy.code == 78);
+  CHECK(lines_with(strategy.err,
+                   "rank 0 has 'strategy hybrid-shard', rank 2 has 'strategy hfsdp'") == 5);
+  const ProcessResult groups = train(fsdp::Strategy::kHybridShard, {},
+                                     shell("if [ $RANK = 2 ]; then export TRAINING_SHARD=4; fi;"));
+  INFO(groups.err);
+  CHECK(groups.code == 78);
+  CHECK(lines_with(groups.err, "rank 0 has 'mesh 2 × 2', rank 2 has 'mesh 1 × 4'") == 5);
+}
+
+TEST_CASE("axes that do not fit the ranks end with 78 and one line") {
+  const ProcessResult result =
+      train(fsdp::Strategy::kHybridShard, {}, shell("export TRAINING_SHARD=3;"));
+  INFO(result.err);
+  CHECK(result.code == 78);
+  CHECK(lines_with(result.err, "4 ranks cannot be cut into groups of 3") == 4);
+}

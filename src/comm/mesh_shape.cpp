@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "comm/mesh_parts.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+int MeshShape::size(Axis axis) const {
+  switch (axis) {
+    case Axis::kShard:
+      return shard;
+    case Axis::kReplicate:
+      return replicate;
+    case Axis::kWorld:
+      break;
+  }
+  return replicate * shard;
+}
+
+int MeshShape::rank(Axis axis, int world_rank) const {
+  switch (axis) {
+    case Axis::kShard:
+      return world_rank % shard;
+    case Axis::kReplicate:
+      return world_rank / shard;
+    case Axis::kWorld:
+      break;
+  }
+  return world_rank;
+}
+
+std::vector<int> MeshShape::ranks(Axis axis, int world_rank) const {
+  std::vector<int> ranks;
+  for (int other = 0; other < size(Axis::kWorld); ++other) {
+    const bool in_group = rank(Axis::kReplicate, other) == rank(Axis::kReplicate, world_rank);
+    const bool has_number = rank(Axis::kShard, other) == rank(Axis::kShard, world_rank);
+    if ((axis == Axis::kShard && !in_group) || (axis == Axis::kReplicate && !has_number)) continue;
+    ranks.push_back(other);
+  }
+  return ranks;
+}
+
+MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size) {
+  MeshShape shape{.replicate = options.replicate, .shard = options.shard};
+  if (shape.shard == 0 && shape.replicate == 0) shape.shard = local_world_size;
+  if (shape.shard == 0 && shape.replicate > 0) shape.shard = world_size / shape.replicate;
+  if (shape.replicate == 0 && shape.shard > 0) shape.replicate = world_size / shape.shard;
+  if (shape.shard > 0 && shape.replicate > 0 && shape.size(Axis::kWorld) == world_size)
+    return shape;
+  std::string what;
+  if (options.shard != 0 && options.replicate != 0) {
+    what = fmt::format("{} groups of {} ranks are not {} ranks", options.replicate, options.shard,
+                       world_size);
+  } else if (options.shard != 0) {
+    what = fmt::format("{} ranks cannot be cut into groups of {}", world_size, options.shard);
+  } else if (options.replicate != 0) {
+    what =
+        fmt::format("{} ranks cannot be cut into {} equal groups", world_size, options.replicate);
+  } else {
+    what = fmt::format("{} ranks are not {} on each host", world_size, local_world_size);
+  }
+  throw InvalidArgument(
+      {.what = std::move(what),
+       .where = "MeshOptions: replicate × shard",
+       .hint = "their product is the number of ranks; one of them may be left out"});
+}
+
+}  // namespace fsdp

@@ -1,0 +1,48 @@
+#include "run/nearest.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace fsdp {
+namespace {
+
+// Levenshtein's, by rows: letters to put in, take out or exchange.
+size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < from.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (size_t j = 0; j < to.size(); ++j) {
+      const size_t exchanged = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({exchanged, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+// How far a name is from what was typed: a beginning of it, or more than all of it, is nearest.
+size_t distance_of(std::string_view typed, std::string_view name) {
+  constexpr size_t kTelling = 5;  // "--" and three letters
+  const bool begins = typed.starts_with(name) || name.starts_with(typed);
+  return begins && typed.size() >= kTelling ? 1 : edit_distance(typed, name);
+}
+
+}  // namespace
+
+std::string nearest_of(std::string_view typed, const std::vector<std::string>& names) {
+  constexpr size_t kFar = 4;
+  std::string nearest;
+  size_t least = std::min(kFar, typed.size() / 2);
+  for (const std::string& name : names) {
+    const size_t distance = distance_of(typed, name);
+    if (distance < least) {
+      least = distance;
+      nearest = name;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,28 @@
+#include "shard/piece_gather.h"
+
+namespace fsdp {
+
+void PieceGather::add(const Piece& piece, DType dtype, const void* data, std::byte* place,
+                      int64_t place_begin) {
+  runs_.push_back({piece, dtype, data, place, place_begin});
+}
+
+void PieceGather::issue(const std::vector<Move>& moves, Stream& stream) {
+  ShardContext& shared = unit_.shared;
+  for (const Move& move : moves) {
+    std::vector<CollectivePart> parts;
+    int64_t numel = 0;
+    for (Run& run : runs_) {
+      numel += run.piece.numel;
+      const int64_t begin = run.piece.begin - shared.mesh.rank(move.axis) * run.piece.numel;
+      std::byte* all = run.place + (begin - run.place_begin) * size_of(run.dtype);
+      parts.push_back({run.data, all, run.piece.numel, run.dtype});
+      run.data = all;
+      run.piece = {.begin = begin, .numel = run.piece.numel * shared.mesh.size(move.axis)};
+    }
+    shared.gather(move.axis).all_gather(parts, unit_.next_tag(move.operation, numel), stream);
+    ++shared.all_gathers;
+  }
+}
+
+}  // namespace fsdp

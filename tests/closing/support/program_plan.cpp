@@ -1,0 +1,63 @@
+// The forwards and backwards of a step.
+#include "closing/support/program_run.h"
+#include "closing/support/recompute.h"
+#include "support/torch_ranks.h"
+
+namespace fsdp::testing {
+namespace {
+
+at::Tensor loss_of_forward(ProgramModel& model, int forward) {
+  Scene& scene = *model.scene;
+  const uint64_t seed = 1000 * scene.step + 100 * forward + scene.rank + 1;
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  const Tensors inputs = {values({kRows, kWidth}, seed),
+                          torch::randint(kVocabulary, {kRows}, generator, torch::kLong)};
+  const bool whole = scene.program->plan == Plan::kRecomputedRoot;
+  const SegmentForward call = [&](Tensors given) { return model.root(std::move(given)); };
+  Tensors outputs =
+      whole
+          ? recompute([root = model.root](Tensors given) mutable { return root(std::move(given)); },
+                      inputs)
+          : call(inputs);
+  at::Tensor loss;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const at::Tensor part = (outputs[i] * values({kRows, kWidth}, seed + 7 + i)).sum();
+    loss = loss.defined() ? loss + part : part;
+  }
+  return loss;
+}
+
+}  // namespace
+
+std::vector<float> run_plan(ProgramModel& model) {
+  std::vector<at::Tensor> losses = {loss_of_forward(model, 0)};
+  switch (model.scene->program->plan) {
+    case Plan::kOneForward:
+    case Plan::kRecomputedRoot:
+      losses[0].backward();
+      break;
+    case Plan::kTwoForwardsOneBackward:
+      losses.push_back(loss_of_forward(model, 1));
+      (losses[0] + losses[1]).backward();
+      break;
+    case Plan::kTwoForwardsTwoBackwards:
+      losses.push_back(loss_of_forward(model, 1));
+      losses[0].backward();
+      losses[1].backward();
+      break;
+    case Plan::kTwoForwardsNewestBackward:
+      losses.push_back(loss_of_forward(model, 1));
+      losses[1].backward();
+      losses[0].backward();
+      break;
+    case Plan::kRetainTwice:
+      losses[0].backward({}, /*retain_graph=*/true);
+      losses[0].backward();
+      break;
+  }
+  std::vector<float> numbers;
+  for (const at::Tensor& loss : losses) numbers.push_back(loss.item<float>());
+  return numbers;
+}
+
+}  // namespace fsdp::testing

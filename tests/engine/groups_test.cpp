@@ -1,0 +1,325 @@
+// Meshes of two axes: what is cut within groups of ranks, and what is reduced over the groups.
+#include <fsdp/checkpoint.h>
+
+#include <map>
+#include <sstream>
+
+#include "comm/mesh_state.h"
+#include "engine/support/twin.h"
+#include "plan/placement.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+bool is_by_groups(Strategy strategy) {
+  return std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
+}
+
+// Of a step, by which the engine reduces: one level for what is cut by rank.
+void mean_of(torch::nn::Module& model, const MeshShape& shape, bool by_groups,
+             const std::function<void(int rank)>& backward_of_rank) {
+  by_groups ? mean_gradients_by_groups(model, shape, backward_of_rank)
+            : mean_gradients(model, shape.size(Axis::kWorld), backward_of_rank);
+}
+
+Trained train_plain(const Twin& twin, const MeshShape& shape, bool by_groups) {
+  Trained trained;
+  const auto model = build_seeded(7, twin.make);
+  const auto optimizer = twin_optimizer(twin.optimizer, model->parameters());
+  for (int step = 0; step < twin.steps; ++step) {
+    mean_of(*model, shape, by_groups, [&](int rank) {
+      const at::Tensor loss = twin.loss(*model, step, rank);
+      loss.backward();
+      if (rank == 0) trained.losses.push_back(loss.item<float>());
+    });
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+  trained.parameters = plain_parameters(*model);
+  return trained;
+}
+
+Trained train_in_groups(const Twin& twin, const MeshShape& shape, const Options& options) {
+  Trained trained;
+  run_torch_ranks(shape, [&](Mesh mesh) {
+    const auto model = build_seeded(7, twin.make);
+    Engine engine(model, mesh, options);
+    const auto optimizer = twin_optimizer(twin.optimizer, local_shards(engine));
+    for (int step = 0; step < twin.steps; ++step) {
+      const at::Tensor loss = twin.loss(*model, step, mesh.rank());
+      loss.backward();
+      if (mesh.rank() == 0) trained.losses.push_back(loss.item<float>());
+      optimizer->step();
+      optimizer->zero_grad();
+    }
+    auto parameters = full_parameters(engine);
+    if (mesh.rank() == 0) trained.parameters = std::move(parameters);
+  });
+  return trained;
+}
+
+constexpr int kGroupLayers = 3;
+constexpr int64_t kGroupUnits = kGroupLayers + 1;
+
+// "reduce_scatter 12 'u0'" of the mesh's order since `from` entries, by operation.
+std::map<std::string, int64_t> counts_since(const Mesh& mesh, size_t from) {
+  std::map<std::string, int64_t> counts;
+  const std::vector<std::string> all = mesh.state().order().recent();
+  for (size_t i = from; i < all.size(); ++i) {
+    std::istringstream line(all[i]);
+    std::string number, operation;
+    line >> number >> operation;
+    ++counts[operation];
+  }
+  return counts;
+}
+
+}  // namespace
+
+TEST_CASE("on a mesh of two axes each row has the plain model's bits, reduced in its order") {
+  for (const TwinOptimizer kind : {TwinOptimizer::kSgd, TwinOptimizer::kAdam}) {
+    Twin twin = graph_twin(kGroupLayers, 6, in_a_row);
+    twin.optimizer = kind;
+    for (const MeshShape& shape : kGroupShapes) {
+      if (kind == TwinOptimizer::kAdam && shape.shard != 3) continue;
+      for (const bool by_groups : {false, true}) {
+        const Trained plain = train_plain(twin, shape, by_groups);
+        for (const Strategy strategy : kAllStrategies) {
+          if (is_by_groups(strategy) != by_groups) continue;
+          for (const bool reshard : {true, false}) {
+            CAPTURE(name_of(strategy));
+            CAPTURE(shape.replicate);
+            CAPTURE(shape.shard);
+            CAPTURE(reshard);
+            const auto streams = reshard ? CpuStreamKind::kInline : CpuStreamKind::kThreaded;
+            check_same_bits(train_in_groups(twin, shape,
+                                            {.reshard_after_forward = reshard,
+                                             .prefetch_units = reshard ? 1 : 2,
+                                             .strategy = strategy,
+                                             .debug = true,
+                                             .cpu_streams = streams}),
+                            plain);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("gradients that are lent are reduced within groups and over them, with the same bits") {
+  // The embedding's and the head's take more than half of their units.
+  const Twin twin{
+      .make = [] { return Unit<Chain>(128, 1, 2221).ptr(); },
+      .loss =
+          [](torch::nn::Module& model, int step, int rank) {
+            const Batch batch = batch_of(step, rank);
+            return torch::nn::functional::cross_entropy(
+                dynamic_cast<UnitImpl<ChainImpl>&>(model).call(batch.tokens).flatten(0, 1),
+                batch.labels.flatten());
+          },
+      .steps = 2};
+  for (const MeshShape& shape : {MeshShape{2, 2}, MeshShape{2, 3}}) {
+    const Trained plain = train_plain(twin, shape, /*by_groups=*/true);
+    for (const Strategy strategy : kGroupStrategies) {
+      CAPTURE(name_of(strategy));
+      CAPTURE(shape.shard);
+      check_same_bits(train_in_groups(twin, shape, {.strategy = strategy, .debug = true}), plain);
+    }
+  }
+}
+
+TEST_CASE("micro-batches are reduced inside each time, over the groups in the last") {
+  constexpr int kMicro = 3;
+  for (const MeshShape& shape : kGroupShapes) {
+    // Each group adds up the means of its micro-batches; then the mean over the groups.
+    const auto plain = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
+    std::vector<at::Tensor> expected;
+    for (int group = 0; group < shape.replicate; ++group) {
+      std::vector<at::Tensor> sums;
+      for (int micro = 0; micro < kMicro; ++micro) {
+        mean_gradients(*plain, shape.shard, [&](int place) {
+          graph_loss(*plain, micro, group * shape.shard + place).backward();
+        });
+        for (size_t i = 0; i < plain->parameters().size(); ++i) {
+          const at::Tensor gradient = plain->parameters()[i].grad().clone();
+          micro == 0 ? sums.push_back(gradient) : static_cast<void>(sums[i] += gradient);
+        }
+      }
+      for (size_t i = 0; i < sums.size(); ++i) {
+        group == 0 ? expected.push_back(sums[i]) : static_cast<void>(expected[i] += sums[i]);
+      }
+    }
+    std::map<std::string, at::Tensor> by_name;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      by_name[plain->named_parameters()[i].key()] = expected[i] / shape.replicate;
+    }
+    for (const Strategy strategy : {Strategy::kHybridShard, Strategy::kHfsdp}) {
+      CAPTURE(name_of(strategy));
+      CAPTURE(shape.replicate);
+      CAPTURE(shape.shard);
+      run_torch_ranks(shape, [&](Mesh mesh) {
+        const auto model = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
+        Engine engine(model, mesh, {.strategy = strategy});
+        const std::vector<ShardedParameter> shards = engine.sharded_parameters();
+        mesh.state().order().keep_all();
+        const size_t before = mesh.state().order().recent().size();
+        {
+          const GradSync inside(engine, GradientSync::kInside);
+          for (int micro = 0; micro + 1 < kMicro; ++micro) {
+            graph_loss(*model, micro, mesh.rank()).backward();
+          }
+        }
+        graph_loss(*model, kMicro - 1, mesh.rank()).backward();
+        auto counts = counts_since(mesh, before);
+        const bool cuts = strategy == Strategy::kHfsdp;
+        CHECK(counts["reduce_scatter"] == kMicro * kGroupUnits + (cuts ? kGroupUnits : 0));
+        CHECK(counts["all_reduce"] == (cuts ? 0 : kGroupUnits));
+        for (const ShardedParameter& each : shards) {
+          CAPTURE(each.fqn);
+          const at::Tensor whole = by_name.at(each.fqn).flatten();
+          CHECK(bit_equal(each.local.grad(), whole.narrow(0, each.begin, each.local.numel())));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE(
+    "a step before the groups have summed is refused, and so is a pass inside after they have") {
+  run_torch_ranks(MeshShape{.replicate = 2, .shard = 2}, [&](Mesh mesh) {
+    const auto model = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
+    Engine engine(model, mesh, {.strategy = Strategy::kHybridShard});
+    graph_loss(*model, 0, mesh.rank()).backward();
+    const GradSync inside(engine, GradientSync::kInside);
+    CHECK_THROWS_WITH_AS(graph_loss(*model, 1, mesh.rank()).backward(),
+                         doctest::Contains("a backward that reduces within groups after one that "
+                                           "reduced over all"),
+                         StateError);
+    engine.zero_grad();
+    graph_loss(*model, 1, mesh.rank()).backward();
+  });
+}
+
+TEST_CASE("units whose last backward is not reached are summed over the groups all the same") {
+  // The second unit is left out in the last micro-batch.
+  const auto skips = [](GraphImpl& graph, const at::Tensor& x) {
+    at::Tensor h = torch::tanh(graph.units[0](x));
+    if (graph.step == 0) h = torch::tanh(graph.units[1](h));
+    return graph.norm(h);
+  };
+  const MeshShape shape{.replicate = 2, .shard = 2};
+  for (const auto& [param, reduce] :
+       {std::pair{DType::kFloat32, DType::kFloat32}, {DType::kBFloat16, DType::kBFloat16}}) {
+    std::vector<std::map<std::string, at::Tensor>> gradients(4);
+    run_torch_ranks(shape, [&, param = param, reduce = reduce](Mesh mesh) {
+      const auto model = build_seeded(7, graph_twin(2, 6, skips).make);
+      Engine engine(
+          model, mesh,
+          {.param_dtype = param, .reduce_dtype = reduce, .strategy = Strategy::kHybridShard});
+      const std::vector<ShardedParameter> shards = engine.sharded_parameters();
+      {
+        const GradSync inside(engine, GradientSync::kInside);
+        graph_loss(*model, 0, mesh.rank()).backward();
+      }
+      graph_loss(*model, 1, mesh.rank()).backward();
+      for (const ShardedParameter& each : shards) {
+        gradients[mesh.rank()][each.fqn] = each.local.grad().clone();
+      }
+    });
+    for (const auto& [fqn, gradient] : gradients[0]) {
+      CAPTURE(fqn);
+      CHECK(bit_equal(gradient, gradients[2].at(fqn)));
+      CHECK(gradient.isfinite().all().item<bool>());
+    }
+    for (const auto& [fqn, gradient] : gradients[1]) {
+      CHECK(bit_equal(gradient, gradients[3].at(fqn)));
+    }
+  }
+}
+
+TEST_CASE("units of one model may have strategies of their own") {
+  Twin twin = graph_twin(kGroupLayers, 6, in_a_row);
+  const MeshShape shape{.replicate = 2, .shard = 2};  // halves: any order of four rounds alike
+  const auto by_unit = [](std::string_view fqn) {
+    return UnitOptions{.strategy = fqn == "u0"   ? Strategy::kReplicate
+                                   : fqn == "u1" ? Strategy::kHybridShard
+                                   : fqn == "u2" ? Strategy::kZero2
+                                                 : Strategy::kFullShard};
+  };
+  check_close(train_in_groups(twin, shape, {.unit_options = by_unit}),
+              train_plain(twin, shape, /*by_groups=*/false));
+  // The norm counts each element once, and is one for all ranks.
+  const auto model = build_seeded(7, twin.make);
+  mean_gradients(*model, 4, [&](int rank) { graph_loss(*model, 0, rank).backward(); });
+  const double expected = torch::nn::utils::clip_grad_norm_(model->parameters(), 1e9);
+  run_torch_ranks(shape, [&](Mesh mesh) {
+    const auto sharded = build_seeded(7, twin.make);
+    Engine engine(sharded, mesh, {.unit_options = by_unit});
+    graph_loss(*sharded, 0, mesh.rank()).backward();
+    CHECK(engine.measure_gradients().norm() == doctest::Approx(expected).epsilon(1e-6));
+  });
+}
+
+TEST_CASE("in groups the norm counts each element once, and names what is not finite") {
+  for (const MeshShape& shape : kGroupShapes) {
+    const auto plain = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
+    mean_gradients_by_groups(*plain, shape,
+                             [&](int rank) { graph_loss(*plain, 0, rank).backward(); });
+    const double expected = torch::nn::utils::clip_grad_norm_(plain->parameters(), 1e9);
+    for (const Strategy strategy : kAllStrategies) {
+      if (!is_by_groups(strategy) && shape.shard != 3) continue;
+      CAPTURE(name_of(strategy));
+      run_torch_ranks(shape, [&](Mesh mesh) {
+        const auto model = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
+        Engine engine(model, mesh, {.strategy = strategy});
+        graph_loss(*model, 0, mesh.rank()).backward();
+        CHECK(engine.measure_gradients().norm() == doctest::Approx(expected).epsilon(1e-5));
+        engine.zero_grad();
+        const float factor = mesh.rank() == mesh.world_size() - 1 ? INFINITY : 1.0F;
+        (graph_loss(*model, 0, mesh.rank()) * factor).backward();
+        const GradientReport report = engine.measure_gradients();
+        CHECK_FALSE(report.finite());
+        CHECK(report.first_nonfinite().starts_with("unit '"));
+      });
+    }
+  }
+}
+
+TEST_CASE("what each rank writes back of its slice is the lowest holder's on every group") {
+  const MeshShape shape{.replicate = 2, .shard = 2};
+  for (const Strategy strategy : kAllStrategies) {
+    CAPTURE(name_of(strategy));
+    std::vector<std::map<std::string, at::Tensor>> seen(4);
+    run_torch_ranks(shape, [&](Mesh mesh) {
+      const auto model = build_seeded(7, graph_twin(1, 64, in_a_row).make);
+      Engine engine(model, mesh, {.strategy = strategy});
+      {
+        const Gathered whole(engine, WriteBack::kOwnSlice);
+        const at::NoGradGuard no_grad;
+        for (const at::Tensor& parameter : model->parameters()) parameter.fill_(mesh.rank() + 1);
+      }
+      seen[mesh.rank()] = full_parameters(engine);
+    });
+    for (const auto& [fqn, value] : seen[0]) {
+      CAPTURE(fqn);
+      for (int rank = 1; rank < 4; ++rank) CHECK(bit_equal(value, seen[rank].at(fqn)));
+    }
+    const at::Tensor weight = seen[0].at("u0.weight");
+    const double last = weight.flatten()[-1].item<double>();
+    const Placement main = moves_of(placements_of(strategy), shape).row.optimizer;
+    CHECK(last == (main == Placement::kWhole ? 1 : main == Placement::kInside ? 2 : 4));
+  }
+}
+
+TEST_CASE("a unit with a strategy of its own is not built under a BuildScope") {
+  run_torch_ranks(MeshShape{.replicate = 2, .shard = 2}, [](Mesh mesh) {
+    BuildScope building(mesh, {.unit_options = [](std::string_view) {
+                          return UnitOptions{.strategy = Strategy::kHybridShard};
+                        }});
+    const auto model = graph_twin(1, 8, in_a_row).make();
+    CHECK_THROWS_WITH_AS(Engine(model, building), doctest::Contains("UnitOptions::strategy"),
+                         InvalidArgument);
+  });
+}
