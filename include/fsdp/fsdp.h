@@ -14,6 +14,7 @@
 #include <fsdp/prefetcher.h>
 #include <fsdp/program.h>
 #include <fsdp/rank_values.h>
+#include <fsdp/recompute.h>
 #include <fsdp/run_options.h>
 #include <fsdp/safetensors.h>
 #include <fsdp/safetensors_folder.h>

@@ -44,6 +44,8 @@ struct UnitOptions {
   std::optional<int> prefetch_units;
   // false: backward of this unit reads no weight (embeddings), so it is not gathered there.
   std::optional<bool> unshard_in_backward;
+  // Backward runs its forward again (fsdp/recompute.h) instead of keeping its activations.
+  std::optional<bool> recompute;
 };
 
 struct Options {
@@ -67,6 +69,9 @@ struct Options {
   // nothing is gathered, no slot is taken. Where that cannot be (threads, lower param_dtype, units
   // under 256 KiB a rank) or is not wanted (false), parameters are gathered into slots.
   bool map_shards = true;
+  // Activation recomputation (checkpointing): 1: every unit directly inside the root, k: every k-th
+  // of them in the order of registration; 0: none. unit_options may say otherwise for each unit.
+  int recompute = 0;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divide gradients by this instead of the world size (kMean only).

@@ -15,6 +15,7 @@
 // throws on the first parameter it reads.
 #pragma once
 
+#include <fsdp/recompute.h>
 #include <fsdp/tensor_visit.h>
 #include <fsdp/unit_module.h>
 #include <torch/nn/cloneable.h>
@@ -69,7 +70,7 @@ void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
 }
 
 template <class R, class... A, class Forward>
-R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
+R run_once(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
   static_assert(!std::is_reference_v<R>, "a unit's forward must return by value");
   UnitCall call(unit);
   if (!call.active()) return forward(std::forward<A>(arguments)...);
@@ -95,6 +96,29 @@ R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments)
   } catch (c10::Error& error) {
     call.explain(error);
     throw;
+  }
+}
+
+// Backward can call forward again: it is given copies, which it cannot change for its caller.
+template <class R, class... A>
+constexpr bool kCanRunAgain =
+    !std::is_void_v<R> &&
+    ((!(std::is_lvalue_reference_v<A> &&
+        !std::is_const_v<
+            std::remove_reference_t<A>>)&&std::is_copy_constructible_v<std::decay_t<A>>)&&...);
+
+template <class R, class... A, class Forward>
+R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
+  if (!unit.recomputes()) return run_once<R, A...>(unit, forward, std::forward<A>(arguments)...);
+  if constexpr (kCanRunAgain<R, A...>) {
+    return recompute(
+        [&unit, forward](std::decay_t<A>... again) -> R {
+          const UnitBase::Again running(unit);
+          return run_once<R, std::decay_t<A>...>(unit, forward, std::move(again)...);
+        },
+        std::forward<A>(arguments)...);
+  } else {
+    unit.refuse_recompute();
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 
@@ -20,6 +21,22 @@ class UnitBase {
   virtual torch::nn::Module& as_module() = 0;
   // True from the engine's construction on, also after the engine is gone.
   bool attached() const { return attached_; }
+
+  // For Unit: whether a call now is to be recomputed in backward (Options::recompute).
+  bool recomputes() const { return recomputes_ && runs_ == 0 && c10::GradMode::is_enabled(); }
+  // While alive the unit's own run of its forward is under way, which is not recomputed once more.
+  class Again {
+   public:
+    explicit Again(UnitBase& unit) : unit_(unit) { ++unit_.runs_; }
+    ~Again() { --unit_.runs_; }
+    Again(const Again&) = delete;
+    Again& operator=(const Again&) = delete;
+
+   private:
+    UnitBase& unit_;
+  };
+  // Of a forward that may write to its arguments, or takes what cannot be copied.
+  [[noreturn]] void refuse_recompute() const;
 
  protected:
   UnitBase() = default;
@@ -41,6 +58,8 @@ class UnitBase {
   friend class UnitCall;
   friend class EngineState;
   bool attached_ = false;
+  bool recomputes_ = false;
+  int runs_ = 0;
   std::weak_ptr<EngineUnit> engine_unit_;
 };
 

@@ -53,10 +53,11 @@ std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
   std::vector<std::string> lines;
   for (size_t i = 0; i < units.size(); ++i) {
     lines.push_back(fmt::format(
-        "{} param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {} strategy {}",
+        "{} param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {} strategy {} "
+        "recompute {}",
         name_of_unit(units[i].fqn), name_or_unset(options[i].param_dtype),
         rules[i].reshard_after_forward, rules[i].prefetch_units, rules[i].unshard_in_backward,
-        name_of(*options[i].strategy)));
+        name_of(*options[i].strategy), *options[i].recompute));
     for (const FoundParameter& found : units[i].parameters) {
       const at::Tensor& tensor = found.tensor;
       lines.push_back(fmt::format(
@@ -81,6 +82,22 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
                            .hint = "use 0 (no prefetch), 1 or 2"});
   }
   return own;
+}
+
+// Options::recompute, for the units that say nothing themselves.
+void choose_recomputed(const std::vector<FoundUnit>& units, int every,
+                       std::vector<UnitOptions>& options) {
+  if (every < 0) {
+    throw InvalidArgument({.what = fmt::format("recompute is {}", every),
+                           .where = "Options::recompute",
+                           .hint = "0 (no unit), 1 (all inside the root), or k: every k-th"});
+  }
+  int inside_root = 0;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const bool counts = i > 0 && units[i].parent == 0;
+    const bool chosen = counts && every > 0 && ++inside_root % every == 0;
+    if (!options[i].recompute) options[i].recompute = chosen;
+  }
 }
 
 // [Note: tiles that are hidden] in cpu_features.h.
@@ -242,6 +259,7 @@ void EngineState::attach(BuildScope::State* building) {
          .is_gathered = context->moves_for(*own.strategy).gathers(),
          .prefetch_units = *own.prefetch_units});
   }
+  choose_recomputed(found, options.recompute, own_options);
   context->mesh.agree("configuration", describe_options(options));
   std::vector<std::string> model = describe_model(found, rules, own_options);
   if (!context->one_rank()) describe_buffers(*root, model);
@@ -253,7 +271,12 @@ void EngineState::attach(BuildScope::State* building) {
   }
   move_rest(*root, *context);
   broadcast_buffers(*root, *context);
-  pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents));
+  std::vector<bool> recomputed;
+  for (size_t i = 0; i < found.size(); ++i) {
+    recomputed.push_back(*own_options[i].recompute);
+    found[i].unit->recomputes_ = recomputed.back();
+  }
+  pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents, recomputed));
   memory.remake(*pass);
   clock->join(*this);
 }

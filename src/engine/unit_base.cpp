@@ -33,6 +33,15 @@ void UnitBase::refuse_move() const {
                             "output_dtype, or call to() before constructing fsdp::Engine"});
 }
 
+void UnitBase::refuse_recompute() const {
+  const auto unit = engine_unit_.lock();
+  throw InvalidArgument({.what = "a forward that may write to its arguments, returns nothing, or "
+                                 "takes what cannot be copied is to be recomputed",
+                         .where = unit ? name_of_unit(unit->shard->fqn()) : std::string(),
+                         .hint = "take arguments by value or const reference and return the "
+                                 "outputs, or leave this unit out by UnitOptions::recompute"});
+}
+
 void UnitBase::zero_gradients() {
   const auto unit = engine_unit_.lock();
   if (!unit) return;  // the gradients went with the engine

@@ -6,33 +6,58 @@
 namespace fsdp {
 namespace {
 
-void add_guess(PassRecord& record, const std::vector<std::vector<int>>& children, int unit) {
-  const int call = record.next_call();
-  record.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
-  for (const int child : children[unit]) add_guess(record, children, child);
-  record.add({.boundary = Boundary::kPostForward, .flag = true, .unit = unit, .call = call});
-}
-
-// A unit closes before the next one opens, around those that it encloses.
-void add_backward_guess(PassRecord& record, const std::vector<std::vector<int>>& children,
-                        int unit) {
-  record.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = unit});
-  for (auto child = children[unit].rbegin(); child != children[unit].rend(); ++child) {
-    add_backward_guess(record, children, *child);
+// What is expected of units that are called in the order of registration, nested as in the module
+// tree.
+class Guess {
+ public:
+  Guess(PassRecord& record, std::span<const int> parents, const std::vector<bool>& recomputed)
+      : record_(record), children_(parents.size()), recomputed_(recomputed) {
+    for (size_t i = 1; i < parents.size(); ++i)
+      children_[parents[i]].push_back(static_cast<int>(i));
   }
-  record.add({.boundary = Boundary::kClose, .flag = true, .unit = unit});
-}
+
+  // `in_graph`: not inside a unit that leaves its graph to backward.
+  void forward(int unit, bool in_graph) {
+    const int call = record_.next_call();
+    record_.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
+    for (const int child : children_[unit]) forward(child, in_graph && !recomputes(unit));
+    // What a recomputed unit returns itself is made by the node around it.
+    record_.add({.boundary = Boundary::kPostForward,
+                 .flag = in_graph && !recomputes(unit),
+                 .unit = unit,
+                 .call = call});
+  }
+  // A unit closes before the next one opens, around those that it encloses.
+  void backward(int unit) {
+    if (recomputes(unit)) again(unit);
+    record_.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = unit});
+    const std::vector<int>& inside = children_[unit];
+    for (auto child = inside.rbegin(); child != inside.rend(); ++child) backward(*child);
+    record_.add({.boundary = Boundary::kClose, .flag = true, .unit = unit});
+  }
+
+ private:
+  bool recomputes(int unit) const { return !recomputed_.empty() && recomputed_[unit]; }
+  void again(int unit) {
+    record_.add({.boundary = Boundary::kPreForward, .unit = unit});
+    for (const int child : children_[unit]) again(child);
+    record_.add({.boundary = Boundary::kPostForward, .unit = unit});
+  }
+
+  PassRecord& record_;
+  std::vector<std::vector<int>> children_;
+  const std::vector<bool>& recomputed_;
+};
 
 }  // namespace
 
-PassRecord::PassRecord(std::span<const int> parents) {
+PassRecord::PassRecord(std::span<const int> parents, const std::vector<bool>& recomputed) {
   is_guess_ = true;
   if (parents.empty()) return;
-  std::vector<std::vector<int>> children(parents.size());
-  for (size_t i = 1; i < parents.size(); ++i) children[parents[i]].push_back(static_cast<int>(i));
-  add_guess(*this, children, 0);
+  Guess guess(*this, parents, recomputed);
+  guess.forward(0, /*in_graph=*/true);
   add({.boundary = Boundary::kBeginBackward});
-  add_backward_guess(*this, children, 0);
+  guess.backward(0);
   add({.boundary = Boundary::kEndBackward});
 }
 

@@ -33,7 +33,8 @@ class PassRecord {
   PassRecord() = default;
   // The guess before the first pass: units are called in the order of registration, nested as in
   // the module tree. parents[i] is the enclosing unit of unit i; the root is 0, its own parent.
-  explicit PassRecord(std::span<const int> parents);
+  // recomputed[i]: backward runs its forward again; empty: none does.
+  explicit PassRecord(std::span<const int> parents, const std::vector<bool>& recomputed = {});
 
   void add(const PassEvent& event) { events_.push_back(event); }
   int next_call() { return calls_++; }

@@ -132,13 +132,13 @@ RunFlag prefetch_flag(int& units) {
           }};
 }
 
-RunFlag ranks_flag(const char* name, const char* meaning, int& ranks) {
+RunFlag count_flag(const char* name, const char* meaning, int& count) {
   return {.name = name,
           .value_name = "N",
           .meaning = meaning,
-          .value = fmt::format("{}", ranks),
-          .set = [name, &ranks](std::string_view value) {
-            ranks = read_number(name, value, 0, 1'000'000, "a whole number");
+          .value = fmt::format("{}", count),
+          .set = [name, &count](std::string_view value) {
+            count = read_number(name, value, 0, 1'000'000, "a whole number");
           }};
 }
 
@@ -168,8 +168,8 @@ std::vector<RunFlag> RunOptions::engine_flags() {
              "full-shard (ZeRO-3), zero2, zero1, replicate (DDP), or in groups of --shard ranks: "
              "hybrid-shard, hfsdp, hpz",
              engine.strategy, kStrategies),
-      ranks_flag("--shard", "ranks of a group; 0: what --replicate leaves", mesh.shard),
-      ranks_flag("--replicate", "groups of ranks; 0: what --shard leaves", mesh.replicate),
+      count_flag("--shard", "ranks of a group; 0: what --replicate leaves", mesh.shard),
+      count_flag("--replicate", "groups of ranks; 0: what --shard leaves", mesh.replicate),
       choice("--param-dtype", "DTYPE", "of forward and backward: float32, bfloat16, float16",
              engine.param_dtype, kDTypes),
       choice("--reduce-dtype", "DTYPE", "of gradients between ranks: float32, bfloat16",
@@ -177,6 +177,8 @@ std::vector<RunFlag> RunOptions::engine_flags() {
       choice("--reshard-after-forward", "BOOL", "true: gather again in backward; false: keep",
              engine.reshard_after_forward, kBools),
       prefetch_flag(engine.prefetch_units),
+      count_flag("--recompute", "1: backward recomputes each unit's activations; N: every N-th's",
+                 engine.recompute),
       choice("--map-shards", "BOOL",
              "true: read peers' float32 shards where they lie; false: gather them",
              engine.map_shards, kBools),

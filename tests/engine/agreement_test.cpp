@@ -99,7 +99,8 @@ TEST_CASE("a different model is refused on all ranks, with the first parameter t
                                  }}},
                 begin +
                     "'unit 'head' param_dtype unset reshard_after_forward true prefetch 1 "
-                    "unshard_in_backward true strategy full-shard', rank 2 has 'unit 'head' ");
+                    "unshard_in_backward true strategy full-shard recompute false', rank 2 has "
+                    "'unit 'head' ");
   check_refused({.options = {.unit_options =
                                  [](std::string_view fqn) {
                                    UnitOptions own;
@@ -108,7 +109,8 @@ TEST_CASE("a different model is refused on all ranks, with the first parameter t
                                  }}},
                 begin +
                     "'unit 'head' param_dtype unset reshard_after_forward true prefetch 1 "
-                    "unshard_in_backward true strategy full-shard', rank 2 has 'unit 'head' ");
+                    "unshard_in_backward true strategy full-shard recompute false', rank 2 has "
+                    "'unit 'head' ");
   check_refused({.options = {.ignore = [](std::string_view fqn) { return fqn == "norm.bias"; }}},
                 begin);
 }

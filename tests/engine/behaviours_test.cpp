@@ -1,8 +1,9 @@
 // What users' models do in a training loop, against the plain model.
+#include <fsdp/recompute.h>
+
 #include <thread>
 
 #include "comm/mesh_state.h"
-#include "engine/support/recompute.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 

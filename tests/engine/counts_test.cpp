@@ -1,9 +1,9 @@
 // How many collectives a step costs, and in which order things happen to each unit.
 #include <fmt/format.h>
+#include <fsdp/recompute.h>
 
 #include <set>
 
-#include "engine/support/recompute.h"
 #include "engine/support/twin.h"
 
 using namespace fsdp;

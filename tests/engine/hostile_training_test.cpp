@@ -1,6 +1,7 @@
 // Legal programs that are easy to get wrong: failed backwards, forwards between backward and step,
 // unfreezing, gradients kept in a low type, forwards that are dropped.
-#include "engine/support/recompute.h"
+#include <fsdp/recompute.h>
+
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 

@@ -2,10 +2,10 @@
 // shard/gradient_places.h.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <fsdp/recompute.h>
 
 #include <atomic>
 
-#include "engine/support/recompute.h"
 #include "engine/support/twin.h"
 
 using namespace fsdp;

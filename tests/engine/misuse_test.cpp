@@ -1,7 +1,8 @@
 // Programs that would train wrong in silence: each ends with an error that names the fix.
+#include <fsdp/recompute.h>
+
 #include <thread>
 
-#include "engine/support/recompute.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 

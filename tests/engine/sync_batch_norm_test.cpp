@@ -1,9 +1,10 @@
 // SyncBatchNorm on several ranks against BatchNorm on their batches together.
 #include "fsdp/sync_batch_norm.h"
 
+#include <fsdp/recompute.h>
+
 #include <sstream>
 
-#include "engine/support/recompute.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 

@@ -92,6 +92,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("the plan holds where units are recomputed, from the first step on") {
+  for (const int world : {1, 2, 3}) {
+    for (const int every : {1, 2}) {
+      for (const Strategy strategy : kStrategies) {
+        for (const int prefetch : {0, 1, 2}) {
+          CAPTURE(world);
+          CAPTURE(every);
+          CAPTURE(static_cast<int>(strategy));
+          CAPTURE(prefetch);
+          const Options options{
+              .prefetch_units = prefetch, .recompute = every, .strategy = strategy};
+          run_torch_ranks(world, [&](Mesh mesh) { check_steps(mesh, options); });
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the plan holds on meshes of two axes, in every row") {
   for (const MeshShape& shape : kGroupShapes) {
     for (const Strategy strategy : kAllStrategies) {

@@ -1,7 +1,10 @@
-// A re-entrant checkpoint: the segment's forward keeps only its inputs and runs again in backward.
+// fsdp::recompute of a program's segment.
 #pragma once
 
+#include <fsdp/recompute.h>
+
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "support/torch_doctest.h"
@@ -11,7 +14,8 @@ namespace fsdp::testing {
 using Tensors = std::vector<at::Tensor>;
 using SegmentForward = std::function<Tensors(Tensors)>;
 
-// Runs `segment` on `inputs`; nothing is recomputed without grad mode.
-Tensors recompute(SegmentForward segment, const Tensors& inputs);
+inline Tensors recompute(SegmentForward segment, const Tensors& inputs) {
+  return fsdp::recompute(std::move(segment), inputs);
+}
 
 }  // namespace fsdp::testing
