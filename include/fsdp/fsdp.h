@@ -7,6 +7,7 @@
 #include <fsdp/dtype.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
+#include <fsdp/loss_scaler.h>
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/optim.h>

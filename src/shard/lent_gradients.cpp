@@ -47,7 +47,8 @@ bool LentGradients::lend(int parameter, const at::Tensor& gradient, DType dtype)
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
   Lent& lent = make(parameter);
   const DType reduced_in = unit_.shared.reduce_dtype;
-  if (is_sole(gradient) && dtype == reduced_in && lies_like(gradient, spec)) {
+  const bool is_scaled = unit_.shared.capture_scale() != 1.0F;
+  if (!is_scaled && is_sole(gradient) && dtype == reduced_in && lies_like(gradient, spec)) {
     lent.gradient = gradient;
     return true;
   }

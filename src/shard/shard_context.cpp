@@ -47,7 +47,7 @@ ReduceOp reduce_op_of(const Options& options) {
   return divides ? ReduceOp::kAvg : ReduceOp::kSum;
 }
 
-float gradient_scale_of(const Options& options) {
+float divide_scale_of(const Options& options) {
   if (!options.gradient_divide_factor) return 1.0F;
   if (options.gradient_reduction == GradientReduction::kSum) {
     throw InvalidArgument({.what = "gradient_divide_factor with gradient_reduction = kSum",
@@ -85,7 +85,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       strategy(options.strategy),
       reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
       reduce_op(reduce_op_of(options)),
-      gradient_scale(gradient_scale_of(options)),
+      divide_scale(divide_scale_of(options)),
       debug(options.debug),
       parameter_slots(device, MemoryCategory::kParameterSlots, ledger, reuse_of(*streams.gather),
                       [this](int64_t bytes) { return allocate(bytes); }),

@@ -84,6 +84,12 @@ class ShardContext {
   // Of a unit with this strategy.
   Moves moves_for(Strategy of) const { return moves_of(placements_of(of), mesh.state().shape()); }
 
+  // By what gradients are multiplied when they are captured: what they were scaled by on the way
+  // (LossScaler) goes here, too.
+  float capture_scale() const { return divide_scale / loss_scale_; }
+  float loss_scale() const { return loss_scale_; }
+  void set_loss_scale(float scale) { loss_scale_ = scale; }
+
   // The tag of a unit's next collective.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
     return mesh.state().order().next(operation, numel, unit.empty() ? "(root)" : unit);
@@ -105,7 +111,7 @@ class ShardContext {
   const Strategy strategy;        // of units that have none of their own
   const DType reduce_dtype;
   const ReduceOp reduce_op;
-  const float gradient_scale;  // applied at capture: 1 / gradient_divide_factor, else 1
+  const float divide_scale;  // 1 / gradient_divide_factor, else 1
   const bool debug;
 
   SpanLog spans;  // above the streams, whose last work writes here
@@ -154,6 +160,7 @@ class ShardContext {
   ShardContext(Mesh mesh, const Options& options, MeshStreams streams);
   void meet(std::string_view purpose);
 
+  float loss_scale_ = 1.0F;
   const bool map_shards_;
   std::optional<Axis> reads_peers_;  // some unit is mapped: over whom
   bool has_left_gathers_ = false;

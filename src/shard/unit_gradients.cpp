@@ -30,7 +30,7 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
   const bool may_lend =
-      unit_.moves.scatters_gradients() && !narrows() && shared.gradient_scale == 1.0F;
+      unit_.moves.scatters_gradients() && !narrows() && shared.divide_scale == 1.0F;
   places_ = GradientPlaces(unit_.layout, shared.reduce_dtype, may_lend);
   wide_places_ = GradientPlaces(unit_.layout, DType::kFloat32, /*may_lend=*/false);
 }
@@ -145,7 +145,7 @@ void UnitGradients::add(const at::Tensor& gradient, DType dtype, int parameter) 
                                                              .source_dtype = dtype,
                                                              .destination_dtype = to,
                                                              .overwrite = !adds}},
-                        shared.gradient_scale);
+                        shared.capture_scale());
     return;
   }
   at::Tensor ordered = gradient.permute(memory_order(spec));
@@ -155,9 +155,9 @@ void UnitGradients::add(const at::Tensor& gradient, DType dtype, int parameter) 
   std::copy(ordered.sizes().begin(), ordered.sizes().end(), source.sizes.begin());
   std::copy(ordered.strides().begin(), ordered.strides().end(), source.strides.begin());
   if (adds) {
-    kernels::accumulate_strided(stream, source, place, to, shared.gradient_scale);
+    kernels::accumulate_strided(stream, source, place, to, shared.capture_scale());
   } else {
-    kernels::cast_pack_strided(stream, source, place, to, shared.gradient_scale);
+    kernels::cast_pack_strided(stream, source, place, to, shared.capture_scale());
   }
 }
 

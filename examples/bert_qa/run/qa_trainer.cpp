@@ -55,7 +55,9 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
       windows_(windows),
       settings_(settings),
       optimizer_(engine, adamw_options(settings)),
-      schedule_(lr_schedule(settings, windows.total_steps())) {}
+      schedule_(lr_schedule(settings, windows.total_steps())) {
+  if (engine.options().param_dtype == fsdp::DType::kFloat16) scaler_.emplace(engine);
+}
 
 TrainSummary QaTrainer::train(const OnStep& on_step) {
   TrainSummary summary;
@@ -96,6 +98,7 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>&
   optimizer_.clip_grad_norm(clip_limit(settings_));
   optimizer_.set_lr(settings_.learning_rate * schedule_.factor(step));
   const fsdp::StepReport report = optimizer_.step();
+  if (scaler_) scaler_->update(report);
   optimizer_.zero_grad();
   loss = fsdp::mean_over_ranks(engine_.mesh(), loss, "loss");
 
@@ -119,7 +122,7 @@ double QaTrainer::forward_backward(const Batch& batch, double weight) {
   const at::Tensor sum =
       bert::span_loss_sum(logits_BS2.to(at::kFloat), batch.first_B, batch.last_B);
   const at::Tensor loss = sum * (weight / static_cast<double>(batch.ids_BS.size(0)));
-  loss.backward();
+  (scaler_ ? scaler_->scale(loss) : loss).backward();
   return loss.item<double>();
 }
 

@@ -3,10 +3,12 @@
 
 #include <fsdp/batch_transfer.h>
 #include <fsdp/engine.h>
+#include <fsdp/loss_scaler.h>
 #include <fsdp/optim.h>
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,7 @@ class QaTrainer {
   const TrainSettings& settings_;
   fsdp::AdamW optimizer_;
   fsdp::LrSchedule schedule_;
+  std::optional<fsdp::LossScaler> scaler_;  // with float16 parameters
 };
 
 }  // namespace bert_qa

@@ -1,0 +1,96 @@
+#include "fsdp/loss_scaler.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include "comm/mesh_state.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+void require(bool holds, const char* what, double value, const char* hint) {
+  if (holds) return;
+  throw InvalidArgument(
+      {.what = fmt::format("{} is {}", what, value), .where = "fsdp::LossScaler", .hint = hint});
+}
+
+LossScalerOptions checked(const LossScalerOptions& options) {
+  require(options.growth_factor > 1 && std::isfinite(options.growth_factor), "growth_factor",
+          options.growth_factor, "a number above 1; 2 as a rule");
+  require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor",
+          options.backoff_factor, "a number between 0 and 1; 0.5 as a rule");
+  require(options.growth_interval > 0, "growth_interval",
+          static_cast<double>(options.growth_interval), "a number of steps; 2000 as a rule");
+  return options;
+}
+
+bool is_scale(double scale) {
+  const auto narrow = static_cast<float>(scale);
+  return std::isfinite(narrow) && narrow > 0 && std::isfinite(1.0F / narrow);
+}
+
+}  // namespace
+
+LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
+    : options_(checked(options)), engine_(engine.state().weak_from_this()) {
+  if (engine.state().context->loss_scale() != 1.0F) {
+    throw StateError({.what = "the engine has a LossScaler already",
+                      .where = "fsdp::LossScaler",
+                      .hint = "one scaler an engine, while it lives"});
+  }
+  load({.scale = options_.init_scale});
+}
+
+LossScaler::~LossScaler() {
+  const std::shared_ptr<EngineState> engine = engine_.lock();
+  if (engine && !engine->is_shut_down()) engine->context->set_loss_scale(1.0F);
+}
+
+void LossScaler::load(const State& state) {
+  require(is_scale(state.scale), "the scale", state.scale, "a positive number; 65536 as a rule");
+  require(state.growth_tracker >= 0, "growth_tracker", static_cast<double>(state.growth_tracker),
+          "the number of steps since the last overflow or growth");
+  state_ = state;
+  apply();
+}
+
+void LossScaler::apply() {
+  const std::shared_ptr<EngineState> engine = engine_.lock();
+  if (!engine || engine->is_shut_down()) {
+    throw StateError({.what = "a LossScaler of an engine that was destroyed",
+                      .where = "fsdp::LossScaler",
+                      .hint = "destroy it before the engine"});
+  }
+  const std::lock_guard lock(engine->clock->mutex);
+  engine->context->set_loss_scale(static_cast<float>(state_.scale));
+  engine->context->mesh.state().order().note(fmt::format("loss scale {}", state_.scale));
+}
+
+at::Tensor LossScaler::scale(const at::Tensor& loss) const {
+  return loss.to(at::kFloat) * state_.scale;
+}
+
+void LossScaler::update(const StepReport& report) {
+  if (!report.skips_nonfinite) {
+    throw InvalidArgument({.what = "a step that skips nothing cannot tell of an overflow",
+                           .where = "LossScaler::update",
+                           .hint = "leave the optimizer's skip_nonfinite on"});
+  }
+  if (report.skipped()) {
+    state_ = {.scale = state_.scale * options_.backoff_factor};
+  } else if (++state_.growth_tracker == options_.growth_interval) {
+    const double grown = state_.scale * options_.growth_factor;
+    state_ = {.scale = is_scale(grown) ? grown : state_.scale};
+  }
+  // So small that nothing can be kept by it any more: gradients overflow whatever the scale is.
+  require(is_scale(state_.scale), "the scale after an overflow", state_.scale,
+          "gradients are not finite at any scale: look at StepReport::gradients.first_nonfinite()");
+  apply();
+}
+
+}  // namespace fsdp
