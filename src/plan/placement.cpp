@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "fsdp/error.h"
 
@@ -60,25 +62,25 @@ bool has_inside(const Placements& row) {
 }
 
 // The axes along which `to` is cut further than `from`, first to last.
-std::vector<Axis> cuts(Placement from, Placement to, bool inside_first) {
+std::span<const Axis> cuts(Placement from, Placement to, bool inside_first) {
+  static constexpr std::array kWorldAxis{Axis::kWorld};
+  static constexpr std::array kInsideThenAcross{Axis::kShard, Axis::kReplicate};
+  const std::span<const Axis> both = kInsideThenAcross;
   if (from == to) return {};
-  if (from == kWhole && to == kAll && !inside_first) return {Axis::kWorld};
-  std::vector<Axis> axes;
-  if (from == kWhole) axes.push_back(Axis::kShard);
-  if (to == kAll) axes.push_back(Axis::kReplicate);
-  return axes;
+  if (from == kWhole && to == kAll) return inside_first ? both : std::span<const Axis>(kWorldAxis);
+  return from == kWhole ? both.first(1) : both.last(1);
 }
 
-std::vector<Move> moves_along(Operation operation, const std::vector<Axis>& axes) {
+std::vector<Move> moves_along(Operation operation, std::span<const Axis> axes) {
   std::vector<Move> moves;
   for (const Axis axis : axes) moves.push_back({operation, axis});
   return moves;
 }
 
 std::vector<Move> gathers(Placement from, Placement to, bool inside_first) {
-  std::vector<Axis> axes = cuts(to, from, inside_first);
-  std::reverse(axes.begin(), axes.end());
-  return moves_along(Operation::kAllGather, axes);
+  std::vector<Move> moves = moves_along(Operation::kAllGather, cuts(to, from, inside_first));
+  std::reverse(moves.begin(), moves.end());
+  return moves;
 }
 
 }  // namespace

@@ -9,8 +9,10 @@ void PieceGather::add(const Piece& piece, DType dtype, const void* data, std::by
 
 void PieceGather::issue(const std::vector<Move>& moves, Stream& stream) {
   ShardContext& shared = unit_.shared;
+  std::vector<CollectivePart> parts;
+  parts.reserve(runs_.size());
   for (const Move& move : moves) {
-    std::vector<CollectivePart> parts;
+    parts.clear();
     int64_t numel = 0;
     for (Run& run : runs_) {
       numel += run.piece.numel;

@@ -11,7 +11,7 @@ namespace fsdp {
 
 class PieceGather {
  public:
-  explicit PieceGather(const UnitContext& unit) : unit_(unit) {}
+  explicit PieceGather(const UnitContext& unit) : unit_(unit) { runs_.reserve(unit.segments()); }
 
   // What this rank has of a segment, which lies at `data`, and where the result is to lie: `place`
   // is that of element `place_begin` of the segment. `data` may be its own place there.

@@ -206,6 +206,7 @@ void UnitGradients::reduce(bool across) {
 
   const std::vector<Move>& moves = unit_.moves.after_backward;
   std::vector<Summed> sums;
+  sums.reserve(unit_.segments());
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!main_.has(i)) continue;  // frozen, or a segment of empty parameters
     const int64_t numel = unit_.segment(i).numel;
@@ -272,6 +273,7 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
   ShardContext& shared = unit_.shared;
   const bool scatters = move.operation == Operation::kReduceScatter;
   std::vector<CollectivePart> parts;
+  parts.reserve(sums.size());
   int64_t numel = 0;
   for (Summed& sum : sums) {
     if (scatters) sum.numel /= shared.mesh.size(move.axis);
