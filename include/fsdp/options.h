@@ -63,6 +63,9 @@ struct Options {
   // true: a unit's parameters are freed between forward and backward and gathered again. The root
   // always keeps its own until backward is done.
   bool reshard_after_forward = true;
+  // The last units of forward that stay gathered for backward, which needs them first: each spares
+  // a gather, and takes its bytes at the highest point of forward, an evaluation's too.
+  int keep_last_units = 0;
   // How many units are gathered ahead of the one that runs: 0, 1, 2, …
   int prefetch_units = 1;
   // Processes of one host read each other's float32 shards where they lie, mapped side by side:

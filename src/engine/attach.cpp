@@ -39,6 +39,7 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("output_dtype {}", name_or_unset(options.output_dtype)),
           fmt::format("cast_forward_inputs {}", options.cast_forward_inputs),
           fmt::format("reshard_after_forward {}", options.reshard_after_forward),
+          fmt::format("keep_last_units {}", options.keep_last_units),
           fmt::format("prefetch_units {}", options.prefetch_units),
           fmt::format("map_shards {}", options.map_shards),
           fmt::format("strategy {}", name_of(options.strategy)),
@@ -259,6 +260,11 @@ void EngineState::attach(BuildScope::State* building) {
          .is_gathered = context->moves_for(*own.strategy).gathers(),
          .prefetch_units = *own.prefetch_units});
   }
+  if (options.keep_last_units < 0) {
+    throw InvalidArgument({.what = fmt::format("keep_last_units is {}", options.keep_last_units),
+                           .where = "Options::keep_last_units",
+                           .hint = "how many units stay gathered for backward; 0: none"});
+  }
   choose_recomputed(found, options.recompute, own_options);
   context->mesh.agree("configuration", describe_options(options));
   std::vector<std::string> model = describe_model(found, rules, own_options);
@@ -276,7 +282,8 @@ void EngineState::attach(BuildScope::State* building) {
     recomputed.push_back(*own_options[i].recompute);
     found[i].unit->recomputes_ = recomputed.back();
   }
-  pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents, recomputed));
+  pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents, recomputed),
+                                options.keep_last_units);
   memory.remake(*pass);
   clock->join(*this);
 }

@@ -24,6 +24,7 @@ void PlannedMemory::add_optimizer_state(int64_t bytes) {
 void PlannedMemory::remake(const Pass& pass) {
   MemoryInputs inputs{.units = {},
                       .rules = pass.rules(),
+                      .kept_units = pass.kept_units(),
                       .optimizer_state_bytes = optimizer_state_bytes_,
                       .streams_overlap = !context_.reduce_stream->is_inline()};
   std::map<int64_t, int64_t> gradients;  // main gradients by size

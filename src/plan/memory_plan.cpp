@@ -136,7 +136,7 @@ class CountedUnits : public UnitActions {
 
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& record) {
   CountedUnits units(inputs);
-  Pass pass(units, inputs.rules, record);
+  Pass pass(units, inputs.rules, record, inputs.kept_units);
   play(record, pass, [&] { units.end_forward(); });
   return std::move(units).finish();
 }

@@ -25,6 +25,7 @@ struct UnitSizes {
 struct MemoryInputs {
   std::vector<UnitSizes> units;
   std::vector<UnitRules> rules;  // one a unit
+  int kept_units = 0;            // of the pass, as its rules
   int64_t optimizer_state_bytes = 0;
   // Communication on streams of its own: a reduce slot may still be read while the next is written.
   bool streams_overlap = false;

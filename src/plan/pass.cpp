@@ -4,12 +4,27 @@
 
 namespace fsdp {
 
-Pass::Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint)
+Pass::Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units)
     : actions_(actions),
       rules_(std::move(rules)),
+      kept_units_(kept_units),
       unit_calls_(rules_.size(), 0),
       hint_(std::move(hint)),
-      order_(hint_) {}
+      order_(hint_) {
+  choose_kept();
+}
+
+// Those that backward needs first.
+void Pass::choose_kept() {
+  is_kept_.assign(rules_.size(), 0);
+  const std::vector<int> forward = hint_.forward_order();
+  int left = kept_units_;
+  for (auto unit = forward.rbegin(); unit != forward.rend() && left > 0; ++unit) {
+    if (*unit == 0 || is_kept_[*unit] != 0) continue;
+    is_kept_[*unit] = 1;
+    --left;
+  }
+}
 
 // ---- forward ----
 
@@ -35,13 +50,13 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
   forward_in_graph_ = forward_in_graph_ || in_graph;
   if (unit_calls_[unit] > 0) return;
   if (active_calls_ > 0) {
-    if (rules_[unit].reshard_after_forward) reshard(unit);
+    if (goes(unit)) reshard(unit);
     return;
   }
   // The end of the outermost call. With a graph its unit, the root, stays for backward, and so do
   // units that were asked to; without one, everything goes: an optimizer step may follow.
   for (int each = 0; each < unit_count(); ++each) {
-    const bool stays = in_graph && (each == unit || !rules_[each].reshard_after_forward);
+    const bool stays = in_graph && (each == unit || !goes(each));
     if (!stays) reshard(each);
   }
   if (!forward_in_graph_) record_.rewind(forward_began_);
@@ -138,6 +153,7 @@ bool Pass::take_record(bool captures) {
   if (!differs && !hint_.is_guess()) return false;
   hint_ = std::move(taken);
   order_ = UnitOrder(hint_);
+  choose_kept();
   return differs;
 }
 

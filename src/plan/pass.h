@@ -29,10 +29,12 @@ struct UnitRules {
 
 class Pass {
  public:
-  // `hint`: the pass that is expected. Requires: `actions` lives as long.
-  Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint);
+  // `hint`: the pass that is expected; the last `kept_units` of its forward, the root not counted,
+  // stay from forward to backward. Requires: `actions` lives as long.
+  Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units = 0);
 
   const std::vector<UnitRules>& rules() const { return rules_; }
+  int kept_units() const { return kept_units_; }
 
   // ---- forward ----
   // The outermost call of a forward outside backward begins.
@@ -87,9 +89,14 @@ class Pass {
   void prefetch(const std::vector<int>& ahead);
   std::vector<int> backward_prefetch(int unit) const;
   void reshard(int unit);
+  void choose_kept();
+  // Does not stay between forward and backward.
+  bool goes(int unit) const { return rules_[unit].reshard_after_forward && !is_kept_[unit]; }
 
   UnitActions& actions_;
   const std::vector<UnitRules> rules_;
+  const int kept_units_;
+  std::vector<char> is_kept_;    // by unit, of those that kept_units_ chooses
   std::vector<int> unit_calls_;  // forwards under way, by unit
   PassRecord hint_;
   PassRecord record_;  // of the pass under way

@@ -176,6 +176,8 @@ std::vector<RunFlag> RunOptions::engine_flags() {
              engine.reduce_dtype, kReduceDTypes),
       choice("--reshard-after-forward", "BOOL", "true: gather again in backward; false: keep",
              engine.reshard_after_forward, kBools),
+      count_flag("--keep-last-units", "of forward that stay gathered for backward",
+                 engine.keep_last_units),
       prefetch_flag(engine.prefetch_units),
       count_flag("--recompute", "1: backward recomputes each unit's activations; N: every N-th's",
                  engine.recompute),

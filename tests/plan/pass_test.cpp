@@ -124,6 +124,55 @@ TEST_CASE("a chain: one unit ahead, each resharded after its turn, the root kept
   CHECK_FALSE(pass.take_record(true));  // as guessed
 }
 
+TEST_CASE("the last units of forward stay for backward, as the last pass had them") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kChain, /*kept_units=*/1);
+  pass.begin_forward();
+  const int root = pass.pre_forward(0);
+  pass.post_forward(1, pass.pre_forward(1), true);
+  CHECK(units.taken() == "unshard 0, ahead 1, wait 0, ahead 2, wait 1, reshard 1");
+  pass.post_forward(2, pass.pre_forward(2), true);
+  CHECK(units.taken() == "wait 2");
+  pass.post_forward(0, root, true);
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  CHECK(units.taken() == "open 0");
+  pass.pre_backward(2, true);
+  CHECK(units.taken() == "ahead 1, open 2");
+  pass.close(2, true);
+  CHECK(units.taken() == "reshard 2, reduce 2");
+  pass.pre_backward(1, true);
+  pass.close(1, true);
+  pass.close(0, true);
+  pass.end_backward(true);
+  pass.take_record(true);
+  units.taken();
+  // Without a graph nothing stays.
+  pass.begin_forward();
+  const int again = pass.pre_forward(0);
+  for (const int unit : {1, 2}) pass.post_forward(unit, pass.pre_forward(unit), false);
+  units.taken();
+  pass.post_forward(0, again, false);
+  CHECK(units.taken() == "reshard 0, reshard 2");
+  // The next pass calls unit 1 last: it is the one that stays from then on.
+  pass.begin_forward();
+  const int third = pass.pre_forward(0);
+  for (const int unit : {2, 1}) pass.post_forward(unit, pass.pre_forward(unit), true);
+  pass.post_forward(0, third, true);
+  pass.begin_backward();
+  for (const int unit : {0, 1, 2}) pass.pre_backward(unit, true);
+  for (const int unit : {1, 2, 0}) pass.close(unit, true);
+  pass.end_backward(true);
+  CHECK(pass.take_record(true));
+  units.taken();
+  pass.begin_forward();
+  static_cast<void>(pass.pre_forward(0));
+  pass.post_forward(2, pass.pre_forward(2), true);
+  CHECK(units.taken().ends_with("reshard 2"));
+  pass.post_forward(1, pass.pre_forward(1), true);
+  CHECK(units.taken().find("reshard 1") == std::string::npos);
+}
+
 TEST_CASE("a pass that was played is the same list of actions as the one that was recorded") {
   ScriptedUnits units(3);
   Pass pass(units, std::vector<UnitRules>(3), PassRecord(std::vector<int>{0, 0, 1}));

@@ -68,6 +68,7 @@ TEST_CASE("every choice of a flag can be made") {
   CHECK(parse({"--shard", "4", "--replicate", "2"}).mesh.shard == 4);
   CHECK(parse({"--shard", "4", "--replicate", "2"}).mesh.replicate == 2);
   CHECK(parse({"--recompute", "2"}).engine.recompute == 2);
+  CHECK(parse({"--keep-last-units", "3"}).engine.keep_last_units == 3);
   for (const auto& [name, dtype] : {std::pair{"float32", DType::kFloat32},
                                     {"fp32", DType::kFloat32},
                                     {"bfloat16", DType::kBFloat16},
@@ -220,6 +221,7 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
         "  --param-dtype DTYPE           of forward and backward: float32, bfloat16, float16\n"
         "  --reduce-dtype DTYPE          of gradients between ranks: float32, bfloat16 [float32]\n"
         "  --reshard-after-forward BOOL  true: gather again in backward; false: keep [true]\n"
+        "  --keep-last-units N           of forward that stay gathered for backward [0]\n"
         "  --prefetch N                  units gathered ahead [2]\n"
         "  --recompute N                 1: backward recomputes each unit's activations; N: every "
         "N-th's [0]\n"

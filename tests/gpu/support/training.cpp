@@ -185,7 +185,7 @@ std::vector<Training> all_trainings(SmallModel model) {
     const Strategy strategy = kAllStrategies[row / 30];
     const bool by_groups =
         std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
-    if (by_groups && world < 5) continue;
+    if (by_groups != (world == 5)) continue;
     const DType dtype = row / 15 % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
     all.push_back({.model = model,
                    .world = std::min(world, 4),
