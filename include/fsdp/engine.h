@@ -169,9 +169,8 @@ class Engine {
 // While alive, the named unit's parameters (all units' if no FQN is given) can be read whole, in
 // param_dtype, through the module. On destruction what was modified in place is written back to the
 // main shards: each rank its own slice (of ranks that hold the same one, the lowest), or rank 0's
-// values on all ranks. torch::load of a model and
-// other calls that give a parameter new storage count as a modification; torch::save sees whole
-// values.
+// values on all ranks. torch::load of a model and other calls that give a parameter new storage
+// count as a modification; torch::save sees whole values.
 // Requires: collective; outside forward and backward, which throw inside, as does a second
 // Gathered.
 enum class WriteBack : uint8_t { kNone, kOwnSlice, kFromRankZero };

@@ -8,7 +8,8 @@
 //   optimizer.zero_grad();
 //
 // The rules are those of PyTorch's GradScaler: an overflow halves the scale and its step is
-// skipped, on all ranks alike; after growth_interval steps without one it doubles.
+// skipped, on all ranks alike; after growth_interval steps without one it doubles. Growth stops
+// where the grown scale is no finite float32: it stays, and an interval begins anew.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -49,7 +50,8 @@ class LossScaler {
   // float32(loss) · scale, for backward. The backward has to run before the next update.
   at::Tensor scale(const at::Tensor& loss) const;
   // After each step: waits for its report, as skipped() does, and sets the scale of the next.
-  // Errors: InvalidArgument for a step of an optimizer with skip_nonfinite = false.
+  // Errors: InvalidArgument for a step of an optimizer with skip_nonfinite = false, and where
+  //   gradients overflow at the least scale there is: the state stays as it was.
   void update(const StepReport& report);
 
   double scale() const { return state_.scale; }

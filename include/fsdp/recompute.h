@@ -44,8 +44,8 @@ void put(Values& values, const Tensors& tensors) {
 // into; inputs are copied, tensors with their memory shared.
 // Backward runs fn again, on the same inputs, with the random numbers drawn as in forward, in
 // LibTorch's generator of the CPU and in that of the inputs' device; then the generators go on as
-// if it had not been. So fn is called twice: what else it does (statistics of BatchNorm) happens
-// twice. Without grad mode it is called once.
+// if it had not been, also where fn throws. So fn is called twice: what else it does (statistics of
+// BatchNorm) happens twice. Without grad mode it is called once.
 // Requires: gradients flow into fn through its inputs and through parameters, not through tensors
 //   that it captures. It writes to none of its inputs.
 // Errors: StateError, from backward, where fn draws other random numbers than in forward: also

@@ -70,6 +70,7 @@ std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
   return lines;
 }
 
+// The unit's own where it says something, else the engine's.
 UnitOptions options_of(const Options& options, const std::string& fqn) {
   UnitOptions own = options.unit_options ? options.unit_options(fqn) : UnitOptions{};
   if (!own.strategy) own.strategy = options.strategy;
@@ -271,9 +272,9 @@ void EngineState::attach(BuildScope::State* building) {
   if (!context->one_rank()) describe_buffers(*root, model);
   context->mesh.agree("model", model);
   warn_of_hidden_amx(own_options, context->mesh);
-  for (const FoundUnit& unit : found) {
-    with_place([&] { return "construction of " + name_of_unit(unit.fqn); },
-               [&] { add_unit(unit, building); });
+  for (size_t i = 0; i < found.size(); ++i) {
+    with_place([&] { return "construction of " + name_of_unit(found[i].fqn); },
+               [&] { add_unit(found[i], own_options[i], building); });
   }
   move_rest(*root, *context);
   broadcast_buffers(*root, *context);
@@ -313,8 +314,8 @@ void EngineState::check_takable(const std::vector<FoundUnit>& found) {
                                  "register_module in the constructor: members alone are not seen"});
 }
 
-void EngineState::add_unit(const FoundUnit& found, BuildScope::State* building) {
-  const UnitOptions own = options_of(options, found.fqn);
+void EngineState::add_unit(const FoundUnit& found, const UnitOptions& own,
+                           BuildScope::State* building) {
   std::vector<ParameterSpec> specs;
   std::vector<at::Tensor> tensors;
   for (const FoundParameter& each : found.parameters) {

@@ -95,7 +95,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void forget_records();
   void forget_dropped_forwards();
   void check_takable(const std::vector<FoundUnit>& found);
-  void add_unit(const FoundUnit& found, BuildScope::State* building);
+  void add_unit(const FoundUnit& found, const UnitOptions& own, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
   bool keeps_graph_ = false;  // the backward under way

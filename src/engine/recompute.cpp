@@ -19,67 +19,66 @@ namespace {
 
 namespace ag = torch::autograd;
 
-// The generators that a segment may draw from, and how far they are.
-class RandomStates {
- public:
-  RandomStates() = default;
-  explicit RandomStates(const Tensors& inputs) {
-    generators_.push_back(at::globalContext().defaultGenerator(at::kCPU));
-    for (const at::Tensor& input : inputs) {
-      if (!input.defined() || input.device().is_cpu()) continue;
-      const at::Generator& own = at::globalContext().defaultGenerator(input.device());
-      if (std::ranges::find(generators_, own) == generators_.end()) generators_.push_back(own);
-    }
-    states_ = now();
-  }
+using Generators = std::vector<at::Generator>;
+using States = std::vector<at::Tensor>;  // how far each of some generators is
 
-  // Of the same generators.
-  std::vector<at::Tensor> now() const {
-    std::vector<at::Tensor> states;
-    for (at::Generator generator : generators_) {
-      const std::lock_guard lock(generator.mutex());
-      states.push_back(generator.get_state());
-    }
-    return states;
+// Those that a segment may draw from.
+Generators generators_of(const Tensors& inputs) {
+  Generators generators{at::globalContext().defaultGenerator(at::kCPU)};
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined() || input.device().is_cpu()) continue;
+    const at::Generator& own = at::globalContext().defaultGenerator(input.device());
+    if (std::ranges::find(generators, own) == generators.end()) generators.push_back(own);
   }
-  void set(const std::vector<at::Tensor>& states) const {
-    for (size_t i = 0; i < generators_.size(); ++i) {
-      at::Generator generator = generators_[i];
-      const std::lock_guard lock(generator.mutex());
-      generator.set_state(states[i]);
-    }
+  return generators;
+}
+
+States states_of(const Generators& generators) {
+  States states;
+  for (at::Generator generator : generators) {
+    const std::lock_guard lock(generator.mutex());
+    states.push_back(generator.get_state());
   }
-  const std::vector<at::Tensor>& states() const { return states_; }
+  return states;
+}
+
+void set_states(const Generators& generators, const States& states) {
+  for (size_t i = 0; i < generators.size(); ++i) {
+    at::Generator generator = generators[i];
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(states[i]);
+  }
+}
+
+// Generators go on from where they are now, however the scope is left.
+class GeneratorsKept {
+ public:
+  explicit GeneratorsKept(const Generators& generators)
+      : generators_(generators), states_(states_of(generators)) {}
+  ~GeneratorsKept() { set_states(generators_, states_); }
+  GeneratorsKept(const GeneratorsKept&) = delete;
+  GeneratorsKept& operator=(const GeneratorsKept&) = delete;
 
  private:
-  std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> states_;  // when this was made
+  const Generators& generators_;
+  const States states_;
 };
-
-bool are_equal(const std::vector<at::Tensor>& one, const std::vector<at::Tensor>& other) {
-  return std::ranges::equal(
-      one, other, [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); });
-}
 
 struct SavedSegment : torch::CustomClassHolder {
   explicit SavedSegment(Segment of) : segment(std::move(of)) {}
   Segment segment;
-  RandomStates before;
-  std::vector<at::Tensor> after;  // the generators' states
+  Generators generators;
+  States before, after;  // its run in forward
 };
 
 // In backward: as in forward, with a graph.
-Tensors run_again(SavedSegment& saved, const Tensors& inputs) {
-  const std::vector<at::Tensor> here = saved.before.now();
-  saved.before.set(saved.before.states());
-  Tensors outputs;
-  {
-    const at::AutoGradMode grad_mode(true);
-    outputs = saved.segment(inputs);
-  }
-  const bool drew_alike = are_equal(saved.before.now(), saved.after);
-  saved.before.set(here);
-  if (drew_alike) return outputs;
+Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
+  const GeneratorsKept kept(saved.generators);
+  set_states(saved.generators, saved.before);
+  const at::AutoGradMode grad_mode(true);
+  Tensors outputs = saved.segment(inputs);
+  const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
+  if (std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) return outputs;
   throw StateError({.what = "a recomputed function drew other random numbers than in forward",
                     .where = "fsdp::recompute",
                     .cause = "it takes another way each time, or ranks that are threads draw from "
@@ -93,9 +92,10 @@ struct Recompute : ag::Function<Recompute> {
   static Tensors forward(ag::AutogradContext* context, at::TensorList inputs,
                          const at::Tensor& /*anchor*/, c10::intrusive_ptr<SavedSegment> saved) {
     context->save_for_backward(inputs.vec());
-    saved->before = RandomStates(inputs.vec());
+    saved->generators = generators_of(inputs.vec());
+    saved->before = states_of(saved->generators);
     Tensors outputs = saved->segment(inputs.vec());
-    saved->after = saved->before.now();
+    saved->after = states_of(saved->generators);
     for (size_t i = 0; i < outputs.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {  // one tensor cannot be two outputs of a node
         if (!outputs[i].defined() || !outputs[i].is_same(outputs[j])) continue;

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <limits>
 #include <mutex>
+#include <optional>
 
 #include "comm/mesh_state.h"
 #include "engine/engine_state.h"
@@ -38,7 +38,7 @@ bool is_scale(double scale) {
 
 LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
     : options_(checked(options)), engine_(engine.state().weak_from_this()) {
-  if (engine.state().context->loss_scale() != 1.0F) {
+  if (engine.state().context->has_loss_scale()) {
     throw StateError({.what = "the engine has a LossScaler already",
                       .where = "fsdp::LossScaler",
                       .hint = "one scaler an engine, while it lives"});
@@ -48,7 +48,7 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
 
 LossScaler::~LossScaler() {
   const std::shared_ptr<EngineState> engine = engine_.lock();
-  if (engine && !engine->is_shut_down()) engine->context->set_loss_scale(1.0F);
+  if (engine && !engine->is_shut_down()) engine->context->set_loss_scale(std::nullopt);
 }
 
 void LossScaler::load(const State& state) {
@@ -81,15 +81,17 @@ void LossScaler::update(const StepReport& report) {
                            .where = "LossScaler::update",
                            .hint = "leave the optimizer's skip_nonfinite on"});
   }
+  State next = state_;
   if (report.skipped()) {
-    state_ = {.scale = state_.scale * options_.backoff_factor};
-  } else if (++state_.growth_tracker == options_.growth_interval) {
+    next = {.scale = state_.scale * options_.backoff_factor};
+  } else if (++next.growth_tracker == options_.growth_interval) {
     const double grown = state_.scale * options_.growth_factor;
-    state_ = {.scale = is_scale(grown) ? grown : state_.scale};
+    next = {.scale = is_scale(grown) ? grown : state_.scale};
   }
   // So small that nothing can be kept by it any more: gradients overflow whatever the scale is.
-  require(is_scale(state_.scale), "the scale after an overflow", state_.scale,
+  require(is_scale(next.scale), "the scale after an overflow", next.scale,
           "gradients are not finite at any scale: look at StepReport::gradients.first_nonfinite()");
+  state_ = next;
   apply();
 }
 

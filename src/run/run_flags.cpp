@@ -122,23 +122,13 @@ RunFlag timeout_flag(std::chrono::milliseconds& timeout) {
           }};
 }
 
-RunFlag prefetch_flag(int& units) {
-  return {.name = "--prefetch",
-          .value_name = "N",
-          .meaning = "units gathered ahead",
-          .value = fmt::format("{}", units),
-          .set = [&units](std::string_view value) {
-            units = read_number("--prefetch", value, 0, 1000, "a whole number");
-          }};
-}
-
-RunFlag count_flag(const char* name, const char* meaning, int& count) {
+RunFlag count_flag(const char* name, const char* meaning, int& count, int most = 1'000'000) {
   return {.name = name,
           .value_name = "N",
           .meaning = meaning,
           .value = fmt::format("{}", count),
-          .set = [name, &count](std::string_view value) {
-            count = read_number(name, value, 0, 1'000'000, "a whole number");
+          .set = [name, &count, most](std::string_view value) {
+            count = read_number(name, value, 0, most, "a whole number");
           }};
 }
 
@@ -178,7 +168,7 @@ std::vector<RunFlag> RunOptions::engine_flags() {
              engine.reshard_after_forward, kBools),
       count_flag("--keep-last-units", "of forward that stay gathered for backward",
                  engine.keep_last_units),
-      prefetch_flag(engine.prefetch_units),
+      count_flag("--prefetch", "units gathered ahead", engine.prefetch_units, /*most=*/1000),
       count_flag("--recompute", "1: backward recomputes each unit's activations; N: every N-th's",
                  engine.recompute),
       choice("--map-shards", "BOOL",

@@ -86,9 +86,9 @@ class ShardContext {
 
   // By what gradients are multiplied when they are captured: what they were scaled by on the way
   // (LossScaler) goes here, too.
-  float capture_scale() const { return divide_scale / loss_scale_; }
-  float loss_scale() const { return loss_scale_; }
-  void set_loss_scale(float scale) { loss_scale_ = scale; }
+  float capture_scale() const { return divide_scale / loss_scale_.value_or(1.0F); }
+  bool has_loss_scale() const { return loss_scale_.has_value(); }
+  void set_loss_scale(std::optional<float> scale) { loss_scale_ = scale; }
 
   // The tag of a unit's next collective.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
@@ -160,7 +160,7 @@ class ShardContext {
   ShardContext(Mesh mesh, const Options& options, MeshStreams streams);
   void meet(std::string_view purpose);
 
-  float loss_scale_ = 1.0F;
+  std::optional<float> loss_scale_;  // a LossScaler's
   const bool map_shards_;
   std::optional<Axis> reads_peers_;  // some unit is mapped: over whom
   bool has_left_gathers_ = false;

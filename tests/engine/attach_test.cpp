@@ -190,6 +190,16 @@ TEST_CASE("a root that is no unit, a second engine, and impossible options are r
           "a sum is not divided");
 }
 
+TEST_CASE("unit_options is asked once for each unit, the root first") {
+  std::vector<std::string> asked;
+  Unit<Graph> model(2, 6, in_a_row);
+  const Engine engine(model, Mesh::single(), {.unit_options = [&](std::string_view fqn) {
+                        asked.emplace_back(fqn);
+                        return UnitOptions{};
+                      }});
+  CHECK((asked == std::vector<std::string>{"", "u0", "u1"}));
+}
+
 TEST_CASE("ignored parameters are left alone: whole, trainable by hand, equal to plain") {
   for (const int world : {1, 2}) {
     run_torch_ranks(world, [&](Mesh mesh) {

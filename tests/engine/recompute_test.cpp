@@ -181,6 +181,23 @@ TEST_CASE("random numbers are drawn as in forward, and the generator goes on as 
   check_same(run(true), run(false));
 }
 
+TEST_CASE("a recomputation that throws leaves the generator where it was") {
+  const auto draw_after = [](bool throws) {
+    torch::manual_seed(11);
+    int calls = 0;
+    const auto fails_again = [&](const at::Tensor& h) {
+      at::Tensor dropped = torch::dropout(h, 0.5, true);
+      if (++calls == 2) throw std::runtime_error("not a second time");
+      return dropped;
+    };
+    const at::Tensor sum = recompute(fails_again, values({4, 16}, 1).requires_grad_()).sum();
+    static_cast<void>(torch::rand({3}));
+    if (throws) CHECK_THROWS_WITH(sum.backward(), "not a second time");
+    return torch::rand({4});
+  };
+  CHECK(bit_equal(draw_after(true), draw_after(false)));
+}
+
 TEST_CASE("functions inside functions are recomputed, too") {
   torch::manual_seed(3);
   DropoutBlock block(8);
