@@ -2,79 +2,18 @@
 #include <fsdp/checkpoint.h>
 
 #include <map>
-#include <sstream>
 
-#include "comm/mesh_state.h"
 #include "engine/support/twin.h"
 #include "plan/placement.h"
+#include "support/collective_counts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
 
 namespace {
 
-bool is_by_groups(Strategy strategy) {
-  return std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
-}
-
-// Of a step, by which the engine reduces: one level for what is cut by rank.
-void mean_of(torch::nn::Module& model, const MeshShape& shape, bool by_groups,
-             const std::function<void(int rank)>& backward_of_rank) {
-  by_groups ? mean_gradients_by_groups(model, shape, backward_of_rank)
-            : mean_gradients(model, shape.size(Axis::kWorld), backward_of_rank);
-}
-
-Trained train_plain(const Twin& twin, const MeshShape& shape, bool by_groups) {
-  Trained trained;
-  const auto model = build_seeded(7, twin.make);
-  const auto optimizer = twin_optimizer(twin.optimizer, model->parameters());
-  for (int step = 0; step < twin.steps; ++step) {
-    mean_of(*model, shape, by_groups, [&](int rank) {
-      const at::Tensor loss = twin.loss(*model, step, rank);
-      loss.backward();
-      if (rank == 0) trained.losses.push_back(loss.item<float>());
-    });
-    optimizer->step();
-    optimizer->zero_grad();
-  }
-  trained.parameters = plain_parameters(*model);
-  return trained;
-}
-
-Trained train_in_groups(const Twin& twin, const MeshShape& shape, const Options& options) {
-  Trained trained;
-  run_torch_ranks(shape, [&](Mesh mesh) {
-    const auto model = build_seeded(7, twin.make);
-    Engine engine(model, mesh, options);
-    const auto optimizer = twin_optimizer(twin.optimizer, local_shards(engine));
-    for (int step = 0; step < twin.steps; ++step) {
-      const at::Tensor loss = twin.loss(*model, step, mesh.rank());
-      loss.backward();
-      if (mesh.rank() == 0) trained.losses.push_back(loss.item<float>());
-      optimizer->step();
-      optimizer->zero_grad();
-    }
-    auto parameters = full_parameters(engine);
-    if (mesh.rank() == 0) trained.parameters = std::move(parameters);
-  });
-  return trained;
-}
-
 constexpr int kGroupLayers = 3;
 constexpr int64_t kGroupUnits = kGroupLayers + 1;
-
-// "reduce_scatter 12 'u0'" of the mesh's order since `from` entries, by operation.
-std::map<std::string, int64_t> counts_since(const Mesh& mesh, size_t from) {
-  std::map<std::string, int64_t> counts;
-  const std::vector<std::string> all = mesh.state().order().recent();
-  for (size_t i = from; i < all.size(); ++i) {
-    std::istringstream line(all[i]);
-    std::string number, operation;
-    line >> number >> operation;
-    ++counts[operation];
-  }
-  return counts;
-}
 
 }  // namespace
 
@@ -96,12 +35,12 @@ TEST_CASE("on a mesh of two axes each row has the plain model's bits, reduced in
             CAPTURE(shape.shard);
             CAPTURE(reshard);
             const auto streams = reshard ? CpuStreamKind::kInline : CpuStreamKind::kThreaded;
-            check_same_bits(train_in_groups(twin, shape,
-                                            {.reshard_after_forward = reshard,
-                                             .prefetch_units = reshard ? 1 : 2,
-                                             .strategy = strategy,
-                                             .debug = true,
-                                             .cpu_streams = streams}),
+            check_same_bits(train_sharded(twin, shape,
+                                          {.reshard_after_forward = reshard,
+                                           .prefetch_units = reshard ? 1 : 2,
+                                           .strategy = strategy,
+                                           .debug = true,
+                                           .cpu_streams = streams}),
                             plain);
           }
         }
@@ -111,23 +50,13 @@ TEST_CASE("on a mesh of two axes each row has the plain model's bits, reduced in
 }
 
 TEST_CASE("gradients that are lent are reduced within groups and over them, with the same bits") {
-  // The embedding's and the head's take more than half of their units.
-  const Twin twin{
-      .make = [] { return Unit<Chain>(128, 1, 2221).ptr(); },
-      .loss =
-          [](torch::nn::Module& model, int step, int rank) {
-            const Batch batch = batch_of(step, rank);
-            return torch::nn::functional::cross_entropy(
-                dynamic_cast<UnitImpl<ChainImpl>&>(model).call(batch.tokens).flatten(0, 1),
-                batch.labels.flatten());
-          },
-      .steps = 2};
+  const Twin twin = lending_twin();
   for (const MeshShape& shape : {MeshShape{2, 2}, MeshShape{2, 3}}) {
     const Trained plain = train_plain(twin, shape, /*by_groups=*/true);
     for (const Strategy strategy : kGroupStrategies) {
       CAPTURE(name_of(strategy));
       CAPTURE(shape.shard);
-      check_same_bits(train_in_groups(twin, shape, {.strategy = strategy, .debug = true}), plain);
+      check_same_bits(train_sharded(twin, shape, {.strategy = strategy, .debug = true}), plain);
     }
   }
 }
@@ -250,7 +179,7 @@ TEST_CASE("units of one model may have strategies of their own") {
                                    : fqn == "u2" ? Strategy::kZero2
                                                  : Strategy::kFullShard};
   };
-  check_close(train_in_groups(twin, shape, {.unit_options = by_unit}),
+  check_close(train_sharded(twin, shape, {.unit_options = by_unit}),
               train_plain(twin, shape, /*by_groups=*/false));
   // The norm counts each element once, and is one for all ranks.
   const auto model = build_seeded(7, twin.make);

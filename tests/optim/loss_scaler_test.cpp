@@ -1,8 +1,9 @@
 #include <fsdp/loss_scaler.h>
 
+#include <cmath>
+
 #include "engine/support/twin.h"
 #include "plan/placement.h"
-#include "support/models.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -57,9 +58,8 @@ TEST_CASE("the scale follows PyTorch's rules: halved by an overflow, doubled aft
 }
 
 TEST_CASE("a scale that is a power of two changes no bit in float32, in any strategy") {
-  // A row of small units, and one whose embedding and head lend their gradients.
-  const auto make_chain = [] { return Unit<Chain>(128, 1, 2221).ptr(); };
   for (const bool lends : {false, true}) {
+    const Twin twin = lends ? lending_twin() : graph_twin(2, 6, in_a_row);
     for (const Strategy strategy : kStrategies) {
       if (lends && strategy != Strategy::kFullShard) continue;
       CAPTURE(lends);
@@ -67,21 +67,13 @@ TEST_CASE("a scale that is a power of two changes no bit in float32, in any stra
       std::array<std::map<std::string, at::Tensor>, 2> trained;
       for (const bool scaled : {false, true}) {
         run_torch_ranks(2, [&](Mesh mesh) {
-          const Model model = lends ? build_seeded(7, make_chain) : make_row();
+          const Model model = build_seeded(7, twin.make);
           Engine engine(model, mesh, {.strategy = strategy});
           AdamW optimizer(engine, {.lr = 1e-2});
           std::optional<LossScaler> scaler;
           if (scaled) scaler.emplace(engine, LossScalerOptions{.init_scale = 1024});
           for (int i = 0; i < (lends ? 1 : 3); ++i) {
-            at::Tensor loss;
-            if (lends) {
-              const Batch batch = batch_of(i, mesh.rank());
-              loss = torch::nn::functional::cross_entropy(
-                  dynamic_cast<UnitImpl<ChainImpl>&>(*model).call(batch.tokens).flatten(0, 1),
-                  batch.labels.flatten());
-            } else {
-              loss = graph_loss(*model, i, mesh.rank());
-            }
+            const at::Tensor loss = twin.loss(*model, i, mesh.rank());
             (scaler ? scaler->scale(loss) : loss).backward();
             optimizer.clip_grad_norm(0.1);
             const StepReport report = optimizer.step();
@@ -132,6 +124,7 @@ TEST_CASE("a scaler's state goes on where it was, and wrong ones are refused") {
       scaler.load({.scale = 32, .growth_tracker = 2});
       step(scaler, optimizer, *model, mesh);
       CHECK(scaler.state() == LossScaler::State{.scale = 64, .growth_tracker = 0});
+      scaler.load({.scale = 1});
       CHECK_THROWS_WITH_AS(LossScaler{engine}, doctest::Contains("has a LossScaler already"),
                            StateError);
       for (const double wrong : {0.0, -1.0, double{INFINITY}, double{NAN}, 1e300, 1e-45}) {
@@ -148,6 +141,25 @@ TEST_CASE("a scaler's state goes on where it was, and wrong ones are refused") {
       CHECK_THROWS_AS(LossScaler(engine, wrong), InvalidArgument);
     }
     const LossScaler again(engine);  // the first is gone
+  });
+}
+
+TEST_CASE("a scale grows and falls as far as float32 goes") {
+  run_torch_ranks(1, [](Mesh mesh) {
+    const Model model = make_row();
+    Engine engine(model, mesh, {});
+    SGD optimizer(engine, {.lr = 0});
+    LossScaler scaler(engine, {.growth_interval = 1});
+    const double most = std::ldexp(1.0, 127), least = std::ldexp(1.0, -127);
+    scaler.load({.scale = most});
+    scaler.update(optimizer.step());
+    CHECK(scaler.state() == LossScaler::State{.scale = most, .growth_tracker = 0});
+    scaler.load({.scale = least});
+    scaler.scale(graph_loss(*model, 0, 0) * INFINITY).backward();
+    const StepReport overflow = optimizer.step();
+    CHECK_THROWS_WITH_AS(scaler.update(overflow), doctest::Contains("the scale after an overflow"),
+                         InvalidArgument);
+    CHECK(scaler.state() == LossScaler::State{.scale = least, .growth_tracker = 0});
   });
 }
 

@@ -2,11 +2,10 @@
 #include <fsdp/optim.h>
 
 #include <map>
-#include <sstream>
 
-#include "comm/mesh_state.h"
 #include "engine/support/twin.h"
 #include "plan/placement.h"
+#include "support/collective_counts.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -16,23 +15,8 @@ namespace {
 constexpr int kLayers = 3;
 constexpr int64_t kUnits = kLayers + 1;
 
-using Counts = std::map<std::string, int64_t>;
-
-// Collectives by operation since `from` entries.
-Counts counts_since(const Mesh& mesh, size_t from) {
-  Counts counts;
-  const std::vector<std::string> all = mesh.state().order().recent();
-  for (size_t i = from; i < all.size(); ++i) {
-    std::istringstream line(all[i]);
-    std::string number, operation;
-    line >> number >> operation;
-    ++counts[operation];
-  }
-  return counts;
-}
-
 // The root stays from forward to backward; one all_reduce is the norm's.
-Counts expected_step(Strategy strategy, const MeshShape& shape) {
+CollectiveCounts expected_step(Strategy strategy, const MeshShape& shape) {
   if (shape.size(Axis::kWorld) == 1) return {};
   switch (strategy) {
     case Strategy::kZero2:
@@ -73,9 +57,7 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
                                    MeshShape{2, 2}, MeshShape{2, 3}, MeshShape{3, 2}}) {
       for (const int prefetch : {0, 1, 2}) {
         // Strategies of groups are full shard on one axis, others on two what they are on one.
-        const bool by_groups =
-            std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
-        if (shape.has_two_axes() != by_groups && prefetch != 1) continue;
+        if (shape.has_two_axes() != is_by_groups(strategy) && prefetch != 1) continue;
         if (shape.has_two_axes() && prefetch != shape.shard - 1) continue;
         CAPTURE(name_of(strategy));
         CAPTURE(shape.replicate);

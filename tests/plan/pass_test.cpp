@@ -4,7 +4,9 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <functional>
 #include <string>
+#include <vector>
 
 using namespace fsdp;
 
@@ -73,21 +75,63 @@ class ScriptedUnits : public UnitActions {
 
 const PassRecord kChain(std::vector<int>{0, 0, 0});  // a root with units 1 and 2
 
-// A pass over the chain, as the engine reports it. Returns whether it was unlike the hint.
-bool run_chain(Pass& pass) {
+// A pass over the chain, its units called as `forward` says, as the engine reports it; `after_each`
+// boundary. Returns whether it was unlike the hint.
+bool run_chain(
+    Pass& pass, const std::vector<int>& forward = {1, 2},
+    const std::function<void()>& after_each = [] {}) {
+  const auto told = [&](auto value) {
+    after_each();
+    return value;
+  };
   pass.begin_forward();
-  const int root = pass.pre_forward(0);
-  for (const int unit : {1, 2}) pass.post_forward(unit, pass.pre_forward(unit), true);
+  const int root = told(pass.pre_forward(0));
+  for (const int unit : forward) {
+    const int call = told(pass.pre_forward(unit));
+    pass.post_forward(unit, call, true);
+    after_each();
+  }
   pass.post_forward(0, root, true);
+  after_each();
   pass.begin_backward();
   pass.pre_backward(0, true);
-  for (const int unit : {2, 1}) {
-    pass.pre_backward(unit, true);
-    pass.close(unit, true);
+  after_each();
+  for (auto unit = forward.rbegin(); unit != forward.rend(); ++unit) {
+    pass.pre_backward(*unit, true);
+    after_each();
+    pass.close(*unit, true);
+    after_each();
   }
   pass.close(0, true);
+  after_each();
   pass.end_backward(true);
+  after_each();
   return pass.take_record(true);
+}
+
+// What each of those boundaries asks for.
+std::vector<std::string> asked_in_chain(Pass& pass, ScriptedUnits& units,
+                                        const std::vector<int>& forward = {1, 2}) {
+  std::vector<std::string> asked;
+  run_chain(pass, forward, [&] { asked.push_back(units.taken()); });
+  return asked;
+}
+
+void check_same(const std::vector<std::string>& asked, const std::vector<std::string>& expected) {
+  REQUIRE(asked.size() == expected.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    CAPTURE(i);
+    CHECK(asked[i] == expected[i]);
+  }
+}
+
+// A pass that does not reach unit 1 or 2, until its backward ends.
+void run_root(Pass& pass) {
+  pass.begin_forward();
+  pass.post_forward(0, pass.pre_forward(0), true);
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  pass.close(0, true);
 }
 
 }  // namespace
@@ -95,82 +139,55 @@ bool run_chain(Pass& pass) {
 TEST_CASE("a chain: one unit ahead, each resharded after its turn, the root kept for backward") {
   ScriptedUnits units(3);
   Pass pass(units, std::vector<UnitRules>(3), kChain);
-  pass.begin_forward();
-  const int root = pass.pre_forward(0);
-  CHECK(units.taken() == "unshard 0, ahead 1, wait 0");
-  const int first = pass.pre_forward(1);
-  CHECK(units.taken() == "ahead 2, wait 1");
-  pass.post_forward(1, first, true);
-  CHECK(units.taken() == "reshard 1");
-  pass.post_forward(2, pass.pre_forward(2), true);
-  CHECK(units.taken() == "wait 2, reshard 2");
-  pass.post_forward(0, root, true);
-  CHECK(units.taken().empty());
-
-  pass.begin_backward();
-  pass.pre_backward(0, true);
-  CHECK(units.taken() == "ahead 2, open 0");
-  pass.pre_backward(2, true);
-  CHECK(units.taken() == "ahead 1, wait 2, open 2");
-  pass.close(2, true);
-  CHECK(units.taken() == "reshard 2, reduce 2");
-  pass.pre_backward(1, true);
-  CHECK(units.taken() == "wait 1, open 1");
-  pass.close(1, true);
-  pass.close(0, true);
-  CHECK(units.taken() == "reshard 1, reduce 1, reshard 0, reduce 0");
-  pass.end_backward(true);
-  CHECK(units.taken().empty());
-  CHECK_FALSE(pass.take_record(true));  // as guessed
+  check_same(asked_in_chain(pass, units), {
+                                              "unshard 0, ahead 1, wait 0",
+                                              "ahead 2, wait 1",
+                                              "reshard 1",
+                                              "wait 2",
+                                              "reshard 2",
+                                              "",
+                                              "ahead 2, open 0",
+                                              "ahead 1, wait 2, open 2",
+                                              "reshard 2, reduce 2",
+                                              "wait 1, open 1",
+                                              "reshard 1, reduce 1",
+                                              "reshard 0, reduce 0",
+                                              "",
+                                          });
+  CHECK_FALSE(run_chain(pass));  // as guessed
 }
 
 TEST_CASE("the last units of forward stay for backward, as the last pass had them") {
   ScriptedUnits units(3);
   Pass pass(units, std::vector<UnitRules>(3), kChain, /*kept_units=*/1);
-  pass.begin_forward();
-  const int root = pass.pre_forward(0);
-  pass.post_forward(1, pass.pre_forward(1), true);
-  CHECK(units.taken() == "unshard 0, ahead 1, wait 0, ahead 2, wait 1, reshard 1");
-  pass.post_forward(2, pass.pre_forward(2), true);
-  CHECK(units.taken() == "wait 2");
-  pass.post_forward(0, root, true);
-  pass.begin_backward();
-  pass.pre_backward(0, true);
-  CHECK(units.taken() == "open 0");
-  pass.pre_backward(2, true);
-  CHECK(units.taken() == "ahead 1, open 2");
-  pass.close(2, true);
-  CHECK(units.taken() == "reshard 2, reduce 2");
-  pass.pre_backward(1, true);
-  pass.close(1, true);
-  pass.close(0, true);
-  pass.end_backward(true);
-  pass.take_record(true);
-  units.taken();
+  check_same(asked_in_chain(pass, units), {
+                                              "unshard 0, ahead 1, wait 0",
+                                              "ahead 2, wait 1",
+                                              "reshard 1",
+                                              "wait 2",
+                                              "",
+                                              "",
+                                              "open 0",
+                                              "ahead 1, open 2",
+                                              "reshard 2, reduce 2",
+                                              "wait 1, open 1",
+                                              "reshard 1, reduce 1",
+                                              "reshard 0, reduce 0",
+                                              "",
+                                          });
   // Without a graph nothing stays.
   pass.begin_forward();
-  const int again = pass.pre_forward(0);
+  const int root = pass.pre_forward(0);
   for (const int unit : {1, 2}) pass.post_forward(unit, pass.pre_forward(unit), false);
   units.taken();
-  pass.post_forward(0, again, false);
+  pass.post_forward(0, root, false);
   CHECK(units.taken() == "reshard 0, reshard 2");
-  // The next pass calls unit 1 last: it is the one that stays from then on.
-  pass.begin_forward();
-  const int third = pass.pre_forward(0);
-  for (const int unit : {2, 1}) pass.post_forward(unit, pass.pre_forward(unit), true);
-  pass.post_forward(0, third, true);
-  pass.begin_backward();
-  for (const int unit : {0, 1, 2}) pass.pre_backward(unit, true);
-  for (const int unit : {1, 2, 0}) pass.close(unit, true);
-  pass.end_backward(true);
-  CHECK(pass.take_record(true));
+  // A pass calls unit 1 last: it is the one that stays from then on.
+  CHECK(run_chain(pass, {2, 1}));
   units.taken();
-  pass.begin_forward();
-  static_cast<void>(pass.pre_forward(0));
-  pass.post_forward(2, pass.pre_forward(2), true);
-  CHECK(units.taken().ends_with("reshard 2"));
-  pass.post_forward(1, pass.pre_forward(1), true);
-  CHECK(units.taken().find("reshard 1") == std::string::npos);
+  const std::vector<std::string> asked = asked_in_chain(pass, units, {2, 1});
+  CHECK(asked[2] == "reshard 2");
+  CHECK(asked[4] == "");
 }
 
 TEST_CASE("a pass that was played is the same list of actions as the one that was recorded") {
@@ -280,12 +297,7 @@ TEST_CASE("without reduction gradients are kept, until a pass that reduces them 
   CHECK(units.taken().find("open to keep 2, reshard 2, keep 2") != std::string::npos);
   CHECK(units.gradients(1) == GradientState::kKept);
   pass.set_sync(GradientSync::kAll);
-  // A pass that does not reach unit 1 or 2.
-  pass.begin_forward();
-  pass.post_forward(0, pass.pre_forward(0), true);
-  pass.begin_backward();
-  pass.pre_backward(0, true);
-  pass.close(0, true);
+  run_root(pass);
   units.taken();
   pass.end_backward(true);
   CHECK(units.taken() == "reduce 1, reshard 2, reduce 2");  // 2 was fetched ahead
@@ -300,12 +312,7 @@ TEST_CASE("what passes reduced within groups is summed over the groups by the fi
   CHECK(inside.find("reduce inside 2") != std::string::npos);
   CHECK(inside.find("across") == std::string::npos);
   pass.set_sync(GradientSync::kAll);
-  // A pass that does not reach unit 1 or 2.
-  pass.begin_forward();
-  pass.post_forward(0, pass.pre_forward(0), true);
-  pass.begin_backward();
-  pass.pre_backward(0, true);
-  pass.close(0, true);
+  run_root(pass);
   CHECK(units.taken().ends_with("reduce 0"));
   pass.end_backward(true);
   CHECK(units.taken() == "across 1, reshard 2, across 2");

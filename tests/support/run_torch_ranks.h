@@ -4,6 +4,8 @@
 #include <c10/core/AutogradState.h>
 #include <fsdp/options.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "comm/mesh_parts.h"
@@ -22,6 +24,9 @@ inline constexpr Strategy kGroupStrategies[] = {Strategy::kHybridShard, Strategy
 inline constexpr Strategy kAllStrategies[] = {
     Strategy::kFullShard,   Strategy::kZero2, Strategy::kZero1, Strategy::kReplicate,
     Strategy::kHybridShard, Strategy::kHfsdp, Strategy::kHpz};
+inline bool is_by_groups(Strategy strategy) {
+  return std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
+}
 inline const MeshShape kGroupShapes[] = {
     {.replicate = 2, .shard = 2}, {.replicate = 2, .shard = 3}, {.replicate = 3, .shard = 2}};
 

@@ -324,10 +324,9 @@ bool is_valid(const Program& program) {
 ProgramRun run_program(const Program& given, Options options) {
   const auto program = std::make_shared<const Program>(given);
   options.debug = true;
-  const bool in_groups =
-      std::ranges::find(kGroupStrategies, options.strategy) != std::end(kGroupStrategies);
-  const MeshShape shape = in_groups ? MeshShape{.replicate = 2, .shard = 2}
-                                    : MeshShape{.replicate = 1, .shard = kProgramRanks};
+  const MeshShape shape = is_by_groups(options.strategy)
+                              ? MeshShape{.replicate = 2, .shard = 2}
+                              : MeshShape{.replicate = 1, .shard = kProgramRanks};
   RunRanksOptions run_options = torch_ranks_options();
   run_options.mesh.replicate = shape.replicate;
   std::vector<RankRun> ranks(shape.size(Axis::kWorld));

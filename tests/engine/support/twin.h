@@ -60,6 +60,19 @@ inline Twin graph_twin(int count, int64_t width, GraphImpl::Body body) {
   return {.make = [=] { return Unit<Graph>(count, width, body).ptr(); }, .loss = graph_loss};
 }
 
+// Units of which the embedding's and the head's weights are large: their gradients are lent.
+inline Twin lending_twin() {
+  return {.make = [] { return Unit<Chain>(128, 1, 2221).ptr(); },
+          .loss =
+              [](torch::nn::Module& model, int step, int rank) {
+                const auto call = [&](const at::Tensor& tokens) {
+                  return dynamic_cast<UnitImpl<ChainImpl>&>(model).call(tokens);
+                };
+                return loss_of(call, batch_of(step, rank));
+              },
+          .steps = 2};
+}
+
 struct Trained {
   std::vector<float> losses;  // rank 0's
   std::map<std::string, at::Tensor> parameters;
@@ -96,10 +109,10 @@ inline void inject_delays(Engine& engine, int rank) {
   });
 }
 
-inline Trained train_sharded(const Twin& twin, int world, const Options& options,
+inline Trained train_sharded(const Twin& twin, const MeshShape& shape, const Options& options,
                              bool delays = false) {
   Trained trained;
-  run_torch_ranks(world, [&](Mesh mesh) {
+  run_torch_ranks(shape, [&](Mesh mesh) {
     const auto model = build_seeded(7, twin.make);
     Engine engine(model, mesh, options);
     if (delays) inject_delays(engine, mesh.rank());
@@ -118,7 +131,13 @@ inline Trained train_sharded(const Twin& twin, int world, const Options& options
   return trained;
 }
 
-inline Trained train_plain(const Twin& twin, int world) {
+inline Trained train_sharded(const Twin& twin, int world, const Options& options,
+                             bool delays = false) {
+  return train_sharded(twin, MeshShape{.shard = world}, options, delays);
+}
+
+// `by_groups`: the mean over each group of ranks, then over the groups; else over all at once.
+inline Trained train_plain(const Twin& twin, const MeshShape& shape, bool by_groups) {
   Trained trained;
   const auto model = build_seeded(7, twin.make);
   std::vector<at::Tensor> trainable;
@@ -130,16 +149,25 @@ inline Trained train_plain(const Twin& twin, int world) {
   const auto optimizer = twin_optimizer(twin.optimizer, trainable);
   for (int step = 0; step < twin.steps; ++step) {
     if (twin.before_step) twin.before_step(*model, nullptr, step);
-    mean_gradients(*model, world, [&](int rank) {
+    const auto backward_of_rank = [&](int rank) {
       const at::Tensor loss = twin.loss(*model, step, rank);
       loss.backward();
       if (rank == 0) trained.losses.push_back(loss.item<float>());
-    });
+    };
+    if (by_groups) {
+      mean_gradients_by_groups(*model, shape, backward_of_rank);
+    } else {
+      mean_gradients(*model, shape.size(Axis::kWorld), backward_of_rank);
+    }
     optimizer->step();
     optimizer->zero_grad();
   }
   trained.parameters = plain_parameters(*model);
   return trained;
+}
+
+inline Trained train_plain(const Twin& twin, int world) {
+  return train_plain(twin, MeshShape{.shard = world}, /*by_groups=*/false);
 }
 
 inline void check_same_bits(const Trained& sharded, const Trained& plain) {

@@ -183,9 +183,7 @@ std::vector<Training> all_trainings(SmallModel model) {
     const int row = i * 53 % kRows;
     const int world = row % 5 + 1;  // the fifth is four in two groups
     const Strategy strategy = kAllStrategies[row / 30];
-    const bool by_groups =
-        std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
-    if (by_groups != (world == 5)) continue;
+    if (is_by_groups(strategy) != (world == 5)) continue;
     const DType dtype = row / 15 % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
     all.push_back({.model = model,
                    .world = std::min(world, 4),
