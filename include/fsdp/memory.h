@@ -59,6 +59,11 @@ struct MemoryPlan {
   // beside it, gradients kept by GradSync), known once they were needed, as is the backward's peak
   // then.
   int64_t learned_bytes = 0;
+  // On the host, and in none of the above: main shards, main gradients and optimizer state with
+  // Options::cpu_offload. At rest, at the highest point of a step, and what the system has given.
+  MemoryBytes host_rest;
+  MemoryBytes host_peak;
+  int64_t host_held_bytes = 0;
   // Beside all of the above while GradSync(engine, false) keeps every unit's whole gradients; those
   // that are lent (docs/memory.md) in LibTorch's memory.
   int64_t kept_gradient_bytes = 0;
@@ -73,6 +78,10 @@ struct MemoryStats {
   MemoryBytes in_use;  // now
   MemoryBytes peak;    // highest total since construction or reset_peak, by category at that moment
   int64_t held_bytes = 0;
+  // On the host, and in none of the above, with Options::cpu_offload.
+  MemoryBytes host_in_use;
+  MemoryBytes host_peak;
+  int64_t host_held_bytes = 0;
   int64_t system_allocations = 0;  // times that the engine asked the system or driver for memory
   int64_t overflow_slots = 0;      // demands that the planned slots could not serve
 };

@@ -70,11 +70,17 @@ struct Options {
   int prefetch_units = 1;
   // Processes of one host read each other's float32 shards where they lie, mapped side by side:
   // nothing is gathered, no slot is taken. Where that cannot be (threads, lower param_dtype, units
-  // under 256 KiB a rank) or is not wanted (false), parameters are gathered into slots.
+  // under 256 KiB a rank, cpu_offload) or is not wanted (false), parameters are gathered into
+  // slots.
   bool map_shards = true;
   // Activation recomputation (checkpointing): 1: every unit directly inside the root, k: every k-th
   // of them in the order of registration; 0: none. unit_options may say otherwise for each unit.
   int recompute = 0;
+  // Main shards, main gradients and optimizer state lie in the host's memory (pinned, where there
+  // is a GPU), and optimizers step there; the device holds what it computes with. Parameters that
+  // the strategy cuts come from the host for each use, ahead of it; those that every rank keeps
+  // whole come after each change. Engine::sharded_parameters are the host's then.
+  bool cpu_offload = false;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divide gradients by this instead of the world size (kMean only).

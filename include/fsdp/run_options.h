@@ -28,6 +28,7 @@ struct RunFlag {
   std::string value_name;  // "N"
   std::string meaning;
   std::string value;  // what is chosen now, as one would type it; empty: nothing
+  std::string alone;  // what the flag means without a value; empty: it needs one
   // Errors: InvalidArgument (64) naming flag and value, with what is allowed.
   std::function<void(std::string_view value)> set;
 };
@@ -50,7 +51,8 @@ struct RunOptions {
   std::vector<std::string> rest;     // what was left, in order
 
   // `defaults`, changed by the flags of a command line: `--flag value` or `--flag=value`, with
-  // hyphens or underscores; of a flag given twice the last one counts.
+  // hyphens or underscores; of a flag given twice the last one counts. What can be switched on may
+  // stand alone, before another flag or last: `--offload`.
   // Errors: InvalidArgument (64): a flag that does not exist, with the nearest one that does; a
   //   flag without a value; a value that is not allowed.
   static RunOptions parse(int argc, const char* const* argv, ProgramFlags program,

@@ -42,6 +42,7 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("keep_last_units {}", options.keep_last_units),
           fmt::format("prefetch_units {}", options.prefetch_units),
           fmt::format("map_shards {}", options.map_shards),
+          fmt::format("cpu_offload {}", options.cpu_offload),
           fmt::format("strategy {}", name_of(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),

@@ -17,7 +17,7 @@ namespace fsdp {
 void EngineState::absorb_changes(bool reseats) {
   bool issued = false;
   for (const auto& unit : units) issued = unit->shard->issue_digests() || issued;
-  if (issued) context->compute->synchronize();  // of all units at once
+  if (issued) context->main_stream().synchronize();  // of all units at once
   for (const auto& unit : units) unit->shard->absorb_changes(reseats);
 }
 

@@ -83,7 +83,7 @@ void BuildScope::State::forget(const UnitBase& unit) {
   for (const FoundParameter& each : found->second.parameters) {
     sharded_.erase(each.tensor.unsafeGetTensorImpl());
   }
-  for (const Buffer& main : found->second.main) context->ledger.hold(-main.bytes());
+  for (const Buffer& main : found->second.main) context->main_ledger().hold(-main.bytes());
   units.erase(found);
 }
 
@@ -138,8 +138,9 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
   std::vector<Buffer> main;
   for (size_t s = 0; s < layout.segments().size(); ++s) {
     const int segment = static_cast<int>(s);
-    main.push_back(context.allocate(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
-    context.ledger.hold(main.back().bytes());
+    main.push_back(
+        context.allocate_main(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
+    context.main_ledger().hold(main.back().bytes());
     std::vector<kernels::CastRun> runs;
     for (const Interval& interval : layout.intervals(segment, main_rank)) {
       const at::Tensor& tensor = parameters[interval.parameter].tensor;
@@ -152,6 +153,7 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
     }
     kernels::cast_pack(*context.compute, runs);
   }
+  if (context.offloads()) context.compute->synchronize();  // the host reads it next
   return main;
 }
 

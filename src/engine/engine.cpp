@@ -105,14 +105,13 @@ GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
       fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientMeasure::Measured measured = state_->measure_gradients(norm_type, max_norm);
   const at::NoGradGuard no_grad;
-  const at::Tensor coefficient = torch_compat::wrap(
-      measured.scalars->coefficient(), 1, DType::kFloat32, state_->context->torch_device)[0];
+  const at::Device device = state_->context->main_torch_device();
+  const at::Tensor coefficient =
+      torch_compat::wrap(measured.scalars->coefficient(), 1, DType::kFloat32, device)[0];
   for (const auto& unit : state_->units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {
       if (segment.grad == nullptr) continue;
-      torch_compat::wrap(segment.grad, segment.numel, DType::kFloat32,
-                         state_->context->torch_device)
-          .mul_(coefficient);
+      torch_compat::wrap(segment.grad, segment.numel, DType::kFloat32, device).mul_(coefficient);
     }
   }
   return measured.report;
@@ -153,7 +152,14 @@ MemoryPlan Engine::memory_plan() const {
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(state_->clock->mutex);
-  return {.memory = state_->context->ledger.stats(),
+  MemoryStats memory = state_->context->ledger.stats();
+  const MemoryStats& host = state_->context->host_ledger.stats();
+  memory.host_in_use = host.in_use;
+  memory.host_peak = host.peak;
+  memory.host_held_bytes = host.held_bytes;
+  memory.system_allocations += host.system_allocations;
+  memory.overflow_slots += host.overflow_slots;
+  return {.memory = memory,
           .all_gathers = state_->context->all_gathers,
           .reduces = state_->context->reduces,
           .passes = state_->passes,
@@ -163,6 +169,7 @@ EngineStats Engine::stats() const {
 void Engine::reset_peak_memory() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->context->ledger.reset_peak();
+  state_->context->host_ledger.reset_peak();
 }
 
 std::string Engine::describe() const {

@@ -89,6 +89,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
 
  private:
   void end_backward(bool captures);
+  void settle_main_state() const;
   void absorb_changes(bool reseats);
   void unfreeze();
   void refuse_strays();

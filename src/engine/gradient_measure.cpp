@@ -29,7 +29,8 @@ kernels::NormType norm_type_of(double norm_type) {
 StepScalars::StepScalars(const ShardContext& context, int ranks, int rank)
     : ranks_(ranks),
       rank_(rank),
-      memory_(context.allocate_own(2 * found_bytes() + 3 * static_cast<int64_t>(sizeof(float)))) {}
+      memory_(
+          context.allocate_main_own(2 * found_bytes() + 3 * static_cast<int64_t>(sizeof(float)))) {}
 
 StepScalars::Values StepScalars::read(Stream& stream) const {
   Values values;
@@ -68,20 +69,21 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   measurement->owner = this;
   const std::shared_ptr<StepScalars> taken = take_scalars();
   measurement->scalars = taken;
-  measurement->measured_on = context_.compute;
+  context_.settle_transfers();
+  Stream& stream = context_.main_stream();
+  measurement->measured_on = &stream;
   const StepScalars& scalars = *taken;
-  Stream& compute = *context_.compute;
-  const int64_t scratch_bytes = kernels::norm_scratch_bytes(compute, table);
+  const int64_t scratch_bytes = kernels::norm_scratch_bytes(stream, table);
   if (scratch_.bytes() < scratch_bytes) {
-    compute.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may be under way
-    scratch_ = context_.allocate_own(scratch_bytes);
+    stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may be under way
+    scratch_ = context_.allocate_main_own(scratch_bytes);
   }
-  kernels::grad_norm(compute, table, type,
+  kernels::grad_norm(stream, table, type,
                      {.norm = scalars.here().norm(),
                       .first_non_finite = scalars.own_first(),
                       .scratch = scratch_.data()});
   if (is_cut) reduce(scalars, type);
-  kernels::clip_coefficient(compute, scalars.everywhere().norm(), type, max_norm,
+  kernels::clip_coefficient(stream, scalars.everywhere().norm(), type, max_norm,
                             {.norm = scalars.norm(),
                              .coefficient = scalars.coefficient(),
                              .found_inf = scalars.found_inf()});
@@ -93,13 +95,17 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   const CollectivePart part{scalars.here().values, scalars.everywhere().values, scalars.numel(),
                             DType::kFloat64};
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
+  const CollectiveTag tag = context_.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
+  if (context_.offloads()) {
+    const ExposedTimer timer(context_);
+    return context_.mesh.state().control_communicator().all_reduce({&part, 1}, op, tag,
+                                                                   context_.main_stream());
+  }
   Stream& stream = *context_.reduce_stream;
   Event measured(context_.device);
   context_.compute->record(measured);
   stream.wait(measured);  // wait 12
-  context_.reduce().all_reduce(
-      {&part, 1}, op, context_.next_tag(Operation::kAllReduce, part.numel, "gradient norm"),
-      stream);
+  context_.reduce().all_reduce({&part, 1}, op, tag, stream);
   stream.record(measured);
   const ExposedTimer timer(context_);
   context_.compute->wait(measured);  // wait 13

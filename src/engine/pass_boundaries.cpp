@@ -3,6 +3,7 @@
 // between_passes.cpp.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "engine/autograd_hooks.h"
@@ -27,7 +28,7 @@ void EngineState::begin_forward() {
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
   Event ready(context->device);
   context->compute->record(ready);
-  context->gather_stream->wait(ready);
+  context->gather_after(ready);
   context->begin_reading();
   pass->begin_forward();
 }
@@ -40,7 +41,15 @@ void EngineState::guard_gradients() {
 // The outermost call has returned; not after an exception.
 void EngineState::end_forward() {
   context->wait_for_left_gathers();
+  settle_main_state();
   context->end_reading();
+}
+
+// Who holds views of main shards reads and writes them as soon as the host gets there.
+void EngineState::settle_main_state() const {
+  const bool any_views = std::any_of(
+      units.begin(), units.end(), [](const auto& unit) { return unit->shard->main().has_views(); });
+  if (any_views) context->settle_transfers();
 }
 
 // A forward or backward has thrown, which the caller hears of.
@@ -101,7 +110,7 @@ void EngineState::rest_unit(EngineUnit& unit) {
 void EngineState::end_backward(bool captures) {
   pass->end_backward(captures);
   Event reduced(context->device);
-  context->reduce_stream->record(reduced);
+  context->last_of_reduce().record(reduced);
   {
     const ExposedTimer timer(*context);
     const ContextSpan span = context->span(*context->compute, "wait for reduces", "");
@@ -109,6 +118,7 @@ void EngineState::end_backward(bool captures) {
   }
   for (auto& held : context->lent_held) held.clear();
   context->wait_for_left_gathers();
+  settle_main_state();
   context->end_reading();
 }
 

@@ -13,11 +13,11 @@ namespace fsdp {
 
 void PlannedMemory::add_optimizer_state(int64_t bytes) {
   optimizer_state_bytes_ += bytes;
-  context_.ledger.hold(bytes);
+  context_.main_ledger().hold(bytes);
   if (bytes > 0) {
-    context_.ledger.take(MemoryCategory::kOptimizerState, bytes);
+    context_.main_ledger().take(MemoryCategory::kOptimizerState, bytes);
   } else {
-    context_.ledger.give(MemoryCategory::kOptimizerState, -bytes);
+    context_.main_ledger().give(MemoryCategory::kOptimizerState, -bytes);
   }
 }
 
@@ -26,6 +26,7 @@ void PlannedMemory::remake(const Pass& pass) {
                       .rules = pass.rules(),
                       .kept_units = pass.kept_units(),
                       .optimizer_state_bytes = optimizer_state_bytes_,
+                      .offloads = context_.offloads(),
                       .streams_overlap = !context_.reduce_stream->is_inline()};
   std::map<int64_t, int64_t> gradients;  // main gradients by size
   for (const auto& unit : units_) {
@@ -55,8 +56,8 @@ void PlannedMemory::follow(const Pass& pass) {
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.parameter_slots.learn();
   const bool reduces = context_.reduce_slots.learn();
-  const int64_t unforeseen = context_.ledger.stats().in_use[MemoryCategory::kMainGradients] -
-                             plan_.after_backward[MemoryCategory::kMainGradients];
+  const int64_t unforeseen = context_.main_ledger().stats().in_use[MemoryCategory::kMainGradients] -
+                             main_gradients_after_backward()[MemoryCategory::kMainGradients];
   learned_gradients_ += std::max<int64_t>(unforeseen, 0);
   const MemoryBytes& peak = context_.ledger.phase_peak();
   const bool higher = peak.total() > plan_.backward_peak.total();
@@ -88,10 +89,18 @@ void PlannedMemory::add_learned() {
   for (const PlannedSlots& each : plan_.slots) add(each, -1);
   for (const PlannedSlots& each : slots) add(each, 1);
   plan_.slots = std::move(slots);
-  plan_.held_bytes += learned_gradients_;
-  plan_.learned_bytes += learned_gradients_;
   if (learned_peak_.total() > plan_.backward_peak.total()) plan_.backward_peak = learned_peak_;
-  plan_.after_backward[MemoryCategory::kMainGradients] += learned_gradients_;
+  main_gradients_after_backward()[MemoryCategory::kMainGradients] += learned_gradients_;
+  if (context_.offloads()) {
+    plan_.host_held_bytes += learned_gradients_;
+  } else {
+    plan_.held_bytes += learned_gradients_;
+    plan_.learned_bytes += learned_gradients_;
+  }
+}
+
+MemoryBytes& PlannedMemory::main_gradients_after_backward() {
+  return context_.offloads() ? plan_.host_peak : plan_.after_backward;
 }
 
 }  // namespace fsdp

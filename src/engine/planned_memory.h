@@ -37,6 +37,8 @@ class PlannedMemory {
  private:
   void warn_of_overflow();
   void add_learned();
+  // Where the plan has them.
+  MemoryBytes& main_gradients_after_backward();
 
   ShardContext& context_;
   const std::vector<std::shared_ptr<EngineUnit>>& units_;

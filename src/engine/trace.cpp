@@ -118,6 +118,7 @@ void settle(ShardContext& context) {
              [&] {
                context.gather_stream->synchronize();
                context.reduce_stream->synchronize();
+               context.settle_transfers();
                context.compute->synchronize();
              });
 }

@@ -45,7 +45,7 @@ Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay
 kernels::StepCount* Optimizer::State::add_counters(size_t count) {
   const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
   counters_.push_back(with_place([] { return "the optimizer's counters"; },
-                                 [&] { return engine.context->allocate_own(bytes); }));
+                                 [&] { return engine.context->allocate_main_own(bytes); }));
   return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
@@ -66,7 +66,7 @@ void Optimizer::State::add_segments() {
         const int64_t bytes = segment.numel * size_of(DType::kFloat32);
         optimized.moments.push_back(
             with_place([&] { return unit->describe("optimizer state"); },
-                       [&] { return engine.context->allocate_own(bytes); }));
+                       [&] { return engine.context->allocate_main_own(bytes); }));
         added += bytes;
       }
       segments_.push_back(std::move(optimized));
@@ -167,7 +167,7 @@ void Optimizer::State::forget_measured() { clipped_.reset(); }
 int64_t Optimizer::State::applied() const {
   int64_t steps = 0;
   with_place([] { return "count of optimizer steps"; },
-             [&] { engine.context->compute->read(&steps, &applied_->step, sizeof steps); });
+             [&] { engine.context->main_stream().read(&steps, &applied_->step, sizeof steps); });
   return steps;
 }
 
@@ -206,7 +206,8 @@ StepReport Optimizer::State::issue_step() {
       updates.push_back({optimized, segment, run, lr * run.lr_scale});
     }
   }
-  Stream& stream = *engine.context->compute;
+  engine.context->settle_transfers();
+  Stream& stream = engine.context->main_stream();
   const ContextSpan span = engine.context->span(stream, "optimizer", "");
   const float* found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr;
   kernels::count_steps(stream, counters, betas(), found_inf);

@@ -31,12 +31,14 @@ class SlotCounter {
 class CountedUnits : public UnitActions {
  public:
   explicit CountedUnits(const MemoryInputs& inputs) : inputs_(inputs), units_(inputs.units.size()) {
+    MemoryBytes& main = main_state();
     for (const UnitSizes& unit : inputs.units) {
-      now_[MemoryCategory::kMainShards] += unit.main_shard_bytes;
+      main[MemoryCategory::kMainShards] += unit.main_shard_bytes;
       now_[MemoryCategory::kResidentParameters] += unit.resident_bytes;
     }
-    now_[MemoryCategory::kOptimizerState] = inputs.optimizer_state_bytes;
+    main[MemoryCategory::kOptimizerState] = inputs.optimizer_state_bytes;
     plan_.rest = now_;
+    plan_.host_rest = host_;
     peak_ = now_;
   }
 
@@ -83,6 +85,8 @@ class CountedUnits : public UnitActions {
     plan_.backward_peak = peak_;
     plan_.after_backward = now_;
     plan_.held_bytes = plan_.rest.total() + now_[MemoryCategory::kMainGradients];
+    plan_.host_peak = host_;
+    plan_.host_held_bytes = host_.total();
     for (const UnitSizes& unit : inputs_.units) {
       plan_.kept_gradient_bytes += unit.kept_gradient_bytes;
     }
@@ -100,15 +104,22 @@ class CountedUnits : public UnitActions {
 
   const UnitSizes& sizes(int unit) const { return inputs_.units[unit]; }
 
+  MemoryBytes& main_state() { return inputs_.offloads ? host_ : now_; }
+
   void take_main_gradient(int unit) {
     if (std::exchange(units_[unit].has_main_gradient, true)) return;
     for (const int64_t bytes : sizes(unit).main_gradient_slots) {
-      add(MemoryCategory::kMainGradients, bytes);
+      main_state()[MemoryCategory::kMainGradients] += bytes;
     }
+    note_peak();
   }
 
   void add(MemoryCategory category, int64_t bytes) {
     now_[category] += bytes;
+    note_peak();
+  }
+
+  void note_peak() {
     if (now_.total() > peak_.total()) peak_ = now_;
   }
 
@@ -129,6 +140,7 @@ class CountedUnits : public UnitActions {
   std::vector<UnitState> units_;
   MemoryPlan plan_;
   MemoryBytes now_, peak_;
+  MemoryBytes host_;  // of main state that is there; it only grows
   SlotCounter parameter_slots_, reduce_slots_;
 };
 
@@ -182,6 +194,10 @@ std::string MemoryPlan::to_string() const {
     row(name_of(category), [&](const MemoryBytes& bytes) { return bytes[category]; });
   }
   row("total", [](const MemoryBytes& bytes) { return bytes.total(); });
+  if (host_peak.total() > 0) {
+    table += fmt::format("{:<20} {:>12} {:>12} at the highest point of a step\n", "on the host",
+                         format_bytes(host_rest.total()), format_bytes(host_peak.total()));
+  }
   if (kept_gradient_bytes > 0) {
     table += fmt::format("{:<20} {:>12} more while GradSync(false) keeps whole gradients\n",
                          "kept gradients", format_bytes(kept_gradient_bytes));

@@ -27,6 +27,7 @@ struct MemoryInputs {
   std::vector<UnitRules> rules;  // one a unit
   int kept_units = 0;            // of the pass, as its rules
   int64_t optimizer_state_bytes = 0;
+  bool offloads = false;  // main shards, main gradients and optimizer state are on the host
   // Communication on streams of its own: a reduce slot may still be read while the next is written.
   bool streams_overlap = false;
 };

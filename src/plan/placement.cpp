@@ -136,10 +136,12 @@ std::string Moves::to_string() const {
       "main shards over {} ranks; before use: {}; after a change: {}; after backward: {}",
       main_ranks(), names_of(before_use), names_of(after_change), names_of(after_backward));
   if (!across.empty()) text += fmt::format("; after the last backward: {}", names_of(across));
+  if (upload == Upload::kForUse) text += "; from the host before each use";
+  if (upload == Upload::kAfterChange) text += "; from the host after a change";
   return text;
 }
 
-Moves moves_of(const Placements& given, const MeshShape& shape) {
+Moves moves_of(const Placements& given, const MeshShape& shape, bool offloads) {
   const bool ordered = given.optimizer >= given.gradients && given.gradients >= given.parameters;
   if (!ordered) {
     throw InvalidArgument({.what = "a row that shards parameters without gradients, or gradients "
@@ -151,10 +153,14 @@ Moves moves_of(const Placements& given, const MeshShape& shape) {
   const Placements row{on_mesh(given.parameters, shape), on_mesh(given.gradients, shape),
                        on_mesh(given.optimizer, shape)};
   Moves moves{.row = row, .shape = shape};
-  if (shape.size(Axis::kWorld) == 1) return moves;
   const bool inside_first = has_inside(row);
   moves.before_use = gathers(row.parameters, kWhole, inside_first);
   moves.after_change = gathers(row.optimizer, row.parameters, inside_first);
+  if (offloads) {
+    const bool stays = given.parameters == kWhole && moves.before_use.empty();
+    moves.upload = stays || !moves.after_change.empty() ? Upload::kAfterChange : Upload::kForUse;
+  }
+  if (shape.size(Axis::kWorld) == 1) return moves;
   moves.after_backward =
       row.gradients == kWhole
           ? std::vector<Move>{{Operation::kAllReduce, Axis::kWorld}}

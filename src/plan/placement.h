@@ -49,6 +49,13 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
+// When a rank's piece is brought to the device, where main shards are on the host.
+enum class Upload : uint8_t {
+  kNever,        // main shards are the device's
+  kForUse,       // each time parameters are unsharded
+  kAfterChange,  // to a copy that stays
+};
+
 // What a unit's bytes go through, one move after the other, each on what the one before has left;
 // an empty list is nothing.
 //
@@ -64,6 +71,7 @@ struct Moves {
                                    // the next use, so that it overlaps as other gathers do
   std::vector<Move> after_backward;  // of gradients, to the main gradient
   std::vector<Move> across;          // of main gradients, after the last backward before a step
+  Upload upload = Upload::kNever;    // ahead of before_use, or of after_change
 
   // The placement's pieces of a segment; the main shards are as many slices.
   int pieces(Placement placement) const;
@@ -73,7 +81,10 @@ struct Moves {
   int main_rank(int rank) const;
 
   bool cuts_main() const { return main_ranks() > 1; }
-  bool gathers() const { return !before_use.empty() || !after_change.empty(); }
+  // Something is to be done before parameters can be read, which can be done ahead.
+  bool gathers() const {
+    return !before_use.empty() || !after_change.empty() || upload != Upload::kNever;
+  }
   // Main gradients are cut; else every rank holds them whole.
   bool scatters_gradients() const { return pieces(row.gradients) > 1; }
   // The lowest rank that holds this rank's slice of the main shards, which all those have alike.
@@ -86,9 +97,11 @@ struct Moves {
 };
 
 // On a mesh of one group what is cut inside is cut everywhere, on groups of one rank it is whole;
-// on one rank all rows are the same: nothing moves.
+// on one rank all rows are the same: nothing moves between ranks. `offloads`: main shards, and what
+// goes with them, are on the host; parameters that the row cuts come from there for each use, also
+// where there is no other rank.
 // Errors: InvalidArgument for a row that cannot be (state cut over fewer ranks than gradients, or
 // gradients than parameters).
-Moves moves_of(const Placements& row, const MeshShape& shape);
+Moves moves_of(const Placements& row, const MeshShape& shape, bool offloads = false);
 
 }  // namespace fsdp

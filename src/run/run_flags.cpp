@@ -132,6 +132,12 @@ RunFlag count_flag(const char* name, const char* meaning, int& count, int most =
           }};
 }
 
+// It may stand without a value.
+RunFlag with_meaning_alone(RunFlag flag, std::string alone) {
+  flag.alone = std::move(alone);
+  return flag;
+}
+
 RunFlag trace_flag(std::filesystem::path& file) {
   return {.name = "--trace",
           .value_name = "FILE",
@@ -169,8 +175,15 @@ std::vector<RunFlag> RunOptions::engine_flags() {
       count_flag("--keep-last-units", "of forward that stay gathered for backward",
                  engine.keep_last_units),
       count_flag("--prefetch", "units gathered ahead", engine.prefetch_units, /*most=*/1000),
-      count_flag("--recompute", "1: backward recomputes each unit's activations; N: every N-th's",
-                 engine.recompute),
+      with_meaning_alone(
+          count_flag("--recompute",
+                     "1: backward recomputes each unit's activations; N: every N-th's",
+                     engine.recompute),
+          "1"),
+      with_meaning_alone(
+          choice("--offload", "BOOL", "true: main shards, gradients, optimizer state on the host",
+                 engine.cpu_offload, kBools),
+          "true"),
       choice("--map-shards", "BOOL",
              "true: read peers' float32 shards where they lie; false: gather them",
              engine.map_shards, kBools),

@@ -39,7 +39,14 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
     const Word word(given);
     const auto flag = std::ranges::find(flags, word.name, &RunFlag::name);
     if (flag != flags.end()) {
-      if (!word.has_value && i + 1 == argc) {
+      const bool is_last = i + 1 == argc;
+      const bool stands_alone =
+          !word.has_value && (is_last || std::string_view(argv[i + 1]).starts_with("--"));
+      if (stands_alone && !flag->alone.empty()) {
+        flag->set(flag->alone);
+        continue;
+      }
+      if (!word.has_value && is_last) {
         throw InvalidArgument(
             {.what = fmt::format("{} has no value", flag->name),
              .hint = fmt::format("{} {}: {}", flag->name, flag->value_name, flag->meaning)},

@@ -15,6 +15,10 @@ std::string_view name_of(SpanLane lane) {
       return "gather";
     case SpanLane::kReduce:
       return "reduce";
+    case SpanLane::kUpload:
+      return "upload";
+    case SpanLane::kDownload:
+      return "download";
     case SpanLane::kBackward:
       return "units in backward";
   }

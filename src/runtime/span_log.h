@@ -14,8 +14,8 @@
 namespace fsdp {
 
 // A row of the picture. Spans of kBackward may overlap: a unit closes after the next has opened.
-enum class SpanLane : uint8_t { kCompute, kGather, kReduce, kBackward };
-inline constexpr int kSpanLanes = 4;
+enum class SpanLane : uint8_t { kCompute, kGather, kReduce, kUpload, kDownload, kBackward };
+inline constexpr int kSpanLanes = 6;
 std::string_view name_of(SpanLane lane);
 
 // Nanoseconds of the monotonic clock, which the processes of a host share.

@@ -70,6 +70,9 @@ class Stream {
   // Copies `bytes` bytes of the device's memory to the host, behind the work issued so far, and
   // blocks until they are there. Errors: as synchronize.
   virtual void read(void* to, const void* from, int64_t bytes) = 0;
+  // Copies `bytes` bytes in stream order, within the device's memory or from or to pinned memory of
+  // the host.
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   // True if work is done by the time the issuing call returns.
   virtual bool is_inline() const = 0;
 

@@ -27,6 +27,30 @@ float* MainGradients::slice(int segment) const {
   return reinterpret_cast<float*>(at(segment, begin));
 }
 
+std::byte* MainGradients::place_of(int segment, int64_t numel) const {
+  return numel == this->numel(segment) ? at(segment, 0)
+                                       : reinterpret_cast<std::byte*>(slice(segment));
+}
+
+void MainGradients::add(const std::vector<kernels::AccumulateRun>& runs) const {
+  ShardContext& shared = unit_.shared;
+  if (!shared.offloads()) return kernels::accumulate(*shared.reduce_stream, runs);
+  Stream& stream = *shared.download_stream;
+  Event reduced(shared.device);
+  shared.reduce_stream->record(reduced);
+  stream.wait(reduced);  // wait 19
+  const ContextSpan span = shared.span(stream, "download", unit_.fqn);
+  std::vector<kernels::AccumulateRun> adds;
+  for (const kernels::AccumulateRun& run : runs) {
+    if (run.overwrite && run.source_dtype == DType::kFloat32) {
+      stream.copy(run.destination, run.source, run.numel * size_of(run.source_dtype));
+    } else {
+      adds.push_back(run);  // the device reads and writes the host's memory
+    }
+  }
+  kernels::accumulate(stream, adds);
+}
+
 void MainGradients::take(Stream& stream) {
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!unit_.segment(i).trainable) continue;
@@ -42,7 +66,7 @@ void MainGradients::give_back() {
   ShardContext& shared = unit_.shared;
   for (Slot*& slot : slots_) {
     if (slot == nullptr) continue;
-    shared.reduce_stream->record(slot->released);
+    shared.last_of_reduce().record(slot->released);
     shared.main_gradients.release(slot);
     slot = nullptr;
   }
@@ -63,14 +87,14 @@ bool MainGradients::is_trainable(int parameter) const {
 at::Tensor MainGradients::view(int parameter) const {
   const int segment = unit_.layout.segment_of(parameter);
   if (!has(segment))
-    return torch_compat::wrap(nullptr, 0, DType::kFloat32, unit_.shared.torch_device);
+    return torch_compat::wrap(nullptr, 0, DType::kFloat32, unit_.shared.main_torch_device());
   const Interval& local = main_.local(parameter);
   struct Held {
     Mesh mesh;  // first, hence destroyed last
     std::shared_ptr<const Slot> slot;
   };
   return torch_compat::wrap(
-      slice(segment) + local.offset, local.numel, DType::kFloat32, unit_.shared.torch_device,
+      slice(segment) + local.offset, local.numel, DType::kFloat32, unit_.shared.main_torch_device(),
       std::make_shared<const Held>(unit_.shared.mesh, slots_[segment]->shared_from_this()));
 }
 
@@ -94,7 +118,7 @@ bool MainGradients::adopt_user_gradients() {
   }
   if (!any) return false;
   const at::NoGradGuard no_grad;
-  unit_.shared.reduce_stream->synchronize();  // the main gradient may still be written there
+  unit_.shared.last_of_reduce().synchronize();  // the main gradient may still be written there
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     const Interval& local = main_.local(parameter);

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "kernels/cast_pack.h"
 #include "kernels/digest.h"
 #include "shard/piece_gather.h"
 #include "shard/torch_compat.h"
@@ -17,7 +16,7 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
     auto memory = std::make_shared<const MeshBuffer>(unit_.shared.mesh, std::move(slices[i]));
     void* data = memory->buffer.data();
     relocate(i, std::move(memory), data);
-    unit_.shared.ledger.take(MemoryCategory::kMainShards, bytes(i));
+    unit_.shared.main_ledger().take(MemoryCategory::kMainShards, bytes(i));
     for (const Interval& interval : unit_.layout.intervals(i, unit_.main_rank())) {
       local_[interval.parameter] = interval;
     }
@@ -26,7 +25,7 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
 
 MainShards::~MainShards() {
   for (int i = 0; i < unit_.segments(); ++i) {
-    unit_.shared.ledger.give(MemoryCategory::kMainShards, bytes(i));
+    unit_.shared.main_ledger().give(MemoryCategory::kMainShards, bytes(i));
   }
 }
 
@@ -42,7 +41,7 @@ void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory,
   }
   slice.data = static_cast<float*>(data);
   slice.tensor = torch_compat::wrap(data, unit_.segment(segment).slice_numel, DType::kFloat32,
-                                    unit_.shared.torch_device, memory);
+                                    unit_.shared.main_torch_device(), memory);
   slice.memory = std::move(memory);
   slice.seen_version = version(segment);
 }
@@ -59,39 +58,66 @@ void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
   Stream& stream = *shared.gather_stream;
   const ContextSpan span = shared.span(*shared.gather_stream, "gather", unit_.fqn);
   PieceGather gather(unit_);
-  std::vector<kernels::CastRun> casts;
+  std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {
     const DType dtype = unit_.segment(i).dtype;
     const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
     const int64_t place_begin = unit_.piece(placement, i).begin;
     std::byte* own = places[i] + (slice.begin - place_begin) * size_of(dtype);
-    // With a lower param_dtype the shard is cast into its place and gathered in place; else the
-    // gather reads the shard as it lies.
-    const bool casts_here = dtype != DType::kFloat32;
-    if (casts_here) casts.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});
-    gather.add(slice, dtype, casts_here ? static_cast<void*>(own) : data(i), places[i],
-               place_begin);
+    // From the host, or with a lower param_dtype, the shard is written to its place and gathered in
+    // place; else the gather reads the shard as it lies.
+    const bool moves_own = shared.offloads() || dtype != DType::kFloat32;
+    if (moves_own) own_runs.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});
+    gather.add(slice, dtype, moves_own ? static_cast<void*>(own) : data(i), places[i], place_begin);
   }
-  if (!casts.empty()) kernels::cast_pack(stream, casts);
+  place_own(own_runs);
   gather.issue(moves, stream);
+}
+
+void MainShards::place_own(const std::vector<kernels::CastRun>& runs) const {
+  if (runs.empty()) return;
+  ShardContext& shared = unit_.shared;
+  if (!shared.offloads()) return kernels::cast_pack(*shared.gather_stream, runs);
+  Stream& upload = *shared.upload_stream;
+  const ContextSpan span = shared.span(upload, "upload", unit_.fqn);
+  std::vector<kernels::CastRun> casts;
+  for (const kernels::CastRun& run : runs) {
+    if (run.source_dtype == run.destination_dtype) {
+      upload.copy(run.destination, run.source, run.numel * size_of(run.source_dtype));
+    } else {
+      casts.push_back(run);  // the device reads the host's memory
+    }
+  }
+  kernels::cast_pack(upload, casts);
+  Event uploaded(shared.device);
+  upload.record(uploaded);
+  shared.gather_stream->wait(uploaded);  // wait 18
 }
 
 void MainShards::copy_whole(std::vector<Buffer>& whole) const {
   ShardContext& shared = unit_.shared;
   whole.clear();
   PieceGather gather(unit_);
+  std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {
     const SegmentLayout& layout = unit_.segment(i);
     whole.push_back(shared.allocate(layout.numel * size_of(DType::kFloat32)));
     if (unit_.moves.cuts_main()) {
-      gather.add(unit_.piece(unit_.moves.row.optimizer, i), DType::kFloat32, data(i),
-                 static_cast<std::byte*>(whole.back().data()), 0);
+      const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
+      auto* place = static_cast<std::byte*>(whole.back().data());
+      void* own = data(i);
+      if (shared.offloads()) {
+        own = place + slice.begin * size_of(DType::kFloat32);
+        own_runs.push_back({data(i), own, slice.numel});
+      }
+      gather.add(slice, DType::kFloat32, own, place, 0);
     } else if (layout.slice_numel > 0) {
       copy(i, whole.back().data());
     }
   }
   if (!unit_.moves.cuts_main()) return;
   shared.gather_after_compute();
+  place_own(own_runs);
   gather.issue(unit_.moves.to_whole(), *shared.gather_stream);
   Event gathered(shared.device);
   shared.gather_stream->record(gathered);
@@ -102,14 +128,24 @@ void MainShards::share_slices() {
   ShardContext& shared = unit_.shared;
   if (unit_.moves.row.optimizer != Placement::kInside) return;
   std::vector<CollectivePart> parts;
+  std::vector<Buffer> staged;  // where main shards are on the host
   for (int i = 0; i < unit_.segments(); ++i) {
-    parts.push_back({data(i), data(i), unit_.segment(i).slice_numel, DType::kFloat32});
+    void* at = data(i);
+    if (shared.offloads()) at = staged.emplace_back(shared.allocate(bytes(i))).data();
+    parts.push_back({at, at, unit_.segment(i).slice_numel, DType::kFloat32});
   }
-  shared.settle(*shared.gather_stream, [&] {
+  Stream& stream = *shared.gather_stream;
+  shared.settle(stream, [&] {
     shared.gather_after_compute();
+    for (size_t i = 0; i < staged.size(); ++i) {
+      stream.copy(staged[i].data(), data(static_cast<int>(i)), staged[i].bytes());
+    }
     shared.gather(Axis::kReplicate)
         .broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, unit_.layout.slice_numel()),
-                   *shared.gather_stream);
+                   stream);
+    for (size_t i = 0; i < staged.size(); ++i) {
+      stream.copy(data(static_cast<int>(i)), staged[i].data(), staged[i].bytes());
+    }
   });
 }
 
@@ -148,7 +184,7 @@ bool MainShards::issue_digests() {
   const auto segments = static_cast<int64_t>(slices_.size());
   if (!digests_) {
     digests_ = unit_.shared.device.allocate(segments * kWord, MemoryKind::kPinned);
-    digest_parts_ = unit_.shared.allocate_own(segments * kernels::kDigestParts * kWord);
+    digest_parts_ = unit_.shared.allocate_main_own(segments * kernels::kDigestParts * kWord);
     contents_.resize(slices_.size());
   }
   std::vector<kernels::DigestRun> runs;
@@ -156,7 +192,7 @@ bool MainShards::issue_digests() {
     runs.push_back({slices_[i].data, bytes(i), static_cast<uint64_t*>(digests_.data()) + i,
                     static_cast<uint64_t*>(digest_parts_.data()) + i * kernels::kDigestParts});
   }
-  kernels::digest(*unit_.shared.compute, runs);
+  kernels::digest(unit_.shared.main_stream(), runs);
   digests_issued_ = true;
   return true;
 }
@@ -164,7 +200,7 @@ bool MainShards::issue_digests() {
 std::vector<int> MainShards::look_at_contents() {
   if (!digests_issued_) {
     if (!issue_digests()) return {};
-    unit_.shared.compute->synchronize();
+    unit_.shared.main_stream().synchronize();
   }
   digests_issued_ = false;
   const auto* now = static_cast<const uint64_t*>(digests_.data());

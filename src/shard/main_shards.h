@@ -1,4 +1,5 @@
-// This rank's fp32 slices of a unit: what is optimised, loaded and saved.
+// This rank's fp32 slices of a unit: what is optimised, loaded and saved. On the device, or on the
+// host ([Note: main state on the host] in shard_context.h).
 //
 // One slice a segment, and for whoever asks views of them parameter by parameter. Who writes them,
 // and what tells the unit when it looks next (at the begin of a forward or backward, or Gathered):
@@ -17,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cast_pack.h"
 #include "shard/unit_context.h"
 
 namespace fsdp {
@@ -36,12 +38,12 @@ class MainShards {
   const Interval& local(int parameter) const { return local_[parameter]; }
 
   // Moves a slice's values to `data` inside of `memory`, which then keeps them.
-  // Requires: views() was not called.
+  // Requires: views() was not called; main shards are on the device.
   void relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data);
 
-  // What gathers make of main shards, in the segments' dtypes, on the gather stream: a place is
-  // where a segment's piece under `placement` is to lie. Collective. Requires: main shards are cut
-  // further.
+  // What uploads and gathers make of main shards, in the segments' dtypes; done when the gather
+  // stream has passed it. A place is where a segment's piece under `placement` is to lie.
+  // Collective where there are moves. Requires: main shards are cut further, or on the host.
   void all_gather(const std::vector<Move>& moves, Placement placement,
                   const std::vector<std::byte*>& places) const;
   // Whoever has written main shards on this rank alone: on those that hold the same slices, too.
@@ -88,6 +90,8 @@ class MainShards {
   // Returns the segments whose content differs from when it was last looked at.
   std::vector<int> look_at_contents();
   void copy(int segment, void* to) const;
+  // This rank's pieces to where a gather takes them, which comes behind it.
+  void place_own(const std::vector<kernels::CastRun>& runs) const;
 
   const UnitContext& unit_;
   std::vector<Slice> slices_;

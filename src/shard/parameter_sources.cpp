@@ -11,7 +11,7 @@ namespace {
 
 // A copy of what the unit's parameters are cut to, in the segments' dtypes, that stays beside the
 // main shards and is gathered anew once they have changed. A float32 segment's main shard lies in
-// the copy itself.
+// the copy itself, unless main shards are on the host.
 class ResidentPieces {
  public:
   ResidentPieces(const UnitContext& unit, MainShards& main) : unit_(unit), main_(main) {
@@ -24,7 +24,7 @@ class ResidentPieces {
           std::make_shared<const MeshBuffer>(shared.mesh, shared.allocate(bytes)));
       shared.ledger.hold(bytes);
       bytes_ += bytes;
-      if (dtype != DType::kFloat32) continue;
+      if (dtype != DType::kFloat32 || shared.offloads()) continue;
       const Piece slice = unit.piece(unit.moves.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
       shared.ledger.hold(-main.bytes(i));
@@ -86,7 +86,7 @@ class GatheredSlot : public ParameterSource {
     if (slot == nullptr) return false;
     slot_ = slot;
     Stream& stream = *unit_.shared.gather_stream;
-    stream.wait(slot_->released);  // wait 2
+    unit_.shared.gather_after(slot_->released);  // wait 2
     if (pieces_) {
       gather_pieces();
     } else {
@@ -316,13 +316,14 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
   const Moves& moves = unit.moves;
-  if (moves.before_use.empty()) {
-    if (!moves.after_change.empty()) return std::make_unique<GatheredResident>(unit, main);
+  if (moves.before_use.empty() && moves.upload != Upload::kForUse) {
+    if (moves.gathers()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);
     return std::make_unique<CastResident>(unit, main);
   }
   if (!moves.after_change.empty()) return std::make_unique<GatheredSlot>(unit, main);
-  std::vector<RanksView> ranks = map_ranks(unit, main);
+  std::vector<RanksView> ranks;
+  if (moves.upload == Upload::kNever) ranks = map_ranks(unit, main);
   if (ranks.empty()) return std::make_unique<GatheredSlot>(unit, main);
   return std::make_unique<MappedShards>(unit, std::move(ranks));
 }

@@ -2,10 +2,11 @@
 // which one a unit has follows from its moves:
 //
 //   GatheredSlot        gathered for each use, into a slot that is borrowed (ZeRO-3): from main
-//                       shards, or from larger pieces of parameters that stay (HFSDP, hpZ)
+//                       shards, or from larger pieces of parameters that stay (HFSDP, hpZ); with
+//                       main shards on the host also on one rank
 //   MappedShards        the ranks' shards side by side, read where they lie (ZeRO-3, processes)
 //   GatheredResident    a whole copy that stays, gathered anew once main shards have changed
-//                       (ZeRO-1, ZeRO-2)
+//                       (ZeRO-1, ZeRO-2; DDP with main shards on the host)
 //   CastResident        a whole copy in a lower type of main shards that are whole themselves
 //   MainShard           the main shards, whole and in the type that forward reads (one rank, DDP)
 #pragma once

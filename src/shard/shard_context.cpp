@@ -41,6 +41,13 @@ Buffer with_cache_emptied(const Allocate& allocate) {
   return allocate();
 }
 
+std::unique_ptr<Stream> transfer_stream(const Mesh& mesh, const Options& options,
+                                        std::string name) {
+  if (!options.cpu_offload) return nullptr;
+  return mesh.state().device().make_stream(
+      {.name = std::move(name), .runs_beside = run_beside(options)});
+}
+
 ReduceOp reduce_op_of(const Options& options) {
   const bool divides = options.gradient_reduction == GradientReduction::kMean &&
                        !options.gradient_divide_factor.has_value();
@@ -91,11 +98,16 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
                       [this](int64_t bytes) { return allocate(bytes); }),
       reduce_slots(device, MemoryCategory::kReduceSlots, ledger, reuse_of(*streams.reduce),
                    [this](int64_t bytes) { return allocate_for_reduce(bytes); }),
-      main_gradients(device, MemoryCategory::kMainGradients, ledger, SlotReuse::kLastReturned,
-                     [this](int64_t bytes) { return allocate_for_reduce(bytes); }),
+      main_gradients(device, MemoryCategory::kMainGradients,
+                     options.cpu_offload ? host_ledger : ledger, SlotReuse::kLastReturned,
+                     [this](int64_t bytes) {
+                       return offloads() ? allocate_main_own(bytes) : allocate_for_reduce(bytes);
+                     }),
       compute(&compute_of_thread(mesh, torch_device)),
       gather_stream(std::move(streams.gather)),
       reduce_stream(std::move(streams.reduce)),
+      upload_stream(transfer_stream(mesh, options, "upload")),
+      download_stream(transfer_stream(mesh, options, "download")),
       map_shards_(options.map_shards) {}
 
 Buffer ShardContext::allocate(int64_t bytes) const {
@@ -108,6 +120,24 @@ Buffer ShardContext::allocate_for_reduce(int64_t bytes) const {
 
 Buffer ShardContext::allocate_own(int64_t bytes) const {
   return with_cache_emptied([&] { return device.allocate(bytes, MemoryKind::kDevice); });
+}
+
+Stream& ShardContext::main_stream() const {
+  return offloads() ? cpu_device().compute_stream() : *compute;
+}
+
+Buffer ShardContext::allocate_main(int64_t bytes) const {
+  return offloads() ? allocate_main_own(bytes) : allocate(bytes);
+}
+
+Buffer ShardContext::allocate_main_own(int64_t bytes) const {
+  return offloads() ? device.allocate(bytes, MemoryKind::kPinned) : allocate_own(bytes);
+}
+
+void ShardContext::settle_transfers() const {
+  if (!offloads()) return;
+  upload_stream->synchronize();
+  download_stream->synchronize();
 }
 
 void ShardContext::settle(Stream& stream) const {
@@ -125,7 +155,9 @@ void ShardContext::settle(Stream& stream, const std::function<void()>& issue) co
 }
 
 void ShardContext::finish() noexcept {
-  for (Stream* stream : {gather_stream.get(), reduce_stream.get(), compute}) {
+  for (Stream* stream : {gather_stream.get(), reduce_stream.get(), upload_stream.get(),
+                         download_stream.get(), compute}) {
+    if (stream == nullptr) continue;
     try {
       stream->synchronize();
     } catch (const std::exception&) {
@@ -166,7 +198,12 @@ RanksView ShardContext::map_ranks(void* mine, int64_t bytes, Axis axis) {
 void ShardContext::gather_after_compute() {
   Event written(device);
   compute->record(written);
-  gather_stream->wait(written);  // wait 10
+  gather_after(written);  // wait 10
+}
+
+void ShardContext::gather_after(const Event& event, std::source_location place) const {
+  gather_stream->wait(event, place);
+  if (offloads()) upload_stream->wait(event, place);
 }
 
 void ShardContext::wait_for_left_gathers() {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -53,12 +54,31 @@ class ShardContext {
   Communicator& reduce(Axis axis = Axis::kWorld) const {
     return mesh.state().reduce_communicator(axis);
   }
-  // Memory for slots and main shards, readable by peers where that helps; for gradients; and what
-  // no other rank reads. Where a device has none left, LibTorch gives back what it keeps for later
+  // Memory for slots, readable by peers where that helps; for gradients; and what no other rank
+  // reads. Where a device has none left, LibTorch gives back what it keeps for later
   // (torch_cuda::empty_cache), and it is tried once more. Errors: as Device::allocate.
   Buffer allocate(int64_t bytes) const;
   Buffer allocate_for_reduce(int64_t bytes) const;
   Buffer allocate_own(int64_t bytes) const;
+
+  // [Note: main state on the host]
+  // With Options::cpu_offload main shards, main gradients and optimizer state lie in pinned memory
+  // of the host, and so does what is computed of them alone: norm, clip coefficient, step counters,
+  // digests. Two streams of the device carry them: `upload` brings a rank's piece to where it is
+  // gathered in place, `download` takes what was reduced to the main gradient, beside collectives
+  // and compute. Norms and optimizers are kernels of the host, run at once by the calling thread
+  // (main_stream) after settle_transfers. Else all is the device's, and main_stream is compute.
+  bool offloads() const { return upload_stream != nullptr; }
+  Stream& main_stream() const;
+  at::Device main_torch_device() const { return offloads() ? at::Device(at::kCPU) : torch_device; }
+  MemoryLedger& main_ledger() { return offloads() ? host_ledger : ledger; }
+  // For main shards; and for what goes with them and no other rank reads.
+  Buffer allocate_main(int64_t bytes) const;
+  Buffer allocate_main_own(int64_t bytes) const;
+  // Blocks until main state may be read and written by the host. Nothing where it is the device's.
+  void settle_transfers() const;
+  // On which sums reach main gradients last.
+  Stream& last_of_reduce() const { return offloads() ? *download_stream : *reduce_stream; }
 
   // [Note: reading mapped shards]
   // A unit whose ranks' shards are mapped side by side is unsharded without a collective: forward
@@ -73,6 +93,9 @@ class ShardContext {
   // Gathers from now on come after what compute was given so far: those between passes call it, in
   // a pass its begin has (wait 1).
   void gather_after_compute();
+  // What gathers write, from here on, comes after the event.
+  void gather_after(const Event& event,
+                    std::source_location place = std::source_location::current()) const;
 
   // A gather that nobody has waited for (it was ahead of a use that did not come) may still read
   // main shards when its unit is resharded. Compute waits for such at the end of the forward or
@@ -82,7 +105,9 @@ class ShardContext {
   void wait_for_left_gathers();
 
   // Of a unit with this strategy.
-  Moves moves_for(Strategy of) const { return moves_of(placements_of(of), mesh.state().shape()); }
+  Moves moves_for(Strategy of) const {
+    return moves_of(placements_of(of), mesh.state().shape(), offloads());
+  }
 
   // By what gradients are multiplied when they are captured: what they were scaled by on the way
   // (LossScaler) goes here, too.
@@ -116,6 +141,7 @@ class ShardContext {
 
   SpanLog spans;  // above the streams, whose last work writes here
   MemoryLedger ledger{&spans};
+  MemoryLedger host_ledger;  // of main state where it is on the host
   BufferPool parameter_slots;
   BufferPool reduce_slots;
   BufferPool main_gradients;
@@ -134,12 +160,17 @@ class ShardContext {
   // The mesh's, shared by its engines: what is queued here is idle only after finish().
   std::shared_ptr<Stream> gather_stream;
   std::shared_ptr<Stream> reduce_stream;
+  // Null where main state is not on the host.
+  const std::unique_ptr<Stream> upload_stream;
+  const std::unique_ptr<Stream> download_stream;
 
   // What `subject` does on a stream until the span is destroyed, for a trace and for profilers.
   ContextSpan span(Stream& stream, std::string_view what, std::string_view subject) {
-    const SpanLane lane = &stream == gather_stream.get()   ? SpanLane::kGather
-                          : &stream == reduce_stream.get() ? SpanLane::kReduce
-                                                           : SpanLane::kCompute;
+    const SpanLane lane = &stream == gather_stream.get()     ? SpanLane::kGather
+                          : &stream == reduce_stream.get()   ? SpanLane::kReduce
+                          : &stream == upload_stream.get()   ? SpanLane::kUpload
+                          : &stream == download_stream.get() ? SpanLane::kDownload
+                                                             : SpanLane::kCompute;
     return {{torch_device, what, subject}, {spans, stream, lane, what, subject}};
   }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "fsdp/error.h"
-#include "kernels/accumulate.h"
 #include "kernels/cast_pack.h"
 #include "kernels/fill.h"
 #include "shard/gradient_order.h"
@@ -29,19 +28,21 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
 
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
+  // Sums of groups that come back from the host need all of a slot.
+  const bool come_back = shared.offloads() && !unit_.moves.across.empty();
   const bool may_lend =
-      unit_.moves.scatters_gradients() && !narrows() && shared.divide_scale == 1.0F;
+      unit_.moves.scatters_gradients() && !narrows() && !come_back && shared.divide_scale == 1.0F;
   places_ = GradientPlaces(unit_.layout, shared.reduce_dtype, may_lend);
   wide_places_ = GradientPlaces(unit_.layout, DType::kFloat32, /*may_lend=*/false);
 }
 
 bool UnitGradients::captures_in_place() const {
-  return !unit_.moves.scatters_gradients() && !narrows();
+  return !unit_.moves.scatters_gradients() && !narrows() && !unit_.shared.offloads();
 }
 
 int64_t UnitGradients::kept_bytes() const {
   if (narrows()) return wide_places_.whole_bytes();
-  return unit_.moves.after_backward.empty() ? 0 : places_.whole_bytes();
+  return captures_in_place() && unit_.moves.after_backward.empty() ? 0 : places_.whole_bytes();
 }
 
 GradientSink& UnitGradients::sink() {
@@ -199,10 +200,11 @@ void UnitGradients::reduce(bool across) {
   Stream& stream = *shared.reduce_stream;
   const bool in_main = sink_ == Sink::kMain;
   const bool first = in_main || !main_.are_ready();
-  if (!main_.are_ready()) main_.take(stream);
-  // The first fp32 reduction of a step to slices lands in the main gradient; else in place, then it
-  // is added.
-  const bool lands = unit_.moves.scatters_gradients() && first && !narrows();
+  Stream& last = shared.last_of_reduce();
+  if (!main_.are_ready()) main_.take(last);
+  // The first fp32 reduction of a step to slices lands in the main gradient, if that is on the
+  // device; else in place, then it is added.
+  const bool lands = unit_.moves.scatters_gradients() && first && !narrows() && !shared.offloads();
 
   const std::vector<Move>& moves = unit_.moves.after_backward;
   std::vector<Summed> sums;
@@ -231,7 +233,7 @@ void UnitGradients::reduce(bool across) {
     add_to_main(sums, first);
   }
   main_.set_await_across(!across && !unit_.moves.across.empty());
-  give_back(stream, /*reduced=*/true);
+  give_back(last, /*reduced=*/true);
   main_.attach_views();
 }
 
@@ -244,16 +246,17 @@ void UnitGradients::sum_across() {
   // Nothing of compute's to wait for: what it did to the slots is behind the reductions that these
   // sums are of (wait 5), and for users' changes of `.grad` the host has waited where it looked at
   // the main shards' views (MainShards::absorb_changes).
-  if (narrows()) slot_sink_.open();
+  const bool in_slot = narrows() || shared.offloads();
+  if (in_slot) slot_sink_.open();
   const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
   std::vector<Summed> sums = in_main();
-  if (narrows()) {
+  if (in_slot) {
     for (Summed& sum : sums) {
       sum.at = slot_sink_.place(sum.segment, 0);
       sum.dtype = slot_sink_.dtype();
     }
     add_across(std::move(sums), /*overwrite=*/false);
-    slot_sink_.close(stream);
+    slot_sink_.close(shared.last_of_reduce());
   } else {
     issue_across(sums);
   }
@@ -301,16 +304,13 @@ void UnitGradients::issue_across(std::vector<Summed>& sums) {
   for (const Move& move : unit_.moves.across) issue(move, sums, /*lands=*/false);
 }
 
-// Where a sum is less than the main gradient it is this rank's slice of it.
 void UnitGradients::add_to_main(const std::vector<Summed>& sums, bool overwrite) const {
   std::vector<kernels::AccumulateRun> adds;
   for (const Summed& sum : sums) {
-    std::byte* main = sum.numel == main_.numel(sum.segment)
-                          ? main_.at(sum.segment, 0)
-                          : reinterpret_cast<std::byte*>(main_.slice(sum.segment));
-    adds.push_back({sum.at, main, sum.numel, sum.dtype, DType::kFloat32, overwrite});
+    adds.push_back({sum.at, main_.place_of(sum.segment, sum.numel), sum.numel, sum.dtype,
+                    DType::kFloat32, overwrite});
   }
-  kernels::accumulate(*unit_.shared.reduce_stream, adds);
+  main_.add(adds);
 }
 
 // Sums of groups, with those that the main gradients have of earlier passes, over the groups. What
@@ -323,12 +323,18 @@ void UnitGradients::add_across(std::vector<Summed> sums, bool overwrite) {
   }
   if (state_ != GradientState::kNone) add_to_main(sums, /*overwrite=*/false);
   std::vector<Summed> totals = in_main();
-  if (!narrows()) return issue_across(totals);
+  ShardContext& shared = unit_.shared;
+  if (!narrows() && !shared.offloads()) return issue_across(totals);
+  if (shared.offloads()) {
+    Event added(shared.device);
+    shared.download_stream->record(added);
+    shared.reduce_stream->wait(added);  // wait 20
+  }
   std::vector<kernels::CastRun> casts;
   for (size_t i = 0; i < sums.size(); ++i) {
     casts.push_back({totals[i].at, sums[i].at, sums[i].numel, DType::kFloat32, sums[i].dtype});
   }
-  kernels::cast_pack(*unit_.shared.reduce_stream, casts);
+  kernels::cast_pack(*shared.reduce_stream, casts);
   issue_across(sums);
   add_to_main(sums, /*overwrite=*/true);
 }

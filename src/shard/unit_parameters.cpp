@@ -157,6 +157,7 @@ void UnitParameters::write_back(bool from_rank_zero) {
     if (source != place) runs.push_back({source, place, local.numel, dtype, DType::kFloat32});
   }
   kernels::cast_pack(*unit_.shared.compute, runs);
+  if (unit_.shared.offloads()) unit_.shared.compute->synchronize();  // the host reads it next
   if (from_first_group) main_.share_slices();
   seats_.forget_changes();
   main_changes(/*copies_written=*/false);

@@ -33,13 +33,17 @@ at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   return last.sum();
 }
 
-// Reduced within groups, changed by the user, and summed over the groups by a backward that reaches
-// no parameter.
+// Reduced within groups, and summed over the groups with those of a backward behind it; then
+// changed by the user, and summed by a backward that reaches no parameter.
 void train_in_parts(torch::nn::Module& model, Engine& engine, int rank) {
-  {
+  const auto reduce_inside = [&] {
     const GradSync inside(engine, GradientSync::kInside);
     graph_loss(model, 1, rank).backward();
-  }
+  };
+  reduce_inside();
+  graph_loss(model, 2, rank).backward();
+  engine.zero_grad();
+  reduce_inside();
   for (const ShardedParameter& each : engine.sharded_parameters()) {
     if (each.local.grad().defined()) each.local.grad().mul_(0.5);
   }
@@ -92,6 +96,9 @@ std::vector<Options> every_kind() {
                        .strategy = strategy,
                        .debug = dtype == DType::kBFloat16});
     }
+  }
+  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kHybridShard}) {
+    kinds.push_back({.prefetch_units = 2, .cpu_offload = true, .strategy = strategy});
   }
   return kinds;
 }
@@ -162,9 +169,10 @@ Seen everywhere() {
     all.waits.insert(seen.waits.begin(), seen.waits.end());
     all.records.insert(seen.records.begin(), seen.records.end());
   }
-  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16, and one of thread
-  // ranks. One that no step reaches any more would not be proven; one that is new belongs there.
-  CHECK(all.waits.size() == 15);
+  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16, 18 to 20, and one of
+  // thread ranks. One that no step reaches any more would not be proven; one that is new belongs
+  // there.
+  CHECK(all.waits.size() == 18);
   return all;
 }
 
@@ -174,7 +182,7 @@ TEST_CASE("with every wait and record in its place the simulated GPU reports not
   for (const Options& options : every_kind()) {
     for (uint32_t seed = 1; seed <= 3; ++seed) {
       CAPTURE(name_of(options.strategy));
-      CAPTURE(name_of(*options.param_dtype));
+      CAPTURE(options.cpu_offload);
       CAPTURE(seed);
       for (const std::string& each : run(options, seed).reports) FAIL_CHECK(each);
     }

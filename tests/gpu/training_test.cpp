@@ -29,7 +29,7 @@ void compare_with_cpu(const Training& training, const TrainingResult& on_cpu, ui
       .default_stream = training.world == 1 && seed % 2 == 0});
   const TrainingResult on_gpu = train_on_gpu(training, session);
   CHECK(difference(on_gpu, on_cpu) == "");
-  CHECK(on_gpu.host_waits == 0);
+  if (!training.options.cpu_offload) CHECK(on_gpu.host_waits == 0);  // else it computes, too
 }
 
 void compare_pairs(SmallModel model) {

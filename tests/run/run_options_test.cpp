@@ -199,6 +199,15 @@ TEST_CASE("a value that is not allowed is refused with those that are") {
   }
 }
 
+TEST_CASE("what can be switched on may stand alone") {
+  CHECK(parse({"--offload"}).engine.cpu_offload);
+  CHECK(parse({"--offload", "--recompute", "--prefetch", "2"}).engine.cpu_offload);
+  CHECK(parse({"--offload", "--recompute", "--prefetch", "2"}).engine.recompute == 1);
+  CHECK_FALSE(parse({"--offload", "false"}).engine.cpu_offload);
+  CHECK_FALSE(parse({"--offload=no"}).engine.cpu_offload);
+  CHECK(refusal({"--offload", "perhaps"}) == "--offload cannot be 'perhaps'; hint: true or false");
+}
+
 TEST_CASE("a flag without a value is refused with what it means") {
   CHECK(refusal({"--prefetch"}) ==
         "--prefetch has no value; hint: --prefetch N: units gathered ahead");
@@ -225,6 +234,8 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
         "  --prefetch N                  units gathered ahead [2]\n"
         "  --recompute N                 1: backward recomputes each unit's activations; N: every "
         "N-th's [0]\n"
+        "  --offload BOOL                true: main shards, gradients, optimizer state on the host "
+        "[false]\n"
         "  --map-shards BOOL             true: read peers' float32 shards where they lie; false: "
         "gather them [true]\n"
         "  --timeout SECONDS             seconds after which a rank that does not answer is given "

@@ -186,6 +186,7 @@ class OtherDeviceStream final : public Stream {
   using Stream::Stream;
   void synchronize() override {}
   void read(void*, const void*, int64_t) override {}
+  void copy(void*, const void*, int64_t) override {}
   bool is_inline() const override { return false; }
   void call(std::function<void()> on_host) override { on_host(); }
   void tell_time(std::function<void(int64_t)> tell) override { tell(0); }
@@ -204,6 +205,21 @@ TEST_CASE("a read comes after the work that was issued before it") {
       there = 7;
     });
     stream->read(&here, &there, sizeof here);
+    CHECK(here == 7);
+  }
+}
+
+TEST_CASE("a copy is made in the order of the stream") {
+  for (const auto kind : kKinds) {
+    const auto stream = testing::make_cpu_stream(kind, "own");
+    int there = 0, here = 0;
+    cpu_stream(*stream).run([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      there = 7;
+    });
+    stream->copy(&here, &there, sizeof here);
+    cpu_stream(*stream).run([&] { there = 8; });
+    stream->synchronize();
     CHECK(here == 7);
   }
 }

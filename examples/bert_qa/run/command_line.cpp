@@ -168,9 +168,13 @@ void add_answer_flags(CLI::App& app, Settings& settings) {
 // What of the engine can be chosen is the library's to say; the value is checked by it.
 void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
   for (fsdp::RunFlag& flag : flags) {
-    group.add_option_function<std::string>(flag.name, std::move(flag.set), flag.meaning)
-        ->type_name(flag.value_name)
-        ->default_str(flag.value);
+    const auto set = [set = std::move(flag.set), alone = flag.alone](const std::string& value) {
+      set(value.empty() && !alone.empty() ? alone : value);
+    };
+    CLI::Option* option = group.add_option_function<std::string>(flag.name, set, flag.meaning)
+                              ->type_name(flag.value_name)
+                              ->default_str(flag.value);
+    if (!flag.alone.empty()) option->expected(0, 1);
   }
 }
 

@@ -147,6 +147,11 @@ void CpuStream::read(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
+void CpuStream::copy(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  run([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+}
+
 void CpuStream::tell_time(std::function<void(int64_t ns)> tell) {
   run([tell = std::move(tell)] { tell(span_clock_ns()); });
 }

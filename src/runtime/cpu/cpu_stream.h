@@ -18,6 +18,7 @@ class CpuStream : public Stream {
   using Stream::Stream;
 
   void read(void* to, const void* from, int64_t bytes) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
   // Runs the task in stream order; at once if the stream is inline. What the task refers to must

@@ -76,6 +76,13 @@ void CudaStream::read(void* to, const void* from, int64_t bytes) {
   synchronize();
 }
 
+void CudaStream::copy(void* to, const void* from, int64_t bytes) {
+  if (bytes == 0) return;
+  const CudaScope scope(ordinal());
+  check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, handle_),
+             fmt::format("cudaMemcpyAsync of {} bytes", bytes));
+}
+
 void CudaStream::call(std::function<void()> on_host) {
   make_due_calls();
   auto when = make_mark();

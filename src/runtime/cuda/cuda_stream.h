@@ -31,6 +31,7 @@ class CudaStream : public Stream {
 
   void synchronize() override;
   void read(void* to, const void* from, int64_t bytes) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return false; }
   // [Note: what waits for a stream]
   // Not CUDA's host functions: those run on a thread of the driver, which must not be blocked, and

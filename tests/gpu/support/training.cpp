@@ -138,10 +138,10 @@ std::string describe(const Training& training) {
   const Options& options = training.options;
   constexpr std::array kNames{"gpt", "bert", "bert mini"};
   return fmt::format(
-      "{} on {} ranks{}, {}, prefetch {}, {} to {}", kNames[static_cast<size_t>(training.model)],
+      "{} on {} ranks{}, {}, prefetch {}, {} to {}{}", kNames[static_cast<size_t>(training.model)],
       training.world, training.groups > 1 ? " in two groups" : "", name_of(options.strategy),
       options.prefetch_units, options.param_dtype ? name_of(*options.param_dtype) : "float32",
-      name_of(options.reduce_dtype));
+      name_of(options.reduce_dtype), options.cpu_offload ? ", main state on the host" : "");
 }
 
 TrainingResult train_on_cpu(const Training& training) {
@@ -177,12 +177,12 @@ std::string difference(const TrainingResult& one, const TrainingResult& other) {
 }
 
 std::vector<Training> all_trainings(SmallModel model) {
-  constexpr int kRows = 5 * 3 * 2 * 7;
+  constexpr int kRows = 5 * 3 * 2 * 7 * 2;
   std::vector<Training> all;
   for (int i = 0; i < kRows; ++i) {
     const int row = i * 53 % kRows;
     const int world = row % 5 + 1;  // the fifth is four in two groups
-    const Strategy strategy = kAllStrategies[row / 30];
+    const Strategy strategy = kAllStrategies[row / 30 % 7];
     if (is_by_groups(strategy) != (world == 5)) continue;
     const DType dtype = row / 15 % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
     all.push_back({.model = model,
@@ -191,6 +191,7 @@ std::vector<Training> all_trainings(SmallModel model) {
                    .options = {.param_dtype = dtype,
                                .reduce_dtype = dtype,
                                .prefetch_units = row / 5 % 3,
+                               .cpu_offload = row / 210 == 1,
                                .strategy = strategy}});
   }
   return all;
@@ -201,10 +202,11 @@ std::vector<Training> covering_trainings(SmallModel model) {
   std::vector<Training> kept;
   std::set<std::string> held;
   for (const Training& training : all_trainings(model)) {
-    const std::array<std::string, 4> row{fmt::format("{} in {}", training.world, training.groups),
+    const std::array<std::string, 5> row{fmt::format("{} in {}", training.world, training.groups),
                                          std::to_string(training.options.prefetch_units),
                                          std::string(name_of(training.options.reduce_dtype)),
-                                         std::string(name_of(training.options.strategy))};
+                                         std::string(name_of(training.options.strategy)),
+                                         training.options.cpu_offload ? "offload" : ""};
     bool is_new = false;
     for (size_t a = 0; a < row.size(); ++a) {
       for (size_t b = a + 1; b < row.size(); ++b) {

@@ -45,9 +45,9 @@ TrainingResult train_on_gpu(const Training& training,
 // Empty if both have the same bits; else the first difference.
 std::string difference(const TrainingResult& one, const TrainingResult& other);
 
-// Of worlds 1 to 4, prefetch 0 to 2, two dtypes and all strategies, those of groups on two groups
-// of two: every combination, in an order in which neighbours differ in every column; and those of
-// them that hold each pair of values of two columns.
+// Of worlds 1 to 4, prefetch 0 to 2, two dtypes, all strategies, those of groups on two groups of
+// two, and main state on the device or the host: every combination, in an order in which neighbours
+// differ in every column; and those of them that hold each pair of values of two columns.
 std::vector<Training> all_trainings(SmallModel model);
 std::vector<Training> covering_trainings(SmallModel model);
 

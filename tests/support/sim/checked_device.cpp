@@ -258,6 +258,11 @@ void CheckedStream::read(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
+void CheckedStream::copy(void* to, const void* from, int64_t bytes) {
+  const CheckedWork work(*this, "copy", {reads(from, bytes), writes(to, bytes)});
+  inner_->copy(to, from, bytes);
+}
+
 std::shared_ptr<EventMark> CheckedStream::mark(std::source_location) {
   Event inner = cpu_device().make_event();
   inner_->record(inner);

@@ -31,6 +31,7 @@ class CheckedStream : public CpuStream {
     check_.host_waits(check_.mark(number_));
   }
   void read(void* to, const void* from, int64_t bytes) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return inner_->is_inline(); }
   void call(std::function<void()> on_host) override { inner_->call(std::move(on_host)); }
 
