@@ -1,0 +1,92 @@
+#include "runtime/memory_meter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "runtime/out_of_memory.h"
+
+namespace fsdp {
+
+void MemoryMeter::take(MemoryOwner of, int64_t bytes) {
+  MemoryDemand demand{.bytes = bytes, .of = of};
+  Explain explain;
+  {
+    const std::lock_guard lock(mutex_);
+    MeteredBytes& now = reading_.now;
+    if (limit_ == 0 || bytes <= limit_ - now.total()) {
+      int64_t& own = part(now, of);
+      own += bytes;
+      int64_t& highest = part(reading_.peaks, of);
+      highest = std::max(highest, own);
+      if (now.total() > reading_.peak.total()) reading_.peak = now;
+      return;
+    }
+    demand.now = now;
+    demand.limit = limit_;
+    explain = explain_;
+  }
+  throw OutOfMemory(explain ? explain(demand) : ErrorText{.what = describe(demand)});
+}
+
+void MemoryMeter::give(MemoryOwner of, int64_t bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  part(reading_.now, of) -= bytes;
+}
+
+MeterReading MemoryMeter::reading() const {
+  const std::lock_guard lock(mutex_);
+  return reading_;
+}
+
+void MemoryMeter::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  reading_.peak = reading_.peaks = reading_.now;
+}
+
+void MemoryMeter::set_limit(int64_t bytes, Explain explain) {
+  const std::lock_guard lock(mutex_);
+  limit_ = bytes;
+  explain_ = std::move(explain);
+}
+
+int64_t MemoryMeter::limit() const {
+  const std::lock_guard lock(mutex_);
+  return limit_;
+}
+
+std::string MemoryMeter::describe(const MemoryDemand& demand) {
+  const int64_t left = std::max<int64_t>(demand.limit - demand.now.total(), 0);
+  return fmt::format("out of memory: {} more than the {} that the limit of {} leaves",
+                     format_bytes(demand.bytes), format_bytes(left), format_bytes(demand.limit));
+}
+
+Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
+               const std::function<Buffer()>& allocate) {
+  if (meter == nullptr || bytes == 0) return allocate();
+  // Counted while somebody holds it, which a failed allocation does not outlive.
+  struct Counted {
+    Counted(std::shared_ptr<MemoryMeter> by, int64_t taken) : meter(std::move(by)), bytes(taken) {
+      meter->take(MemoryOwner::kEngine, bytes);
+    }
+    ~Counted() {
+      buffer = Buffer();
+      meter->give(MemoryOwner::kEngine, bytes);
+    }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+
+    const std::shared_ptr<MemoryMeter> meter;
+    const int64_t bytes;
+    Buffer buffer;
+  };
+  auto counted = std::make_shared<Counted>(meter, bytes);  // shared as std::function copies
+  counted->buffer = allocate();
+  void* const data = counted->buffer.data();
+  return {data, counted->buffer.bytes(),
+          [counted = std::move(counted)](void*) mutable { counted.reset(); }};
+}
+
+}  // namespace fsdp

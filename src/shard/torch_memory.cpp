@@ -1,0 +1,165 @@
+#include "shard/torch_memory.h"
+
+#include <c10/core/Allocator.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+namespace fsdp::torch_memory {
+namespace {
+
+// Memory may still be asked for when a thread's objects have ended: what the allocators read is a
+// plain pointer.
+thread_local MemoryMeter* counting = nullptr;
+
+struct ThreadMeter {
+  ~ThreadMeter() { counting = nullptr; }
+  std::shared_ptr<MemoryMeter> meter;
+};
+
+ThreadMeter& of_thread() {
+  thread_local ThreadMeter meter;
+  return meter;
+}
+
+// A block that its meter holds until this goes. Errors: as MemoryMeter::take.
+class Counted {
+ public:
+  Counted(MemoryMeter& meter, size_t bytes)
+      : meter_(meter.shared_from_this()), bytes_(static_cast<int64_t>(bytes)) {
+    meter_->take(MemoryOwner::kTorch, bytes_);
+  }
+  ~Counted() {
+    if (meter_) meter_->give(MemoryOwner::kTorch, bytes_);
+  }
+  Counted(Counted&&) noexcept = default;
+  Counted& operator=(Counted&&) = delete;
+
+ private:
+  std::shared_ptr<MemoryMeter> meter_;
+  int64_t bytes_;
+};
+
+struct Block {
+  Counted counted;    // first, hence given back when the memory is
+  c10::DataPtr from;  // the allocator below
+};
+
+// By address. In parts, so that ranks that are threads seldom wait for each other.
+class BlocksOut {
+ public:
+  void add(void* data, Block block) {
+    Part& part = part_of(data);
+    const std::lock_guard lock(part.mutex);
+    part.blocks.emplace(data, std::move(block));
+  }
+
+  // Out of the table, so that it ends without a lock; empty: it was not counted.
+  std::optional<Block> take(void* data) {
+    Part& part = part_of(data);
+    const std::lock_guard lock(part.mutex);
+    const auto found = part.blocks.find(data);
+    if (found == part.blocks.end()) return std::nullopt;
+    Block block = std::move(found->second);
+    part.blocks.erase(found);
+    return block;
+  }
+
+ private:
+  struct Part {
+    std::mutex mutex;
+    std::unordered_map<void*, Block> blocks;
+  };
+
+  // Blocks of LibTorch's begin at multiples of 64.
+  Part& part_of(void* data) {
+    return parts_[(reinterpret_cast<uintptr_t>(data) >> 6) % parts_.size()];
+  }
+
+  std::array<Part, 16> parts_;
+};
+
+class CountingHost final : public c10::Allocator {
+ public:
+  // For good: tensors may outlive all else.
+  static CountingHost& instance() {
+    static auto* const allocator = new CountingHost;
+    return *allocator;
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (counting == nullptr || bytes == 0) return below_->allocate(bytes);
+    Counted counted(*counting, bytes);
+    c10::DataPtr block = below_->allocate(bytes);
+    void* const data = block.get();
+    const c10::Device device = block.device();
+    out_.add(data, {std::move(counted), std::move(block)});
+    return {data, data, &give_back, device};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    below_->copy_data(to, from, bytes);
+  }
+
+ private:
+  static void give_back(void* data) {
+    CountingHost& self = instance();
+    if (const std::optional<Block> block = self.out_.take(data)) return;
+    self.below_->raw_deleter()(data);
+  }
+
+  c10::Allocator* const below_ = c10::GetAllocator(c10::kCPU);
+  BlocksOut out_;
+};
+
+class CountingMeta final : public c10::Allocator {
+ public:
+  static CountingMeta& instance() {
+    static auto* const allocator = new CountingMeta;
+    return *allocator;
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (counting == nullptr || bytes == 0) return below_->allocate(bytes);
+    auto counted = std::make_unique<Counted>(*counting, bytes);
+    return {nullptr, counted.release(), &give_back, c10::Device(c10::kMeta)};
+  }
+  void copy_data(void* /*to*/, const void* /*from*/, size_t /*bytes*/) const override {}
+
+ private:
+  static void give_back(void* counted) { delete static_cast<Counted*>(counted); }
+
+  c10::Allocator* const below_ = c10::GetAllocator(c10::kMeta);
+};
+
+void install_once() {
+  static const bool installed = [] {
+    constexpr uint8_t kPriority = 200;
+    c10::SetAllocator(c10::kCPU, &CountingHost::instance(), kPriority);
+    c10::SetAllocator(c10::kMeta, &CountingMeta::instance(), kPriority);
+    return true;
+  }();
+  static_cast<void>(installed);
+}
+
+}  // namespace
+
+const std::shared_ptr<MemoryMeter>& current_meter() { return of_thread().meter; }
+
+void set_current_meter(std::shared_ptr<MemoryMeter> meter) {
+  if (meter != nullptr) install_once();
+  counting = meter.get();
+  of_thread().meter = std::move(meter);
+}
+
+MeterScope::MeterScope(std::shared_ptr<MemoryMeter> meter) : before_(current_meter()) {
+  set_current_meter(std::move(meter));
+}
+
+MeterScope::~MeterScope() { set_current_meter(std::move(before_)); }
+
+}  // namespace fsdp::torch_memory
