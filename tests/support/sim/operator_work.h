@@ -2,8 +2,10 @@
 // race check of the thread's device what they read and, where they end in '_', write.
 #pragma once
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -39,8 +41,11 @@ class OperatorWork {
     const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
     if (data == nullptr) return;  // not seated: a view of it is made, or its version looked at
     const int64_t offset = tensor.storage_offset() * tensor.element_size();
+    // An expanded tensor is less than it has elements.
+    const size_t extent =
+        at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
     bytes.push_back({static_cast<const std::byte*>(data) + offset,
-                     static_cast<int64_t>(tensor.nbytes()), writes});
+                     static_cast<int64_t>(std::min(tensor.nbytes(), extent)), writes});
   }
 
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
