@@ -81,6 +81,10 @@ struct Options {
   // the strategy cuts come from the host for each use, ahead of it; those that every rank keeps
   // whole come after each change. Engine::sharded_parameters are the host's then.
   bool cpu_offload = false;
+  // Bytes that a rank may hold of its device, LibTorch's tensors included (docs/memory.md); 0: no
+  // limit. What would pass it ends with a DeviceError that says where, what is held and what to do,
+  // and training can go on with less. The engines of a mesh have one limit.
+  int64_t memory_limit = 0;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divide gradients by this instead of the world size (kMean only).

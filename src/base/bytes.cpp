@@ -3,9 +3,30 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cctype>
+#include <charconv>
 #include <cmath>
 
 namespace fsdp {
+namespace {
+
+// Of "KiB", "mb", "B", "".
+std::optional<int64_t> factor_of(std::string_view unit) {
+  std::string name;
+  for (const char c : unit) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (name.empty() || name == "b") return 1;
+  const bool is_binary = name.ends_with("ib");
+  const size_t prefix = std::string_view("kmgt").find(name.front());
+  if (prefix == std::string_view::npos || name.size() != (is_binary ? 3 : 2) ||
+      name.back() != 'b') {
+    return std::nullopt;
+  }
+  int64_t factor = 1;
+  for (size_t i = 0; i <= prefix; ++i) factor *= is_binary ? 1024 : 1000;
+  return factor;
+}
+
+}  // namespace
 
 std::string format_bytes(int64_t bytes) {
   constexpr std::array kUnits{"KiB", "MiB", "GiB", "TiB"};
@@ -18,6 +39,34 @@ std::string format_bytes(int64_t bytes) {
     ++unit;
   }
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::optional<int64_t> parse_bytes(std::string_view text) {
+  int64_t whole = 0;
+  const char* const end = text.data() + text.size();
+  const auto [after, error] = std::from_chars(text.data(), end, whole);
+  if (error != std::errc() || whole < 0) return std::nullopt;
+  double number = static_cast<double>(whole);
+  const char* unit_at = after;
+  const bool has_fraction = after != end && *after == '.';
+  if (has_fraction) {
+    unit_at = std::from_chars(text.data(), end, number, std::chars_format::fixed).ptr;
+  }
+  while (unit_at != end && *unit_at == ' ') ++unit_at;
+  const std::optional<int64_t> factor = factor_of({unit_at, end});
+  if (!factor) return std::nullopt;
+  if (!has_fraction) return checked_product(whole, *factor);
+  const double bytes = number * static_cast<double>(*factor);
+  constexpr double kTooMany = 9.2e18;  // about 2^63
+  if (bytes >= kTooMany) return std::nullopt;
+  return static_cast<int64_t>(bytes);
+}
+
+std::string spell_bytes(int64_t bytes) {
+  constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes != 0 && bytes % 1024 == 0 && unit + 1 < kUnits.size(); ++unit) bytes /= 1024;
+  return fmt::format("{}{}", bytes, kUnits[unit]);
 }
 
 }  // namespace fsdp

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace fsdp {
 
@@ -23,5 +24,11 @@ constexpr std::optional<int64_t> checked_product(int64_t a, int64_t b) {
 
 // "512 B", "1.5 KiB", "43.3 MiB", "2.0 GiB".
 std::string format_bytes(int64_t bytes);
+
+// What people write: "16GiB", "1.5 GB", "500MB", "1073741824"; KiB is 1024 and KB 1000 bytes, in
+// any case. Rounded down to a byte. Empty for anything else, a negative size and one beyond 2^63.
+std::optional<int64_t> parse_bytes(std::string_view text);
+// As parse_bytes reads it, and exact: "16GiB", else "500B".
+std::string spell_bytes(int64_t bytes);
 
 }  // namespace fsdp

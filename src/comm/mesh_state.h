@@ -11,6 +11,7 @@
 #include "comm/host_order.h"
 #include "comm/mesh_parts.h"
 #include "runtime/device.h"
+#include "runtime/memory_meter.h"
 
 namespace fsdp {
 
@@ -23,6 +24,18 @@ struct MeshStreams {
 class SharedByEngines {
  public:
   virtual ~SharedByEngines() = default;
+};
+
+// The limit that the engines of a mesh have in common, 0: none, and the meter that keeps it, null
+// without one. It ends with its last holder.
+struct MemoryCap {
+  MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by);
+  ~MemoryCap();
+  MemoryCap(const MemoryCap&) = delete;
+  MemoryCap& operator=(const MemoryCap&) = delete;
+
+  const int64_t limit;
+  const std::shared_ptr<MemoryMeter> meter;  // shared with the blocks that it has counted
 };
 
 class MeshState {
@@ -61,6 +74,11 @@ class MeshState {
   std::shared_ptr<SharedByEngines> shared_by_engines(
       const std::function<std::shared_ptr<SharedByEngines>()>& make);
 
+  // The cap of the engines of this mesh, whose meter is one as long as the mesh: what earlier
+  // engines have left is counted, too. Thread-safe.
+  // Errors: InvalidArgument for a negative limit, or while engines with another one live.
+  std::shared_ptr<const MemoryCap> memory_cap(int64_t limit);
+
  private:
   struct OwnStreams {
     std::unique_ptr<Stream> gather, reduce;
@@ -72,6 +90,8 @@ class MeshState {
   std::mutex mutex_;  // of what follows; kept alive by engines
   std::weak_ptr<OwnStreams> streams_;
   std::weak_ptr<SharedByEngines> shared_by_engines_;
+  std::weak_ptr<const MemoryCap> memory_cap_;
+  std::shared_ptr<MemoryMeter> meter_;  // from the first limit on
 };
 
 }  // namespace fsdp

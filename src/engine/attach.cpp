@@ -12,6 +12,7 @@
 #include "engine/build_scope.h"
 #include "engine/device_moves.h"
 #include "engine/engine_state.h"
+#include "engine/memory_refusal.h"
 #include "engine/storage_holders.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
@@ -43,6 +44,7 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("prefetch_units {}", options.prefetch_units),
           fmt::format("map_shards {}", options.map_shards),
           fmt::format("cpu_offload {}", options.cpu_offload),
+          fmt::format("memory_limit {}", options.memory_limit),
           fmt::format("strategy {}", name_of(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
@@ -288,6 +290,20 @@ void EngineState::attach(BuildScope::State* building) {
                                 options.keep_last_units);
   memory.remake(*pass);
   clock->join(*this);
+  keep_limit();
+}
+
+// From here on a demand beyond the limit is one of training.
+void EngineState::keep_limit() {
+  const MemoryCap& cap = context->cap();
+  if (cap.limit == 0) return;
+  try {
+    require_within_limit(*clock, cap.limit);
+  } catch (const InvalidArgument&) {
+    clock->leave(*this);
+    throw;
+  }
+  cap.meter->set_refusal(refuse_beyond_limit(clock));
 }
 
 // Errors: StateError if an engine has, or had, one of the units; InvalidArgument if there is

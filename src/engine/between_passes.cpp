@@ -7,6 +7,7 @@
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
+#include "engine/memory_refusal.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 
@@ -130,7 +131,16 @@ void EngineState::forget_dropped_forwards() {
 void EngineState::add_optimizer_state(int64_t bytes) {
   const std::lock_guard lock(clock->mutex);
   memory.add_optimizer_state(bytes);
-  if (!is_shut_down()) memory.remake(*pass);
+  if (is_shut_down()) return;
+  memory.remake(*pass);
+  if (bytes < 0) return;
+  try {
+    require_within_limit(*clock, context->cap().limit);
+  } catch (const InvalidArgument&) {  // there will be no optimizer to give them back
+    memory.add_optimizer_state(-bytes);
+    memory.remake(*pass);
+    throw;
+  }
 }
 
 GradientMeasure::Measured EngineState::measure_gradients(double norm_type, double max_norm) {

@@ -65,7 +65,8 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
     if (observer) observer(name, unit.shard->fqn());
   }
 
-  // Optimizers say how many bytes they keep, and give them back.
+  // Optimizers say how many bytes they keep, and give them back. Errors: InvalidArgument where the
+  // memory limit has no room for them beside the plan; then they are not counted.
   void add_optimizer_state(int64_t bytes);
   // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
   GradientMeasure::Measured measure_gradients(double norm_type, double max_norm);
@@ -90,6 +91,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
  private:
   void end_backward(bool captures);
   void settle_main_state() const;
+  void keep_limit();
   void absorb_changes(bool reseats);
   void unfreeze();
   void refuse_strays();

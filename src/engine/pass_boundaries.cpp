@@ -61,6 +61,7 @@ void EngineState::wait_after_throw() noexcept {
 }
 
 void EngineState::pre_forward(EngineUnit& unit, Call& call) {
+  context->check_limit();
   if (call.forward_task < 0) {
     call.record = pass->pre_forward(unit.index);
   } else {
@@ -83,6 +84,7 @@ void EngineState::post_forward(EngineUnit& unit, const Call& call, bool in_graph
 // The first pre_backward of a pass. A graph made before the parameters changed must throw, as in
 // plain torch: absorbing the change bumps the versions that it saved.
 void EngineState::begin_backward() {
+  context->count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
   context->ledger.begin_phase();
   absorb_changes(/*reseats=*/false);
@@ -92,6 +94,7 @@ void EngineState::begin_backward() {
 
 void EngineState::open_unit(EngineUnit& unit, bool captures) {
   if (!pass->in_backward()) begin_backward();
+  context->check_limit();
   event("pre_backward", unit);
   pass->pre_backward(unit.index, captures);
 }

@@ -29,6 +29,14 @@ bool Call::will_run() const {
   return owner && std::any_of(output_nodes.begin(), output_nodes.end(), owner->queries().will_run);
 }
 
+Clock::Running Clock::running() const {
+  if (!calls_.empty()) {
+    const Call& call = *calls_.back();
+    return {call.unit.lock().get(), call.forward_task < 0 ? Phase::kForward : Phase::kRecompute};
+  }
+  return {open_.empty() ? nullptr : open_.back(), Phase::kBackward};
+}
+
 void Clock::leave(ClockedEngine& engine) {
   std::erase(engines_, &engine);
   if (!engines_.empty()) return;

@@ -94,6 +94,7 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   explicit Clock(Queries queries) : queries_(std::move(queries)) {}
 
   void join(ClockedEngine& engine) { engines_.push_back(&engine); }
+  const std::vector<ClockedEngine*>& engines() const { return engines_; }
   void leave(ClockedEngine& engine);
 
   // Forward side.
@@ -118,6 +119,15 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   void pre_backward(Call& call, int task, uint64_t sequence);
   // What a failed backward left behind, if the running forward is not part of it.
   void discard_stale_tasks();
+
+  // The innermost unit that runs, for what is said of an error: its forward, a forward inside a
+  // backward, or the backward that was opened last. Null: none. Valid under the mutex.
+  enum class Phase : uint8_t { kForward, kRecompute, kBackward };
+  struct Running {
+    const ClockedUnit* unit = nullptr;
+    Phase phase = Phase::kForward;
+  };
+  Running running() const;
 
   const Queries& queries() const { return queries_; }
 

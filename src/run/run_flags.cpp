@@ -6,9 +6,11 @@
 #include <cctype>
 #include <charconv>
 #include <chrono>
+#include <optional>
 #include <span>
 #include <type_traits>
 
+#include "base/bytes.h"
 #include "fsdp/run_options.h"
 #include "run/nearest.h"
 
@@ -138,6 +140,21 @@ RunFlag with_meaning_alone(RunFlag flag, std::string alone) {
   return flag;
 }
 
+RunFlag memory_limit_flag(int64_t& bytes) {
+  return {.name = "--memory-limit",
+          .value_name = "BYTES",
+          .meaning = "what a rank may hold of its device, LibTorch's tensors included; 0: no limit",
+          .value = bytes == 0 ? "0" : spell_bytes(bytes),
+          .set = [&bytes](std::string_view value) {
+            const std::optional<int64_t> given = parse_bytes(value);
+            if (!given) {
+              refuse_value("--memory-limit", value,
+                           "a size like 16GiB (1024 MiB each), 500MB (1000 kB each) or 1073741824");
+            }
+            bytes = *given;
+          }};
+}
+
 RunFlag trace_flag(std::filesystem::path& file) {
   return {.name = "--trace",
           .value_name = "FILE",
@@ -184,6 +201,7 @@ std::vector<RunFlag> RunOptions::engine_flags() {
           choice("--offload", "BOOL", "true: main shards, gradients, optimizer state on the host",
                  engine.cpu_offload, kBools),
           "true"),
+      memory_limit_flag(engine.memory_limit),
       choice("--map-shards", "BOOL",
              "true: read peers' float32 shards where they lie; false: gather them",
              engine.map_shards, kBools),

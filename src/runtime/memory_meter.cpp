@@ -12,28 +12,38 @@ namespace fsdp {
 
 void MemoryMeter::take(MemoryOwner of, int64_t bytes) {
   MemoryDemand demand{.bytes = bytes, .of = of};
-  Explain explain;
+  Refuse refuse;
   {
     const std::lock_guard lock(mutex_);
-    MeteredBytes& now = reading_.now;
-    if (limit_ == 0 || bytes <= limit_ - now.total()) {
-      int64_t& own = part(now, of);
-      own += bytes;
-      int64_t& highest = part(reading_.peaks, of);
-      highest = std::max(highest, own);
-      if (now.total() > reading_.peak.total()) reading_.peak = now;
+    if (limit_ == 0 || bytes <= limit_ - reading_.now.total()) {
+      part(reading_.now, of) += bytes;
+      count_peaks();
       return;
     }
-    demand.now = now;
+    demand.now = reading_.now;
     demand.limit = limit_;
-    explain = explain_;
+    refuse = refuse_;
   }
-  throw OutOfMemory(explain ? explain(demand) : ErrorText{.what = describe(demand)});
+  if (refuse) refuse(demand);
+  throw OutOfMemory({.what = describe(demand)});
 }
 
 void MemoryMeter::give(MemoryOwner of, int64_t bytes) noexcept {
   const std::lock_guard lock(mutex_);
   part(reading_.now, of) -= bytes;
+}
+
+void MemoryMeter::observe_torch(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  reading_.now.torch = bytes;
+  count_peaks();
+}
+
+void MemoryMeter::count_peaks() {
+  const MeteredBytes& now = reading_.now;
+  reading_.peaks.engine = std::max(reading_.peaks.engine, now.engine);
+  reading_.peaks.torch = std::max(reading_.peaks.torch, now.torch);
+  if (now.total() > reading_.peak.total()) reading_.peak = now;
 }
 
 MeterReading MemoryMeter::reading() const {
@@ -46,10 +56,9 @@ void MemoryMeter::reset_peak() {
   reading_.peak = reading_.peaks = reading_.now;
 }
 
-void MemoryMeter::set_limit(int64_t bytes, Explain explain) {
+void MemoryMeter::set_limit(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   limit_ = bytes;
-  explain_ = std::move(explain);
 }
 
 int64_t MemoryMeter::limit() const {
@@ -57,7 +66,21 @@ int64_t MemoryMeter::limit() const {
   return limit_;
 }
 
+void MemoryMeter::set_refusal(Refuse refuse) {
+  const std::lock_guard lock(mutex_);
+  refuse_ = std::move(refuse);
+}
+
+bool MemoryMeter::has_refusal() const {
+  const std::lock_guard lock(mutex_);
+  return refuse_ != nullptr;
+}
+
 std::string MemoryMeter::describe(const MemoryDemand& demand) {
+  if (demand.bytes == 0) {
+    return fmt::format("out of memory: {} are held, more than the limit of {}",
+                       format_bytes(demand.now.total()), format_bytes(demand.limit));
+  }
   const int64_t left = std::max<int64_t>(demand.limit - demand.now.total(), 0);
   return fmt::format("out of memory: {} more than the {} that the limit of {} leaves",
                      format_bytes(demand.bytes), format_bytes(left), format_bytes(demand.limit));

@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 
-#include "fsdp/error.h"
 #include "runtime/buffer.h"
 
 namespace fsdp {
@@ -42,23 +42,27 @@ struct MemoryDemand {
 // given back to the meter that it was taken from, whenever that is.
 class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
  public:
-  // `bytes` more are held. Errors: OutOfMemory where the total would pass the limit; nothing has
-  // changed then.
+  // `bytes` more are held. Errors: OutOfMemory, or what the refusal throws, where the total would
+  // pass the limit; nothing has changed then.
   void take(MemoryOwner of, int64_t bytes);
   void give(MemoryOwner of, int64_t bytes) noexcept;
+  // LibTorch's are `bytes`, where its allocator counts by itself. May pass the limit, which the
+  // next demand tells, be it of 0 bytes.
+  void observe_torch(int64_t bytes);
 
   MeterReading reading() const;
   void reset_peak();
 
-  // No more than `bytes` in all from now on, 0: no limit; what is held already stays. `explain`
-  // says what a demand beyond it is about, for the error; called without a lock, in the thread that
-  // asks. Empty: the bytes alone.
-  using Explain = std::function<ErrorText(const MemoryDemand& demand)>;
-  void set_limit(int64_t bytes, Explain explain = {});
+  // No more than `bytes` in all from now on, 0: no limit; what is held already stays.
+  void set_limit(int64_t bytes);
   int64_t limit() const;
+  // Throws what a demand beyond the limit ends with, in the thread that asks, without a lock.
+  // Where it returns, or is empty: OutOfMemory with describe().
+  using Refuse = std::function<void(const MemoryDemand& demand)>;
+  void set_refusal(Refuse refuse);
+  bool has_refusal() const;
 
-  // What every explanation begins with: "out of memory: 24.0 MiB more than the 20.5 MiB that the
-  // limit of 64.0 MiB leaves".
+  // "out of memory: 24.0 MiB more than the 20.5 MiB that the limit of 64.0 MiB leaves".
   static std::string describe(const MemoryDemand& demand);
 
  private:
@@ -66,15 +70,16 @@ class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
     return of == MemoryOwner::kEngine ? bytes.engine : bytes.torch;
   }
 
+  void count_peaks();
+
   mutable std::mutex mutex_;
   MeterReading reading_;
   int64_t limit_ = 0;
-  Explain explain_;
+  Refuse refuse_;
 };
 
 // What `allocate` returns, counted as the engine's from before it is asked until the buffer goes.
-// Without a meter: the buffer itself. Errors: OutOfMemory where the limit has no room for `bytes`;
-// what `allocate` throws.
+// Without a meter: the buffer itself. Errors: as MemoryMeter::take; what `allocate` throws.
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
                const std::function<Buffer()>& allocate);
 

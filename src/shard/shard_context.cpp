@@ -6,10 +6,13 @@
 #include <exception>
 #include <utility>
 
+#include "base/bytes.h"
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "runtime/memory_meter.h"
 #include "runtime/out_of_memory.h"
 #include "shard/torch_cuda.h"
+#include "shard/torch_memory.h"
 
 namespace fsdp {
 namespace {
@@ -80,6 +83,32 @@ DType checked_reduce_dtype(DType dtype) {
                          .hint = "use float32 or bfloat16"});
 }
 
+std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options) {
+  const MeshParts& parts = mesh.state().parts();
+  if (options.memory_limit > 0 && parts.shares_device && parts.device->name() != "cpu") {
+    throw InvalidArgument(
+        {.what = fmt::format("a memory limit where ranks share {}", parts.device->name()),
+         .where = "Options::memory_limit",
+         .cause = "LibTorch's allocator counts by device, not by rank",
+         .hint = "leave memory_limit at 0, or start one rank for the device"});
+  }
+  return mesh.state().memory_cap(options.memory_limit);
+}
+
+// While a model is built there is nothing to go back to: the limit and the model do not fit
+// together.
+void refuse_while_building(const MemoryDemand& demand) {
+  throw InvalidArgument(
+      {.what = fmt::format("the memory limit of {} is too low to build the model",
+                           format_bytes(demand.limit)),
+       .where = "Options::memory_limit",
+       .cause = fmt::format("{} were asked for where {} are held, {} of them by LibTorch",
+                            format_bytes(demand.bytes), format_bytes(demand.now.total()),
+                            format_bytes(demand.now.torch)),
+       .hint = "this rank's shards and one whole unit have to fit: raise the limit, use more ranks "
+               "or smaller units, and build under a BuildScope"});
+}
+
 }  // namespace
 
 ShardContext::ShardContext(Mesh mesh_in, const Options& options)
@@ -108,18 +137,58 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       reduce_stream(std::move(streams.reduce)),
       upload_stream(transfer_stream(mesh, options, "upload")),
       download_stream(transfer_stream(mesh, options, "download")),
-      map_shards_(options.map_shards) {}
+      cap_(cap_of(mesh, options)),
+      meter_(cap_->meter ? cap_->meter : torch_memory::current_meter()),
+      map_shards_(options.map_shards) {
+  if (!cap_->meter) return;
+  if (torch_device.is_cuda()) static_cast<void>(torch_cuda::held_bytes(torch_device));
+  if (!cap_->meter->has_refusal()) cap_->meter->set_refusal(refuse_while_building);
+  count_thread();
+}
+
+ShardContext::~ShardContext() {
+  finish();
+  const bool is_last = cap_.use_count() == 1;
+  if (is_last && cap_->meter && torch_memory::current_meter() == cap_->meter) {
+    torch_memory::set_current_meter(nullptr);
+  }
+}
 
 Buffer ShardContext::allocate(int64_t bytes) const {
-  return with_cache_emptied([&] { return gather().allocate(bytes); });
+  return counted(bytes, [&] { return gather().allocate(bytes); });
 }
 
 Buffer ShardContext::allocate_for_reduce(int64_t bytes) const {
-  return with_cache_emptied([&] { return reduce().allocate(bytes); });
+  return counted(bytes, [&] { return reduce().allocate(bytes); });
 }
 
 Buffer ShardContext::allocate_own(int64_t bytes) const {
-  return with_cache_emptied([&] { return device.allocate(bytes, MemoryKind::kDevice); });
+  return counted(bytes, [&] { return device.allocate(bytes, MemoryKind::kDevice); });
+}
+
+Buffer ShardContext::counted(int64_t bytes, const std::function<Buffer()>& allocate) const {
+  observe_torch(bytes);
+  return with_cache_emptied([&] { return metered(meter_, bytes, allocate); });
+}
+
+// What LibTorch keeps for later it gives back where `wanted` more would pass the limit.
+void ShardContext::observe_torch(int64_t wanted) const {
+  if (!cap_->meter || !torch_device.is_cuda()) return;
+  MemoryMeter& meter = *cap_->meter;
+  meter.observe_torch(torch_cuda::held_bytes(torch_device));
+  if (meter.reading().now.total() + wanted <= cap_->limit || !torch_cuda::empty_cache()) return;
+  meter.observe_torch(torch_cuda::held_bytes(torch_device));
+}
+
+void ShardContext::check_limit() const {
+  if (!cap_->meter || !torch_device.is_cuda()) return;
+  observe_torch(0);
+  cap_->meter->take(MemoryOwner::kEngine, 0);
+}
+
+void ShardContext::count_thread() const {
+  if (!cap_->meter || torch_device.is_cuda()) return;
+  if (torch_memory::current_meter() != cap_->meter) torch_memory::set_current_meter(cap_->meter);
 }
 
 Stream& ShardContext::main_stream() const {
@@ -170,6 +239,7 @@ bool ShardContext::computes_here() const {
 }
 
 void ShardContext::follow_compute() {
+  count_thread();
   Stream& now = compute_of_thread(mesh, torch_device);
   if (&now == compute) return;
   if (spans.is_on()) compute->synchronize();  // finish() comes for the last one's spans alone

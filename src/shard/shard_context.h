@@ -42,7 +42,7 @@ struct ContextSpan {
 class ShardContext {
  public:
   ShardContext(Mesh mesh, const Options& options);
-  ~ShardContext() { finish(); }
+  ~ShardContext();
   ShardContext(const ShardContext&) = delete;
   ShardContext& operator=(const ShardContext&) = delete;
 
@@ -56,7 +56,8 @@ class ShardContext {
   }
   // Memory for slots, readable by peers where that helps; for gradients; and what no other rank
   // reads. Where a device has none left, LibTorch gives back what it keeps for later
-  // (torch_cuda::empty_cache), and it is tried once more. Errors: as Device::allocate.
+  // (torch_cuda::empty_cache), and it is tried once more. Errors: as Device::allocate, and as
+  // MemoryMeter::take.
   Buffer allocate(int64_t bytes) const;
   Buffer allocate_for_reduce(int64_t bytes) const;
   Buffer allocate_own(int64_t bytes) const;
@@ -79,6 +80,15 @@ class ShardContext {
   void settle_transfers() const;
   // On which sums reach main gradients last.
   Stream& last_of_reduce() const { return offloads() ? *download_stream : *reduce_stream; }
+
+  // Options::memory_limit, as the mesh's engines have it; without a limit it has no meter.
+  const MemoryCap& cap() const { return *cap_; }
+  // The calling thread works for this engine from now on: what LibTorch gives it counts. Nothing
+  // without a limit.
+  void count_thread() const;
+  // On a GPU LibTorch's allocator refuses nothing by itself: at the boundaries of units it is asked
+  // what it holds. Errors: as MemoryMeter::take.
+  void check_limit() const;
 
   // [Note: reading mapped shards]
   // A unit whose ranks' shards are mapped side by side is unsharded without a collective: forward
@@ -190,7 +200,13 @@ class ShardContext {
  private:
   ShardContext(Mesh mesh, const Options& options, MeshStreams streams);
   void meet(std::string_view purpose);
+  Buffer counted(int64_t bytes, const std::function<Buffer()>& allocate) const;
+  void observe_torch(int64_t wanted) const;
 
+  const std::shared_ptr<const MemoryCap> cap_;  // shared with the mesh's other engines
+  // The cap's; without a limit that of the thread which has made this, if it measures. Shared with
+  // the buffers that it has counted.
+  const std::shared_ptr<MemoryMeter> meter_;
   std::optional<float> loss_scale_;  // a LossScaler's
   const bool map_shards_;
   std::optional<Axis> reads_peers_;  // some unit is mapped: over whom

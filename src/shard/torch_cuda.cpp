@@ -18,6 +18,12 @@ const c10::impl::DeviceGuardImplInterface& cuda() {
   return *c10::impl::getDeviceGuardImpl(at::DeviceType::CUDA);
 }
 
+// Null: there is none yet.
+c10::DeviceAllocator* allocator() {
+  auto* const cache = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(at::DeviceType::CUDA));
+  return cache != nullptr && cache->initialized() ? cache : nullptr;
+}
+
 }  // namespace
 
 void require_cuda(at::Device device) {
@@ -51,10 +57,22 @@ void run_backward_here(at::Device device) {
 }
 
 bool empty_cache() {
-  auto* const cache = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(at::DeviceType::CUDA));
-  if (cache == nullptr || !cache->initialized()) return false;
+  c10::DeviceAllocator* const cache = allocator();
+  if (cache == nullptr) return false;
   cache->emptyCache();
   return true;
+}
+
+int64_t held_bytes(at::Device device) {
+  c10::DeviceAllocator* const cache = allocator();
+  if (cache == nullptr) {
+    throw InvalidArgument({.what = "nobody tells what LibTorch holds of " + device.str(),
+                           .where = "Options::memory_limit",
+                           .cause = "its allocator for GPUs is not there, or another's",
+                           .hint = "leave memory_limit at 0 on this device"});
+  }
+  constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return cache->getDeviceStats(device.index()).reserved_bytes.at(kAll).current;
 }
 
 NamedRange::NamedRange(at::Device device, std::string_view what, std::string_view subject)

@@ -5,6 +5,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <string_view>
 
 namespace fsdp::torch_cuda {
@@ -29,6 +30,10 @@ void run_backward_here(at::Device device);
 // LibTorch's allocator for GPUs gives the memory back that it keeps for later. False: it has none,
 // as there is no CUDA.
 bool empty_cache();
+
+// What LibTorch's allocator for GPUs has taken of the device, with what it keeps for later.
+// Errors: InvalidArgument where there is none that tells.
+int64_t held_bytes(at::Device device);
 
 // What the calling thread issues while it lives has a name in the GPU's profilers (NVTX): "gather
 // encoder.3". Nested; on the CPU it is nothing.

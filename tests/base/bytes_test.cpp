@@ -43,5 +43,60 @@ TEST_CASE("sizes are written for people") {
   CHECK(format_bytes(-2048) == "-2.0 KiB");
 }
 
+TEST_CASE("sizes are read as people write them: KiB is 1024 bytes, KB 1000") {
+  CHECK(parse_bytes("0") == 0);
+  CHECK(parse_bytes("1073741824") == 1 << 30);
+  CHECK(parse_bytes("9223372036854775807") == kMost);
+  CHECK(parse_bytes("7B") == 7);
+  CHECK(parse_bytes("16GiB") == int64_t{16} << 30);
+  CHECK(parse_bytes("16 gib") == int64_t{16} << 30);
+  CHECK(parse_bytes("500MB") == 500'000'000);
+  CHECK(parse_bytes("1.5KiB") == 1536);
+  CHECK(parse_bytes("0.5 kb") == 500);
+  CHECK(parse_bytes("2TB") == 2'000'000'000'000);
+}
+
+TEST_CASE("what is no size is not read as one") {
+  for (const char* text : {"",
+                           " ",
+                           "GiB",
+                           "-1",
+                           "-1GiB",
+                           "1G",
+                           "1 G",
+                           "1K",
+                           "1iB",
+                           "1GiBs",
+                           "1GBB",
+                           "1e9",
+                           "0x10",
+                           "1,5GB",
+                           "1 .5GB",
+                           "1GiB ",
+                           " 1GiB",
+                           "inf",
+                           "nan",
+                           "1EiB",
+                           "9223372036854775808",
+                           "9007199254740992KiB",
+                           "9e18TiB",
+                           "99999999.5TiB",
+                           "1..5GB",
+                           "1.5.5GB"}) {
+    CAPTURE(text);
+    CHECK(parse_bytes(text) == std::nullopt);
+  }
+}
+
+TEST_CASE("a size is spelled exactly, and read back as it was") {
+  CHECK(spell_bytes(int64_t{16} << 30) == "16GiB");
+  CHECK(spell_bytes(1000) == "1000B");
+  CHECK(spell_bytes(0) == "0B");
+  for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1536},
+                              int64_t{500'000'000}, int64_t{80} << 30, kMost}) {
+    CHECK(parse_bytes(spell_bytes(bytes)) == bytes);
+  }
+}
+
 }  // namespace
 }  // namespace fsdp

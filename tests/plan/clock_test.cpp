@@ -286,6 +286,36 @@ TEST_CASE("the clock ticks for all engines of a mesh") {
   scene.clock->leave(second);
 }
 
+TEST_CASE("the unit that runs is the innermost forward, else the backward that was opened last") {
+  Scene scene;
+  const auto running = [&](const std::shared_ptr<FakeUnit>& unit, Clock::Phase phase) {
+    const Clock::Running now = scene.clock->running();
+    return now.unit == unit.get() && now.phase == phase;
+  };
+  const auto root = scene.unit("root"), a = scene.unit("a");
+  CHECK(scene.clock->running().unit == nullptr);
+  const auto outer = scene.call(root, 1), inner = scene.call(a, 10);
+  scene.clock->push_call(outer);
+  scene.clock->push_call(inner);
+  CHECK(running(a, Clock::Phase::kForward));
+  scene.clock->pop_call();
+  CHECK(running(root, Clock::Phase::kForward));
+  scene.clock->pop_call();
+  CHECK(scene.clock->running().unit == nullptr);
+  scene.fire(*outer, 30);
+  CHECK(running(root, Clock::Phase::kBackward));
+  scene.fire(*inner, 20);
+  CHECK(running(a, Clock::Phase::kBackward));
+  const auto again = scene.call(root, 40, /*forward_task=*/0);
+  scene.clock->push_call(again);
+  CHECK(running(root, Clock::Phase::kRecompute));
+  scene.clock->pop_call();
+  scene.clock->tick(0, 9);
+  CHECK(running(root, Clock::Phase::kBackward));
+  scene.end_task();
+  CHECK(scene.clock->running().unit == nullptr);
+}
+
 TEST_CASE("a unit's forward on another thread than its caller's is refused") {
   Scene scene;
   scene.clock->push_call(scene.call(scene.unit("a"), 10));

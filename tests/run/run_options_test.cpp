@@ -69,6 +69,10 @@ TEST_CASE("every choice of a flag can be made") {
   CHECK(parse({"--shard", "4", "--replicate", "2"}).mesh.replicate == 2);
   CHECK(parse({"--recompute", "2"}).engine.recompute == 2);
   CHECK(parse({"--keep-last-units", "3"}).engine.keep_last_units == 3);
+  CHECK(parse({}).engine.memory_limit == 0);
+  CHECK(parse({"--memory-limit", "16GiB"}).engine.memory_limit == int64_t{16} << 30);
+  CHECK(parse({"--memory-limit=500 MB"}).engine.memory_limit == 500'000'000);
+  CHECK(parse({"--memory-limit", "0"}).engine.memory_limit == 0);
   for (const auto& [name, dtype] : {std::pair{"float32", DType::kFloat32},
                                     {"fp32", DType::kFloat32},
                                     {"bfloat16", DType::kBFloat16},
@@ -194,6 +198,10 @@ TEST_CASE("a value that is not allowed is refused with those that are") {
   for (const char* value : {"-1", "1001", "1.5", "two", "1x", "", " 1", "99999999999"}) {
     refused("--prefetch", value, "a whole number from 0 to 1000");
   }
+  for (const char* value : {"", "-1GiB", "16G", "lots", "1e9", "16GiBs", "9e18TiB"}) {
+    refused("--memory-limit", value,
+            "a size like 16GiB (1024 MiB each), 500MB (1000 kB each) or 1073741824");
+  }
   for (const char* value : {"nan", "-nan", "inf", "1e999", "0", "1e7", "1x", ""}) {
     refused("--timeout", value, "a number from 0.1 to 1000000");
   }
@@ -236,6 +244,8 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
         "N-th's [0]\n"
         "  --offload BOOL                true: main shards, gradients, optimizer state on the host "
         "[false]\n"
+        "  --memory-limit BYTES          what a rank may hold of its device, LibTorch's tensors "
+        "included; 0: no limit [0]\n"
         "  --map-shards BOOL             true: read peers' float32 shards where they lie; false: "
         "gather them [true]\n"
         "  --timeout SECONDS             seconds after which a rank that does not answer is given "

@@ -61,21 +61,40 @@ TEST_CASE("a limit below what is held leaves that alone, and allows nothing more
   CHECK(meter.reading().now.engine == 4 * kMiB);
 }
 
-TEST_CASE("an explanation hears of the demand, and may read the meter") {
+TEST_CASE("a refusal hears of the demand, may read the meter, and throws what it likes") {
   MemoryMeter meter;
+  CHECK(!meter.has_refusal());
   MemoryDemand heard;
-  meter.set_limit(8, [&](const MemoryDemand& demand) {
+  meter.set_limit(8);
+  meter.set_refusal([&](const MemoryDemand& demand) {
     heard = demand;
     CHECK(meter.reading().now == demand.now);
-    return ErrorText{.what = "too much", .where = "forward", .hint = "less"};
+    if (demand.bytes < 100) throw InvalidArgument({.what = "too much"});
   });
+  CHECK(meter.has_refusal());
   meter.take(MemoryOwner::kEngine, 5);
-  CHECK_THROWS_WITH_AS(meter.take(MemoryOwner::kTorch, 4), "too much (forward); hint: less",
-                       OutOfMemory);
+  CHECK_THROWS_WITH_AS(meter.take(MemoryOwner::kTorch, 4), "too much", InvalidArgument);
   CHECK(heard.bytes == 4);
   CHECK(heard.of == MemoryOwner::kTorch);
   CHECK(heard.now == MeteredBytes{.engine = 5});
   CHECK(heard.limit == 8);
+  CHECK_THROWS_AS(meter.take(MemoryOwner::kTorch, 100), OutOfMemory);  // it has returned
+}
+
+TEST_CASE("what LibTorch says of itself counts, and the next demand tells that it is too much") {
+  MemoryMeter meter;
+  meter.set_limit(10 * kMiB);
+  meter.take(MemoryOwner::kEngine, 4 * kMiB);
+  meter.observe_torch(6 * kMiB);
+  meter.take(MemoryOwner::kEngine, 0);
+  meter.observe_torch(7 * kMiB);
+  CHECK_THROWS_WITH_AS(meter.take(MemoryOwner::kTorch, 0),
+                       "out of memory: 11.0 MiB are held, more than the limit of 10.0 MiB",
+                       OutOfMemory);
+  meter.observe_torch(2 * kMiB);
+  meter.take(MemoryOwner::kEngine, 4 * kMiB);
+  CHECK(meter.reading().now == MeteredBytes{.engine = 8 * kMiB, .torch = 2 * kMiB});
+  CHECK(meter.reading().peak == MeteredBytes{.engine = 4 * kMiB, .torch = 7 * kMiB});
 }
 
 TEST_CASE("a meter that threads share loses nothing") {

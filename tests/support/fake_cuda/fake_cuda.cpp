@@ -26,6 +26,7 @@ struct State {
   c10::StreamId last_stream = 0;
   uintptr_t last_event = 0;
   std::atomic<bool> is_present = true, has_cudnn = false;
+  std::atomic<int64_t> held = 0, cached = 0;
 };
 
 State& state() {
@@ -107,12 +108,17 @@ struct DeviceMemory final : c10::DeviceAllocator {
     default_copy_data(to, from, bytes);
   }
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t /*pool*/) override { note("empty the cache"); }
+  void emptyCache(c10::MempoolId_t /*pool*/) override {
+    note("empty the cache");
+    state().cached = 0;
+  }
   void recordStream(const c10::DataPtr& /*data*/, c10::Stream on) override {
     note(fmt::format("record_stream of stream {}", on.id()));
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex /*index*/) override {
-    return {};
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.reserved_bytes[0].current = state().held + state().cached;
+    return stats;
   }
   void resetAccumulatedStats(c10::DeviceIndex /*index*/) override {}
   void resetPeakStats(c10::DeviceIndex /*index*/) override {}
@@ -214,6 +220,11 @@ c10::StreamId current_stream() { return current; }
 bool is_pinned(const void* data) {
   const std::lock_guard lock(state().mutex);
   return state().pinned.contains(data);
+}
+
+void set_held(int64_t in_use, int64_t cached) {
+  state().held = in_use;
+  state().cached = cached;
 }
 
 Absent::Absent() { state().is_present = false; }

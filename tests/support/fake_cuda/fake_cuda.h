@@ -32,6 +32,10 @@ c10::StreamId current_stream();
 
 bool is_pinned(const void* data);
 
+// What LibTorch's allocator says that it holds of the GPU, 0 until it is told: with `cached`, which
+// goes when its cache is emptied.
+void set_held(int64_t in_use, int64_t cached);
+
 // While it lives LibTorch has decided to do without CUDA.
 class Absent {
  public:

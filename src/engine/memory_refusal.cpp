@@ -1,0 +1,118 @@
+#include "engine/memory_refusal.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "engine/engine_state.h"
+#include "runtime/out_of_memory.h"
+
+namespace fsdp {
+namespace {
+
+std::vector<const EngineState*> engines_of(const Clock& clock) {
+  std::vector<const EngineState*> engines;
+  for (const ClockedEngine* engine : clock.engines()) {
+    engines.push_back(static_cast<const EngineState*>(engine));
+  }
+  return engines;
+}
+
+std::string place_of(const Clock& clock) {
+  const auto [unit, phase] = clock.running();
+  if (unit == nullptr) return "outside of units";
+  const std::string_view what = phase == Clock::Phase::kForward     ? "forward"
+                                : phase == Clock::Phase::kRecompute ? "recomputation"
+                                                                    : "backward";
+  return static_cast<const EngineUnit*>(unit)->describe(what);
+}
+
+int64_t planned_bytes(const std::vector<const EngineState*>& engines) {
+  int64_t bytes = 0;
+  for (const EngineState* engine : engines) bytes += engine->memory.plan().held_bytes;
+  return bytes;
+}
+
+// "40.2 MiB by the engine (main shards 10.0 MiB, …) and 20.0 MiB by LibTorch are held; …"
+std::string describe_held(const std::vector<const EngineState*>& engines,
+                          const MemoryDemand& demand) {
+  MemoryBytes in_use;
+  for (const EngineState* engine : engines) {
+    const MemoryBytes& own = engine->context->ledger.stats().in_use;
+    for (size_t i = 0; i < in_use.bytes.size(); ++i) in_use.bytes[i] += own.bytes[i];
+  }
+  std::vector<std::string> parts;
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    if (in_use[category] == 0) continue;
+    parts.push_back(fmt::format("{} {}", name_of(category), format_bytes(in_use[category])));
+  }
+  const int64_t rest = demand.now.engine - in_use.total();
+  if (rest > 0) parts.push_back("other " + format_bytes(rest));  // free slots, what is being made
+  return fmt::format("held: {} by the engine{} and {} by LibTorch; planned: {} by the engine",
+                     format_bytes(demand.now.engine),
+                     parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", ")),
+                     format_bytes(demand.now.torch), format_bytes(planned_bytes(engines)));
+}
+
+// What this engine does not do yet, the cheapest first: in communication, then in computing, then
+// in what is computed.
+std::vector<std::string> remedies(const EngineState& engine) {
+  const Options& options = engine.options;
+  const MemoryPlan& plan = engine.memory.plan();
+  std::vector<std::string> ways;
+  if (plan.forward_peak[MemoryCategory::kParameterSlots] > 0) {
+    if (options.keep_last_units > 0) ways.emplace_back("keep_last_units = 0");
+    if (!options.reshard_after_forward) ways.emplace_back("reshard_after_forward = true");
+    if (options.prefetch_units > 0) ways.emplace_back("prefetch_units = 0");
+  }
+  if (!engine.pass->reduces()) ways.emplace_back("backwards that reduce (GradSync)");
+  const bool shards_all = options.strategy == Strategy::kFullShard;
+  if (!shards_all && !engine.context->one_rank()) ways.emplace_back("strategy = kFullShard");
+  if (options.recompute != 1) ways.emplace_back("recompute = 1");
+  const DType computed = options.param_dtype.value_or(DType::kFloat32);
+  if (size_of(computed) == size_of(DType::kFloat32)) ways.emplace_back("param_dtype = kBFloat16");
+  ways.emplace_back("a smaller batch");
+  ways.emplace_back("more ranks");
+  return ways;
+}
+
+}  // namespace
+
+MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<Clock>& clock) {
+  return [shared = std::weak_ptr<Clock>(clock)](const MemoryDemand& demand) {
+    const auto clock = shared.lock();
+    if (!clock) return;
+    // Whoever asks may hold locks of LibTorch's, for which a thread in a unit of ours may wait.
+    const std::unique_lock lock(clock->mutex, std::try_to_lock);
+    if (!lock) return;
+    const std::vector<const EngineState*> engines = engines_of(*clock);
+    if (engines.empty()) return;
+    const auto* unit = static_cast<const EngineUnit*>(clock->running().unit);
+    const EngineState& engine = unit != nullptr ? unit->engine : *engines.back();
+    throw OutOfMemory(
+        {.what = MemoryMeter::describe(demand),
+         .where = demand.of == MemoryOwner::kTorch ? place_of(*clock) : std::string(),
+         .cause = describe_held(engines, demand),
+         .hint = fmt::format("in order of cost: {}", fmt::join(remedies(engine), "; "))});
+  };
+}
+
+void require_within_limit(const Clock& clock, int64_t limit) {
+  const std::vector<const EngineState*> engines = engines_of(clock);
+  const int64_t planned = planned_bytes(engines);
+  if (limit == 0 || planned <= limit) return;
+  throw InvalidArgument(
+      {.what = fmt::format("the memory limit of {} is less than the {} that the engine will hold",
+                           format_bytes(limit), format_bytes(planned)),
+       .where = "Options::memory_limit",
+       .cause = "by its plan, without LibTorch's tensors",
+       .hint = fmt::format("raise the limit, or, in order of cost: {}",
+                           fmt::join(remedies(*engines.back()), "; "))});
+}
+
+}  // namespace fsdp
