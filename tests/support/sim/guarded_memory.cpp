@@ -5,9 +5,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string_view>
+
+#include "base/bytes.h"
 
 namespace fsdp::testing {
 namespace {
@@ -38,7 +40,7 @@ GuardedMemory& GuardedMemory::instance() {
   return *memory;
 }
 
-GuardedMemory::GuardedMemory() {
+GuardedMemory::GuardedMemory() : ranges_(0, kReserved, kPage) {
   void* const reserved =
       mmap(nullptr, kReserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) throw std::runtime_error("no address space for guarded memory");
@@ -63,46 +65,42 @@ void GuardedMemory::watch() {
 
 Buffer GuardedMemory::allocate(int64_t bytes) {
   if (bytes == 0) return {};
-  const int64_t whole = (bytes + kPage - 1) / kPage * kPage;
+  const int64_t whole = round_up(bytes, kPage);
   const std::lock_guard lock(mutex_);
-  std::vector<std::byte*>& free = free_[whole];
-  std::byte* place = nullptr;
-  if (!free.empty()) {
-    place = free.back();
-    free.pop_back();
-  } else {
-    if (used_ + whole > kReserved) throw std::runtime_error("guarded memory is used up");
-    place = begin_ + used_;
-    used_ += whole;
-    if (open_ > 0) mprotect(place, static_cast<size_t>(whole), PROT_READ | PROT_WRITE);
-  }
-  return {place, bytes,
-          [this, whole](void* data) { give_back(static_cast<std::byte*>(data), whole); }};
+  const int64_t used_before = used();
+  const std::optional<int64_t> offset = ranges_.take(whole);
+  if (!offset) throw std::runtime_error("guarded memory is used up");
+  taken_.emplace(*offset, whole);
+  if (open_ > 0) protect(used_before, used(), PROT_READ | PROT_WRITE);
+  return {begin_ + *offset, bytes, [this, at = *offset](void* /*data*/) { give_back(at); }};
 }
 
 // The next who takes it finds zeros.
-void GuardedMemory::give_back(std::byte* begin, int64_t bytes) {
+void GuardedMemory::give_back(int64_t offset) {
   const std::lock_guard lock(mutex_);
-  madvise(begin, static_cast<size_t>(bytes), MADV_DONTNEED);
-  free_[bytes].push_back(begin);
+  const int64_t used_before = used();
+  const auto range = taken_.find(offset);
+  madvise(begin_ + offset, static_cast<size_t>(range->second), MADV_DONTNEED);
+  ranges_.give_back(offset, range->second);
+  taken_.erase(range);
+  if (open_ > 0) protect(used(), used_before, PROT_NONE);
 }
 
-void GuardedMemory::protect(bool readable) {
-  if (used_ == 0) return;
-  const int access = readable ? PROT_READ | PROT_WRITE : PROT_NONE;
-  if (mprotect(begin_, static_cast<size_t>(used_), access) != 0) {
+void GuardedMemory::protect(int64_t from, int64_t to, int access) const {
+  if (from >= to) return;
+  if (mprotect(begin_ + from, static_cast<size_t>(to - from), access) != 0) {
     throw std::runtime_error("mprotect of guarded memory failed");
   }
 }
 
 void GuardedMemory::open() {
   const std::lock_guard lock(mutex_);
-  if (open_++ == 0) protect(true);
+  if (open_++ == 0) protect(0, used(), PROT_READ | PROT_WRITE);
 }
 
 void GuardedMemory::close() {
   const std::lock_guard lock(mutex_);
-  if (--open_ == 0) protect(false);
+  if (--open_ == 0) protect(0, used(), PROT_NONE);
 }
 
 }  // namespace fsdp::testing

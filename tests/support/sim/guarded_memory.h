@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <vector>
 
+#include "comm/shm/range_allocator.h"
 #include "runtime/buffer.h"
 
 namespace fsdp::testing {
@@ -33,13 +33,18 @@ class GuardedMemory {
 
  private:
   GuardedMemory();
-  void give_back(std::byte* begin, int64_t bytes);
-  void protect(bool readable);
+  void give_back(int64_t offset);
+  void protect(int64_t from, int64_t to, int access) const;
+  // From begin_ to the end of the last that is taken. Opening and closing takes as long as this is
+  // large, so that low ranges are handed out first.
+  int64_t used() const {
+    return taken_.empty() ? 0 : taken_.rbegin()->first + taken_.rbegin()->second;
+  }
 
   std::mutex mutex_;
   std::byte* begin_ = nullptr;
-  int64_t used_ = 0;                                 // bytes from begin_ that were ever taken
-  std::map<int64_t, std::vector<std::byte*>> free_;  // by size
+  RangeAllocator ranges_;
+  std::map<int64_t, int64_t> taken_;  // offset -> bytes
   int64_t open_ = 0;
 };
 
