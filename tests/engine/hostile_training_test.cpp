@@ -53,7 +53,7 @@ TEST_CASE(
         Engine engine(model, mesh, {.debug = true});
         torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(lr));
         at::Tensor before, after;
-        for (int step = 0; step < 70; ++step) {
+        for (int step = 0; step < rounds(70, 8); ++step) {
           graph_loss(*model, step % 3, mesh.rank()).backward();
           before = graph_loss(*model, 9, 0);
           optimizer.step();
@@ -134,7 +134,8 @@ TEST_CASE("unfreezing while gradients wait for a step is refused") {
   });
 }
 
-TEST_CASE("gradients kept over six hundred passes add up in fp32 where they are reduced in bf16") {
+TEST_CASE("gradients kept over hundreds of passes add up in fp32 where they are reduced in bf16") {
+  const int passes = rounds(600, 300);  // in bf16 the 257th adds nothing
   for (const int world : {1, 2}) {
     for (const auto strategy : kStrategies) {
       CAPTURE(world);
@@ -149,14 +150,14 @@ TEST_CASE("gradients kept over six hundred passes add up in fp32 where they are 
         const auto backward = [&] { root.call(torch::ones({1, 6})).sum().backward(); };
         {
           const GradSync keep(engine, false);
-          for (int pass = 0; pass < 599; ++pass) backward();
+          for (int pass = 1; pass < passes; ++pass) backward();
           CHECK(engine.stats().memory.in_use[MemoryCategory::kReduceSlots] <=
                 engine.memory_plan().kept_gradient_bytes);
         }
         backward();
         for (const ShardedParameter& each : engine.sharded_parameters()) {
           if (each.fqn.starts_with("norm") || each.local.numel() == 0) continue;
-          CHECK(each.local.grad().eq(600).all().item<bool>());
+          CHECK(each.local.grad().eq(passes).all().item<bool>());
         }
       });
     }
@@ -168,7 +169,7 @@ TEST_CASE("forwards with gradients whose outputs are dropped leave nothing behin
     const auto model = build_seeded(7, graph_twin(3, 6, in_a_row).make);
     Engine engine(model, mesh, {.debug = true});
     const at::Tensor held = graph_loss(*model, 0, mesh.rank());
-    for (int i = 0; i < 3000; ++i) graph_loss(*model, 1, mesh.rank());
+    for (int i = 0; i < rounds(3000, 300); ++i) graph_loss(*model, 1, mesh.rank());
     CHECK(engine.state().pass->recorded_calls() < 200);
     held.backward();
     graph_loss(*model, 2, mesh.rank()).backward();

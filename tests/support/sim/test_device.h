@@ -19,6 +19,14 @@ MakeRanks ranks_of_environment();
 // Whether that is a simulated GPU, which has one kind of streams.
 bool is_simulated_gpu();
 
+// A simulated GPU takes some hundred times as long as the host for a step. What sweeps over many
+// combinations tries one of `of` there, all elsewhere: those whose number is divisible by it.
+inline bool is_tried(int combination, int of = 2) {
+  return !is_simulated_gpu() || combination % of == 0;
+}
+// What goes on for long makes `few` rounds there.
+inline int rounds(int many, int few) { return is_simulated_gpu() ? few : many; }
+
 // The simulated GPU's, by the folder that the build has.
 MakeRanks simulated_ranks_of_environment();
 
