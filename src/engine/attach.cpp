@@ -248,7 +248,7 @@ void EngineState::attach(BuildScope::State* building) {
   }
   std::vector<FoundUnit> found = find_units(*root, options.ignore);
   check_takable(found);
-  if (building == nullptr) check_shardable(found);
+  if (building == nullptr) check_shardable(found, context->torch_device);
   std::vector<FoundParameter> parameters;
   for (const FoundUnit& unit : found) {
     parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());

@@ -88,9 +88,10 @@ void BuildScope::State::forget(const UnitBase& unit) {
 }
 
 void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
-  auto parameters = find_parameters(module, [&](const at::Tensor& tensor) {
+  const auto known = [&](const at::Tensor& tensor) {
     return sharded_.contains(tensor.unsafeGetTensorImpl());
-  });
+  };
+  auto parameters = find_parameters(module, known, context->torch_device);
   check_holders(module, parameters);
   std::vector<ParameterSpec> specs;
   for (const FoundParameter& found : parameters)

@@ -33,15 +33,16 @@ std::string join(const std::string& prefix, const std::string& name) {
                          .hint = std::move(hint)});
 }
 
-void check_parameter(const std::string& fqn, const at::Tensor& tensor) {
+void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Device computes_on) {
   if (tensor.is_inference()) {
     refuse(fqn, "it was made under c10::InferenceMode", "build the model outside of it");
   }
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
     refuse(fqn, "it is sparse or quantised", "list it in Options::ignore");
   }
-  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) {
-    refuse(fqn, fmt::format("it is on {}", tensor.device().str()), "build the model on the CPU");
+  const at::Device device = tensor.device();
+  if (!device.is_cpu() && !device.is_cuda() && device != computes_on) {
+    refuse(fqn, fmt::format("it is on {}", device.str()), "build the model on the CPU");
   }
   const auto dtype = torch_compat::dtype_of(tensor.scalar_type());
   if (!dtype || !is_floating(*dtype) || *dtype == DType::kFloat64) {
@@ -84,7 +85,7 @@ void check_overlap(const std::vector<FoundUnit>& units) {
   std::vector<Range> ranges;
   for (const FoundUnit& unit : units) {
     for (const FoundParameter& found : unit.parameters) {
-      if (found.tensor.numel() == 0) continue;
+      if (found.tensor.numel() == 0 || found.tensor.is_meta()) continue;  // that lies nowhere
       const auto* begin = static_cast<const char*>(found.tensor.const_data_ptr());
       ranges.push_back({begin, begin + found.tensor.nbytes(), &found.fqn});
     }
@@ -171,15 +172,18 @@ std::vector<FoundUnit> find_units(torch::nn::Module& root,
   return Walk(ignore).run(root);
 }
 
-void check_shardable(const std::vector<FoundUnit>& units) {
+void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on) {
   for (const FoundUnit& unit : units) {
-    for (const FoundParameter& found : unit.parameters) check_parameter(found.fqn, found.tensor);
+    for (const FoundParameter& found : unit.parameters) {
+      check_parameter(found.fqn, found.tensor, computes_on);
+    }
   }
   check_overlap(units);
 }
 
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
-                                            const std::function<bool(const at::Tensor&)>& known) {
+                                            const std::function<bool(const at::Tensor&)>& known,
+                                            at::Device computes_on) {
   std::vector<FoundParameter> result;
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto visit = [&](auto&& self, torch::nn::Module& each, const std::string& fqn) -> void {
@@ -188,7 +192,7 @@ std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
       const at::Tensor& tensor = item.value();
       if (!tensor.defined() || known(tensor)) continue;
       if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-      check_parameter(join(fqn, item.key()), tensor);
+      check_parameter(join(fqn, item.key()), tensor, computes_on);
       result.push_back({join(fqn, item.key()), tensor, has_statistics(each, tensor)});
     }
     for (const auto& child : each.named_children()) {

@@ -35,16 +35,16 @@ struct FoundUnit {
 std::vector<FoundUnit> find_units(torch::nn::Module& root,
                                   const std::function<bool(std::string_view fqn)>& ignore);
 
-// Errors: InvalidArgument naming the parameter, for what cannot be sharded: dtypes other than
-// float32,
-//   bfloat16 and float16, sparse, quantised or complex ones, other devices, strides with holes or
-//   overlap, memory shared between different parameters, gradients that exist already, inference
-//   tensors.
-void check_shardable(const std::vector<FoundUnit>& units);
+// Errors: InvalidArgument naming the parameter, for what cannot be sharded by ranks that compute on
+//   `computes_on`: dtypes other than float32, bfloat16 and float16, sparse, quantised or complex
+//   ones, other devices, strides with holes or overlap, memory shared between different parameters,
+//   gradients that exist already, inference tensors.
+void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on);
 
 // The parameters of one module tree that have not been found before (BuildScope), by the same
 // rules.
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
-                                            const std::function<bool(const at::Tensor&)>& known);
+                                            const std::function<bool(const at::Tensor&)>& known,
+                                            at::Device computes_on);
 
 }  // namespace fsdp

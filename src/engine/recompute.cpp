@@ -26,7 +26,7 @@ using States = std::vector<at::Tensor>;  // how far each of some generators is
 Generators generators_of(const Tensors& inputs) {
   Generators generators{at::globalContext().defaultGenerator(at::kCPU)};
   for (const at::Tensor& input : inputs) {
-    if (!input.defined() || input.device().is_cpu()) continue;
+    if (!input.defined() || input.is_cpu() || input.is_meta()) continue;  // meta draws nothing
     const at::Generator& own = at::globalContext().defaultGenerator(input.device());
     if (std::ranges::find(generators, own) == generators.end()) generators.push_back(own);
   }

@@ -33,6 +33,11 @@ std::string describe_other_type(const torch::nn::Module& module, DType dtype) {
   return {};
 }
 
+// There is none for meta tensors, and LibTorch throws where it is asked.
+bool computes_under_autocast(at::Device device) {
+  return !device.is_meta() && at::autocast::is_autocast_enabled(device.type());
+}
+
 }  // namespace
 
 struct UnitCall::State {
@@ -80,7 +85,7 @@ void UnitCall::begin() {
   if (at::GradMode::is_enabled())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
-  if (at::autocast::is_autocast_enabled(engine.context->torch_device.type())) {
+  if (computes_under_autocast(engine.context->torch_device)) {
     throw StateError({.what = "a sharded unit was called under autocast",
                       .where = name_of_unit(unit_->shard->fqn()),
                       .cause = "autocast keeps copies of parameters, which would outlive the unit",

@@ -19,6 +19,7 @@ constexpr auto throw_flag();
 template struct Expose<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
 c10::DispatchKeySet keys_of(at::Device device) {
+  if (device.is_meta()) return c10::DispatchKeySet(c10::DispatchKey::Meta);
   return c10::DispatchKeySet(device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU);
 }
 
