@@ -12,6 +12,7 @@
 #include <fsdp/mesh.h>
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
+#include <fsdp/plan.h>
 #include <fsdp/prefetcher.h>
 #include <fsdp/program.h>
 #include <fsdp/rank_values.h>

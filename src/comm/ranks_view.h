@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/buffer.h"
@@ -16,6 +17,8 @@ namespace fsdp {
 class RanksView {
  public:
   RanksView() = default;
+  // Addresses that show nothing, for a device without memory.
+  explicit RanksView(Buffer addresses) : addresses_(std::move(addresses)) {}
   // `pieces` in rank order, of the same length. `files` keeps theirs open, shared with the job.
   // Errors: DeviceError when the system refuses.
   RanksView(std::shared_ptr<const void> files, std::span<const FilePages> pieces);

@@ -16,7 +16,7 @@ constexpr int64_t kCannotBeShown = -1;
 Buffer ShmCommunicator::allocate(int64_t bytes) { return heap_->allocate(bytes); }
 
 RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
-  if (bytes < kLargeBlockBytes || bytes % kPageBytes != 0) return {};
+  if (!has_whole_pages(bytes)) return {};
   Stream& stream = cpu_device().compute_stream();
   const auto place = publish(mine, bytes);
   const bool whole_pages = place && *place % kPageBytes == 0;

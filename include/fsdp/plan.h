@@ -1,0 +1,118 @@
+// What a training step takes, before anything of the model exists: the engine's bytes, LibTorch's,
+// and what goes over the wire, for any number of ranks.
+//
+//   const fsdp::PlanRequest request{.ranks = 512, .options = {.recompute = 1}};
+//   const fsdp::StepPlan plan = fsdp::plan(
+//       request, [] { return fsdp::Unit<gpt::Gpt>(config); },
+//       [](fsdp::Unit<gpt::Gpt>& model) {
+//         const at::Tensor ids = torch::zeros({4, 1024}, torch::kLong);
+//         return at::cross_entropy_loss(model(ids).flatten(0, 1), ids.flatten());
+//       });
+//   std::cout << plan.to_string();
+//
+// It is no second model of the engine: the engine itself runs, with the user's code, for one of so
+// many ranks, on a device without memory (LibTorch's "meta"), where tensors have shapes and bytes
+// and no values.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fsdp/memory.h>
+#include <fsdp/mesh.h>
+#include <fsdp/options.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp {
+
+struct PlanRequest {
+  int ranks = 1;
+  int ranks_per_host = 0;  // 0: all on one
+  // Ranks are arranged as there: shard and replicate, the device (kCuda: its streams run beside
+  // each other; nothing of a GPU is needed). The rest is not looked at.
+  MeshOptions mesh;
+  // Ranks are processes of one host that read each other's shards where they lie
+  // (Options::map_shards). false: threads, several hosts, GPUs: shards are gathered.
+  bool maps_shards = false;
+  Options options;
+  // fp32 numbers that the optimizer keeps of each parameter: 2 (AdamW), 1 (SGD with momentum), 0.
+  int optimizer_moments = 2;
+};
+
+// Bytes of LibTorch's tensors on one rank: activations, gradients on their way, buffers, inputs.
+struct TorchMemoryPlan {
+  int64_t rest = 0;  // between steps: buffers
+  int64_t forward_peak = 0;
+  int64_t after_forward = 0;  // what backward needs, and whatever the caller holds
+  int64_t backward_peak = 0;
+};
+
+// What one rank sends in a step over the ranks of an axis, where these stand in a ring: of S bytes
+// over n ranks (n - 1) / n · S in a gather and in a reduce_scatter, twice that in an all_reduce.
+struct AxisTraffic {
+  int64_t gathers = 0;  // collectives, as the others
+  int64_t gathered_bytes = 0;
+  int64_t reductions = 0;  // of gradients
+  int64_t reduced_bytes = 0;
+  bool operator==(const AxisTraffic&) const = default;
+};
+
+struct StepTraffic {
+  AxisTraffic world;   // over all ranks
+  AxisTraffic inside;  // over those of a group; none where there is one group
+  AxisTraffic across;  // over those with the same number in all groups
+  // Bytes of small sums over all ranks (norms, statistics of batches).
+  int64_t other_bytes = 0;
+  bool operator==(const StepTraffic&) const = default;
+};
+
+// Of a step in the steady state: the order of units is known, pools are full.
+struct StepPlan {
+  MemoryPlan memory;  // as Engine::memory_plan() of such a run
+  TorchMemoryPlan torch;
+  StepTraffic traffic;
+  int64_t parameters = 0;  // elements of the whole model that the engine shards
+  int units = 0;
+  // What could not be planned as it is computed, in words: operators that LibTorch has no meta
+  // kernel for and that were run instead, on zeros.
+  std::vector<std::string> notes;
+
+  // What the device must have: what the engine holds, with LibTorch's highest.
+  int64_t peak_bytes() const;
+  // A table for people, at most 80 columns.
+  std::string to_string() const;
+};
+
+namespace plan_detail {
+struct PlannedModel {
+  std::shared_ptr<torch::nn::Module> root;
+  std::function<at::Tensor()> step;
+};
+StepPlan plan(const PlanRequest& request, const std::function<PlannedModel()>& build);
+}  // namespace plan_detail
+
+// Plans for a model that `build` returns, an fsdp::Unit, and a `step(model)`: a forward that returns
+// the loss, of which backward is called here. Both are called here, the step several times, with
+// LibTorch's factories making tensors without memory wherever no device is named.
+// Requires: neither asks a tensor for its values (item(), data_ptr(), accessor); what the host
+//   writes itself is made with torch::kCPU. Random numbers are not drawn.
+// Errors: InvalidArgument for what an Engine refuses, naming it; for ranks that do not fit the
+//   mesh; and, with operator and unit, for what cannot be run without values. What build and step
+//   throw themselves passes through.
+template <class Build, class Step>
+StepPlan plan(const PlanRequest& request, Build&& build, Step&& step) {
+  return plan_detail::plan(request, [&] {
+    auto model = build();
+    auto root = model.ptr();
+    return plan_detail::PlannedModel{
+        std::move(root), [model = std::move(model), &step]() mutable { return step(model); }};
+  });
+}
+
+}  // namespace fsdp

@@ -1,0 +1,109 @@
+// Attention: LibTorch chooses by the device which operator it is made of, and knows none for meta.
+#include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "planner/meta/meta_kernels.h"
+
+namespace fsdp {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+// What the CPU would take, asked of LibTorch with tensors of the CPU that have no memory.
+bool cpu_takes_flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const OptionalTensor& mask, double dropout, bool is_causal,
+                     std::optional<double> scale, bool grouped) {
+  const auto alike = [](const at::Tensor& tensor) {
+    return meta::on_cpu(tensor).set_requires_grad(tensor.requires_grad());
+  };
+  OptionalTensor mask_there;
+  if (mask && mask->defined()) mask_there = alike(*mask);
+  const int64_t choice = at::_fused_sdp_choice(alike(query), alike(key), alike(value), mask_there,
+                                               dropout, is_causal, scale, grouped);
+  return choice == static_cast<int64_t>(sdp::SDPBackend::flash_attention);
+}
+
+// As LibTorch's own makes a mask that is added of one that says what counts.
+OptionalTensor added_mask(const OptionalTensor& mask, at::ScalarType type) {
+  if (!mask || !mask->defined()) return std::nullopt;
+  if (mask->scalar_type() != at::kBool) return mask;
+  const double none = -std::numeric_limits<double>::infinity();
+  return at::where(*mask, 0.0, at::scalar_tensor(none, mask->options().dtype(type)));
+}
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const OptionalTensor& mask, double dropout, bool is_causal,
+                     std::optional<double> scale, bool grouped) {
+  const OptionalTensor added = added_mask(mask, query.scalar_type());
+  if (cpu_takes_flash(query, key, value, mask, dropout, is_causal, scale, grouped)) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout,
+                                                                       is_causal, added, scale));
+  }
+  return std::get<0>(at::_scaled_dot_product_attention_math(
+      query, key, value, added, dropout, is_causal, /*dropout_mask=*/std::nullopt, scale, grouped));
+}
+
+// Rows of queries and of keys that a thread of the CPU's kernel takes at once.
+std::pair<int64_t, int64_t> block_of(int64_t queries, int64_t keys) {
+  const int64_t rows = queries >= 768 ? 256 : queries >= 192 ? 64 : 32;
+  return {std::min(rows, queries), std::min<int64_t>(512, keys)};
+}
+
+bool is_narrow(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
+
+std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tensor& key,
+                                         const at::Tensor& value, double /*dropout*/,
+                                         bool /*is_causal*/, const OptionalTensor& /*mask*/,
+                                         std::optional<double> /*scale*/) {
+  const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2);
+  const auto wide = query.options().dtype(at::toOpMathType(query.scalar_type()));
+  const at::Tensor output = at::empty({batch, queries, heads, value.size(3)}, query.options());
+  const at::Tensor sums = at::empty({batch, queries, heads}, wide);
+  const auto [rows, columns] = block_of(queries, key.size(2));
+  const int64_t threads = at::get_num_threads();
+  const at::Tensor buffer =
+      at::empty({threads, rows * columns + 2 * rows + rows * value.size(3)}, wide);
+  meta::scratch(is_narrow(query.scalar_type()) ? threads * rows * columns : 0, query.options());
+  return {output.transpose(1, 2), sums.transpose(1, 2)};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
+    const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
+    const at::Tensor& value, const at::Tensor& /*output*/, const at::Tensor& /*sums*/,
+    double /*dropout*/, bool /*is_causal*/, const OptionalTensor& /*mask*/,
+    std::optional<double> /*scale*/) {
+  if (!gradient.defined()) return {};
+  const auto zeros_like = [](const at::Tensor& tensor) {
+    return at::zeros(tensor.transpose(1, 2).sizes(), tensor.options());
+  };
+  const at::Tensor of_query = zeros_like(query), of_key = zeros_like(key),
+                   of_value = zeros_like(value);
+  const auto [rows, columns] = block_of(query.size(2), key.size(2));
+  const int64_t threads = at::get_num_threads();
+  const auto wide = query.options().dtype(at::toOpMathType(query.scalar_type()));
+  const at::Tensor buffer = at::empty({threads, 2 * rows * columns}, wide);
+  meta::scratch(is_narrow(query.scalar_type()) ? 2 * threads * rows * columns : 0, query.options());
+  return {of_query.transpose(1, 2), of_key.transpose(1, 2), of_value.transpose(1, 2)};
+}
+
+}  // namespace
+
+void add_attention(MetaKernels& kernels) {
+  kernels.add("_scaled_dot_product_flash_attention_for_cpu", flash);
+  kernels.add("_scaled_dot_product_flash_attention_for_cpu_backward", flash_backward);
+  // It is composed of operators that autograd knows, so it goes above autograd, too.
+  kernels.add_composed("scaled_dot_product_attention", attention);
+}
+
+}  // namespace fsdp

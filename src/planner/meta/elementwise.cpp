@@ -1,0 +1,69 @@
+// Operators whose result has the shape of their arguments together.
+#include <ATen/TensorIterator.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <vector>
+
+#include "planner/meta/meta_kernels.h"
+
+namespace fsdp {
+namespace {
+
+// Of operators that return one tensor, in the type of the arguments: a new one, the first argument
+// (in place), or the `out` that they are given.
+void elementwise(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto arguments = torch::jit::last(*stack, schema.arguments().size());
+  at::Tensor result;
+  at::TensorIteratorConfig config;
+  config.check_all_same_device(false).promote_inputs_to_common_dtype(true);
+  config.cast_common_dtype_to_outputs(true).set_check_mem_overlap(false);
+  std::vector<at::Tensor> inputs;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (!arguments[i].isTensor()) continue;
+    const at::Tensor& tensor = arguments[i].toTensor();
+    const bool is_written =
+        schema.arguments()[i].alias_info() && schema.arguments()[i].alias_info()->isWrite();
+    if (is_written) result = tensor;
+    if (!is_written || !schema.arguments()[i].is_out()) inputs.push_back(tensor);
+  }
+  config.add_output(result);
+  for (const at::Tensor& input : inputs) config.add_const_input(input);
+  at::TensorIterator iterator = config.build();
+  result = iterator.output();
+  torch::jit::drop(*stack, schema.arguments().size());
+  torch::jit::push(*stack, std::move(result));
+}
+
+at::Tensor glu_backward(const at::Tensor& /*gradient*/, const at::Tensor& self, int64_t /*dim*/) {
+  return at::empty(self.sizes(), self.options());
+}
+
+// The buffer is the CPU's alone: it keeps exp(-|x|) for backward.
+std::tuple<at::Tensor, at::Tensor> log_sigmoid_forward(const at::Tensor& self) {
+  at::Tensor result = at::empty_like(self);
+  return {std::move(result), at::empty_like(self, at::MemoryFormat::Contiguous)};
+}
+
+at::Tensor log_sigmoid_backward(const at::Tensor& gradient, const at::Tensor& /*self*/,
+                                const at::Tensor& /*buffer*/) {
+  return at::empty_like(gradient);
+}
+
+}  // namespace
+
+void add_elementwise(MetaKernels& kernels) {
+  for (const char* name :
+       {"relu", "relu_", "hardtanh", "hardtanh_", "hardtanh_backward", "hardswish", "hardswish_",
+        "hardswish_backward", "_prelu_kernel", "nan_to_num", "nan_to_num_", "nan_to_num.out",
+        "abs.out", "mse_loss_backward"}) {
+    kernels.add(name, torch::CppFunction::makeFromBoxedFunction<&elementwise>());
+  }
+  kernels.add("glu_backward", glu_backward);
+  kernels.add("log_sigmoid_forward", log_sigmoid_forward);
+  kernels.add("log_sigmoid_backward", log_sigmoid_backward);
+}
+
+}  // namespace fsdp

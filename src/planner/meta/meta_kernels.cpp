@@ -1,0 +1,58 @@
+#include "planner/meta/meta_kernels.h"
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "planner/meta/operator_probe.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+
+MetaKernels::MetaKernels()
+    : library_(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__),
+      autograd_(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMeta, __FILE__, __LINE__) {}
+
+bool MetaKernels::lacks(const std::string& name) {
+  const size_t dot = name.find('.');
+  const std::string overload = dot == std::string::npos ? std::string() : name.substr(dot + 1);
+  const auto op = c10::Dispatcher::singleton().findOp({"aten::" + name.substr(0, dot), overload});
+  return op && !op->hasKernelForDispatchKey(c10::DispatchKey::Meta);
+}
+
+void add_meta_kernels() {
+  // For good: LibTorch's table outlives every plan.
+  static const auto* const kernels = [] {
+    auto* made = new MetaKernels;
+    add_attention(*made);
+    add_convolutions(*made);
+    add_elementwise(*made);
+    add_indexing(*made);
+    add_norms(*made);
+    add_pooling(*made);
+    add_operator_probes();
+    return made;
+  }();
+  static_cast<void>(kernels);
+}
+
+namespace meta {
+
+void scratch(int64_t numel, const at::TensorOptions& options) {
+  static_cast<void>(at::empty({numel}, options));
+}
+
+at::Tensor on_cpu(const at::Tensor& tensor) {
+  const torch_compat::SeatedStorage nowhere(
+      static_cast<int64_t>(tensor.storage().nbytes()), at::kCPU,
+      "fsdp: LibTorch reads a tensor that is planned and has no memory");
+  return nowhere.view(*torch_compat::dtype_of(tensor.scalar_type()), tensor.storage_offset(),
+                      tensor.sizes(), tensor.strides());
+}
+
+std::optional<at::Tensor> on_cpu(const std::optional<at::Tensor>& tensor) {
+  if (!tensor || !tensor->defined()) return std::nullopt;
+  return on_cpu(*tensor);
+}
+
+}  // namespace meta
+}  // namespace fsdp

@@ -1,0 +1,19 @@
+// Pooling.
+#include <ATen/ops/empty.h>
+
+#include "planner/meta/meta_kernels.h"
+
+namespace fsdp {
+namespace {
+
+at::Tensor adaptive_average(const at::Tensor& self, at::IntArrayRef output_size) {
+  std::vector<int64_t> shape = self.sizes().vec();
+  std::copy(output_size.rbegin(), output_size.rend(), shape.rbegin());
+  return at::empty(shape, self.options().memory_format(self.suggest_memory_format()));
+}
+
+}  // namespace
+
+void add_pooling(MetaKernels& kernels) { kernels.add("_adaptive_avg_pool2d", adaptive_average); }
+
+}  // namespace fsdp

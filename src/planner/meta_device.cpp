@@ -1,0 +1,108 @@
+#include "planner/meta_device.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+#include "fsdp/error.h"
+#include "kernels/kernel_table.h"
+#include "runtime/span_log.h"
+
+namespace fsdp {
+namespace {
+
+// Does nothing, and is done with it: what is recorded is reached.
+class MetaStream final : public Stream {
+ public:
+  MetaStream(const Device& device, bool is_inline) : Stream(device), is_inline_(is_inline) {}
+
+  void synchronize() override {}
+  void read(void* to, const void* /*from*/, int64_t bytes) override {
+    std::memset(to, 0, static_cast<size_t>(bytes));
+  }
+  bool is_inline() const override { return is_inline_; }
+  void call(std::function<void()> on_host) override { on_host(); }
+  void tell_time(std::function<void(int64_t ns)> tell) override { tell(span_clock_ns()); }
+
+ protected:
+  std::shared_ptr<EventMark> mark(std::source_location /*place*/) override { return nullptr; }
+  void wait_for(const std::shared_ptr<EventMark>& /*mark*/,
+                std::source_location /*place*/) override {}
+
+ private:
+  const bool is_inline_;
+};
+
+// The upper half of the addresses is the kernel's.
+void* address_without_memory(int64_t bytes) {
+  static std::atomic<uint64_t> next{uint64_t{1} << 63};
+  constexpr uint64_t kAlignment = 4096;
+  const uint64_t taken =
+      (static_cast<uint64_t>(bytes) + kAlignment) / kAlignment * kAlignment;  // and a gap
+  return reinterpret_cast<void*>(next.fetch_add(taken, std::memory_order_relaxed));
+}
+
+Buffer untouched_zeros(int64_t bytes) {
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) {
+    throw DeviceError({.what = "no addresses are left for " + format_bytes(bytes),
+                       .where = "host memory of a plan",
+                       .hint = "raise the limit of the address space (ulimit -v)"});
+  }
+  return {data, bytes, [bytes](void* mapped) { munmap(mapped, static_cast<size_t>(bytes)); }};
+}
+
+template <class... Arguments>
+void nothing(Arguments...) {}
+
+int64_t norm_scratch_bytes(std::span<const kernels::GradSegment> segments) {
+  return kernels::cpu_kernels().norm_scratch_bytes(segments);
+}
+
+const kernels::KernelTable& kernels_that_do_nothing() {
+  static constexpr kernels::KernelTable kTable{
+      .accumulate = nothing,
+      .accumulate_strided = nothing,
+      .adamw = nothing,
+      .cast_pack = nothing,
+      .cast_pack_strided = nothing,
+      .clip_coefficient = nothing,
+      .count_steps = nothing,
+      .digest = nothing,
+      .fill_nan = nothing,
+      .fill_zero = nothing,
+      .grad_norm = nothing,
+      .mark_time = nothing,
+      .norm_scratch_bytes = norm_scratch_bytes,
+      .pause_since = nothing,
+      .reduce = nothing,
+      .sgd = nothing,
+  };
+  return kTable;
+}
+
+}  // namespace
+
+MetaDevice::MetaDevice(bool compute_is_inline)
+    : compute_(std::make_unique<MetaStream>(*this, compute_is_inline)) {}
+MetaDevice::~MetaDevice() = default;
+
+std::unique_ptr<Stream> MetaDevice::make_stream(const StreamOptions& options) const {
+  return std::make_unique<MetaStream>(*this, !options.runs_beside);
+}
+
+Stream& MetaDevice::compute_stream(void* /*native*/) const { return *compute_; }
+
+Buffer MetaDevice::allocate(int64_t bytes, MemoryKind kind) const {
+  if (bytes == 0) return {};
+  if (kind != MemoryKind::kDevice) return untouched_zeros(bytes);
+  return {address_without_memory(bytes), bytes, nullptr};
+}
+
+const kernels::KernelTable* MetaDevice::kernels() const { return &kernels_that_do_nothing(); }
+
+}  // namespace fsdp

@@ -1,0 +1,118 @@
+#include "planner/meta_mode.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "planner/meta/meta_kernels.h"
+#include "shard/torch_memory.h"
+
+namespace fsdp {
+namespace {
+
+// Nobody's in LibTorch, as that of [Note: a default device] in default_device.cpp.
+constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+struct PlanningThread {
+  bool plans = false;
+  bool cpu_is_planned = false;
+};
+thread_local PlanningThread planning;
+
+template <class See>
+void for_tensors(const c10::IValue& value, const See& see) {
+  if (value.isTensor()) {
+    see(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) see(each);
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor> each : value.toOptionalTensorList()) {
+      if (each) see(*each);
+    }
+  }
+}
+
+// LibTorch takes a number of the host anywhere.
+bool lies_on_host(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && tensor.dim() > 0 && !tensor.requires_grad() &&
+         tensor.layout() == at::kStrided;
+}
+
+// Its memory is counted where it lies.
+at::Tensor without_memory(const at::Tensor& tensor) {
+  if (!lies_on_host(tensor)) return tensor;
+  const torch_memory::MeterScope uncounted(nullptr);
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+}
+
+c10::IValue without_memory(const c10::IValue& value) {
+  if (value.isTensor()) return without_memory(value.toTensor());
+  if (value.isTensorList()) {
+    std::vector<at::Tensor> moved;
+    for (const at::Tensor& each : value.toTensorVector()) moved.push_back(without_memory(each));
+    return moved;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> moved;
+    for (const std::optional<at::Tensor> each : value.toOptionalTensorList()) {
+      moved.push_back(each ? std::optional(without_memory(*each)) : std::nullopt);
+    }
+    return moved;
+  }
+  return value;
+}
+
+bool is_write(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+void meet(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
+  const size_t count = schema.arguments().size();
+  bool any_planned = false, any_on_host = false;
+  for (const c10::IValue& argument : torch::jit::last(stack, count)) {
+    for_tensors(argument, [&](const at::Tensor& tensor) {
+      any_planned = any_planned || (tensor.defined() && tensor.is_meta());
+      any_on_host = any_on_host || lies_on_host(tensor);
+    });
+  }
+  if (!any_planned) return;
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue& argument = torch::jit::peek(stack, i, count);
+    if (any_on_host && !is_write(schema.arguments()[i])) argument = without_memory(argument);
+    if (planning.cpu_is_planned && argument.isDevice() && argument.toDevice().is_cpu()) {
+      argument = c10::Device(c10::kMeta);
+    }
+  }
+}
+
+void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kModeKey);
+  if (planning.plans) meet(op.schema(), *stack);
+  keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey);
+  op.redispatchBoxed(keys, stack);
+}
+
+void register_mode() {
+  static const auto* const library = [] {
+    auto* made = new torch::Library(torch::Library::IMPL, "_", kModeKey, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&call_planned>());
+    return made;
+  }();
+  static_cast<void>(library);
+}
+
+}  // namespace
+
+MetaMode::MetaMode(bool cpu_is_planned)
+    : factories_((register_mode(), add_meta_kernels(), at::Device(at::kMeta))), key_(kModeKey) {
+  planning = {.plans = true, .cpu_is_planned = cpu_is_planned};
+}
+
+MetaMode::~MetaMode() { planning = {}; }
+
+}  // namespace fsdp

@@ -1,0 +1,55 @@
+// A group whose other ranks are imagined, over memory that is not there: it counts what it is given.
+#pragma once
+
+#include <fsdp/plan.h>
+
+#include "comm/communicator.h"
+#include "runtime/device.h"
+
+namespace fsdp {
+
+// Collectives of one communicator.
+struct CollectiveCount {
+  int64_t collectives = 0;
+  int64_t bytes = 0;  // that this rank sends (ring_bytes)
+};
+
+struct PlannedGroup {
+  int size = 1;
+  MemoryKind memory = MemoryKind::kDevice;
+  // map_ranks shows the ranks' memory, as processes of one host do.
+  bool maps_ranks = false;
+};
+
+// As rank 0 of the group.
+class PlannedCommunicator final : public Communicator {
+ public:
+  // Both live as long.
+  PlannedCommunicator(const Device& device, PlannedGroup group, CollectiveCount& count)
+      : device_(device), group_(group), count_(count) {}
+
+  int rank() const override { return 0; }
+  int size() const override { return group_.size; }
+  Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, group_.memory); }
+  RanksView map_ranks(const void* mine, int64_t bytes) override;
+  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                  Stream& stream) override;
+  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                      Stream& stream) override;
+  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                  Stream& stream) override;
+  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                 Stream& stream) override;
+  void barrier(CollectiveTag /*tag*/, Stream& /*stream*/) override {}
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(std::string_view /*cause*/) noexcept override {}
+
+ private:
+  void count(Operation operation, std::span<const CollectivePart> parts);
+
+  const Device& device_;
+  const PlannedGroup group_;
+  CollectiveCount& count_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,76 @@
+#include "planner/planned_mesh.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "comm/mesh_state.h"
+#include "comm/simulated/simulated_control_plane.h"
+#include "planner/meta_device.h"
+
+namespace fsdp {
+namespace {
+
+const PlanRequest& checked(const PlanRequest& request) {
+  if (request.ranks < 1 || request.ranks_per_host < 0 || request.mesh.shard < 0 ||
+      request.mesh.replicate < 0) {
+    throw InvalidArgument(
+        {.what = fmt::format("a plan for {} ranks, {} a host, in {} × {}", request.ranks,
+                             request.ranks_per_host, request.mesh.replicate, request.mesh.shard),
+         .where = "PlanRequest",
+         .hint = "at least one rank; 0 where the others decide"});
+  }
+  return request;
+}
+
+AxisTraffic traffic_of(const CollectiveCount& gather, const CollectiveCount& reduce) {
+  return {.gathers = gather.collectives,
+          .gathered_bytes = gather.bytes,
+          .reductions = reduce.collectives,
+          .reduced_bytes = reduce.bytes};
+}
+
+}  // namespace
+
+PlannedMesh::PlannedMesh(const PlanRequest& request)
+    : device_(std::make_unique<MetaDevice>(checked(request).mesh.device != DeviceKind::kCuda)),
+      mesh_(make(request)) {}
+
+AxisCommunicators PlannedMesh::axis(int size, AxisCounts& counts, bool maps_ranks) const {
+  const PlannedGroup group{.size = size, .maps_ranks = maps_ranks};
+  return {.gather = std::make_unique<PlannedCommunicator>(*device_, group, counts.gather),
+          .reduce = std::make_unique<PlannedCommunicator>(*device_, group, counts.reduce)};
+}
+
+Mesh PlannedMesh::make(const PlanRequest& request) {
+  const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
+  const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
+  const PlannedGroup all{.size = request.ranks, .memory = MemoryKind::kHost};
+  const PlannedGroup modules{.size = request.ranks};
+  MeshParts parts{
+      .device = device_.get(),
+      .control_plane = std::make_unique<SimulatedControlPlane>(0, request.ranks),
+      .topology = {.host = "planned", .local_rank = 0},
+      .control = std::make_unique<PlannedCommunicator>(*device_, all, modules_),
+      .modules = std::make_unique<PlannedCommunicator>(*device_, modules, modules_),
+      .shape = shape,
+      .world = axis(request.ranks, world_, request.maps_shards),
+  };
+  if (shape.has_two_axes()) {
+    parts.shard = axis(shape.shard, inside_, request.maps_shards);
+    parts.replicate = axis(shape.replicate, across_, request.maps_shards);
+  }
+  return Mesh(std::make_shared<MeshState>(std::move(parts)));
+}
+
+StepTraffic PlannedMesh::take_traffic() {
+  const StepTraffic traffic{.world = traffic_of(world_.gather, world_.reduce),
+                            .inside = traffic_of(inside_.gather, inside_.reduce),
+                            .across = traffic_of(across_.gather, across_.reduce),
+                            .other_bytes = modules_.bytes};
+  world_ = inside_ = across_ = {};
+  modules_ = {};
+  return traffic;
+}
+
+}  // namespace fsdp

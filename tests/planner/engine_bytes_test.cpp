@@ -1,0 +1,84 @@
+#include <fsdp/optim.h>
+#include <fsdp/plan.h>
+
+#include "support/models.h"
+#include "support/torch_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+Unit<Chain> small_chain() { return Unit<Chain>(16, 4); }
+
+at::Tensor planned_loss(Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); }
+
+StepPlan planned(const MeshShape& shape, const Options& options) {
+  const PlanRequest request{.ranks = shape.size(Axis::kWorld),
+                            .mesh = {.shard = shape.shard, .replicate = shape.replicate},
+                            .options = options};
+  return plan(request, small_chain, planned_loss);
+}
+
+void check_same(const MemoryPlan& planned, const MemoryPlan& run) {
+  for (int i = 0; i < kMemoryCategories; ++i) {
+    const auto category = static_cast<MemoryCategory>(i);
+    CAPTURE(name_of(category));
+    CHECK(planned.rest[category] == run.rest[category]);
+    CHECK(planned.forward_peak[category] == run.forward_peak[category]);
+    CHECK(planned.after_forward[category] == run.after_forward[category]);
+    CHECK(planned.backward_peak[category] == run.backward_peak[category]);
+    CHECK(planned.after_backward[category] == run.after_backward[category]);
+  }
+  CHECK((planned.slots == run.slots));
+  CHECK(planned.held_bytes == run.held_bytes);
+  CHECK(planned.learned_bytes == run.learned_bytes);
+  CHECK(planned.kept_gradient_bytes == run.kept_gradient_bytes);
+}
+
+void check_case(const MeshShape& shape, const Options& options) {
+  CAPTURE(shape.replicate);
+  CAPTURE(shape.shard);
+  CAPTURE(static_cast<int>(options.strategy));
+  CAPTURE(options.recompute);
+  CAPTURE(options.prefetch_units);
+  const StepPlan plan = planned(shape, options);
+  run_torch_ranks(shape, [&](Mesh mesh) {
+    auto model = build_seeded(7, small_chain);
+    Engine engine(model, mesh, options);
+    AdamW optimizer(engine, {});
+    EngineStats before;
+    for (int step = 0; step < 3; ++step) {
+      before = engine.stats();
+      loss_of(model, batch_of(step, mesh.rank())).backward();
+      if (step == 2) {
+        const EngineStats now = engine.stats();
+        const auto gathers =
+            plan.traffic.world.gathers + plan.traffic.inside.gathers + plan.traffic.across.gathers;
+        CHECK(gathers == now.all_gathers - before.all_gathers);
+      }
+      optimizer.clip_grad_norm(1.0);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    check_same(plan.memory, engine.memory_plan());
+    CHECK(engine.stats().memory.held_bytes == plan.memory.held_bytes);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a plan's engine bytes are the run's, in every strategy on 1 to 4 ranks") {
+  for (const int world : {1, 2, 3, 4}) {
+    for (const Strategy strategy : kStrategies) {
+      for (const int recompute : {0, 1}) {
+        for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+          check_case({.shard = world}, {.param_dtype = dtype,
+                                        .reduce_dtype = dtype,
+                                        .recompute = recompute,
+                                        .strategy = strategy});
+        }
+      }
+    }
+  }
+}
