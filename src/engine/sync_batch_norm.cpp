@@ -13,6 +13,7 @@
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
 #include "runtime/device.h"
+#include "shard/torch_compat.h"
 #include "shard/torch_cuda.h"
 
 namespace fsdp {
@@ -39,6 +40,7 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                                                values.device().str(), device.str()),
                            .hint = "move the batch with input.to(engine.device())"});
   }
+  if (values.is_meta()) torch_compat::allow_access(values);  // a plan's, and never read
   Stream& stream = parts.modules
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();

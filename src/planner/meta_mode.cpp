@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "planner/meta/meta_kernels.h"
+#include "shard/torch_compat.h"
 #include "shard/torch_memory.h"
 
 namespace fsdp {
@@ -20,6 +21,7 @@ constexpr c10::DispatchKey kModeKey = c10::DispatchKey::TESTING_ONLY_GenericMode
 struct PlanningThread {
   bool plans = false;
   bool cpu_is_planned = false;
+  bool guards = false;
 };
 thread_local PlanningThread planning;
 
@@ -89,12 +91,29 @@ void meet(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
   }
 }
 
+bool takes_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto arguments = torch::jit::last(stack, op.schema().arguments().size());
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& value) {
+    return value.isTensor() || value.isTensorList() || value.isOptionalTensorList();
+  });
+}
+
+void guard(const c10::IValue& made) {
+  if (!made.isTensor() || !made.toTensor().is_meta()) return;
+  torch_compat::forbid_access(
+      made.toTensor(),
+      "fsdp: the memory of a tensor was asked for (data_ptr, accessor) while its model is planned, "
+      "where tensors have none; hint: make what the host reads or writes itself with torch::kCPU");
+}
+
 void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kModeKey);
+  const bool is_factory = planning.guards && !takes_tensors(op, *stack);
   if (planning.plans) meet(op.schema(), *stack);
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey);
   op.redispatchBoxed(keys, stack);
+  if (is_factory && !stack->empty()) guard(stack->back());
 }
 
 void register_mode() {
@@ -114,5 +133,8 @@ MetaMode::MetaMode(bool cpu_is_planned)
 }
 
 MetaMode::~MetaMode() { planning = {}; }
+
+MetaMode::Guard::Guard() { planning.guards = true; }
+MetaMode::Guard::~Guard() { planning.guards = false; }
 
 }  // namespace fsdp

@@ -15,6 +15,15 @@ namespace fsdp {
 class MetaMode {
  public:
   explicit MetaMode(bool cpu_is_planned);
+  // While it lives, who asks for the memory of what a factory made (data_ptr, accessor) gets an
+  // exception that says what to do, and not an address that ends the process.
+  class Guard {
+   public:
+    Guard();
+    ~Guard();
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+  };
   ~MetaMode();
   MetaMode(const MetaMode&) = delete;
   MetaMode& operator=(const MetaMode&) = delete;

@@ -11,6 +11,7 @@
 #include "fsdp/optim.h"
 #include "planner/meta_mode.h"
 #include "planner/planned_mesh.h"
+#include "shard/torch_compat.h"
 #include "shard/torch_memory.h"
 
 namespace fsdp {
@@ -63,7 +64,7 @@ class PlannedRun {
       : mesh_(request),
         mode_(request.mesh.device != DeviceKind::kCuda),
         metered_(meter_),
-        model_(explained(place_, build)),
+        model_(built(build)),
         engine_(model_.root, mesh_.mesh(), request.options),
         optimizer_(make_optimizer(engine_, request.optimizer_moments)) {
     engine_.observe_events([this](std::string_view event, std::string_view unit) {
@@ -92,6 +93,18 @@ class PlannedRun {
  private:
   static constexpr int kMostSteps = 4;
 
+  plan_detail::PlannedModel built(const std::function<plan_detail::PlannedModel()>& build) const {
+    const MetaMode::Guard guard;
+    plan_detail::PlannedModel model = explained(place_, build);
+    for (const at::Tensor& each : model.root->parameters()) torch_compat::allow_access(each);
+    for (const at::Tensor& each : model.root->buffers()) torch_compat::allow_access(each);
+    return model;
+  }
+  at::Tensor forward() const {
+    const MetaMode::Guard guard;
+    return explained(place_, model_.step);
+  }
+
   int64_t torch_now() const { return meter_->reading().now.torch; }
   int64_t torch_peak() const { return meter_->reading().peaks.torch; }
 
@@ -100,7 +113,7 @@ class PlannedRun {
     plan.torch.rest = torch_now();
     mesh_.take_traffic();
     meter_->reset_peak();
-    at::Tensor loss = explained(place_, model_.step);
+    at::Tensor loss = forward();
     if (!loss.defined() || !loss.requires_grad()) {
       throw InvalidArgument({.what = "the planned step returned no loss with a gradient",
                              .where = "a plan",

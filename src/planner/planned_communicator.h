@@ -16,7 +16,6 @@ struct CollectiveCount {
 
 struct PlannedGroup {
   int size = 1;
-  MemoryKind memory = MemoryKind::kDevice;
   // map_ranks shows the ranks' memory, as processes of one host do.
   bool maps_ranks = false;
 };
@@ -30,7 +29,7 @@ class PlannedCommunicator final : public Communicator {
 
   int rank() const override { return 0; }
   int size() const override { return group_.size; }
-  Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, group_.memory); }
+  Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/mesh_state.h"
+#include "comm/simulated/simulated_communicator.h"
 #include "comm/simulated/simulated_control_plane.h"
 #include "planner/meta_device.h"
 
@@ -45,13 +46,13 @@ AxisCommunicators PlannedMesh::axis(int size, AxisCounts& counts, bool maps_rank
 Mesh PlannedMesh::make(const PlanRequest& request) {
   const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
   const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
-  const PlannedGroup all{.size = request.ranks, .memory = MemoryKind::kHost};
   const PlannedGroup modules{.size = request.ranks};
   MeshParts parts{
       .device = device_.get(),
       .control_plane = std::make_unique<SimulatedControlPlane>(0, request.ranks),
       .topology = {.host = "planned", .local_rank = 0},
-      .control = std::make_unique<PlannedCommunicator>(*device_, all, modules_),
+      // Host memory, of which the other ranks have what this one has.
+      .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),
       .modules = std::make_unique<PlannedCommunicator>(*device_, modules, modules_),
       .shape = shape,
       .world = axis(request.ranks, world_, request.maps_shards),

@@ -109,6 +109,18 @@ void bump_version(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump
 
 int64_t version(const at::Tensor& tensor) { return static_cast<int64_t>(tensor._version()); }
 
+void forbid_access(const at::Tensor& tensor, std::string message) {
+  tensor.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      std::move(message));
+}
+
+void allow_access(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  storage->*throw_flag() = false;
+  at::DataPtr own = std::move(storage->_mutable_data_ptr_no_checks());
+  storage->set_data_ptr_noswap(std::move(own));  // as in seat()
+}
+
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner) {
   // The device is said, not found out from the pointer: null has none, and asking costs a call.

@@ -57,6 +57,11 @@ class SeatedStorage {
 void bump_version(const at::Tensor& tensor);
 int64_t version(const at::Tensor& tensor);
 
+// Makes every access to the tensor's memory throw `message`, or as it was before. For what has none:
+// its null would be read.
+void forbid_access(const at::Tensor& tensor, std::string message);
+void allow_access(const at::Tensor& tensor);
+
 // A tensor over memory that somebody else owns; contiguous, one-dimensional. It, and whatever
 // shares its storage, keeps `owner` alive.
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,

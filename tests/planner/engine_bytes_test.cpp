@@ -82,3 +82,32 @@ TEST_CASE("a plan's engine bytes are the run's, in every strategy on 1 to 4 rank
     }
   }
 }
+
+TEST_CASE("a plan's engine bytes are the run's on meshes of two axes, in every strategy") {
+  for (const MeshShape& shape : kGroupShapes) {
+    for (const Strategy strategy : kAllStrategies) {
+      for (const int recompute : {0, 1}) {
+        check_case(shape, {.recompute = recompute, .strategy = strategy});
+      }
+    }
+  }
+}
+
+TEST_CASE("a plan's engine bytes are the run's for every option that they depend on") {
+  for (const int world : {1, 3}) {
+    for (const Options& options : {
+             Options{.reshard_after_forward = false},
+             Options{.keep_last_units = 2},
+             Options{.prefetch_units = 0},
+             Options{.prefetch_units = 2},
+             Options{.param_dtype = DType::kBFloat16},
+             Options{.cpu_streams = CpuStreamKind::kThreaded},
+             Options{.unit_options =
+                         [](std::string_view fqn) {
+                           return UnitOptions{.unshard_in_backward = fqn != "embedding"};
+                         }},
+         }) {
+      check_case({.shard = world}, options);
+    }
+  }
+}

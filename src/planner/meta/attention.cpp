@@ -68,14 +68,14 @@ std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tens
                                          std::optional<double> /*scale*/) {
   const int64_t batch = query.size(0), heads = query.size(1), queries = query.size(2);
   const auto wide = query.options().dtype(at::toOpMathType(query.scalar_type()));
-  const at::Tensor output = at::empty({batch, queries, heads, value.size(3)}, query.options());
+  const at::Tensor output = at::empty_like(query);
   const at::Tensor sums = at::empty({batch, queries, heads}, wide);
   const auto [rows, columns] = block_of(queries, key.size(2));
   const int64_t threads = at::get_num_threads();
   const at::Tensor buffer =
       at::empty({threads, rows * columns + 2 * rows + rows * value.size(3)}, wide);
   meta::scratch(is_narrow(query.scalar_type()) ? threads * rows * columns : 0, query.options());
-  return {output.transpose(1, 2), sums.transpose(1, 2)};
+  return {output, sums.transpose(1, 2)};
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
@@ -89,10 +89,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
   };
   const at::Tensor of_query = zeros_like(query), of_key = zeros_like(key),
                    of_value = zeros_like(value);
+  const at::Tensor ordered = gradient.transpose(1, 2).contiguous();
   const auto [rows, columns] = block_of(query.size(2), key.size(2));
   const int64_t threads = at::get_num_threads();
   const auto wide = query.options().dtype(at::toOpMathType(query.scalar_type()));
-  const at::Tensor buffer = at::empty({threads, 2 * rows * columns}, wide);
+  const at::Tensor buffer = at::empty({threads, (2 * columns + 1) * rows}, wide);
   meta::scratch(is_narrow(query.scalar_type()) ? 2 * threads * rows * columns : 0, query.options());
   return {of_query.transpose(1, 2), of_key.transpose(1, 2), of_value.transpose(1, 2)};
 }

@@ -14,27 +14,35 @@ namespace {
 // Of operators that return one tensor, in the type of the arguments: a new one, the first argument
 // (in place), or the `out` that they are given.
 void elementwise(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const c10::FunctionSchema& schema = op.schema();
-  const auto arguments = torch::jit::last(*stack, schema.arguments().size());
-  at::Tensor result;
+  const std::vector<c10::Argument>& schema = op.schema().arguments();
+  const auto arguments = torch::jit::last(*stack, schema.size());
   at::TensorIteratorConfig config;
-  config.check_all_same_device(false).promote_inputs_to_common_dtype(true);
-  config.cast_common_dtype_to_outputs(true).set_check_mem_overlap(false);
+  config.promote_inputs_to_common_dtype(true).set_check_mem_overlap(false);
+  at::Tensor in_place, out;
   std::vector<at::Tensor> inputs;
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+  for (size_t i = 0; i < schema.size(); ++i) {
     if (!arguments[i].isTensor()) continue;
-    const at::Tensor& tensor = arguments[i].toTensor();
-    const bool is_written =
-        schema.arguments()[i].alias_info() && schema.arguments()[i].alias_info()->isWrite();
-    if (is_written) result = tensor;
-    if (!is_written || !schema.arguments()[i].is_out()) inputs.push_back(tensor);
+    const bool is_written = schema[i].alias_info() != nullptr && schema[i].alias_info()->isWrite();
+    if (is_written) (schema[i].is_out() ? out : in_place) = arguments[i].toTensor();
+    if (!schema[i].is_out()) inputs.push_back(arguments[i].toTensor());
   }
-  config.add_output(result);
+  config.add_output(in_place);
   for (const at::Tensor& input : inputs) config.add_const_input(input);
   at::TensorIterator iterator = config.build();
-  result = iterator.output();
-  torch::jit::drop(*stack, schema.arguments().size());
+  at::Tensor result = iterator.output();
+  if (out.defined()) {
+    meta::become(out, result);
+    result = out;
+  }
+  torch::jit::drop(*stack, schema.size());
   torch::jit::push(*stack, std::move(result));
+}
+
+std::tuple<at::Tensor, at::Tensor> prelu_backward(const at::Tensor& /*gradient*/,
+                                                  const at::Tensor& self,
+                                                  const at::Tensor& /*weight*/) {
+  at::Tensor of_self = at::empty_like(self);
+  return {std::move(of_self), at::empty_like(self)};
 }
 
 at::Tensor glu_backward(const at::Tensor& /*gradient*/, const at::Tensor& self, int64_t /*dim*/) {
@@ -61,6 +69,7 @@ void add_elementwise(MetaKernels& kernels) {
         "abs.out", "mse_loss_backward"}) {
     kernels.add(name, torch::CppFunction::makeFromBoxedFunction<&elementwise>());
   }
+  kernels.add("_prelu_kernel_backward", prelu_backward);
   kernels.add("glu_backward", glu_backward);
   kernels.add("log_sigmoid_forward", log_sigmoid_forward);
   kernels.add("log_sigmoid_backward", log_sigmoid_backward);

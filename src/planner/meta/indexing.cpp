@@ -20,6 +20,12 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return at::empty(shape, self.options());
 }
 
+// Its own takes what has no memory for a tensor of another kind, and makes one more.
+at::Tensor index_select_backward(const at::Tensor& gradient, at::IntArrayRef sizes, int64_t dim,
+                                 const at::Tensor& index) {
+  return at::zeros(sizes, gradient.options()).index_add_(dim, index, gradient);
+}
+
 at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor& indices,
                                     int64_t rows, int64_t /*padding*/, bool /*scale_by_freq*/) {
   const at::Tensor contiguous_indices = indices.contiguous();
@@ -27,20 +33,26 @@ at::Tensor embedding_dense_backward(const at::Tensor& gradient, const at::Tensor
   return at::zeros({rows, gradient.size(-1)}, gradient.options());
 }
 
-at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
+at::Tensor chosen(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other) {
   const at::ScalarType type = at::native::result_type(self, other);
   const at::Tensor one = self.scalar_type() == type ? self : self.to(type);
   const at::Tensor two = other.scalar_type() == type ? other : other.to(type);
-  at::Tensor result = at::empty({0}, self.options().dtype(type).device(at::kMeta));
-  at::TensorIteratorConfig()
+  return at::TensorIteratorConfig()
       .check_all_same_dtype(false)
-      .check_all_same_device(false)
-      .add_output(result)
+      .allow_cpu_scalars(true)
+      .declare_static_dtype_and_device(type, at::kMeta)
+      .add_owned_output(at::Tensor())
       .add_const_input(condition)
       .add_const_input(one)
       .add_const_input(two)
-      .build();
-  return result;
+      .build()
+      .output();
+}
+
+at::Tensor& chosen_out(const at::Tensor& condition, const at::Tensor& self, const at::Tensor& other,
+                       at::Tensor& out) {
+  meta::become(out, chosen(condition, self, other));
+  return out;
 }
 
 at::Tensor flip(const at::Tensor& self, at::IntArrayRef /*dims*/) {
@@ -60,8 +72,10 @@ at::Tensor unfold_backward(const at::Tensor& gradient, at::IntArrayRef input_siz
 
 void add_indexing(MetaKernels& kernels) {
   kernels.add("index_select", index_select);
+  kernels.add_composed("index_select_backward", index_select_backward);
   kernels.add("embedding_dense_backward", embedding_dense_backward);
-  kernels.add("where.self", where);
+  kernels.add("where.self", chosen);
+  kernels.add("where.self_out", chosen_out);
   kernels.add("flip", flip);
   kernels.add("roll", roll);
   kernels.add("unfold_backward", unfold_backward);

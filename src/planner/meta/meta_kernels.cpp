@@ -5,6 +5,7 @@
 
 #include "planner/meta/operator_probe.h"
 #include "shard/torch_compat.h"
+#include "shard/torch_memory.h"
 
 namespace fsdp {
 
@@ -39,6 +40,17 @@ namespace meta {
 
 void scratch(int64_t numel, const at::TensorOptions& options) {
   static_cast<void>(at::empty({numel}, options));
+}
+
+void become(const at::Tensor& out, const at::Tensor& made) {
+  c10::TensorImpl* impl = out.unsafeGetTensorImpl();
+  if (out.numel() != made.numel()) impl->set_storage_keep_dtype(made.storage());
+  impl->set_sizes_and_strides(made.sizes(), made.strides());
+}
+
+at::Tensor uncounted(at::IntArrayRef shape, const at::TensorOptions& options) {
+  const torch_memory::MeterScope none(nullptr);
+  return at::empty(shape, options);
 }
 
 at::Tensor on_cpu(const at::Tensor& tensor) {

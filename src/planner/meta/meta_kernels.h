@@ -59,6 +59,11 @@ void scratch(int64_t numel, const at::TensorOptions& options);
 inline void scratch_bytes(int64_t bytes) {
   scratch(bytes, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
 }
+// Gives an `out` that was made empty the shape and the bytes of `made`: LibTorch's resize_ of a
+// tensor without memory asks no allocator, so that nothing would be counted.
+void become(const at::Tensor& out, const at::Tensor& made);
+// A shape that nobody has memory for.
+at::Tensor uncounted(at::IntArrayRef shape, const at::TensorOptions& options);
 // The tensor as the CPU has it, without memory: for asking LibTorch what it would do there.
 at::Tensor on_cpu(const at::Tensor& tensor);
 std::optional<at::Tensor> on_cpu(const std::optional<at::Tensor>& tensor);

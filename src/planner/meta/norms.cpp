@@ -110,6 +110,7 @@ Three batch_norm(const at::Tensor& input, const MaybeTensor& weight, const Maybe
   const int64_t channels = training ? input.size(1) : 0;
   at::Tensor mean = at::empty({channels}, options);
   at::Tensor deviation = at::empty({channels}, options);
+  meta::scratch(2 * input.size(1), options);  // factor and summand of each channel
   return {std::move(output), std::move(mean), std::move(deviation)};
 }
 
@@ -123,6 +124,7 @@ Three batch_norm_backward(const at::Tensor& /*gradient*/, const at::Tensor& inpu
   if (wanted[0]) std::get<0>(result) = at::empty_like(input, input.suggest_memory_format());
   if (wanted[1]) std::get<1>(result) = at::empty({input.size(1)}, options);
   if (wanted[2]) std::get<2>(result) = at::empty({input.size(1)}, options);
+  meta::scratch(input.numel(), input.options());
   return result;
 }
 

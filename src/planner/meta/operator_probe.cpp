@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <fmt/format.h>
 #include <torch/library.h>
@@ -48,7 +49,10 @@ class HostCopies {
         pair.given.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
       return pair.given;
     }
-    return at::empty_strided(result.sizes(), result.strides(), result.options().device(at::kMeta));
+    // A result may lie in more memory than it shows: a mean in that of the losses.
+    const auto numel = static_cast<int64_t>(result.storage().nbytes() / result.itemsize());
+    return at::empty({numel}, result.options().device(at::kMeta))
+        .as_strided(result.sizes(), result.strides(), result.storage_offset());
   }
 
  private:

@@ -12,8 +12,15 @@ at::Tensor adaptive_average(const at::Tensor& self, at::IntArrayRef output_size)
   return at::empty(shape, self.options().memory_format(self.suggest_memory_format()));
 }
 
+at::Tensor adaptive_average_backward(const at::Tensor& /*gradient*/, const at::Tensor& self) {
+  return at::empty(self.sizes(), self.options().memory_format(self.suggest_memory_format()));
+}
+
 }  // namespace
 
-void add_pooling(MetaKernels& kernels) { kernels.add("_adaptive_avg_pool2d", adaptive_average); }
+void add_pooling(MetaKernels& kernels) {
+  kernels.add("_adaptive_avg_pool2d", adaptive_average);
+  kernels.add("_adaptive_avg_pool2d_backward", adaptive_average_backward);
+}
 
 }  // namespace fsdp

@@ -1,0 +1,186 @@
+#include <fsdp/optim.h>
+#include <fsdp/plan.h>
+#include <fsdp/sync_batch_norm.h>
+
+#include "support/models.h"
+#include "support/torch_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+Unit<Chain> tiny() { return Unit<Chain>(16, 2); }
+at::Tensor chain_loss(Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); }
+
+template <class Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool says(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A model whose forward is given.
+struct GivenImpl : torch::nn::Module {
+  using Forward = std::function<at::Tensor(const at::Tensor&)>;
+  explicit GivenImpl(Forward forward_of, std::function<void()> in_constructor = {})
+      : run(std::move(forward_of)), weight(register_parameter("weight", torch::ones({8, 8}))) {
+    if (in_constructor) in_constructor();
+  }
+  at::Tensor forward(const at::Tensor& x) { return run(at::matmul(x, weight)); }
+  Forward run;
+  at::Tensor weight;
+};
+TORCH_MODULE(Given);
+
+StepPlan plan_of(GivenImpl::Forward forward, std::function<void()> in_constructor = {}) {
+  return plan(
+      {.ranks = 2}, [&] { return Unit<Given>(forward, in_constructor); },
+      [](Unit<Given>& model) {
+        return model(torch::ones({4, 8})).sum();
+      });
+}
+
+}  // namespace
+
+TEST_CASE("a step without a loss, and an optimizer that there is not, are refused") {
+  CHECK(says(error_of([] { plan({}, tiny, [](auto&) { return at::Tensor(); }); }),
+             "returned no loss with a gradient"));
+  CHECK(says(error_of([] { plan({}, tiny, [](auto&) { return torch::ones({}); }); }),
+             "returned no loss with a gradient"));
+  CHECK(says(error_of([] { plan({.optimizer_moments = 3}, tiny, chain_loss); }),
+             "optimizer_moments is 3"));
+}
+
+TEST_CASE("ranks that do not fit the mesh are refused as by a run") {
+  CHECK(says(error_of([] { plan({.ranks = 0}, tiny, chain_loss); }), "a plan for 0 ranks"));
+  CHECK(says(error_of([] { plan({.ranks = 6, .mesh = {.shard = 4}}, tiny, chain_loss); }),
+             "6 ranks cannot be cut into groups of 4"));
+  CHECK(says(error_of([] { plan({.ranks = 6, .ranks_per_host = 4}, tiny, chain_loss); }),
+             "6 ranks are not 4 on each host"));
+}
+
+TEST_CASE("what needs values is refused by its operator and its unit") {
+  const std::string text =
+      error_of([] { plan_of([](const at::Tensor& x) { return x.index({at::nonzero(x)}); }); });
+  CHECK(says(text, "aten::nonzero asks for values"));
+  CHECK(says(text, "in the forward of unit '(root)'"));
+  CHECK(says(text, "hint:"));
+  CHECK(
+      says(error_of([] { plan_of([](const at::Tensor& x) { return x * x.sum().item<float>(); }); }),
+           "in the forward of unit '(root)'"));
+}
+
+TEST_CASE(
+    "the memory of a tensor that is planned cannot be touched, and the error says what to do") {
+  const std::string in_forward = error_of([] {
+    plan_of([](const at::Tensor& x) {
+      at::Tensor table = torch::zeros({8});
+      table.accessor<float, 1>()[0] = 1;
+      return x * table;
+    });
+  });
+  CHECK(says(in_forward, "make what the host reads or writes itself with torch::kCPU"));
+  const std::string in_constructor = error_of([] {
+    plan_of([](const at::Tensor& x) { return x; },
+            [] { *torch::zeros({8}).data_ptr<float>() = 1; });
+  });
+  CHECK(says(in_constructor, "with torch::kCPU"));
+}
+
+TEST_CASE("tensors that the host has made meet those that are planned") {
+  const at::Tensor captured = torch::arange(8, torch::kFloat);
+  const auto plan = plan_of([&](const at::Tensor& x) {
+    at::Tensor table = torch::zeros({8}, torch::kCPU);
+    table.accessor<float, 1>()[0] = 1;
+    const at::Tensor list = torch::tensor({1, 2, 3, 4, 5, 6, 7, 0}, torch::kLong);
+    return at::cat({x * table, (x + captured).to(torch::kCPU).index_select(1, list)}, 0);
+  });
+  CHECK(plan.torch.backward_peak > 0);
+  CHECK(plan.notes.empty());
+}
+
+TEST_CASE("an operator that runs on zeros is named in the plan, and a large one is refused") {
+  const auto padded = [](const at::Tensor& x) {
+    return at::reflection_pad2d(x.view({1, 1, 4, 8}), {1, 1, 1, 1});
+  };
+  const std::vector<std::string> notes = plan_of(padded).notes;
+  REQUIRE(notes.size() == 2);
+  CHECK(says(notes[0], "aten::reflection_pad2d"));
+  CHECK(says(notes[1], "aten::reflection_pad2d_backward"));
+  const std::string large = error_of([&] {
+    plan_of([](const at::Tensor& x) {
+      return at::reflection_pad2d(x.repeat({1 << 12, 1 << 12}).view({1, 1, -1, 8}), {1, 1, 1, 1});
+    });
+  });
+  CHECK(says(large, "aten::reflection_pad2d has no kernel"));
+  CHECK(says(large, "are too many"));
+}
+
+TEST_CASE("a plan draws no random numbers and leaves none of its own behind") {
+  torch::manual_seed(3);
+  const at::Tensor expected = torch::randn({4});
+  torch::manual_seed(3);
+  static_cast<void>(plan({.ranks = 2}, tiny, chain_loss));
+  CHECK(bit_equal(torch::randn({4}), expected));
+  CHECK(torch::zeros({2}).is_cpu());
+}
+
+TEST_CASE("a model larger than any memory is planned") {
+  const StepPlan plan = fsdp::plan(
+      {.ranks = 4096}, [] { return Unit<Chain>(1 << 15, 4, 1 << 20); },
+      [](Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); });
+  CHECK(plan.parameters > int64_t{1} << 36);
+  CHECK(plan.units == 7);
+  CHECK(plan.memory.rest.total() > 12 * (plan.parameters / 4096));
+}
+
+TEST_CASE("normalisation over all ranks' batches is planned") {
+  struct NormedImpl : torch::nn::Module {
+    explicit NormedImpl(const Mesh& mesh)
+        : norm(register_module("norm", SyncBatchNorm(torch::nn::BatchNormOptions(8), mesh))) {}
+    at::Tensor forward(const at::Tensor& x) { return norm(x); }
+    SyncBatchNorm norm;
+  };
+  struct Normed : torch::nn::ModuleHolder<NormedImpl> {
+    using torch::nn::ModuleHolder<NormedImpl>::ModuleHolder;
+  };
+  // Its mesh is the caller's: one rank, here.
+  const Mesh mesh = Mesh::single();
+  const std::string text = error_of([&] {
+    plan(
+        {.ranks = 2}, [&] { return Unit<Normed>(mesh); },
+        [](Unit<Normed>& model) {
+          return model(torch::ones({4, 8})).sum();
+        });
+  });
+  CHECK(text == "no error");
+}
+
+TEST_CASE("bytes on the wire follow the formulas") {
+  // Of a step in fp32: parameters are gathered twice, but the root's, and reduced once.
+  const StepPlan two = plan({.ranks = 2}, tiny, chain_loss);
+  CHECK(two.traffic.world.gathers == 9);
+  CHECK(two.traffic.world.reductions == 5);
+  const StepPlan one = plan({}, tiny, chain_loss);
+  CHECK(one.traffic.world.gathered_bytes == 0);
+  CHECK(one.traffic.world.reduced_bytes == 0);
+  const StepPlan ddp =
+      plan({.ranks = 4, .options = {.strategy = Strategy::kReplicate}}, tiny, chain_loss);
+  CHECK(ddp.traffic.world.gathers == 0);
+  CHECK(ddp.traffic.world.reduced_bytes >= 2 * 3 * 4 * ddp.parameters / 4);
+}
+
+TEST_CASE("the table for people has no line of more than 80 columns") {
+  const std::string text = plan({.ranks = 2}, tiny, chain_loss).to_string();
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+  CHECK(says(text, "held by the engine"));
+}
