@@ -40,7 +40,7 @@ struct PlanRequest {
   // Ranks are processes of one host that read each other's shards where they lie
   // (Options::map_shards). false: threads, several hosts, GPUs: shards are gathered.
   bool maps_shards = false;
-  Options options;
+  Options options;  // but memory_limit: what a step takes may be more
   // fp32 numbers that the optimizer keeps of each parameter: 2 (AdamW), 1 (SGD with momentum), 0.
   int optimizer_moments = 2;
 };

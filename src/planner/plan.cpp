@@ -58,6 +58,12 @@ std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments) {
   }
 }
 
+// A plan says what a step takes, whatever it may take.
+Options without_limit(Options options) {
+  options.memory_limit = 0;
+  return options;
+}
+
 class PlannedRun {
  public:
   PlannedRun(const PlanRequest& request, const std::function<plan_detail::PlannedModel()>& build)
@@ -65,7 +71,7 @@ class PlannedRun {
         mode_(request.mesh.device != DeviceKind::kCuda),
         metered_(meter_),
         model_(built(build)),
-        engine_(model_.root, mesh_.mesh(), request.options),
+        engine_(model_.root, mesh_.mesh(), without_limit(request.options)),
         optimizer_(make_optimizer(engine_, request.optimizer_moments)) {
     engine_.observe_events([this](std::string_view event, std::string_view unit) {
       place_ = {std::string(event), std::string(unit)};
