@@ -49,6 +49,7 @@ struct AxisCommunicators {
 // this order, so the control plane is the last to go.
 struct MeshParts {
   const Device* device = &cpu_device();  // whose memory and streams the communicators take
+  const Device* host = &cpu_device();    // whose kernels work on main state that is offloaded
   std::unique_ptr<ControlPlane> control_plane;
   bool shares_device = false;  // with other ranks, which are threads of this process
   Topology topology;

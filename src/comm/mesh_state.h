@@ -45,6 +45,7 @@ class MeshState {
 
   const MeshParts& parts() const { return parts_; }
   const Device& device() const { return *parts_.device; }
+  const Device& host() const { return *parts_.host; }
   const MeshShape& shape() const { return parts_.shape; }
 
   // Gathers and reduces have communicators of their own, so that neither queues behind the other;

@@ -20,6 +20,7 @@ class MetaStream final : public Stream {
   MetaStream(const Device& device, bool is_inline) : Stream(device), is_inline_(is_inline) {}
 
   void synchronize() override {}
+  void copy(void* /*to*/, const void* /*from*/, int64_t /*bytes*/) override {}
   void read(void* to, const void* /*from*/, int64_t bytes) override {
     std::memset(to, 0, static_cast<size_t>(bytes));
   }

@@ -49,6 +49,7 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
   const PlannedGroup modules{.size = request.ranks};
   MeshParts parts{
       .device = device_.get(),
+      .host = device_.get(),
       .control_plane = std::make_unique<SimulatedControlPlane>(0, request.ranks),
       .topology = {.host = "planned", .local_rank = 0},
       // Host memory, of which the other ranks have what this one has.

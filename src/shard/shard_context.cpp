@@ -192,7 +192,7 @@ void ShardContext::count_thread() const {
 }
 
 Stream& ShardContext::main_stream() const {
-  return offloads() ? cpu_device().compute_stream() : *compute;
+  return offloads() ? mesh.state().host().compute_stream() : *compute;
 }
 
 Buffer ShardContext::allocate_main(int64_t bytes) const {

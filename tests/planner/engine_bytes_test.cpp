@@ -32,6 +32,9 @@ void check_same(const MemoryPlan& planned, const MemoryPlan& run) {
   }
   CHECK((planned.slots == run.slots));
   CHECK(planned.held_bytes == run.held_bytes);
+  CHECK((planned.host_rest == run.host_rest));
+  CHECK((planned.host_peak == run.host_peak));
+  CHECK(planned.host_held_bytes == run.host_held_bytes);
   CHECK(planned.learned_bytes == run.learned_bytes);
   CHECK(planned.kept_gradient_bytes == run.kept_gradient_bytes);
 }
@@ -41,6 +44,7 @@ void check_case(const MeshShape& shape, const Options& options) {
   CAPTURE(shape.shard);
   CAPTURE(static_cast<int>(options.strategy));
   CAPTURE(options.recompute);
+  CAPTURE(options.cpu_offload);
   CAPTURE(options.prefetch_units);
   const StepPlan plan = planned(shape, options);
   run_torch_ranks(shape, [&](Mesh mesh) {
@@ -73,10 +77,13 @@ TEST_CASE("a plan's engine bytes are the run's, in every strategy on 1 to 4 rank
     for (const Strategy strategy : kStrategies) {
       for (const int recompute : {0, 1}) {
         for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-          check_case({.shard = world}, {.param_dtype = dtype,
-                                        .reduce_dtype = dtype,
-                                        .recompute = recompute,
-                                        .strategy = strategy});
+          for (const bool offload : {false, true}) {
+            check_case({.shard = world}, {.param_dtype = dtype,
+                                          .reduce_dtype = dtype,
+                                          .recompute = recompute,
+                                          .cpu_offload = offload,
+                                          .strategy = strategy});
+          }
         }
       }
     }
@@ -87,7 +94,9 @@ TEST_CASE("a plan's engine bytes are the run's on meshes of two axes, in every s
   for (const MeshShape& shape : kGroupShapes) {
     for (const Strategy strategy : kAllStrategies) {
       for (const int recompute : {0, 1}) {
-        check_case(shape, {.recompute = recompute, .strategy = strategy});
+        for (const bool offload : {false, true}) {
+          check_case(shape, {.recompute = recompute, .cpu_offload = offload, .strategy = strategy});
+        }
       }
     }
   }
