@@ -7,7 +7,7 @@
 #include "comm/reduce/reduce_in_order.h"
 #include "comm/sent.h"
 #include "runtime/buffer.h"
-#include "runtime/cpu/cpu_stream.h"
+#include "runtime/stream.h"
 
 namespace fsdp {
 namespace {
@@ -23,12 +23,12 @@ void SimulatedCommunicator::issue(std::span<const CollectivePart> parts,
                                   std::chrono::nanoseconds wire_time, Result result,
                                   Stream& stream) const {
   if (group_.peers != SimulatedPeers::kAbsent) {
-    cpu_stream(stream).run([kept = std::vector(parts.begin(), parts.end()), result] {
+    stream.call([kept = std::vector(parts.begin(), parts.end()), result] {
       for (const CollectivePart& part : kept) result(part);
     });
   }
   if (wire_time.count() != 0) {
-    cpu_stream(stream).run([wire_time] { std::this_thread::sleep_for(wire_time); });
+    stream.call([wire_time] { std::this_thread::sleep_for(wire_time); });
   }
 }
 
