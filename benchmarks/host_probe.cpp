@@ -1,7 +1,8 @@
 // What the engine costs the host: the same chain of small layers plain, sharded over one rank, and
 // sharded over eight of which seven are simulated (nothing is moved). Reads a command a line and
-// prints microseconds a unit and step (forward, backward, zero_grad).
-//   host_probe UNITS ROWS
+// prints microseconds a unit and step (forward, backward, zero_grad). With Options::memory_limit every
+// tensor of the process is counted, the plain chain's as well.
+//   host_probe UNITS ROWS [LIMIT]
 //   plain | world1 | world8  STEPS
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
@@ -39,8 +40,11 @@ using ShardedChain = fsdp::Unit<torch::nn::ModuleHolder<ChainImpl<fsdp::Unit<Lin
 
 class Probe {
  public:
-  Probe(int64_t units, int64_t rows)
-      : units_(units), input_(torch::ones({rows, kWidth})), plain_(seeded<PlainChain>()) {
+  Probe(int64_t units, int64_t rows, int64_t limit)
+      : units_(units),
+        limit_(limit),
+        input_(torch::ones({rows, kWidth})),
+        plain_(seeded<PlainChain>()) {
     at::set_num_threads(1);
   }
 
@@ -75,8 +79,10 @@ class Probe {
 
  private:
   struct Sharded {
-    Sharded(std::string name, ShardedChain chain, const fsdp::Mesh& mesh)
-        : name(std::move(name)), model(std::move(chain)), engine(model, mesh) {}
+    Sharded(std::string name, ShardedChain chain, const fsdp::Mesh& mesh, int64_t limit)
+        : name(std::move(name)),
+          model(std::move(chain)),
+          engine(model, mesh, {.memory_limit = limit}) {}
     std::string name;
     ShardedChain model;
     fsdp::Engine engine;
@@ -107,16 +113,16 @@ class Probe {
     return spent.count() / static_cast<double>(steps * units_);
   }
 
-  int64_t units_;
+  int64_t units_, limit_;
   at::Tensor input_;
   PlainChain plain_;
   std::array<Sharded, 2> sharded_{
-      Sharded("world1", seeded<ShardedChain>(), fsdp::Mesh::single()),
-      Sharded("world8", seeded<ShardedChain>(), fsdp::testing::simulated_mesh(8))};
+      Sharded("world1", seeded<ShardedChain>(), fsdp::Mesh::single(), limit_),
+      Sharded("world8", seeded<ShardedChain>(), fsdp::testing::simulated_mesh(8), limit_)};
 };
 
-int serve(int64_t units, int64_t rows) {
-  Probe probe(units, rows);
+int serve(int64_t units, int64_t rows, int64_t limit) {
+  Probe probe(units, rows, limit);
   probe.check();
   std::string name;
   for (int64_t steps = 0; std::cin >> name >> steps;) {
@@ -129,12 +135,12 @@ int serve(int64_t units, int64_t rows) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    fmt::print(stderr, "usage: host_probe UNITS ROWS\n");
+  if (argc != 3 && argc != 4) {
+    fmt::print(stderr, "usage: host_probe UNITS ROWS [LIMIT]\n");
     return 64;
   }
   try {
-    return serve(std::stoll(argv[1]), std::stoll(argv[2]));
+    return serve(std::stoll(argv[1]), std::stoll(argv[2]), argc == 4 ? std::stoll(argv[3]) : 0);
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", fsdp::error_line(error, {}));
     return static_cast<int>(fsdp::exit_code_of(error));

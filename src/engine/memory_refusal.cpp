@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -29,6 +30,15 @@ std::string place_of(const Clock& clock) {
                                 : phase == Clock::Phase::kRecompute ? "recomputation"
                                                                     : "backward";
   return static_cast<const EngineUnit*>(unit)->describe(what);
+}
+
+// A forward; before it what does not fit is the configuration's fault, optimizers' state above all.
+bool has_begun(const Clock& clock, const std::vector<const EngineState*>& engines) {
+  return clock.running().unit != nullptr ||
+         std::ranges::any_of(engines, [](const EngineState* engine) {
+           return engine->passes > 0 || engine->pass->active_calls() > 0 ||
+                  engine->pass->recorded_calls() > 0;
+         });
 }
 
 int64_t planned_bytes(const std::vector<const EngineState*>& engines) {
@@ -60,23 +70,23 @@ std::string describe_held(const std::vector<const EngineState*>& engines,
 }
 
 // What this engine does not do yet, the cheapest first: in communication, then in computing, then
-// in what is computed.
-std::vector<std::string> remedies(const EngineState& engine) {
+// in what is computed. Without `for_tensors` what makes the engine's own buffers smaller alone.
+std::vector<std::string> remedies(const EngineState& engine, bool for_tensors) {
   const Options& options = engine.options;
-  const MemoryPlan& plan = engine.memory.plan();
+  const bool has_slots = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;
   std::vector<std::string> ways;
-  if (plan.forward_peak[MemoryCategory::kParameterSlots] > 0) {
-    if (options.keep_last_units > 0) ways.emplace_back("keep_last_units = 0");
-    if (!options.reshard_after_forward) ways.emplace_back("reshard_after_forward = true");
-    if (options.prefetch_units > 0) ways.emplace_back("prefetch_units = 0");
-  }
+  if (has_slots && options.keep_last_units > 0) ways.emplace_back("keep_last_units = 0");
+  if (has_slots && !options.reshard_after_forward)
+    ways.emplace_back("reshard_after_forward = true");
+  if (has_slots && options.prefetch_units > 0) ways.emplace_back("prefetch_units = 0");
   if (!engine.pass->reduces()) ways.emplace_back("backwards that reduce (GradSync)");
   const bool shards_all = options.strategy == Strategy::kFullShard;
   if (!shards_all && !engine.context->one_rank()) ways.emplace_back("strategy = kFullShard");
-  if (options.recompute != 1) ways.emplace_back("recompute = 1");
+  if (for_tensors && options.recompute != 1) ways.emplace_back("recompute = 1");
   const DType computed = options.param_dtype.value_or(DType::kFloat32);
-  if (size_of(computed) == size_of(DType::kFloat32)) ways.emplace_back("param_dtype = kBFloat16");
-  ways.emplace_back("a smaller batch");
+  const bool is_wide = size_of(computed) == size_of(DType::kFloat32);
+  if (is_wide && (for_tensors || has_slots)) ways.emplace_back("param_dtype = kBFloat16");
+  if (for_tensors) ways.emplace_back("a smaller batch");
   ways.emplace_back("more ranks");
   return ways;
 }
@@ -94,11 +104,20 @@ MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<Clock>& clock) {
     if (engines.empty()) return;
     const auto* unit = static_cast<const EngineUnit*>(clock->running().unit);
     const EngineState& engine = unit != nullptr ? unit->engine : *engines.back();
+    if (demand.of == MemoryOwner::kEngine && !has_begun(*clock, engines)) {
+      throw InvalidArgument(
+          {.what = MemoryMeter::describe(demand),
+           .where = "Options::memory_limit",
+           .cause = describe_held(engines, demand),
+           .hint = fmt::format("raise the limit, or, in order of cost: {}",
+                               fmt::join(remedies(engine, /*for_tensors=*/false), "; "))});
+    }
     throw OutOfMemory(
         {.what = MemoryMeter::describe(demand),
          .where = demand.of == MemoryOwner::kTorch ? place_of(*clock) : std::string(),
          .cause = describe_held(engines, demand),
-         .hint = fmt::format("in order of cost: {}", fmt::join(remedies(engine), "; "))});
+         .hint = fmt::format("in order of cost: {}",
+                             fmt::join(remedies(engine, /*for_tensors=*/true), "; "))});
   };
 }
 
@@ -112,7 +131,7 @@ void require_within_limit(const Clock& clock, int64_t limit) {
        .where = "Options::memory_limit",
        .cause = "by its plan, without LibTorch's tensors",
        .hint = fmt::format("raise the limit, or, in order of cost: {}",
-                           fmt::join(remedies(*engines.back()), "; "))});
+                           fmt::join(remedies(*engines.back(), /*for_tensors=*/false), "; "))});
 }
 
 }  // namespace fsdp

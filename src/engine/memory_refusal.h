@@ -11,7 +11,7 @@ namespace fsdp {
 
 // For the meter of a mesh whose engines share `clock`: throws OutOfMemory. A demand of LibTorch's
 // names the unit that runs; one of the engine's leaves that to whoever has made it
-// (device_error_place.h).
+// (device_error_place.h). Before the first forward the engine's end with InvalidArgument.
 MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<Clock>& clock);
 
 // What the engines of a mesh will hold by their plans, from their construction on.

@@ -105,8 +105,8 @@ void refuse_while_building(const MemoryDemand& demand) {
        .cause = fmt::format("{} were asked for where {} are held, {} of them by LibTorch",
                             format_bytes(demand.bytes), format_bytes(demand.now.total()),
                             format_bytes(demand.now.torch)),
-       .hint = "this rank's shards and one whole unit have to fit: raise the limit, use more ranks "
-               "or smaller units, and build under a BuildScope"});
+       .hint = "under a BuildScope this rank's shards and one whole unit have to fit, else the "
+               "whole model: raise the limit, use more ranks or smaller units"});
 }
 
 }  // namespace

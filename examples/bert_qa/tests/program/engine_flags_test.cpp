@@ -40,6 +40,27 @@ TEST_CASE("mapping, prefetch, resharding and replication give the same bits") {
   CHECK(losses(2, {"--prefetch", "2"}) == plain);
   CHECK(losses(2, {"--reshard-after-forward", "false"}) == plain);
   CHECK(losses(2, {"--strategy", "replicate"}) == plain);
+  CHECK(losses(2, {"--memory-limit", "1GiB"}) == plain);
+}
+
+TEST_CASE(
+    "a step beyond the memory limit ends with its unit, and a limit below the model with 78") {
+  const auto ended = [](const std::string& limit) {
+    const TemporaryDirectory output;
+    return run_ranks_of(
+        BERT_QA, 2,
+        {"finetune", "--preset", "tiny", "--data", "learnable", "--output-dir", output.path(),
+         "--max-seq-length", "64", "--num-threads", "1", "--memory-limit", limit});
+  };
+  const ProcessResult in_training = ended("40MiB");
+  INFO(in_training.err);
+  CHECK(in_training.code == 70);
+  CHECK(in_training.err.find("that the limit of 40.0 MiB leaves (") != std::string::npos);
+  CHECK(in_training.err.find("hint: in order of cost: ") != std::string::npos);
+  const ProcessResult in_building = ended("100KiB");
+  INFO(in_building.err);
+  CHECK(in_building.code == 78);
+  CHECK(in_building.err.find("too low to build the model") != std::string::npos);
 }
 
 TEST_CASE("bfloat16 parameters and gradients train to about the same losses") {

@@ -38,6 +38,7 @@ TEST_CASE("a wrong command line ends with 64 and the flag") {
   check_refused({"finetune", "--train-file", kTrainFile, "--output-dir", output.path()}, 64,
                 "--preset NAME");
   check_refused(finetune(output.path()) + Words{"--learning-rate", "fast"}, 64, "--learning-rate");
+  check_refused(finetune(output.path()) + Words{"--memory-limit", "16G"}, 64, "--memory-limit");
   check_refused({"finetune", "--preset", "huge", "--vocab-file", kVocabFile, "--train-file",
                  kTrainFile, "--output-dir", output.path()},
                 64, "choose from tiny, mini");
