@@ -97,9 +97,9 @@ struct PlannedModel {
 StepPlan plan(const PlanRequest& request, const std::function<PlannedModel()>& build);
 }  // namespace plan_detail
 
-// Plans for a model that `build` returns, an fsdp::Unit, and a `step(model)`: a forward that returns
-// the loss, of which backward is called here. Both are called here, the step several times, with
-// LibTorch's factories making tensors without memory wherever no device is named.
+// Plans for a model that `build` returns, an fsdp::Unit, and a `step(model)`: a forward that
+// returns the loss, of which backward is called here. Both are called here, the step several times,
+// with LibTorch's factories making tensors without memory wherever no device is named.
 // Requires: neither asks a tensor for its values (item(), data_ptr(), accessor); what the host
 //   writes itself is made with torch::kCPU. Random numbers are not drawn.
 // Errors: InvalidArgument for what an Engine refuses, naming it; for ranks that do not fit the

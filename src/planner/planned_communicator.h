@@ -1,4 +1,5 @@
-// A group whose other ranks are imagined, over memory that is not there: it counts what it is given.
+// A group whose other ranks are imagined, over memory that is not there: it counts what it is
+// given.
 #pragma once
 
 #include <fsdp/plan.h>

@@ -57,8 +57,8 @@ class SeatedStorage {
 void bump_version(const at::Tensor& tensor);
 int64_t version(const at::Tensor& tensor);
 
-// Makes every access to the tensor's memory throw `message`, or as it was before. For what has none:
-// its null would be read.
+// Makes every access to the tensor's memory throw `message`, or as it was before. For what has
+// none: its null would be read.
 void forbid_access(const at::Tensor& tensor, std::string message);
 void allow_access(const at::Tensor& tensor);
 

@@ -53,8 +53,9 @@ bool is_onednn(ConvBackend backend) {
 
 // [Note: oneDNN's layouts] oneDNN lays channels out in blocks, as many as a register has numbers,
 // and fills up the last: it copies what it is given into such, and what it has made out of them.
-// Seen of oneDNN in LibTorch 2.15 (convolution_test of tests/planner measures it). Few channels
-// that come in stay as they are in forward, and lie in half blocks for the gradient of the weight.
+// Seen of oneDNN in LibTorch 2.15 (tests/planner/meta_kernels_test.cpp measures it). Few channels
+// that come in stay as they are in forward, and lie in blocks of eight for the gradient of the
+// weight.
 class Blocks {
  public:
   Blocks(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,
@@ -160,9 +161,10 @@ at::Tensor gradient_of_input(const at::Tensor& input, const Blocks& blocks, cons
 
 at::Tensor gradient_of_weight(const at::Tensor& weight, const Blocks& blocks) {
   const Memory memory(weight.options());
+  constexpr int64_t kSmall = 8;
   const bool few = blocks.few_come_in();
-  const bool as_they_are = few && blocks.in_channels() < 4;
-  const int64_t block = few && !as_they_are ? blocks.whole() / 2 : blocks.whole();
+  const bool as_they_are = few && blocks.in_channels() < 4 && blocks.whole() > kSmall;
+  const int64_t block = few && !as_they_are ? kSmall : blocks.whole();
   at::Tensor made;
   {
     const at::Tensor gradient = memory(blocks.output(block));
