@@ -16,6 +16,7 @@
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
+#include <fsdp/traffic.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -70,6 +71,7 @@ struct EngineStats {
   int64_t all_gathers = 0;
   int64_t reduces = 0;          // reduce_scatter or all_reduce of gradients
   int64_t passes = 0;           // backwards that reduced
+  Traffic sent;                 // by this rank; mapped shards and whole values (Gathered) are not
   int64_t exposed_comm_ns = 0;  // time in which the compute thread waited for communication
 };
 

@@ -19,6 +19,7 @@
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
+#include <fsdp/traffic.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -53,30 +54,11 @@ struct TorchMemoryPlan {
   int64_t backward_peak = 0;
 };
 
-// What one rank sends in a step over the ranks of an axis, where these stand in a ring: of S bytes
-// over n ranks (n - 1) / n · S in a gather and in a reduce_scatter, twice that in an all_reduce.
-struct AxisTraffic {
-  int64_t gathers = 0;  // collectives, as the others
-  int64_t gathered_bytes = 0;
-  int64_t reductions = 0;  // of gradients
-  int64_t reduced_bytes = 0;
-  bool operator==(const AxisTraffic&) const = default;
-};
-
-struct StepTraffic {
-  AxisTraffic world;   // over all ranks
-  AxisTraffic inside;  // over those of a group; none where there is one group
-  AxisTraffic across;  // over those with the same number in all groups
-  // Bytes of small sums over all ranks (norms, statistics of batches).
-  int64_t other_bytes = 0;
-  bool operator==(const StepTraffic&) const = default;
-};
-
 // Of a step in the steady state: the order of units is known, pools are full.
 struct StepPlan {
   MemoryPlan memory;  // as Engine::memory_plan() of such a run
   TorchMemoryPlan torch;
-  StepTraffic traffic;
+  Traffic traffic;         // of one rank
   int64_t parameters = 0;  // elements of the whole model that the engine shards
   int units = 0;
   // What could not be planned as it is computed, in words: operators that LibTorch has no meta

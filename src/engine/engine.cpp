@@ -163,6 +163,7 @@ EngineStats Engine::stats() const {
           .all_gathers = state_->context->all_gathers,
           .reduces = state_->context->reduces,
           .passes = state_->passes,
+          .sent = state_->context->sent,
           .exposed_comm_ns = state_->context->exposed_comm_ns};
 }
 

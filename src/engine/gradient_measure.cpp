@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "comm/mesh_state.h"
+#include "comm/wire/wire_time.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 
@@ -96,6 +97,8 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
                             DType::kFloat64};
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
   const CollectiveTag tag = context_.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
+  context_.sent.other_bytes +=
+      ring_bytes(Operation::kAllReduce, {&part, 1}, context_.mesh.world_size());
   if (context_.offloads()) {
     const ExposedTimer timer(context_);
     return context_.mesh.state().control_communicator().all_reduce({&part, 1}, op, tag,

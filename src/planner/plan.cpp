@@ -117,7 +117,7 @@ class PlannedRun {
   StepPlan step() {
     StepPlan plan;
     plan.torch.rest = torch_now();
-    mesh_.take_traffic();
+    const Traffic before = sent();
     meter_->reset_peak();
     at::Tensor loss = forward();
     if (!loss.defined() || !loss.requires_grad()) {
@@ -130,12 +130,11 @@ class PlannedRun {
     meter_->reset_peak();
     explained(place_, [&] { loss.backward(); });
     plan.torch.backward_peak = torch_peak();
-    plan.traffic = mesh_.take_traffic();
     loss = at::Tensor();
     optimizer_->clip_grad_norm(1.0);
     optimizer_->step();
     optimizer_->zero_grad();
-    plan.traffic.other_bytes += small_sums();
+    plan.traffic = sent() - before;
     plan.memory = engine_.memory_plan();
     plan.units = static_cast<int>(engine_.state().units.size());
     for (const auto& unit : engine_.state().units) {
@@ -144,9 +143,10 @@ class PlannedRun {
     return plan;
   }
 
-  int64_t small_sums() {
-    const StepTraffic after = mesh_.take_traffic();
-    return after.other_bytes + after.world.reduced_bytes;
+  Traffic sent() const {
+    Traffic sent = engine_.stats().sent;
+    sent.other_bytes += mesh_.sent_by_modules();
+    return sent;
   }
 
   const std::shared_ptr<MemoryMeter> meter_ = std::make_shared<MemoryMeter>();

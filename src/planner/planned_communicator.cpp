@@ -6,9 +6,8 @@
 
 namespace fsdp {
 
-void PlannedCommunicator::count(Operation operation, std::span<const CollectivePart> parts) {
-  ++count_.collectives;
-  count_.bytes += ring_bytes(operation, parts, group_.size);
+void PlannedCommunicator::count(Operation operation, std::span<const CollectivePart> parts) const {
+  if (group_.sent_bytes != nullptr) *group_.sent_bytes += ring_bytes(operation, parts, group_.size);
 }
 
 RanksView PlannedCommunicator::map_ranks(const void* /*mine*/, int64_t bytes) {
@@ -37,7 +36,7 @@ void PlannedCommunicator::broadcast(std::span<const CollectivePart> parts, int /
 }
 
 std::unique_ptr<Communicator> PlannedCommunicator::split(int /*color*/, int /*key*/) {
-  return std::make_unique<PlannedCommunicator>(device_, group_, count_);
+  return std::make_unique<PlannedCommunicator>(device_, group_);
 }
 
 }  // namespace fsdp

@@ -9,24 +9,18 @@
 
 namespace fsdp {
 
-// Collectives of one communicator.
-struct CollectiveCount {
-  int64_t collectives = 0;
-  int64_t bytes = 0;  // that this rank sends (ring_bytes)
-};
-
 struct PlannedGroup {
   int size = 1;
   // map_ranks shows the ranks' memory, as processes of one host do.
   bool maps_ranks = false;
+  int64_t* sent_bytes = nullptr;  // where what this rank sends is counted; null: nowhere
 };
 
 // As rank 0 of the group.
 class PlannedCommunicator final : public Communicator {
  public:
-  // Both live as long.
-  PlannedCommunicator(const Device& device, PlannedGroup group, CollectiveCount& count)
-      : device_(device), group_(group), count_(count) {}
+  // What they refer to lives as long.
+  PlannedCommunicator(const Device& device, PlannedGroup group) : device_(device), group_(group) {}
 
   int rank() const override { return 0; }
   int size() const override { return group_.size; }
@@ -45,11 +39,10 @@ class PlannedCommunicator final : public Communicator {
   void abort(std::string_view /*cause*/) noexcept override {}
 
  private:
-  void count(Operation operation, std::span<const CollectivePart> parts);
+  void count(Operation operation, std::span<const CollectivePart> parts) const;
 
   const Device& device_;
   const PlannedGroup group_;
-  CollectiveCount& count_;
 };
 
 }  // namespace fsdp

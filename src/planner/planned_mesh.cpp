@@ -24,29 +24,22 @@ const PlanRequest& checked(const PlanRequest& request) {
   return request;
 }
 
-AxisTraffic traffic_of(const CollectiveCount& gather, const CollectiveCount& reduce) {
-  return {.gathers = gather.collectives,
-          .gathered_bytes = gather.bytes,
-          .reductions = reduce.collectives,
-          .reduced_bytes = reduce.bytes};
-}
-
 }  // namespace
 
 PlannedMesh::PlannedMesh(const PlanRequest& request)
     : device_(std::make_unique<MetaDevice>(checked(request).mesh.device != DeviceKind::kCuda)),
       mesh_(make(request)) {}
 
-AxisCommunicators PlannedMesh::axis(int size, AxisCounts& counts, bool maps_ranks) const {
+AxisCommunicators PlannedMesh::axis(int size, bool maps_ranks) const {
   const PlannedGroup group{.size = size, .maps_ranks = maps_ranks};
-  return {.gather = std::make_unique<PlannedCommunicator>(*device_, group, counts.gather),
-          .reduce = std::make_unique<PlannedCommunicator>(*device_, group, counts.reduce)};
+  return {.gather = std::make_unique<PlannedCommunicator>(*device_, group),
+          .reduce = std::make_unique<PlannedCommunicator>(*device_, group)};
 }
 
 Mesh PlannedMesh::make(const PlanRequest& request) {
   const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
   const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
-  const PlannedGroup modules{.size = request.ranks};
+  const PlannedGroup modules{.size = request.ranks, .sent_bytes = &sent_by_modules_};
   MeshParts parts{
       .device = device_.get(),
       .host = device_.get(),
@@ -54,25 +47,15 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       .topology = {.host = "planned", .local_rank = 0},
       // Host memory, of which the other ranks have what this one has.
       .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),
-      .modules = std::make_unique<PlannedCommunicator>(*device_, modules, modules_),
+      .modules = std::make_unique<PlannedCommunicator>(*device_, modules),
       .shape = shape,
-      .world = axis(request.ranks, world_, request.maps_shards),
+      .world = axis(request.ranks, request.maps_shards),
   };
   if (shape.has_two_axes()) {
-    parts.shard = axis(shape.shard, inside_, request.maps_shards);
-    parts.replicate = axis(shape.replicate, across_, request.maps_shards);
+    parts.shard = axis(shape.shard, request.maps_shards);
+    parts.replicate = axis(shape.replicate, request.maps_shards);
   }
   return Mesh(std::make_shared<MeshState>(std::move(parts)));
-}
-
-StepTraffic PlannedMesh::take_traffic() {
-  const StepTraffic traffic{.world = traffic_of(world_.gather, world_.reduce),
-                            .inside = traffic_of(inside_.gather, inside_.reduce),
-                            .across = traffic_of(across_.gather, across_.reduce),
-                            .other_bytes = modules_.bytes};
-  world_ = inside_ = across_ = {};
-  modules_ = {};
-  return traffic;
 }
 
 }  // namespace fsdp

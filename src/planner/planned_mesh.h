@@ -14,19 +14,15 @@ class PlannedMesh {
 
   // Requires: this lives as long as the mesh and what was allocated by it.
   const Mesh& mesh() const { return mesh_; }
-  // Since the last call.
-  StepTraffic take_traffic();
+  // What modules have sent (SyncBatchNorm's sums), so far.
+  int64_t sent_by_modules() const { return sent_by_modules_; }
 
  private:
-  struct AxisCounts {
-    CollectiveCount gather, reduce;
-  };
-  AxisCommunicators axis(int size, AxisCounts& counts, bool maps_ranks) const;
+  AxisCommunicators axis(int size, bool maps_ranks) const;
   Mesh make(const PlanRequest& request);
 
   std::unique_ptr<const Device> device_;
-  AxisCounts world_, inside_, across_;
-  CollectiveCount modules_;
+  int64_t sent_by_modules_ = 0;
   Mesh mesh_;  // last, hence destroyed first
 };
 

@@ -22,6 +22,7 @@ void PieceGather::issue(const std::vector<Move>& moves, Stream& stream) {
       run.data = all;
       run.piece = {.begin = begin, .numel = run.piece.numel * shared.mesh.size(move.axis)};
     }
+    shared.count_sent(move, parts);
     shared.gather(move.axis).all_gather(parts, unit_.next_tag(move.operation, numel), stream);
     ++shared.all_gathers;
   }

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "comm/mesh_state.h"
+#include "comm/wire/wire_time.h"
 #include "fsdp/error.h"
 #include "runtime/memory_meter.h"
 #include "runtime/out_of_memory.h"
@@ -301,6 +302,14 @@ ExposedTimer::~ExposedTimer() {
     });
   } catch (const DeviceError&) {  // whoever works with the device hears of it
   }
+}
+
+void ShardContext::count_sent(const Move& move, std::span<const CollectivePart> parts) {
+  AxisTraffic& axis = sent.along(move.axis);
+  const int64_t bytes = ring_bytes(move.operation, parts, mesh.size(move.axis));
+  const bool gathers = move.operation == Operation::kAllGather;
+  ++(gathers ? axis.gathers : axis.reductions);
+  (gathers ? axis.gathered_bytes : axis.reduced_bytes) += bytes;
 }
 
 void ShardContext::begin_reading() { meet("shards are read from here"); }

@@ -5,6 +5,7 @@
 #include <c10/core/Device.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
+#include <fsdp/traffic.h>
 
 #include <array>
 #include <cstdint>
@@ -195,6 +196,9 @@ class ShardContext {
 
   int64_t all_gathers = 0;
   int64_t reduces = 0;
+  Traffic sent;
+  // A collective of a unit that is issued.
+  void count_sent(const Move& move, std::span<const CollectivePart> parts);
   int64_t exposed_comm_ns = 0;
 
  private:

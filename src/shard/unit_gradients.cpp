@@ -292,6 +292,7 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
     sum.at = static_cast<std::byte*>(parts.back().recv);
   }
   const CollectiveTag tag = unit_.next_tag(move.operation, numel);
+  shared.count_sent(move, parts);
   Communicator& ranks = shared.reduce(move.axis);
   if (scatters) {
     ranks.reduce_scatter(parts, shared.reduce_op, tag, *shared.reduce_stream);
