@@ -52,6 +52,7 @@ struct TorchMemoryPlan {
   int64_t forward_peak = 0;
   int64_t after_forward = 0;  // what backward needs, and whatever the caller holds
   int64_t backward_peak = 0;
+  bool operator==(const TorchMemoryPlan&) const = default;
 };
 
 // Of a step in the steady state: the order of units is known, pools are full.
@@ -96,5 +97,34 @@ StepPlan plan(const PlanRequest& request, Build&& build, Step&& step) {
         std::move(root), [model = std::move(model), &step]() mutable { return step(model); }};
   });
 }
+
+// Plans of one model and step for many requests, as a search for ranks and strategies asks. What
+// does not depend on these (LibTorch's bytes, the order of units) is found once; a later plan runs
+// the engine alone. Equal to fsdp::plan; not thread-safe.
+class Planner {
+ public:
+  // As those of fsdp::plan; called whenever a plan needs them.
+  template <class Build, class Step>
+  Planner(Build build, Step step)
+      : Planner(std::function<plan_detail::PlannedModel()>([build = std::move(build),
+                                                            step = std::move(step)] {
+          auto model = build();
+          auto root = model.ptr();
+          return plan_detail::PlannedModel{
+              std::move(root), [model = std::move(model), &step]() mutable { return step(model); }};
+        })) {}
+  ~Planner();
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
+
+  // Errors: as fsdp::plan.
+  StepPlan plan(const PlanRequest& request);
+
+ private:
+  explicit Planner(std::function<plan_detail::PlannedModel()> build);
+
+  struct State;
+  const std::unique_ptr<State> state_;
+};
 
 }  // namespace fsdp

@@ -22,7 +22,7 @@ struct Traffic {
   AxisTraffic world;        // over all ranks
   AxisTraffic inside;       // over those of a group; none where there is one group
   AxisTraffic across;       // over those with the same number in all groups
-  int64_t other_bytes = 0;  // of small sums over all ranks: norms, in a plan also SyncBatchNorm's
+  int64_t other_bytes = 0;  // of norms, over all ranks; of what modules sum (SyncBatchNorm) none
 
   AxisTraffic& along(Axis axis);
   int64_t total_bytes() const;

@@ -41,7 +41,7 @@ class ControlPlane {
   // Requires: as exchange.
   // Errors: as exchange; CommError (78) on ALL ranks if they differ, with the first difference and
   //   both values and ranks.
-  void agree(std::string_view what, const std::vector<std::string>& lines);
+  virtual void agree(std::string_view what, const std::vector<std::string>& lines);
 
   // Makes `failure` the job's, unless it has one, and wakes every rank that waits: from here on
   // every collective and exchange of every rank ends by throwing the first failure. Never blocks.

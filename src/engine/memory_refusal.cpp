@@ -83,6 +83,7 @@ std::vector<std::string> remedies(const EngineState& engine, bool for_tensors) {
   const bool shards_all = options.strategy == Strategy::kFullShard;
   if (!shards_all && !engine.context->one_rank()) ways.emplace_back("strategy = kFullShard");
   if (for_tensors && options.recompute != 1) ways.emplace_back("recompute = 1");
+  if (!options.cpu_offload) ways.emplace_back("cpu_offload = true");
   const DType computed = options.param_dtype.value_or(DType::kFloat32);
   const bool is_wide = size_of(computed) == size_of(DType::kFloat32);
   if (is_wide && (for_tensors || has_slots)) ways.emplace_back("param_dtype = kBFloat16");

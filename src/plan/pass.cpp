@@ -151,10 +151,14 @@ bool Pass::take_record(bool captures) {
   if (!captures || taken.calls() == 0) return false;
   const bool differs = !(taken == hint_);
   if (!differs && !hint_.is_guess()) return false;
-  hint_ = std::move(taken);
+  expect(std::move(taken));
+  return differs;
+}
+
+void Pass::expect(PassRecord hint) {
+  hint_ = std::move(hint);
   order_ = UnitOrder(hint_);
   choose_kept();
-  return differs;
 }
 
 void Pass::abandon() {

@@ -71,6 +71,8 @@ class Pass {
 
   // ---- the record ----
   const PassRecord& hint() const { return hint_; }
+  // The next pass will be like `hint`. Requires: between passes.
+  void expect(PassRecord hint);
   // After end_backward: the pass becomes the hint of the next. Returns whether it differs from the
   // one before. A pass that did not capture, or of forwards that an earlier pass has taken, leaves
   // the hint as it was.

@@ -13,34 +13,27 @@ struct PlannedGroup {
   int size = 1;
   // map_ranks shows the ranks' memory, as processes of one host do.
   bool maps_ranks = false;
-  int64_t* sent_bytes = nullptr;  // where what this rank sends is counted; null: nowhere
 };
 
 // As rank 0 of the group.
 class PlannedCommunicator final : public Communicator {
  public:
-  // What they refer to lives as long.
+  // The device lives as long.
   PlannedCommunicator(const Device& device, PlannedGroup group) : device_(device), group_(group) {}
 
   int rank() const override { return 0; }
   int size() const override { return group_.size; }
   Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
+  void all_gather(std::span<const CollectivePart>, CollectiveTag, Stream&) override {}
+  void reduce_scatter(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
+  void all_reduce(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
+  void broadcast(std::span<const CollectivePart>, int, CollectiveTag, Stream&) override {}
   void barrier(CollectiveTag /*tag*/, Stream& /*stream*/) override {}
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view /*cause*/) noexcept override {}
 
  private:
-  void count(Operation operation, std::span<const CollectivePart> parts) const;
-
   const Device& device_;
   const PlannedGroup group_;
 };

@@ -39,7 +39,7 @@ AxisCommunicators PlannedMesh::axis(int size, bool maps_ranks) const {
 Mesh PlannedMesh::make(const PlanRequest& request) {
   const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
   const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
-  const PlannedGroup modules{.size = request.ranks, .sent_bytes = &sent_by_modules_};
+  const PlannedGroup modules{.size = request.ranks};
   MeshParts parts{
       .device = device_.get(),
       .host = device_.get(),

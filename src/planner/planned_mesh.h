@@ -3,6 +3,7 @@
 
 #include <fsdp/plan.h>
 
+#include "comm/mesh_parts.h"
 #include "planner/planned_communicator.h"
 
 namespace fsdp {
@@ -14,15 +15,12 @@ class PlannedMesh {
 
   // Requires: this lives as long as the mesh and what was allocated by it.
   const Mesh& mesh() const { return mesh_; }
-  // What modules have sent (SyncBatchNorm's sums), so far.
-  int64_t sent_by_modules() const { return sent_by_modules_; }
 
  private:
   AxisCommunicators axis(int size, bool maps_ranks) const;
   Mesh make(const PlanRequest& request);
 
   std::unique_ptr<const Device> device_;
-  int64_t sent_by_modules_ = 0;
   Mesh mesh_;  // last, hence destroyed first
 };
 

@@ -178,6 +178,31 @@ TEST_CASE("bytes on the wire follow the formulas") {
   CHECK(ddp.traffic.world.reduced_bytes >= 2 * 3 * 4 * ddp.parameters / 4);
 }
 
+TEST_CASE("processes of one host read large units where they lie: no slot, and no gather") {
+  const auto make = [] { return Unit<Chain>(256, 2); };
+  const Options resharding{};
+  const PlanRequest request{.ranks = 2, .maps_shards = true, .options = resharding};
+  const StepPlan mapped = plan(request, make, chain_loss);
+  const StepPlan gathered = plan({.ranks = 2}, make, chain_loss);
+  // The blocks; what is under 256 KiB a rank is gathered.
+  CHECK(mapped.traffic.world.gathers == gathered.traffic.world.gathers - 4);
+  CHECK(mapped.memory.held_bytes < gathered.memory.held_bytes);
+  PlanRequest unmapped = request;
+  unmapped.options.map_shards = false;
+  CHECK(plan(unmapped, make, chain_loss).memory.held_bytes == gathered.memory.held_bytes);
+}
+
+TEST_CASE("a GPU's streams run beside compute, as threads of the host do") {
+  const auto held = [](const PlanRequest& request) {
+    return plan(
+               request, [] { return Unit<Chain>(16, 4); }, chain_loss)
+        .memory.held_bytes;
+  };
+  const int64_t on_gpu = held({.ranks = 2, .mesh = {.device = DeviceKind::kCuda}});
+  CHECK(on_gpu == held({.ranks = 2, .options = {.cpu_streams = CpuStreamKind::kThreaded}}));
+  CHECK(on_gpu > held({.ranks = 2}));
+}
+
 TEST_CASE("the table for people has no line of more than 80 columns") {
   const std::string text = plan({.ranks = 2}, tiny, chain_loss).to_string();
   std::istringstream lines(text);

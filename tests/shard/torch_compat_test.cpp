@@ -216,3 +216,18 @@ TEST_CASE("types translate both ways, and those that the engine does not move ha
   CHECK_FALSE(dtype_of(at::kBool).has_value());
   CHECK_FALSE(dtype_of(at::kFloat8_e4m3fn).has_value());
 }
+
+TEST_CASE("memory that is forbidden says why, keeps its bytes, and can be allowed again") {
+  const at::Tensor tensor = torch::arange(4, torch::kFloat);
+  const at::Tensor view = tensor.narrow(0, 2, 2);
+  forbid_access(tensor, "not now");
+  CHECK_THROWS_WITH_AS(tensor.data_ptr(), doctest::Contains("not now"), c10::Error);
+  CHECK_THROWS_WITH_AS((view.accessor<float, 1>()), doctest::Contains("not now"), c10::Error);
+  CHECK(tensor.sizes() == torch::IntArrayRef{4});
+  allow_access(tensor);
+  CHECK(view[1].item<float>() == 3.0F);
+  const at::Tensor planned = torch::zeros({4}, at::kMeta);
+  forbid_access(planned, "not now");
+  CHECK_THROWS_WITH_AS(planned.data_ptr(), doctest::Contains("not now"), c10::Error);
+  CHECK((planned + 1).sizes() == torch::IntArrayRef{4});  // operators do not ask
+}

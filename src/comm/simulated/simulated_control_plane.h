@@ -15,6 +15,8 @@ class SimulatedControlPlane final : public ControlPlane {
   int world_size() const override { return world_size_; }
   // Errors: CommError, the first failure, if there is one.
   std::vector<std::string> exchange(std::string_view what, std::string_view text) override;
+  // They agree. Errors: as exchange.
+  void agree(std::string_view what, const std::vector<std::string>& lines) override;
   void fail(const Failure& failure) noexcept override { keep_first(failure_, failure); }
   std::optional<Failure> first_failure() const override { return fsdp::first_failure(failure_); }
   std::optional<PeerEnd> end_of(int) const override { return std::nullopt; }

@@ -1,0 +1,173 @@
+#include "planner/planned_run.h"
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include "engine/engine_state.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+std::string place_name(const PlannedPlace& place) {
+  if (place.event.empty()) return "a plan";
+  return fmt::format("a plan, after {} of {}", place.event, name_of_unit(place.unit));
+}
+
+// Operators that a plan cannot run say so by LibTorch's exception for what is not implemented.
+template <class Body>
+auto explained(const PlannedPlace& place, const Body& body) {
+  try {
+    return body();
+  } catch (const c10::NotImplementedError& error) {
+    const std::string text = error.msg();
+    throw InvalidArgument(
+        {.what = text.substr(0, text.find('\n')),
+         .where = error.context().empty() ? place_name(place) : error.context().front(),
+         .cause = "a plan runs the model on tensors that have shapes and no values (meta)",
+         .hint = "let shapes not depend on values where the model is planned, or leave this part "
+                 "out of the planned step"});
+  }
+}
+
+std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments) {
+  switch (moments) {
+    case 0:
+      return std::make_unique<SGD>(engine, SgdOptions{});
+    case 1:
+      return std::make_unique<SGD>(engine, SgdOptions{.momentum = 0.9});
+    case 2:
+      return std::make_unique<AdamW>(engine, AdamWOptions{});
+    default:
+      throw InvalidArgument({.what = fmt::format("optimizer_moments is {}", moments),
+                             .where = "PlanRequest",
+                             .hint = "2 (AdamW), 1 (SGD with momentum) or 0 (SGD)"});
+  }
+}
+
+// A plan says what a step takes, whatever it may take.
+Options without_limit(Options options) {
+  options.memory_limit = 0;
+  return options;
+}
+
+}  // namespace
+
+PlannedRun::PlannedRun(const PlanRequest& request,
+                       const std::function<plan_detail::PlannedModel()>& build)
+    : mesh_(request),
+      mode_(request.mesh.device != DeviceKind::kCuda),
+      metered_(meter_),
+      model_(built(build)),
+      engine_(model_.root, mesh_.mesh(), without_limit(request.options)),
+      optimizer_(make_optimizer(engine_, request.optimizer_moments)) {
+  engine_.observe_events([this](std::string_view event, std::string_view unit) {
+    place_ = {std::string(event), std::string(unit)};
+  });
+}
+
+plan_detail::PlannedModel PlannedRun::built(
+    const std::function<plan_detail::PlannedModel()>& build) const {
+  const MetaMode::Guard guard;
+  plan_detail::PlannedModel model = explained(place_, build);
+  for (const at::Tensor& each : model.root->parameters()) torch_compat::allow_access(each);
+  for (const at::Tensor& each : model.root->buffers()) torch_compat::allow_access(each);
+  return model;
+}
+
+at::Tensor PlannedRun::forward() const {
+  const MetaMode::Guard guard;
+  at::Tensor loss = explained(place_, model_.step);
+  if (loss.defined() && loss.requires_grad()) return loss;
+  throw InvalidArgument({.what = "the planned step returned no loss with a gradient",
+                         .where = "a plan",
+                         .hint = "let it return the tensor of which backward is called"});
+}
+
+StepPlan PlannedRun::step() {
+  StepPlan plan;
+  plan.torch.rest = torch_now();
+  const Traffic before = engine_.stats().sent;
+  meter_->reset_peak();
+  at::Tensor loss = forward();
+  plan.torch.forward_peak = torch_peak();
+  plan.torch.after_forward = torch_now();
+  meter_->reset_peak();
+  explained(place_, [&] { loss.backward(); });
+  plan.torch.backward_peak = torch_peak();
+  loss = at::Tensor();
+  optimizer_->clip_grad_norm(1.0);
+  plan.traffic = engine_.stats().sent - before;
+  optimizer_->step();
+  optimizer_->zero_grad();
+  describe_engine(plan);
+  return plan;
+}
+
+void PlannedRun::describe_engine(StepPlan& plan) {
+  plan.memory = engine_.memory_plan();
+  plan.units = static_cast<int>(engine_.state().units.size());
+  for (const auto& unit : engine_.state().units) {
+    plan.parameters += unit->shard->layout().parameter_numel();
+  }
+}
+
+StepPlan PlannedRun::steady_step() {
+  StepPlan last = step();
+  for (int i = 0; i < kMostSteps; ++i) {
+    StepPlan next = step();
+    const bool is_steady = next.memory.held_bytes == last.memory.held_bytes &&
+                           next.traffic == last.traffic &&
+                           next.torch.backward_peak == last.torch.backward_peak;
+    last = std::move(next);
+    if (is_steady) break;
+  }
+  for (const std::string& name : mode_.probed()) {
+    last.notes.push_back(fmt::format("{} was run on zeros: LibTorch has no meta kernel", name));
+  }
+  return last;
+}
+
+SeenStep PlannedRun::seen(const StepPlan& plan) {
+  return {.pass = engine_.state().pass->hint(), .torch = plan.torch, .notes = plan.notes};
+}
+
+StepPlan PlannedRun::replay(const SeenStep& seen) {
+  const Traffic before = engine_.stats().sent;
+  EngineState& engine = engine_.state();
+  {
+    const std::lock_guard lock(engine.clock->mutex);
+    engine.pass->expect(seen.pass);
+    engine.memory.follow(*engine.pass);
+    play(seen.pass, *engine.pass);
+  }
+  optimizer_->clip_grad_norm(1.0);
+  StepPlan plan{.torch = seen.torch, .traffic = engine_.stats().sent - before, .notes = seen.notes};
+  describe_engine(plan);
+  return plan;
+}
+
+std::string PlannedRun::of_what() {
+  EngineState& engine = engine_.state();
+  const Options& options = engine.options;
+  std::string what =
+      fmt::format("reduce {} divide {} cast {} output {} inline {}", name_of(options.reduce_dtype),
+                  options.gradient_divide_factor.value_or(0), options.cast_forward_inputs,
+                  options.output_dtype ? name_of(*options.output_dtype) : "",
+                  engine.context->compute->is_inline());
+  for (const auto& unit : engine.units) {
+    const ShardUnit& shard = *unit->shard;
+    what += fmt::format("\n{} scatters {} in place {}", shard.fqn(),
+                        shard.moves().scatters_gradients(), shard.gradients().captures_in_place());
+    for (const SegmentLayout& segment : shard.layout().segments()) {
+      what += fmt::format(" {} {}", name_of(segment.dtype), segment.trainable);
+    }
+  }
+  // Which units are recomputed is in the guess.
+  for (const PassEvent& event : engine.pass->hint().events()) {
+    what += fmt::format(" {}:{}", static_cast<int>(event.boundary), event.unit);
+  }
+  return what;
+}
+
+}  // namespace fsdp

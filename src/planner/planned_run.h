@@ -1,0 +1,71 @@
+// One plan in the making: the engine, the optimizer and the user's code for rank 0, on a device
+// without memory.
+#pragma once
+
+#include <fsdp/engine.h>
+#include <fsdp/optim.h>
+#include <fsdp/plan.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "plan/pass_record.h"
+#include "planner/meta_mode.h"
+#include "planner/planned_mesh.h"
+#include "runtime/memory_meter.h"
+#include "shard/torch_memory.h"
+
+namespace fsdp {
+
+// What the engine was last told about, for errors.
+struct PlannedPlace {
+  std::string event, unit;
+};
+
+// What a step has shown that does not depend on how many ranks there are.
+struct SeenStep {
+  PassRecord pass;
+  TorchMemoryPlan torch;
+  std::vector<std::string> notes;
+};
+
+class PlannedRun {
+ public:
+  // Errors: as fsdp::plan.
+  PlannedRun(const PlanRequest& request, const std::function<plan_detail::PlannedModel()>& build);
+
+  // Until nothing is learned any more: the first step shows the order of units, and one more what
+  // the engine takes beyond it.
+  StepPlan steady_step();
+  // The step of another run, without LibTorch: its units are moved as they were there.
+  // Requires: of_what() is the other run's.
+  StepPlan replay(const SeenStep& seen);
+  // Of the last step.
+  SeenStep seen(const StepPlan& plan);
+
+  // Equal of two runs of one model and step that differ in nothing that LibTorch's bytes and the
+  // order of units depend on. Requires: before the first step.
+  std::string of_what();
+
+ private:
+  static constexpr int kMostSteps = 4;
+
+  plan_detail::PlannedModel built(const std::function<plan_detail::PlannedModel()>& build) const;
+  at::Tensor forward() const;
+  StepPlan step();
+  void describe_engine(StepPlan& plan);
+  int64_t torch_now() const { return meter_->reading().now.torch; }
+  int64_t torch_peak() const { return meter_->reading().peaks.torch; }
+
+  const std::shared_ptr<MemoryMeter> meter_ = std::make_shared<MemoryMeter>();
+  PlannedPlace place_;
+  PlannedMesh mesh_;
+  MetaMode mode_;
+  torch_memory::MeterScope metered_;
+  plan_detail::PlannedModel model_;
+  Engine engine_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace fsdp
