@@ -1,7 +1,7 @@
 // What the engine costs the host: the same chain of small layers plain, sharded over one rank, and
 // sharded over eight of which seven are simulated (nothing is moved). Reads a command a line and
-// prints microseconds a unit and step (forward, backward, zero_grad). With Options::memory_limit every
-// tensor of the process is counted, the plain chain's as well.
+// prints microseconds a unit and step (forward, backward, zero_grad). With a LIMIT in bytes
+// (Options::memory_limit) every tensor of the process is counted, the plain chain's as well.
 //   host_probe UNITS ROWS [LIMIT]
 //   plain | world1 | world8  STEPS
 #include <fmt/format.h>

@@ -194,7 +194,11 @@ std::string Engine::describe() const {
         "warning: the root is the only unit, so all parameters are gathered at once; hint: make "
         "its layers units, fsdp::Unit<Block>\n\n";
   }
-  return table + state_->memory.plan().to_string();
+  table += state_->memory.plan().to_string();
+  if (const int64_t limit = state_->context->cap().limit; limit > 0) {
+    table += fmt::format("memory limit {}, LibTorch's tensors included\n", format_bytes(limit));
+  }
+  return table;
 }
 
 void Engine::observe_events(EventObserver observer) { state_->observer = std::move(observer); }

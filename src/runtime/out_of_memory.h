@@ -1,5 +1,5 @@
-// What a device throws that has no memory left, and a meter beyond its limit, for those who can give
-// some back.
+// What a device throws that has no memory left, and a meter beyond its limit, for those who can
+// give some back.
 #pragma once
 
 #include "fsdp/error.h"

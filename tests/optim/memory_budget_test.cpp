@@ -72,6 +72,7 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
     const auto model = make_three();
     Engine engine(model, mesh, {.memory_limit = kLimit});
     CHECK(reading(engine).now.engine < 60'000);
+    CHECK(engine.describe().ends_with("memory limit 1.0 MiB, LibTorch's tensors included\n"));
     backward_of_rows(*model, 4);
   });
 }

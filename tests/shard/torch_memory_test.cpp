@@ -192,4 +192,32 @@ TEST_CASE("a backward beyond the limit throws our error") {
   CHECK(torch::equal(x.grad(), torch::full({1024}, 2 * 2 * (102'400.0F + 1))));
 }
 
+TEST_CASE("wherever a convolution asks for memory, in oneDNN too, the limit may refuse it") {
+  const auto step = [](at::ScalarType type) {
+    const auto options = at::TensorOptions().dtype(type);
+    const at::Tensor x = torch::ones({2, 16, 12, 12}, options).set_requires_grad(true);
+    const at::Tensor weight = torch::ones({16, 16, 3, 3}, options).set_requires_grad(true);
+    at::Tensor y = torch::conv2d(x, weight, {}, 1, 1);
+    y = torch::conv_transpose2d(torch::relu(y), weight, {}, 2);
+    torch::matmul(y.flatten(2), y.flatten(2).transpose(1, 2)).sum().backward();
+  };
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    CAPTURE(type);
+    const auto meter = std::make_shared<MemoryMeter>();
+    const MeterScope scope(meter);
+    step(type);
+    const int64_t peak = meter->reading().peak.torch;
+    constexpr int64_t kLimits = 12;
+    for (int64_t i = 1; i < kLimits; ++i) {
+      meter->set_limit(peak * i / kLimits);
+      CAPTURE(meter->limit());
+      CHECK_THROWS_AS(step(type), OutOfMemory);
+      CHECK(torch_bytes(meter) == 0);
+    }
+    meter->set_limit(peak);
+    step(type);
+    CHECK(torch_bytes(meter) == 0);
+  }
+}
+
 TEST_SUITE_END();
