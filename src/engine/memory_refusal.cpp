@@ -70,7 +70,8 @@ std::string describe_held(const std::vector<const EngineState*>& engines,
 }
 
 // What this engine does not do yet, the cheapest first: in communication, then in computing, then
-// in what is computed. Without `for_tensors` what makes the engine's own buffers smaller alone.
+// in transfers to the host, then in what is computed. Without `for_tensors` what makes the engine's
+// own buffers smaller alone.
 std::vector<std::string> remedies(const EngineState& engine, bool for_tensors) {
   const Options& options = engine.options;
   const bool has_slots = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;

@@ -65,7 +65,8 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
     CHECK_MESSAGE(below_plan.ends_with(
                       " that the engine will hold (Options::memory_limit); by its plan, without "
                       "LibTorch's tensors; hint: raise the limit, or, in order of cost: "
-                      "prefetch_units = 0; param_dtype = kBFloat16; more ranks"),
+                      "prefetch_units = 0; cpu_offload = true; param_dtype = kBFloat16; more "
+                      "ranks"),
                   below_plan);
     // Nothing of it stays: not the bytes, not the limit, not the meter of this thread.
     CHECK(torch_memory::current_meter() == nullptr);
@@ -96,6 +97,29 @@ TEST_CASE("an optimizer for which there is no room is refused, and counts nothin
       optimizer.step();
     });
   }
+}
+
+TEST_CASE("what is offloaded to the host is not the device's, and not in its limit") {
+  run_torch_ranks(2, [](const Mesh& mesh) {
+    constexpr int64_t kTight = 110'000;
+    {
+      const auto model = make_three();
+      CHECK_THROWS_AS(
+          {
+            Engine engine(model, mesh, Options{.memory_limit = kTight});
+            AdamW(engine, {});
+          },
+          InvalidArgument);
+    }
+    const auto model = make_three();
+    Engine engine(model, mesh, {.cpu_offload = true, .memory_limit = kTight});
+    AdamW optimizer(engine, {});
+    backward_of_rows(*model, 4);
+    optimizer.step();
+    const MemoryStats memory = engine.stats().memory;
+    CHECK(memory.host_held_bytes > kTight - memory.held_bytes);
+    CHECK(reading(engine).now.engine == memory.held_bytes);
+  });
 }
 
 TEST_CASE("the engines of a mesh are one budget, under one limit") {

@@ -79,6 +79,7 @@ Attempt train(int world, Options options, int64_t limit, bool tries) {
 
 TEST_CASE("a step that passes the limit anywhere leaves the bits of a run that never tried") {
   const std::vector<Options> every = {{},
+                                      {.cpu_offload = true},
                                       {.prefetch_units = 0, .recompute = 1},
                                       {.param_dtype = DType::kBFloat16,
                                        .output_dtype = DType::kFloat32,
@@ -155,7 +156,7 @@ TEST_CASE(
       }
       CHECK(text.hint ==
             "in order of cost: reshard_after_forward = true; prefetch_units = 0; recompute = 1; "
-            "param_dtype = kBFloat16; a smaller batch; more ranks");
+            "cpu_offload = true; param_dtype = kBFloat16; a smaller batch; more ranks");
     }
   });
 }
@@ -176,15 +177,17 @@ TEST_CASE("what an engine does already is no remedy") {
     return hint;
   };
   CHECK(hint_of(1, {.recompute = 1}) ==
-        "in order of cost: param_dtype = kBFloat16; a smaller batch; more ranks");
+        "in order of cost: cpu_offload = true; param_dtype = kBFloat16; a smaller batch; more "
+        "ranks");
   CHECK(hint_of(2, {.param_dtype = DType::kBFloat16,
                     .keep_last_units = 1,
                     .prefetch_units = 0,
-                    .recompute = 1}) ==
+                    .recompute = 1,
+                    .cpu_offload = true}) ==
         "in order of cost: keep_last_units = 0; a smaller batch; more ranks");
   CHECK(hint_of(2, {.strategy = Strategy::kZero1}) ==
-        "in order of cost: strategy = kFullShard; recompute = 1; param_dtype = kBFloat16; a "
-        "smaller batch; more ranks");
+        "in order of cost: strategy = kFullShard; recompute = 1; cpu_offload = true; "
+        "param_dtype = kBFloat16; a smaller batch; more ranks");
 }
 
 TEST_CASE("one rank alone beyond its limit ends all of them, and none hangs") {
