@@ -9,15 +9,17 @@ using namespace fsdp::testing;
 
 namespace {
 
+using Make = std::function<Unit<Chain>()>;
+
 Unit<Chain> small_chain() { return Unit<Chain>(16, 4); }
 
 at::Tensor planned_loss(Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); }
 
-StepPlan planned(const MeshShape& shape, const Options& options) {
+StepPlan planned(const MeshShape& shape, const Options& options, const Make& make) {
   const PlanRequest request{.ranks = shape.size(Axis::kWorld),
                             .mesh = {.shard = shape.shard, .replicate = shape.replicate},
                             .options = options};
-  return plan(request, small_chain, planned_loss);
+  return plan(request, make, planned_loss);
 }
 
 void check_same(const MemoryPlan& planned, const MemoryPlan& run) {
@@ -39,16 +41,16 @@ void check_same(const MemoryPlan& planned, const MemoryPlan& run) {
   CHECK(planned.kept_gradient_bytes == run.kept_gradient_bytes);
 }
 
-void check_case(const MeshShape& shape, const Options& options) {
+void check_case(const MeshShape& shape, const Options& options, const Make& make = small_chain) {
   CAPTURE(shape.replicate);
   CAPTURE(shape.shard);
   CAPTURE(static_cast<int>(options.strategy));
   CAPTURE(options.recompute);
   CAPTURE(options.cpu_offload);
   CAPTURE(options.prefetch_units);
-  const StepPlan plan = planned(shape, options);
+  const StepPlan plan = planned(shape, options, make);
   run_torch_ranks(shape, [&](Mesh mesh) {
-    auto model = build_seeded(7, small_chain);
+    auto model = build_seeded(7, make);
     Engine engine(model, mesh, options);
     AdamW optimizer(engine, {});
     EngineStats before;
@@ -112,6 +114,15 @@ TEST_CASE("a plan's engine bytes are the run's for every option that they depend
                          }},
          }) {
       check_case({.shard = world}, options);
+    }
+  }
+}
+
+TEST_CASE("a plan's engine bytes are the run's where gradients are lent") {
+  const Make make = [] { return Unit<Chain>(128, 2, 2221); };
+  for (const MeshShape& shape : {MeshShape{1, 3}, MeshShape{2, 2}}) {
+    for (const Strategy strategy : {Strategy::kFullShard, Strategy::kHfsdp, Strategy::kHpz}) {
+      check_case(shape, {.strategy = strategy}, make);
     }
   }
 }
