@@ -1,7 +1,7 @@
 // One training step of a BERT, again and again on the same windows: what benchmarks/step times.
 //   fsdp-run -n 2 step_probe MODE PRESET WINDOWS TOKENS STEPS [TRACE]
-// MODE is full-shard, gathered (the same without mapped shards), replicate (DDP) or plain: the same
-// modules without an engine and LibTorch's fused AdamW, each rank for itself, which is what a step
+// MODE is full-shard, gathered (the same without mapped shards), recompute and offload (full-shard,
+// gathered, with either), replicate (DDP), zero1, zero2, or plain: the same modules without an engine and LibTorch's fused AdamW, each rank for itself, which is what a step
 // costs where nothing is communicated. Initial values and windows follow from formulas that
 // benchmarks/peers/step.py shares, so losses are comparable. Rank 0 prints one JSON object.
 #include <ATen/ops/_fused_adamw.h>
@@ -150,8 +150,12 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
     return measured;
   }
   fsdp::Options options{.unit_options = bert::unit_options};
-  options.map_shards = task.mode != "gathered";
+  options.map_shards = task.mode == "full-shard";
+  options.recompute = task.mode == "recompute" ? 1 : 0;
+  options.cpu_offload = task.mode == "offload";
   if (task.mode == "replicate") options.strategy = fsdp::Strategy::kReplicate;
+  if (task.mode == "zero1") options.strategy = fsdp::Strategy::kZero1;
+  if (task.mode == "zero2") options.strategy = fsdp::Strategy::kZero2;
   fsdp::BuildScope building(mesh, options);
   Model model(config);
   fsdp::Engine engine(model, building);
@@ -191,7 +195,8 @@ int probe(const fsdp::Mesh& mesh, const Task& task) {
 int main(int argc, char** argv) {
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
     const std::vector<std::string> words(argv + 1, argv + argc);
-    const std::vector<std::string> modes = {"full-shard", "gathered", "replicate", "plain"};
+    const std::vector<std::string> modes = {"full-shard", "gathered", "recompute", "offload",
+                                            "replicate",  "zero1",    "zero2",     "plain"};
     const bool known = (words.size() == 5 || words.size() == 6) &&
                        std::find(modes.begin(), modes.end(), words[0]) != modes.end();
     if (!known) {

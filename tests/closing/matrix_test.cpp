@@ -20,10 +20,12 @@ TEST_CASE("every graph of the matrix gives equal lists and the plain model's bit
           CAPTURE(static_cast<int>(streams));
           const fsdp::Strategy strategy = kAllStrategies[run++ % std::size(kAllStrategies)];
           CAPTURE(static_cast<int>(strategy));
-          CHECK(run_program(
-                    graph.make(usage),
-                    {.prefetch_units = prefetch, .strategy = strategy, .cpu_streams = streams})
-                    .failure == "");
+          const fsdp::Options options{.prefetch_units = prefetch,
+                                      .cpu_offload = run % 4 == 0,
+                                      .strategy = strategy,
+                                      .cpu_streams = streams};
+          CAPTURE(options.cpu_offload);
+          CHECK(run_program(graph.make(usage), options).failure == "");
         }
       }
     }

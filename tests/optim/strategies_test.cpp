@@ -90,6 +90,93 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
   }
 }
 
+namespace {
+
+// Bytes of a model's parameters in fp32 with their padding, of all units and of the root.
+struct WholeBytes {
+  std::vector<int64_t> units;
+  int64_t all = 0, root = 0;
+};
+
+WholeBytes whole_bytes(Engine& engine) {
+  WholeBytes bytes;
+  for (const auto& unit : engine.state().units) {
+    bytes.units.push_back(unit->shard->layout().unsharded_bytes());
+    bytes.all += bytes.units.back();
+  }
+  bytes.root = bytes.units.front();
+  return bytes;
+}
+
+int64_t all_reduce_bytes(const WholeBytes& bytes, int over, int cut) {
+  int64_t sum = 0;
+  for (const int64_t unit : bytes.units) {
+    sum += (2 * (over - 1) * (unit / cut) + over - 1) / over;
+  }
+  return sum;
+}
+
+// docs/memory.md: Ψ of fp32, (n - 1)/n of it in a gather or a reduce_scatter over n ranks. Units are
+// gathered for forward and for backward, the root once.
+Traffic expected_traffic(Strategy strategy, const MeshShape& shape, const WholeBytes& bytes) {
+  const auto ring = [](int64_t tensor, int ranks) { return tensor / ranks * (ranks - 1); };
+  const int world = shape.size(Axis::kWorld), inside = shape.shard, groups = shape.replicate;
+  const int64_t for_use = 2 * bytes.all - bytes.root;
+  constexpr int64_t kForUse = kUnits + kLayers;
+  switch (shape.has_two_axes() || !is_by_groups(strategy) ? strategy : Strategy::kFullShard) {
+    case Strategy::kZero2:
+      return {.world = {kUnits, ring(bytes.all, world), kUnits, ring(bytes.all, world)}};
+    case Strategy::kZero1:
+      return {.world = {kUnits, ring(bytes.all, world), kUnits, all_reduce_bytes(bytes, world, 1)}};
+    case Strategy::kReplicate:
+      return {.world = {0, 0, kUnits, all_reduce_bytes(bytes, world, 1)}};
+    case Strategy::kHybridShard:
+      return {.inside = {kForUse, ring(for_use, inside), kUnits, ring(bytes.all, inside)},
+              .across = {0, 0, kUnits, all_reduce_bytes(bytes, groups, inside)}};
+    case Strategy::kHfsdp:
+    case Strategy::kHpz: {
+      const int64_t pieces = ring(bytes.all / inside, groups);
+      return {.inside = {kForUse, ring(for_use, inside), kUnits, ring(bytes.all, inside)},
+              .across = {kUnits, pieces, kUnits, pieces}};
+    }
+    case Strategy::kFullShard:
+      break;
+  }
+  return {.world = {kForUse, ring(for_use, world), kUnits, ring(bytes.all, world)}};
+}
+
+}  // namespace
+
+TEST_CASE("a step sends the bytes of its row's formula, with main state on the host, too") {
+  for (const Strategy strategy : kAllStrategies) {
+    for (const MeshShape& shape :
+         {MeshShape{1, 2}, MeshShape{1, 3}, MeshShape{2, 2}, MeshShape{2, 3}, MeshShape{3, 2}}) {
+      for (const bool offload : {false, true}) {
+        if (is_simulated_gpu() && (offload || shape.size(Axis::kWorld) > 4)) continue;
+        CAPTURE(name_of(strategy));
+        CAPTURE(shape.replicate);
+        CAPTURE(shape.shard);
+        CAPTURE(offload);
+        run_torch_ranks(shape, [&](Mesh mesh) {
+          const auto model = build_seeded(7, graph_twin(kLayers, 6, in_a_row).make);
+          Engine engine(model, mesh, {.cpu_offload = offload, .strategy = strategy});
+          AdamW optimizer(engine, {.lr = 1e-2});
+          Traffic sent;
+          for (int step = 0; step < 2; ++step) {
+            const Traffic before = engine.stats().sent;
+            graph_loss(*model, step, mesh.rank()).backward();
+            sent = engine.stats().sent - before;
+            optimizer.step();
+            optimizer.zero_grad();
+          }
+          const bool is_expected = sent == expected_traffic(strategy, shape, whole_bytes(engine));
+          CHECK(is_expected);
+        });
+      }
+    }
+  }
+}
+
 TEST_CASE("bytes by row: what is cut over the ranks, and what every rank has whole") {
   for (const int world : {2, 4}) {
     run_torch_ranks(world, [&](Mesh mesh) {
