@@ -129,27 +129,33 @@ TEST_CASE("a plan's engine bytes are the run's where gradients are lent") {
 
 TEST_CASE("a planner's later plans are what a plan of its own would be") {
   Planner planner(small_chain, planned_loss);
-  for (const int recompute : {0, 1}) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      for (const Strategy strategy : kAllStrategies) {
-        for (const MeshShape& shape :
-             {MeshShape{1, 1}, MeshShape{1, 2}, MeshShape{1, 3}, MeshShape{2, 3}}) {
-          CAPTURE(recompute);
-          CAPTURE(static_cast<int>(dtype));
-          CAPTURE(static_cast<int>(strategy));
-          CAPTURE(shape.shard);
-          const PlanRequest request{
-              .ranks = shape.size(Axis::kWorld),
-              .mesh = {.shard = shape.shard, .replicate = shape.replicate},
-              .options = {.param_dtype = dtype, .recompute = recompute, .strategy = strategy}};
-          const StepPlan later = planner.plan(request);
-          const StepPlan own = plan(request, small_chain, planned_loss);
-          check_same(later.memory, own.memory);
-          CHECK((later.traffic == own.traffic));
-          CHECK((later.torch == own.torch));
-          CHECK(later.parameters == own.parameters);
+  const MeshShape shapes[] = {{1, 1}, {1, 2}, {1, 3}, {2, 3}};
+  const auto check = [&](const MeshShape& shape, const Options& options) {
+    CAPTURE(shape.replicate);
+    CAPTURE(shape.shard);
+    CAPTURE(static_cast<int>(options.strategy));
+    CAPTURE(options.recompute);
+    CAPTURE(options.cpu_offload);
+    const PlanRequest request{.ranks = shape.size(Axis::kWorld),
+                              .mesh = {.shard = shape.shard, .replicate = shape.replicate},
+                              .options = options};
+    const StepPlan later = planner.plan(request);
+    const StepPlan own = plan(request, small_chain, planned_loss);
+    check_same(later.memory, own.memory);
+    CHECK((later.traffic == own.traffic));
+    CHECK((later.torch == own.torch));
+    CHECK(later.parameters == own.parameters);
+  };
+  for (const Strategy strategy : kAllStrategies) {
+    for (const MeshShape& shape : shapes) {
+      for (const int recompute : {0, 1}) {
+        for (const bool offload : {false, true}) {
+          check(shape, {.recompute = recompute, .cpu_offload = offload, .strategy = strategy});
         }
       }
+      check(shape, {.param_dtype = DType::kBFloat16,
+                    .reduce_dtype = DType::kBFloat16,
+                    .strategy = strategy});
     }
   }
 }

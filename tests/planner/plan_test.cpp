@@ -208,4 +208,7 @@ TEST_CASE("the table for people has no line of more than 80 columns") {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
   CHECK(says(text, "held by the engine"));
+  CHECK_FALSE(says(text, "offloaded"));
+  const PlanRequest offloaded{.ranks = 2, .options = {.cpu_offload = true}};
+  CHECK(says(plan(offloaded, tiny, chain_loss).to_string(), "offloaded to the host"));
 }
