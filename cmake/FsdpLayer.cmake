@@ -25,9 +25,10 @@ endif()
 add_library(torch_front_end OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/torch_front_end.cpp)
 target_precompile_headers(torch_front_end PRIVATE <torch/nn/module.h>)
 target_link_libraries(torch_front_end PRIVATE torch::cpu fsdp::fmt)
-# A precompiled header holds no instantiated templates: GCC makes those of LibTorch's in every file
-# (5 s), so files are compiled some together. 0: each alone, as the preset cpu-debug does.
-set(FSDP_UNITY_FILES 8 CACHE STRING "Files of a target with LibTorch's front end that are compiled together")
+# Most of what a file takes is what it includes, and a precompiled header holds no instantiated
+# templates (5 s of LibTorch's in every file): files are compiled some together. 0: each alone, as the
+# preset cpu-debug does.
+set(FSDP_UNITY_FILES 8 CACHE STRING "Files of a target that are compiled together")
 function(fsdp_together target)
   if(FSDP_UNITY_FILES GREATER 1)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${FSDP_UNITY_FILES})
@@ -75,7 +76,7 @@ function(fsdp_layer name)
   target_compile_options(fsdp_${name} PRIVATE ${FSDP_WARNINGS})
   if(ARG_TORCH_FRONT_END)
     fsdp_precompiled(fsdp_${name})
-  elseif("torch::cpu" IN_LIST ARG_LIBRARIES)
+  elseif(NOT name STREQUAL "kernels")  # whose loops are compiled as they are measured, each alone
     fsdp_together(fsdp_${name})
   endif()
   foreach(dependency IN LISTS ARG_DEPENDS)

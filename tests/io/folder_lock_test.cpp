@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-std::string refusal(const ScratchFolder& folder) {
+std::string lock_refusal(const ScratchFolder& folder) {
   try {
     const FolderLock second(folder.path(), ".lock");
     return "granted";
@@ -29,13 +29,13 @@ TEST_CASE("a folder is held by one, who is named to the second, and leaves nothi
   {
     const FolderLock first(folder.path(), ".lock");
     CHECK_FALSE(first.note());
-    const std::string text = refusal(folder);
+    const std::string text = lock_refusal(folder);
     CHECK(text.starts_with("another run writes into this folder (" + folder.path().string() +
                            "); pid " + std::to_string(::getpid()) + " on host "));
     CHECK(text.find(" holds .lock; hint: wait until it has ended") != std::string::npos);
   }
   CHECK(folder.names().empty());
-  CHECK(refusal(folder) == "granted");
+  CHECK(lock_refusal(folder) == "granted");
 }
 
 TEST_CASE("a holder that is killed holds no longer; its file is taken over and then removed") {
@@ -51,11 +51,12 @@ TEST_CASE("a holder that is killed holds no longer; its file is taken over and t
   }
   char byte = 0;
   REQUIRE(::read(ready[0], &byte, 1) == 1);
-  CHECK(refusal(folder).find("; pid " + std::to_string(child) + " on host ") != std::string::npos);
+  CHECK(lock_refusal(folder).find("; pid " + std::to_string(child) + " on host ") !=
+        std::string::npos);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   CHECK(folder.names().size() == 1);
-  CHECK(refusal(folder) == "granted");
+  CHECK(lock_refusal(folder) == "granted");
   CHECK(folder.names().empty());
   ::close(ready[0]);
   ::close(ready[1]);

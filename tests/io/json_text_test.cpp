@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-std::string refusal(std::string_view text, JsonLimits limits = {}) {
+std::string text_refusal(std::string_view text, JsonLimits limits = {}) {
   try {
     parse_json({.text = text, .file = "f.json"}, limits);
   } catch (const IoError& error) {
@@ -82,7 +82,7 @@ TEST_CASE("What strict JSON does not hold is refused with its line and byte") {
       {"tru", "broken JSON: syntax error"},
   };
   for (const auto& [text, expected] : cases) {
-    const std::string said = refusal(text);
+    const std::string said = text_refusal(text);
     CAPTURE(std::string(text));
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
@@ -94,23 +94,23 @@ TEST_CASE("Nesting and strings are bounded") {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
-  CHECK(refusal(nested(64)) == "accepted");
-  CHECK(refusal(nested(65)) == "JSON nested deeper than 64 levels (f.json, line 1, byte 64)");
-  CHECK(refusal(std::string(10'000'000, '[')).find("deeper than 64") != std::string::npos);
-  CHECK(refusal("[\"" + std::string(9, 'x') + "\"]", {.depth = 2, .string_bytes = 10}) ==
+  CHECK(text_refusal(nested(64)) == "accepted");
+  CHECK(text_refusal(nested(65)) == "JSON nested deeper than 64 levels (f.json, line 1, byte 64)");
+  CHECK(text_refusal(std::string(10'000'000, '[')).find("deeper than 64") != std::string::npos);
+  CHECK(text_refusal("[\"" + std::string(9, 'x') + "\"]", {.depth = 2, .string_bytes = 10}) ==
         "accepted");
-  CHECK(refusal("[\"" + std::string(10, 'x') + "\"]", {.depth = 2, .string_bytes = 10}) ==
+  CHECK(text_refusal("[\"" + std::string(10, 'x') + "\"]", {.depth = 2, .string_bytes = 10}) ==
         "a string of more than 10 bytes (f.json, line 1, byte 1)");
   const std::string limited =
       "a number or white space of more than 10 bytes (f.json, line 1, byte ";
   for (const std::string& run : {std::string(11, ' '), std::string(11, '7')}) {
     const JsonLimits limits{.depth = 2, .string_bytes = 10};
-    CHECK(refusal("[" + run + "]", limits) == limited + "1)");
-    CHECK(refusal("[" + run, limits) == limited + "1)");
-    CHECK(refusal("[1]" + run, limits) == limited + "3)");
-    CHECK(refusal(run, limits) == limited + "0)");
+    CHECK(text_refusal("[" + run + "]", limits) == limited + "1)");
+    CHECK(text_refusal("[" + run, limits) == limited + "1)");
+    CHECK(text_refusal("[1]" + run, limits) == limited + "3)");
+    CHECK(text_refusal(run, limits) == limited + "0)");
   }
-  CHECK(refusal(R"(["\"", "\\", "a\\\"b"])") == "accepted");
+  CHECK(text_refusal(R"(["\"", "\\", "a\\\"b"])") == "accepted");
 }
 
 TEST_CASE("Keys and values are counted") {
@@ -120,22 +120,24 @@ TEST_CASE("Keys and values are counted") {
     return text + "\"last\":0}";
   };
   JsonLimits limits{.keys = 4};
-  CHECK(refusal(keys(3), limits) == "accepted");
-  CHECK(refusal(keys(4), limits) == "more than 4 keys in open objects (f.json, line 1, byte 30)");
-  CHECK(refusal("[" + keys(3) + "," + keys(3) + "]", limits) == "accepted");
-  CHECK(refusal("{\"a\":" + keys(3) + "}", limits).starts_with("more than 4 keys"));
+  CHECK(text_refusal(keys(3), limits) == "accepted");
+  CHECK(text_refusal(keys(4), limits) ==
+        "more than 4 keys in open objects (f.json, line 1, byte 30)");
+  CHECK(text_refusal("[" + keys(3) + "," + keys(3) + "]", limits) == "accepted");
+  CHECK(text_refusal("{\"a\":" + keys(3) + "}", limits).starts_with("more than 4 keys"));
   std::string values = "[0";
   for (int i = 2; i < kMaxDocumentValues; ++i) values += ",0";
-  CHECK(refusal(values + "]") == "accepted");
-  CHECK(refusal(values + ",0]").starts_with("more than 32768 values (f.json, line 1, byte 65"));
+  CHECK(text_refusal(values + "]") == "accepted");
+  CHECK(
+      text_refusal(values + ",0]").starts_with("more than 32768 values (f.json, line 1, byte 65"));
 }
 
 TEST_CASE("A message stays short and printable whatever the text holds") {
-  const std::string said = refusal("[\"" + std::string(1'000'000, '\x1b') + "\"]");
+  const std::string said = text_refusal("[\"" + std::string(1'000'000, '\x1b') + "\"]");
   CHECK(said.size() < 600);
   CHECK(said.find('\x1b') == said.npos);
   const std::string twice = "\"" + std::string(1'000'000, 'k') + "\":1";
-  CHECK(refusal("{" + twice + "," + twice + "}").size() < 300);
+  CHECK(text_refusal("{" + twice + "," + twice + "}").size() < 300);
 }
 
 TEST_CASE("A text within a file is counted from the file's start") {

@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-std::string refusal(const std::filesystem::path& path) {
+std::string mapping_refusal(const std::filesystem::path& path) {
   try {
     const MappedFile file(path);
   } catch (const IoError& error) {
@@ -37,13 +37,13 @@ TEST_CASE("A file's bytes are mapped, also none, and survive its replacement") {
 
 TEST_CASE("What is no regular file is refused at once") {
   const ScratchFolder folder;
-  CHECK(refusal(folder / "missing") == "No such file or directory");
-  CHECK(refusal(folder.path()) == "it is a folder");
-  CHECK(refusal("/dev/zero") == "it is not a regular file");
+  CHECK(mapping_refusal(folder / "missing") == "No such file or directory");
+  CHECK(mapping_refusal(folder.path()) == "it is a folder");
+  CHECK(mapping_refusal("/dev/zero") == "it is not a regular file");
   REQUIRE(::mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  CHECK(refusal(folder / "pipe") == "it is not a regular file");
+  CHECK(mapping_refusal(folder / "pipe") == "it is not a regular file");
   std::filesystem::create_symlink(folder / "loop", folder / "loop");
-  CHECK(refusal(folder / "loop") == "Too many levels of symbolic links");
+  CHECK(mapping_refusal(folder / "loop") == "Too many levels of symbolic links");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 const std::string kIndex = "model.safetensors.index.json";
 
-IoError refusal(const std::filesystem::path& folder) {
+IoError folder_refusal(const std::filesystem::path& folder) {
   try {
     const SafetensorsFolder model(folder);
   } catch (const IoError& error) {
@@ -72,24 +72,24 @@ TEST_CASE("What is odd but harmless is noted") {
 
 TEST_CASE("A folder without weights is an I/O error that says what was looked for") {
   const ScratchFolder folder;
-  const IoError empty = refusal(folder.path());
+  const IoError empty = folder_refusal(folder.path());
   CHECK(empty.code() == ExitCode::kIoError);
   CHECK(empty.text().what == "the model folder has neither model.safetensors nor " + kIndex);
 
   folder.write("pytorch_model.bin", "x");
-  CHECK(refusal(folder.path()).text().hint ==
+  CHECK(folder_refusal(folder.path()).text().hint ==
         "pytorch_model.bin can run code and is not read; save the model as safetensors");
 
-  const IoError missing = refusal(folder / "missing");
+  const IoError missing = folder_refusal(folder / "missing");
   CHECK(missing.code() == ExitCode::kIoError);
   CHECK(missing.text().what == "the model folder does not exist");
-  CHECK(refusal(folder / "pytorch_model.bin").text().what == "the model must be a folder");
+  CHECK(folder_refusal(folder / "pytorch_model.bin").text().what == "the model must be a folder");
 }
 
 TEST_CASE("A malformed file in the folder is corrupt data and named") {
   const ScratchFolder folder;
   folder.write("model.safetensors", "hello");
-  const IoError error = refusal(folder.path());
+  const IoError error = folder_refusal(folder.path());
   CHECK(error.code() == ExitCode::kCorruptData);
   CHECK(error.text().where == (folder / "model.safetensors").string() + ", byte 5");
 }
@@ -111,7 +111,7 @@ TEST_CASE("An index and shards that disagree are refused with the tensor's name"
   };
   for (const auto& [map, expected] : cases) {
     folder.write(kIndex, "{\"weight_map\":" + map + "}");
-    const IoError error = refusal(folder.path());
+    const IoError error = folder_refusal(folder.path());
     CHECK(error.code() == ExitCode::kCorruptData);
     CHECK(error.text().what == expected);
     CHECK(error.text().where == (folder / kIndex).string());
@@ -120,11 +120,11 @@ TEST_CASE("An index and shards that disagree are refused with the tensor's name"
   write_zeros(folder / "m-2.safetensors", small_tensors({"a", "c"}));
   folder.write(kIndex, R"({"weight_map":{"a":"m-1.safetensors","b":"m-1.safetensors",)"
                        R"("c":"m-2.safetensors"}})");
-  CHECK(refusal(folder.path()).text().what ==
+  CHECK(folder_refusal(folder.path()).text().what ==
         "tensor 'a' is in m-2.safetensors, where the index does not have it");
   // A shard that is not there.
   folder.write(kIndex, R"({"weight_map":{"a":"m-1.safetensors","z":"m-9.safetensors"}})");
-  const IoError missing = refusal(folder.path());
+  const IoError missing = folder_refusal(folder.path());
   CHECK(missing.code() == ExitCode::kIoError);
   CHECK(missing.text().where == (folder / "m-9.safetensors").string());
 }

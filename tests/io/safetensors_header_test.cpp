@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::string_literals;
 
-std::string refusal(const std::string& file) {
+std::string header_refusal(const std::string& file) {
   // A copy of exactly this size, so that a sanitizer sees a read past the end.
   const std::vector<char> exact(file.begin(), file.end());
   try {
@@ -70,7 +70,7 @@ TEST_CASE("A file of the wrong size is refused with the byte where it ends") {
       {"data without tensors", file_of("{}", 4), "4 bytes follow the last tensor"},
   };
   for (const auto& [name, file, expected] : cases) {
-    const std::string said = refusal(file);
+    const std::string said = header_refusal(file);
     CAPTURE(name);
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
@@ -117,7 +117,7 @@ TEST_CASE("A header that is not one strict JSON object and spaces is refused wit
        "a string of more than 2097152 bytes"},
   };
   for (const auto& [name, file, expected] : cases) {
-    const std::string said = refusal(file);
+    const std::string said = header_refusal(file);
     CAPTURE(name);
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
@@ -207,7 +207,7 @@ TEST_CASE("A tensor that is not exactly dtype, shape and data_offsets is refused
       {"zero-size with bytes", file_of(f32("[0]", "[0,4]"), 4), "takes 0 bytes"},
   };
   for (const auto& [name, file, expected] : cases) {
-    const std::string said = refusal(file);
+    const std::string said = header_refusal(file);
     CAPTURE(name);
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
@@ -230,7 +230,7 @@ TEST_CASE("Keys given twice are refused at every level") {
        "the key 'a' appears twice"},
   };
   for (const auto& [name, file, expected] : cases) {
-    const std::string said = refusal(file);
+    const std::string said = header_refusal(file);
     CAPTURE(name);
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
@@ -249,7 +249,7 @@ TEST_CASE("Metadata that is not text to text is refused") {
       {"array in it", file_of(R"({"__metadata__":{"a":[]}})"), "metadata 'a' is an array"},
   };
   for (const auto& [name, file, expected] : cases) {
-    const std::string said = refusal(file);
+    const std::string said = header_refusal(file);
     CAPTURE(name);
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
@@ -283,7 +283,7 @@ TEST_CASE("Byte ranges with a hole, an overlap or beyond the file are refused by
        file_of(R"({"b":{"dtype":"U8","shape":[0],"data_offsets":[2,2]}})"), "a hole"},
   };
   for (const auto& [name, file, expected] : cases) {
-    const std::string said = refusal(file);
+    const std::string said = header_refusal(file);
     CAPTURE(name);
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
@@ -292,9 +292,9 @@ TEST_CASE("Byte ranges with a hole, an overlap or beyond the file are refused by
 
 TEST_CASE("Every truncation of a good file is refused") {
   const std::string file = file_of(two("[0,4]", "[4,8]") + "   ", 8);
-  REQUIRE(refusal(file) == "accepted");
+  REQUIRE(header_refusal(file) == "accepted");
   for (size_t size = 0; size < file.size(); ++size)
-    CHECK(refusal(file.substr(0, size)) != "accepted");
+    CHECK(header_refusal(file.substr(0, size)) != "accepted");
 }
 
 TEST_CASE("Every single changed byte of a header is refused or still describes the whole file") {

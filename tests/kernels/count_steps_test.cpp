@@ -12,7 +12,7 @@
 namespace fsdp::kernels {
 namespace {
 
-constexpr StepBetas kBetas{.beta1 = 0.9, .beta2 = 0.999};
+constexpr StepBetas kUsualBetas{.beta1 = 0.9, .beta2 = 0.999};
 
 StepCount next_of(Stream& stream, int64_t step, const StepBetas& betas) {
   StepCount count{.step = step};
@@ -29,7 +29,7 @@ bool same(const StepCount& a, const StepCount& b) {
 
 TEST_CASE("a counter has the bits of the header's words at every step") {
   test::on_each_stream([](Stream& stream) {
-    for (const StepBetas& betas : {kBetas, StepBetas{0.8, 0.95}, StepBetas{}}) {
+    for (const StepBetas& betas : {kUsualBetas, StepBetas{0.8, 0.95}, StepBetas{}}) {
       for (const int64_t step : {0, 1, 2, 3, 9, 99, 1022, 12345, 1'000'000, 2'147'483'647}) {
         CAPTURE(step);
         CHECK(
@@ -37,7 +37,7 @@ TEST_CASE("a counter has the bits of the header's words at every step") {
       }
     }
     const int64_t large = int64_t{1} << 40;
-    CHECK(same(next_of(stream, large, kBetas), test::counted(large + 1, 0.9, 0.999)));
+    CHECK(same(next_of(stream, large, kUsualBetas), test::counted(large + 1, 0.9, 0.999)));
   });
 }
 
@@ -45,7 +45,7 @@ TEST_CASE("the corrections are near those of pow, and 1 without betas") {
   const auto stream = test::make_stream("steps");
   for (const int64_t step : {1, 2, 7, 100, 5000, 1'000'000}) {
     CAPTURE(step);
-    const StepCount count = next_of(*stream, step - 1, kBetas);
+    const StepCount count = next_of(*stream, step - 1, kUsualBetas);
     const auto exponent = static_cast<double>(step);
     // An error of step / 2 last places of beta^step is largest, against 1 - beta^step, where
     // beta^step is 1 / e: 500 · 2^-53 here.
@@ -67,21 +67,21 @@ TEST_CASE("all counters of a table are counted, unless an element was not finite
     }
     const std::vector<StepCount> before = counts;
     for (const float flag : {1.0F, -3.0F, std::numeric_limits<float>::quiet_NaN()}) {
-      count_steps(stream, table, kBetas, &flag);
+      count_steps(stream, table, kUsualBetas, &flag);
       stream.synchronize();
     }
     bool untouched = true;
     for (size_t i = 0; i < counts.size(); ++i) untouched &= same(counts[i], before[i]);
     CHECK(untouched);
     const float clear = -0.0F;
-    count_steps(stream, table, kBetas, &clear);
+    count_steps(stream, table, kUsualBetas, &clear);
     stream.synchronize();
     bool all = true;
     for (size_t i = 0; i < counts.size(); ++i) {
       all &= same(counts[i], test::counted(static_cast<int64_t>(i) + 1, 0.9, 0.999));
     }
     CHECK(all);
-    count_steps(stream, {}, kBetas, nullptr);
+    count_steps(stream, {}, kUsualBetas, nullptr);
   });
 }
 

@@ -19,13 +19,13 @@
 namespace fsdp::kernels {
 namespace {
 
-constexpr int64_t kNumel = 32 * 1024;
+constexpr int64_t kSectorsNumel = 32 * 1024;
 constexpr double kMostOverLeast = 1.05;
 
 // Five arrays of floats at a boundary.
-struct Arrays {
-  Arrays() {
-    for (int64_t& each : at) each = arena.floats(kNumel, 0, /*positive=*/true);
+struct SectorArrays {
+  SectorArrays() {
+    for (int64_t& each : at) each = arena.floats(kSectorsNumel, 0, /*positive=*/true);
     placed = arena.placed();
   }
   float* array(int i) { return reinterpret_cast<float*>(placed.base() + at[i]); }
@@ -35,8 +35,8 @@ struct Arrays {
   test::Arena placed;
 };
 
-void check_sectors(const std::function<void(Stream&, Arrays&)>& call) {
-  Arrays arrays;
+void check_sectors(const std::function<void(Stream&, SectorArrays&)>& call) {
+  SectorArrays arrays;
   const auto stream = test::simulated_device().make_stream({.name = "gpu", .runs_beside = false});
   call(*stream, arrays);
   uint64_t sectors = 0, least = 0;
@@ -46,26 +46,26 @@ void check_sectors(const std::function<void(Stream&, Arrays&)>& call) {
   }
   CAPTURE(sectors);
   CAPTURE(least);
-  CHECK(least >= kNumel / 16);
+  CHECK(least >= kSectorsNumel / 16);
   CHECK(static_cast<double>(sectors) <= kMostOverLeast * static_cast<double>(least));
 }
 
 TEST_CASE("sectors of optimizers") {
-  check_sectors([&](Stream& stream, Arrays& arrays) {
+  check_sectors([&](Stream& stream, SectorArrays& arrays) {
     const AdamWSegment segment{.param = arrays.array(0),
                                .grad = arrays.array(1),
                                .exp_avg = arrays.array(2),
                                .exp_avg_sq = arrays.array(3),
                                .low_precision_copy = arrays.array(4),
-                               .numel = kNumel};
+                               .numel = kSectorsNumel};
     adamw(stream, {&segment, 1}, {});
   });
-  check_sectors([&](Stream& stream, Arrays& arrays) {
+  check_sectors([&](Stream& stream, SectorArrays& arrays) {
     const SgdSegment segment{.param = arrays.array(0),
                              .grad = arrays.array(1),
                              .momentum_buffer = arrays.array(2),
                              .low_precision_copy = arrays.array(4),
-                             .numel = kNumel};
+                             .numel = kSectorsNumel};
     sgd(stream, {&segment, 1}, {});
   });
 }
@@ -75,18 +75,18 @@ TEST_CASE("sectors of casts and sums") {
     for (const DType to : {DType::kFloat32, DType::kFloat16}) {
       CAPTURE(name_of(from));
       CAPTURE(name_of(to));
-      check_sectors([&](Stream& stream, Arrays& arrays) {
-        const CastRun run{arrays.array(0), arrays.array(1), kNumel, from, to};
+      check_sectors([&](Stream& stream, SectorArrays& arrays) {
+        const CastRun run{arrays.array(0), arrays.array(1), kSectorsNumel, from, to};
         cast_pack(stream, {&run, 1}, 0.5F);
       });
-      check_sectors([&](Stream& stream, Arrays& arrays) {
-        const AccumulateRun run{arrays.array(0), arrays.array(1), kNumel, from, to};
+      check_sectors([&](Stream& stream, SectorArrays& arrays) {
+        const AccumulateRun run{arrays.array(0), arrays.array(1), kSectorsNumel, from, to};
         accumulate(stream, {&run, 1}, 0.5F);
       });
     }
   }
-  check_sectors([&](Stream& stream, Arrays& arrays) {
-    const CastRun run{arrays.array(0), arrays.array(1), kNumel};
+  check_sectors([&](Stream& stream, SectorArrays& arrays) {
+    const CastRun run{arrays.array(0), arrays.array(1), kSectorsNumel};
     cast_pack(stream, {&run, 1});
   });
 }
@@ -95,17 +95,17 @@ TEST_CASE("sectors of strided sources, transposed and not") {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     CAPTURE(name_of(dtype));
     StridedSource source{.dtype = dtype, .dims = 2, .sizes = {256, 128}, .strides = {1, 256}};
-    check_sectors([&](Stream& stream, Arrays& arrays) {
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
       source.data = arrays.array(0);
       cast_pack_strided(stream, source, arrays.array(1), dtype, 0.5F);
     });
-    check_sectors([&](Stream& stream, Arrays& arrays) {
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
       source.data = arrays.array(0);
       accumulate_strided(stream, source, arrays.array(1), DType::kFloat32);
     });
     source.sizes = {128, 128};  // rows of a wider matrix
     source.strides = {256, 1};
-    check_sectors([&](Stream& stream, Arrays& arrays) {
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
       source.data = arrays.array(0);
       cast_pack_strided(stream, source, arrays.array(1), DType::kFloat32, 0.5F);
     });
@@ -113,28 +113,29 @@ TEST_CASE("sectors of strided sources, transposed and not") {
 }
 
 TEST_CASE("sectors of fills, digests, norms and reductions") {
-  check_sectors([&](Stream& stream, Arrays& arrays) {
-    const FillRun run{arrays.array(0), kNumel};
+  check_sectors([&](Stream& stream, SectorArrays& arrays) {
+    const FillRun run{arrays.array(0), kSectorsNumel};
     fill_zero(stream, {&run, 1});
   });
-  check_sectors([&](Stream& stream, Arrays& arrays) {
-    const DigestRun run{arrays.array(0), kNumel * 4, reinterpret_cast<uint64_t*>(arrays.array(1)),
+  check_sectors([&](Stream& stream, SectorArrays& arrays) {
+    const DigestRun run{arrays.array(0), kSectorsNumel * 4,
+                        reinterpret_cast<uint64_t*>(arrays.array(1)),
                         reinterpret_cast<uint64_t*>(arrays.array(2))};
     digest(stream, {&run, 1});
   });
   for (const NormType type : {NormType::kOne, NormType::kTwo, NormType::kInf}) {
-    check_sectors([&](Stream& stream, Arrays& arrays) {
-      const GradSegment segment{arrays.array(0), kNumel};
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
+      const GradSegment segment{arrays.array(0), kSectorsNumel};
       grad_norm(stream, {&segment, 1}, type,
                 {.norm = reinterpret_cast<GradNorm*>(arrays.array(1)), .scratch = arrays.array(2)});
     });
   }
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64, DType::kUInt8}) {
     CAPTURE(name_of(dtype));
-    check_sectors([&](Stream& stream, Arrays& arrays) {
+    check_sectors([&](Stream& stream, SectorArrays& arrays) {
       const std::vector<const void*> sources{arrays.array(0), arrays.array(1), arrays.array(2),
                                              arrays.array(3)};
-      const ReduceRun run{sources, arrays.array(4), kNumel * 4 / size_of(dtype), dtype};
+      const ReduceRun run{sources, arrays.array(4), kSectorsNumel * 4 / size_of(dtype), dtype};
       reduce(stream, {&run, 1}, ReduceOp::kSum);
     });
   }

@@ -73,7 +73,7 @@ class ScriptedUnits : public UnitActions {
   std::string log_;
 };
 
-const PassRecord kChain(std::vector<int>{0, 0, 0});  // a root with units 1 and 2
+const PassRecord kRootAndTwo(std::vector<int>{0, 0, 0});  // a root with units 1 and 2
 
 // A pass over the chain, its units called as `forward` says, as the engine reports it; `after_each`
 // boundary. Returns whether it was unlike the hint.
@@ -138,7 +138,7 @@ void run_root(Pass& pass) {
 
 TEST_CASE("a chain: one unit ahead, each resharded after its turn, the root kept for backward") {
   ScriptedUnits units(3);
-  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   check_same(asked_in_chain(pass, units), {
                                               "unshard 0, ahead 1, wait 0",
                                               "ahead 2, wait 1",
@@ -159,7 +159,7 @@ TEST_CASE("a chain: one unit ahead, each resharded after its turn, the root kept
 
 TEST_CASE("the last units of forward stay for backward, as the last pass had them") {
   ScriptedUnits units(3);
-  Pass pass(units, std::vector<UnitRules>(3), kChain, /*kept_units=*/1);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo, /*kept_units=*/1);
   check_same(asked_in_chain(pass, units), {
                                               "unshard 0, ahead 1, wait 0",
                                               "ahead 2, wait 1",
@@ -208,7 +208,7 @@ TEST_CASE("rules: kept after forward, not unsharded in backward, not gathered, n
   ScriptedUnits units(3);
   SUBCASE("kept after forward") {
     std::vector<UnitRules> rules(3, UnitRules{.reshard_after_forward = false});
-    Pass pass(units, rules, kChain);
+    Pass pass(units, rules, kRootAndTwo);
     run_chain(pass);
     CHECK(units.taken() ==
           "unshard 0, ahead 1, wait 0, ahead 2, wait 1, wait 2, open 0, open 2, reshard 2, "
@@ -217,7 +217,7 @@ TEST_CASE("rules: kept after forward, not unsharded in backward, not gathered, n
   SUBCASE("not unsharded in backward") {
     std::vector<UnitRules> rules(3);
     rules[2].unshard_in_backward = false;
-    Pass pass(units, rules, kChain);
+    Pass pass(units, rules, kRootAndTwo);
     run_chain(pass);
     const std::string log = units.taken();
     CAPTURE(log);
@@ -226,12 +226,12 @@ TEST_CASE("rules: kept after forward, not unsharded in backward, not gathered, n
                       "reduce 1, reshard 0, reduce 0"));
   }
   SUBCASE("resident: nothing to fetch ahead") {
-    Pass pass(units, std::vector<UnitRules>(3, UnitRules{.is_gathered = false}), kChain);
+    Pass pass(units, std::vector<UnitRules>(3, UnitRules{.is_gathered = false}), kRootAndTwo);
     run_chain(pass);
     CHECK(units.taken().find("ahead") == std::string::npos);
   }
   SUBCASE("no prefetch") {
-    Pass pass(units, std::vector<UnitRules>(3, UnitRules{.prefetch_units = 0}), kChain);
+    Pass pass(units, std::vector<UnitRules>(3, UnitRules{.prefetch_units = 0}), kRootAndTwo);
     run_chain(pass);
     CHECK(units.taken().find("ahead") == std::string::npos);
   }
@@ -240,7 +240,7 @@ TEST_CASE("rules: kept after forward, not unsharded in backward, not gathered, n
 TEST_CASE("a prefetch without a free slot is left out, and the unit gathered on demand") {
   ScriptedUnits units(3);
   units.free_slots = 0;
-  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   run_chain(pass);
   const std::string log = units.taken();
   CHECK(log.find("ahead") == std::string::npos);
@@ -249,7 +249,7 @@ TEST_CASE("a prefetch without a free slot is left out, and the unit gathered on 
 
 TEST_CASE("a forward without a graph gives everything back and is not recorded") {
   ScriptedUnits units(3);
-  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   pass.begin_forward();
   const int root = pass.pre_forward(0);
   pass.post_forward(1, pass.pre_forward(1), false);
@@ -261,7 +261,7 @@ TEST_CASE("a forward without a graph gives everything back and is not recorded")
 
 TEST_CASE("recomputation gathers by the order of backward, and its units stay for their own") {
   ScriptedUnits units(3);
-  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   const auto run = [&] {
     pass.begin_forward();
     const int root = pass.pre_forward(0);
@@ -291,7 +291,7 @@ TEST_CASE("recomputation gathers by the order of backward, and its units stay fo
 
 TEST_CASE("without reduction gradients are kept, until a pass that reduces them all") {
   ScriptedUnits units(3);
-  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   pass.set_sync(GradientSync::kNone);
   run_chain(pass);
   CHECK(units.taken().find("open to keep 2, reshard 2, keep 2") != std::string::npos);
@@ -305,7 +305,7 @@ TEST_CASE("without reduction gradients are kept, until a pass that reduces them 
 
 TEST_CASE("what passes reduced within groups is summed over the groups by the first that does") {
   ScriptedUnits units(3);
-  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   pass.set_sync(GradientSync::kInside);
   run_chain(pass);
   const std::string inside = units.taken();
@@ -320,7 +320,7 @@ TEST_CASE("what passes reduced within groups is summed over the groups by the fi
 
 TEST_CASE("a failed backward abandons every unit that runs no forward, and is not recorded") {
   ScriptedUnits units(3);
-  Pass pass(units, std::vector<UnitRules>(3), kChain);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   pass.begin_forward();
   pass.post_forward(0, pass.pre_forward(0), true);
   pass.begin_backward();

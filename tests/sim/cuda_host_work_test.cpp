@@ -14,14 +14,14 @@ using namespace fsdp::testing::sim;
 
 namespace {
 
-constexpr int64_t kNumel = 64, kBytes = kNumel * 4;
+constexpr int64_t kWorkNumel = 64, kWorkBytes = kWorkNumel * 4;
 
 // As an operator of LibTorch's would: to[i] = from[i] * 2.
 void twice(cudaStream_t stream, float* to, const float* from) {
-  const std::array<TouchedBytes, 1> read{TouchedBytes{from, kBytes, false}};
-  const std::array<TouchedBytes, 1> written{TouchedBytes{to, kBytes, true}};
+  const std::array<TouchedBytes, 1> read{TouchedBytes{from, kWorkBytes, false}};
+  const std::array<TouchedBytes, 1> written{TouchedBytes{to, kWorkBytes, true}};
   HostWork work(stream, "twice", read);
-  for (int64_t i = 0; i < kNumel; ++i) to[i] = from[i] * 2;
+  for (int64_t i = 0; i < kWorkNumel; ++i) to[i] = from[i] * 2;
   work.touched(written);
 }
 
@@ -32,13 +32,13 @@ TEST_CASE("work of the host runs behind what its stream waits for, and is in ord
     for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate}) {
       SimulatedGpu gpu({.seed = seed, .schedule = schedule});
       cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-      float* const slot = make_floats(kNumel);
-      float* const out = make_floats(kNumel);
-      samples::launch_fill(slot, 3, kNumel, gather);
+      float* const slot = make_floats(kWorkNumel);
+      float* const out = make_floats(kWorkNumel);
+      samples::launch_fill(slot, 3, kWorkNumel, gather);
       order(gather, compute);
       twice(compute, out, slot);
-      samples::launch_add(out, out, 1, kNumel, compute);
-      CHECK(download(out, kNumel, compute) == std::vector<float>(kNumel, 7));
+      samples::launch_add(out, out, 1, kWorkNumel, compute);
+      CHECK(download(out, kWorkNumel, compute) == std::vector<float>(kWorkNumel, 7));
       CHECK(gpu.happens_before("fill<float> #1 on gather", "twice #1 on compute"));
       CHECK(gpu.take_reports().empty());
     }
@@ -50,14 +50,14 @@ TEST_CASE("a wait that is missing before or behind work of the host is found") {
     for (const bool before : {false, true}) {
       SimulatedGpu gpu({.seed = seed});
       cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-      float* const slot = make_floats(kNumel);
-      float* const out = make_floats(kNumel);
+      float* const slot = make_floats(kWorkNumel);
+      float* const out = make_floats(kWorkNumel);
       gpu.name_memory(slot, "slot");
-      samples::launch_fill(slot, 3, kNumel, gather);
+      samples::launch_fill(slot, 3, kWorkNumel, gather);
       if (!before) order(gather, compute);
       twice(compute, out, slot);
       if (before) order(compute, gather);
-      samples::launch_fill(slot, 4, kNumel, gather);
+      samples::launch_fill(slot, 4, kWorkNumel, gather);
       check_one_report(gpu, {"fill<float> #", "twice #1 on compute", "byte 0 of slot"});
     }
   }
@@ -67,15 +67,15 @@ TEST_CASE("a wait that is missing before or behind work of the host is found") {
 TEST_CASE("the host has not waited for the work that it does itself") {
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-  float* const slot = make_floats(kNumel);
-  float* const out = make_floats(kNumel);
-  samples::launch_fill(slot, 3, kNumel, gather);
+  float* const slot = make_floats(kWorkNumel);
+  float* const out = make_floats(kWorkNumel);
+  samples::launch_fill(slot, 3, kWorkNumel, gather);
   order(gather, compute);
   twice(compute, out, slot);
-  samples::launch_add(slot, out, 1, kNumel, gather);
+  samples::launch_add(slot, out, 1, kWorkNumel, gather);
   CHECK(gpu.take_reports().size() == 2);  // it reads out and writes slot
   cudaStream_t reduce = make_stream(gpu, "reduce");
-  samples::launch_add(slot, slot, 1, kNumel, reduce);
+  samples::launch_add(slot, slot, 1, kWorkNumel, reduce);
   CHECK_FALSE(gpu.is_ordered("fill<float> #1 on gather", "add #1 on reduce"));
   CHECK_FALSE(gpu.take_reports().empty());
   CHECK(gpu.host_waits().empty());
@@ -84,17 +84,17 @@ TEST_CASE("the host has not waited for the work that it does itself") {
 TEST_CASE("memory that the host's work frees under another stream is found") {
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-  float* const slot = make_floats(kNumel);
-  samples::launch_fill(slot, 3, kNumel, compute);
+  float* const slot = make_floats(kWorkNumel);
+  samples::launch_fill(slot, 3, kWorkNumel, compute);
   order(compute, gather);
-  samples::launch_add(slot, slot, 1, kNumel, gather);
+  samples::launch_add(slot, slot, 1, kWorkNumel, gather);
   SUBCASE("in order") {
     order(gather, compute);
-    note_freed(compute, slot, kBytes);
+    note_freed(compute, slot, kWorkBytes);
     CHECK(gpu.take_reports().empty());
   }
   SUBCASE("too early") {
-    note_freed(compute, slot, kBytes);
+    note_freed(compute, slot, kWorkBytes);
     check_one_report(gpu, {"add #1 on gather", "release #1 on compute"});
   }
 }
@@ -108,29 +108,29 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
   const std::vector<Use> uses{
       {[](cudaStream_t compute, cudaStream_t gather, float* y) {
          order(compute, gather);
-         samples::launch_fill(y, 1, 2 * kNumel, gather);
+         samples::launch_fill(y, 1, 2 * kWorkNumel, gather);
        },
        {}},
       {[](cudaStream_t, cudaStream_t gather, float* y) {
-         require(cudaMemsetAsync(y, 0, kBytes, gather));
+         require(cudaMemsetAsync(y, 0, kWorkBytes, gather));
        },
        {"allocation #2 on compute", "set #1 on gather", "nothing orders them"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
-         samples::launch_fill(y, 1, 2 * kNumel + 1, compute);
+         samples::launch_fill(y, 1, 2 * kWorkNumel + 1, compute);
        },
        {"outside of device memory, 0 bytes behind y"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
-         samples::launch_add(y, y, 1, kNumel, compute);
+         samples::launch_add(y, y, 1, kWorkNumel, compute);
        },
        {"of y, which nobody has written"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
-         forget_memory(compute, y, 2 * kBytes);
-         const std::array<TouchedBytes, 1> read{TouchedBytes{y, kBytes, false}};
+         forget_memory(compute, y, 2 * kWorkBytes);
+         const std::array<TouchedBytes, 1> read{TouchedBytes{y, kWorkBytes, false}};
          const HostWork work(compute, "late", read);
        },
        {"256 bytes in y, which was given back"}},
       {[](cudaStream_t compute, cudaStream_t, float* y) {
-         adopt_memory(compute, y + kNumel, kBytes, "z");
+         adopt_memory(compute, y + kWorkNumel, kWorkBytes, "z");
        },
        {"z of 256 bytes is carved out of", "where there is no room"}},
   };
@@ -138,11 +138,11 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
     for (const Use& use : uses) {
       SimulatedGpu gpu({.schedule = schedule});
       cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-      float* const pool = make_floats(4 * kNumel);
-      adopt_memory(compute, pool, kBytes, "x");
-      samples::launch_fill(pool, 1, kNumel, compute);
-      forget_memory(compute, pool, kBytes);  // the fill may not have run yet
-      adopt_memory(compute, pool, 2 * kBytes, "y");
+      float* const pool = make_floats(4 * kWorkNumel);
+      adopt_memory(compute, pool, kWorkBytes, "x");
+      samples::launch_fill(pool, 1, kWorkNumel, compute);
+      forget_memory(compute, pool, kWorkBytes);  // the fill may not have run yet
+      adopt_memory(compute, pool, 2 * kWorkBytes, "y");
       CHECK(gpu.take_reports().empty());
       use.act(compute, gather, pool);
       if (use.report.empty()) {

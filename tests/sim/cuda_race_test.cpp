@@ -9,7 +9,7 @@ using namespace fsdp::testing::sim;
 
 namespace {
 
-constexpr int64_t kNumel = 64;
+constexpr int64_t kRaceNumel = 64;
 
 // Three steps of a layer: its parameters are gathered into a slot, computed with, and the gradient
 // is reduced in place. Each step issues four waits.
@@ -25,23 +25,23 @@ struct Layer {
   void step(int number) {
     const auto value = static_cast<float>(number);
     require(cudaStreamWaitEvent(gather, released, 0));
-    samples::launch_fill(slot, value, kNumel, gather);
+    samples::launch_fill(slot, value, kRaceNumel, gather);
     require(cudaEventRecord(gathered, gather));
     require(cudaStreamWaitEvent(compute, gathered, 0));
     require(cudaStreamWaitEvent(compute, reduced, 0));
-    samples::launch_add(grad, slot, value, kNumel, compute);
+    samples::launch_add(grad, slot, value, kRaceNumel, compute);
     require(cudaEventRecord(released, compute));
     require(cudaEventRecord(captured, compute));
     require(cudaStreamWaitEvent(reduce, captured, 0));
-    samples::launch_add(grad, grad, 1, kNumel, reduce);
+    samples::launch_add(grad, grad, 1, kRaceNumel, reduce);
     require(cudaEventRecord(reduced, reduce));
   }
 
   cudaStream_t gather, compute, reduce;
   cudaEvent_t released = make_event(), gathered = make_event();
   cudaEvent_t captured = make_event(), reduced = make_event();
-  float* slot = make_floats(kNumel);
-  float* grad = make_floats(kNumel);
+  float* slot = make_floats(kRaceNumel);
+  float* grad = make_floats(kRaceNumel);
 };
 
 }  // namespace
@@ -51,7 +51,7 @@ TEST_CASE("work with all its waits is in order on every seed, and gives the same
     SimulatedGpu gpu({.seed = seed});
     Layer layer(gpu);
     for (int step = 1; step <= 3; ++step) layer.step(step);
-    CHECK(download(layer.grad, kNumel, layer.reduce) == std::vector<float>(kNumel, 7));
+    CHECK(download(layer.grad, kRaceNumel, layer.reduce) == std::vector<float>(kRaceNumel, 7));
     CHECK(gpu.take_reports().empty());
   }
 }
@@ -86,15 +86,15 @@ TEST_CASE("an event that is recorded before the work that it stands for orders n
   for (const uint32_t seed : {1U, 2U, 3U, 4U}) {
     SimulatedGpu gpu({.seed = seed});
     cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-    float* const slot = make_floats(kNumel);
-    float* const out = make_floats(kNumel);
+    float* const slot = make_floats(kRaceNumel);
+    float* const out = make_floats(kRaceNumel);
     gpu.name_memory(slot, "slot");
-    require(cudaMemsetAsync(slot, 0, kNumel * 4, gather));
+    require(cudaMemsetAsync(slot, 0, kRaceNumel * 4, gather));
     cudaEvent_t gathered = make_event();
     require(cudaEventRecord(gathered, gather));
-    samples::launch_fill(slot, 1, kNumel, gather);
+    samples::launch_fill(slot, 1, kRaceNumel, gather);
     require(cudaStreamWaitEvent(compute, gathered, 0));
-    samples::launch_add(out, slot, 1, kNumel, compute);
+    samples::launch_add(out, slot, 1, kRaceNumel, compute);
     const std::vector<std::string> reports = gpu.take_reports();
     REQUIRE(reports.size() == 1);
     CHECK((reports[0] == "add #1 on compute reads byte 0 of slot, which fill<float> #1 on gather "
@@ -107,32 +107,32 @@ TEST_CASE("an event that is recorded before the work that it stands for orders n
 TEST_CASE("an event carries the point of its last record at the time of the wait") {
   SimulatedGpu gpu({.schedule = Schedule::kLate});
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-  float* const slot = make_floats(kNumel);
+  float* const slot = make_floats(kRaceNumel);
   cudaEvent_t event = make_event();
   require(cudaStreamWaitEvent(compute, event, 0));  // never recorded: no wait
-  samples::launch_fill(slot, 1, kNumel, gather);
+  samples::launch_fill(slot, 1, kRaceNumel, gather);
   require(cudaEventRecord(event, gather));
   require(cudaStreamWaitEvent(compute, event, 0));
   require(cudaEventRecord(event, compute));  // another point: the wait keeps its own
-  samples::launch_add(slot, slot, 1, kNumel, compute);
+  samples::launch_add(slot, slot, 1, kRaceNumel, compute);
   CHECK(gpu.happens_before("fill<float> #1 on gather", "add #1 on compute"));
-  CHECK(download(slot, kNumel, compute) == std::vector<float>(kNumel, 2));
+  CHECK(download(slot, kRaceNumel, compute) == std::vector<float>(kRaceNumel, 2));
 }
 
 TEST_CASE("work that overlaps is told from work that is in order, by name or by label") {
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-  float* const slots[] = {make_floats(kNumel), make_floats(kNumel)};
-  float* const out = make_floats(kNumel);
-  samples::launch_fill(slots[0], 1, kNumel, gather);
+  float* const slots[] = {make_floats(kRaceNumel), make_floats(kRaceNumel)};
+  float* const out = make_floats(kRaceNumel);
+  samples::launch_fill(slots[0], 1, kRaceNumel, gather);
   gpu.label(gather, "gather of unit 1");
   order(gather, compute);
-  samples::launch_fill(slots[1], 2, kNumel, gather);
+  samples::launch_fill(slots[1], 2, kRaceNumel, gather);
   gpu.label(gather, "gather of unit 2");
-  samples::launch_add(out, slots[0], 1, kNumel, compute);
+  samples::launch_add(out, slots[0], 1, kRaceNumel, compute);
   gpu.label(compute, "forward of unit 1");
   order(gather, compute);
-  samples::launch_add(out, slots[1], 1, kNumel, compute);
+  samples::launch_add(out, slots[1], 1, kRaceNumel, compute);
   CHECK(gpu.is_ordered("gather of unit 1", "forward of unit 1"));
   CHECK(gpu.happens_before("gather of unit 1", "gather of unit 2"));
   CHECK_FALSE(gpu.happens_before("gather of unit 2", "gather of unit 1"));
@@ -145,8 +145,8 @@ TEST_CASE("work that overlaps is told from work that is in order, by name or by 
 TEST_CASE("who waits for the host's own memory or for the host is in order, too") {
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-  float* const slot = make_floats(kNumel);
-  samples::launch_fill(slot, 1, kNumel, gather);
+  float* const slot = make_floats(kRaceNumel);
+  samples::launch_fill(slot, 1, kRaceNumel, gather);
   SUBCASE("after cudaStreamSynchronize") { require(cudaStreamSynchronize(gather)); }
   SUBCASE("after cudaDeviceSynchronize") { require(cudaDeviceSynchronize()); }
   SUBCASE("after a copy to pageable memory") { download(slot, 1, gather); }
@@ -161,20 +161,20 @@ TEST_CASE("who waits for the host's own memory or for the host is in order, too"
     while (cudaEventQuery(event) == cudaErrorNotReady) continue;
     static_cast<void>(cudaGetLastError());
   }
-  samples::launch_add(slot, slot, 1, kNumel, compute);
-  CHECK(download(slot, kNumel, compute) == std::vector<float>(kNumel, 2));
+  samples::launch_add(slot, slot, 1, kRaceNumel, compute);
+  CHECK(download(slot, kRaceNumel, compute) == std::vector<float>(kRaceNumel, 2));
 }
 
 TEST_CASE("pinned memory that two streams use needs an order") {
   SimulatedGpu gpu;
   cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");
-  float* const pinned = make_pinned_floats(kNumel);
-  float* const slot = make_floats(kNumel);
-  samples::launch_fill(slot, 1, kNumel, gather);
-  require(cudaMemcpyAsync(pinned, slot, kNumel * 4, cudaMemcpyDeviceToHost, gather));
+  float* const pinned = make_pinned_floats(kRaceNumel);
+  float* const slot = make_floats(kRaceNumel);
+  samples::launch_fill(slot, 1, kRaceNumel, gather);
+  require(cudaMemcpyAsync(pinned, slot, kRaceNumel * 4, cudaMemcpyDeviceToHost, gather));
   order(gather, compute);
-  require(cudaMemcpyAsync(slot, pinned, kNumel * 4, cudaMemcpyHostToDevice, compute));
+  require(cudaMemcpyAsync(slot, pinned, kRaceNumel * 4, cudaMemcpyHostToDevice, compute));
   CHECK(gpu.take_reports().empty());
-  require(cudaMemcpyAsync(pinned, slot, kNumel * 4, cudaMemcpyDeviceToHost, gather));
+  require(cudaMemcpyAsync(pinned, slot, kRaceNumel * 4, cudaMemcpyDeviceToHost, gather));
   CHECK(gpu.take_reports().size() == 2);  // it reads what is written, and writes what is read
 }

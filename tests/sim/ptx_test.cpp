@@ -32,12 +32,12 @@ std::string kernel(const std::string& body, int parameters = 2) {
 }
 
 template <class T>
-class Device {
+class PtxDevice {
  public:
-  explicit Device(const std::vector<T>& values) : Device(values.size(), true) {
+  explicit PtxDevice(const std::vector<T>& values) : PtxDevice(values.size(), true) {
     std::copy(values.begin(), values.end(), data());
   }
-  explicit Device(size_t count, bool defined = false)
+  explicit PtxDevice(size_t count, bool defined = false)
       : buffer_(fsdp::allocate_host(static_cast<int64_t>(count * sizeof(T)))) {
     memory_.add(buffer_.data(), buffer_.bytes(), "values", defined);
   }
@@ -68,7 +68,7 @@ class Device {
 // One thread: `body` leaves its result in a register, which is stored at p0.
 template <class T>
 T result_of(const std::string& body, const std::string& stored) {
-  Device<T> device(1);
+  PtxDevice<T> device(1);
   device.run(kernel("ld.param.u64 %d0, [p0];\n" + body + "\nst.global." + stored + ";"));
   return device.values()[0];
 }
@@ -80,7 +80,7 @@ float single(const std::string& body) { return result_of<float>(body, "f32 [%d0]
 // %r1: the thread, %r2: the block, %d0: 64 words, %d2: the thread's own of them.
 std::string objection(const std::string& body, Dim grid = {}, Dim block = {}, uint32_t seed = 1) {
   try {
-    Device<uint32_t>(std::vector<uint32_t>(64, 1))
+    PtxDevice<uint32_t>(std::vector<uint32_t>(64, 1))
         .run(kernel("ld.param.u64 %d0, [p0];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, %ctaid.x;\n"
                     "mul.wide.u32 %d1, %r1, 4;\nadd.s64 %d2, %d0, %d1;\n" +
                     body),
@@ -123,7 +123,7 @@ $loop:
     bra.uni $loop;
 $done:)");
   for (const uint32_t seed : {0U, 1U, 2U}) {
-    Device<uint32_t> device(150);
+    PtxDevice<uint32_t> device(150);
     const LaunchReport report = device.run(square, {.x = 2}, {.x = 40}, 150, seed);
     for (uint32_t i = 0; i < 150; ++i) CHECK(device.values()[i] == i * i);
     CHECK(report.stores == 150);
@@ -211,13 +211,13 @@ TEST_CASE("lanes exchange values and votes") {
     sum += "mov.b32 %r3, %f0; shfl.sync.down.b32 %r4|%p1, %r3, " + std::to_string(by) +
            ", 31, -1; mov.b32 %f1, %r4; add.rn.f32 %f0, %f0, %f1;\n";
   }
-  Device<float> device(32);
+  PtxDevice<float> device(32);
   device.run(kernel("ld.param.u64 %d0, [p0]; mov.u32 %r1, %tid.x; mul.wide.u32 %d1, %r1, 4;\n"
                     "add.s64 %d2, %d0, %d1;" +
                     sum + "st.global.f32 [%d2], %f0;"),
              {}, {.x = 32});
   CHECK(device.values()[0] == 31 * 32 / 2);
-  Device<uint32_t> votes(32);
+  PtxDevice<uint32_t> votes(32);
   votes.run(kernel("ld.param.u64 %d0, [p0]; mov.u32 %r1, %laneid; mul.wide.u32 %d1, %r1, 4;\n"
                    "add.s64 %d2, %d0, %d1; setp.lt.u32 %p1, %r1, 3;\n"
                    "vote.sync.ballot.b32 %r2, %p1, -1; st.global.u32 [%d2], %r2;"),
@@ -255,7 +255,7 @@ TEST_CASE("sleeping moves the device's clock on, and nothing else does") {
 
 TEST_CASE("a barrier takes all warps to the latest, and a launch ends with the latest block") {
   // Each thread sleeps for its number and as long as 1000 blocks are before it; then a barrier.
-  Device<uint64_t> times(2 * 64);
+  PtxDevice<uint64_t> times(2 * 64);
   const LaunchReport report = times.run(kernel(R"(
     ld.param.u64 %d0, [p0];
     mov.u32 %r1, %tid.x;
@@ -323,7 +323,7 @@ TEST_CASE("accesses that go astray are refused, with block, thread and instructi
   check_objects("a write to parameters", "st.param.u32 [p0], %r1;");
   check_objects("trap", "trap;");
   check_objects("a division by zero", "mov.u32 %r3, 0; div.u32 %r4, %r1, %r3;");
-  Device<uint32_t> fresh(4);
+  PtxDevice<uint32_t> fresh(4);
   CHECK_THROWS_AS(fresh.run(kernel("ld.param.u64 %d0, [p0]; ld.global.u32 %r1, [%d0];")),
                   Objection);
   fresh.memory().remove(fresh.values().data());
@@ -380,7 +380,7 @@ TEST_CASE("threads that should come together and do not are refused") {
 }
 
 TEST_CASE("sectors are counted against the least that as many bytes need") {
-  Device<uint32_t> values(std::vector<uint32_t>(1024, 1));
+  PtxDevice<uint32_t> values(std::vector<uint32_t>(1024, 1));
   const std::string text = kernel(
       "ld.param.u64 %d0, [p0]; ld.param.u64 %d3, [p1]; mov.u32 %r1, %tid.x; cvt.u64.u32 %d1, %r1;\n"
       "mul.lo.s64 %d1, %d1, %d3; add.s64 %d2, %d0, %d1; ld.global.u32 %r2, [%d2];");

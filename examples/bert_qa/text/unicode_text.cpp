@@ -12,18 +12,18 @@ constexpr char32_t kCombiningDotAbove = 0x307;
 
 bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 
-utf8proc_category_t category_of(char32_t c) {
+utf8proc_category_t general_category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
 bool is_letter(char32_t c) {
-  const utf8proc_category_t category = category_of(c);
+  const utf8proc_category_t category = general_category(c);
   return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
 // Marks, format characters and modifiers do not end a word for the final-sigma rule.
 bool is_case_ignorable(char32_t c) {
-  const utf8proc_category_t category = category_of(c);
+  const utf8proc_category_t category = general_category(c);
   return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_ME ||
          category == UTF8PROC_CATEGORY_CF || category == UTF8PROC_CATEGORY_LM ||
          category == UTF8PROC_CATEGORY_SK || c == '\'' || c == '.' || c == ':' || c == 0xB7 ||
@@ -121,7 +121,7 @@ std::string_view strip_left(std::string_view text) {
 }
 
 bool is_word_character(char32_t c) {
-  const utf8proc_category_t category = category_of(c);
+  const utf8proc_category_t category = general_category(c);
   return c == '_' || is_letter(c) ||
          (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
 }

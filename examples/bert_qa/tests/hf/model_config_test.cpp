@@ -46,7 +46,7 @@ std::string changed(const char* key, const char* value) {
 }
 
 template <typename ErrorType>
-std::string refusal(const std::string& text, fsdp::ExitCode code) {
+std::string config_refusal(const std::string& text, fsdp::ExitCode code) {
   try {
     parse_model_config(text, "m/config.json");
   } catch (const ErrorType& error) {
@@ -140,22 +140,23 @@ TEST_CASE("A configuration with wrong values is corrupt data, named by key") {
   };
   for (const auto& [key, value, expected] : cases) {
     const std::string said =
-        refusal<fsdp::IoError>(changed(key, value), fsdp::ExitCode::kCorruptData);
+        config_refusal<fsdp::IoError>(changed(key, value), fsdp::ExitCode::kCorruptData);
     CAPTURE(std::string(key));
     CAPTURE(said);
     CHECK(said.find(expected) != said.npos);
   }
-  CHECK(refusal<fsdp::IoError>("[]", fsdp::ExitCode::kCorruptData) ==
+  CHECK(config_refusal<fsdp::IoError>("[]", fsdp::ExitCode::kCorruptData) ==
         "the configuration is not a JSON object (m/config.json)");
-  CHECK(refusal<fsdp::IoError>("{\"a\":1,\n\"a\":2}", fsdp::ExitCode::kCorruptData) ==
+  CHECK(config_refusal<fsdp::IoError>("{\"a\":1,\n\"a\":2}", fsdp::ExitCode::kCorruptData) ==
         "the key 'a' appears twice in one object (m/config.json, line 2, byte 10)");
-  CHECK(refusal<fsdp::IoError>(std::string(2'000'000, ' '), fsdp::ExitCode::kCorruptData) ==
+  CHECK(config_refusal<fsdp::IoError>(std::string(2'000'000, ' '), fsdp::ExitCode::kCorruptData) ==
         "a configuration of 2000000 bytes; at most 1048576 are allowed (m/config.json)");
 }
 
 TEST_CASE("A sound configuration of another model is refused with what is supported") {
   const auto said = [](const char* key, const char* value) {
-    return refusal<fsdp::InvalidArgument>(changed(key, value), fsdp::ExitCode::kConfiguration);
+    return config_refusal<fsdp::InvalidArgument>(changed(key, value),
+                                                 fsdp::ExitCode::kConfiguration);
   };
   CHECK(said("model_type", "\"llama\"") ==
         "model_type 'llama' is not supported (m/config.json); hint: use a bert or megatron-bert "

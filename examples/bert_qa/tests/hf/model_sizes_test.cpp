@@ -11,7 +11,7 @@
 namespace bert_qa {
 namespace {
 
-std::string refusal(const bert::Config& config, const fsdp::SafetensorsFolder& folder) {
+std::string sizes_refusal(const bert::Config& config, const fsdp::SafetensorsFolder& folder) {
   try {
     check_sizes(config, folder);
   } catch (const fsdp::IoError& error) {
@@ -24,7 +24,7 @@ std::string refusal(const bert::Config& config, const fsdp::SafetensorsFolder& f
 TEST_CASE("the recorded models have the sizes that their configurations say") {
   for (const char* name : {"bert_small", "megatron_small"}) {
     const fsdp::SafetensorsFolder folder(record_file(name));
-    CHECK(refusal(read_model_config(folder.path() / "config.json"), folder) == "accepted");
+    CHECK(sizes_refusal(read_model_config(folder.path() / "config.json"), folder) == "accepted");
   }
 }
 
@@ -34,7 +34,7 @@ TEST_CASE("a size that the weights do not have is refused with the tensor and bo
   const auto changed = [&](int64_t bert::Config::*size, int64_t value) {
     bert::Config config = good;
     config.*size = value;
-    return refusal(config, folder);
+    return sizes_refusal(config, folder);
   };
   CHECK(changed(&bert::Config::vocab_size, 1 << 24) ==
         "tensor 'bert.embeddings.word_embeddings.weight' has shape [96, 48], the configuration "
@@ -55,7 +55,7 @@ TEST_CASE("a size that the weights do not have is refused with the tensor and bo
 TEST_CASE("weights without the tensors that show the sizes are refused") {
   const fsdp::ScratchFolder scratch;
   fsdp::write_zeros(scratch / "model.safetensors", fsdp::small_tensors({"x"}));
-  CHECK(refusal({}, fsdp::SafetensorsFolder(scratch.path()))
+  CHECK(sizes_refusal({}, fsdp::SafetensorsFolder(scratch.path()))
             .find("which the configuration implies") != std::string::npos);
 }
 

@@ -69,7 +69,7 @@ TEST_CASE("special_tokens_map.json comes before tokenizer_config.json") {
   CHECK(read_tokenizer(folder.path(), notes).vocab().sep_id() == 8);
 }
 
-std::string refusal(const std::string& config) {
+std::string tokenizer_refusal(const std::string& config) {
   const fsdp::ScratchFolder folder;
   folder.write("vocab.txt", kVocab);
   folder.write("tokenizer_config.json", config);
@@ -83,16 +83,18 @@ std::string refusal(const std::string& config) {
 }
 
 TEST_CASE("tokenizers that are not BERT's, and malformed files, are refused") {
-  CHECK(refusal(R"({"tokenizer_class":"RobertaTokenizer"})")
+  CHECK(tokenizer_refusal(R"({"tokenizer_class":"RobertaTokenizer"})")
             .starts_with("the tokenizer is a 'RobertaTokenizer'"));
-  CHECK(refusal(R"({"do_basic_tokenize":false})").starts_with("do_basic_tokenize is false"));
-  CHECK(refusal(R"({"never_split":["x"]})").starts_with("never_split names words"));
-  CHECK(refusal(R"({"do_lower_case":1})").starts_with("do_lower_case is not true or false"));
-  CHECK(refusal(R"({"cls_token":7})").starts_with("cls_token is not a token"));
-  CHECK(refusal(R"({"cls_token":"<none>"})")
+  CHECK(tokenizer_refusal(R"({"do_basic_tokenize":false})")
+            .starts_with("do_basic_tokenize is false"));
+  CHECK(tokenizer_refusal(R"({"never_split":["x"]})").starts_with("never_split names words"));
+  CHECK(tokenizer_refusal(R"({"do_lower_case":1})")
+            .starts_with("do_lower_case is not true or false"));
+  CHECK(tokenizer_refusal(R"({"cls_token":7})").starts_with("cls_token is not a token"));
+  CHECK(tokenizer_refusal(R"({"cls_token":"<none>"})")
             .starts_with("the vocabulary has no special token '<none>'"));
-  CHECK(refusal("[]").starts_with("the file is not a JSON object"));
-  CHECK(refusal("{").starts_with("broken JSON"));
+  CHECK(tokenizer_refusal("[]").starts_with("the file is not a JSON object"));
+  CHECK(tokenizer_refusal("{").starts_with("broken JSON"));
   const fsdp::ScratchFolder folder;
   folder.write("tokenizer.json", "{}");
   std::vector<std::string> notes;

@@ -21,7 +21,7 @@ void check_refused(const std::string& script, const Words& arguments, const std:
   CHECK(lines == 3);  // two ranks and the launcher
 }
 
-Words finetune(const std::string& output) {
+Words finetune_apart(const std::string& output) {
   return {BERT_QA, "finetune",    "--data", "synthetic", "--output-dir", output, "--max-seq-length",
           "32",    "--max-steps", "1",      "--device",  "cpu"};
 }
@@ -36,10 +36,11 @@ std::string with_on_one(const std::string& more) {
 TEST_CASE("different flags are refused with both") {
   const TemporaryDirectory output;
   check_refused(with_on_one("--learning-rate 2e-4"),
-                finetune(output.path()) + Words{"--preset", "tiny"},
+                finetune_apart(output.path()) + Words{"--preset", "tiny"},
                 "ranks do not agree on the command line: rank 0 has '(nothing)', rank 1 has "
                 "'--learning-rate 2e-4'");
-  check_refused("exec \"$@\" --seed $RANK", finetune(output.path()) + Words{"--preset", "tiny"},
+  check_refused("exec \"$@\" --seed $RANK",
+                finetune_apart(output.path()) + Words{"--preset", "tiny"},
                 "ranks do not agree on the command line: rank 0 has '--seed 0', rank 1 has "
                 "'--seed 1' (command line, line 8); hint: start all ranks with the same program, "
                 "options and files");
@@ -60,7 +61,7 @@ TEST_CASE("different configurations of the model are refused with both lines") {
   config["hidden_dropout_prob"] = 0.25;
   std::ofstream(file) << config.dump(2);
   check_refused("cd " + place.path() + "/$RANK && exec \"$@\"",
-                finetune(place.path() + "/out") + Words{"--model", "model"},
+                finetune_apart(place.path() + "/out") + Words{"--model", "model"},
                 "ranks do not agree on the model configuration: rank 0 has "
                 "'  \"hidden_dropout_prob\": 0.1,', rank 1 has '  \"hidden_dropout_prob\": 0.25,'");
 }

@@ -31,7 +31,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-Words finetune(const std::string& output) {
+Words finetune_on_full_disk(const std::string& output) {
   return {"finetune",
           "--preset",
           "tiny",
@@ -53,7 +53,7 @@ Words finetune(const std::string& output) {
 TEST_CASE("a training log that does not fit ends the run and keeps its whole lines") {
   const TemporaryDirectory output;
   std::ofstream(output.path() + "/model.safetensors") << "the old model";
-  check_full("2", finetune(output.path()),
+  check_full("2", finetune_on_full_disk(output.path()),
              "the training log cannot be written (" + output.path() + "/train_log.jsonl)");
   const std::string log = read_text(output.path() + "/train_log.jsonl");
   CHECK(log.size() <= 1024);
@@ -67,7 +67,7 @@ TEST_CASE("a model that does not fit leaves the old one") {
   const TemporaryDirectory output;
   std::ofstream(output.path() + "/model.safetensors") << "the old model";
   std::ofstream(output.path() + "/metrics.json") << "{}";
-  check_full("2000", finetune(output.path()),
+  check_full("2000", finetune_on_full_disk(output.path()),
              "cannot write the file (" + output.path() + "/model.safetensors, byte ");
   CHECK(read_text(output.path() + "/model.safetensors") == "the old model");
   CHECK(read_text(output.path() + "/metrics.json") == "{}");

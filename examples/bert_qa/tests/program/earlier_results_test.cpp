@@ -5,7 +5,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-Words finetune(const std::string& output, const Words& more = {}) {
+Words finetune_over(const std::string& output, const Words& more = {}) {
   return Words{"finetune",  "--preset",         "tiny", "--data",
                "synthetic", "--max-seq-length", "32",   "--per-device-train-batch-size",
                "1",         "--max-steps",      "1",    "--output-dir",
@@ -30,21 +30,21 @@ TEST_CASE("an earlier run's results are replaced only with --overwrite-output-di
   const std::string output = place.path() + "/out", model = output + "/model.safetensors";
   std::filesystem::create_directory(output);
   std::ofstream(output + "/train_log.jsonl") << "{}\n";  // of a run that ended early: no result
-  REQUIRE(run_ranks_of(BERT_QA, 2, finetune(output)).code == 0);
+  REQUIRE(run_ranks_of(BERT_QA, 2, finetune_over(output)).code == 0);
   std::ofstream(model) << "the old model";
-  check_refused(finetune(output), 73,
+  check_refused(finetune_over(output), 73,
                 "the output folder holds an earlier run's results (" + output +
                     "); metrics.json, model.safetensors, config.json would be replaced; hint: "
                     "--overwrite-output-dir");
   CHECK(read_text(model) == "the old model");
-  CHECK(run_ranks_of(BERT_QA, 2, finetune(output, {"--overwrite_output_dir"})).code == 0);
+  CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output, {"--overwrite_output_dir"})).code == 0);
   CHECK(read_text(model) != "the old model");
 }
 
 TEST_CASE("a model is never written where it is read") {
   const TemporaryDirectory place;
   const std::string model = place.path() + "/model";
-  REQUIRE(run_ranks_of(BERT_QA, 2, finetune(model)).code == 0);
+  REQUIRE(run_ranks_of(BERT_QA, 2, finetune_over(model)).code == 0);
   const std::string before = read_text(model + "/model.safetensors");
   const Words again = {
       "finetune",         "--model", model,         "--data", "synthetic",
@@ -58,16 +58,16 @@ TEST_CASE("a model is never written where it is read") {
 TEST_CASE("a second run in one folder is refused and names the first") {
   const TemporaryDirectory output;
   Process first(Words{FSDP_RUN, "-n", "2", BERT_QA} +
-                finetune(output.path(), {"--max-steps", "1000000"}));
+                finetune_over(output.path(), {"--max-steps", "1000000"}));
   const std::string log = output.path() + "/train_log.jsonl";
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (read_text(log).empty() && std::chrono::steady_clock::now() < give_up) {
   }
-  check_refused(finetune(output.path(), {"--overwrite-output-dir"}), 73,
+  check_refused(finetune_over(output.path(), {"--overwrite-output-dir"}), 73,
                 "another run writes into this folder (" + output.path() + "); pid ");
   kill(-first.pid(), SIGTERM);
   first.wait();
-  CHECK(run_ranks_of(BERT_QA, 2, finetune(output.path())).code == 0);  // death released it
+  CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output.path())).code == 0);  // death released it
 }
 
 TEST_CASE("a folder that stands where a result has to go is found at the start") {
@@ -75,7 +75,7 @@ TEST_CASE("a folder that stands where a result has to go is found at the start")
   for (const char* name : {"model.safetensors", "config.json", "train_log.jsonl", "metrics.json"}) {
     const std::string path = output.path() + "/" + name;
     std::filesystem::create_directory(path);
-    check_refused(finetune(output.path(), {"--overwrite-output-dir"}), 73,
+    check_refused(finetune_over(output.path(), {"--overwrite-output-dir"}), 73,
                   "a folder stands where a result has to go (" + path + ")");
     std::filesystem::remove(path);
   }

@@ -26,7 +26,7 @@ std::string write_head(const std::string& folder, float weight, float odd) {
   return file;
 }
 
-ProcessResult finetune(const std::string& head, const std::string& output) {
+ProcessResult finetune_from(const std::string& head, const std::string& output) {
   return run_ranks_of(BERT_QA, 2,
                       {"finetune", "--preset", "tiny", "--qa-head", head, "--data", "synthetic",
                        "--max-steps", "2", "--max-seq-length", "32", "--output-dir", output});
@@ -39,7 +39,7 @@ TEST_CASE("skipped steps are named, and a run of nothing else ends with 70 and n
   // The largest there are: logits overflow.
   constexpr float kLargest = std::numeric_limits<float>::max();
   const std::string output = place.path() + "/out";
-  const ProcessResult result = finetune(write_head(place.path(), kLargest, kLargest), output);
+  const ProcessResult result = finetune_from(write_head(place.path(), kLargest, kLargest), output);
   INFO(result.out << result.err);
   CHECK(result.code == 70);
   const auto log = read_json_lines(output + "/train_log.jsonl");
@@ -69,7 +69,7 @@ TEST_CASE("weights that are not finite are refused with 65, file, tensor and ele
   for (const auto& [value, text] : {Case{std::numeric_limits<float>::quiet_NaN(), "nan"},
                                     Case{-std::numeric_limits<float>::infinity(), "-inf"}}) {
     const std::string head = write_head(place.path(), 0.0F, value);
-    const ProcessResult result = finetune(head, place.path() + "/out");
+    const ProcessResult result = finetune_from(head, place.path() + "/out");
     INFO(result.err);
     CHECK(result.code == 65);
     CHECK(result.err.starts_with("fsdp: error[65] rank "));

@@ -5,7 +5,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-Words finetune(const std::string& output) {
+Words finetune_wrongly(const std::string& output) {
   return {"finetune",     "--preset", "tiny",         "--vocab-file", kVocabFile,
           "--train-file", kTrainFile, "--output-dir", output};
 }
@@ -37,12 +37,15 @@ TEST_CASE("a wrong command line ends with 64 and the flag") {
   check_refused({"finetune", "--typo"}, 64, "--typo");
   check_refused({"finetune", "--train-file", kTrainFile, "--output-dir", output.path()}, 64,
                 "--preset NAME");
-  check_refused(finetune(output.path()) + Words{"--learning-rate", "fast"}, 64, "--learning-rate");
-  check_refused(finetune(output.path()) + Words{"--memory-limit", "16G"}, 64, "--memory-limit");
+  check_refused(finetune_wrongly(output.path()) + Words{"--learning-rate", "fast"}, 64,
+                "--learning-rate");
+  check_refused(finetune_wrongly(output.path()) + Words{"--memory-limit", "16G"}, 64,
+                "--memory-limit");
   check_refused({"finetune", "--preset", "huge", "--vocab-file", kVocabFile, "--train-file",
                  kTrainFile, "--output-dir", output.path()},
                 64, "choose from tiny, mini");
-  check_refused(finetune(output.path()) + Words{"--max-seq-length", "1024"}, 64, "512 positions");
+  check_refused(finetune_wrongly(output.path()) + Words{"--max-seq-length", "1024"}, 64,
+                "512 positions");
   check_refused({"predict", "--model", kPretrained, "--output-dir", output.path()}, 64,
                 "--validation-file");
 }
@@ -62,7 +65,7 @@ TEST_CASE("a model folder that is missing or broken ends with its name") {
 
 TEST_CASE("a head that does not fit the model ends with 65 and the tensor") {
   const TemporaryDirectory output;
-  check_refused(finetune(output.path()) + Words{"--qa-head", kHeadFile}, 65, "qa_outputs");
+  check_refused(finetune_wrongly(output.path()) + Words{"--qa-head", kHeadFile}, 65, "qa_outputs");
 }
 
 TEST_CASE("a broken data file ends with 65, file and place") {
@@ -134,7 +137,7 @@ TEST_CASE("a configuration of another size than its weights ends with 65 before 
 TEST_CASE("an output folder that cannot be written ends with 73 before anything is read") {
   const TemporaryDirectory place;
   std::ofstream(place.path() + "/file") << "not a folder";
-  check_refused(finetune(place.path() + "/file/out"), 73, place.path() + "/file/out");
+  check_refused(finetune_wrongly(place.path() + "/file/out"), 73, place.path() + "/file/out");
   check_refused({"finetune", "--model", place.path() + "/nowhere", "--train-file", kTrainFile,
                  "--output-dir", place.path() + "/file/out"},
                 73, "output folder");
@@ -142,8 +145,8 @@ TEST_CASE("an output folder that cannot be written ends with 73 before anything 
 
 TEST_CASE("a trace that cannot be written ends with 73 before the first step") {
   const TemporaryDirectory output;
-  check_refused(finetune(output.path()) + Words{"--trace", "/no/such/folder/trace.json"}, 73,
-                "/no/such/folder/trace.json");
+  check_refused(finetune_wrongly(output.path()) + Words{"--trace", "/no/such/folder/trace.json"},
+                73, "/no/such/folder/trace.json");
 }
 
 TEST_CASE("unanswerable questions need --version-2-with-negative") {

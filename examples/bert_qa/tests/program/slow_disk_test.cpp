@@ -8,7 +8,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-Words finetune(const std::string& output, const Words& more = {}) {
+Words finetune_slowly(const std::string& output, const Words& more = {}) {
   return Words{"finetune",  "--preset",         "tiny", "--data",
                "learnable", "--max-seq-length", "32",   "--per-device-train-batch-size",
                "1",         "--max-steps",      "2",    "--output-dir",
@@ -43,7 +43,8 @@ void check_model(const std::string& folder) {
 
 TEST_CASE("a disk slower than the time-out is waited for, and said") {
   const TemporaryDirectory output;
-  const ProcessResult result = run_harmed("sleep 7", finetune(output.path(), {"--timeout", "5"}));
+  const ProcessResult result =
+      run_harmed("sleep 7", finetune_slowly(output.path(), {"--timeout", "5"}));
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   CHECK(result.err.starts_with("fsdp: warning rank 0/2 host "));
@@ -56,7 +57,7 @@ TEST_CASE("a disk slower than the time-out is waited for, and said") {
 
 TEST_CASE("a rank killed while it saves is noticed, and the next run removes what it left") {
   const TemporaryDirectory output;
-  const ProcessResult killed = run_harmed("kill -9 $PPID", finetune(output.path()));
+  const ProcessResult killed = run_harmed("kill -9 $PPID", finetune_slowly(output.path()));
   INFO(killed.err);
   CHECK(killed.code == 75);
   CHECK(killed.err.find("rank 0 was killed by signal 9 (SIGKILL) (all_reduce (max) of 1 int64 "
@@ -67,7 +68,7 @@ TEST_CASE("a rank killed while it saves is noticed, and the next run removes wha
   CHECK(left[0] == ".bert_qa.lock");
   CHECK(left[1].starts_with(".model.safetensors.tmp."));
 
-  const ProcessResult next = run_ranks_of(BERT_QA, 2, finetune(output.path()));
+  const ProcessResult next = run_ranks_of(BERT_QA, 2, finetune_slowly(output.path()));
   INFO(next.out << next.err);
   CHECK(next.code == 0);
   CHECK(next.out.find("note: removed " + output.path() + "/" + left[1] +
@@ -87,7 +88,7 @@ TEST_CASE(
   for (const auto& [command, cause] : {Harm{"rm -rf " + output, "No such file or directory"},
                                        Harm{"mkdir " + file, "Is a directory"}}) {
     CAPTURE(command);
-    const ProcessResult result = run_harmed(command, finetune(output));
+    const ProcessResult result = run_harmed(command, finetune_slowly(output));
     INFO(result.out << result.err);
     CHECK(result.code == 73);
     const std::string reason = "cannot create the file (" + file + "); " + cause;
@@ -108,7 +109,7 @@ TEST_CASE("an output folder that goes while the model is trained does not cost i
   const TemporaryDirectory place;
   const std::string output = place.path() + "/out";
   Process job(Words{FSDP_RUN, "-n", "2", BERT_QA} +
-              with_device(finetune(output, {"--max-steps", "1000"})));
+              with_device(finetune_slowly(output, {"--max-steps", "1000"})));
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (read_text(output + "/train_log.jsonl").empty() &&
          std::chrono::steady_clock::now() < give_up) {

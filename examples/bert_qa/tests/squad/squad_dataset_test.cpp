@@ -9,7 +9,7 @@
 namespace bert_qa {
 namespace {
 
-std::string refusal(const std::string& text, const SquadOptions& options = {}) {
+std::string dataset_refusal(const std::string& text, const SquadOptions& options = {}) {
   try {
     parse_squad(text, "q.json", options);
   } catch (const fsdp::IoError& error) {
@@ -85,7 +85,7 @@ TEST_CASE("an answer that is not at its offset is an error, or a row left out an
       nested(qa("1", R"([{"text":"b","answer_start":4}])") + "," +
              qa("bad", R"([{"text":"北","answer_start":3}])") + "," +
              qa("far", R"([{"text":"b","answer_start":99}])") + "," + qa("1", "[]"));
-  CHECK(refusal(text) ==
+  CHECK(dataset_refusal(text) ==
         "the answer '北' is not at code point 3 of its context, where ' ' stands (q.json, question "
         "'bad'); hint: repair the row, or leave bad rows out with --skip-bad-rows");
   const QaDataset dataset = parse_squad(text, "q.json", {.skip_bad_rows = true});
@@ -95,39 +95,40 @@ TEST_CASE("an answer that is not at its offset is an error, or a row left out an
   CHECK(dataset.skipped[1].reason ==
         "the answer 'b' is not at code point 99 of its context, where nothing stands");
   CHECK(dataset.skipped[2].reason == "the id appeared before");
-  CHECK(refusal(text, {.check_answers = false}).starts_with("the id appeared before"));
+  CHECK(dataset_refusal(text, {.check_answers = false}).starts_with("the id appeared before"));
 }
 
 TEST_CASE("files that are not the schema are refused with line and byte") {
-  CHECK(refusal("") == "the JSON text is empty (q.json, line 1, byte 0)");
-  CHECK(refusal("[]").starts_with(
+  CHECK(dataset_refusal("") == "the JSON text is empty (q.json, line 1, byte 0)");
+  CHECK(dataset_refusal("[]").starts_with(
       "not a SQuAD file: data, paragraphs and qas are arrays of objects, got an array"));
-  CHECK(refusal("{}").starts_with("no question in the file (q.json)"));
-  CHECK(refusal("{\n\"data\": 7}") ==
+  CHECK(dataset_refusal("{}").starts_with("no question in the file (q.json)"));
+  CHECK(dataset_refusal("{\n\"data\": 7}") ==
         "not a SQuAD file: data, paragraphs and qas are arrays of objects, got a number (q.json, "
         "line 2, byte 11); hint: SQuAD v1.1 or v2.0, or one flat JSON row a line");
-  CHECK(refusal(nested(qa("1", R"([{"text":"a","answer_start":-1}])")))
+  CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":-1}])")))
             .find("answer_start is a count of code points from 0, got a negative number") !=
         std::string::npos);
-  CHECK(refusal(nested(qa("1", R"([{"text":"a","answer_start":"0"}])"))).find("got a string") !=
-        std::string::npos);
-  CHECK(refusal(nested(qa("1", R"([{"text":"a"}])")))
+  CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":"0"}])")))
+            .find("got a string") != std::string::npos);
+  CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a"}])")))
             .starts_with("an answer without text or answer_start (q.json, line 1, byte "));
-  CHECK(
-      refusal(nested(R"({"question":"Q?","answers":[]})")).starts_with("a question without an id"));
-  CHECK(refusal(R"({"id":"1","question":"Q?","answers":{"text":["a"],"answer_start":[]}})")
+  CHECK(dataset_refusal(nested(R"({"question":"Q?","answers":[]})"))
+            .starts_with("a question without an id"));
+  CHECK(dataset_refusal(R"({"id":"1","question":"Q?","answers":{"text":["a"],"answer_start":[]}})")
             .starts_with("answers with 1 texts and 0 answer_start"));
-  CHECK(refusal(R"({"id":"1","question":"Q?","answers":[]})")
+  CHECK(dataset_refusal(R"({"id":"1","question":"Q?","answers":[]})")
             .starts_with("the question '1' has no context"));
-  CHECK(refusal(nested(qa("1", "[]")).substr(0, 60)).starts_with("broken JSON"));
-  CHECK(refusal(nested(R"({"id":"1","question":"Q?","answers":[{"text":"a","answer_start":0}],)"
-                       R"("is_impossible":true})"))
+  CHECK(dataset_refusal(nested(qa("1", "[]")).substr(0, 60)).starts_with("broken JSON"));
+  CHECK(dataset_refusal(
+            nested(R"({"id":"1","question":"Q?","answers":[{"text":"a","answer_start":0}],)"
+                   R"("is_impossible":true})"))
             .starts_with("is_impossible is true, but there is an answer (q.json, question '1')"));
 }
 
 TEST_CASE("an error in one of many lines names the line and the byte in the file") {
   const std::string text = kFlat + "\n" + kFlat.substr(0, kFlat.size() - 1) + "\n";
-  const std::string message = refusal(text);
+  const std::string message = dataset_refusal(text);
   CHECK(message.starts_with("broken JSON"));
   CHECK(message.find("q.json, line 2, byte " + std::to_string(text.size() - 1)) !=
         std::string::npos);

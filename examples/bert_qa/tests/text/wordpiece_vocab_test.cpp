@@ -10,7 +10,7 @@ namespace {
 
 using namespace std::string_literals;
 
-std::string refusal(const std::string& text) {
+std::string vocabulary_refusal(const std::string& text) {
   try {
     WordPieceVocab::parse(text, "vocab.txt");
   } catch (const fsdp::IoError& error) {
@@ -50,22 +50,23 @@ TEST_CASE("special tokens may have other names") {
 
 TEST_CASE("broken vocabularies are refused with the file and the line") {
   const std::string head = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
-  CHECK(refusal("") == "the vocabulary is empty (vocab.txt); hint: expected one token a line");
-  CHECK(refusal(head + "a\n\nb\n") ==
+  CHECK(vocabulary_refusal("") ==
+        "the vocabulary is empty (vocab.txt); hint: expected one token a line");
+  CHECK(vocabulary_refusal(head + "a\n\nb\n") ==
         "the vocabulary has an empty line (vocab.txt line 7); hint: every line is one token");
-  CHECK(refusal(head + "a\nb\na\n") ==
+  CHECK(vocabulary_refusal(head + "a\nb\na\n") ==
         "token 'a' is already on line 6 (vocab.txt line 8); hint: the line number is the id, so a "
         "token has one line");
-  CHECK(refusal(head + "a\xff\n") ==
+  CHECK(vocabulary_refusal(head + "a\xff\n") ==
         "the vocabulary is not UTF-8 text (vocab.txt line 6); hint: give the model's vocab.txt");
-  CHECK(refusal(head + "a\rb\n") ==
+  CHECK(vocabulary_refusal(head + "a\rb\n") ==
         "a carriage return within a line of the vocabulary (vocab.txt line 6); hint: lines end in "
         "LF or CR LF");
-  CHECK(refusal("\xef\xbb\xbf" + head) ==
+  CHECK(vocabulary_refusal("\xef\xbb\xbf" + head) ==
         "the vocabulary starts with a byte order mark (vocab.txt line 1); hint: save it as plain "
         "UTF-8");
-  CHECK(refusal(head + "a\0b\n"s).find("vocab.txt line 6") != std::string::npos);
-  CHECK(refusal("[PAD]\n[UNK]\n[CLS]\n[SEP]\n") ==
+  CHECK(vocabulary_refusal(head + "a\0b\n"s).find("vocab.txt line 6") != std::string::npos);
+  CHECK(vocabulary_refusal("[PAD]\n[UNK]\n[CLS]\n[SEP]\n") ==
         "the vocabulary has no special token '[MASK]' (vocab.txt); hint: a BERT vocabulary has "
         "[PAD], [UNK], [CLS], [SEP] and [MASK]");
 }

@@ -12,8 +12,6 @@ namespace {
 
 constexpr uint16_t kNarrowNan = 0x7fff;
 
-bool is_float(const Type& type) { return type.kind >= Kind::kFloat; }
-
 int64_t signed_of(uint64_t bits, const Type& type) {
   return static_cast<int64_t>(bits << (64 - type.bits)) >> (64 - type.bits);
 }
@@ -78,7 +76,7 @@ class Conversion {
   uint64_t of(int lane) const {
     if (to_.packed == 2) return packed(lane);
     const uint64_t bits = warp_.value(instruction_.operands.at(0), lane);
-    return is_float(from_) ? from_floating(bits, lane) : from_integer(bits, lane);
+    return from_.is_float() ? from_floating(bits, lane) : from_integer(bits, lane);
   }
 
  private:
@@ -88,7 +86,7 @@ class Conversion {
 
   uint64_t from_floating(uint64_t bits, int lane) const {
     const double value = rounded(double_of(bits, from_), instruction_.modifier);
-    if (!is_float(to_)) {
+    if (!to_.is_float()) {
       if (instruction_.modifier == Modifier::kNone) unknown(lane);
       return integer_of(value, to_);
     }
@@ -97,7 +95,7 @@ class Conversion {
 
   uint64_t from_integer(uint64_t bits, int lane) const {
     const bool is_signed = from_.kind == Kind::kSigned;
-    if (!is_float(to_)) {
+    if (!to_.is_float()) {
       const uint64_t wide =
           is_signed ? static_cast<uint64_t>(signed_of(bits, from_)) : unsigned_of(bits, from_);
       return unsigned_of(wide, to_);

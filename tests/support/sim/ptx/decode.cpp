@@ -81,8 +81,6 @@ const std::map<std::string_view, Space> kSpaces{{"global", Space::kGlobal},
                                                 {"local", Space::kLocal},
                                                 {"param", Space::kParameter}};
 
-bool is_float(const Type& type) { return type.kind >= Kind::kFloat; }
-
 class Decoder {
  public:
   Decoder(std::string_view statement, int line, const Names& names) : names_(names) {
@@ -207,7 +205,7 @@ class Decoder {
                       opcode == Opcode::kMultiply || opcode == Opcode::kFma ||
                       opcode == Opcode::kDivide || opcode == Opcode::kReciprocal ||
                       opcode == Opcode::kSquareRoot;
-    if (must && is_float(instruction_.type) && !rounds_) {
+    if (must && instruction_.type.is_float() && !rounds_) {
       object("its rounding is the assembler's choice: compile with -fmad=false");
     }
   }

@@ -26,6 +26,7 @@ struct Type {
   int bits = 32;   // of all lanes of a packed type
   int packed = 1;  // 2: bf16x2, f16x2
   int bytes() const { return bits / 8; }
+  bool is_float() const { return kind >= Kind::kFloat; }
   bool operator==(const Type&) const = default;
 };
 
