@@ -269,6 +269,12 @@ void EngineState::attach(BuildScope::State* building) {
                            .where = "Options::keep_last_units",
                            .hint = "how many units stay gathered for backward; 0: none"});
   }
+  if (options.keep_last_units > 0 && !options.reshard_after_forward) {
+    throw InvalidArgument({.what = fmt::format("keep_last_units is {}, and all units stay gathered",
+                                               options.keep_last_units),
+                           .where = "Options::reshard_after_forward = false",
+                           .hint = "drop one of the two"});
+  }
   choose_recomputed(found, options.recompute, own_options);
   context->mesh.agree("configuration", describe_options(options));
   std::vector<std::string> model = describe_model(found, rules, own_options);
