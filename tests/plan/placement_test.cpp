@@ -137,6 +137,28 @@ TEST_CASE("a row that cuts parameters or gradients without what optimises them i
   CHECK_THROWS_AS(placements_of(static_cast<Strategy>(99)), InvalidArgument);
 }
 
+TEST_CASE("main shards on the host come for each use where the row cuts parameters, else once") {
+  const auto upload = [](Strategy strategy, const MeshShape& shape) {
+    return moves_of(placements_of(strategy), shape, /*offloads=*/true).upload;
+  };
+  for (const MeshShape& shape : {MeshShape{1, 1}, MeshShape{1, 4}, MeshShape{2, 2}}) {
+    CHECK(upload(Strategy::kFullShard, shape) == Upload::kForUse);
+    CHECK(upload(Strategy::kHybridShard, shape) == Upload::kForUse);
+    for (const Strategy whole : {Strategy::kZero2, Strategy::kZero1, Strategy::kReplicate}) {
+      CHECK(upload(whole, shape) == Upload::kAfterChange);
+    }
+    for (const Strategy in_pieces : {Strategy::kHfsdp, Strategy::kHpz}) {
+      CHECK(upload(in_pieces, shape) ==
+            (shape.has_two_axes() ? Upload::kAfterChange : Upload::kForUse));
+    }
+    CHECK(moves_of(placements_of(Strategy::kReplicate), shape).upload == Upload::kNever);
+    CHECK(moves_of(placements_of(Strategy::kReplicate), shape, /*offloads=*/true).gathers());
+  }
+  // Groups of one rank hold all of what is cut inside of them.
+  CHECK(upload(Strategy::kHybridShard, {4, 1}) == Upload::kForUse);
+  CHECK(upload(Strategy::kHfsdp, {4, 1}) == Upload::kAfterChange);
+}
+
 TEST_CASE("moves are told in one line") {
   CHECK(on({1, 4}, Strategy::kZero2).to_string() ==
         "main shards over 4 ranks; before use: nothing; after a change: all_gather; after "
@@ -145,4 +167,7 @@ TEST_CASE("moves are told in one line") {
         "main shards over 4 ranks; before use: all_gather inside; after a change: all_gather "
         "across; after backward: reduce_scatter inside; after the last backward: reduce_scatter "
         "across");
+  CHECK(moves_of(placements_of(Strategy::kFullShard), {1, 1}, /*offloads=*/true).to_string() ==
+        "main shards over 1 ranks; before use: nothing; after a change: nothing; after backward: "
+        "nothing; from the host before each use");
 }
