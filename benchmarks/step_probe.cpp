@@ -1,7 +1,8 @@
 // One training step of a BERT, again and again on the same windows: what benchmarks/step times.
 //   fsdp-run -n 2 step_probe MODE PRESET WINDOWS TOKENS STEPS [TRACE]
 // MODE is full-shard, gathered (the same without mapped shards), recompute and offload (full-shard,
-// gathered, with either), replicate (DDP), zero1, zero2, or plain: the same modules without an engine and LibTorch's fused AdamW, each rank for itself, which is what a step
+// gathered, with either), replicate (DDP), zero1, zero2, or plain: the same modules without an
+// engine and LibTorch's fused AdamW, each rank for itself, which is what a step
 // costs where nothing is communicated. Initial values and windows follow from formulas that
 // benchmarks/peers/step.py shares, so losses are comparable. Rank 0 prints one JSON object.
 #include <ATen/ops/_fused_adamw.h>

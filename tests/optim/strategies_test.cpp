@@ -119,8 +119,8 @@ int64_t all_reduce_bytes(const WholeBytes& bytes, int over, int cut) {
   return sum;
 }
 
-// docs/memory.md: Ψ of fp32, (n - 1)/n of it in a gather or a reduce_scatter over n ranks. Units are
-// gathered for forward and for backward, the root once.
+// docs/memory.md: Ψ of fp32, (n - 1)/n of it in a gather or a reduce_scatter over n ranks. Units
+// are gathered for forward and for backward, the root once.
 Traffic expected_traffic(Strategy strategy, const MeshShape& shape, const WholeBytes& bytes) {
   const auto ring = [](int64_t tensor, int ranks) { return tensor / ranks * (ranks - 1); };
   const int world = shape.size(Axis::kWorld), inside = shape.shard, groups = shape.replicate;
