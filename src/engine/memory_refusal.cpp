@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes.h"
 #include "engine/engine_state.h"
+#include "plan/remedies.h"
 #include "runtime/out_of_memory.h"
 
 namespace fsdp {
@@ -69,28 +71,17 @@ std::string describe_held(const std::vector<const EngineState*>& engines,
                      format_bytes(demand.now.torch), format_bytes(planned_bytes(engines)));
 }
 
-// What this engine does not do yet, the cheapest first: in communication, then in computing, then
-// in transfers to the host, then in what is computed. Without `for_tensors` what makes the engine's
-// own buffers smaller alone.
-std::vector<std::string> remedies(const EngineState& engine, bool for_tensors) {
-  const Options& options = engine.options;
-  const bool has_slots = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;
-  std::vector<std::string> ways;
-  if (has_slots && options.keep_last_units > 0) ways.emplace_back("keep_last_units = 0");
-  if (has_slots && !options.reshard_after_forward)
-    ways.emplace_back("reshard_after_forward = true");
-  if (has_slots && options.prefetch_units > 0) ways.emplace_back("prefetch_units = 0");
-  if (!engine.pass->reduces()) ways.emplace_back("backwards that reduce (GradSync)");
-  const bool shards_all = options.strategy == Strategy::kFullShard;
-  if (!shards_all && !engine.context->one_rank()) ways.emplace_back("strategy = kFullShard");
-  if (for_tensors && options.recompute != 1) ways.emplace_back("recompute = 1");
-  if (!options.cpu_offload) ways.emplace_back("cpu_offload = true");
-  const DType computed = options.param_dtype.value_or(DType::kFloat32);
-  const bool is_wide = size_of(computed) == size_of(DType::kFloat32);
-  if (is_wide && (for_tensors || has_slots)) ways.emplace_back("param_dtype = kBFloat16");
-  if (for_tensors) ways.emplace_back("a smaller batch");
-  ways.emplace_back("more ranks");
-  return ways;
+// Without `for_tensors` what makes the engine's own buffers smaller alone.
+std::string remedies_of(const EngineState& engine, bool for_tensors) {
+  const bool gathers = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;
+  std::vector<std::string_view> ways;
+  for (const Remedy& remedy : remedies(engine.options, {.gathers = gathers,
+                                                       .one_rank = engine.context->one_rank(),
+                                                       .reduces = engine.pass->reduces(),
+                                                       .for_tensors = for_tensors})) {
+    ways.push_back(remedy.text);
+  }
+  return fmt::format("in order of cost: {}", fmt::join(ways, "; "));
 }
 
 }  // namespace
@@ -111,15 +102,12 @@ MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<Clock>& clock) {
           {.what = MemoryMeter::describe(demand),
            .where = "Options::memory_limit",
            .cause = describe_held(engines, demand),
-           .hint = fmt::format("raise the limit, or, in order of cost: {}",
-                               fmt::join(remedies(engine, /*for_tensors=*/false), "; "))});
+           .hint = "raise the limit, or, " + remedies_of(engine, /*for_tensors=*/false)});
     }
-    throw OutOfMemory(
-        {.what = MemoryMeter::describe(demand),
-         .where = demand.of == MemoryOwner::kTorch ? place_of(*clock) : std::string(),
-         .cause = describe_held(engines, demand),
-         .hint = fmt::format("in order of cost: {}",
-                             fmt::join(remedies(engine, /*for_tensors=*/true), "; "))});
+    throw OutOfMemory({.what = MemoryMeter::describe(demand),
+                       .where = demand.of == MemoryOwner::kTorch ? place_of(*clock) : std::string(),
+                       .cause = describe_held(engines, demand),
+                       .hint = remedies_of(engine, /*for_tensors=*/true)});
   };
 }
 
@@ -132,8 +120,7 @@ void require_within_limit(const Clock& clock, int64_t limit) {
                            format_bytes(limit), format_bytes(planned)),
        .where = "Options::memory_limit",
        .cause = "by its plan, without LibTorch's tensors",
-       .hint = fmt::format("raise the limit, or, in order of cost: {}",
-                           fmt::join(remedies(*engines.back(), /*for_tensors=*/false), "; "))});
+       .hint = "raise the limit, or, " + remedies_of(*engines.back(), /*for_tensors=*/false)});
 }
 
 }  // namespace fsdp

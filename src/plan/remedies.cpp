@@ -1,0 +1,50 @@
+#include "plan/remedies.h"
+
+namespace fsdp {
+
+std::vector<Remedy> remedies(const Options& options, const RemedyCase& of) {
+  std::vector<Remedy> ways;
+  const auto option = [&](std::string_view text, std::string_view flag, void (*apply)(Options&)) {
+    ways.push_back({.text = text, .flag = flag, .apply = apply});
+  };
+  if (of.gathers && options.keep_last_units > 0) {
+    option("keep_last_units = 0", "--keep-last-units 0",
+           [](Options& changed) { changed.keep_last_units = 0; });
+  }
+  if (of.gathers && !options.reshard_after_forward) {
+    option("reshard_after_forward = true", "--reshard-after-forward true",
+           [](Options& changed) { changed.reshard_after_forward = true; });
+  }
+  if (of.gathers && options.prefetch_units > 0) {
+    option("prefetch_units = 0", "--prefetch 0",
+           [](Options& changed) { changed.prefetch_units = 0; });
+  }
+  if (!of.reduces) {
+    ways.push_back(
+        {.kind = RemedyKind::kReduceMore, .text = "backwards that reduce (GradSync)", .flag = {}});
+  }
+  if (options.strategy != Strategy::kFullShard && !of.one_rank) {
+    option("strategy = kFullShard", "--strategy full-shard",
+           [](Options& changed) { changed.strategy = Strategy::kFullShard; });
+  }
+  if (of.for_tensors && options.recompute != 1) {
+    option("recompute = 1", "--recompute", [](Options& changed) { changed.recompute = 1; });
+  }
+  if (!options.cpu_offload && of.host_is_other) {
+    option("cpu_offload = true", "--offload", [](Options& changed) { changed.cpu_offload = true; });
+  }
+  const bool is_wide =
+      size_of(options.param_dtype.value_or(DType::kFloat32)) == size_of(DType::kFloat32);
+  if (is_wide && (of.for_tensors || of.gathers)) {
+    option("param_dtype = kBFloat16", "--param-dtype bfloat16",
+           [](Options& changed) { changed.param_dtype = DType::kBFloat16; });
+  }
+  if (of.for_tensors) {
+    ways.push_back(
+        {.kind = RemedyKind::kSmallerBatch, .text = "a smaller batch", .flag = "a smaller batch"});
+  }
+  ways.push_back({.kind = RemedyKind::kMoreRanks, .text = "more ranks", .flag = "more ranks"});
+  return ways;
+}
+
+}  // namespace fsdp
