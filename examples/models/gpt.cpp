@@ -2,12 +2,14 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <fsdp/error.h>
 #include <torch/nn/init.h>
@@ -58,6 +60,10 @@ torch::nn::Embedding make_embedding(int64_t rows, int64_t hidden) {
   return embedding;
 }
 
+int64_t mlp_features(const GptConfig& config) {
+  return config.mlp > 0 ? config.mlp : 4 * config.hidden;
+}
+
 torch::nn::LayerNorm make_norm(int64_t hidden) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({hidden}));
 }
@@ -89,9 +95,9 @@ BlockImpl::BlockImpl(const GptConfig& config)
           register_module("query_key_value", make_linear(config.hidden, 3 * config.hidden))),
       attention_out(register_module(
           "attention_out", make_linear(config.hidden, config.hidden, residual_deviation(config)))),
-      mlp_up(register_module("mlp_up", make_linear(config.hidden, 4 * config.hidden))),
-      mlp_down(register_module(
-          "mlp_down", make_linear(4 * config.hidden, config.hidden, residual_deviation(config)))),
+      mlp_up(register_module("mlp_up", make_linear(config.hidden, mlp_features(config)))),
+      mlp_down(register_module("mlp_down", make_linear(mlp_features(config), config.hidden,
+                                                       residual_deviation(config)))),
       heads(config.heads) {}
 
 at::Tensor BlockImpl::attend(const at::Tensor& x_BSH) {
@@ -107,7 +113,7 @@ at::Tensor BlockImpl::attend(const at::Tensor& x_BSH) {
 
 at::Tensor BlockImpl::forward(const at::Tensor& x_BSH) {
   const at::Tensor attended_BSH = x_BSH + attend(attention_norm(x_BSH));
-  const at::Tensor wide = at::gelu(mlp_up(mlp_norm(attended_BSH)), "tanh");  // B,S,4H
+  const at::Tensor wide = at::gelu(mlp_up(mlp_norm(attended_BSH)), "tanh");
   return attended_BSH + mlp_down(wide);
 }
 
@@ -128,6 +134,12 @@ at::Tensor GptImpl::forward(const at::Tensor& ids_BS) {
   at::Tensor x_BSH = tokens(ids_BS) + positions(positions_S);
   for (fsdp::Unit<Block>& block : blocks) x_BSH = block(x_BSH);
   return at::linear(norm(x_BSH), tokens->weight);
+}
+
+at::Tensor blank_loss(fsdp::Unit<Gpt>& model, int64_t batch, int64_t length) {
+  const at::Tensor ids_BS = at::zeros({batch, length + 1}, at::kLong);
+  return at::cross_entropy_loss(model(ids_BS.slice(1, 0, -1)).flatten(0, 1),
+                                ids_BS.slice(1, 1).flatten());
 }
 
 std::vector<int64_t> generate(fsdp::Unit<Gpt>& model, std::vector<int64_t> ids,

@@ -25,6 +25,7 @@ struct GptConfig {
   int64_t heads = 12;
   int64_t block_size = 1024;  // the longest sequence
   int64_t vocabulary = 50257;
+  int64_t mlp = 0;  // features inside a block's MLP; 0: 4 × hidden
 };
 
 // "tiny, mini, gpt2, …, gpt2-xl"
@@ -57,6 +58,9 @@ struct GptImpl : torch::nn::Module {
   torch::nn::LayerNorm norm;
 };
 TORCH_MODULE(Gpt);
+
+// Mean cross-entropy over a batch of one token alone: what a step takes, and nothing to learn.
+at::Tensor blank_loss(fsdp::Unit<Gpt>& model, int64_t batch, int64_t length);
 
 struct Sampling {
   int64_t tokens = 1;        // to be drawn

@@ -4,7 +4,9 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
 #include <torch/nn/init.h>
 
 #include <string>
@@ -158,6 +160,16 @@ at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B
                                   at::Reduction::Sum, length);
   };
   return (cross_entropy(0, first_B) + cross_entropy(1, last_B)) / 2;
+}
+
+at::Tensor blank_loss(fsdp::Unit<QuestionAnswering>& model, int64_t batch, int64_t length) {
+  const at::Tensor ids_BS = at::zeros({batch, length}, at::kLong);
+  const at::Tensor segments_BS = at::zeros({batch, length}, at::kLong);
+  const at::Tensor attention_mask_BS = at::ones({batch, length}, at::kLong);
+  const at::Tensor first_B = at::zeros({batch}, at::kLong);
+  const at::Tensor last_B = at::zeros({batch}, at::kLong);
+  const at::Tensor logits_BS2 = model(ids_BS, segments_BS, attention_mask_BS);
+  return span_loss_sum(logits_BS2.to(at::kFloat), first_B, last_B) / static_cast<double>(batch);
 }
 
 fsdp::UnitOptions unit_options(std::string_view fqn) {

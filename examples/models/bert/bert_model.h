@@ -126,6 +126,10 @@ TORCH_MODULE(QuestionAnswering);
 at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B,
                          const at::Tensor& last_B);
 
+// That loss over a batch of one token alone, `batch` windows of `length` tokens: what a step takes,
+// and nothing to learn.
+at::Tensor blank_loss(fsdp::Unit<QuestionAnswering>& model, int64_t batch, int64_t length);
+
 // What the model's units say about themselves.
 fsdp::UnitOptions unit_options(std::string_view fqn);
 
