@@ -1,105 +1,14 @@
 #include "bert_qa/hf/model_config.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
-#include <optional>
 
-#include "fsdp/error.h"
-#include "io/json_text.h"
+#include "bert_qa/hf/config_reader.h"
 #include "io/mapped_file.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {
-
-using nlohmann::json;
-
-constexpr int64_t kMaxConfigBytes = 1 << 20;
-
-// Far beyond any model, and small enough that no product of two of them overflows.
-constexpr int64_t kMaxHidden = 1 << 17;
-constexpr int64_t kMaxVocabulary = 1 << 24;
-constexpr int64_t kMaxLayers = 1 << 12;
-constexpr int64_t kMaxPositions = 1 << 20;
-
-class ConfigReader {
- public:
-  ConfigReader(const json& root, const std::string& file) : root_(root), file_(file) {}
-
-  int64_t size(const char* key, int64_t min, int64_t max) const {
-    const json& value = required(key);
-    if (!value.is_number_integer()) refuse(key, value, "an integer");
-    const bool too_large =
-        value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(max);
-    if (too_large || value.get<int64_t>() < min) {
-      refuse(key, value, fmt::format("from {} to {}", min, max));
-    }
-    return value.get<int64_t>();
-  }
-  int64_t size_or(const char* key, int64_t fallback, int64_t min, int64_t max) const {
-    return root_.contains(key) ? size(key, min, max) : fallback;
-  }
-  double number_or(const char* key, double fallback, double min, double max) const {
-    if (!root_.contains(key)) return fallback;
-    const json& value = root_.at(key);
-    if (!value.is_number()) refuse(key, value, "a number");
-    const auto number = value.get<double>();
-    if (!(number >= min && number <= max)) {
-      refuse(key, value, fmt::format("from {} to {}", min, max));
-    }
-    return number;
-  }
-  std::string text_or(const char* key, std::optional<std::string> fallback) const {
-    if (fallback && !root_.contains(key)) return *fallback;
-    const json& value = required(key);
-    if (!value.is_string()) refuse(key, value, "a string");
-    return value.get<std::string>();
-  }
-  bool flag(const char* key) const {
-    if (!root_.contains(key)) return false;
-    const json& value = root_.at(key);
-    if (!value.is_boolean()) refuse(key, value, "true or false");
-    return value.get<bool>();
-  }
-  std::vector<std::string> names(const char* key) const {
-    std::vector<std::string> names;
-    if (!root_.contains(key) || root_.at(key).is_null()) return names;
-    const json& list = root_.at(key);
-    if (!list.is_array()) refuse(key, list, "an array of strings");
-    for (const json& name : list) {
-      if (!name.is_string()) refuse(key, list, "an array of strings");
-      names.push_back(name.get<std::string>());
-    }
-    return names;
-  }
-
-  [[noreturn]] void refuse(const char* key, const json& value, const std::string& expected) const {
-    corrupt(fmt::format("{} is {} instead of {}", key, fsdp::quoted_name(value.dump()), expected));
-  }
-  [[noreturn]] void corrupt(std::string what, std::string hint = {}) const {
-    throw fsdp::IoError(
-        fsdp::ExitCode::kCorruptData,
-        {.what = std::move(what), .where = file_, .cause = {}, .hint = std::move(hint)});
-  }
-  [[noreturn]] void unsupported(const char* key, const std::string& value, std::string hint) const {
-    throw fsdp::InvalidArgument(
-        {.what = fmt::format("{} {} is not supported", key, fsdp::quoted_name(value)),
-         .where = file_,
-         .cause = {},
-         .hint = std::move(hint)});
-  }
-
- private:
-  const json& required(const char* key) const {
-    if (!root_.contains(key)) corrupt(fmt::format("{} is missing", key));
-    return root_.at(key);
-  }
-
-  const json& root_;
-  const std::string& file_;
-};
 
 // What our two models do not have must not be ignored: the results would be quietly wrong.
 void check_supported(const ConfigReader& reader, const bert::Config& config) {
@@ -121,18 +30,8 @@ void check_supported(const ConfigReader& reader, const bert::Config& config) {
 }  // namespace
 
 bert::Config parse_model_config(std::string_view text, const std::string& file) {
-  if (std::ssize(text) > kMaxConfigBytes) {
-    throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
-                        {.what = fmt::format("a configuration of {} bytes; at most {} are allowed",
-                                             text.size(), kMaxConfigBytes),
-                         .where = file,
-                         .cause = {},
-                         .hint = {}});
-  }
-  const json root = fsdp::parse_json({.text = text, .file = file});
-  const ConfigReader reader(root, file);
-  if (!root.is_object()) reader.corrupt("the configuration is not a JSON object");
-  if (!root.contains("model_type")) {
+  const ConfigReader reader(text, file);
+  if (!reader.has("model_type")) {
     reader.corrupt("model_type is missing", "add \"model_type\": \"bert\" if it is one");
   }
   bert::Config config;
@@ -147,7 +46,7 @@ bert::Config parse_model_config(std::string_view text, const std::string& file) 
   config.intermediate_size = reader.size("intermediate_size", 1, 4 * kMaxHidden);
   config.max_position_embeddings = reader.size("max_position_embeddings", 1, kMaxPositions);
   config.type_vocab_size = reader.size_or("type_vocab_size", config.type_vocab_size, 1, kMaxHidden);
-  if (root.contains("pad_token_id") && !root["pad_token_id"].is_null()) {
+  if (reader.has("pad_token_id")) {
     config.pad_token_id = reader.size("pad_token_id", 0, config.vocab_size - 1);
   }
   config.hidden_dropout_prob =

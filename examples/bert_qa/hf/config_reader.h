@@ -1,0 +1,49 @@
+// The values of a Hugging Face config.json, each checked before anyone allocates by it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace bert_qa {
+
+// Far beyond any model, and small enough that no product of two of them overflows.
+inline constexpr int64_t kMaxHidden = 1 << 17;
+inline constexpr int64_t kMaxVocabulary = 1 << 24;
+inline constexpr int64_t kMaxLayers = 1 << 12;
+inline constexpr int64_t kMaxPositions = 1 << 20;
+
+// Errors, of all: IoError kCorruptData naming file, key and value for what is missing, of the wrong
+//   type or out of bounds.
+class ConfigReader {
+ public:
+  ConfigReader(std::string_view text, std::string file);
+
+  // It is there, and not null.
+  bool has(const char* key) const;
+  int64_t size(const char* key, int64_t min, int64_t max) const;
+  int64_t size_or(const char* key, int64_t fallback, int64_t min, int64_t max) const;
+  double number_or(const char* key, double fallback, double min, double max) const;
+  // Empty fallback: it must be there.
+  std::string text_or(const char* key, std::optional<std::string> fallback) const;
+  bool flag_or(const char* key, bool fallback) const;
+  bool flag(const char* key) const { return flag_or(key, false); }
+  std::vector<std::string> names(const char* key) const;
+
+  [[noreturn]] void corrupt(std::string what, std::string hint = {}) const;
+  // Throws InvalidArgument: the file is sound, but not for us.
+  [[noreturn]] void unsupported(const char* key, const std::string& value, std::string hint) const;
+
+ private:
+  [[noreturn]] void refuse(const char* key, const nlohmann::json& value,
+                           const std::string& expected) const;
+  const nlohmann::json& required(const char* key) const;
+
+  std::string file_;
+  nlohmann::json root_;
+};
+
+}  // namespace bert_qa

@@ -1,0 +1,88 @@
+#include "planning/folder_config.h"
+
+#include <fmt/format.h>
+
+#include "bert_qa/hf/config_reader.h"
+#include "bert_qa/hf/model_config.h"
+#include "io/mapped_file.h"
+
+namespace planning {
+namespace {
+
+using bert_qa::ConfigReader;
+
+void require_multiple(const ConfigReader& reader, const char* key, int64_t value, const char* of,
+                      int64_t divisor) {
+  if (value % divisor == 0) return;
+  reader.corrupt(fmt::format("{} {} is not a multiple of {} {}", key, value, of, divisor));
+}
+
+// Dropout is not the model's here: it would keep a mask a layer.
+gpt::GptConfig gpt2_of(const ConfigReader& reader) {
+  if (!reader.flag_or("tie_word_embeddings", true)) {
+    reader.unsupported("tie_word_embeddings", "false", "use a gpt2 whose head is its embedding");
+  }
+  if (reader.flag("add_cross_attention")) {
+    reader.unsupported("add_cross_attention", "true", "use a decoder alone");
+  }
+  gpt::GptConfig config{
+      .layers = reader.size("n_layer", 1, bert_qa::kMaxLayers),
+      .hidden = reader.size("n_embd", 1, bert_qa::kMaxHidden),
+      .heads = reader.size("n_head", 1, bert_qa::kMaxHidden),
+      .block_size = reader.size("n_positions", 1, bert_qa::kMaxPositions),
+      .vocabulary = reader.size("vocab_size", 1, bert_qa::kMaxVocabulary),
+  };
+  if (reader.has("n_inner")) config.mlp = reader.size("n_inner", 1, 4 * bert_qa::kMaxHidden);
+  require_multiple(reader, "n_embd", config.hidden, "n_head", config.heads);
+  return config;
+}
+
+llama::LlamaConfig llama_of(const ConfigReader& reader) {
+  for (const char* key : {"attention_bias", "mlp_bias"}) {
+    if (reader.flag(key)) reader.unsupported(key, "true", "use a llama without biases");
+  }
+  llama::LlamaConfig config{
+      .layers = reader.size("num_hidden_layers", 1, bert_qa::kMaxLayers),
+      .hidden = reader.size("hidden_size", 1, bert_qa::kMaxHidden),
+      .heads = reader.size("num_attention_heads", 1, bert_qa::kMaxHidden),
+      .intermediate = reader.size("intermediate_size", 1, 4 * bert_qa::kMaxHidden),
+      .vocabulary = reader.size("vocab_size", 1, bert_qa::kMaxVocabulary),
+      .longest = reader.size("max_position_embeddings", 1, bert_qa::kMaxPositions),
+      .rope_theta = reader.number_or("rope_theta", 10000, 1, 1e12),
+      .norm_epsilon = reader.number_or("rms_norm_eps", 1e-5, 0, 1),
+      .ties_head = reader.flag("tie_word_embeddings"),
+  };
+  config.key_value_heads = reader.has("num_key_value_heads")
+                               ? reader.size("num_key_value_heads", 1, config.heads)
+                               : config.heads;
+  require_multiple(reader, "hidden_size", config.hidden, "num_attention_heads", config.heads);
+  require_multiple(reader, "num_attention_heads", config.heads, "num_key_value_heads",
+                   config.key_value_heads);
+  const int64_t head_size = config.hidden / config.heads;
+  require_multiple(reader, "the size of a head", head_size, "rotary pairs:", 2);
+  if (reader.has("head_dim") && reader.size("head_dim", 1, bert_qa::kMaxHidden) != head_size) {
+    reader.unsupported("head_dim", fmt::format("{}", reader.size("head_dim", 1, 1 << 20)),
+                       fmt::format("hidden_size / num_attention_heads is {}", head_size));
+  }
+  return config;
+}
+
+}  // namespace
+
+FolderConfig read_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "config.json";
+  const fsdp::MappedFile mapping(file);
+  const ConfigReader reader(mapping.text(), file.string());
+  if (!reader.has("model_type")) {
+    reader.corrupt("model_type is missing", "bert, megatron-bert, gpt2 or llama");
+  }
+  const std::string type = reader.text_or("model_type", {});
+  if (type == "bert" || type == "megatron-bert") {
+    return bert_qa::parse_model_config(mapping.text(), file.string());
+  }
+  if (type == "gpt2") return gpt2_of(reader);
+  if (type == "llama") return llama_of(reader);
+  reader.unsupported("model_type", type, "bert, megatron-bert, gpt2 or llama");
+}
+
+}  // namespace planning

@@ -1,0 +1,72 @@
+// fsdp-plan --model NAME --ranks N: what a training step takes, before anything of it exists.
+//
+// Exit codes: 0 it fits, or no memory was given; 64 usage; 65, 74 a folder's configuration; 78 it
+// does not fit, or cannot be arranged so.
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fsdp/error.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "base/bytes.h"
+#include "planning/command_line.h"
+#include "planning/known_model.h"
+#include "planning/plan_report.h"
+#include "planning/plan_search.h"
+
+namespace {
+
+void print(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return;
+  throw fsdp::IoError(fsdp::ExitCode::kIoError, {.what = "cannot write the plan",
+                                                 .where = "standard output",
+                                                 .cause = std::generic_category().message(errno)});
+}
+
+void plan(const planning::PlanSettings& settings) {
+  // As a rank of such a host has them: what kernels take beside their results depends on it.
+  const int a_host = settings.ranks / settings.hosts;
+  const int cores = std::max(1U, std::thread::hardware_concurrency());
+  at::set_num_threads(std::max(1, cores / a_host));
+  const planning::KnownModel model = planning::find_model(settings.model);
+  planning::PlanSearch search(settings, model);
+  print(planning::describe_plan(settings, model, search.plan()));
+  if (settings.budget() == 0) return;
+  const planning::Verdict verdict = planning::judge(settings, search);
+  print(verdict.text);
+  if (verdict.fits) return;
+  throw fsdp::InvalidArgument(
+      {.what = fmt::format("the step needs {} of a rank's device, which has {}",
+                           fsdp::format_bytes(search.plan().peak_bytes()),
+                           fsdp::format_bytes(settings.budget())),
+       .where = model.name,
+       .hint = verdict.remedy});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const planning::PlanSettings settings = planning::parse_command_line(argc, argv);
+    if (settings.help.empty()) {
+      plan(settings);
+    } else {
+      print(settings.help);
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    char host[256] = {};
+    ::gethostname(host, sizeof host - 1);
+    const fsdp::ErrorPlace place{.rank = 0, .world_size = 1, .host = host, .step = -1};
+    std::fputs((fsdp::error_line(error, place) + "\n").c_str(), stderr);
+    return static_cast<int>(fsdp::exit_code_of(error));
+  }
+}

@@ -1,0 +1,240 @@
+// What fsdp-plan plans, held against runs of the same models.
+#include <fsdp/engine.h>
+#include <fsdp/optim.h>
+
+#include <sstream>
+
+#include "models/bert/bert_model.h"
+#include "models/bert/presets.h"
+#include "models/gpt.h"
+#include "models/llama.h"
+#include "planning/plan_report.h"
+#include "planning/plan_search.h"
+#include "support/scratch_folder.h"
+#include "support/torch_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+using namespace planning;
+
+namespace {
+
+PlanSettings settings_of(std::vector<const char*> words) {
+  words.insert(words.begin(), "fsdp-plan");
+  return parse_command_line(static_cast<int>(words.size()), words.data());
+}
+
+int64_t parameters_of(const std::string& model) {
+  const PlanSettings settings =
+      settings_of({"--model", model.c_str(), "--ranks", "8", "--seq-len", "8"});
+  return PlanSearch(settings, find_model(model)).plan().parameters;
+}
+
+std::string refusal_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return std::to_string(static_cast<int>(error.code())) + " " + error.what();
+  }
+  return "no error";
+}
+
+bool says(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The engine's plan of a run on thread ranks, after two steps.
+template <class Model, class Config>
+MemoryPlan plan_of_run(int ranks, const PlanSettings& settings, const Config& config) {
+  MemoryPlan plan;
+  run_torch_ranks(ranks, [&](Mesh mesh) {
+    Options options = settings.run.engine;
+    options.unit_options = find_model(settings.model).unit_options;
+    BuildScope building(mesh, options);
+    Unit<Model> model(config);
+    Engine engine(model, building);
+    AdamW optimizer(engine, {});
+    for (int step = 0; step < 2; ++step) {
+      blank_loss(model, settings.batch.sequences, settings.batch.length).backward();
+      optimizer.clip_grad_norm(1.0);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    if (mesh.rank() == 0) plan = engine.memory_plan();
+  });
+  return plan;
+}
+
+template <class Model, class Config>
+void check_as_run(const std::string& name, const Config& config) {
+  for (const auto& [strategy, recompute] : {std::pair{"full-shard", "1"}, {"zero2", "0"}}) {
+    CAPTURE(name);
+    CAPTURE(std::string(strategy));
+    // Threads do not map each other's shards.
+    const PlanSettings settings =
+        settings_of({"--model", name.c_str(), "--ranks", "2", "--batch", "2", "--seq-len", "16",
+                     "--strategy", strategy, "--recompute", recompute, "--map-shards", "false"});
+    PlanSearch search(settings, find_model(name));
+    const MemoryPlan run = plan_of_run<Model>(2, settings, config);
+    const MemoryPlan& planned = search.plan().memory;
+    CHECK(planned.rest == run.rest);
+    CHECK(planned.forward_peak == run.forward_peak);
+    CHECK(planned.after_forward == run.after_forward);
+    CHECK(planned.backward_peak == run.backward_peak);
+    CHECK(planned.after_backward == run.after_backward);
+    CHECK(planned.held_bytes == run.held_bytes);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("presets have the parameters that these models are known for") {
+  CHECK(parameters_of("llama-7b") == 6'738'415'616);
+  CHECK(parameters_of("llama-13b") == 13'015'864'320);
+  CHECK(parameters_of("llama-70b") == 68'976'648'192);
+  CHECK(parameters_of("llama-3-8b") == 8'030'261'248);
+  CHECK(parameters_of("llama-3-70b") == 70'553'706'496);
+  CHECK(parameters_of("gpt2") == 124'439'808);
+  CHECK(parameters_of("bert-base") == 108'893'186);  // with the head for questions
+}
+
+TEST_CASE("planned engine bytes are those of a run of the preset") {
+  bert::Config bert = bert::preset_config("tiny");
+  // Ranks that are threads draw from one generator: recomputed, they may draw others.
+  bert.hidden_dropout_prob = bert.attention_probs_dropout_prob = 0;
+  check_as_run<bert::QuestionAnswering>("bert-tiny", bert);
+  check_as_run<gpt::Gpt>("gpt-tiny", gpt::preset_config("tiny"));
+  check_as_run<llama::Llama>("llama-tiny", llama::preset_config("tiny"));
+}
+
+TEST_CASE("a folder is planned by its configuration alone") {
+  const auto parameters = [](std::string_view config) {
+    const ScratchFolder folder;
+    folder.write("config.json", config);
+    return parameters_of(folder.path());
+  };
+  CHECK(parameters(R"({"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12,
+                       "n_positions": 1024, "vocab_size": 50257, "n_inner": null})") ==
+        124'439'808);
+  CHECK(parameters(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2,
+                       "n_positions": 16, "vocab_size": 10, "n_inner": 16})") ==
+        10 * 8 + 16 * 8 + 4 * 8 + 8 * 24 + 24 + 8 * 8 + 8 + 2 * 8 * 16 + 16 + 8 + 2 * 8);
+  CHECK(parameters(R"({"model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096,
+                       "num_attention_heads": 32, "intermediate_size": 11008, "vocab_size": 32000,
+                       "max_position_embeddings": 4096, "rms_norm_eps": 1e-05,
+                       "tie_word_embeddings": false})") == 6'738'415'616);
+  CHECK(parameters(R"({"model_type": "llama", "num_hidden_layers": 16, "hidden_size": 2048,
+                       "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64,
+                       "intermediate_size": 8192, "vocab_size": 128256,
+                       "max_position_embeddings": 131072, "tie_word_embeddings": true})") ==
+        1'235'814'400);
+  CHECK(parameters(R"({"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768,
+                       "num_attention_heads": 12, "intermediate_size": 3072, "vocab_size": 30522,
+                       "max_position_embeddings": 512})") == 108'893'186);
+}
+
+TEST_CASE("a folder that is no known model is refused with what is known") {
+  const auto refused = [](std::string_view config) {
+    const ScratchFolder folder;
+    folder.write("config.json", config);
+    return refusal_of([&] { find_model(folder.path()); });
+  };
+  const std::string other = refused(R"({"model_type": "t5"})");
+  CHECK(other.starts_with("78 model_type 't5' is not supported"));
+  CHECK(says(other, "bert, megatron-bert, gpt2 or llama"));
+  CHECK(refused("{}").starts_with("65 model_type is missing"));
+  CHECK(refused(R"({"model_type": "llama"})").starts_with("65 num_hidden_layers is missing"));
+  CHECK(refused(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 9, "n_head": 2,
+                    "n_positions": 16, "vocab_size": 10})")
+            .starts_with("65 n_embd 9 is not a multiple of n_head 2"));
+  const ScratchFolder empty;
+  CHECK(refusal_of([&] { find_model(empty.path()); }).starts_with("74 "));
+  const std::string misspelt = refusal_of([] { find_model("lama-70b"); });
+  CHECK(misspelt.starts_with("64 --model 'lama-70b' is neither a preset nor a folder"));
+  CHECK(says(misspelt, "did you mean llama-70b?"));
+}
+
+TEST_CASE("a command line that asks for what cannot be planned is refused with 64") {
+  const auto refused = [](std::vector<const char*> words) {
+    words.insert(words.begin(), {"--model", "bert-tiny"});
+    return refusal_of([&] {
+      const PlanSettings settings = settings_of(words);
+      PlanSearch(settings, find_model(settings.model));
+    });
+  };
+  CHECK(refusal_of([] { settings_of({}); }).starts_with("64 no model is given"));
+  CHECK(says(refused({"--rank", "2"}), "did you mean --ranks?"));
+  CHECK(refused({"--ranks", "0"}).starts_with("64 --ranks cannot be '0'"));
+  CHECK(refused({"--ranks"}).starts_with("64 --ranks has no value"));
+  CHECK(refused({"--ranks", "6", "--hosts", "4"}).starts_with("64 6 ranks are not the same"));
+  CHECK(says(refused({"--strategy", "zero5"}), "did you mean zero"));
+  CHECK(refused({"--seq-len", "513"}).starts_with("64 --seq-len cannot be 513"));
+  CHECK(refused({"--bandwidth", "10"}).starts_with("64 one of --bandwidth and --flops"));
+  CHECK(refused({"--memory", "80G"}).starts_with("64 --memory cannot be '80G'"));
+  CHECK(refused({"--seq_len=128"}) == "no error");
+}
+
+TEST_CASE("changes are listed until all together fit, and the smallest ranks fit, too") {
+  const PlanSettings settings = settings_of({"--model", "bert-small", "--ranks", "4", "--batch",
+                                             "4", "--memory", "250MiB", "--map-shards", "false"});
+  PlanSearch search(settings, find_model(settings.model));
+  const int64_t budget = settings.budget();
+  REQUIRE(search.plan().peak_bytes() > budget);
+  const std::vector<ChangeBytes> changes = search.changes(budget);
+  REQUIRE(!changes.empty());
+  CHECK(changes.front().change == "--prefetch 0");
+  for (size_t i = 0; i + 1 < changes.size(); ++i) CHECK(changes[i].together > budget);
+  for (const ChangeBytes& each : changes) {
+    CAPTURE(each.change);
+    CHECK(each.alone <= search.plan().peak_bytes());
+    CHECK(each.together <= each.alone);
+  }
+  CHECK(changes.back().together <= budget);
+
+  const int64_t roomy = search.plan().peak_bytes() - 1;
+  const auto smallest = search.smallest_ranks(roomy);
+  REQUIRE(smallest);
+  CHECK(smallest->ranks == 8);
+  CHECK(smallest->bytes <= roomy);
+  CHECK(!search.smallest_ranks(1));
+}
+
+TEST_CASE("hybrid strategies are offered where there are groups") {
+  const auto names = [](const char* hosts) {
+    const PlanSettings settings =
+        settings_of({"--model", "bert-tiny", "--ranks", "4", "--hosts", hosts});
+    PlanSearch search(settings, find_model(settings.model));
+    return search.strategies().size();
+  };
+  CHECK(names("1") == 4);
+  CHECK(names("2") == 7);
+}
+
+TEST_CASE("no line of a report has more than 80 columns") {
+  const PlanSettings settings =
+      settings_of({"--model", "llama-70b", "--ranks", "512", "--hosts", "64", "--memory", "8GiB",
+                   "--bandwidth", "50", "--flops", "400", "--device", "cuda", "--strategy",
+                   "hybrid-shard", "--batch", "2", "--offload"});
+  const KnownModel model = find_model(settings.model);
+  PlanSearch search(settings, model);
+  const Verdict verdict = judge(settings, search);
+  CHECK(!verdict.fits);
+  std::istringstream lines(describe_plan(settings, model, search.plan()) + verdict.text);
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    CHECK(std::ranges::count_if(line, [](char c) { return (c & 0xc0) != 0x80; }) <= 80);
+  }
+}
+
+TEST_CASE("communication hides from so many tokens on as its bytes ask for") {
+  const auto text = [](const char* sequences) {
+    const PlanSettings settings =
+        settings_of({"--model", "bert-base", "--ranks", "64", "--hosts", "8", "--bandwidth", "10",
+                     "--flops", "100", "--batch", sequences, "--seq-len", "500"});
+    const KnownModel model = find_model(settings.model);
+    return describe_plan(settings, model, PlanSearch(settings, model).plan());
+  };
+  // About 3 · 4Ψ bytes are sent, and 6Ψ operations a token: 12 / 6 · 100e12 / 10e9 tokens.
+  CHECK(says(text("8"), "communication cannot hide: it could from 1"));
+  CHECK(says(text("48"), "communication can hide behind compute"));
+}
