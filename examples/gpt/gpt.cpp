@@ -14,6 +14,7 @@ struct Settings {
   int64_t batch_size = 16, max_steps = 1000;
   double learning_rate = 2e-3;
   fsdp::Options engine;
+  bool force = false;  // a step that cannot fit by its plan
   gpt::GptConfig model;
   gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
 };
@@ -40,7 +41,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
     }
     if (!text) refuse(fsdp::ExitCode::kUsage, flag + " cannot be '" + text.str() + "'", meaning);
   };
-  Settings settings{.engine = run.engine};
+  Settings settings{.engine = run.engine, .force = run.force};
   read("--train-file", settings.train_file, "the text to learn, of any bytes");
   read("--preset", settings.preset, "the model's size: " + gpt::preset_names());
   settings.model = gpt::preset_config(settings.preset);
@@ -56,7 +57,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   read("--max-new-tokens", settings.sampling.tokens, "number of bytes to generate");
   read("--temperature", settings.sampling.temperature, "a number, 0.01 or more; low: likely", 0.01);
   settings.sampling.seed = settings.engine.seed;
-  if (given.erase("--help") > 0) settings.help = help.str() + run.help_text();
+  if (given.erase("--help") > 0) settings.help = help.str() + run.help_text({.plans = true});
   if (given.empty()) return settings;
   run.refuse(given.begin()->first, flags);
 }
@@ -130,6 +131,15 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
     return 0;
   }
 
+  if (settings.max_steps > 0) {
+    const auto plan = fsdp::plan_run(
+        mesh, settings.engine, {.force = settings.force},
+        [&] { return fsdp::Unit<gpt::Gpt>(settings.model); },
+        [&](auto& model) {
+          return gpt::blank_loss(model, settings.batch_size, settings.model.block_size);
+        });
+    if (plan) std::puts(plan->to_string().c_str());
+  }
   fsdp::BuildScope building(mesh, settings.engine);
   fsdp::Unit<gpt::Gpt> model(settings.model);  // each unit is sharded as soon as it exists
   fsdp::Engine engine(model, building);
@@ -148,5 +158,6 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
 }
 
 int main(int argc, char** argv) {
-  return fsdp::run_program(argc, argv, run, {.others = true}, {.engine = {.seed = 42}});
+  return fsdp::run_program(argc, argv, run, {.plans = true, .others = true},
+                           {.engine = {.seed = 42}});
 }

@@ -18,6 +18,7 @@
 #include <fsdp/rank_values.h>
 #include <fsdp/recompute.h>
 #include <fsdp/run_options.h>
+#include <fsdp/run_plan.h>
 #include <fsdp/safetensors.h>
 #include <fsdp/safetensors_folder.h>
 #include <fsdp/sampler.h>

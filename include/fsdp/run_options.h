@@ -38,6 +38,8 @@ struct ProgramFlags {
   // It serves --trace and --ablate: writes RunOptions::trace_file, and says of a run without
   // communication that it learned nothing.
   bool diagnostics = false;
+  // It plans its step before it builds anything (plan_run), and serves --force: RunOptions::force.
+  bool plans = false;
   // It reads RunOptions::rest, which has --help too, and refuses there what it does not know. A
   // word that is spelled as one of the engine's flags is taken for it; "--" ends them.
   bool others = false;
@@ -47,6 +49,7 @@ struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
   Options engine;                    // for BuildScope or Engine
   std::filesystem::path trace_file;  // for Trace; empty: none was asked for
+  bool force = false;                // go on where the plan says that a step cannot fit
   bool help = false;                 // --help was given: print help(), do nothing else
   std::vector<std::string> rest;     // what was left, in order
 
@@ -64,6 +67,7 @@ struct RunOptions {
   // The flags, for other parsers. Lifetime: they change this object where it stands.
   std::vector<RunFlag> engine_flags();
   std::vector<RunFlag> diagnostic_flags();
+  std::vector<RunFlag> plan_flags();
 
   // A line a flag, with its value now.
   std::string help_text(ProgramFlags program = {}) const;

@@ -216,4 +216,13 @@ std::vector<RunFlag> RunOptions::diagnostic_flags() {
                       mesh.ablate_communication, std::span(kAblations))};
 }
 
+std::vector<RunFlag> RunOptions::plan_flags() {
+  return {with_meaning_alone(
+      choice_flag({.name = "--force",
+                   .value_name = "BOOL",
+                   .meaning = "true: go on where the plan says that a step cannot fit"},
+                  force, std::span(kBools)),
+      "true")};
+}
+
 }  // namespace fsdp

@@ -25,6 +25,7 @@ struct Word {
 std::vector<RunFlag> flags_of(RunOptions& run, ProgramFlags program) {
   std::vector<RunFlag> flags = run.engine_flags();
   if (program.diagnostics) std::ranges::move(run.diagnostic_flags(), std::back_inserter(flags));
+  if (program.plans) std::ranges::move(run.plan_flags(), std::back_inserter(flags));
   return flags;
 }
 

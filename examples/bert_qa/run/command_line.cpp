@@ -172,9 +172,12 @@ void add_flags_of(CLI::App& group, std::vector<fsdp::RunFlag> flags) {
       set(value.empty() && !alone.empty() ? alone : value);
     };
     CLI::Option* option = group.add_option_function<std::string>(flag.name, set, flag.meaning)
-                              ->type_name(flag.value_name)
-                              ->default_str(flag.value);
-    if (!flag.alone.empty()) option->expected(0, 1);
+                              ->type_name(flag.value_name);
+    if (flag.alone.empty()) {
+      option->default_str(flag.value);
+    } else {  // the parser would give a default that it knows to a flag that stands alone
+      option->expected(0, 1)->description(flag.meaning + " [" + flag.value + "]");
+    }
   }
 }
 
@@ -187,6 +190,7 @@ void add_engine_flags(CLI::App& app, Settings& settings) {
 
 void add_diagnostic_flags(CLI::App& app, Settings& settings) {
   add_flags_of(*app.add_option_group("diagnostics"), settings.run.diagnostic_flags());
+  add_flags_of(*app.add_option_group("plan"), settings.run.plan_flags());
 }
 
 // The recipe's values where none was given.

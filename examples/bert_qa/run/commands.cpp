@@ -6,6 +6,7 @@
 #include <fsdp/checkpoint.h>
 #include <fsdp/engine.h>
 #include <fsdp/rank_values.h>
+#include <fsdp/run_plan.h>
 #include <fsdp/status_line.h>
 #include <fsdp/trace.h>
 
@@ -90,10 +91,27 @@ struct ShardedModel {
   std::unique_ptr<fsdp::Engine> engine;
 };
 
-ShardedModel build_model(const Settings& settings, const Inputs& inputs, const fsdp::Mesh& mesh) {
+fsdp::Options engine_options(const Settings& settings) {
   fsdp::Options options = settings.run.engine;
   options.unit_options = bert::unit_options;
-  fsdp::BuildScope building(mesh, options);
+  return options;
+}
+
+// Of a step whose windows are all as long as they may be; on rank 0. Refuses what cannot fit.
+std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inputs& inputs,
+                                            const fsdp::Mesh& mesh) {
+  const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
+  const auto plan = fsdp::plan_run(
+      mesh, engine_options(settings), {.force = settings.run.force},
+      [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); },
+      [&](auto& model) { return bert::blank_loss(model, windows, length); });
+  if (plan)
+    say(mesh, "planned for {} × {} tokens a rank:\n{}\n", windows, length, plan->to_string());
+  return plan;
+}
+
+ShardedModel build_model(const Settings& settings, const Inputs& inputs, const fsdp::Mesh& mesh) {
+  fsdp::BuildScope building(mesh, engine_options(settings));
   fsdp::Unit<bert::QuestionAnswering> model(inputs.config);
   auto engine = std::make_unique<fsdp::Engine>(model, building);
   const fsdp::SafetensorsFile* head = inputs.head ? &*inputs.head : nullptr;
@@ -144,7 +162,7 @@ void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
 }
 
 TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
-                   fsdp::ErrorPlace& place) {
+                   const std::optional<fsdp::StepPlan>& plan, fsdp::ErrorPlace& place) {
   fsdp::Engine& engine = *sharded.engine;
   const fsdp::Mesh& mesh = engine.mesh();
   QaTrainer trainer(sharded.model, engine, windows, settings.train);
@@ -166,8 +184,10 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
     progress.update(record.step, fmt::format("loss {:.4f}  {:.1f} samples/s", record.loss,
                                              record.samples_per_second()));
     if (record.step == kMeasuredStep) {
-      progress.interrupt(
-          planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak));
+      std::string report =
+          planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak);
+      if (plan) report += planned_and_taken(*plan, record.sent, settings.train.accumulation_steps);
+      progress.interrupt(report);
     }
   });
 }
@@ -181,21 +201,29 @@ void write_trace(const Settings& settings, const fsdp::Mesh& mesh,
   say(mesh, "the trace was written to {}\n", settings.run.trace_file.string());
 }
 
-ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh) {
-  return {{"train_loss", summary.last_loss},
-          {"train_steps", summary.steps},
-          {"skipped_steps", summary.skipped_steps},
-          {"train_samples", summary.windows},
-          {"train_runtime", summary.seconds},
-          {"train_samples_per_second", summary.samples_per_second()},
-          {"exposed_comm_ms_per_step",
-           summary.steps > 0 ? summary.exposed_comm_ms / static_cast<double>(summary.steps) : 0.0},
-          {"input_ms_per_step",
-           summary.steps > 0 ? summary.input_ms / static_cast<double>(summary.steps) : 0.0},
-          {"input_share", summary.input_share()},
-          {"peak_memory_bytes", fsdp::max_over_ranks(mesh, summary.peak_engine_bytes, "peak")},
-          {"peak_resident_bytes", fsdp::max_over_ranks(mesh, peak_resident_bytes(), "resident")},
-          {"world_size", mesh.world_size()}};
+ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh,
+                              const std::optional<fsdp::StepPlan>& plan) {
+  ordered_json metrics = {
+      {"train_loss", summary.last_loss},
+      {"train_steps", summary.steps},
+      {"skipped_steps", summary.skipped_steps},
+      {"train_samples", summary.windows},
+      {"train_runtime", summary.seconds},
+      {"train_samples_per_second", summary.samples_per_second()},
+      {"exposed_comm_ms_per_step",
+       summary.steps > 0 ? summary.exposed_comm_ms / static_cast<double>(summary.steps) : 0.0},
+      {"input_ms_per_step",
+       summary.steps > 0 ? summary.input_ms / static_cast<double>(summary.steps) : 0.0},
+      {"input_share", summary.input_share()},
+      {"peak_memory_bytes", fsdp::max_over_ranks(mesh, summary.peak_engine_bytes, "peak")},
+      {"peak_resident_bytes", fsdp::max_over_ranks(mesh, peak_resident_bytes(), "resident")},
+      {"sent_bytes_per_step", summary.sent_bytes},
+      {"world_size", mesh.world_size()}};
+  if (plan) {  // of a micro-batch
+    metrics["planned_engine_bytes"] = plan->memory.peak_bytes();
+    metrics["planned_sent_bytes"] = plan->traffic.total_bytes();
+  }
+  return metrics;
 }
 
 // Rank 0 writes; all end alike if it cannot.
@@ -237,6 +265,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   set_threads(settings, mesh);
   const Opened opened = open_files(settings, mesh);
   const Inputs& inputs = opened.inputs;
+  const std::optional<fsdp::StepPlan> plan = plan_training(settings, inputs, mesh);
   std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh);
   const QuestionSets questions = finish_reading(std::move(reading), mesh);
@@ -248,8 +277,8 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
 
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
-  const TrainSummary summary = train(settings, sharded, *windows, place);
-  ordered_json metrics = training_metrics(summary, mesh);
+  const TrainSummary summary = train(settings, sharded, *windows, plan, place);
+  ordered_json metrics = training_metrics(summary, mesh, plan);
   say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
       fsdp::clock_text(summary.seconds), summary.samples_per_second());
   if (settings.ablated()) {

@@ -37,6 +37,17 @@ std::string planned_and_measured(const fsdp::MemoryPlan& plan, const fsdp::Memor
   return table;
 }
 
+std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& sent,
+                              int64_t micro_batches) {
+  const std::string of =
+      micro_batches == 1 ? "" : fmt::format(" for {} micro-batches", micro_batches);
+  return fmt::format(
+      "sent in a step: planned {}, measured {}{}\n"
+      "in all: planned {} with LibTorch's tensors, resident {} with the program\n",
+      fsdp::format_bytes(plan.traffic.total_bytes()), fsdp::format_bytes(sent.total_bytes()), of,
+      fsdp::format_bytes(plan.peak_bytes()), fsdp::format_bytes(peak_resident_bytes()));
+}
+
 int64_t peak_resident_bytes() {
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;

@@ -1,7 +1,9 @@
-// Memory of a run in words: what the plan said and what was measured.
+// Memory and bytes on the wire of a run in words: what the plan said and what was measured.
 #pragma once
 
 #include <fsdp/memory.h>
+#include <fsdp/plan.h>
+#include <fsdp/traffic.h>
 
 #include <cstdint>
 #include <string>
@@ -12,6 +14,11 @@ namespace bert_qa {
 // buffers of one rank.
 std::string planned_and_measured(const fsdp::MemoryPlan& plan, const fsdp::MemoryBytes& rest,
                                  const fsdp::MemoryBytes& peak);
+
+// What a rank was planned to take and to send in a step of one micro-batch, beside what a step of
+// so many has sent and the most that this process has had resident, its program included.
+std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& sent,
+                              int64_t micro_batches);
 
 // The most memory that this process has had resident so far, whatever for; 0 where the system does
 // not tell.

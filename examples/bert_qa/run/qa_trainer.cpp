@@ -79,6 +79,7 @@ TrainSummary QaTrainer::train(const OnStep& on_step) {
     summary.exposed_comm_ms += record.exposed_comm_ms;
     summary.input_ms += record.input_ms;
     summary.peak_engine_bytes = std::max(summary.peak_engine_bytes, record.peak.total());
+    summary.sent_bytes = record.sent.total_bytes();
     on_step(record);
   }
   return summary;
@@ -86,7 +87,7 @@ TrainSummary QaTrainer::train(const OnStep& on_step) {
 
 StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>& inputs) {
   const auto began = std::chrono::steady_clock::now();
-  const int64_t exposed_before_ns = engine_.stats().exposed_comm_ns;
+  const fsdp::EngineStats before = engine_.stats();
   engine_.reset_peak_memory();
 
   const auto [slices, batches] = inputs.next();
@@ -103,17 +104,19 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>&
   loss = fsdp::mean_over_ranks(engine_.mesh(), loss, "loss");
 
   const fsdp::EngineStats stats = engine_.stats();
-  return {.step = step + 1,
-          .loss = loss,
-          .grad_norm = report.gradients.norm(),
-          .lr = optimizer_.lr(),
-          .skipped = report.skipped(),
-          .first_nonfinite = report.gradients.first_nonfinite(),
-          .windows = slices.sample_count,
-          .seconds = seconds_since(began),
-          .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - exposed_before_ns) / 1e6,
-          .input_ms = input_seconds * 1e3,
-          .peak = stats.memory.peak};
+  return {
+      .step = step + 1,
+      .loss = loss,
+      .grad_norm = report.gradients.norm(),
+      .lr = optimizer_.lr(),
+      .skipped = report.skipped(),
+      .first_nonfinite = report.gradients.first_nonfinite(),
+      .windows = slices.sample_count,
+      .seconds = seconds_since(began),
+      .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - before.exposed_comm_ns) / 1e6,
+      .input_ms = input_seconds * 1e3,
+      .peak = stats.memory.peak,
+      .sent = stats.sent - before.sent};
 }
 
 // The weight makes the sum over micro-batches and the mean over ranks the mean over all windows.

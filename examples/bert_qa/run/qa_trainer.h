@@ -30,6 +30,7 @@ struct TrainSummary {
   double exposed_comm_ms = 0;     // of this rank
   double input_ms = 0;            // of this rank
   int64_t peak_engine_bytes = 0;  // of this rank
+  int64_t sent_bytes = 0;         // by this rank in the last step
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
   // Of the steps' time, what was spent waiting for batches.
   double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }

@@ -56,7 +56,8 @@ void TrainLog::append(const StepRecord& record) {
                               {"exposed_comm_ms", record.exposed_comm_ms},
                               {"input_ms", record.input_ms},
                               {"skipped", record.skipped},
-                              {"memory_bytes", memory}};
+                              {"memory_bytes", memory},
+                              {"sent_bytes", record.sent.total_bytes()}};
   if (!record.first_nonfinite.empty()) record_json["first_nonfinite"] = record.first_nonfinite;
   const std::string line = record_json.dump() + '\n';
   for (std::string_view rest = line; !rest.empty();) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/memory.h>
+#include <fsdp/traffic.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -22,6 +23,7 @@ struct StepRecord {
   double exposed_comm_ms = 0;  // in which this rank's compute waited for others
   double input_ms = 0;         // in which this rank waited for its batch
   fsdp::MemoryBytes peak;      // engine buffers of this rank at the step's highest point
+  fsdp::Traffic sent;          // by this rank
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
 };
 

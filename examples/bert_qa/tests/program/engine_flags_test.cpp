@@ -43,6 +43,47 @@ TEST_CASE("mapping, prefetch, resharding and replication give the same bits") {
   CHECK(losses(2, {"--memory-limit", "1GiB"}) == plain);
 }
 
+TEST_CASE("a step that its plan says cannot fit is refused before anything is built") {
+  const TemporaryDirectory output;
+  const ProcessResult refused =
+      run_ranks_of(BERT_QA, 2,
+                   {"finetune", "--preset", "tiny", "--data", "learnable", "--output-dir",
+                    output.path(), "--max-seq-length", "64", "--memory-limit", "40MiB"});
+  INFO(refused.err);
+  CHECK(refused.code == 78);
+  const std::string line = refused.err.substr(0, refused.err.find('\n'));
+  CHECK(line.find("of a rank's device, and its memory limit is 40.0 MiB") != std::string::npos);
+  CHECK(line.find("hint: in order of cost: ") != std::string::npos);
+  CHECK(line.find("--force goes on all the same") != std::string::npos);
+}
+
+TEST_CASE("a run's plan is fsdp-plan's, and its engine buffers and bytes sent are as planned") {
+  for (const Words& flags : {Words{}, Words{"--strategy", "zero2"}, Words{"--recompute", "1"},
+                             Words{"--map-shards", "false", "--param-dtype", "bfloat16"}}) {
+    const TemporaryDirectory output;
+    const ProcessResult run = run_ranks_of(
+        BERT_QA, 2,
+        Words{"finetune", "--preset", "mini", "--data", "synthetic", "--output-dir", output.path(),
+              "--max-seq-length", "64", "--per-device-train-batch-size", "4", "--max-steps", "3"} +
+            flags);
+    INFO(run.out << run.err);
+    REQUIRE(run.code == 0);
+    const ProcessResult plan = run_process(Words{FSDP_PLAN, "--model", "bert-mini", "--ranks", "2",
+                                                 "--batch", "4", "--seq-len", "64"} +
+                                               flags,
+                                           {}, std::chrono::seconds(60));
+    INFO(plan.out << plan.err);
+    REQUIRE(plan.code == 0);
+    const size_t table = plan.out.find("bytes of one rank");
+    REQUIRE(table != std::string::npos);
+    CHECK(run.out.find(plan.out.substr(table)) != std::string::npos);
+    const nlohmann::json metrics = read_json(output.path() + "/metrics.json");
+    CHECK(metrics["planned_engine_bytes"] == metrics["peak_memory_bytes"]);
+    CHECK(metrics["planned_sent_bytes"] == metrics["sent_bytes_per_step"]);
+    CHECK(metrics["planned_sent_bytes"] > 0);
+  }
+}
+
 TEST_CASE(
     "a step beyond the memory limit ends with its unit, and a limit below the model with 78") {
   const auto ended = [](const std::string& limit) {
@@ -50,7 +91,7 @@ TEST_CASE(
     return run_ranks_of(
         BERT_QA, 2,
         {"finetune", "--preset", "tiny", "--data", "learnable", "--output-dir", output.path(),
-         "--max-seq-length", "64", "--num-threads", "1", "--memory-limit", limit});
+         "--max-seq-length", "64", "--num-threads", "1", "--memory-limit", limit, "--force"});
   };
   const ProcessResult in_training = ended("40MiB");
   INFO(in_training.err);

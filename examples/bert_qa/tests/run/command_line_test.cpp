@@ -51,6 +51,21 @@ TEST_CASE("defaults are run_qa.py's; the google recipe changes what was not give
   CHECK_FALSE(google.bias_correction);
 }
 
+TEST_CASE("what can be switched on may stand alone, before another flag or last") {
+  const fsdp::RunOptions run = parse({"finetune", "--preset", "tiny", "--data", "synthetic",
+                                      "--offload", "--recompute", "--output-dir", "o", "--force"})
+                                   .run;
+  CHECK(run.engine.cpu_offload);
+  CHECK(run.engine.recompute == 1);
+  CHECK(run.force);
+  const fsdp::RunOptions off = parse({"finetune", "--preset", "tiny", "--data", "synthetic",
+                                      "--offload", "false", "--output-dir", "o"})
+                                   .run;
+  CHECK_FALSE(off.engine.cpu_offload);
+  CHECK(off.engine.recompute == 0);
+  CHECK_FALSE(off.force);
+}
+
 TEST_CASE("engine flags reach the engine's options") {
   const fsdp::Options engine =
       parse({"finetune", "--preset", "tiny", "--data", "synthetic", "--output-dir", "o",

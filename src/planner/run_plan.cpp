@@ -1,0 +1,98 @@
+#include "fsdp/run_plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fsdp/agreement.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "comm/mesh_state.h"
+#include "comm/shm/shm_communicator.h"
+#include "comm/simulated/ablated_communicator.h"
+#include "plan/remedies.h"
+#include "planner/free_memory.h"
+
+namespace fsdp {
+namespace {
+
+bool computes_on_host(const Mesh& mesh) { return mesh.state().device().name() == "cpu"; }
+
+// As ranks do that are processes of one host.
+bool shows_memory(const Communicator& communicator) {
+  return dynamic_cast<const ShmCommunicator*>(&communicator) != nullptr ||
+         dynamic_cast<const AblatedCommunicator*>(&communicator) != nullptr;
+}
+
+// `host_is_other`: as RemedyCase has it.
+std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& options,
+                     bool host_is_other) {
+  const bool gathers = plan.memory.forward_peak[MemoryCategory::kParameterSlots] > 0;
+  std::vector<std::string_view> ways;
+  for (const Remedy& remedy : remedies(options, {.gathers = gathers,
+                                                .one_rank = mesh.world_size() == 1,
+                                                .host_is_other = host_is_other})) {
+    ways.push_back(remedy.flag);
+  }
+  return fmt::format("in order of cost: {}; --force goes on all the same", fmt::join(ways, ", "));
+}
+
+std::string parts_of(const StepPlan& plan) {
+  return fmt::format("planned: {} held by the engine, {} by LibTorch at its highest",
+                     format_bytes(plan.memory.held_bytes),
+                     format_bytes(plan.peak_bytes() - plan.memory.held_bytes));
+}
+
+}  // namespace
+
+PlanRequest request_of(const Mesh& mesh, const Options& options) {
+  const MeshOptions arranged{
+      .device = computes_on_host(mesh) ? DeviceKind::kCpu : DeviceKind::kCuda,
+      .shard = mesh.size(Axis::kShard),
+      .replicate = mesh.size(Axis::kReplicate)};
+  return {.ranks = mesh.world_size(),
+          .mesh = arranged,
+          .maps_shards = shows_memory(mesh.state().gather_communicator(Axis::kWorld)),
+          .options = options};
+}
+
+void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options) {
+  const int64_t device = plan.peak_bytes();
+  if (options.memory_limit > 0 && device > options.memory_limit) {
+    throw InvalidArgument(
+        {.what = fmt::format("a step takes {} of a rank's device, and its memory "
+                             "limit is {}",
+                             format_bytes(device), format_bytes(options.memory_limit)),
+         .where = "the plan of the run",
+         .cause = parts_of(plan),
+         .hint = ways_out(mesh, plan, options, /*host_is_other=*/true)});
+  }
+  const int64_t of_host = plan.memory.host_held_bytes + (computes_on_host(mesh) ? device : 0);
+  const std::optional<int64_t> free = free_host_bytes();
+  if (!free || of_host <= *free / mesh.world_size()) return;
+  throw InvalidArgument(
+      {.what = fmt::format("a step takes {} of this host's memory for each of {} ranks, and {} are "
+                           "free",
+                           format_bytes(of_host), mesh.world_size(), format_bytes(*free)),
+       .where = "the plan of the run",
+       .cause = parts_of(plan),
+       .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});
+}
+
+std::optional<StepPlan> plan_detail::plan_run(
+    const Mesh& mesh, const Options& options, const RunPlanOptions& how,
+    const std::function<StepPlan(const PlanRequest&)>& plan) {
+  std::optional<StepPlan> planned;
+  refuse_together(mesh, "planning the step", [&] {
+    if (mesh.rank() != 0) return;
+    PlanRequest request = request_of(mesh, options);
+    request.optimizer_moments = how.optimizer_moments;
+    planned = plan(request);
+    if (!how.force) require_room(mesh, *planned, options);
+  });
+  return planned;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,83 @@
+#include <fsdp/agreement.h>
+#include <fsdp/optim.h>
+#include <fsdp/run_plan.h>
+
+#include "support/models.h"
+#include "support/torch_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+// What the ranks got: a plan's peak, "code text", or nothing.
+std::vector<std::string> ends_of(int world, const Options& options, bool force, int64_t width) {
+  std::vector<std::string> ends(static_cast<size_t>(world));
+  run_torch_ranks(world, [&](Mesh mesh) {
+    std::string& end = ends[static_cast<size_t>(mesh.rank())];
+    try {
+      const auto plan = plan_run(
+          mesh, options, {.force = force}, [&] { return Unit<Chain>(width, 2); },
+          [](Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); });
+      if (plan) end = std::to_string(plan->peak_bytes());
+    } catch (const RefusedElsewhere& error) {
+      end = "elsewhere " + std::to_string(static_cast<int>(error.code()));
+    } catch (const Error& error) {
+      end = std::to_string(static_cast<int>(error.code())) + " " + error.what();
+    }
+  });
+  return ends;
+}
+
+bool has_part(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a run's plan is that of its engine, on rank 0 alone") {
+  for (const Strategy strategy : {Strategy::kFullShard, Strategy::kZero2}) {
+    const Options options{.strategy = strategy};
+    run_torch_ranks(2, [&](Mesh mesh) {
+      const auto build = [] { return Unit<Chain>(16, 2); };
+      const auto step = [](Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); };
+      const auto plan = plan_run(mesh, options, {}, build, step);
+      CHECK(plan.has_value() == (mesh.rank() == 0));
+      auto model = build_seeded(1, build);
+      Engine engine(model, mesh, options);
+      AdamW optimizer(engine, {});
+      for (int i = 0; i < 2; ++i) {
+        step(model).backward();
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      if (!plan) return;
+      CHECK(plan->memory.rest == engine.memory_plan().rest);
+      CHECK(plan->memory.backward_peak == engine.memory_plan().backward_peak);
+      CHECK(plan->memory.held_bytes == engine.memory_plan().held_bytes);
+    });
+  }
+}
+
+TEST_CASE("a step beyond the memory limit is refused on all ranks, unless it is forced") {
+  const Options limited{.memory_limit = 4096};
+  const std::vector<std::string> ends = ends_of(2, limited, /*force=*/false, 16);
+  CHECK(ends[0].starts_with("78 a step takes "));
+  CHECK(has_part(ends[0], "of a rank's device, and its memory limit is 4.0 KiB"));
+  CHECK(has_part(ends[0], "hint: in order of cost: --prefetch 0, --recompute, --offload, "));
+  CHECK(ends[1] == "elsewhere 78");
+  const std::vector<std::string> forced = ends_of(2, limited, /*force=*/true, 16);
+  CHECK(std::stoll(forced[0]) > 4096);
+  CHECK(forced[1].empty());
+}
+
+TEST_CASE("ranks that need more than their host has free are refused") {
+  constexpr int64_t kTooWide = 1 << 18;  // 256 GiB a layer
+  const std::vector<std::string> ends = ends_of(2, {}, /*force=*/false, kTooWide);
+  CHECK(ends[0].starts_with("78 a step takes "));
+  CHECK(has_part(ends[0], "of this host's memory for each of 2 ranks, and "));
+  CHECK(!has_part(ends[0], "--offload"));  // to where it is
+  // Offloaded it is there all the same.
+  CHECK(ends_of(2, {.cpu_offload = true}, false, kTooWide)[0].starts_with("78 a step takes "));
+  CHECK(std::stoll(ends_of(2, {}, /*force=*/true, kTooWide)[0]) > (int64_t{1} << 39));
+}
