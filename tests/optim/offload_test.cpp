@@ -95,44 +95,53 @@ std::vector<MeshShape> shapes_for(Strategy strategy) {
   return shapes;
 }
 
+// Trains with main state on the device and on the host.
+void check_offload(const MeshShape& shape, Options options) {
+  CAPTURE(name_of(options.strategy));
+  CAPTURE(shape.replicate);
+  CAPTURE(shape.shard);
+  CAPTURE(name_of(*options.param_dtype));
+  CAPTURE(options.recompute);
+  const OffloadOutcome on_device = train(shape, options);
+  options.cpu_offload = true;
+  const OffloadOutcome on_host = train(shape, options);
+  check_same(on_host, on_device);
+  check_plan(on_device);
+  check_plan(on_host);
+  CHECK(on_device.plan.host_peak == MemoryBytes{});
+  for (const auto category : {MemoryCategory::kMainShards, MemoryCategory::kMainGradients,
+                              MemoryCategory::kOptimizerState}) {
+    CAPTURE(name_of(category));
+    CHECK(on_host.after_backward.memory.in_use[category] == 0);
+    CHECK(on_host.after_backward.memory.host_in_use[category] ==
+          on_device.after_backward.memory.in_use[category]);
+  }
+  const bool cut = shape.size(Axis::kWorld) > 1;
+  if (!cut) return;  // where the device has all of it, nothing is kept to be reduced later
+  CHECK(on_host.stats.all_gathers == on_device.stats.all_gathers);
+  CHECK(on_host.stats.reduces == on_device.stats.reduces);
+}
+
 }  // namespace
 
 TEST_CASE("main state on the host: the bits are those without, and the device's bytes are gone") {
   for (const Strategy strategy : kAllStrategies) {
     for (const MeshShape& shape : shapes_for(strategy)) {
-      for (const bool is_narrow : {false, true}) {
-        CAPTURE(name_of(strategy));
-        CAPTURE(shape.replicate);
-        CAPTURE(shape.shard);
-        CAPTURE(is_narrow);
-        if (is_narrow && is_simulated_gpu() && strategy != Strategy::kHfsdp) continue;
-        const auto streams = every_stream_kind()[is_narrow ? 0 : every_stream_kind().size() - 1];
-        Options options{.recompute = is_narrow ? 2 : 0,
-                        .strategy = strategy,
-                        .debug = true,
-                        .cpu_streams = streams};
-        if (is_narrow) {
-          options.param_dtype = DType::kBFloat16;
-          options.reduce_dtype = DType::kBFloat16;
+      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        const bool is_narrow = dtype == DType::kBFloat16;
+        for (const int recompute : {0, is_narrow ? 2 : 1}) {
+          const bool is_recomputed = recompute > 0;
+          if (is_simulated_gpu() && is_recomputed != is_narrow) continue;
+          if (is_simulated_gpu() && is_narrow && strategy != Strategy::kHfsdp) continue;
+          check_offload(
+              shape,
+              {.param_dtype = dtype,
+               .reduce_dtype = dtype,
+               .recompute = recompute,
+               .strategy = strategy,
+               .debug = true,
+               .cpu_streams = every_stream_kind()[is_narrow ? 0 : every_stream_kind().size() - 1]});
         }
-        const OffloadOutcome on_device = train(shape, options);
-        options.cpu_offload = true;
-        const OffloadOutcome on_host = train(shape, options);
-        check_same(on_host, on_device);
-        check_plan(on_device);
-        check_plan(on_host);
-        CHECK(on_device.plan.host_peak == MemoryBytes{});
-        for (const auto category : {MemoryCategory::kMainShards, MemoryCategory::kMainGradients,
-                                    MemoryCategory::kOptimizerState}) {
-          CAPTURE(name_of(category));
-          CHECK(on_host.after_backward.memory.in_use[category] == 0);
-          CHECK(on_host.after_backward.memory.host_in_use[category] ==
-                on_device.after_backward.memory.in_use[category]);
-        }
-        const bool cut = shape.size(Axis::kWorld) > 1;
-        if (!cut) continue;  // where the device has all of it, nothing is kept to be reduced later
-        CHECK(on_host.stats.all_gathers == on_device.stats.all_gathers);
-        CHECK(on_host.stats.reduces == on_device.stats.reduces);
       }
     }
   }
