@@ -8,19 +8,12 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "plan/placement.h"
 
 namespace planning {
 namespace {
 
 using fsdp::format_bytes;
-
-std::string strategy_of(const PlanSettings& settings) {
-  fsdp::RunOptions run = settings.run;
-  for (const fsdp::RunFlag& flag : run.engine_flags()) {
-    if (flag.name == "--strategy") return flag.value;
-  }
-  return {};
-}
 
 std::string counted(int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
@@ -67,7 +60,7 @@ std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
       "{}\n{}\n{} in {}, {} × {} tokens a rank\n{} on {}, {}, on {}; AdamW\n\n", model.name,
       model.description, parameters_text(plan.parameters), counted(plan.units, "unit"),
       settings.batch.sequences, settings.batch.length, counted(settings.ranks, "rank"),
-      counted(settings.hosts, "host"), strategy_of(settings), device);
+      counted(settings.hosts, "host"), fsdp::name_of(settings.run.engine.strategy), device);
   text += plan.to_string();
   if (settings.gigabytes_per_second > 0) text += overlap_text(settings, plan);
   return text;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/mesh_parts.h"
+#include "plan/placement.h"
 #include "plan/remedies.h"
 
 namespace planning {
@@ -69,23 +70,19 @@ fsdp::StepPlan PlanSearch::plan(int ranks, const fsdp::Options& options, int64_t
 }
 
 std::vector<StrategyBytes> PlanSearch::strategies() {
-  std::vector<std::string> names = {"full-shard", "zero2", "zero1", "replicate"};
+  using fsdp::Strategy;
+  std::vector<Strategy> rows = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
+                                Strategy::kReplicate};
   const int a_host = settings_.ranks / settings_.hosts;
   if (fsdp::shape_of(settings_.run.mesh, settings_.ranks, a_host).has_two_axes()) {
-    names.insert(names.end(), {"hybrid-shard", "hfsdp", "hpz"});
+    rows.insert(rows.end(), {Strategy::kHybridShard, Strategy::kHfsdp, Strategy::kHpz});
   }
   std::vector<StrategyBytes> found;
-  for (const std::string& name : names) {
-    fsdp::RunOptions run;
-    run.engine = options_of(settings_, model_);
-    std::vector<fsdp::RunFlag> flags = run.engine_flags();
-    std::ranges::find(flags, "--strategy", &fsdp::RunFlag::name)->set(name);
-    try {
-      found.push_back(
-          {name, plan(settings_.ranks, run.engine, settings_.batch.sequences).peak_bytes()});
-    } catch (const fsdp::InvalidArgument&) {
-      // Other flags that were given make no sense with it.
-    }
+  for (const Strategy strategy : rows) {
+    fsdp::Options options = options_of(settings_, model_);
+    options.strategy = strategy;
+    found.push_back({std::string(fsdp::name_of(strategy)),
+                     plan(settings_.ranks, options, settings_.batch.sequences).peak_bytes()});
   }
   return found;
 }

@@ -47,6 +47,7 @@ void EngineState::end_forward() {
 
 // Who holds views of main shards reads and writes them as soon as the host gets there.
 void EngineState::settle_main_state() const {
+  if (!context->offloads()) return;
   const bool any_views = std::any_of(
       units.begin(), units.end(), [](const auto& unit) { return unit->shard->main().has_views(); });
   if (any_views) context->settle_transfers();
