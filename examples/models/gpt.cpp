@@ -11,7 +11,6 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <fsdp/error.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
@@ -19,6 +18,8 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+
+#include "models/preset_table.h"
 
 namespace gpt {
 namespace {
@@ -70,23 +71,9 @@ torch::nn::LayerNorm make_norm(int64_t hidden) {
 
 }  // namespace
 
-std::string preset_names() {
-  std::string names;
-  for (const Preset& preset : kPresets)
-    names += (names.empty() ? "" : ", ") + std::string(preset.name);
-  return names;
-}
+std::string preset_names() { return presets::names_of(kPresets); }
 
-GptConfig preset_config(const std::string& name) {
-  const auto preset = std::find_if(kPresets.begin(), kPresets.end(),
-                                   [&](const Preset& each) { return each.name == name; });
-  if (preset == kPresets.end()) {
-    throw fsdp::InvalidArgument(
-        {.what = "there is no preset '" + name + "'", .hint = "choose from " + preset_names()},
-        fsdp::ExitCode::kUsage);
-  }
-  return preset->config;
-}
+GptConfig preset_config(const std::string& name) { return presets::find(kPresets, name).config; }
 
 BlockImpl::BlockImpl(const GptConfig& config)
     : attention_norm(register_module("attention_norm", make_norm(config.hidden))),

@@ -14,12 +14,12 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/zeros.h>
-#include <fsdp/error.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 
-#include <algorithm>
 #include <array>
+
+#include "models/preset_table.h"
 
 namespace llama {
 namespace {
@@ -65,23 +65,9 @@ at::Tensor rotated(const at::Tensor& x_BNSD, const Rotation& rotation) {
 
 }  // namespace
 
-std::string preset_names() {
-  std::string names;
-  for (const Preset& preset : kPresets)
-    names += (names.empty() ? "" : ", ") + std::string(preset.name);
-  return names;
-}
+std::string preset_names() { return presets::names_of(kPresets); }
 
-LlamaConfig preset_config(const std::string& name) {
-  const auto preset = std::find_if(kPresets.begin(), kPresets.end(),
-                                   [&](const Preset& each) { return each.name == name; });
-  if (preset == kPresets.end()) {
-    throw fsdp::InvalidArgument(
-        {.what = "there is no preset '" + name + "'", .hint = "choose from " + preset_names()},
-        fsdp::ExitCode::kUsage);
-  }
-  return preset->config;
-}
+LlamaConfig preset_config(const std::string& name) { return presets::find(kPresets, name).config; }
 
 RmsNormImpl::RmsNormImpl(int64_t hidden, double epsilon)
     : weight(register_parameter("weight", at::ones({hidden}))), epsilon(epsilon) {}

@@ -1,9 +1,7 @@
 #include "models/bert/presets.h"
-
-#include <fsdp/error.h>
-
-#include <algorithm>
 #include <array>
+
+#include "models/preset_table.h"
 
 namespace bert {
 namespace {
@@ -29,26 +27,15 @@ constexpr std::array kPresets = {
 
 }  // namespace
 
-std::string preset_names() {
-  std::string names;
-  for (const Preset& preset : kPresets)
-    names += (names.empty() ? "" : ", ") + std::string(preset.name);
-  return names;
-}
+std::string preset_names() { return presets::names_of(kPresets); }
 
 Config preset_config(const std::string& name) {
-  const auto preset = std::find_if(kPresets.begin(), kPresets.end(),
-                                   [&](const Preset& each) { return each.name == name; });
-  if (preset == kPresets.end()) {
-    throw fsdp::InvalidArgument(
-        {.what = "there is no preset '" + name + "'", .hint = "choose from " + preset_names()},
-        fsdp::ExitCode::kUsage);
-  }
-  return {.model_type = preset->model_type,
-          .hidden_size = preset->hidden,
-          .num_hidden_layers = preset->layers,
-          .num_attention_heads = preset->heads,
-          .intermediate_size = 4 * preset->hidden};
+  const Preset& preset = presets::find(kPresets, name);
+  return {.model_type = preset.model_type,
+          .hidden_size = preset.hidden,
+          .num_hidden_layers = preset.layers,
+          .num_attention_heads = preset.heads,
+          .intermediate_size = 4 * preset.hidden};
 }
 
 }  // namespace bert
