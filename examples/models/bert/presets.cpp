@@ -1,4 +1,5 @@
 #include "models/bert/presets.h"
+
 #include <array>
 
 #include "models/preset_table.h"
