@@ -82,6 +82,12 @@ struct MemoryStats {
   MemoryBytes host_in_use;
   MemoryBytes host_peak;
   int64_t host_held_bytes = 0;
+  // With Options::memory_limit, else 0: what LibTorch holds of the device, now and at its highest,
+  // and the most that it and the mesh's engines held together, each since construction or
+  // reset_peak. On a GPU at the places where its allocator is asked (docs/memory.md).
+  int64_t torch_in_use = 0;
+  int64_t torch_peak = 0;
+  int64_t device_peak = 0;
   int64_t system_allocations = 0;  // times that the engine asked the system or driver for memory
   int64_t overflow_slots = 0;      // demands that the planned slots could not serve
 };

@@ -85,6 +85,9 @@ struct Options {
   // limit. What would pass it ends with a DeviceError that says where, what is held and what to do,
   // and training can go on with less. The engines of a mesh have one limit.
   int64_t memory_limit = 0;
+  // A limit that is less than what engine and optimizer hold by their plan is refused when they are
+  // made; true: it is tried, and ends where it is passed.
+  bool try_beyond_plan = false;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divide gradients by this instead of the world size (kMean only).

@@ -41,7 +41,7 @@ struct PlanRequest {
   // Ranks are processes of one host that read each other's shards where they lie
   // (Options::map_shards). false: threads, several hosts, GPUs: shards are gathered.
   bool maps_shards = false;
-  Options options;  // but memory_limit: what a step takes may be more
+  Options options;  // what a step takes may be more than memory_limit: StepPlan::refused_at
   // fp32 numbers that the optimizer keeps of each parameter: 2 (AdamW), 1 (SGD with momentum), 0.
   int optimizer_moments = 2;
 };
@@ -62,6 +62,9 @@ struct StepPlan {
   Traffic traffic;         // of one rank
   int64_t parameters = 0;  // elements of the whole model that the engine shards
   int units = 0;
+  // Where a run that goes on all the same passes its Options::memory_limit, as the error says it:
+  // "forward of unit 'layers.4'". Empty where peak_bytes() is within the limit, or there is none.
+  std::string refused_at;
   // What could not be planned as it is computed, in words: operators that LibTorch has no meta
   // kernel for and that were run instead, on zeros.
   std::vector<std::string> notes;

@@ -49,9 +49,10 @@ struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
   Options engine;                    // for BuildScope or Engine
   std::filesystem::path trace_file;  // for Trace; empty: none was asked for
-  bool force = false;                // go on where the plan says that a step cannot fit
-  bool help = false;                 // --help was given: print help(), do nothing else
-  std::vector<std::string> rest;     // what was left, in order
+  // Go on where the plan says that a step cannot fit: engine.try_beyond_plan, too.
+  bool force = false;
+  bool help = false;              // --help was given: print help(), do nothing else
+  std::vector<std::string> rest;  // what was left, in order
 
   // `defaults`, changed by the flags of a command line: `--flag value` or `--flag=value`, with
   // hyphens or underscores; of a flag given twice the last one counts. What can be switched on may

@@ -103,6 +103,8 @@ class Communicator {
   // Requires: collective, between operations; equal `bytes`; `mine` from allocate().
   // Lifetime: a piece that its owner has released reads as zeros or as what lies there next.
   virtual RanksView map_ranks(const void* mine, int64_t bytes);
+  // Whether map_ranks shows whole pages, of 256 KiB and more; equal on all ranks.
+  virtual bool maps_ranks() const { return false; }
 
   // recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv + rank·numel.
   virtual void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,

@@ -45,6 +45,7 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("map_shards {}", options.map_shards),
           fmt::format("cpu_offload {}", options.cpu_offload),
           fmt::format("memory_limit {}", options.memory_limit),
+          fmt::format("try_beyond_plan {}", options.try_beyond_plan),
           fmt::format("strategy {}", name_of(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
@@ -304,7 +305,7 @@ void EngineState::keep_limit() {
   const MemoryCap& cap = context->cap();
   if (cap.limit == 0) return;
   try {
-    require_within_limit(*clock, cap.limit);
+    if (!options.try_beyond_plan) require_within_limit(*clock, cap.limit);
   } catch (const InvalidArgument&) {
     clock->leave(*this);
     throw;

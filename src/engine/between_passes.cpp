@@ -133,7 +133,7 @@ void EngineState::add_optimizer_state(int64_t bytes) {
   memory.add_optimizer_state(bytes);
   if (is_shut_down()) return;
   memory.remake(*pass);
-  if (bytes < 0) return;
+  if (bytes < 0 || options.try_beyond_plan) return;
   try {
     require_within_limit(*clock, context->cap().limit);
   } catch (const InvalidArgument&) {  // there will be no optimizer to give them back

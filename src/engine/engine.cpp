@@ -157,6 +157,12 @@ EngineStats Engine::stats() const {
   memory.host_in_use = host.in_use;
   memory.host_peak = host.peak;
   memory.host_held_bytes = host.held_bytes;
+  if (const auto& meter = state_->context->cap().meter) {
+    const MeterReading reading = meter->reading();
+    memory.torch_in_use = reading.now.torch;
+    memory.torch_peak = reading.peaks.torch;
+    memory.device_peak = reading.peak.total();
+  }
   memory.system_allocations += host.system_allocations;
   memory.overflow_slots += host.overflow_slots;
   return {.memory = memory,
@@ -171,6 +177,7 @@ void Engine::reset_peak_memory() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->context->ledger.reset_peak();
   state_->context->host_ledger.reset_peak();
+  if (const auto& meter = state_->context->cap().meter) meter->reset_peak();
 }
 
 std::string Engine::describe() const {

@@ -8,27 +8,53 @@
 
 namespace fsdp {
 
+namespace {
+
+// A plan says what a step takes, whatever it may take.
+PlanRequest without_limit(PlanRequest request) {
+  request.options.memory_limit = 0;
+  return request;
+}
+
+void note_limit(StepPlan& plan, const PlanRequest& request,
+                const std::function<plan_detail::PlannedModel()>& build) {
+  const int64_t limit = request.options.memory_limit;
+  if (limit > 0 && plan.peak_bytes() > limit) plan.refused_at = place_beyond_limit(request, build);
+}
+
+}  // namespace
+
 StepPlan plan_detail::plan(const PlanRequest& request, const std::function<PlannedModel()>& build) {
-  return PlannedRun(request, build).steady_step();
+  StepPlan plan = PlannedRun(without_limit(request), build).steady_step();
+  note_limit(plan, request, build);
+  return plan;
 }
 
 struct Planner::State {
+  StepPlan plan(const PlanRequest& request);
+
   std::function<plan_detail::PlannedModel()> build;
   std::map<std::string, SeenStep> seen;  // by PlannedRun::of_what
 };
+
+StepPlan Planner::State::plan(const PlanRequest& request) {
+  PlannedRun run(request, build);
+  const std::string what = run.of_what();
+  const auto found = seen.find(what);
+  if (found != seen.end()) return run.replay(found->second);
+  StepPlan plan = run.steady_step();
+  // What was learned beyond the record is no part of it.
+  if (plan.memory.learned_bytes == 0) seen.emplace(what, run.seen(plan));
+  return plan;
+}
 
 Planner::Planner(std::function<plan_detail::PlannedModel()> build)
     : state_(std::make_unique<State>(State{std::move(build), {}})) {}
 Planner::~Planner() = default;
 
 StepPlan Planner::plan(const PlanRequest& request) {
-  PlannedRun run(request, state_->build);
-  const std::string what = run.of_what();
-  const auto found = state_->seen.find(what);
-  if (found != state_->seen.end()) return run.replay(found->second);
-  StepPlan plan = run.steady_step();
-  // What was learned beyond the record is no part of it.
-  if (plan.memory.learned_bytes == 0) state_->seen.emplace(what, run.seen(plan));
+  StepPlan plan = state_->plan(without_limit(request));
+  note_limit(plan, request, state_->build);
   return plan;
 }
 

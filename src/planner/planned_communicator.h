@@ -11,7 +11,7 @@ namespace fsdp {
 
 struct PlannedGroup {
   int size = 1;
-  // map_ranks shows the ranks' memory, as processes of one host do.
+  // The ranks show their memory, as processes of one host do.
   bool maps_ranks = false;
 };
 
@@ -25,6 +25,7 @@ class PlannedCommunicator final : public Communicator {
   int size() const override { return group_.size; }
   Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
+  bool maps_ranks() const override { return group_.maps_ranks; }
   void all_gather(std::span<const CollectivePart>, CollectiveTag, Stream&) override {}
   void reduce_scatter(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
   void all_reduce(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}

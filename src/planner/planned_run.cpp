@@ -45,12 +45,6 @@ std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments) {
   }
 }
 
-// A plan says what a step takes, whatever it may take.
-Options without_limit(Options options) {
-  options.memory_limit = 0;
-  return options;
-}
-
 }  // namespace
 
 PlannedRun::PlannedRun(const PlanRequest& request,
@@ -59,7 +53,7 @@ PlannedRun::PlannedRun(const PlanRequest& request,
       mode_(request.mesh.device != DeviceKind::kCuda),
       metered_(meter_),
       model_(built(build)),
-      engine_(model_.root, mesh_.mesh(), without_limit(request.options)),
+      engine_(model_.root, mesh_.mesh(), request.options),
       optimizer_(make_optimizer(engine_, request.optimizer_moments)) {
   engine_.observe_events([this](std::string_view event, std::string_view unit) {
     place_ = {std::string(event), std::string(unit)};
@@ -168,6 +162,21 @@ std::string PlannedRun::of_what() {
     what += fmt::format(" {}:{}", static_cast<int>(event.boundary), event.unit);
   }
   return what;
+}
+
+std::string place_beyond_limit(PlanRequest request,
+                               const std::function<plan_detail::PlannedModel()>& build) {
+  request.options.try_beyond_plan = true;
+  try {
+    PlannedRun run(request, build);
+    run.step();
+    run.step();                         // pools keep what the first one took
+  } catch (const DeviceError& error) {  // an OutOfMemory, to which its place may have been added
+    return error.text().where;
+  } catch (const InvalidArgument&) {  // of the limit: without it all this was planned
+    return "construction of the model and its optimizer";
+  }
+  return {};
 }
 
 }  // namespace fsdp

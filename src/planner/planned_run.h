@@ -32,7 +32,7 @@ struct SeenStep {
 
 class PlannedRun {
  public:
-  // Errors: as fsdp::plan.
+  // Errors: as fsdp::plan; of a request with a limit, what a run ends with that passes it.
   PlannedRun(const PlanRequest& request, const std::function<plan_detail::PlannedModel()>& build);
 
   // Until nothing is learned any more: the first step shows the order of units, and one more what
@@ -41,6 +41,8 @@ class PlannedRun {
   // The step of another run, without LibTorch: its units are moved as they were there.
   // Requires: of_what() is the other run's.
   StepPlan replay(const SeenStep& seen);
+  // One step. Errors: as the constructor.
+  StepPlan step();
   // Of the last step.
   SeenStep seen(const StepPlan& plan);
 
@@ -53,7 +55,6 @@ class PlannedRun {
 
   plan_detail::PlannedModel built(const std::function<plan_detail::PlannedModel()>& build) const;
   at::Tensor forward() const;
-  StepPlan step();
   void describe_engine(StepPlan& plan);
   int64_t torch_now() const { return meter_->reading().now.torch; }
   int64_t torch_peak() const { return meter_->reading().peaks.torch; }
@@ -67,5 +68,10 @@ class PlannedRun {
   Engine engine_;
   std::unique_ptr<Optimizer> optimizer_;
 };
+
+// StepPlan::refused_at of a run whose plan is more than the request's limit.
+// Requires: without the limit it was planned.
+std::string place_beyond_limit(PlanRequest request,
+                               const std::function<plan_detail::PlannedModel()>& build);
 
 }  // namespace fsdp

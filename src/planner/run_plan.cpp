@@ -10,8 +10,6 @@
 
 #include "base/bytes.h"
 #include "comm/mesh_state.h"
-#include "comm/shm/shm_communicator.h"
-#include "comm/simulated/ablated_communicator.h"
 #include "plan/remedies.h"
 #include "planner/free_memory.h"
 
@@ -19,12 +17,6 @@ namespace fsdp {
 namespace {
 
 bool computes_on_host(const Mesh& mesh) { return mesh.state().device().name() == "cpu"; }
-
-// As ranks do that are processes of one host.
-bool shows_memory(const Communicator& communicator) {
-  return dynamic_cast<const ShmCommunicator*>(&communicator) != nullptr ||
-         dynamic_cast<const AblatedCommunicator*>(&communicator) != nullptr;
-}
 
 // `host_is_other`: as RemedyCase has it.
 std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& options,
@@ -40,9 +32,10 @@ std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& opti
 }
 
 std::string parts_of(const StepPlan& plan) {
-  return fmt::format("planned: {} held by the engine, {} by LibTorch at its highest",
+  return fmt::format("planned: {} held by the engine, {} by LibTorch at its highest{}",
                      format_bytes(plan.memory.held_bytes),
-                     format_bytes(plan.peak_bytes() - plan.memory.held_bytes));
+                     format_bytes(plan.peak_bytes() - plan.memory.held_bytes),
+                     plan.refused_at.empty() ? "" : "; it would end in: " + plan.refused_at);
 }
 
 }  // namespace
@@ -54,7 +47,7 @@ PlanRequest request_of(const Mesh& mesh, const Options& options) {
       .replicate = mesh.size(Axis::kReplicate)};
   return {.ranks = mesh.world_size(),
           .mesh = arranged,
-          .maps_shards = shows_memory(mesh.state().gather_communicator(Axis::kWorld)),
+          .maps_shards = mesh.state().gather_communicator(Axis::kWorld).maps_ranks(),
           .options = options};
 }
 

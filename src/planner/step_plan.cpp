@@ -44,6 +44,7 @@ std::string StepPlan::to_string() const {
   sent("over all ranks", traffic.world);
   sent("inside groups", traffic.inside);
   sent("across groups", traffic.across);
+  if (!refused_at.empty()) text += "more than the memory limit from: " + refused_at + '\n';
   for (const std::string& note : notes) text += "note: " + note + '\n';
   return text;
 }

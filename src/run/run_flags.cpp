@@ -217,12 +217,15 @@ std::vector<RunFlag> RunOptions::diagnostic_flags() {
 }
 
 std::vector<RunFlag> RunOptions::plan_flags() {
-  return {with_meaning_alone(
-      choice_flag({.name = "--force",
-                   .value_name = "BOOL",
-                   .meaning = "true: go on where the plan says that a step cannot fit"},
-                  force, std::span(kBools)),
-      "true")};
+  RunFlag flag = choice_flag({.name = "--force",
+                              .value_name = "BOOL",
+                              .meaning = "true: go on where the plan says that a step cannot fit"},
+                             force, std::span(kBools));
+  flag.set = [this, set = std::move(flag.set)](std::string_view value) {
+    set(value);
+    engine.try_beyond_plan = force;
+  };
+  return {with_meaning_alone(std::move(flag), "true")};
 }
 
 }  // namespace fsdp

@@ -210,10 +210,6 @@ void ShardContext::settle_transfers() const {
   download_stream->synchronize();
 }
 
-void ShardContext::settle(Stream& stream) const {
-  settle(stream, [] {});
-}
-
 void ShardContext::settle(Stream& stream, const std::function<void()>& issue) const {
   try {
     issue();

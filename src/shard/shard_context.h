@@ -131,11 +131,9 @@ class ShardContext {
     return mesh.state().order().next(operation, numel, unit.empty() ? "(root)" : unit);
   }
 
-  // Blocks until the stream has done everything issued, even where it throws: what it works on goes
-  // next. Errors: as Stream::synchronize.
-  void settle(Stream& stream) const;
-  // The same behind what `issue` issues, which may throw as well: a collective over memory of
-  // LibTorch's, say, which this rank or a peer may have begun to use.
+  // Calls `issue` and blocks until the stream has done it and everything before, even where either
+  // throws: what they work on goes next, memory of LibTorch's, say, over which this rank or a peer
+  // may have begun a collective. Errors: those of `issue`; as Stream::synchronize.
   void settle(Stream& stream, const std::function<void()>& issue) const;
   // Blocks until the streams have done everything issued; what they threw was or is heard of
   // elsewhere. Before memory that they may still read is given back.

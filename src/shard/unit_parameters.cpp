@@ -114,10 +114,11 @@ void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
   ShardContext& shared = unit_.shared;
   if (shared.one_rank() || changed.empty()) return;
   const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
-    shared.gather_after_compute();
-    shared.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
-                              *shared.gather_stream);
-    shared.settle(*shared.gather_stream);
+    shared.settle(*shared.gather_stream, [&] {  // flags are LibTorch's, and go if this throws
+      shared.gather_after_compute();
+      shared.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
+                                *shared.gather_stream);
+    });
   };
   const at::Tensor flags = at::from_blob(changed.data(), {static_cast<int64_t>(changed.size())},
                                          at::TensorOptions().dtype(at::kByte))

@@ -3,8 +3,8 @@
 // FAULT: kill, segv, abort, exit, throw or stop. PHASE: forward, gather, backward, reduce or
 // optimizer. It happens at the INDEX-th time that RANK comes to PHASE in STEP; signals come
 // DELAY_US later, from another thread. Rank 0 prints each step's loss and gradient norm, RANK when
-// it is hit. TRAINING_PRESET, TRAINING_PREFETCH, TRAINING_STRATEGY (its number) and TRAINING_SHARD
-// (ranks of a group) say what it trains.
+// it is hit. TRAINING_PRESET, TRAINING_PREFETCH, TRAINING_STRATEGY (its number), TRAINING_SHARD
+// (ranks of a group), TRAINING_RECOMPUTE and TRAINING_OFFLOAD (0 or 1) say what it trains, and how.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
@@ -86,14 +86,19 @@ class Harm {
   int64_t count_ = 0;
 };
 
+int number_in(const char* variable, int otherwise) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+
 int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const Fault& fault) {
   at::set_num_threads(1);
   const char* preset = std::getenv("TRAINING_PRESET");
-  const char* prefetch = std::getenv("TRAINING_PREFETCH");
-  const char* strategy = std::getenv("TRAINING_STRATEGY");
   fsdp::BuildScope building(
-      mesh, {.prefetch_units = prefetch != nullptr ? std::atoi(prefetch) : 1,
-             .strategy = static_cast<fsdp::Strategy>(strategy != nullptr ? std::atoi(strategy) : 0),
+      mesh, {.prefetch_units = number_in("TRAINING_PREFETCH", 1),
+             .recompute = number_in("TRAINING_RECOMPUTE", 0),
+             .cpu_offload = number_in("TRAINING_OFFLOAD", 0) != 0,
+             .strategy = static_cast<fsdp::Strategy>(number_in("TRAINING_STRATEGY", 0)),
              .unit_options = bert::unit_options});
   fsdp::Unit<bert::QuestionAnswering> model(
       bert::preset_config(preset != nullptr ? preset : "tiny"));

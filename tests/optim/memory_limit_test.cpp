@@ -120,6 +120,27 @@ TEST_CASE("a step that passes the limit anywhere leaves the bits of a run that n
   }
 }
 
+TEST_CASE("with a limit the engine tells what LibTorch holds, and the most of both together") {
+  run_torch_ranks(1, [](const Mesh& mesh) {
+    const auto model = make_graph();
+    Engine engine(model, mesh, {.memory_limit = 1024 * kMiB});
+    const at::Tensor kept = at::empty({kMiB / 4});
+    engine.reset_peak_memory();
+    at::empty({kMiB / 2});
+    const MemoryStats memory = engine.stats().memory;
+    CHECK(memory.torch_in_use == kMiB);
+    CHECK(memory.torch_peak == 3 * kMiB);
+    CHECK(memory.device_peak == memory.held_bytes + 3 * kMiB);
+    engine.reset_peak_memory();
+    CHECK(engine.stats().memory.torch_peak == kMiB);
+  });
+  run_torch_ranks(1, [](const Mesh& mesh) {
+    const auto model = make_graph();
+    const Engine engine(model, mesh, {});
+    CHECK(engine.stats().memory.device_peak == 0);
+  });
+}
+
 TEST_CASE(
     "the error says where, what is held and planned, and what would help, the cheapest first") {
   run_torch_ranks(2, [](const Mesh& mesh) {

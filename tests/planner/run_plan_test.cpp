@@ -2,6 +2,8 @@
 #include <fsdp/optim.h>
 #include <fsdp/run_plan.h>
 
+#include <set>
+
 #include "support/models.h"
 #include "support/torch_ranks.h"
 
@@ -64,11 +66,47 @@ TEST_CASE("a step beyond the memory limit is refused on all ranks, unless it is 
   const std::vector<std::string> ends = ends_of(2, limited, /*force=*/false, 16);
   CHECK(ends[0].starts_with("78 a step takes "));
   CHECK(has_part(ends[0], "of a rank's device, and its memory limit is 4.0 KiB"));
+  CHECK(has_part(ends[0], "; it would end in: "));
   CHECK(has_part(ends[0], "hint: in order of cost: --prefetch 0, --recompute, --offload, "));
   CHECK(ends[1] == "elsewhere 78");
   const std::vector<std::string> forced = ends_of(2, limited, /*force=*/true, 16);
   CHECK(std::stoll(forced[0]) > 4096);
   CHECK(forced[1].empty());
+}
+
+TEST_CASE("a plan says where a run that is forced passes its limit") {
+  const auto build = [] { return Unit<Chain>(64, 4); };
+  const auto step = [](Unit<Chain>& model) { return loss_of(model, batch_of(0, 0)); };
+  for (const int world : {1, 2}) {
+    std::set<std::string> places;
+    run_torch_ranks(world, [&](Mesh mesh) {
+      const StepPlan free = plan(request_of(mesh, {}), build, step);
+      const int64_t rest = free.memory.rest.total(), peak = free.peak_bytes();
+      for (int64_t limit = rest / 2; limit < peak; limit += (peak - rest / 2) / 12) {
+        CAPTURE(limit);
+        const Options forced{.memory_limit = limit, .try_beyond_plan = true};
+        std::string place;
+        try {
+          BuildScope building(mesh, forced);
+          auto model = build();
+          Engine engine(model, building);
+          AdamW optimizer(engine, {});
+          for (int i = 0; i < 2; ++i) {
+            step(model).backward();
+            optimizer.step();
+            optimizer.zero_grad();
+          }
+        } catch (const DeviceError& error) {
+          place = error.text().where;
+        } catch (const InvalidArgument& error) {
+          place = "construction of the model and its optimizer";
+        }
+        CHECK(plan(request_of(mesh, forced), build, step).refused_at == place);
+        if (mesh.rank() == 0) places.insert(place);
+      }
+    });
+    CHECK(places.size() > 3);
+  }
 }
 
 TEST_CASE("ranks that need more than their host has free are refused") {

@@ -19,6 +19,7 @@ class ForwardingCommunicator : public Communicator {
   RanksView map_ranks(const void* mine, int64_t bytes) override {
     return inner_->map_ranks(mine, bytes);
   }
+  bool maps_ranks() const override { return inner_->maps_ranks(); }
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override {
     inner_->all_gather(parts, tag, stream);

@@ -17,6 +17,7 @@ class AblatedCommunicator final : public Communicator {
   int size() const override { return real_->size(); }
   Buffer allocate(int64_t bytes) override;
   RanksView map_ranks(const void* mine, int64_t bytes) override;
+  bool maps_ranks() const override { return real_->maps_ranks(); }
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override;
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,

@@ -58,6 +58,7 @@ class WireCommunicator final : public Communicator {
   int size() const override { return inner_->size(); }
   Buffer allocate(int64_t bytes) override { return inner_->allocate(bytes); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
+  bool maps_ranks() const override { return inner_->maps_ranks(); }
   // Errors, all of them: as `inner`; InvalidArgument, before anybody waits, for one that takes more
   //   than a minute.
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
