@@ -5,9 +5,10 @@
 //   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file
 //   …
 //   fsdp::save_weights(engine, "out/model.safetensors", {.dtype = fsdp::DType::kBFloat16});
+//   fsdp::save_weights_folder(engine, "out", {.max_shard_bytes = 1 << 30});  // shards and index
 //
 // Weights are the parameters that the engine shards, by their FQNs; buffers and ignored parameters
-// are the caller's. Both functions are collective, outside forward and backward; what fails on one
+// are the caller's. All functions are collective, outside forward and backward; what fails on one
 // rank ends all ranks, and one of them says it (agreement.h).
 #pragma once
 
@@ -15,6 +16,7 @@
 #include <fsdp/dtype.h>
 #include <fsdp/safetensors.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -81,5 +83,22 @@ void save_weights(Engine& engine, const std::filesystem::path& file,
 // outcome, and the file is as it was before.
 [[nodiscard]] Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
                                           const SaveOptions& options = {});
+
+struct SaveFolderOptions {
+  SaveOptions weights{};
+  // ShardOptions::max_shard_bytes.
+  int64_t max_shard_bytes = 5'000'000'000;
+};
+
+// Writes all parameters into a folder that is there: model.safetensors, or shards and their index,
+// in the order of units (safetensors_folder_writer.h says what a reader sees meanwhile).
+// Errors: as save_weights.
+void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
+                         const SaveFolderOptions& options = {});
+// As try_to_save_weights; if it failed, the folder has the weights that it had before, or, after an
+// error while files were given their names, perhaps none that can be used.
+[[nodiscard]] Outcome try_to_save_weights_folder(Engine& engine,
+                                                 const std::filesystem::path& folder,
+                                                 const SaveFolderOptions& options = {});
 
 }  // namespace fsdp

@@ -21,6 +21,7 @@
 #include <fsdp/run_plan.h>
 #include <fsdp/safetensors.h>
 #include <fsdp/safetensors_folder.h>
+#include <fsdp/safetensors_folder_writer.h>
 #include <fsdp/sampler.h>
 #include <fsdp/status_line.h>
 #include <fsdp/sync_batch_norm.h>

@@ -112,9 +112,12 @@ class SafetensorsWriter {
   // Writes the next `bytes` of a tensor; tensors may take turns in any order.
   // Errors: IoError kIoError (disk full); InvalidArgument for an unknown name or too many bytes.
   void append(std::string_view name, std::span<const std::byte> bytes);
-  // Makes the file appear under its name, on disk.
+  // All bytes are on disk; commit() then only names the file.
   // Errors: StateError naming tensors whose bytes are missing, or on a second call;
-  //         IoError kCannotCreate, kIoError.
+  //         IoError kIoError.
+  void finish();
+  // finish(), unless that was called; then the file appears under its name, on disk.
+  // Errors: as above; IoError kCannotCreate.
   void commit();
 
  private:

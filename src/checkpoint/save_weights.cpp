@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fsdp/agreement.h>
 #include <fsdp/engine.h>
+#include <fsdp/safetensors_folder_writer.h>
 
 #include <optional>
 
@@ -29,15 +30,16 @@ at::ScalarType scalar_type(DType dtype) {
   }
 }
 
-}  // namespace
+using Tensors = std::vector<TensorSpec>;
 
-Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
-                            const SaveOptions& options) {
+// With what `open` returns on rank 0.
+template <class Open>
+Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& open) {
   const at::ScalarType type = scalar_type(options.dtype);
   const auto stored_name = [&](std::string_view fqn) {
     return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
   };
-  std::optional<SafetensorsWriter> writer;
+  std::optional<decltype(open(Tensors()))> writer;
   const Mesh& mesh = engine.mesh();
   Outcome outcome;
   const auto write = [&](const std::function<void()>& work) {
@@ -49,13 +51,13 @@ Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
   // On every rank: whether somebody has asked for views is to be the same on all.
   const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
   write([&] {
-    std::vector<TensorSpec> specs;
+    Tensors specs;
     for (const ShardedParameter& parameter : parameters) {
       specs.push_back({.name = stored_name(parameter.fqn),
                        .dtype = stored_dtype(options.dtype),
                        .shape = parameter.shape});
     }
-    writer.emplace(file, std::move(specs), options.metadata);
+    writer.emplace(open(std::move(specs)));
   });
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
     const at::Tensor rows = mesh.rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
@@ -68,8 +70,31 @@ Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
   return outcome;
 }
 
+}  // namespace
+
+Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
+                            const SaveOptions& options) {
+  return write_weights(engine, options, [&](Tensors tensors) {
+    return SafetensorsWriter(file, std::move(tensors), options.metadata);
+  });
+}
+
 void save_weights(Engine& engine, const std::filesystem::path& file, const SaveOptions& options) {
   end_together(engine.mesh(), try_to_save_weights(engine, file, options));
+}
+
+Outcome try_to_save_weights_folder(Engine& engine, const std::filesystem::path& folder,
+                                   const SaveFolderOptions& options) {
+  return write_weights(engine, options.weights, [&](Tensors tensors) {
+    return SafetensorsFolderWriter(
+        folder, std::move(tensors),
+        {.max_shard_bytes = options.max_shard_bytes, .metadata = options.weights.metadata});
+  });
+}
+
+void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
+                         const SaveFolderOptions& options) {
+  end_together(engine.mesh(), try_to_save_weights_folder(engine, folder, options));
 }
 
 }  // namespace fsdp

@@ -71,15 +71,19 @@ void sync_folder(const std::filesystem::path& folder) {
 // ".NAME.tmp.PID.I"
 std::string temporary_prefix(std::string_view name) { return fmt::format(".{}.tmp.", name); }
 
-bool is_temporary_of(std::string_view name, std::string_view of) {
-  const std::string prefix = temporary_prefix(of);
-  if (!name.starts_with(prefix)) return false;
-  name.remove_prefix(prefix.size());
-  const size_t dot = name.find('.');
-  const auto is_number = [](std::string_view text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+// NAME of a temporary file's name; empty for any other.
+std::string_view target_of(std::string_view temporary) {
+  const auto cut_number = [&] {
+    const size_t dot = temporary.rfind('.');
+    if (dot == temporary.npos || dot + 1 == temporary.size()) return false;
+    if (temporary.find_first_not_of("0123456789", dot + 1) != temporary.npos) return false;
+    temporary = temporary.substr(0, dot);
+    return true;
   };
-  return dot != name.npos && is_number(name.substr(0, dot)) && is_number(name.substr(dot + 1));
+  constexpr std::string_view kEnd = ".tmp";
+  if (!temporary.starts_with('.') || !cut_number() || !cut_number()) return {};
+  if (!temporary.ends_with(kEnd)) return {};
+  return temporary.substr(1, temporary.size() - 1 - std::min(temporary.size() - 1, kEnd.size()));
 }
 
 // Locks a temporary file for its writer. False if remove_leftovers came between its creation and
@@ -131,6 +135,7 @@ AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
 
 AtomicFile::~AtomicFile() {
   if (fd_ >= 0) ::close(fd_);
+  if (lock_ >= 0) ::close(lock_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
@@ -138,11 +143,13 @@ void AtomicFile::swap(AtomicFile& other) noexcept {
   path_.swap(other.path_);
   temporary_.swap(other.temporary_);
   std::swap(fd_, other.fd_);
+  std::swap(lock_, other.lock_);
+  std::swap(finished_, other.finished_);
 }
 
 void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
   if (fd_ < 0) {
-    throw StateError({.what = "write to a file that was committed already",
+    throw StateError({.what = "write to a file that was finished already",
                       .where = path_.string(),
                       .cause = {},
                       .hint = {}});
@@ -159,9 +166,9 @@ void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::finish() {
   if (fd_ < 0) {
-    throw StateError({.what = "commit of a file that was committed already",
+    throw StateError({.what = "a file is finished that was finished already",
                       .where = path_.string(),
                       .cause = {},
                       .hint = {}});
@@ -170,17 +177,24 @@ void AtomicFile::commit() {
     fail(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
   }
   // A second descriptor keeps the lock until the file has its name.
-  const int lock = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+  lock_ = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   // Network file systems report a full disk only when one is closed.
-  const int close_error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
-  const bool renamed = close_error == 0 && ::rename(temporary_.c_str(), path_.c_str()) == 0;
-  const int rename_error = errno;
-  if (renamed) temporary_.clear();
-  if (lock >= 0) ::close(lock);
-  if (close_error != 0) {
-    fail(ExitCode::kIoError, "cannot close the file", path_.string(), close_error);
+  const int error = ::close(std::exchange(fd_, -1)) == 0 ? 0 : errno;
+  if (error != 0) fail(ExitCode::kIoError, "cannot close the file", path_.string(), error);
+  finished_ = true;
+}
+
+void AtomicFile::commit() {
+  if (!finished_) finish();
+  if (temporary_.empty()) {
+    throw StateError({.what = "commit of a file that was committed already",
+                      .where = path_.string(),
+                      .cause = {},
+                      .hint = {}});
   }
-  if (!renamed) cannot_create(path_, rename_error);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) cannot_create(path_, errno);
+  temporary_.clear();
+  if (lock_ >= 0) ::close(std::exchange(lock_, -1));
   sync_folder(folder_of(path_));
 }
 
@@ -190,16 +204,26 @@ void write_file(const std::filesystem::path& path, std::string_view content) {
   file.commit();
 }
 
-std::vector<std::string> remove_leftovers(const std::filesystem::path& folder,
-                                          const std::vector<std::string>& names) {
+void remove_file(const std::filesystem::path& path) {
+  if (::unlink(path.c_str()) == 0) return sync_folder(folder_of(path));
+  const int error = errno;
+  if (error == ENOENT) return;
+  const auto code = is_device_failure(error) ? ExitCode::kIoError : ExitCode::kCannotCreate;
+  fail(code, "cannot remove the file", path.string(), error);
+}
+
+std::vector<std::string> remove_leftovers(
+    const std::filesystem::path& folder,
+    const std::function<bool(std::string_view name)>& is_ours) {
   std::vector<std::string> removed;
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string found = entry->path().filename();
-    const bool ours = std::ranges::any_of(
-        names, [&](const std::string& name) { return is_temporary_of(found, name); });
-    if (ours && remove_if_dead(entry->path())) removed.push_back(found);
+    const std::string_view target = target_of(found);
+    if (!target.empty() && is_ours(target) && remove_if_dead(entry->path())) {
+      removed.push_back(found);
+    }
   }
   std::ranges::sort(removed);
   return removed;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,8 +29,11 @@ class AtomicFile {
 
   // Errors: IoError kIoError naming the byte and the system's reason.
   void write_at(int64_t offset_bytes, std::span<const std::byte> bytes);
-  // Ordering: contents on disk, then the name, then the folder's entry.
+  // Contents on disk, under the temporary name: a full disk is known before a name changes.
   // Errors: as above; StateError on a second call.
+  void finish();
+  // finish(), unless that was called, then the name, then the folder's entry.
+  // Errors: as above.
   void commit();
 
   const std::filesystem::path& path() const { return path_; }
@@ -40,13 +44,19 @@ class AtomicFile {
   std::filesystem::path path_;
   std::filesystem::path temporary_;  // empty once committed
   int fd_ = -1;
+  int lock_ = -1;  // from finish() on
+  bool finished_ = false;
 };
 
-// Removes the temporary files of writers of folder/NAME that died, for each of `names`; returns
-// their names. A living writer's stays, also another process's. Never throws: what cannot be
-// removed, or be known to be a dead one's, stays.
-std::vector<std::string> remove_leftovers(const std::filesystem::path& folder,
-                                          const std::vector<std::string>& names);
+// Removes the temporary files of writers of folder/NAME that died, for each NAME that `is_ours`;
+// returns their names. A living writer's stays, also another process's. Never throws: what cannot
+// be removed, or be known to be a dead one's, stays.
+std::vector<std::string> remove_leftovers(
+    const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& is_ours);
+
+// The file is gone, on disk too, when this returns; nothing is done where there is none.
+// Errors: IoError kCannotCreate, kIoError.
+void remove_file(const std::filesystem::path& path);
 
 // The whole of a small file: configuration, vocabulary, metrics.
 void write_file(const std::filesystem::path& path, std::string_view content);

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 #include <fsdp/safetensors_folder.h>
+#include <sys/stat.h>
 
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "fsdp/error.h"
 #include "io/mapped_file.h"
@@ -10,9 +13,6 @@
 
 namespace fsdp {
 namespace {
-
-constexpr const char* kWeights = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -34,6 +34,13 @@ bool is_there(const std::filesystem::path& path) {
                                                  "fetch the model again"});
 }
 
+// Which file has the name now.
+std::optional<std::pair<dev_t, ino_t>> identity_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return std::pair(status.st_dev, status.st_ino);
+}
+
 }  // namespace
 
 SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::move(folder)) {
@@ -43,16 +50,17 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
     cannot_read("the model must be a folder", path_,
                 "name the folder that holds config.json and model.safetensors");
   }
-  if (is_there(path_ / kWeights)) {
-    if (is_there(path_ / kIndex)) {
-      notes_.push_back(fmt::format("{} is used, {} beside it is not", kWeights, kIndex));
+  if (is_there(path_ / kWeightsFile)) {
+    if (is_there(path_ / kWeightsIndex)) {
+      notes_.push_back(fmt::format("{} is used, {} beside it is not", kWeightsFile, kWeightsIndex));
     }
-    files_.emplace_back(path_ / kWeights);
-  } else if (is_there(path_ / kIndex)) {
-    open_shards(path_ / kIndex);
+    files_.emplace_back(path_ / kWeightsFile);
+  } else if (is_there(path_ / kWeightsIndex)) {
+    open_shards(path_ / kWeightsIndex);
   } else {
     const bool pickled = is_there(path_ / "pytorch_model.bin");
-    cannot_read(fmt::format("the model folder has neither {} nor {}", kWeights, kIndex), path_,
+    cannot_read(fmt::format("the model folder has neither {} nor {}", kWeightsFile, kWeightsIndex),
+                path_,
                 pickled ? "pytorch_model.bin can run code and is not read; save the model as "
                           "safetensors"
                         : "check the path");
@@ -63,12 +71,19 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
 }
 
 void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
-  const MappedFile mapping(index_path);
+  const auto identity = identity_of(index_path);
+  const MappedFile mapping(index_path);  // keeps the file's number from being given again
   const SafetensorsIndex index = parse_safetensors_index(mapping.text(), index_path.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
   if (names.empty()) corrupt("the index names no tensor", index_path);
   for (const std::string& name : names) files_.emplace_back(path_ / name);
+  // A writer takes the index away before it replaces a shard (SafetensorsFolderWriter): while it is
+  // the same, so were they.
+  if (identity_of(index_path) != identity) {
+    cannot_read("the model's files were replaced while they were opened", path_,
+                "try again when its writer is done");
+  }
 
   int64_t total_bytes = 0;
   size_t found = 0;
@@ -95,7 +110,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
     }
   }
   if (index.total_bytes && *index.total_bytes != total_bytes) {
-    notes_.push_back(fmt::format("{} says {} bytes in all; the shards hold {}", kIndex,
+    notes_.push_back(fmt::format("{} says {} bytes in all; the shards hold {}", kWeightsIndex,
                                  *index.total_bytes, total_bytes));
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "io/json_text.h"
 #include "io/printable_name.h"
@@ -91,6 +92,13 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
   IndexEvents events(index);
   parse_json({.text = text, .file = file}, events, kDocumentLimits);
   return index;
+}
+
+std::string format_safetensors_index(const SafetensorsIndex& index) {
+  nlohmann::json root = {{"metadata", nlohmann::json::object()},
+                         {"weight_map", index.file_of_tensor}};
+  if (index.total_bytes) root["metadata"]["total_size"] = *index.total_bytes;
+  return root.dump(2) + "\n";
 }
 
 }  // namespace fsdp

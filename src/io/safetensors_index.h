@@ -9,6 +9,9 @@
 
 namespace fsdp {
 
+inline constexpr const char* kWeightsFile = "model.safetensors";
+inline constexpr const char* kWeightsIndex = "model.safetensors.index.json";
+
 struct SafetensorsIndex {
   std::map<std::string, std::string> file_of_tensor;
   std::optional<int64_t> total_bytes;  // what metadata.total_size says, if it says it
@@ -17,5 +20,7 @@ struct SafetensorsIndex {
 // Errors: IoError kCorruptData with the line and the byte, also for a file name that is more than
 //         a plain name (a path could lead out of the folder).
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file);
+// As transformers writes it. Requires: names are UTF-8.
+std::string format_safetensors_index(const SafetensorsIndex& index);
 
 }  // namespace fsdp

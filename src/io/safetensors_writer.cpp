@@ -99,6 +99,7 @@ struct SafetensorsWriter::State {
 
   std::map<std::string, Target, std::less<>> targets;
   std::optional<AtomicFile> file;
+  bool finished = false;
 };
 
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
@@ -124,7 +125,7 @@ void SafetensorsWriter::append(std::string_view name, std::span<const std::byte>
   written += size;
 }
 
-void SafetensorsWriter::commit() {
+void SafetensorsWriter::finish() {
   constexpr int64_t kMaxNamed = 5;
   std::string missing;
   int64_t count = 0;
@@ -142,6 +143,12 @@ void SafetensorsWriter::commit() {
                       .cause = {},
                       .hint = "append every byte of each tensor before commit()"});
   }
+  state_->file->finish();
+  state_->finished = true;
+}
+
+void SafetensorsWriter::commit() {
+  if (!state_->finished) finish();
   state_->file->commit();
 }
 

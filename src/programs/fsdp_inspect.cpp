@@ -3,12 +3,10 @@
 // Exit codes: 0 sound, 64 usage, 65 malformed (one line on stderr names the tensor and the byte),
 // 74 cannot be read.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +18,7 @@
 #include "io/json_text.h"
 #include "io/mapped_file.h"
 #include "io/printable_name.h"
+#include "programs/run_alone.h"
 #include "programs/tensor_listing.h"
 
 namespace fsdp {
@@ -153,15 +152,8 @@ std::filesystem::path path_from(int argc, char** argv) {
 }  // namespace fsdp
 
 int main(int argc, char** argv) {
-  try {
+  return fsdp::run_alone([&] {
     const std::filesystem::path path = fsdp::path_from(argc, argv);
     if (!path.empty()) fsdp::inspect(path);
-    return 0;
-  } catch (const std::exception& error) {
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    const fsdp::ErrorPlace place{.rank = 0, .world_size = 1, .host = host, .step = -1};
-    std::fputs((fsdp::error_line(error, place) + "\n").c_str(), stderr);
-    return static_cast<int>(fsdp::exit_code_of(error));
-  }
+  });
 }

@@ -1,6 +1,8 @@
 // Weights out of one engine and into another, by way of a file.
 #include <fsdp/checkpoint.h>
+#include <fsdp/safetensors_folder.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -78,6 +80,44 @@ TEST_CASE("a file has one set of bytes, whatever the number of ranks that wrote 
   save_seeded(1, 7, folder / "one");
   save_seeded(3, 7, folder / "three");
   CHECK(read_whole(folder / "one") == read_whole(folder / "three"));
+}
+
+TEST_CASE("a folder of shards has the bytes of one file, and loads on any number of ranks") {
+  const ScratchFolder folder;
+  const Parameters saved = save_seeded(1, 7, folder / "one");
+  constexpr int64_t kMaxBytes = 2048;
+  for (const int saving : {1, 3}) {
+    const std::filesystem::path shards = folder / std::to_string(saving);
+    std::filesystem::create_directory(shards);
+    with_engine(saving, 7, [&](Engine& engine) {
+      save_weights_folder(engine, shards, {.max_shard_bytes = kMaxBytes});
+    });
+    const SafetensorsFile one(folder / "one");
+    const SafetensorsFolder several(shards);
+    CHECK(several.files().size() > 2);
+    CHECK(several.tensors().size() == one.tensors().size());
+    for (const TensorSource& source : several.tensors()) {
+      CAPTURE(source.tensor->name);
+      CHECK(std::ranges::equal(source.bytes(), one.bytes(*one.find(source.tensor->name))));
+    }
+    for (const SafetensorsFile& file : several.files()) {
+      int64_t bytes = 0;
+      for (const StoredTensor& tensor : file.tensors()) bytes += tensor.nbytes;
+      CHECK((bytes <= kMaxBytes || file.tensors().size() == 1));
+    }
+    for (const int loading : {1, 2, 5}) check_loads(loading, shards, saved);
+  }
+}
+
+TEST_CASE("a folder that cannot be written keeps what it has, and all ranks hear of it") {
+  const ScratchFolder folder;
+  with_engine(3, 7, [&](Engine& engine) {
+    const Outcome outcome = try_to_save_weights_folder(engine, folder / "nowhere");
+    CHECK(outcome.code == ExitCode::kCannotCreate);
+    CHECK((outcome.mine != nullptr) == (engine.mesh().rank() == 0));
+    save_weights_folder(engine, folder.path());
+  });
+  CHECK(folder.names() == std::vector<std::string>{"model.safetensors"});
 }
 
 TEST_CASE("saving between two forwards changes nothing for the ranks, in every strategy") {
