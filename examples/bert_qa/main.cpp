@@ -1,4 +1,4 @@
-// bert_qa finetune | predict | evaluate: question answering with BERT on sharded parameters.
+// bert_qa init | finetune | predict | evaluate: question answering with BERT on sharded parameters.
 #include <fsdp/agreement.h>
 #include <fsdp/program.h>
 
@@ -16,6 +16,9 @@ int run(const bert_qa::CommandLine& line, const fsdp::Mesh& mesh, fsdp::ErrorPla
     return 0;
   }
   switch (line.settings.command) {
+    case bert_qa::Command::kInit:
+      bert_qa::initialise(line.settings, mesh);
+      break;
     case bert_qa::Command::kFinetune:
       bert_qa::finetune(line.settings, mesh, place);
       break;

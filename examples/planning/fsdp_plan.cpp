@@ -5,12 +5,10 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -20,6 +18,7 @@
 #include "planning/known_model.h"
 #include "planning/plan_report.h"
 #include "planning/plan_search.h"
+#include "programs/run_alone.h"
 
 namespace {
 
@@ -54,19 +53,12 @@ void plan(const planning::PlanSettings& settings) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
+  return fsdp::run_alone([&] {
     const planning::PlanSettings settings = planning::parse_command_line(argc, argv);
     if (settings.help.empty()) {
       plan(settings);
     } else {
       print(settings.help);
     }
-    return 0;
-  } catch (const std::exception& error) {
-    char host[256] = {};
-    ::gethostname(host, sizeof host - 1);
-    const fsdp::ErrorPlace place{.rank = 0, .world_size = 1, .host = host, .step = -1};
-    std::fputs((fsdp::error_line(error, place) + "\n").c_str(), stderr);
-    return static_cast<int>(fsdp::exit_code_of(error));
-  }
+  });
 }

@@ -30,15 +30,13 @@ std::vector<std::string> names_in(const std::string& list, const std::string& fa
   return names;
 }
 
-// The step is the model's blank_loss.
 template <class Model, class Config>
-auto planner_of(const Config& config) {
+auto build_of(const Config& config) {
   return [config](const BatchShape& batch) {
-    return std::make_unique<fsdp::Planner>([config] { return fsdp::Unit<Model>(config); },
-                                           [batch](fsdp::Unit<Model>& model) {
-                                             return blank_loss(model, batch.sequences,
-                                                               batch.length);
-                                           });
+    fsdp::Unit<Model> model(config);
+    return BlankModel{model.ptr(), [model, batch]() mutable {
+                        return blank_loss(model, batch.sequences, batch.length);
+                      }};
   };
 }
 
@@ -49,7 +47,7 @@ KnownModel known(const bert::Config& config) {
                                  config.num_attention_heads, config.vocab_size),
       .longest = config.max_position_embeddings,
       .unit_options = bert::unit_options,
-      .planner = planner_of<bert::QuestionAnswering>(config),
+      .build = build_of<bert::QuestionAnswering>(config),
   };
 }
 
@@ -58,7 +56,7 @@ KnownModel known(const gpt::GptConfig& config) {
       .description = fmt::format("gpt2: {} layers, hidden {}, {} heads, vocabulary {}",
                                  config.layers, config.hidden, config.heads, config.vocabulary),
       .longest = config.block_size,
-      .planner = planner_of<gpt::Gpt>(config),
+      .build = build_of<gpt::Gpt>(config),
   };
 }
 
@@ -69,7 +67,7 @@ KnownModel known(const llama::LlamaConfig& config) {
           config.hidden, config.heads, config.key_value_heads, config.vocabulary),
       .longest = config.longest,
       .unit_options = llama::unit_options,
-      .planner = planner_of<llama::Llama>(config),
+      .build = build_of<llama::Llama>(config),
   };
 }
 
@@ -91,6 +89,11 @@ std::vector<std::string> preset_names() {
     names.insert(names.end(), each.begin(), each.end());
   }
   return names;
+}
+
+std::unique_ptr<fsdp::Planner> planner_of(const KnownModel& model, const BatchShape& batch) {
+  return std::make_unique<fsdp::Planner>([build = model.build, batch] { return build(batch); },
+                                         [](BlankModel& blank) { return blank.loss(); });
 }
 
 KnownModel find_model(const std::string& preset_or_folder) {

@@ -1,9 +1,11 @@
-// The models that can be planned by name: presets of the examples' models, and Hugging Face folders
-// by their shapes.
+// The models that can be planned, and built, by name: presets of the examples' models, and Hugging
+// Face folders by their shapes.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <fsdp/options.h>
 #include <fsdp/plan.h>
+#include <torch/nn/module.h>
 
 #include <cstdint>
 #include <functional>
@@ -20,13 +22,24 @@ struct BatchShape {
   int64_t length = 384;  // tokens
 };
 
+// A model, and the step that it is planned for: the forward of a batch of one token alone, which
+// returns the loss. With LibTorch's factories as they are it is one that can train.
+struct BlankModel {
+  std::shared_ptr<torch::nn::Module> root;
+  std::function<at::Tensor()> loss;
+
+  const std::shared_ptr<torch::nn::Module>& ptr() const { return root; }
+};
+
 struct KnownModel {
   std::string name;         // as it was asked for
   std::string description;  // "llama: 80 layers, hidden 8192, 64 heads, vocabulary 32000"
   int64_t longest = 0;      // sequence that it takes
   std::function<fsdp::UnitOptions(std::string_view fqn)> unit_options;  // empty: none
-  std::function<std::unique_ptr<fsdp::Planner>(const BatchShape& batch)> planner;
+  std::function<BlankModel(const BatchShape& batch)> build;
 };
+
+std::unique_ptr<fsdp::Planner> planner_of(const KnownModel& model, const BatchShape& batch);
 
 // "bert-tiny", …, "gpt2", …, "llama-70b"
 std::vector<std::string> preset_names();

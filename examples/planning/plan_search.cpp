@@ -48,7 +48,7 @@ bool can_be(const fsdp::MeshOptions& mesh, int ranks) {
 PlanSearch::PlanSearch(const PlanSettings& settings, KnownModel model)
     : settings_(settings),
       model_(taking(std::move(model), settings.batch)),
-      planner_(model_.planner(settings.batch)),
+      planner_(planner_of(model_, settings.batch)),
       plan_(planner_->plan(request(settings.ranks, options_of(settings, model_)))) {}
 
 fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) const {
@@ -65,7 +65,7 @@ fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) c
 
 fsdp::StepPlan PlanSearch::plan(int ranks, const fsdp::Options& options, int64_t sequences) {
   if (sequences == settings_.batch.sequences) return planner_->plan(request(ranks, options));
-  return model_.planner({.sequences = sequences, .length = settings_.batch.length})
+  return planner_of(model_, {.sequences = sequences, .length = settings_.batch.length})
       ->plan(request(ranks, options));
 }
 

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "support/torch_doctest.h"
-#include "support/torch_ranks.h"
+#include "models/support/language_model.h"
 
 using namespace fsdp::testing;
 
@@ -27,31 +26,13 @@ at::Tensor ids_of(uint64_t seed, int64_t length = 8) {
   return torch::randint(kSmall.vocabulary, {3, length}, generator, torch::kLong);
 }
 
-at::Tensor loss_of(fsdp::Unit<gpt::Gpt>& model, const at::Tensor& ids) {
-  const at::Tensor logits = model(ids.slice(1, 0, -1));
-  return at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
-}
-
 double deviation(const at::Tensor& weight) { return weight.std().item<double>(); }
 
 }  // namespace
 
 TEST_CASE("a later token changes no earlier logit, and every later one") {
   auto model = small_gpt();
-  const torch::NoGradGuard no_grad;
-  const at::Tensor ids = ids_of(1);
-  const at::Tensor logits = model(ids);
-  CHECK(logits.sizes().vec() == std::vector<int64_t>{3, 8, kSmall.vocabulary});
-  for (int64_t place = 0; place < 8; ++place) {
-    CAPTURE(place);
-    at::Tensor changed = ids.clone();
-    changed.select(1, place).add_(1).remainder_(kSmall.vocabulary);
-    const at::Tensor difference = (model(changed) - logits).abs().amax({0, 2});
-    for (int64_t each = 0; each < 8; ++each) {
-      CAPTURE(each);
-      CHECK((difference[each].item<double>() > 1e-6) == (each >= place));
-    }
-  }
+  check_causal(model, ids_of(1), kSmall.vocabulary, 1e-6);
 }
 
 TEST_CASE("shorter sequences have the logits of the whole one's beginning") {
@@ -72,7 +53,7 @@ TEST_CASE("a new model holds every token for about equally likely") {
     const torch::NoGradGuard no_grad;
     const at::Tensor ids = torch::randint(config.vocabulary, {16, config.block_size + 1});
     // The head is the tokens' embedding, so the token just read is a little likelier.
-    CHECK(loss_of(model, ids).item<double>() ==
+    CHECK(next_token_loss(model, ids).item<double>() ==
           doctest::Approx(std::log(config.vocabulary)).epsilon(0.02));
   }
 }
@@ -115,29 +96,9 @@ TEST_CASE("an unknown preset is refused with the choices") {
 
 TEST_CASE("on shards it has the plain model's initial values, loss and gradients") {
   auto plain = small_gpt();
-  const at::Tensor ids = ids_of(4);
-  const at::Tensor plain_loss = loss_of(plain, ids);
-  plain_loss.backward();
-  const auto gradients = plain->named_parameters();
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
-    run_torch_ranks(world, [&](fsdp::Mesh mesh) {
-      fsdp::BuildScope building(mesh, {.seed = 7});
-      fsdp::Unit<gpt::Gpt> model(kSmall);
-      fsdp::Engine engine(model, building);
-      const at::Tensor loss = loss_of(model, ids);  // the same on every rank, so is their mean
-      loss.backward();
-      CHECK(bit_equal(loss.detach(), plain_loss.detach()));
-      for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters()) {
-        CAPTURE(parameter.fqn);
-        if (parameter.local.numel() == 0) continue;
-        const int64_t end = parameter.begin + parameter.local.numel();
-        const at::Tensor expected =
-            gradients[parameter.fqn].grad().flatten().slice(0, parameter.begin, end);
-        // A mean over three equal gradients is off by a rounding.
-        CHECK(torch::allclose(parameter.local.grad(), expected, 1e-6, 1e-9));
-      }
-    });
+    check_on_shards(plain, kSmall, ids_of(4), world, {.seed = 7});
   }
 }
 

@@ -6,8 +6,7 @@
 
 #include <vector>
 
-#include "support/torch_doctest.h"
-#include "support/torch_ranks.h"
+#include "models/support/language_model.h"
 
 using namespace fsdp::testing;
 
@@ -30,29 +29,11 @@ at::Tensor llama_ids(uint64_t seed) {
   return torch::randint(kSmallLlama.vocabulary, {3, 8}, generator, torch::kLong);
 }
 
-at::Tensor llama_loss(fsdp::Unit<llama::Llama>& model, const at::Tensor& ids) {
-  const at::Tensor logits = model(ids.slice(1, 0, -1));
-  return at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
-}
-
 }  // namespace
 
 TEST_CASE("llama: a later token changes no earlier logit, and every later one") {
   auto model = small_llama();
-  const torch::NoGradGuard no_grad;
-  const at::Tensor ids = llama_ids(1);
-  const at::Tensor logits = model(ids);
-  CHECK(logits.sizes().vec() == std::vector<int64_t>{3, 8, kSmallLlama.vocabulary});
-  for (int64_t place = 0; place < 8; ++place) {
-    CAPTURE(place);
-    at::Tensor changed = ids.clone();
-    changed.select(1, place).add_(1).remainder_(kSmallLlama.vocabulary);
-    const at::Tensor difference = (model(changed) - logits).abs().amax({0, 2});
-    for (int64_t each = 0; each < 8; ++each) {
-      CAPTURE(each);
-      CHECK((difference[each].item<double>() > 1e-7) == (each >= place));
-    }
-  }
+  check_causal(model, llama_ids(1), kSmallLlama.vocabulary, 1e-7);
 }
 
 TEST_CASE("llama: a token's place counts") {
@@ -93,7 +74,7 @@ TEST_CASE("llama: a tied head has no weight of its own") {
   };
   CHECK(count(small_llama()) - count(small_llama(config)) == 50 * 32);
   auto tied = small_llama(config);
-  llama_loss(tied, llama_ids(3)).backward();
+  next_token_loss(tied, llama_ids(3)).backward();
   for (const auto& item : tied->named_parameters()) {
     CAPTURE(item.key());
     CHECK(item.value().grad().defined());
@@ -102,28 +83,10 @@ TEST_CASE("llama: a tied head has no weight of its own") {
 
 TEST_CASE("llama: on shards it has the plain model's initial values, loss and gradients") {
   auto plain = small_llama();
-  const at::Tensor ids = llama_ids(4);
-  const at::Tensor plain_loss = llama_loss(plain, ids);
-  plain_loss.backward();
-  const auto gradients = plain->named_parameters();
   for (const int recompute : {0, 1}) {
-    run_torch_ranks(2, [&](fsdp::Mesh mesh) {
-      fsdp::BuildScope building(
-          mesh, {.recompute = recompute, .unit_options = llama::unit_options, .seed = 7});
-      fsdp::Unit<llama::Llama> model(kSmallLlama);
-      fsdp::Engine engine(model, building);
-      const at::Tensor loss = llama_loss(model, ids);
-      loss.backward();
-      CHECK(bit_equal(loss.detach(), plain_loss.detach()));
-      for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters()) {
-        CAPTURE(parameter.fqn);
-        if (parameter.local.numel() == 0) continue;
-        const int64_t end = parameter.begin + parameter.local.numel();
-        const at::Tensor expected =
-            gradients[parameter.fqn].grad().flatten().slice(0, parameter.begin, end);
-        CHECK(torch::allclose(parameter.local.grad(), expected, 1e-6, 1e-9));
-      }
-    });
+    CAPTURE(recompute);
+    check_on_shards(plain, kSmallLlama, llama_ids(4), 2,
+                    {.recompute = recompute, .unit_options = llama::unit_options, .seed = 7});
   }
 }
 

@@ -6,15 +6,18 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "models/bert/presets.h"
 
 namespace bert_qa {
 namespace {
 
 const std::map<Command, std::pair<std::string, std::string>> kCommands = {
+    {Command::kInit, {"init", "Writes a model of random weights, to start from"}},
     {Command::kFinetune, {"finetune", "Trains, answers the validation questions, writes a model"}},
     {Command::kPredict, {"predict", "Answers questions"}},
     {Command::kEvaluate, {"evaluate", "Answers questions and compares with their answers"}},
@@ -60,16 +63,21 @@ CLI::Validator number_in(double least, double most) {
 void add_model_flags(CLI::App& app, Command command, Settings& settings) {
   ModelSource& model = settings.model;
   auto* group = app.add_option_group("model");
-  auto* folder = group->add_option("--model,--model-name-or-path", model.folder,
-                                   "Hugging Face folder of a bert or megatron-bert");
-  if (command == Command::kFinetune) {
-    group->add_option("--preset", model.preset, "random weights: " + bert::preset_names())
-        ->excludes(folder);
+  const bool init = command == Command::kInit;
+  CLI::Option* preset = nullptr;
+  if (init || command == Command::kFinetune) {
+    preset = group->add_option("--preset", model.preset, "random weights: " + bert::preset_names());
   }
   group->add_option("--vocab-file", model.vocab_file,
-                    "vocab.txt, instead of the folder's; its case is as the folder says");
-  group->add_option("--qa-head", model.qa_head,
-                    "safetensors file with qa_outputs.weight and qa_outputs.bias");
+                    init ? "vocab.txt; its case is as the tokenizer_config.json beside it says"
+                         : "vocab.txt, instead of the folder's; its case is as the folder says");
+  if (!init) {
+    auto* folder = group->add_option("--model,--model-name-or-path", model.folder,
+                                     "Hugging Face folder of a bert or megatron-bert");
+    if (preset != nullptr) preset->excludes(folder);
+    group->add_option("--qa-head", model.qa_head,
+                      "safetensors file with qa_outputs.weight and qa_outputs.bias");
+  }
   group->add_option("--dropout", model.dropout, "instead of the configuration's probabilities")
       ->check(number_in(0.0, 0.99));
 }
@@ -188,6 +196,26 @@ void add_engine_flags(CLI::App& app, Settings& settings) {
       ->check(CLI::Range(0, 4096));
 }
 
+void add_output_flags(CLI::App& app, Command command, Settings& settings) {
+  app.add_option("--output-dir", settings.output_dir, "made if it is missing");
+  app.add_flag("--overwrite-output-dir", settings.overwrite_output_dir,
+               "replace the results of an earlier run that are there");
+  if (command != Command::kInit && command != Command::kFinetune) return;
+  const auto set = [&settings](const std::string& text) {
+    const std::optional<int64_t> bytes = fsdp::parse_bytes(text);
+    if (!bytes || *bytes == 0) {
+      refuse(fmt::format("--max-shard-size cannot be '{}'", text),
+             "a size like 5GB, 500MiB or 1000000");
+    }
+    settings.max_shard_bytes = *bytes;
+  };
+  app.add_option_function<std::string>(
+         "--max-shard-size", set,
+         "of a file of the model; one that needs more is written in shards")
+      ->type_name("BYTES")
+      ->default_str("5GB");
+}
+
 void add_diagnostic_flags(CLI::App& app, Settings& settings) {
   add_flags_of(*app.add_option_group("diagnostics"), settings.run.diagnostic_flags());
   add_flags_of(*app.add_option_group("plan"), settings.run.plan_flags());
@@ -203,7 +231,16 @@ void apply_google_recipe(const CLI::App& command, TrainSettings& train) {
   }
 }
 
+void check_init(const Settings& settings) {
+  if (settings.model.preset.empty()) {
+    refuse("no size is given", "--preset NAME: " + bert::preset_names());
+  }
+  if (settings.model.vocab_file.empty()) refuse("no vocabulary is given", "--vocab-file FILE");
+  if (settings.output_dir.empty()) refuse("no output folder is given", "--output-dir DIR");
+}
+
 void check(const Settings& settings) {
+  if (settings.command == Command::kInit) return check_init(settings);
   const bool files = settings.data.source == DataSource::kFiles;
   const bool finetune = settings.command == Command::kFinetune;
   if (settings.model.folder.empty() && settings.model.preset.empty()) {
@@ -250,14 +287,14 @@ CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
   const auto& [name, text] = kCommands.at(command);
   CLI::App* sub = app.add_subcommand(name, text);
   add_model_flags(*sub, command, settings);
-  add_data_flags(*sub, command, settings);
-  if (command == Command::kFinetune) add_training_flags(*sub, settings);
-  add_answer_flags(*sub, settings);
+  if (command != Command::kInit) {
+    add_data_flags(*sub, command, settings);
+    if (command == Command::kFinetune) add_training_flags(*sub, settings);
+    add_answer_flags(*sub, settings);
+  }
   add_engine_flags(*sub, settings);
   if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
-  sub->add_option("--output-dir", settings.output_dir, "made if it is missing");
-  sub->add_flag("--overwrite-output-dir", settings.overwrite_output_dir,
-                "replace the results of an earlier run that are there");
+  add_output_flags(*sub, command, settings);
   sub->add_option("--seed", settings.seed)->capture_default_str();
   return sub;
 }
@@ -305,6 +342,8 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     apply_google_recipe(*commands[Command::kFinetune], line.settings.train);
   }
   line.settings.run.engine.seed = line.settings.seed;
+  // No step follows, whose gradients and slots the engine would want room for.
+  if (line.settings.command == Command::kInit) line.settings.run.engine.try_beyond_plan = true;
   check(line.settings);
   return line;
 }

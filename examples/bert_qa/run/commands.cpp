@@ -110,7 +110,8 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
   return plan;
 }
 
-ShardedModel build_model(const Settings& settings, const Inputs& inputs, const fsdp::Mesh& mesh) {
+// Lets go of the files: what was read of them counts as this process's memory while it is mapped.
+ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::Mesh& mesh) {
   fsdp::BuildScope building(mesh, engine_options(settings));
   fsdp::Unit<bert::QuestionAnswering> model(inputs.config);
   auto engine = std::make_unique<fsdp::Engine>(model, building);
@@ -122,6 +123,8 @@ ShardedModel build_model(const Settings& settings, const Inputs& inputs, const f
   } else if (head != nullptr) {
     fsdp::load_weights(*engine, {head, 1}, head_options());
   }
+  inputs.folder.reset();
+  inputs.head.reset();
   return {std::move(model), std::move(engine)};
 }
 
@@ -161,20 +164,37 @@ void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
   });
 }
 
+// Empty without a memory limit. Collective; on rank 0, which has the plan.
+std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::StepPlan>& plan,
+                          const TrainSummary& measured) {
+  const fsdp::Mesh& mesh = engine.mesh();
+  DeviceUse use{.limit_bytes = engine.options().memory_limit};
+  if (use.limit_bytes == 0) return {};
+  const bool differs = measured.peak_engine_bytes != measured.planned_engine_bytes;
+  use.engine_as_planned = fsdp::max_over_ranks(mesh, int64_t{differs}, "engine bytes") == 0;
+  use.measured_bytes = fsdp::max_over_ranks(mesh, measured.peak_device_bytes, "device bytes");
+  use.measured_host_bytes = fsdp::max_over_ranks(mesh, measured.peak_host_bytes, "host bytes");
+  if (!plan) return {};
+  use.planned_bytes = plan->peak_bytes();
+  use.planned_host_bytes = plan->memory.host_peak.total();
+  return device_use(use);
+}
+
 TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
                    const std::optional<fsdp::StepPlan>& plan, fsdp::ErrorPlace& place) {
   fsdp::Engine& engine = *sharded.engine;
   const fsdp::Mesh& mesh = engine.mesh();
   QaTrainer trainer(sharded.model, engine, windows, settings.train);
   say(mesh, "{}\n{}", engine.describe(),
-      fmt::format("{} steps, {} an epoch; {} threads a rank\n\n", windows.total_steps(),
-                  windows.steps_per_epoch(), at::get_num_threads()));
+      fmt::format("{} windows: {} steps, {} an epoch; {} threads a rank\n\n",
+                  windows.window_count(), windows.total_steps(), windows.steps_per_epoch(),
+                  at::get_num_threads()));
   std::optional<TrainLog> log;
   if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
   fsdp::StatusLine progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.steps_to_run(),
                             settings.train.logging_steps);
   place.step = 1;
-  return trainer.train([&](const StepRecord& record) {
+  return trainer.train([&](const StepRecord& record, const TrainSummary& so_far) {
     place.step = record.step + 1;
     if (log) log->append(record);
     if (record.skipped) {
@@ -186,6 +206,7 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
     if (record.step == kMeasuredStep) {
       std::string report =
           planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak);
+      report += device_use_of(engine, plan, so_far);
       if (plan) report += planned_and_taken(*plan, record.sent, settings.train.accumulation_steps);
       progress.interrupt(report);
     }
@@ -201,8 +222,9 @@ void write_trace(const Settings& settings, const fsdp::Mesh& mesh,
   say(mesh, "the trace was written to {}\n", settings.run.trace_file.string());
 }
 
-ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mesh,
+ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& engine,
                               const std::optional<fsdp::StepPlan>& plan) {
+  const fsdp::Mesh& mesh = engine.mesh();
   ordered_json metrics = {
       {"train_loss", summary.last_loss},
       {"train_steps", summary.steps},
@@ -219,10 +241,20 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Mesh& mes
       {"peak_resident_bytes", fsdp::max_over_ranks(mesh, peak_resident_bytes(), "resident")},
       {"sent_bytes_per_step", summary.sent_bytes},
       {"world_size", mesh.world_size()}};
-  if (plan) {  // of a micro-batch
-    metrics["planned_engine_bytes"] = plan->memory.peak_bytes();
-    metrics["planned_sent_bytes"] = plan->traffic.total_bytes();
+  const fsdp::Options& options = engine.options();
+  if (options.memory_limit > 0) {
+    metrics["memory_limit"] = options.memory_limit;
+    metrics["peak_device_bytes"] = fsdp::max_over_ranks(mesh, summary.peak_device_bytes, "device");
   }
+  if (options.cpu_offload) {
+    metrics["peak_host_bytes"] = fsdp::max_over_ranks(mesh, summary.peak_host_bytes, "host");
+  }
+  if (!plan) return metrics;
+  // Of a micro-batch.
+  metrics["planned_engine_bytes"] = plan->memory.peak_bytes();
+  metrics["planned_sent_bytes"] = plan->traffic.total_bytes();
+  if (options.memory_limit > 0) metrics["planned_device_bytes"] = plan->peak_bytes();
+  if (options.cpu_offload) metrics["planned_host_bytes"] = plan->memory.host_peak.total();
   return metrics;
 }
 
@@ -261,10 +293,25 @@ void show_scores(const fsdp::Mesh& mesh, const ordered_json& metrics) {
 
 }  // namespace
 
+void initialise(const Settings& settings, const fsdp::Mesh& mesh) {
+  set_threads(settings, mesh);
+  Opened opened = open_files(settings, mesh);
+  ShardedModel sharded = build_model(settings, opened.inputs, mesh);
+  const SavedModel saved = save_model(*sharded.engine, opened.inputs, settings);
+  const int64_t taken = fsdp::max_over_ranks(mesh, sharded.engine->stats().memory.device_peak);
+  const int64_t limit = settings.run.engine.memory_limit;
+  say(mesh, "{} with random weights was written to {}\n{}", settings.model.preset,
+      saved.folder.string(),
+      limit == 0 ? ""
+                 : fmt::format("device: at most {} held, limit {}\n", fsdp::format_bytes(taken),
+                               fsdp::format_bytes(limit)));
+  end_if_elsewhere(mesh, saved, settings.output_dir);
+}
+
 void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
   set_threads(settings, mesh);
-  const Opened opened = open_files(settings, mesh);
-  const Inputs& inputs = opened.inputs;
+  Opened opened = open_files(settings, mesh);
+  Inputs& inputs = opened.inputs;
   const std::optional<fsdp::StepPlan> plan = plan_training(settings, inputs, mesh);
   std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh);
@@ -278,9 +325,10 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
   const TrainSummary summary = train(settings, sharded, *windows, plan, place);
-  ordered_json metrics = training_metrics(summary, mesh, plan);
-  say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n", summary.windows,
-      fsdp::clock_text(summary.seconds), summary.samples_per_second());
+  ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
+  const std::string device = device_use_of(*sharded.engine, plan, summary);
+  say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.windows,
+      fsdp::clock_text(summary.seconds), summary.samples_per_second(), device);
   if (settings.ablated()) {
     metrics["ablated"] = "communication";
     write_metrics(mesh, metrics, settings.output_dir);
@@ -288,7 +336,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
     return write_trace(settings, mesh, trace);
   }
   refuse_untrained(summary, mesh);
-  const SavedModel saved = save_model(*sharded.engine, inputs, settings.output_dir);
+  const SavedModel saved = save_model(*sharded.engine, inputs, settings);
   if (questions.validation) {
     metrics.update(answer_questions(settings, sharded, *questions.validation, saved.folder));
   } else if (settings.data.source == DataSource::kLearnable) {
@@ -303,8 +351,8 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
 
 void answer_file(const Settings& settings, const fsdp::Mesh& mesh) {
   set_threads(settings, mesh);
-  const Opened opened = open_files(settings, mesh);
-  const Inputs& inputs = opened.inputs;
+  Opened opened = open_files(settings, mesh);
+  Inputs& inputs = opened.inputs;
   std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh);
   const QuestionSets questions = finish_reading(std::move(reading), mesh);

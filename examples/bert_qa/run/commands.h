@@ -9,6 +9,7 @@
 
 namespace bert_qa {
 
+void initialise(const Settings& settings, const fsdp::Mesh& mesh);
 // Keeps `place.step` up to date for error lines.
 void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place);
 // predict and evaluate.

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/bytes.h"
 
@@ -46,6 +47,29 @@ std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& s
       "in all: planned {} with LibTorch's tensors, resident {} with the program\n",
       fsdp::format_bytes(plan.traffic.total_bytes()), fsdp::format_bytes(sent.total_bytes()), of,
       fsdp::format_bytes(plan.peak_bytes()), fsdp::format_bytes(peak_resident_bytes()));
+}
+
+std::string device_use(const DeviceUse& use) {
+  const auto percent_off = [](int64_t planned, int64_t measured) {
+    if (measured == planned || planned == 0) return std::string("the same");
+    constexpr double kPercent = 100.0;
+    const double off = kPercent * static_cast<double>(measured - planned) / planned;
+    return fmt::format("{:.2f} % {}", std::abs(off), off > 0 ? "more" : "less");
+  };
+  std::string text = fmt::format(
+      "device: planned {}, measured {} ({}), limit {}\n", fsdp::format_bytes(use.planned_bytes),
+      fsdp::format_bytes(use.measured_bytes), percent_off(use.planned_bytes, use.measured_bytes),
+      fsdp::format_bytes(use.limit_bytes));
+  text += use.engine_as_planned
+              ? "        of which the engine's buffers are the plan's, to the byte\n"
+              : "        of which the engine's buffers are not the plan's\n";
+  if (use.planned_host_bytes > 0) {
+    text += fmt::format("host: planned {}, measured {} ({})\n",
+                        fsdp::format_bytes(use.planned_host_bytes),
+                        fsdp::format_bytes(use.measured_host_bytes),
+                        percent_off(use.planned_host_bytes, use.measured_host_bytes));
+  }
+  return text;
 }
 
 int64_t peak_resident_bytes() {

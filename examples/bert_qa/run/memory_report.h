@@ -20,6 +20,21 @@ std::string planned_and_measured(const fsdp::MemoryPlan& plan, const fsdp::Memor
 std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& sent,
                               int64_t micro_batches);
 
+// Of the rank that took most.
+struct DeviceUse {
+  int64_t planned_bytes = 0;   // StepPlan::peak_bytes
+  int64_t measured_bytes = 0;  // MemoryStats::device_peak of a step
+  int64_t limit_bytes = 0;
+  bool engine_as_planned = false;  // its buffers, to the byte, on every rank
+  // What is offloaded; 0 without.
+  int64_t planned_host_bytes = 0;
+  int64_t measured_host_bytes = 0;
+};
+
+// Under a memory limit: "device: planned 3.1 GiB, measured 3.0 GiB (1.2 % less), limit 4.0 GiB",
+// whether the engine's part is the plan's, and the host's bytes where there are any.
+std::string device_use(const DeviceUse& use);
+
 // The most memory that this process has had resident so far, whatever for; 0 where the system does
 // not tell.
 int64_t peak_resident_bytes();

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/error.h>
+#include <fsdp/safetensors_folder_writer.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -24,10 +26,11 @@ constexpr const char* kWritingModel = "writing the model";
 // What a run writes at its end. The log is no result: a run that ended early leaves nothing else,
 // and may be started again as it was.
 std::vector<std::string> results_of(const Settings& settings) {
-  std::vector<std::string> names = {"metrics.json"};
+  std::vector<std::string> names;
+  if (settings.command != Command::kInit) names.emplace_back("metrics.json");
   if (settings.ablated()) return names;
-  if (settings.command == Command::kFinetune) {
-    names.insert(names.end(), {"model.safetensors", "config.json"});
+  if (settings.writes_model()) {
+    names.insert(names.end(), {"model.safetensors", "model.safetensors.index.json", "config.json"});
     if (settings.data.source == DataSource::kFiles) {
       names.insert(names.end(), {"vocab.txt", "tokenizer_config.json", "special_tokens_map.json"});
     }
@@ -55,8 +58,7 @@ const fs::path& made(const Settings& settings) {
     cannot_create("the output folder cannot be made", folder, code.message(),
                   "--output-dir DIR with a folder that you may write");
   }
-  const bool writes_model = settings.command == Command::kFinetune && !settings.ablated();
-  if (writes_model && fs::equivalent(folder, settings.model.folder, code)) {
+  if (settings.writes_model() && fs::equivalent(folder, settings.model.folder, code)) {
     throw fsdp::InvalidArgument(
         {.what = "--output-dir is the folder of --model, whose files it would replace",
          .where = folder.string(),
@@ -64,6 +66,19 @@ const fs::path& made(const Settings& settings) {
         fsdp::ExitCode::kUsage);
   }
   return folder;
+}
+
+// Of a model, whose names depend on their number.
+std::vector<std::string> shards_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("model-") && fsdp::is_weights_name(name)) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 void check_results(const Settings& settings, const std::vector<std::string>& names) {
@@ -76,6 +91,10 @@ void check_results(const Settings& settings, const std::vector<std::string>& nam
                     "move it, or --output-dir DIR with another folder");
     }
     if (name != kLog && fs::exists(path, ignored)) there.push_back(name);
+  }
+  if (settings.writes_model()) {
+    const std::vector<std::string> shards = shards_in(settings.output_dir);
+    there.insert(there.end(), shards.begin(), shards.end());
   }
   if (there.empty() || settings.overwrite_output_dir) return;
   cannot_create("the output folder holds an earlier run's results", settings.output_dir,
@@ -107,8 +126,10 @@ void write_configuration(const Inputs& inputs, const fs::path& folder) {
                    format_special_tokens_map(*inputs.tokenizer));
 }
 
-fsdp::Outcome try_to_save(fsdp::Engine& engine, const Inputs& inputs, const fs::path& folder) {
-  const fsdp::Outcome weights = fsdp::try_to_save_weights(engine, folder / "model.safetensors");
+fsdp::Outcome try_to_save(fsdp::Engine& engine, const Inputs& inputs, const fs::path& folder,
+                          int64_t max_shard_bytes) {
+  const fsdp::Outcome weights =
+      fsdp::try_to_save_weights_folder(engine, folder, {.max_shard_bytes = max_shard_bytes});
   if (weights.failed()) return weights;
   return fsdp::work_together(engine.mesh(), kWritingModel, [&] {
     if (engine.mesh().rank() == 0) write_configuration(inputs, folder);
@@ -133,7 +154,11 @@ OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& n
   std::vector<std::string> names = results_of(settings);
   if (settings.command == Command::kFinetune) names.emplace_back(kLog);
   check_results(settings, names);
-  for (const std::string& name : fsdp::remove_leftovers(settings.output_dir, names)) {
+  const auto is_ours = [&](std::string_view name) {
+    return std::ranges::find(names, name) != names.end() ||
+           (settings.writes_model() && fsdp::is_weights_name(name));
+  };
+  for (const std::string& name : fsdp::remove_leftovers(settings.output_dir, is_ours)) {
     notes.push_back(fmt::format("removed {}, half written by a run that was killed",
                                 (settings.output_dir / name).string()));
   }
@@ -141,9 +166,11 @@ OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& n
   const fsdp::AtomicFile trial(settings.output_dir / "metrics.json");
 }
 
-SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const fs::path& folder) {
+SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings) {
   const fsdp::Mesh& mesh = engine.mesh();
-  const fsdp::Outcome first = try_to_save(engine, inputs, folder);
+  const fs::path& folder = settings.output_dir;
+  const int64_t max_shard_bytes = settings.max_shard_bytes;
+  const fsdp::Outcome first = try_to_save(engine, inputs, folder, max_shard_bytes);
   if (!first.failed()) return {.folder = folder};
   if (first.code != fsdp::ExitCode::kCannotCreate) fsdp::end_together(mesh, first);
   SavedModel saved{.refusal = first};
@@ -154,7 +181,7 @@ SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const fs::path
     std::fflush(stdout);
   });
   if (sibling.failed()) fsdp::end_together(mesh, first);
-  fsdp::end_together(mesh, try_to_save(engine, inputs, saved.folder));
+  fsdp::end_together(mesh, try_to_save(engine, inputs, saved.folder, max_shard_bytes));
   return saved;
 }
 

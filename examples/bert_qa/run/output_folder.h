@@ -36,12 +36,12 @@ struct SavedModel {
   fsdp::Outcome refusal;  // why it is not the folder that was asked for, if it is not
 };
 
-// config.json, model.safetensors and the tokenizer's three files. If they cannot be created in
-// `folder` any more, they go to a fresh folder beside it: a trained model is not thrown away.
-// Collective; rank 0 writes, and the others wait as long as that takes.
+// config.json, the weights in files of at most Settings::max_shard_bytes, and the tokenizer's three
+// files. If they cannot be created in --output-dir any more, they go to a fresh folder beside it: a
+// trained model is not thrown away. Collective; rank 0 writes, and the others wait as long as that
+// takes.
 // Errors: IoError on rank 0, RefusedElsewhere on the others.
-SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs,
-                      const std::filesystem::path& folder);
+SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings);
 
 // Ends the run with code 73 if the model is elsewhere than asked for. Collective.
 void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved,

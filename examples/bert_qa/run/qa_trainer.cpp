@@ -48,6 +48,23 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 }  // namespace
 
+void TrainSummary::add(const StepRecord& record) {
+  steps += 1;
+  skipped_steps += record.skipped ? 1 : 0;
+  if (record.skipped && first_nonfinite.empty()) {
+    first_nonfinite = record.first_nonfinite;
+  }
+  windows += record.windows;
+  seconds += record.seconds;
+  last_loss = record.loss;
+  exposed_comm_ms += record.exposed_comm_ms;
+  input_ms += record.input_ms;
+  peak_engine_bytes = std::max(peak_engine_bytes, record.peak.total());
+  peak_device_bytes = std::max(peak_device_bytes, record.device_peak_bytes);
+  peak_host_bytes = std::max(peak_host_bytes, record.host_peak.total());
+  sent_bytes = record.sent.total_bytes();
+}
+
 QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& engine,
                      const TrainingWindows& windows, const TrainSettings& settings)
     : model_(std::move(model)),
@@ -68,19 +85,9 @@ TrainSummary QaTrainer::train(const OnStep& on_step) {
                                           [&](int64_t) { return tensors_of(rows.next()); });
   for (int64_t step = 0; step < windows_.steps_to_run(); ++step) {
     const StepRecord record = train_step(step, inputs);
-    summary.steps += 1;
-    summary.skipped_steps += record.skipped ? 1 : 0;
-    if (record.skipped && summary.first_nonfinite.empty()) {
-      summary.first_nonfinite = record.first_nonfinite;
-    }
-    summary.windows += record.windows;
-    summary.seconds += record.seconds;
-    summary.last_loss = record.loss;
-    summary.exposed_comm_ms += record.exposed_comm_ms;
-    summary.input_ms += record.input_ms;
-    summary.peak_engine_bytes = std::max(summary.peak_engine_bytes, record.peak.total());
-    summary.sent_bytes = record.sent.total_bytes();
-    on_step(record);
+    summary.add(record);
+    summary.planned_engine_bytes = engine_.memory_plan().peak_bytes();
+    on_step(record, summary);
   }
   return summary;
 }
@@ -116,6 +123,8 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>&
       .exposed_comm_ms = static_cast<double>(stats.exposed_comm_ns - before.exposed_comm_ns) / 1e6,
       .input_ms = input_seconds * 1e3,
       .peak = stats.memory.peak,
+      .device_peak_bytes = stats.memory.device_peak,
+      .host_peak = stats.memory.host_peak,
       .sent = stats.sent - before.sent};
 }
 

@@ -26,11 +26,15 @@ struct TrainSummary {
   int64_t windows = 0;  // of all ranks
   double seconds = 0;
   double last_loss = 0;
-  std::string first_nonfinite;    // of the first step skipped
-  double exposed_comm_ms = 0;     // of this rank
-  double input_ms = 0;            // of this rank
-  int64_t peak_engine_bytes = 0;  // of this rank
-  int64_t sent_bytes = 0;         // by this rank in the last step
+  std::string first_nonfinite;       // of the first step skipped
+  double exposed_comm_ms = 0;        // of this rank
+  double input_ms = 0;               // of this rank
+  int64_t planned_engine_bytes = 0;  // MemoryPlan::peak_bytes with the optimizer's state
+  int64_t peak_engine_bytes = 0;     // of this rank, of all steps, as the next two
+  int64_t peak_device_bytes = 0;     // StepRecord::device_peak_bytes
+  int64_t peak_host_bytes = 0;       // of what is offloaded
+  int64_t sent_bytes = 0;            // by this rank in the last step
+  void add(const StepRecord& record);
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
   // Of the steps' time, what was spent waiting for batches.
   double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
@@ -47,7 +51,7 @@ struct StepTensors {
 // thread of their own, and are on a GPU before their step.
 class QaTrainer {
  public:
-  using OnStep = std::function<void(const StepRecord&)>;
+  using OnStep = std::function<void(const StepRecord&, const TrainSummary& so_far)>;
 
   // Requires: the engine averages gradients over ranks (the default).
   QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& engine,

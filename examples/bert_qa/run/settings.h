@@ -11,7 +11,7 @@
 
 namespace bert_qa {
 
-enum class Command : uint8_t { kFinetune, kPredict, kEvaluate };
+enum class Command : uint8_t { kInit, kFinetune, kPredict, kEvaluate };
 enum class DataSource : uint8_t { kFiles, kSynthetic, kLearnable };
 
 struct ModelSource {
@@ -66,13 +66,17 @@ struct Settings {
   TrainSettings train;
   AnswerSettings answers;
   std::filesystem::path output_dir;
-  bool overwrite_output_dir = false;  // an earlier run's results
+  bool overwrite_output_dir = false;        // an earlier run's results
+  int64_t max_shard_bytes = 5'000'000'000;  // of a file of the model that is written
   uint64_t seed = 42;
   int64_t num_threads = 0;  // a rank; 0: the cores divided by the ranks
   fsdp::RunOptions run;
 
   // finetune: times only, no model and no answers.
   bool ablated() const { return run.mesh.ablate_communication; }
+  bool writes_model() const {
+    return command == Command::kInit || (command == Command::kFinetune && !ablated());
+  }
 };
 
 }  // namespace bert_qa

@@ -23,7 +23,11 @@ struct StepRecord {
   double exposed_comm_ms = 0;  // in which this rank's compute waited for others
   double input_ms = 0;         // in which this rank waited for its batch
   fsdp::MemoryBytes peak;      // engine buffers of this rank at the step's highest point
-  fsdp::Traffic sent;          // by this rank
+  // With a memory limit, else 0: all that this rank held of its device then, LibTorch's tensors
+  // included.
+  int64_t device_peak_bytes = 0;
+  fsdp::MemoryBytes host_peak;  // what is offloaded
+  fsdp::Traffic sent;           // by this rank
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
 };
 

@@ -34,7 +34,8 @@ class TrainingWindows {
   // Errors: InvalidArgument if no batch can be made.
   TrainingWindows(WindowSource source, const Settings& settings, int rank, int world_size);
 
-  int64_t total_steps() const { return total_steps_; }  // of the schedule
+  int64_t window_count() const { return source_.count; }  // of an epoch
+  int64_t total_steps() const { return total_steps_; }    // of the schedule
   int64_t steps_to_run() const { return steps_to_run_; }
   int64_t steps_per_epoch() const { return sampler_.batches_per_epoch(); }
   // This rank's slices of a step, in all micro-batches. Requires 0 <= step < total_steps().

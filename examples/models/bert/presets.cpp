@@ -14,7 +14,7 @@ struct Preset {
   const char* model_type = "bert";
 };
 
-// Post-LN models stop improving above about 0.7 billion parameters: the last two are pre-LN.
+// Post-LN models stop improving above about 0.7 billion parameters: the last three are pre-LN.
 constexpr std::array kPresets = {
     Preset{"tiny", 2, 128, 2},
     Preset{"mini", 4, 256, 4},
@@ -22,6 +22,7 @@ constexpr std::array kPresets = {
     Preset{"medium", 8, 512, 8},
     Preset{"base", 12, 768, 12},
     Preset{"large", 24, 1024, 16},
+    Preset{"0.8b", 24, 1600, 25, "megatron-bert"},
     Preset{"1.3b", 24, 2048, 32, "megatron-bert"},
     Preset{"3.9b", 48, 2560, 40, "megatron-bert"},
 };

@@ -9,7 +9,7 @@ namespace bert {
 
 // "tiny, mini, small, …, 3.9b"
 std::string preset_names();
-// Heads of 64 features; 1.3b and 3.9b have their norms first (megatron-bert).
+// Heads of 64 features; 0.8b, 1.3b and 3.9b have their norms first (megatron-bert).
 // Errors: InvalidArgument kUsage naming the choices.
 Config preset_config(const std::string& name);
 

@@ -74,6 +74,19 @@ TEST_CASE("a model that does not fit leaves the old one") {
   CHECK(names_in(output.path()) == Words{"metrics.json", "model.safetensors", "train_log.jsonl"});
 }
 
+TEST_CASE("a model in shards that does not fit leaves the old ones") {
+  const TemporaryDirectory output;
+  const Words shards = {"--max-shard-size", "5MB"};
+  REQUIRE(run_ranks_of(BERT_QA, 2, finetune_on_full_disk(output.path()) + shards).code == 0);
+  const std::vector<std::string> before = names_in(output.path());
+  const std::string shard = output.path() + "/model-00002-of-00003.safetensors";
+  const std::string old = read_text(shard);
+  check_full("2000", finetune_on_full_disk(output.path()) + shards + Words{"--seed", "7"},
+             "cannot write the file (" + shard + ", byte ");
+  CHECK(names_in(output.path()) == before);
+  CHECK(read_text(shard) == old);
+}
+
 TEST_CASE("answers that do not fit leave the old ones") {
   const TemporaryDirectory output;
   std::ofstream(output.path() + "/predictions.json") << "the old answers";

@@ -41,6 +41,31 @@ TEST_CASE("an earlier run's results are replaced only with --overwrite-output-di
   CHECK(read_text(model) != "the old model");
 }
 
+TEST_CASE("a model of several files is an earlier result, of which none stays beside a new one") {
+  const TemporaryDirectory place;
+  const std::string output = place.path() + "/out";
+  const Words shards = {"--max-shard-size", "5MB"};
+  REQUIRE(run_ranks_of(BERT_QA, 2, finetune_over(output, shards)).code == 0);
+  for (const char* name : {"metrics.json", "config.json", "model.safetensors.index.json"}) {
+    std::filesystem::remove(output + "/" + name);
+  }
+  check_refused(finetune_over(output), 73,
+                "model-00001-of-00003.safetensors, model-00002-of-00003.safetensors, "
+                "model-00003-of-00003.safetensors would be replaced");
+  std::ofstream(output + "/.model-00002-of-00007.safetensors.tmp.1.0") << "half";
+  const ProcessResult again =
+      run_ranks_of(BERT_QA, 2, finetune_over(output, {"--overwrite-output-dir"}));
+  INFO(again.out << again.err);
+  CHECK(again.code == 0);
+  CHECK(again.out.find("/.model-00002-of-00007.safetensors.tmp.1.0, half written by a run that "
+                       "was killed\n") != std::string::npos);
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(output)) {
+    files += entry.path().filename().string().find("model") != std::string::npos ? 1 : 0;
+  }
+  CHECK(files == 1);
+}
+
 TEST_CASE("a model is never written where it is read") {
   const TemporaryDirectory place;
   const std::string model = place.path() + "/model";

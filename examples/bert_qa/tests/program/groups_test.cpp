@@ -8,10 +8,15 @@ using namespace fsdp::testing;
 namespace {
 
 // Four ranks in two groups that train for `steps`, unless `fault` stops one of them.
-ProcessResult train(fsdp::Strategy strategy, const Words& fault, const Words& shell = {}) {
+ProcessResult train(fsdp::Strategy strategy, const Words& fault, const Words& shell = {},
+                    bool saves_memory = false) {
+  const char* const saves = saves_memory ? "1" : "0";
   return run_process(
       Words{FSDP_RUN, "-n", "4"} + shell + Words{TRAINING_RANK, "100000", "60000"} + fault,
-      {{"TRAINING_STRATEGY", std::to_string(static_cast<int>(strategy))}, {"TRAINING_SHARD", "2"}},
+      {{"TRAINING_STRATEGY", std::to_string(static_cast<int>(strategy))},
+       {"TRAINING_SHARD", "2"},
+       {"TRAINING_RECOMPUTE", saves},
+       {"TRAINING_OFFLOAD", saves}},
       std::chrono::seconds(60));
 }
 
@@ -27,6 +32,16 @@ int lines_with(const std::string& text, const std::string& needle) {
   return count;
 }
 
+// Rank 3 was killed, and each of the others names it once.
+void check_named_by_all(const ProcessResult& result) {
+  INFO(result.err);
+  CHECK(result.code == 75);
+  CHECK(lines_with(result.err, "rank 3 was killed by signal 9 (SIGKILL)") == 4);
+  for (const char* survivor : {"0/4", "1/4", "2/4"}) {
+    CHECK(lines_with(result.err, "fsdp: error[75] rank " + std::string(survivor)) == 1);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a rank of a group that is killed is named by the ranks of all groups") {
@@ -37,13 +52,24 @@ TEST_CASE("a rank of a group that is killed is named by the ranks of all groups"
                                         {fsdp::Strategy::kHpz, "gather"}}) {
     CAPTURE(static_cast<int>(strategy));
     CAPTURE(phase);
-    const ProcessResult result = train(strategy, {"kill", "3", "3", phase, "1", "0"});
-    INFO(result.err);
-    CHECK(result.code == 75);
-    CHECK(lines_with(result.err, "rank 3 was killed by signal 9 (SIGKILL)") == 4);
-    for (const char* survivor : {"0/4", "1/4", "2/4"}) {
-      CHECK(lines_with(result.err, "fsdp: error[75] rank " + std::string(survivor)) == 1);
-    }
+    check_named_by_all(train(strategy, {"kill", "3", "3", phase, "1", "0"}));
+  }
+}
+
+TEST_CASE("with offload and recomputation a rank that is killed is named in every row") {
+  using fsdp::Strategy;
+  for (const auto& [strategy, phase] : {std::pair{Strategy::kFullShard, "gather"},
+                                        {Strategy::kFullShard, "optimizer"},
+                                        {Strategy::kZero2, "backward"},
+                                        {Strategy::kZero1, "optimizer"},
+                                        {Strategy::kReplicate, "reduce"},
+                                        {Strategy::kHybridShard, "reduce"},
+                                        {Strategy::kHfsdp, "gather"},
+                                        {Strategy::kHpz, "backward"}}) {
+    CAPTURE(static_cast<int>(strategy));
+    CAPTURE(phase);
+    check_named_by_all(
+        train(strategy, {"kill", "3", "3", phase, "1", "0"}, {}, /*saves_memory=*/true));
   }
 }
 

@@ -46,6 +46,9 @@ TEST_CASE("a wrong command line ends with 64 and the flag") {
                 64, "choose from tiny, mini");
   check_refused(finetune_wrongly(output.path()) + Words{"--max-seq-length", "1024"}, 64,
                 "512 positions");
+  check_refused(finetune_wrongly(output.path()) + Words{"--max-shard-size", "1G"}, 64,
+                "--max-shard-size cannot be '1G'; hint: a size like 5GB");
+  check_refused({"init", "--preset", "tiny", "--vocab-file", kVocabFile}, 64, "--output-dir DIR");
   check_refused({"predict", "--model", kPretrained, "--output-dir", output.path()}, 64,
                 "--validation-file");
 }

@@ -102,6 +102,34 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
       "128 and 384");
   refused({"predict", "--model", "m", "--output-dir", "o"}, "--validation-file FILE");
   refused({"predict", "--model", "m", "--learning-rate", "1"}, "--help");
+  refused({"init", "--vocab-file", "v", "--output-dir", "o"}, "--preset NAME: tiny, mini");
+  refused({"init", "--preset", "tiny", "--output-dir", "o"}, "--vocab-file FILE");
+  refused({"init", "--preset", "tiny", "--vocab-file", "v"}, "--output-dir DIR");
+  refused({"init", "--preset", "huge", "--vocab-file", "v", "--output-dir", "o", "--model", "m"},
+          "there is no flag --model");
+  refused({"predict", "--model", "m", "--max-shard-size", "1GB"},
+          "there is no flag --max-shard-size");
+}
+
+TEST_CASE("a model's files are of at most 5 GB, or what --max-shard-size says, as transformers") {
+  const auto shard_bytes = [](std::vector<const char*> words) {
+    words.insert(words.begin(),
+                 {"init", "--preset", "tiny", "--vocab-file", "v", "--output-dir", "o"});
+    return parse(std::move(words)).max_shard_bytes;
+  };
+  CHECK(shard_bytes({}) == 5'000'000'000);
+  CHECK(shard_bytes({"--max-shard-size", "1GB"}) == 1'000'000'000);
+  CHECK(shard_bytes({"--max_shard_size=500MiB"}) == 500 << 20);
+  for (const char* wrong : {"0", "-1", "1G", "GB", "", "1e9", "nan", "99999999TB"}) {
+    CAPTURE(wrong);
+    try {
+      shard_bytes({"--max-shard-size", wrong});
+      FAIL("accepted");
+    } catch (const fsdp::InvalidArgument& error) {
+      CHECK(error.code() == fsdp::ExitCode::kUsage);
+      CHECK(std::string(error.what()).find("--max-shard-size") != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("a number that is none, or beyond its bounds, is refused with code 64 and its flag") {

@@ -16,6 +16,23 @@ TEST_CASE("bytes sent stand beside the plan's, and what the process holds beside
   CHECK(text.find("planned 5.0 MiB with LibTorch's tensors, resident ") != std::string::npos);
 }
 
+TEST_CASE("under a limit what the device held stands beside the plan, and how far off it is") {
+  DeviceUse use{.planned_bytes = 2000 << 10,
+                .measured_bytes = 1999 << 10,
+                .limit_bytes = 4 << 20,
+                .engine_as_planned = true};
+  CHECK(device_use(use) ==
+        "device: planned 2.0 MiB, measured 2.0 MiB (0.05 % less), limit 4.0 MiB\n"
+        "        of which the engine's buffers are the plan's, to the byte\n");
+  use.measured_bytes = 2100 << 10;
+  use.engine_as_planned = false;
+  use.planned_host_bytes = use.measured_host_bytes = 8 << 20;
+  CHECK(device_use(use) ==
+        "device: planned 2.0 MiB, measured 2.1 MiB (5.00 % more), limit 4.0 MiB\n"
+        "        of which the engine's buffers are not the plan's\n"
+        "host: planned 8.0 MiB, measured 8.0 MiB (the same)\n");
+}
+
 TEST_CASE("the memory table shows the plan's highest phase beside what was measured") {
   fsdp::MemoryPlan plan;
   plan.rest[fsdp::MemoryCategory::kMainShards] = 1 << 20;
