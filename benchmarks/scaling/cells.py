@@ -1,0 +1,114 @@
+"""The cells of the suite: what is run, and the files that list them (cells.txt says how they are written)."""
+import dataclasses
+import itertools
+import re
+
+STRATEGIES = ["full-shard", "zero2", "zero1", "replicate", "hybrid-shard", "hfsdp", "hpz"]
+BATCH, TOKENS = 1, 128  # a rank's sequences and their length
+MOST_RANKS = 4096
+
+
+class BadCells(Exception):
+    """A list of cells that cannot be read; says file and line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    model: str
+    strategy: str
+    ranks: int
+    replicate: int = 1  # groups of ranks
+    recompute: bool = False
+    offload: bool = False
+    bfloat16: bool = False
+    prefetch: int = 1
+    simulated: bool = False
+
+    @property
+    def is_plain(self):
+        """No option differs from the default, and the ranks are processes."""
+        return self == Cell(self.model, self.strategy, self.ranks)
+
+    @property
+    def grouped_ranks(self):
+        """"4", or "2x2"."""
+        return f"{self.replicate}x{self.ranks // self.replicate}" if self.replicate > 1 else str(self.ranks)
+
+    @property
+    def name(self):
+        """As a line of a list has it, with the options that differ from the default."""
+        words = [self.model, self.strategy, self.grouped_ranks]
+        words += [option for option in ("recompute", "offload", "bfloat16") if getattr(self, option)]
+        words += [f"prefetch {self.prefetch}"] * (self.prefetch != 1) + ["simulated"] * self.simulated
+        return " ".join(words)
+
+    @property
+    def words(self):
+        """Of scaling_probe's command line, but for how many ranks there are."""
+        flags = {"--model": self.model, "--batch": BATCH, "--seq-len": TOKENS, "--strategy": self.strategy,
+                 "--recompute": int(self.recompute),
+                 "--offload": str(self.offload).lower(),
+                 "--param-dtype": "bfloat16" if self.bfloat16 else "float32", "--prefetch": self.prefetch}
+        return [str(word) for flag in flags.items() for word in flag]
+
+
+def parse_ranks(word):
+    """(ranks, groups) of "4" or "2x2"; nothing where it is neither."""
+    match = re.fullmatch(r"(?:([1-9][0-9]*)x)?([1-9][0-9]*)", word)
+    if not match:
+        return None
+    groups = int(match[1] or 1)
+    ranks = groups * int(match[2])
+    return (ranks, groups) if ranks <= MOST_RANKS else None
+
+
+def parse_option(word):
+    """What an option changes in a Cell; nothing where it is none."""
+    if word == "plain":
+        return {}
+    if word in ("recompute", "offload", "bfloat16", "simulated"):
+        return {word: True}
+    match = re.fullmatch(r"prefetch=([0-9]{1,3})", word)
+    return {"prefetch": int(match[1])} if match else None
+
+
+def parsed(words, parse, what):
+    values = [parse(word) for word in words]
+    for word, value in zip(words, values):
+        if value is None:
+            raise ValueError(f"'{word}' is no {what}")
+    return values
+
+
+def cells_of(line):
+    """Those of one line. Raises ValueError that says what is wrong with it."""
+    columns = [column.split() for column in line.split("|")]
+    if len(columns) != 4 or not all(columns):
+        raise ValueError("a line is MODELS | STRATEGIES | RANKS | OPTIONS")
+    models, strategies, ranks, options = columns
+    parsed(strategies, lambda word: word if word in STRATEGIES else None, f"strategy: {', '.join(STRATEGIES)}")
+    ranks = parsed(ranks, parse_ranks, f"number of ranks: 1 to {MOST_RANKS}, or GROUPSxRANKS")
+    options = [parsed(word.split("/"), parse_option,
+                      "option: plain, recompute, offload, bfloat16, prefetch=N or simulated") for word in options]
+    for model, (count, groups), strategy, *chosen in itertools.product(models, ranks, strategies, *options):
+        changed = {name: value for each in chosen for name, value in each.items()}
+        yield Cell(model, strategy, count, groups, **changed)
+
+
+def read_cells(path):
+    """Those of a file, in its order, each once. Raises BadCells."""
+    found = {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                line = line.partition("#")[0].strip()
+                if line:
+                    try:
+                        found.update((cell.name, cell) for cell in cells_of(line))
+                    except ValueError as error:
+                        raise BadCells(f"{path}:{number}: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadCells(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from None
+    if not found:
+        raise BadCells(f"{path}: no cell")
+    return list(found.values())

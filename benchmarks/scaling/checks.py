@@ -1,0 +1,114 @@
+"""What has to hold of the rows: each function gives a line for each thing that does not."""
+from . import rows
+
+STATE_TOLERANCE = 0.02  # of the formula: padding
+PEAK_TOLERANCE = 0.05  # of the plan
+GROWTH_FACTOR, GROWTH_ROOM = 1.15, 48 * 2**20
+BUDGETS = [2**power for power in range(24, 36)]  # 16 MiB to 32 GiB
+# Of what DDP's process takes, by full shard on 4 ranks and more, where state is most of it: of BERTs from base on. A
+# smaller one has little, and a GPT's logits and the gradient of its vocabulary's head are as large on any ranks.
+SAVED, SAVED_FROM = 0.6, 2**30
+
+
+def mib(size):
+    return f"{size / 2**20:,.1f} MiB"
+
+
+def engine_bytes(phase):
+    return {name: size for name, size in phase.items() if name != "LibTorch"}
+
+
+def state_of(row, phase):
+    return sum(engine_bytes(row["measured"]["phases"][phase]).values())
+
+
+def check_plan(row):
+    planned, measured = row["planned"], row["measured"]
+    for phase, sizes in measured["phases"].items():
+        for name, size in engine_bytes(sizes).items():
+            if size != planned["phases"][phase][name]:
+                yield f"{phase}, {name}: planned {planned['phases'][phase][name]}, measured {size}"
+    for name in ("engine held", "host", "sent"):
+        if measured[name] != planned[name]:
+            yield f"{name}: planned {planned[name]}, measured {measured[name]}"
+    ratio = measured["device peak"] / planned["device peak"]
+    if abs(ratio - 1) > PEAK_TOLERANCE:
+        yield f"device peak: {ratio:.4f} of the plan"
+
+
+def check_fit(row):
+    """Whether the plan tells what fits, for each budget."""
+    planned, measured = row["planned"]["device peak"], row["measured"]["device peak"]
+    for budget in BUDGETS:
+        if (planned <= budget) != (measured <= budget):
+            yield (f"of {mib(budget)} the plan says that it {'fits' if planned <= budget else 'does not fit'}: "
+                   f"planned {mib(planned)}, measured {mib(measured)}")
+
+
+def check_state(row):
+    """With offload what lies on the host counts, and of that only the most is known."""
+    on_host = row["measured"]["host"]
+    for phase, moment in (("rest", "rest"), ("after backward", "step")):
+        if row["offload"] and moment == "rest":
+            continue
+        ratio = (state_of(row, phase) + on_host) / row["formula"][moment]
+        if abs(ratio - 1) > STATE_TOLERANCE:
+            yield f"state {phase}: {ratio:.4f} of the formula"
+
+
+def growth_bar(planned):
+    return GROWTH_FACTOR * (planned["device peak"] + planned["host"]) + GROWTH_ROOM
+
+
+def check_growth(row):
+    growth, bar = row["measured"]["growth peak"], growth_bar(row["planned"])
+    if growth > bar:
+        yield f"the process grew by {mib(growth)}, at most {mib(bar)} are allowed"
+
+
+def check_peer(own, peer):
+    ours, theirs = (row["measured"]["growth peak"] for row in (own, peer))
+    if ours > theirs or (peer["by"] == "FSDP2" and ours >= theirs):
+        yield f"the process grew by {mib(ours)}, {peer['by']}'s by {mib(theirs)}"
+
+
+def check_saving(own, ddp):
+    """Of a model's full shard against DDP on as many ranks."""
+    ours, theirs = (row["measured"]["growth peak"] for row in (own, ddp))
+    if 1 - ours / theirs <= SAVED:
+        yield f"{1 - ours / theirs:.1%} saved against DDP ({mib(ours)} instead of {mib(theirs)}), more than 60 % wanted"
+
+
+def is_measured(row):
+    return row["status"] == "measured"
+
+
+def is_plain(row):
+    return not (row["recompute"] or row["offload"] or row["simulated"] or row["param_dtype"] != "float32" or
+                row["prefetch"] != 1)
+
+
+def saving_pairs(measured):
+    """Full shard of four ranks and more, and DDP of the same model and ranks."""
+    ddp = {(row["model"], row["ranks"]): row for row in measured if row["by"] == "DDP"}
+    for row in measured:
+        pair = ddp.get((row["model"], row["ranks"]))
+        if (pair and row["by"] == rows.OURS and row["strategy"] == "full-shard" and row["ranks"] >= 4 and
+                is_plain(row) and row["model"].startswith("bert") and pair["formula"]["step"] >= SAVED_FROM):
+            yield row, pair
+
+
+def faults(all_rows):
+    """A line for each check that a measured row fails."""
+    measured = [row for row in all_rows if is_measured(row)]
+    ours = {row["cell"]: row for row in measured if row["by"] == rows.OURS}
+    found = []
+    for name, row in ours.items():
+        for check in (check_plan, check_fit, check_state, check_growth):
+            found += [f"{name}: {line}" for line in check(row)]
+    for row in measured:
+        if row["by"] not in (rows.OURS, "DataParallel") and row["cell"] in ours:
+            found += [f"{row['cell']}: {line}" for line in check_peer(ours[row["cell"]], row)]
+    for own, ddp in saving_pairs(measured):
+        found += [f"{own['cell']}: {line}" for line in check_saving(own, ddp)]
+    return found

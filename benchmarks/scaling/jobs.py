@@ -1,0 +1,124 @@
+"""What is to be run, one after the other: a cell by us or by a peer, and the row that comes of it."""
+import dataclasses
+import pathlib
+import statistics
+
+import measure
+
+from . import cells, checks, peers, rows, runs
+
+REFUSED = 78  # a configuration that cannot be, or cannot fit
+HEADROOM = 2**30  # that is left free beside what a run may grow to
+EMPTY_PROCESS = 60 * 2**20  # of its own, before it has a model
+
+
+@dataclasses.dataclass
+class Bench:
+    programs: pathlib.Path
+    device: str = "cpu"
+    steps: int = 4
+
+    @property
+    def device_words(self):
+        return ["--device", self.device]
+
+    def jobs(self, chosen, with_peers):
+        """(cell, by whom), a cell's peers behind it."""
+        for cell in chosen:
+            yield cell, rows.OURS
+            if with_peers:
+                yield from ((cell, peer) for peer in peers.peers_of(cell, self.device == "cuda"))
+
+    def weight(self, cell, by):
+        """About how long it takes: processes start, and compute one after the other."""
+        layers, hidden, _ = peers.SHAPES.get(cell.model, (4, 256, 4))
+        ranks = 1 if cell.simulated else cell.ranks
+        size = (12 * layers * hidden**2 + 30000 * hidden) / 1e8
+        return ranks * (0.5 + self.steps * size) * (1 if by == rows.OURS else 3) + 2
+
+    def identity(self, root):
+        self.torch = self.seen_plan(cells.Cell("bert-tiny", "full-shard", 1))["torch"]
+        self.who = rows.identity(root, self.torch)
+        return self.who
+
+    def seen_plan(self, cell):
+        words = [*cell.words, "--planned-ranks", cell.grouped_ranks, *self.device_words]
+        return runs.run_probe(self.programs, words)[0]
+
+    def trace(self, cell, path):
+        """One step of a cell, for its course."""
+        runs.run_probe(self.programs, [*cell.words, *self.device_words, "--trace", str(path)], cell.ranks)
+
+    def run(self, cell, by, results):
+        """The row. Raises runs.RunFailed where ours, which this machine can hold, comes to nothing."""
+        return self.run_ours(cell) if by == rows.OURS else self.run_peer(cell, by, results)
+
+    def run_ours(self, cell):
+        row = rows.base(cell, rows.OURS, self.who)
+        words = [*cell.words, "--steps", str(self.steps), *self.device_words]
+        if cell.simulated:
+            words += ["--simulated-ranks", cell.grouped_ranks]
+        else:
+            words += ["--replicate", str(cell.replicate)]
+            seen = self.seen_plan(cell)
+            self.fill(row, cell, seen)
+            why = cannot_hold(row)
+            if why:
+                return {**row, "status": "planned", "why": why}
+        try:
+            seen, watch = runs.run_probe(self.programs, words, 1 if cell.simulated else cell.ranks)
+        except runs.RunFailed as error:
+            if error.code == REFUSED or isinstance(error, runs.NoMemory):
+                return {**row, "status": "planned", "why": error.why}
+            raise
+        self.fill(row, cell, seen)
+        measured = row["measured"] = seen["measured"]
+        before = measured.pop("resident before")
+        measured["growth built"] = measured.pop("resident built") - before
+        measured["growth peak"] = measured.pop("resident peak") - before
+        measured["resident sum"] = watch.together
+        return row
+
+    @staticmethod
+    def fill(row, cell, seen):
+        row.update(parameters=seen["parameters"], units=seen["units"], planned=seen["planned"],
+                   formula=rows.formula(cell, seen["parameters"]))
+
+    def run_peer(self, cell, by, results):
+        """What a peer cannot do is a row, too."""
+        row = rows.base(cell, by, self.who)
+        own = results.rows.get((cell.name, rows.OURS))
+        if own is None:
+            return {**row, "status": "impossible", "why": "ours came to nothing"}
+        row.update(parameters=own["parameters"], formula=own["formula"])
+        why = peers.cannot_hold(row)
+        if not why:
+            try:
+                return {**row, "measured": peers.run(by, cell, self.steps)}
+            except runs.RunFailed as error:
+                why = error.why
+        return {**row, "status": "impossible", "why": why}
+
+
+def cannot_hold(row):
+    """Why this machine cannot hold all ranks of our row; None where it can."""
+    needed = row["ranks"] * (checks.growth_bar(row["planned"]) + EMPTY_PROCESS)
+    free = runs.free_bytes() - HEADROOM
+    if needed <= free:
+        return None
+    return (f"{runs.CANNOT_HOLD}{row['ranks']} ranks may grow to {needed / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free")
+
+
+def told(row):
+    """A line about a finished row."""
+    name = f"{row['cell']}, {row['by']}"
+    if row["status"] != "measured":
+        return f"{name}: {row['status']}: {row['why']}"
+    measured = row["measured"]
+    step_ms = statistics.median(measured["step ms"][1:] or measured["step ms"])
+    grown = f"process {checks.mib(measured['growth peak'])}, {step_ms:.0f} ms a step"
+    if row["by"] != rows.OURS:
+        return f"{name}: {grown}"
+    return (f"{name}: device {checks.mib(measured['device peak'])} "
+            f"({measured['device peak'] / row['planned']['device peak']:.4f} of the plan), {grown}")

@@ -1,0 +1,61 @@
+"""PyTorch's counterparts of our strategies: which cell has which, and how one is run."""
+import measure
+
+from . import cells, runs
+
+OF_STRATEGY = {"full-shard": ["FSDP2", "FSDP1"], "replicate": ["DDP"], "zero1": ["ZeroRedundancyOptimizer"]}
+SCRIPT = measure.ROOT / "benchmarks/peers/scaling.py"
+
+# layers, hidden, heads: as examples/models has them.
+SHAPES = {"bert-tiny": (2, 128, 2), "bert-mini": (4, 256, 4), "bert-small": (4, 512, 8),
+          "bert-medium": (8, 512, 8), "bert-base": (12, 768, 12), "bert-large": (24, 1024, 16),
+          "bert-0.8b": (24, 1600, 25), "bert-1.3b": (24, 2048, 32), "gpt2": (12, 768, 12),
+          "gpt2-medium": (24, 1024, 16)}
+# An upper bound of what a process of a peer needs beside the state of its strategy: interpreter and libraries of
+# its own, and for sharded ones some units whole, several times.
+PROCESS_BYTES = 250 * 2**20
+
+
+# The gradient of their word embeddings is just small enough for malloc to keep, and comes to lie there once or twice
+# by chance: a tenth of what a process of a peer or of ours grows to.
+WITHOUT_PEERS = ("bert-tiny", "bert-mini")
+
+
+def peers_of(cell, on_gpu=False):
+    if not cell.is_plain or cell.model not in SHAPES or cell.model in WITHOUT_PEERS:
+        return []
+    if on_gpu:
+        return ["DataParallel"] if cell.strategy == "replicate" else []
+    return OF_STRATEGY.get(cell.strategy, [])
+
+
+def words_of(mode, cell, last):
+    family = "gpt2" if cell.model.startswith("gpt2") else "bert"
+    return [measure.PEERS_PYTHON, SCRIPT, mode, *SHAPES[cell.model], family, cells.BATCH, cells.TOKENS, last]
+
+
+def cannot_hold(row):
+    """Why this machine cannot hold the peer of our row, at least; None where it may."""
+    needed = row["ranks"] * (row["formula"]["step"] + PROCESS_BYTES)
+    free = runs.free_bytes()
+    if needed <= free:
+        return None
+    return (f"{runs.CANNOT_HOLD}the state of {row['ranks']} ranks alone takes {needed / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free")
+
+
+def run(peer, cell, steps):
+    """What its rank 0 says and how much its processes grew. Raises runs.RunFailed."""
+    ranks = 1 if peer == "DataParallel" else cell.ranks
+    port = measure.free_port()
+    environments = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_PORT": port,
+                     "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"} for rank in range(ranks)]
+    seen, watch = runs.measure([words_of(peer, cell, steps)] * ranks, lambda pids: pids, environments)
+    before = seen["resident before"]
+    measured = {"growth built": seen["resident built"] - before,
+                "growth peak": seen["resident peak"] - before,
+                "resident sum": watch.together, "step ms": seen["step ms"], "losses": seen["losses"]}
+    if peer == "FSDP2":
+        counted, _ = runs.measure([words_of("count", cell, ranks)], lambda pids: [])
+        measured.update(counted)
+    return measured

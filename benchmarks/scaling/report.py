@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""usage: benchmarks/scaling/report.py RESULTS.jsonl FOLDER [--trace FILE --traced TEXT] [--docs]
+
+Tables and pictures of a run of `tools/bench memory_scaling`: FOLDER/results.csv, tables.md, scaling-*.png and
+scaling-*.svg. What lacks data is left out, and said. --docs brings docs/memory-scaling.md, README.md and
+docs/pictures up to date: between marks `<!-- begin NAME -->`, `<!-- end NAME -->` stands the table of that name.
+"""
+import csv
+import pathlib
+import re
+import shutil
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import measure
+from scaling import (pictures, pictures_cap, pictures_plan, pictures_price, pictures_ranks, pictures_step, rows,
+                     suite, tables)
+
+PAGES = ["docs/memory-scaling.md", "README.md"]
+PICTURES = "docs/pictures"
+
+
+def flat(row, prefix=""):
+    """{"measured.phases.rest.main shards": bytes}"""
+    columns = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            columns.update(flat(value, f"{prefix}{name}."))
+        else:
+            columns[prefix + name] = " ".join(map(str, value)) if isinstance(value, list) else value
+    return columns
+
+
+def write_csv(all_rows, path):
+    """All rows, a column a field."""
+    lines = [flat(row) for row in all_rows]
+    for line in lines:  # of peers and of what was not run they are not there at all
+        for name in ("formula", "planned", "measured"):
+            line.pop(name, None)
+    columns = list(dict.fromkeys(name for line in lines for name in line))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+def sections(shown):
+    """What a page can have between marks, by name."""
+    return {"identity": tables.identity(shown), "summary": tables.summary(shown),
+            "by ranks": tables.short_table(shown), "by phase": tables.phase_table(shown),
+            "beside FSDP2": tables.tracker_table(shown), "by model": tables.model_tables(shown),
+            "left out": tables.left_out(shown)}
+
+
+def write_tables(found, path):
+    path.write_text("\n\n".join(f"## {name[0].upper()}{name[1:]}\n\n{text}" for name, text in found.items()) + "\n",
+                    encoding="utf-8")
+
+
+def draw_all(shown, folder, trace, traced, programs):
+    """The files that came of it; says what is left out."""
+    drawings = {"memory by ranks": lambda: pictures_ranks.draw(shown, folder),
+                "course of a step": lambda: pictures_step.draw(trace, traced, folder),
+                "largest model": lambda: pictures_cap.draw(shown, programs, folder),
+                "plan and measurement": lambda: pictures_plan.draw(shown, folder),
+                "price": lambda: pictures_price.draw(shown, folder)}
+    drawn = []
+    for name, draw in drawings.items():
+        try:
+            drawn += draw()
+        except pictures.NoData as error:
+            print(f"left out: {name}: {error}")
+    return drawn
+
+
+TRACED = "full shard, fp32, AdamW"
+
+
+def write_report(all_rows, folder, trace=None, traced=TRACED, programs=measure.PROGRAMS):
+    """Writes tables and pictures of rows into `folder`; paths of the pictures. `trace`: of one step, or None;
+    `traced`: what that is of; `programs`: where scaling_probe lies, which plans the largest models."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    shown = suite.Suite(all_rows)
+    write_csv(shown.rows, folder / "results.csv")
+    write_tables(sections(shown), folder / "tables.md")
+    drawn = draw_all(shown, folder, trace, traced, pathlib.Path(programs))
+    for path in (folder / "results.csv", folder / "tables.md", *drawn):
+        print(f"wrote {path}")
+    return drawn
+
+
+class BadMark(Exception):
+    """A mark in a page that means nothing; says which."""
+
+
+def fill(path, text, found):
+    """A page's text with each marked place filled."""
+    marks = re.findall(r"<!-- (begin|end) (.*?) -->", text)
+    if marks[::2] != [("begin", name) for _, name in marks[1::2]]:
+        raise BadMark(f"{path}: not each <!-- begin NAME --> is followed by its <!-- end NAME -->")
+    for _, name in marks:
+        if name not in found:
+            raise BadMark(f"{path}: <!-- begin {name} -->: there are {', '.join(found)}")
+    return re.sub(r"(<!-- begin (.*?) -->\n).*?(<!-- end \2 -->)",
+                  lambda mark: f"{mark[1]}\n{found[mark[2]]}\n\n{mark[3]}", text, flags=re.DOTALL)
+
+
+def bring_up_to_date(root, shown, drawn):
+    """Pages and pictures of the documentation."""
+    found = sections(shown)
+    for name in PAGES:
+        path = root / name
+        text = path.read_text(encoding="utf-8")
+        filled = fill(path, text, found)
+        if filled != text:
+            path.write_text(filled, encoding="utf-8")
+            print(f"wrote {path}")
+    for path in drawn:
+        shutil.copy(path, root / PICTURES / path.name)
+        print(f"wrote {root / PICTURES / path.name}")
+
+
+def main():
+    parser = measure.Arguments(__doc__)
+    parser.add_argument("results", metavar="RESULTS.jsonl")
+    parser.add_argument("folder", metavar="FOLDER", type=pathlib.Path)
+    parser.add_argument("--trace", metavar="FILE", help="of one step, for its course")
+    parser.add_argument("--traced", metavar="TEXT", default=TRACED, help="what the trace is of [%(default)s]")
+    parser.add_argument("--programs", metavar="FOLDER", default=measure.PROGRAMS, help="where scaling_probe lies")
+    parser.add_argument("--docs", action="store_true", help="bring the documentation up to date")
+    options = parser.parse_args()
+    measure.use_matplotlib()
+    try:
+        all_rows = list(rows.read(options.results))
+    except rows.BadResults as error:
+        parser.error(str(error))
+    drawn = write_report(all_rows, options.folder, options.trace, options.traced, options.programs)
+    if options.docs:
+        try:
+            bring_up_to_date(measure.ROOT, suite.Suite(all_rows), drawn)
+        except BadMark as error:
+            parser.error(str(error))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

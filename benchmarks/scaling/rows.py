@@ -1,0 +1,147 @@
+"""Rows of results.jsonl, one a run of ours or of a peer: made, kept in a file that can be taken up again, and
+read. What a field means: docs/memory-scaling.md."""
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+from . import cells, runs
+
+SEED = 1
+OURS = "fsdp"
+
+
+def command_output(*words, folder):
+    result = subprocess.run(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+def version_in(path, pattern):
+    try:
+        match = re.search(pattern, path.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return match and match[1]
+
+
+def peers_torch(root):
+    found = sorted(root.glob(".venv-peers/lib/python3*/site-packages/torch/version.py"))
+    return version_in(found[0], r"__version__ = '([^'+]+)") if found else None
+
+
+def machine():
+    with open("/proc/cpuinfo", encoding="utf-8") as info:
+        model = re.search(r"model name\s*: (.*)", info.read())
+    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} x {model[1] if model else 'unknown'}, {gib:.0f} GiB"
+
+
+def identity(root, torch):
+    """Of what is run and where. `torch`: LibTorch's version, as scaling_probe says."""
+    changes = command_output("git", "diff", "HEAD", folder=root)
+    return {"commit": command_output("git", "rev-parse", "--short=10", "HEAD", folder=root) or None,
+            "dirty": bool(changes),
+            "changes": hashlib.sha256(changes.encode()).hexdigest()[:10] if changes else None,
+            "fsdp": version_in(root / "CMakeLists.txt", r"project\(fsdp VERSION ([0-9.]+)"),
+            "torch": torch, "peers torch": peers_torch(root), "machine": machine(), "seed": SEED,
+            "date": datetime.date.today().isoformat()}
+
+
+def is_same(one, other):
+    """Whether two identities speak of the same programs on the same machine, on whatever day."""
+    return {**one, "date": None} == {**other, "date": None}
+
+
+def base(cell, by, who):
+    """What every row has."""
+    return {"cell": cell.name, "by": by, "status": "measured", "why": None, "model": cell.model,
+            "strategy": cell.strategy, "ranks": cell.ranks, "shard": cell.ranks // cell.replicate,
+            "replicate": cell.replicate, "simulated": cell.simulated, "batch": cells.BATCH,
+            "seq_len": cells.TOKENS, "recompute": int(cell.recompute), "offload": cell.offload,
+            "param_dtype": "bfloat16" if cell.bfloat16 else "float32", "prefetch": cell.prefetch,
+            "parameters": None, "units": None, "formula": None, "planned": None, "measured": None,
+            "identity": who}
+
+
+def formula(cell, parameters):
+    """State of a rank by docs/memory.md, at rest and before the optimizer's step; with offload of device and host
+    together."""
+    ranks, group = cell.ranks, cell.ranks // cell.replicate
+    half = cell.bfloat16
+    strategy = "replicate" if ranks == 1 and not cell.offload else cell.strategy
+    whole = {"full-shard": None, "hybrid-shard": None, "hfsdp": group, "hpz": group}.get(strategy, 1)
+    state = {"replicate": 1, "hybrid-shard": group}.get(strategy, ranks)
+    gradients = {"zero1": 1, "replicate": 1, "hybrid-shard": group, "hfsdp": group}.get(strategy, ranks)
+    rest = 12 / state
+    if whole and half:
+        rest += 2 / whole
+    elif whole and cell.offload:
+        rest += 4 / whole  # main shards lie elsewhere
+    elif whole:
+        rest += 4 / whole - 4 / state  # main shards lie in them
+    return {"rest": round(rest * parameters), "step": round((rest + 4 / gradients) * parameters)}
+
+
+def is_final(row):
+    """Not where too little was free that day."""
+    return row["status"] == "measured" or not (row["why"] or "").startswith(runs.CANNOT_HOLD)
+
+
+class Results:
+    """results.jsonl: what is finished stays, whatever happens afterwards."""
+
+    def __init__(self, path, who):
+        self.path, self.who = pathlib.Path(path), who
+        self.rows, self.others = {}, 0
+        if self.path.exists():
+            kept = list(read(self.path))
+            own = [row for row in kept if is_same(row["identity"], who)]
+            self.others = len(kept) - len(own)
+            self.rows = {(row["cell"], row["by"]): row for row in own if is_final(row)}
+
+    def forget(self):
+        """Everything is to be run anew."""
+        self.rows, self.others = {}, 0
+
+    def has(self, cell, by):
+        return (cell.name, by) in self.rows
+
+    def begin(self):
+        """Leaves in the file what is taken up, without a line that an ended run has cut. Where there was more,
+        the whole is kept as results.jsonl.before."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.others > 0:
+            self.path.replace(self.path.with_suffix(".jsonl.before"))
+        partial = self.path.with_suffix(".partial")
+        with open(partial, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in self.rows.values())
+        partial.replace(self.path)
+
+    def add(self, row):
+        self.rows[row["cell"], row["by"]] = row
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+class BadResults(Exception):
+    """A file that is no results.jsonl; says file and line."""
+
+
+def read(path):
+    """Its rows; without the last line where it was cut."""
+    try:
+        lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadResults(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            row["cell"], row["by"], row["identity"]["machine"]  # pylint: disable=pointless-statement
+        except (ValueError, TypeError, KeyError):
+            if number == len(lines) and not line.endswith("\n"):
+                return
+            raise BadResults(f"{path}:{number}: no row of memory_scaling") from None
+        yield row
