@@ -250,9 +250,6 @@ class Training {
 Measured train(const Mesh& mesh, const Settings& settings, const fsdp::Options& options,
                const std::function<planning::BlankModel()>& build, int64_t resident_before) {
   Measured measured{.resident_before = fsdp::max_over_ranks(mesh, resident_before)};
-  // A block that is taken while a step's tensors are gone may stand in the way of the next step's.
-  measured.losses.reserve(settings.steps + 1);
-  measured.step_ms.reserve(settings.steps + 1);
   forget_highest_resident();
   const int64_t before_building = status_bytes("VmRSS");
   fsdp::BuildScope building(mesh, options);

@@ -16,13 +16,8 @@ SHAPES = {"bert-tiny": (2, 128, 2), "bert-mini": (4, 256, 4), "bert-small": (4, 
 PROCESS_BYTES = 250 * 2**20
 
 
-# The gradient of their word embeddings is just small enough for malloc to keep, and comes to lie there once or twice
-# by chance: a tenth of what a process of a peer or of ours grows to.
-WITHOUT_PEERS = ("bert-tiny", "bert-mini")
-
-
 def peers_of(cell, on_gpu=False):
-    if not cell.is_plain or cell.model not in SHAPES or cell.model in WITHOUT_PEERS:
+    if not cell.is_plain or cell.model not in SHAPES:
         return []
     if on_gpu:
         return ["DataParallel"] if cell.strategy == "replicate" else []

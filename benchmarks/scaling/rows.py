@@ -39,20 +39,27 @@ def machine():
     return f"{os.cpu_count()} x {model[1] if model else 'unknown'}, {gib:.0f} GiB"
 
 
+# What the programs of a row are made of, and who runs them.
+SOURCES = ["CMakeLists.txt", "cmake", "include", "src", "kernels", "examples/models", "examples/planning",
+           "benchmarks/scaling_probe.cpp", "benchmarks/peers/scaling.py", "benchmarks/scaling/runs.py"]
+
+
 def identity(root, torch):
     """Of what is run and where. `torch`: LibTorch's version, as scaling_probe says."""
-    changes = command_output("git", "diff", "HEAD", folder=root)
+    committed = command_output("git", "ls-tree", "-r", "HEAD", "--", *SOURCES, folder=root)
+    changes = command_output("git", "diff", "HEAD", "--", *SOURCES, folder=root)
     return {"commit": command_output("git", "rev-parse", "--short=10", "HEAD", folder=root) or None,
             "dirty": bool(changes),
-            "changes": hashlib.sha256(changes.encode()).hexdigest()[:10] if changes else None,
+            "sources": hashlib.sha256((committed + changes).encode()).hexdigest()[:10] if committed else None,
             "fsdp": version_in(root / "CMakeLists.txt", r"project\(fsdp VERSION ([0-9.]+)"),
             "torch": torch, "peers torch": peers_torch(root), "machine": machine(), "seed": SEED,
             "date": datetime.date.today().isoformat()}
 
 
 def is_same(one, other):
-    """Whether two identities speak of the same programs on the same machine, on whatever day."""
-    return {**one, "date": None} == {**other, "date": None}
+    """Whether two identities speak of the same programs on the same machine, on whatever day and in whatever commit."""
+    elsewhere = {"date": None, "commit": None}
+    return {**one, **elsewhere} == {**other, **elsewhere}
 
 
 def base(cell, by, who):

@@ -141,6 +141,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       cap_(cap_of(mesh, options)),
       meter_(cap_->meter ? cap_->meter : torch_memory::current_meter()),
       map_shards_(options.map_shards) {
+  if (torch_device.is_cpu()) torch_memory::install();
   if (!cap_->meter) return;
   if (torch_device.is_cuda()) static_cast<void>(torch_cuda::held_bytes(torch_device));
   if (!cap_->meter->has_refusal()) cap_->meter->set_refusal(refuse_while_building);

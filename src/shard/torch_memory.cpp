@@ -1,6 +1,7 @@
 #include "shard/torch_memory.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 
 #include <array>
 #include <cstdint>
@@ -9,8 +10,47 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/heap.h"
+
 namespace fsdp::torch_memory {
 namespace {
+
+// Large blocks are kept ones; LibTorch's profiler hears of them as of its own.
+class KeepingHost final : public c10::Allocator {
+ public:
+  static KeepingHost& instance() {
+    static auto* const allocator = new KeepingHost;
+    return *allocator;
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    void* const block = kept_block(bytes);
+    if (block == nullptr) return below_->allocate(bytes);
+    c10::profiledCPUMemoryReporter().New(block, bytes);
+    return {block, block, &give_back, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    below_->copy_data(to, from, bytes);
+  }
+
+ private:
+  static void give_back(void* block) {
+    if (give_kept_block(block)) {
+      c10::profiledCPUMemoryReporter().Delete(block);
+    } else {
+      instance().below_->raw_deleter()(block);
+    }
+  }
+
+  c10::Allocator* const below_ = c10::GetDefaultCPUAllocator();
+};
+
+// Of somebody else's allocator nothing is known: blocks stay his.
+c10::Allocator* host_blocks() {
+  c10::Allocator* const current = c10::GetAllocator(c10::kCPU);
+  return current == c10::GetDefaultCPUAllocator() ? &KeepingHost::instance() : current;
+}
 
 // Memory may still be asked for when a thread's objects have ended: what the allocators read is a
 // plain pointer.
@@ -112,7 +152,7 @@ class CountingHost final : public c10::Allocator {
     self.below_->raw_deleter()(data);
   }
 
-  c10::Allocator* const below_ = c10::GetAllocator(c10::kCPU);
+  c10::Allocator* const below_ = host_blocks();
   BlocksOut out_;
 };
 
@@ -136,7 +176,9 @@ class CountingMeta final : public c10::Allocator {
   c10::Allocator* const below_ = c10::GetAllocator(c10::kMeta);
 };
 
-void install_once() {
+}  // namespace
+
+void install() {
   static const bool installed = [] {
     constexpr uint8_t kPriority = 200;
     c10::SetAllocator(c10::kCPU, &CountingHost::instance(), kPriority);
@@ -146,12 +188,10 @@ void install_once() {
   static_cast<void>(installed);
 }
 
-}  // namespace
-
 const std::shared_ptr<MemoryMeter>& current_meter() { return of_thread().meter; }
 
 void set_current_meter(std::shared_ptr<MemoryMeter> meter) {
-  if (meter != nullptr) install_once();
+  if (meter != nullptr) install();
   counting = meter.get();
   of_thread().meter = std::move(meter);
 }

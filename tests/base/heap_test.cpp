@@ -30,13 +30,31 @@ int64_t pages_supplied() {
   return after.ru_minflt - before.ru_minflt;
 }
 
-TEST_CASE("large blocks go back to the system during construction and are kept for the steps") {
+TEST_CASE(
+    "malloc's large blocks go back to the system during construction and are kept for the steps") {
   return_freed_blocks();
   CHECK(pages_supplied() >= kPages - 2);
   CHECK(pages_supplied() >= kPages - 2);
   keep_freed_blocks();
   pages_supplied();
   CHECK(pages_supplied() < kPages / 100);
+}
+
+TEST_CASE("kept blocks are there for the steps, are large, and end whenever they do") {
+  constexpr size_t kBytes = 1 << 20;
+  return_freed_blocks();
+  CHECK(kept_block(kBytes) == nullptr);
+  keep_freed_blocks();
+  CHECK(kept_block(1000) == nullptr);
+  void* const block = kept_block(kBytes);
+  REQUIRE(block != nullptr);
+  std::memset(block, 1, kBytes);
+  CHECK(give_kept_block(block));
+  CHECK(kept_block(kBytes) == block);
+  return_freed_blocks();
+  CHECK(give_kept_block(block));
+  int of_malloc = 0;
+  CHECK(!give_kept_block(&of_malloc));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import measure  # noqa: E402
 from scaling import cells, largest, pictures, pictures_step, quantities, report, rows, suite, tables  # noqa: E402
 
-WHO = {"commit": "abc", "dirty": False, "changes": None, "fsdp": "1.0", "torch": "2.15.0", "peers torch": "2.15.0",
+WHO = {"commit": "abc", "dirty": False, "sources": "def", "fsdp": "1.0", "torch": "2.15.0", "peers torch": "2.15.0",
        "machine": "2 x cpu, 23 GiB", "seed": 1, "date": "2026-01-01"}
 PHASES = ("rest", "forward peak", "after forward", "backward peak", "after backward")
 PARAMETERS = 100 * 2**20

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/heap.h"
 #include "runtime/out_of_memory.h"
 #include "support/sim/test_device.h"
 #include "support/torch_doctest.h"
@@ -144,6 +145,31 @@ TEST_CASE("a storage that grows is counted as it is") {
   x.resize_({64});
   CHECK(torch_bytes(meter) == 256);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they see each block
+TEST_CASE("a large tensor lies where the one before it was, whatever small one came between") {
+  constexpr int64_t kNumel = 1 << 20;
+  torch_memory::install();
+  keep_freed_blocks();
+  at::Tensor large = floats(kNumel);
+  const void* const place = large.data_ptr();
+  CHECK(reinterpret_cast<uintptr_t>(place) % 64 == 0);
+  large = at::Tensor();
+  const at::Tensor small = floats(100);
+  large = floats(kNumel);
+  CHECK(large.data_ptr() == place);
+  large.resize_({2 * kNumel});  // elsewhere, and the place is free
+  CHECK(floats(kNumel).data_ptr() == place);
+  c10::Allocator* const allocator = c10::GetAllocator(c10::kCPU);
+  void* const raw = allocator->raw_allocate(4 * kNumel);
+  CHECK(raw == place);
+  allocator->raw_deallocate(raw);
+  return_freed_blocks();
+  const at::Tensor returned = floats(kNumel);
+  CHECK(returned.data_ptr() != place);
+  keep_freed_blocks();
+}
+#endif
 
 TEST_CASE("memory that is given back by its address alone") {
   c10::Allocator* const plain = c10::GetAllocator(c10::kCPU);
