@@ -14,7 +14,57 @@ constexpr size_t kAlignment = 64;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
+size_t page_bytes() {
+  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
 }  // namespace
+
+void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
+  auto next = all_.upper_bound(begin);
+  if (next != all_.end() && begin + bytes == next->first) {
+    bytes += next->second;
+    next = all_.erase(next);
+  }
+  if (next != all_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == begin) {
+      before->second += bytes;
+      return;
+    }
+  }
+  all_.emplace_hint(next, begin, bytes);
+}
+
+size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
+  std::byte* const end = begin + bytes;
+  size_t removed = 0;
+  auto at = all_.upper_bound(begin);
+  if (at != all_.begin()) --at;
+  while (at != all_.end() && at->first < end) {
+    const auto [first, size] = *at;
+    std::byte* const last = first + size;
+    std::byte* const cut_begin = std::max(first, begin);
+    std::byte* const cut_end = std::min(last, end);
+    if (cut_begin >= cut_end) {
+      ++at;
+      continue;
+    }
+    removed += static_cast<size_t>(cut_end - cut_begin);
+    at = all_.erase(at);
+    if (first < cut_begin) all_.emplace(first, cut_begin - first);
+    if (cut_end < last) all_.emplace(cut_end, last - cut_end);
+  }
+  return removed;
+}
+
+bool BlockHeap::Ranges::has_all_of(std::byte* begin, size_t bytes) const {
+  const auto next = all_.upper_bound(begin);
+  if (next == all_.begin()) return false;
+  const auto [first, size] = *std::prev(next);
+  return begin + bytes <= first + size;
+}
 
 BlockHeap::BlockHeap(size_t bytes) {
   void* const range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -23,7 +73,7 @@ BlockHeap::BlockHeap(size_t bytes) {
   begin_ = static_cast<std::byte*>(range);
   bytes_ = bytes;
   madvise(begin_, bytes, MADV_HUGEPAGE);  // where the system leaves it to the program
-  free_.emplace(begin_, bytes);
+  free_.add(begin_, bytes);
 }
 
 BlockHeap::~BlockHeap() {
@@ -35,12 +85,14 @@ void* BlockHeap::take(size_t bytes) {
   const size_t wanted = rounded(std::max<size_t>(bytes, 1), kAlignment);
   const std::lock_guard lock(mutex_);
   const auto place = std::ranges::find_if(
-      free_, [&](const Places::value_type& free) { return free.second >= wanted; });
-  if (place == free_.end()) return nullptr;
-  const auto [begin, size] = *place;
-  free_.erase(place);
-  if (size > wanted) free_.emplace(begin + wanted, size - wanted);
+      free_.all(), [&](const Ranges::Map::value_type& free) { return free.second >= wanted; });
+  if (place == free_.all().end()) return nullptr;
+  std::byte* const begin = place->first;
+  free_.remove(begin, wanted);
   taken_.emplace(begin, wanted);
+  taken_bytes_ += wanted;
+  most_taken_bytes_ = std::max(most_taken_bytes_, taken_bytes_);
+  note_written(begin, wanted);
   return begin;
 }
 
@@ -49,23 +101,42 @@ void BlockHeap::give(void* block) {
   const auto taken = taken_.find(static_cast<std::byte*>(block));
   const auto [begin, size] = *taken;
   taken_.erase(taken);
-  add_free(begin, size);
+  taken_bytes_ -= size;
+  free_.add(begin, size);
 }
 
-void BlockHeap::add_free(std::byte* begin, size_t bytes) {
-  auto next = free_.upper_bound(begin);
-  if (next != free_.end() && begin + bytes == next->first) {
-    bytes += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second == begin) {
-      before->second += bytes;
-      return;
+void BlockHeap::note_written(std::byte* begin, size_t bytes) {
+  if (resident_.has_all_of(begin, bytes)) return;
+  resident_bytes_ += bytes - resident_.remove(begin, bytes);
+  resident_.add(begin, bytes);
+  if (resident_bytes_ > most_taken_bytes_) release_down_to(most_taken_bytes_);
+}
+
+void BlockHeap::release_down_to(size_t bytes) {
+  for (auto free = free_.all().rbegin(); free != free_.all().rend(); ++free) {
+    // Each look finds the highest that is left.
+    std::byte* end = free->first + free->second;
+    while (resident_bytes_ > bytes) {
+      auto written = resident_.all().lower_bound(end);
+      if (written == resident_.all().begin()) break;
+      --written;
+      end = std::min(end, written->first + written->second);
+      std::byte* const begin = std::max(written->first, free->first);
+      if (begin >= end) break;
+      const size_t excess = rounded(resident_bytes_ - bytes, page_bytes());
+      const size_t length = std::min(excess, static_cast<size_t>(end - begin));
+      resident_bytes_ -= release_pages(end - length, end);
+      end -= length;
     }
   }
-  free_.emplace_hint(next, begin, bytes);
+}
+
+size_t BlockHeap::release_pages(std::byte* begin, std::byte* end) {
+  const size_t first = rounded(static_cast<size_t>(begin - begin_), page_bytes());
+  const size_t last = static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();
+  if (first >= last) return 0;
+  madvise(begin_ + first, last - first, MADV_DONTNEED);
+  return resident_.remove(begin_ + first, last - first);
 }
 
 bool BlockHeap::owns(const void* block) const {
@@ -74,13 +145,10 @@ bool BlockHeap::owns(const void* block) const {
 }
 
 void BlockHeap::release() {
-  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const std::lock_guard lock(mutex_);
-  for (const auto& [begin, size] : free_) {
-    const size_t first = rounded(static_cast<size_t>(begin - begin_), page);
-    const size_t last = static_cast<size_t>(begin - begin_) + size;
-    if (first + page <= last) madvise(begin_ + first, (last - first) / page * page, MADV_DONTNEED);
-  }
+  for (const auto& [begin, size] : free_.all())
+    resident_bytes_ -= release_pages(begin, begin + size);
+  most_taken_bytes_ = taken_bytes_;
 }
 
 }  // namespace fsdp

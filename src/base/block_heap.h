@@ -16,8 +16,10 @@ namespace fsdp {
 // highest, 251 MiB were resident.
 //
 // Here blocks lie in one range of addresses, of which only what was written is memory. A block that
-// is given back joins its free neighbours, and the next one goes to the lowest place that fits, so
-// that what is resident is about the most that was ever taken at once.
+// is given back joins its free neighbours, and the next one goes to the lowest place that fits. As
+// a rule all that was written is then the most that was ever taken at once, and stays for the next
+// step. Where a block finds no place among what others have left, and more than that most would be
+// resident, as many pages of free places go back to the system, the highest first.
 //
 // Thread-safe.
 class BlockHeap {
@@ -33,19 +35,37 @@ class BlockHeap {
   // Requires: `block` was taken, and not given back since.
   void give(void* block);
   bool owns(const void* block) const;
-  // Pages of free places go back to the system.
+  // All pages of free places go back to the system, and what was the most is forgotten.
   void release();
 
  private:
-  using Places = std::map<std::byte*, size_t>;  // by where they begin: their bytes
+  // Bytes by where they begin. No two ranges overlap or touch.
+  class Ranges {
+   public:
+    using Map = std::map<std::byte*, size_t>;
+    // Requires: none of it is there.
+    void add(std::byte* begin, size_t bytes);
+    // How much of it was there.
+    size_t remove(std::byte* begin, size_t bytes);
+    bool has_all_of(std::byte* begin, size_t bytes) const;
+    const Map& all() const { return all_; }
 
-  void add_free(std::byte* begin, size_t bytes);
+   private:
+    Map all_;
+  };
+
+  void note_written(std::byte* begin, size_t bytes);
+  void release_down_to(size_t bytes);
+  // What of these bytes are whole pages, and were written; how much that was.
+  size_t release_pages(std::byte* begin, std::byte* end);
 
   std::byte* begin_ = nullptr;
   size_t bytes_ = 0;
   std::mutex mutex_;
-  Places free_;  // no two touch
-  Places taken_;
+  Ranges free_;
+  Ranges::Map taken_;
+  Ranges resident_;  // what may have been written since its pages were released
+  size_t taken_bytes_ = 0, most_taken_bytes_ = 0, resident_bytes_ = 0;
 };
 
 }  // namespace fsdp

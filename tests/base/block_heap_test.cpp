@@ -127,6 +127,36 @@ TEST_CASE("pages of blocks are kept until they are released, those in use always
   CHECK(heap.take(8 * kPage) == block);
 }
 
+TEST_CASE("no more is resident than was ever taken at once") {
+  BlockHeap heap(kHeapBytes);
+  auto* const begin = static_cast<std::byte*>(heap.take(64 * kPage));
+  madvise(begin, kHeapBytes, MADV_NOHUGEPAGE);  // or pages could not be counted
+  heap.give(begin);
+  const auto take = [&](size_t pages) {
+    void* const block = heap.take(pages * kPage);
+    std::memset(block, 7, pages * kPage);
+    return static_cast<std::byte*>(block);
+  };
+  const auto resident = [&] { return resident_pages(begin, kHeapBytes); };
+  constexpr int64_t kMost = 92;  // 2 small ones and the large one
+  for (int turn = 0; turn < 3; ++turn) {
+    // Every second small block stays in the way of the large one.
+    std::array<std::byte*, 4> small{};
+    for (std::byte*& block : small) block = take(16);
+    CHECK(small[0] == begin);
+    for (const int i : {0, 2}) heap.give(small[i]);
+    std::byte* const large = take(60);
+    CHECK(large > small[3]);
+    CHECK(resident() <= kMost);
+    for (const int i : {1, 3}) CHECK(*small[i] == std::byte{7});
+    heap.give(large);
+    for (const int i : {1, 3}) heap.give(small[i]);
+    CHECK(resident() <= kMost);
+  }
+  heap.release();
+  CHECK(resident() == 0);
+}
+
 TEST_CASE("a heap that the system refuses, and a block that none can hold, have no place") {
   BlockHeap refused(size_t{1} << 60);
   CHECK(refused.take(1) == nullptr);
