@@ -3,7 +3,7 @@ from . import rows
 
 STATE_TOLERANCE = 0.02  # of the formula: padding
 PEAK_TOLERANCE = 0.05  # of the plan
-GROWTH_FACTOR, GROWTH_ROOM = 1.15, 48 * 2**20
+GROWTH_FACTOR, GROWTH_ROOM = 1.05, 24 * 2**20  # of the plan, the host's part included
 BUDGETS = [2**power for power in range(24, 36)]  # 16 MiB to 32 GiB
 # Of what DDP's process takes, by full shard on 4 ranks and more, where state is most of it: of BERTs from base on. A
 # smaller one has little, and a GPT's logits and the gradient of its vocabulary's head are as large on any ranks.
@@ -54,6 +54,10 @@ def check_state(row):
         ratio = (state_of(row, phase) + on_host) / row["formula"][moment]
         if abs(ratio - 1) > STATE_TOLERANCE:
             yield f"state {phase}: {ratio:.4f} of the formula"
+
+
+def spell_growth_bar():
+    return f"{GROWTH_FACTOR} × plan + {GROWTH_ROOM // 2**20} MiB"
 
 
 def growth_bar(planned):

@@ -10,6 +10,14 @@ from . import cells, checks, peers, rows, runs
 REFUSED = 78  # a configuration that cannot be, or cannot fit
 HEADROOM = 2**30  # that is left free beside what a run may grow to
 EMPTY_PROCESS = 60 * 2**20  # of its own, before it has a model
+# From so many parameters on two steps are run: in the second everything is there, and each takes seconds.
+LARGE, LARGE_STEPS = 2e8, 2
+
+
+def parameters_of(cell):
+    """About how many, where none has been built yet: of the layers, and the vocabulary's embeddings."""
+    layers, hidden, _ = peers.SHAPES.get(cell.model, (4, 256, 4))
+    return 12 * layers * hidden**2 + 30000 * hidden
 
 
 @dataclasses.dataclass
@@ -30,11 +38,17 @@ class Bench:
                 yield from ((cell, peer) for peer in peers.peers_of(cell, self.device == "cuda"))
 
     def weight(self, cell, by):
-        """About how long it takes: processes start, and compute one after the other."""
-        layers, hidden, _ = peers.SHAPES.get(cell.model, (4, 256, 4))
+        """About how long it takes, in seconds: processes start, and compute one after the other. What this machine
+        cannot hold is planned, or nothing."""
+        parameters = parameters_of(cell)
         ranks = 1 if cell.simulated else cell.ranks
-        size = (12 * layers * hidden**2 + 30000 * hidden) / 1e8
-        return ranks * (0.5 + self.steps * size) * (1 if by == rows.OURS else 3) + 2
+        is_peer = by != rows.OURS
+        if ranks * rows.formula(cell, parameters)["step"] > runs.free_bytes() - HEADROOM:
+            return 0.1 if is_peer else 1
+        return ranks * (0.5 + self.steps_of(cell) * parameters / 1e8) * (3 if is_peer else 1) + 2
+
+    def steps_of(self, cell):
+        return LARGE_STEPS if parameters_of(cell) >= LARGE else self.steps
 
     def identity(self, root):
         self.torch = self.seen_plan(cells.Cell("bert-tiny", "full-shard", 1))["torch"]
@@ -55,7 +69,7 @@ class Bench:
 
     def run_ours(self, cell):
         row = rows.base(cell, rows.OURS, self.who)
-        words = [*cell.words, "--steps", str(self.steps), *self.device_words]
+        words = [*cell.words, "--steps", str(self.steps_of(cell)), *self.device_words]
         if cell.simulated:
             words += ["--simulated-ranks", cell.grouped_ranks]
         else:
@@ -91,10 +105,10 @@ class Bench:
         if own is None:
             return {**row, "status": "impossible", "why": "ours came to nothing"}
         row.update(parameters=own["parameters"], formula=own["formula"])
-        why = peers.cannot_hold(row)
+        why = peers.cannot_do(by, cell) or peers.cannot_hold(row)
         if not why:
             try:
-                return {**row, "measured": peers.run(by, cell, self.steps)}
+                return {**row, "measured": peers.run(by, cell, self.steps_of(cell))}
             except runs.RunFailed as error:
                 why = error.why
         return {**row, "status": "impossible", "why": why}

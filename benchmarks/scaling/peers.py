@@ -29,6 +29,13 @@ def words_of(mode, cell, last):
     return [measure.PEERS_PYTHON, SCRIPT, mode, *SHAPES[cell.model], family, cells.BATCH, cells.TOKENS, last]
 
 
+def cannot_do(peer, cell):
+    """Why the peer has no such strategy; None where it has."""
+    if peer == "FSDP1" and cell.ranks == 1:
+        return "on one rank FSDP1 shards nothing (NO_SHARD)"
+    return None
+
+
 def cannot_hold(row):
     """Why this machine cannot hold the peer of our row, at least; None where it may."""
     needed = row["ranks"] * (row["formula"]["step"] + PROCESS_BYTES)

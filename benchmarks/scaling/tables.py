@@ -35,7 +35,7 @@ def summary(shown):
         lines += [f"engine bytes equal to the plan in every phase and category: {exact} of {count_cells(measured)}",
                   "peak with LibTorch's tensors, measured beyond the plan: "
                   f"{quantities.spell_deviation(suite.of_plan(worst))} at the most ({worst['cell']})",
-                  f"growth of the process: {quantities.spell(growth_of_bar(grown))} of 1.15 × plan + 48 MiB "
+                  f"growth of the process: {quantities.spell(growth_of_bar(grown))} of {checks.spell_growth_bar()} "
                   f"at the most ({grown['cell']})",
                   f"whether it fits, told by the plan for {len(checks.BUDGETS)} budgets from 16 MiB to 32 GiB: "
                   f"{sum(len(list(checks.check_fit(row))) for row in measured)} of "
