@@ -93,7 +93,9 @@ TEST_CASE("a step that passes the limit anywhere leaves the bits of a run that n
       const Attempt free = train(world, options, 1024 * kMiB, /*tries=*/true);
       CHECK(free.where.empty());
       REQUIRE(free.forward_peak > never.peak);
-      REQUIRE(free.backward_peak > free.forward_peak);
+      // In bf16 it depends on the processor, for which oneDNN chooses kernels and their scratch areas.
+      const bool backward_is_highest = free.backward_peak > free.forward_peak;
+      REQUIRE((backward_is_highest || options.param_dtype == DType::kBFloat16));
       std::set<std::string> places;
       const auto try_between = [&](int64_t low, int64_t high, int64_t count) {
         for (int64_t i = 0; i < count; ++i) {
@@ -107,7 +109,9 @@ TEST_CASE("a step that passes the limit anywhere leaves the bits of a run that n
         }
       };
       try_between(never.peak, free.forward_peak, is_simulated_gpu() ? 1 : 8);
-      try_between(free.forward_peak, free.backward_peak, is_simulated_gpu() ? 1 : 4);
+      if (backward_is_highest) {
+        try_between(free.forward_peak, free.backward_peak, is_simulated_gpu() ? 1 : 4);
+      }
       if (is_simulated_gpu()) continue;
       const auto has = [&](std::string_view begin) {
         return std::ranges::any_of(places,
@@ -115,7 +119,7 @@ TEST_CASE("a step that passes the limit anywhere leaves the bits of a run that n
       };
       CHECK(has("forward of unit '"));
       const bool in_backward = has("backward of unit '") || has("recomputation of unit '");
-      CHECK(in_backward);
+      CHECK((in_backward || !backward_is_highest));
     }
   }
 }
