@@ -93,7 +93,7 @@ TEST_CASE("a step that passes the limit anywhere leaves the bits of a run that n
       const Attempt free = train(world, options, 1024 * kMiB, /*tries=*/true);
       CHECK(free.where.empty());
       REQUIRE(free.forward_peak > never.peak);
-      // In bf16 it depends on the processor, for which oneDNN chooses kernels and their scratch areas.
+      // In bf16 it depends on the processor: oneDNN chooses kernels for it, with scratch areas.
       const bool backward_is_highest = free.backward_peak > free.forward_peak;
       REQUIRE((backward_is_highest || options.param_dtype == DType::kBFloat16));
       std::set<std::string> places;
