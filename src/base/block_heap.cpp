@@ -121,8 +121,14 @@ void BlockHeap::release_down_to(size_t bytes) {
       if (written == resident_.all().begin()) break;
       --written;
       end = std::min(end, written->first + written->second);
+      // From page to page: what would be cut into pages is asked for once, not again and again.
+      end = begin_ + static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();
       std::byte* const begin = std::max(written->first, free->first);
-      if (begin >= end) break;
+      if (begin >= end) {  // less than a page
+        if (begin == free->first) break;
+        end = begin;
+        continue;
+      }
       const size_t excess = rounded(resident_bytes_ - bytes, page_bytes());
       const size_t length = std::min(excess, static_cast<size_t>(end - begin));
       resident_bytes_ -= release_pages(end - length, end);
