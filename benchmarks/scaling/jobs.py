@@ -116,7 +116,7 @@ class Bench:
 
 def cannot_hold(row):
     """Why this machine cannot hold all ranks of our row; None where it can."""
-    needed = row["ranks"] * (checks.growth_bar(row["planned"]) + EMPTY_PROCESS)
+    needed = row["ranks"] * (checks.growth_bar(row) + EMPTY_PROCESS)
     free = runs.free_bytes() - HEADROOM
     if needed <= free:
         return None

@@ -42,17 +42,23 @@ def beside_host(each):
     return quantities.spell_factor(each.memory) + host
 
 
+LONGEST = 2.5  # a bar beyond it is cut, so that the others can be told apart
+
+
 def bars(axes, priced, value_of, word, spelled=None):
     """Of each cell one, from nothing to its value, which stands behind it; replicate's is the line at 1."""
     values = [value_of(each) for each in priced]
-    axes.barh(range(len(priced)), values, height=0.62,
+    lengths = [min(value, LONGEST) for value in values]
+    axes.barh(range(len(priced)), lengths, height=0.62,
               color=[pictures.COLORS[each.row["strategy"]] for each in priced])
     axes.axvline(1, color=pictures.FAINT, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-    for row, (each, value) in enumerate(zip(priced, values)):
+    for row, (each, value, length) in enumerate(zip(priced, values, lengths)):
         text = spelled(each) if spelled else quantities.spell_factor(value)
-        axes.annotate(text, (value, row), xytext=(5, 0), textcoords="offset points",
+        axes.annotate(text, (length, row), xytext=(5, 0), textcoords="offset points",
                       va="center", bbox={"boxstyle": "square,pad=0.1", "color": "white"})
-    axes.set_xlim(0, max(1, *values) * 1.28)
+        if length < value:
+            axes.plot([0.88 * length, 0.92 * length], [row + 0.38, row - 0.38], color="white", linewidth=3)
+    axes.set_xlim(0, max(1, *lengths) * 1.28)
     axes.set_xticks([])
     axes.tick_params(length=0)
     axes.spines["bottom"].set_visible(False)

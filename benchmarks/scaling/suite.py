@@ -12,6 +12,11 @@ def is_measured(row):
     return row is not None and row["status"] == "measured"
 
 
+def is_too_large(row):
+    """It was not run, as this machine cannot hold it."""
+    return not rows.is_final(row)
+
+
 def is_ours(row):
     return row["by"] == rows.OURS
 

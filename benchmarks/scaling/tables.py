@@ -47,7 +47,7 @@ def summary(shown):
 
 
 def growth_of_bar(row):
-    return suite.growth(row) / checks.growth_bar(row["planned"])
+    return suite.growth(row) / checks.growth_bar(row)
 
 
 def peer_lines(shown):
@@ -107,10 +107,12 @@ def short_line(shown, model, ranks):
 
 
 def grown(peer):
-    """MiB of a peer's process; said where there was no room for it."""
+    """MiB of a peer's process; said where there was no room for it, or where it has no such strategy."""
     if peer is None:
         return NONE
-    return quantities.spell_mib(suite.growth(peer)) if suite.is_measured(peer) else "does not fit"
+    if suite.is_measured(peer):
+        return quantities.spell_mib(suite.growth(peer))
+    return "does not fit" if suite.is_too_large(peer) else "has none"
 
 
 def model_tables(shown):

@@ -15,7 +15,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import measure  # noqa: E402
-from scaling import cells, largest, pictures, pictures_step, quantities, report, rows, suite, tables  # noqa: E402
+from scaling import cells, largest, pictures, pictures_step, quantities, report, rows, runs, suite, tables  # noqa: E402
 
 WHO = {"commit": "abc", "dirty": False, "sources": "def", "fsdp": "1.0", "torch": "2.15.0", "peers torch": "2.15.0",
        "machine": "2 x cpu, 23 GiB", "seed": 1, "date": "2026-01-01"}
@@ -59,7 +59,7 @@ def some_rows():
     made += [own_row(plain("full-shard", 64, simulated=True)), own_row(plain("full-shard", 2, recompute=True)),
              own_row(cells.Cell("bert-large", "replicate", 8), "planned", "too large")]
     made += [peer_row(plain("replicate", ranks), "DDP", 17 * PARAMETERS) for ranks in (1, 2, 4)]
-    made += [peer_row(plain("replicate", 8), "DDP", why="no room for 8")]
+    made += [peer_row(plain("replicate", 8), "DDP", why=f"{runs.CANNOT_HOLD}no room for 8")]
     return made
 
 
@@ -95,10 +95,14 @@ class TablesTest(unittest.TestCase):
                          ["BERT base, 105 M", "4", "410", "410", "420", "–", "1,700", "75 %"])
         self.assertIn("does not fit", lines[5])
 
+    def test_a_peer_without_the_strategy_is_told_from_one_that_does_not_fit(self):
+        row = peer_row(plain("full-shard", 1), "FSDP1", why="on one rank FSDP1 shards nothing")
+        self.assertEqual(tables.grown(row), "has none")
+
     def test_cells_that_were_not_measured_are_named_with_their_reason(self):
         told = tables.left_out(self.shown)
         self.assertIn("| bert-large replicate 8 | planned only | too large |", told)
-        self.assertIn("| bert-base replicate 8 | DDP | no room for 8 |", told)
+        self.assertIn(f"| bert-base replicate 8 | DDP | {runs.CANNOT_HOLD}no room for 8 |", told)
         self.assertNotIn("full-shard", told)
         self.assertIn("| replicate 8 | 1,610 | planned only |", tables.model_tables(self.shown))
 
