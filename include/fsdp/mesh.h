@@ -46,8 +46,9 @@ struct Wire {
 };
 
 struct MeshOptions {
-  // kCuda where there is no GPU: making the mesh throws InvalidArgument (78) that says why. Ranks
-  // that are threads share one GPU; those that are processes do not compute on GPUs yet.
+  // kCuda where some rank has no GPU: making the mesh throws InvalidArgument (78) that says why.
+  // Processes have a GPU each, that of their LOCAL_RANK (or the one that they see), and reach each
+  // other by NCCL; so do threads where there are as many GPUs as ranks. Else threads share one GPU.
   DeviceKind device = DeviceKind::kCpu;
   // How many ranks a group has, and how many groups there are: Strategy::kHybridShard and those
   // like it cut within a group. 0: what the other one leaves; both 0: a group a host.
@@ -61,6 +62,11 @@ struct MeshOptions {
   // Hears of what an engine has noticed and goes on with, once for each thing. Called in the rank's
   // own thread; must not throw. run_program prints a line if this is empty.
   std::function<void(const ErrorText& warning)> on_warning{};
+  // Hears that a call of this rank's GPU, or of what connects GPUs, has not come back within
+  // `timeout`: no exception reaches the thread in it, so this has to end the process. The other
+  // ranks have been told. Called on a thread of the mesh's. Empty: run_program prints the error's
+  // line, another program one like it, and the process ends with the error's code.
+  std::function<void(const Error& stuck)> on_stuck{};
   // A diagnostic: engines' collectives move nothing and wait for nobody, so that the time of a step
   // shows what communication costs. Results are meaningless. Between processes only.
   bool ablate_communication = false;

@@ -38,6 +38,8 @@ struct PlanRequest {
   // Ranks are arranged as there: shard and replicate, the device (kCuda: its streams run beside
   // each other; nothing of a GPU is needed). The rest is not looked at.
   MeshOptions mesh;
+  // Ranks are threads of one GPU. false: of a GPU each, with NCCL between them.
+  bool shares_gpu = false;
   // Ranks are processes of one host that read each other's shards where they lie
   // (Options::map_shards). false: threads, several hosts, GPUs: shards are gathered.
   bool maps_shards = false;

@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <array>
+
 #include "fsdp/error.h"
 #include "fsdp_cuda_build.h"
 #include "kernels/cuda/kernels.h"
@@ -89,8 +91,62 @@ std::unique_ptr<Device> open_device(int ordinal) {
                     });
 }
 
-constexpr CudaLibrary kLibrary{
-    .build = kFsdpCudaBuild, .device_count = &device_count, .open_device = &open_device};
+std::string device_bus(int ordinal) {
+  std::array<char, 32> bus{};
+  check_cuda(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), ordinal),
+             "cudaDeviceGetPCIBusId");
+  return bus.data();
+}
+
+CudaVersions versions() {
+  CudaVersions found;
+  check_cuda(cudaDriverGetVersion(&found.driver), "cudaDriverGetVersion");
+  check_cuda(cudaRuntimeGetVersion(&found.runtime), "cudaRuntimeGetVersion");
+  return found;
+}
+
+CudaDeviceFacts::Mode mode_of(int ordinal) {
+  switch (attribute_of(ordinal, cudaDevAttrComputeMode)) {
+    case cudaComputeModeProhibited:
+      return CudaDeviceFacts::Mode::kProhibited;
+    case cudaComputeModeDefault:
+      return CudaDeviceFacts::Mode::kShared;
+    default:
+      return CudaDeviceFacts::Mode::kOneProcess;
+  }
+}
+
+CudaDeviceFacts device_facts(int ordinal) {
+  cudaDeviceProp found{};
+  check_cuda(cudaGetDeviceProperties(&found, ordinal), "cudaGetDeviceProperties");
+  return {.name = found.name,
+          .major = found.major,
+          .minor = found.minor,
+          .memory_bytes = static_cast<int64_t>(found.totalGlobalMem),
+          .mode = mode_of(ordinal)};
+}
+
+int64_t device_free_bytes(int ordinal) {
+  const CudaScope scope(ordinal);
+  size_t left = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&left, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(left);
+}
+
+bool reaches(int from, int to) {
+  int can = 0;
+  check_cuda(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
+  return can != 0;
+}
+
+constexpr CudaLibrary kLibrary{.build = kFsdpCudaBuild,
+                               .device_count = &device_count,
+                               .open_device = &open_device,
+                               .device_bus = &device_bus,
+                               .versions = &versions,
+                               .device_facts = &device_facts,
+                               .device_free_bytes = &device_free_bytes,
+                               .reaches = &reaches};
 
 }  // namespace
 

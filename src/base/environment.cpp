@@ -207,6 +207,9 @@ LaunchEnvironment read_launch_environment(const Lookup& lookup) {
     refuse(fmt::format("MASTER_PORT={} is not a port", *found.master_port), "use 1 to 65535");
   }
   found.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
+  // torchrun has an agent for each of its nodes, of which two may share a host.
+  found.node = text_of(lookup, "GROUP_RANK");
+  found.has_agent_store = text_of(lookup, "TORCHELASTIC_USE_AGENT_STORE") == "True";
   found.job_fds = descriptors(lookup);
   if (!found.job_fds.empty()) found.launcher = Launcher::kFsdpRun;
   found.job_key = key_of(lookup, found);

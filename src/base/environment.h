@@ -25,8 +25,12 @@ struct LaunchEnvironment {
   std::string job_key;
   int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0: a restarted job
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run
-  std::string error_file;    // TORCHELASTIC_ERROR_FILE: where the agent looks for a failure
-  std::string runtime_dir;   // XDG_RUNTIME_DIR
+  // Of several hosts: the same for ranks of one. Empty: its name tells.
+  std::string node{};
+  // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent serves a store at MASTER_ADDR, MASTER_PORT.
+  bool has_agent_store = false;
+  std::string error_file;   // TORCHELASTIC_ERROR_FILE: where the agent looks for a failure
+  std::string runtime_dir;  // XDG_RUNTIME_DIR
 };
 
 using Lookup = std::function<const char*(const char* name)>;

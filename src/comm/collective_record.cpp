@@ -81,6 +81,9 @@ uint64_t fingerprint_of(const CollectiveRecord& record) {
   return mix(hash, record.note_hash);
 }
 
+uint64_t hash_of(std::string_view text) { return mix_text(0, text); }
+uint64_t hash_of(uint64_t one, uint64_t other) { return mix(one, other); }
+
 std::string describe(const CollectiveRecord& record) {
   std::string text{name_of(record.operation)};
   const bool reduces =

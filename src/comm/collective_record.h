@@ -39,6 +39,9 @@ CollectiveRecord make_record(Operation operation, std::span<const CollectivePart
 
 // Equal for equal records.
 uint64_t fingerprint_of(const CollectiveRecord& record);
+// What a record is held against beside its fingerprint: the same in all processes.
+uint64_t hash_of(std::string_view text);
+uint64_t hash_of(uint64_t one, uint64_t other);
 
 // "all_reduce (sum) of 12 float64 'gradient norm' #7 after 'optimizer step 7: lr 0.001'": all that
 // is compared, but for what of a long label or note is not shown.

@@ -106,6 +106,11 @@ class Communicator {
   // Whether map_ranks shows whole pages, of 256 KiB and more; equal on all ranks.
   virtual bool maps_ranks() const { return false; }
 
+  // Whether it takes ReduceOp::kAvg. Where not, who wants a mean scales what is sent by 1/size().
+  virtual bool divides() const { return true; }
+  // Whether it takes parts of several runs.
+  virtual bool takes_runs() const { return true; }
+
   // recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv + rank·numel.
   virtual void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                           Stream& stream) = 0;

@@ -2,11 +2,15 @@
 // stream.
 #pragma once
 
+#include <fsdp/mesh.h>
+
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "comm/cpu/posted_collectives.h"
 #include "comm/failure.h"
 
 namespace fsdp {
@@ -56,6 +60,23 @@ class ControlPlane {
 
   // How `rank` is gone; empty while it lives.
   virtual std::optional<PeerEnd> end_of(int rank) const = 0;
+  // The failure that its end is for a rank that needs it.
+  virtual Failure failure_of_end(int rank, PeerEnd end) const = 0;
+
+  // This rank issues a collective on a device, where nobody meets on the host: it is kept for who
+  // waits for it in vain, if it has a place in the host order. In that order. Cheap.
+  virtual void post(const PostedCollective& posted) noexcept = 0;
+  // How far `rank` has come in the host order; and what it issued there, or its mark, if that is
+  // still known. Of two ranks that post and look at each other, one sees the other's.
+  virtual uint64_t last_posted(int rank) const = 0;
+  virtual std::optional<PostedCollective> posted(int rank, uint64_t sequence) const = 0;
+  virtual std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const = 0;
+
+  // Something is late: what this rank has posted is shown to those who cannot look at it.
+  virtual void share_posted() {}
+
+  // Others wait for that rank: said once a job (MeshOptions::on_slow_rank).
+  virtual void report_slow(const SlowRank& slow) const = 0;
 };
 
 }  // namespace fsdp

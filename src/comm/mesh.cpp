@@ -4,55 +4,78 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "base/environment.h"
+#include "comm/gpu_choice.h"
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
+#include "comm/nccl/nccl_mesh.h"
 #include "comm/rendezvous/build_id.h"
 #include "comm/shm/shm_mesh.h"
+#include "comm/simulated/ablated_communicator.h"
+#include "comm/store/store_mesh.h"
 #include "comm/wire/wire_time.h"
-#include "runtime/open_cuda.h"
 
 namespace fsdp {
 namespace {
 
-constexpr std::string_view kProcesses =
-    "ranks that are processes cannot exchange memory of GPUs in this version";
-
-std::string after(const std::string& hint, std::string_view ours) {
-  return hint.empty() ? std::string(ours) : fmt::format("{}; {}", hint, ours);
+// A rank that hangs where no exception can reach it.
+void end_process(const MeshOptions& options, const Failure& failure) {
+  const CommError error(failure.text, failure.code);
+  if (options.on_stuck) options.on_stuck(error);
+  fmt::print(stderr, "fsdp: rank {} is stuck: {}\n", failure.rank, error.what());
+  std::_Exit(static_cast<int>(failure.code));
 }
 
-// The GPU that ranks of this process are to compute on; null: the CPU.
-const Device* gpu_for(const MeshOptions& options, int rank, bool are_processes) {
-  if (options.device == DeviceKind::kCpu) return nullptr;
-  std::string why_not(are_processes ? kProcesses : std::string_view());
-  std::string hint;
-  if (!are_processes) {
-    const CudaDevices& devices = cuda_devices();
-    try {
-      if (devices.count > 0) return &cuda_device(0);
-      why_not = devices.why_none;
-      hint = devices.hint;
-    } catch (const DeviceError& error) {  // too old, or lost
-      why_not = error.text().what;
-      hint = error.text().hint;
-    }
+std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOptions& options,
+                                        const Device& device) {
+  return std::make_shared<NcclSession>(NcclSession::Parts{
+      .library = nccl::library(),
+      .device = device,
+      .plane = *parts.control_plane,
+      .timeout = options.timeout,
+      .on_stuck = [options](const Failure& failure) { end_process(options, failure); }});
+}
+
+// Of a process, whose ranks have met. False: they stay on the CPU.
+bool move_to_gpu(MeshParts& parts, const MeshOptions& options) {
+  if (options.device == DeviceKind::kCpu) return false;
+  const GpuChoice own = gpu_of_process(parts.topology.local_rank);
+  if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
+  own.device->make_current();
+  WrapCommunicator wrap;
+  if (options.ablate_communication) {
+    wrap = [](std::unique_ptr<Communicator> real) {
+      return std::make_unique<AblatedCommunicator>(std::move(real));
+    };
   }
-  if (options.device == DeviceKind::kCuda) {
-    throw InvalidArgument({.what = "ranks cannot compute on a GPU",
-                           .where = "device cuda",
-                           .cause = std::move(why_not),
-                           .hint = after(hint, "device auto goes on with the CPU")});
+  connect_by_nccl(parts, session_of(parts, options, *own.device), wrap);
+  return true;
+}
+
+[[noreturn]] void refuse_hosts(const LaunchEnvironment& environment) {
+  throw InvalidArgument(
+      {.what = fmt::format("{} ranks on several hosts, {} of them on this one, compute on the CPU",
+                           environment.world_size, environment.local_world_size),
+       .where = "environment",
+       .cause = "between hosts collectives travel from GPU to GPU alone",
+       .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
+}
+
+// Of a rank of several.
+MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options) {
+  if (environment.local_world_size == environment.world_size) {
+    MeshParts parts = shm_mesh(environment, options);
+    move_to_gpu(parts, options);
+    return parts;
   }
-  if (rank == 0 && options.on_warning) {
-    options.on_warning({.what = "computing on the CPU",
-                        .where = "device auto",
-                        .cause = std::move(why_not),
-                        .hint = after(hint, "device cpu says nothing")});
-  }
-  return nullptr;
+  if (options.device == DeviceKind::kCpu) refuse_hosts(environment);
+  MeshParts parts = store_mesh(environment, options);
+  if (!move_to_gpu(parts, options)) refuse_hosts(environment);
+  return parts;
 }
 
 std::vector<Mesh> meshes_of(std::vector<MeshParts> ranks) {
@@ -83,8 +106,7 @@ Mesh Mesh::from_env(MeshOptions options) {
                      .on_warning = options.on_warning})
         .front();
   }
-  static_cast<void>(gpu_for(options, environment.rank, /*are_processes=*/true));
-  Mesh mesh(std::make_shared<MeshState>(shm_mesh(environment, options)));
+  Mesh mesh(std::make_shared<MeshState>(parts_of_process(environment, options)));
   const MeshShape& shape = mesh.state().shape();
   mesh.agree("program", {fmt::format("build {}", build_id()),
                          fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
@@ -94,8 +116,22 @@ Mesh Mesh::from_env(MeshOptions options) {
 Mesh Mesh::single() { return local(1).front(); }
 
 std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
-  const Device* gpu = gpu_for(options, /*rank=*/0, /*are_processes=*/false);
-  return meshes_of(local_mesh(world_size, options, gpu));
+  if (options.device == DeviceKind::kCpu) return meshes_of(local_mesh(world_size, options));
+  const std::vector<GpuChoice> gpus = gpus_of_threads(world_size);
+  if (!compute_on_gpu(options, gpus.front())) return meshes_of(local_mesh(world_size, options));
+  if (gpus.size() == 1) return meshes_of(local_mesh(world_size, options, gpus.front().device));
+  if (!is_unlimited(options.wire)) {
+    throw InvalidArgument({.what = "a wire with ranks that have a GPU each",
+                           .cause = "only collectives within one GPU, or the CPU, are held back",
+                           .hint = "show the process one GPU (CUDA_VISIBLE_DEVICES=0)"});
+  }
+  std::vector<MeshParts> ranks = local_mesh(world_size, options);
+  std::vector<std::shared_ptr<NcclSession>> sessions;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    sessions.push_back(session_of(ranks[rank], options, *gpus[rank].device));
+  }
+  connect_by_nccl(ranks, sessions);
+  return meshes_of(std::move(ranks));
 }
 
 int Mesh::rank() const { return state_->parts().control_plane->rank(); }

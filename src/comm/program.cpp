@@ -101,6 +101,11 @@ int run_program(const ProgramBody& body, MeshOptions options) {
     if (!options.on_slow_rank) {
       options.on_slow_rank = [at = place](const SlowRank& slow) { warn_of(slow, at); };
     }
+    if (!options.on_stuck) {
+      options.on_stuck = [at = place, environment](const Error& stuck) {
+        std::_Exit(report(stuck, at, environment));
+      };
+    }
     const Mesh mesh = Mesh::from_env(options);
     try {
       return body(mesh, place);

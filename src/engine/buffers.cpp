@@ -130,7 +130,9 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     if (floating[i].empty()) continue;
     std::vector<at::Tensor> flat;
     for (const at::Tensor& buffer : floating[i]) flat.push_back(buffer.reshape({-1}));
-    const at::Tensor all = at::cat(flat);
+    at::Tensor all = at::cat(flat);
+    const bool divides = context.reduce().divides();
+    if (!divides) all.div_(context.mesh.world_size());
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
                               *torch_compat::dtype_of(kFloating[i])};
     context.settle(*context.reduce_stream, [&] {
@@ -138,7 +140,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
       context.compute->record(joined);
       context.reduce_stream->wait(joined);  // wait 16
       context.reduce().all_reduce(
-          {&part, 1}, ReduceOp::kAvg,
+          {&part, 1}, divides ? ReduceOp::kAvg : ReduceOp::kSum,
           context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),
           *context.reduce_stream);
     });

@@ -13,6 +13,8 @@ struct PlannedGroup {
   int size = 1;
   // The ranks show their memory, as processes of one host do.
   bool maps_ranks = false;
+  // As NCCL does: neither an average nor what lies in several runs.
+  bool by_nccl = false;
 };
 
 // As rank 0 of the group.
@@ -26,6 +28,8 @@ class PlannedCommunicator final : public Communicator {
   Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
   bool maps_ranks() const override { return group_.maps_ranks; }
+  bool divides() const override { return !group_.by_nccl; }
+  bool takes_runs() const override { return !group_.by_nccl; }
   void all_gather(std::span<const CollectivePart>, CollectiveTag, Stream&) override {}
   void reduce_scatter(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
   void all_reduce(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}

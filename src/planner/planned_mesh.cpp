@@ -30,8 +30,8 @@ PlannedMesh::PlannedMesh(const PlanRequest& request)
     : device_(std::make_unique<MetaDevice>(checked(request).mesh.device != DeviceKind::kCuda)),
       mesh_(make(request)) {}
 
-AxisCommunicators PlannedMesh::axis(int size, bool maps_ranks) const {
-  const PlannedGroup group{.size = size, .maps_ranks = maps_ranks};
+AxisCommunicators PlannedMesh::axis(PlannedGroup group, int size) const {
+  group.size = size;
   return {.gather = std::make_unique<PlannedCommunicator>(*device_, group),
           .reduce = std::make_unique<PlannedCommunicator>(*device_, group)};
 }
@@ -39,7 +39,10 @@ AxisCommunicators PlannedMesh::axis(int size, bool maps_ranks) const {
 Mesh PlannedMesh::make(const PlanRequest& request) {
   const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
   const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
-  const PlannedGroup modules{.size = request.ranks};
+  const PlannedGroup group{.size = request.ranks,
+                           .maps_ranks = request.maps_shards,
+                           .by_nccl = request.mesh.device == DeviceKind::kCuda &&
+                                      request.ranks > 1 && !request.shares_gpu};
   MeshParts parts{
       .device = device_.get(),
       .host = device_.get(),
@@ -47,13 +50,13 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       .topology = {.host = "planned", .local_rank = 0},
       // Host memory, of which the other ranks have what this one has.
       .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),
-      .modules = std::make_unique<PlannedCommunicator>(*device_, modules),
+      .modules = std::make_unique<PlannedCommunicator>(*device_, group),
       .shape = shape,
-      .world = axis(request.ranks, request.maps_shards),
+      .world = axis(group, request.ranks),
   };
   if (shape.has_two_axes()) {
-    parts.shard = axis(shape.shard, request.maps_shards);
-    parts.replicate = axis(shape.replicate, request.maps_shards);
+    parts.shard = axis(group, shape.shard);
+    parts.replicate = axis(group, shape.replicate);
   }
   return Mesh(std::make_shared<MeshState>(std::move(parts)));
 }

@@ -17,7 +17,7 @@ class PlannedMesh {
   const Mesh& mesh() const { return mesh_; }
 
  private:
-  AxisCommunicators axis(int size, bool maps_ranks) const;
+  AxisCommunicators axis(PlannedGroup group, int size) const;
   Mesh make(const PlanRequest& request);
 
   std::unique_ptr<const Device> device_;

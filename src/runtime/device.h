@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   virtual std::string_view name() const = 0;  // "cpu", "cuda:0"
+  // Other libraries of the device that the calling thread calls from now on mean this one.
+  virtual void make_current() const {}
   virtual std::unique_ptr<Stream> make_stream(const StreamOptions& options) const = 0;
   // On which LibTorch's operators of the calling thread run. `native` is LibTorch's handle of it
   // where it has one (null: the device's default stream); the host's is always the thread itself.
@@ -51,6 +54,11 @@ class Device {
   // Where something failed, before memory goes that streams, whoever's, may still work on: blocks
   // until they have done what they were given. Nothing on a device whose streams are done then.
   virtual void drain() const noexcept {}
+  // What its streams were given is worth nothing any more, as a peer is gone on whose work it
+  // rested: from now on who waits for it on the host (Stream::synchronize and read, an event's
+  // synchronize) gets `why`, once the wait is over. The first one stays. Thread-safe.
+  // On a device whose work fails in its streams, which is where waits hear of it: nothing.
+  virtual void fail_waits(const std::exception_ptr& why) const noexcept { static_cast<void>(why); }
   // Zeroed, aligned to 64 bytes. 0 bytes: an empty buffer.
   // Errors: DeviceError with the size when there is no memory left.
   virtual Buffer allocate(int64_t bytes, MemoryKind kind) const = 0;

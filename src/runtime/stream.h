@@ -73,6 +73,8 @@ class Stream {
   // Copies `bytes` bytes in stream order, within the device's memory or from or to pinned memory of
   // the host.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  // By which other libraries of the device know it (a cudaStream_t); null: by nothing.
+  virtual void* native() const { return nullptr; }
   // True if work is done by the time the issuing call returns.
   virtual bool is_inline() const = 0;
 

@@ -14,6 +14,7 @@
 #include "runtime/out_of_memory.h"
 #include "shard/torch_cuda.h"
 #include "shard/torch_memory.h"
+#include "shard/torch_store.h"
 
 namespace fsdp {
 namespace {
@@ -30,6 +31,7 @@ SlotReuse reuse_of(const Stream& stream) {
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   const MeshParts& parts = mesh.state().parts();
   torch_cuda::require_cuda(torch_device);
+  parts.device->make_current();
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
   torch_cuda::run_backward_here(torch_device);
   return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
@@ -52,13 +54,17 @@ std::unique_ptr<Stream> transfer_stream(const Mesh& mesh, const Options& options
       {.name = std::move(name), .runs_beside = run_beside(options)});
 }
 
-ReduceOp reduce_op_of(const Options& options) {
-  const bool divides = options.gradient_reduction == GradientReduction::kMean &&
-                       !options.gradient_divide_factor.has_value();
-  return divides ? ReduceOp::kAvg : ReduceOp::kSum;
+bool averages(const Options& options) {
+  return options.gradient_reduction == GradientReduction::kMean &&
+         !options.gradient_divide_factor.has_value();
 }
 
-float divide_scale_of(const Options& options) {
+ReduceOp reduce_op_of(const Options& options, const Communicator& reduce) {
+  return averages(options) && reduce.divides() ? ReduceOp::kAvg : ReduceOp::kSum;
+}
+
+float divide_scale_of(const Options& options, const Mesh& mesh, const Communicator& reduce) {
+  if (averages(options) && !reduce.divides()) return 1.0F / static_cast<float>(mesh.world_size());
   if (!options.gradient_divide_factor) return 1.0F;
   if (options.gradient_reduction == GradientReduction::kSum) {
     throw InvalidArgument({.what = "gradient_divide_factor with gradient_reduction = kSum",
@@ -112,6 +118,7 @@ void refuse_while_building(const MemoryDemand& demand) {
 
 }  // namespace
 
+// Programs that have engines have LibTorch's store, too.
 ShardContext::ShardContext(Mesh mesh_in, const Options& options)
     : ShardContext(mesh_in, options, mesh_in.state().streams(run_beside(options))) {}
 
@@ -121,8 +128,8 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       torch_device(std::string(device.name())),
       strategy(options.strategy),
       reduce_dtype(checked_reduce_dtype(options.reduce_dtype)),
-      reduce_op(reduce_op_of(options)),
-      divide_scale(divide_scale_of(options)),
+      reduce_op(reduce_op_of(options, reduce())),
+      divide_scale(divide_scale_of(options, mesh, reduce())),
       debug(options.debug),
       parameter_slots(device, MemoryCategory::kParameterSlots, ledger, reuse_of(*streams.gather),
                       [this](int64_t bytes) { return allocate(bytes); }),
@@ -141,6 +148,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       cap_(cap_of(mesh, options)),
       meter_(cap_->meter ? cap_->meter : torch_memory::current_meter()),
       map_shards_(options.map_shards) {
+  link_torch_store();
   if (torch_device.is_cpu()) torch_memory::install();
   if (!cap_->meter) return;
   if (torch_device.is_cuda()) static_cast<void>(torch_cuda::held_bytes(torch_device));

@@ -145,7 +145,9 @@ class ShardContext {
   const Strategy strategy;        // of units that have none of their own
   const DType reduce_dtype;
   const ReduceOp reduce_op;
-  const float divide_scale;  // 1 / gradient_divide_factor, else 1
+  // By what gradients are divided before they are summed: gradient_divide_factor, or the ranks
+  // where the communicator sums only (Communicator::divides); else 1.
+  const float divide_scale;
   const bool debug;
 
   SpanLog spans;  // above the streams, whose last work writes here

@@ -30,8 +30,8 @@ void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
   // Sums of groups that come back from the host need all of a slot.
   const bool come_back = shared.offloads() && !unit_.moves.across.empty();
-  const bool may_lend =
-      unit_.moves.scatters_gradients() && !narrows() && !come_back && shared.divide_scale == 1.0F;
+  const bool may_lend = unit_.moves.scatters_gradients() && !narrows() && !come_back &&
+                        shared.divide_scale == 1.0F && shared.reduce().takes_runs();
   places_ = GradientPlaces(unit_.layout, shared.reduce_dtype, may_lend);
   wide_places_ = GradientPlaces(unit_.layout, DType::kFloat32, /*may_lend=*/false);
 }

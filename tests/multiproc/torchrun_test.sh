@@ -1,7 +1,8 @@
 #!/bin/bash
 # usage: torchrun_test.sh BINARY TORCHRUN
 # A real torchrun trains with fsdp-run's losses, to the bit, and nothing stays. A rank that is
-# killed ends torchrun's first start of the job; its second meets anew and trains the same.
+# killed ends torchrun's first start of the job; its second meets anew and trains the same. Ranks of
+# two torchruns, as of two hosts, meet at the store of their agents.
 set -euo pipefail
 binary=$1 torchrun=$2
 work=$(mktemp -d)
@@ -31,3 +32,11 @@ run --max-restarts 1 sh -c 'test "$TORCHELASTIC_RESTART_COUNT" = 1 && exec train
                             exec training_rank 8 30000 kill 1 4 backward 1 0'
 grep -q '^hit ' "$work/torchrun.out" || fail "no rank was hit"
 tail -n 8 "$work/torchrun.out" | cmp "$work/expected" || fail "the restarted ranks train otherwise"
+
+port=$((20000 + RANDOM % 20000))
+for node in 0 1; do
+  "$torchrun" --nnodes 2 --node-rank $node --master-addr 127.0.0.1 --master-port $port --no-python \
+    --nproc-per-node 2 host_rank 50 >"$work/torchrun.out.$node" 2>"$work/torchrun.err.$node" &
+done
+wait -n && wait -n || fail "a torchrun of two ended with $?"
+[ "$(cat "$work"/torchrun.out.* | sort -u)" = "0.50 1.50 2.50 3.50" ] || fail "hosts heard otherwise"

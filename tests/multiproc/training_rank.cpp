@@ -4,7 +4,8 @@
 // optimizer. It happens at the INDEX-th time that RANK comes to PHASE in STEP; signals come
 // DELAY_US later, from another thread. Rank 0 prints each step's loss and gradient norm, RANK when
 // it is hit. TRAINING_PRESET, TRAINING_PREFETCH, TRAINING_STRATEGY (its number), TRAINING_SHARD
-// (ranks of a group), TRAINING_RECOMPUTE and TRAINING_OFFLOAD (0 or 1) say what it trains, and how.
+// (ranks of a group), TRAINING_RECOMPUTE and TRAINING_OFFLOAD (0 or 1) say what it trains, and how;
+// TRAINING_DEVICE=cuda on GPUs.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
@@ -114,8 +115,10 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
     harm.begin_step(place.step);
     const int64_t window = (place.step * mesh.world_size() + mesh.rank()) % windows.window_count();
     const auto batch = bert_qa::make_tensors(windows.make_batch(0, std::array{window}));
-    const at::Tensor logits = model(batch.ids_BS, batch.segments_BS, batch.attention_mask_BS);
-    const at::Tensor loss = bert::span_loss_sum(logits, batch.first_B, batch.last_B);
+    const auto here = [&](const at::Tensor& tensor) { return tensor.to(engine.device()); };
+    const at::Tensor logits =
+        model(here(batch.ids_BS), here(batch.segments_BS), here(batch.attention_mask_BS));
+    const at::Tensor loss = bert::span_loss_sum(logits, here(batch.first_B), here(batch.last_B));
     loss.backward();
     harm.come_to("optimizer");
     const double norm = optimizer.clip_grad_norm(1.0).norm();
@@ -151,10 +154,13 @@ int main(int argc, char** argv) {
              .delay = std::chrono::microseconds(std::stoll(words[7]))};
   }
   const char* shard = std::getenv("TRAINING_SHARD");
+  const char* device = std::getenv("TRAINING_DEVICE");
+  const bool on_gpus = device != nullptr && std::string_view(device) == "cuda";
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         return train(mesh, place, std::stoll(words[0]), fault);
       },
-      {.shard = shard != nullptr ? std::atoi(shard) : 0,
+      {.device = on_gpus ? fsdp::DeviceKind::kCuda : fsdp::DeviceKind::kCpu,
+       .shard = shard != nullptr ? std::atoi(shard) : 0,
        .timeout = std::chrono::milliseconds(std::stoll(words[1]))});
 }

@@ -61,8 +61,9 @@ const std::vector<Wrong> kWrong{
      "program that fsdp-run starts itself can join the job"},
     // Several hosts, whatever is wrong with the address, the port or who listens there.
     {{{"LOCAL_WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "no-such-host.invalid"}},
-     "LOCAL_WORLD_SIZE=1, but WORLD_SIZE=2: several hosts are not supported yet (environment); "
-     "hint: start all ranks on one host"},
+     "2 ranks on several hosts, 1 of them on this one, compute on the CPU (environment); between "
+     "hosts collectives travel from GPU to GPU alone; hint: compute on GPUs (--device cuda), or "
+     "start all ranks on one host"},
 };
 
 TEST_CASE(

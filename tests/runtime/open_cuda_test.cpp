@@ -61,6 +61,7 @@ TEST_CASE("a machine without a driver says so, and loads nothing") {
              "hint: GPUs need NVIDIA's driver");
   CHECK(cuda_devices().count == 0);
   CHECK(cuda_devices().why_none == "no NVIDIA driver (libcuda.so.1 was not found)");
+  CHECK((cuda_library() == nullptr));
 }
 
 TEST_CASE("a driver that is no library is not taken for one that is missing") {
@@ -73,7 +74,9 @@ TEST_CASE("a driver that is no library is not taken for one that is missing") {
 TEST_CASE("LibTorch's CUDA library is loaded from beside the loaded LibTorch, before ours") {
   const std::string torch = kMachines / "torch" / "libc10.so";
   const std::string said = said_on(with_library("two_gpus", {"1", torch}));
-  check_says(said, "2 GPUs; why none: ; hint: \nlibtorch_cuda.so is loaded\ncuda:1, for good");
+  check_says(said,
+             "2 GPUs; why none: ; hint: \nlibtorch_cuda.so is loaded\n"
+             "CUDA 13020 on a driver for 13010\ncuda:1, for good");
 }
 
 TEST_CASE("a LibTorch for the CPU alone has no GPU, whatever the machine has") {

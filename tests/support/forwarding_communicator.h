@@ -20,6 +20,8 @@ class ForwardingCommunicator : public Communicator {
     return inner_->map_ranks(mine, bytes);
   }
   bool maps_ranks() const override { return inner_->maps_ranks(); }
+  bool divides() const override { return inner_->divides(); }
+  bool takes_runs() const override { return inner_->takes_runs(); }
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override {
     inner_->all_gather(parts, tag, stream);

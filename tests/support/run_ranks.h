@@ -33,12 +33,20 @@ struct RunRanksOptions {
   MeshOptions mesh;
   // Called first in each rank's thread, e.g. to set thread-local state of a library.
   std::function<void()> in_each_thread;
-  // Empty: Mesh::local.
+  // Empty: make_ranks_by_default().
   std::function<std::vector<WatchedRank>(int world, const MeshOptions& options)> make;
 };
 
+// What a program of tests computes on that runs other programs' tests; null: Mesh::local.
+using MakeRanks = std::vector<WatchedRank> (*)(int world, const MeshOptions& options);
+inline MakeRanks& make_ranks_by_default() {
+  static MakeRanks make = nullptr;
+  return make;
+}
+
 inline std::vector<WatchedRank> make_ranks(int world, const RunRanksOptions& options) {
   if (options.make) return options.make(world, options.mesh);
+  if (make_ranks_by_default() != nullptr) return make_ranks_by_default()(world, options.mesh);
   std::vector<WatchedRank> ranks;
   for (Mesh& mesh : Mesh::local(world, options.mesh)) ranks.push_back({nullptr, std::move(mesh)});
   return ranks;

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "comm/collective_record.h"
 #include "comm/cpu/failure_cell.h"
+#include "comm/cpu/posted_collectives.h"
 
 namespace fsdp {
 
@@ -94,7 +95,7 @@ struct SegmentHeader {
 };
 
 // View of a control segment: header, failure, a wait queue a channel, an endpoint a channel and
-// rank, a status a rank.
+// rank, a status and what was posted a rank.
 class ControlSegment {
  public:
   static int64_t bytes_for(int world_size);
@@ -106,8 +107,11 @@ class ControlSegment {
   SegmentHeader& header() const { return *at<SegmentHeader>(0); }
   FailureCell& failure() const { return *at<FailureCell>(kFailureAt); }
   RankStatus& status(int rank) const {
-    return *at<RankStatus>(kEndpointsAt + world_size_ * kChannels * int64_t{sizeof(Endpoint)} +
-                           rank * int64_t{sizeof(RankStatus)});
+    return *at<RankStatus>(statuses_at() + rank * int64_t{sizeof(RankStatus)});
+  }
+  PostedCollectives& posted(int rank) const {
+    return *at<PostedCollectives>(statuses_at() + world_size_ * int64_t{sizeof(RankStatus)} +
+                                  rank * int64_t{sizeof(PostedCollectives)});
   }
   WaitQueue& wait_queue(int channel) const {
     return *at<WaitQueue>(kQueuesAt + channel * int64_t{sizeof(WaitQueue)});
@@ -121,6 +125,10 @@ class ControlSegment {
   void wake_all() const;
 
  private:
+  int64_t statuses_at() const {
+    return kEndpointsAt + int64_t{world_size_} * kChannels * int64_t{sizeof(Endpoint)};
+  }
+
   static constexpr int64_t kFailureAt = 64;
   static constexpr int64_t kQueuesAt =
       round_up(kFailureAt + int64_t{sizeof(FailureCell)}, alignof(WaitQueue));

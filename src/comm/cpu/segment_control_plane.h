@@ -24,6 +24,20 @@ class SegmentControlPlane : public ControlPlane {
   void fail(const Failure& failure) noexcept override { member_->fail(failure); }
   std::optional<Failure> first_failure() const override;
   std::optional<PeerEnd> end_of(int rank) const override { return member_->end_of(rank); }
+  Failure failure_of_end(int rank, PeerEnd end) const override {
+    return fsdp::failure_of_end(member_->control(), rank, end);
+  }
+  void post(const PostedCollective& posted) noexcept override {
+    fsdp::post(member_->control().posted(rank()), posted);
+  }
+  uint64_t last_posted(int rank) const override { return member_->control().posted(rank).last; }
+  std::optional<PostedCollective> posted(int rank, uint64_t sequence) const override {
+    return find_posted(member_->control().posted(rank), sequence);
+  }
+  std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const override {
+    return find_mark(member_->control().posted(rank), sequence);
+  }
+  void report_slow(const SlowRank& slow) const override { member_->report_slow(slow); }
 
  private:
   std::shared_ptr<const JobMember> member_;

@@ -24,15 +24,7 @@ constexpr auto kArriveWithin = milliseconds(8000);
 // With fsdp-run nobody can be missing, only slow: a rank that ended before it came is known.
 constexpr auto kStartWithin = milliseconds(60'000);
 
-void require_one_host(const LaunchEnvironment& environment) {
-  if (environment.local_world_size != environment.world_size) {
-    throw InvalidArgument(
-        {.what = fmt::format("LOCAL_WORLD_SIZE={}, but WORLD_SIZE={}: several "
-                             "hosts are not supported yet",
-                             environment.local_world_size, environment.world_size),
-         .where = "environment",
-         .hint = "start all ranks on one host"});
-  }
+void require_job(const LaunchEnvironment& environment) {
   if (environment.launcher != Launcher::kFsdpRun && environment.job_key.empty()) {
     throw InvalidArgument({.what = fmt::format("MASTER_PORT is not set, but WORLD_SIZE={} is",
                                                environment.world_size),
@@ -120,7 +112,7 @@ std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
 }  // namespace
 
 MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& options) {
-  require_one_host(environment);
+  require_job(environment);
   const MeshShape shape = shape_of(options, environment.world_size, environment.local_world_size);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds within = launched ? kStartWithin : std::min(options.timeout, kArriveWithin);

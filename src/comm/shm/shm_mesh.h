@@ -8,8 +8,9 @@ namespace fsdp {
 
 // This process's rank among those that the launcher started, or that find each other by themselves.
 // Effects: blocks until all ranks have come.
-// Errors: InvalidArgument (78) for an environment that names several hosts or no job; CommError or
-//   InvalidArgument (78) on all ranks if they do not come together (rendezvous/rendezvous.h).
+// Requires: all ranks are of this host.
+// Errors: InvalidArgument (78) for an environment that names no job; CommError or InvalidArgument
+//   (78) on all ranks if they do not come together (rendezvous/rendezvous.h).
 MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& options);
 
 }  // namespace fsdp

@@ -18,6 +18,8 @@ class AblatedCommunicator final : public Communicator {
   Buffer allocate(int64_t bytes) override;
   RanksView map_ranks(const void* mine, int64_t bytes) override;
   bool maps_ranks() const override { return real_->maps_ranks(); }
+  bool divides() const override { return real_->divides(); }
+  bool takes_runs() const override { return real_->takes_runs(); }
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
                   Stream& stream) override;
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,

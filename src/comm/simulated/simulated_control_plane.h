@@ -3,10 +3,11 @@
 
 #include "comm/control_plane.h"
 #include "comm/cpu/failure_cell.h"
+#include "comm/cpu/posted_collectives.h"
 
 namespace fsdp {
 
-// The other ranks say what this one says, and live for ever.
+// The other ranks say and issue what this one does, and live for ever.
 class SimulatedControlPlane final : public ControlPlane {
  public:
   SimulatedControlPlane(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
@@ -19,12 +20,23 @@ class SimulatedControlPlane final : public ControlPlane {
   void agree(std::string_view what, const std::vector<std::string>& lines) override;
   void fail(const Failure& failure) noexcept override { keep_first(failure_, failure); }
   std::optional<Failure> first_failure() const override { return fsdp::first_failure(failure_); }
-  std::optional<PeerEnd> end_of(int) const override { return std::nullopt; }
+  std::optional<PeerEnd> end_of(int /*rank*/) const override { return std::nullopt; }
+  Failure failure_of_end(int rank, PeerEnd /*end*/) const override { return {.rank = rank}; }
+  void post(const PostedCollective& posted) noexcept override { fsdp::post(posted_, posted); }
+  uint64_t last_posted(int /*rank*/) const override { return posted_.last; }
+  std::optional<PostedCollective> posted(int /*rank*/, uint64_t sequence) const override {
+    return find_posted(posted_, sequence);
+  }
+  std::optional<uint64_t> posted_mark(int /*rank*/, uint64_t sequence) const override {
+    return find_mark(posted_, sequence);
+  }
+  void report_slow(const SlowRank& /*slow*/) const override {}
 
  private:
   int rank_;
   int world_size_;
   FailureCell failure_{};
+  PostedCollectives posted_{};
 };
 
 }  // namespace fsdp

@@ -59,6 +59,8 @@ class WireCommunicator final : public Communicator {
   Buffer allocate(int64_t bytes) override { return inner_->allocate(bytes); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
   bool maps_ranks() const override { return inner_->maps_ranks(); }
+  bool divides() const override { return inner_->divides(); }
+  bool takes_runs() const override { return inner_->takes_runs(); }
   // Errors, all of them: as `inner`; InvalidArgument, before anybody waits, for one that takes more
   //   than a minute.
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,

@@ -75,6 +75,19 @@ void CudaDevice::drain() const noexcept {
   forget_cuda(cudaSetDevice(before));
 }
 
+void CudaDevice::make_current() const { check_cuda(cudaSetDevice(ordinal_), "cudaSetDevice"); }
+
+void CudaDevice::fail_waits(const std::exception_ptr& why) const noexcept {
+  const std::lock_guard lock(mutex_);
+  if (waits_fail_) return;
+  why_ = why;
+  waits_fail_ = true;
+}
+
+void CudaDevice::require_trusted() const {
+  if (waits_fail_) std::rethrow_exception(why_);
+}
+
 int64_t CudaClock::time_of(cudaEvent_t event) const {
   float ms = 0;
   check_cuda(cudaEventElapsedTime(&ms, zero.get(), event), "cudaEventElapsedTime");

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -36,10 +38,14 @@ class CudaDevice : public Device {
   int ordinal() const { return ordinal_; }
 
   std::string_view name() const override { return name_; }
+  void make_current() const override;
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
   // One object for each handle, made at the first call.
   Stream& compute_stream(void* native = nullptr) const override;
   void drain() const noexcept override;
+  void fail_waits(const std::exception_ptr& why) const noexcept override;
+  // Throws what its waits fail with, if they do.
+  void require_trusted() const;
   Buffer allocate(int64_t bytes, MemoryKind kind) const override;
   const kernels::KernelTable* kernels() const override { return &kernels_; }
 
@@ -56,7 +62,9 @@ class CudaDevice : public Device {
   const int ordinal_;
   const std::string name_;
   const kernels::KernelTable& kernels_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::atomic<bool> waits_fail_ = false;  // from when on `why_` stays as it is
+  mutable std::mutex mutex_;                      // of what follows
+  mutable std::exception_ptr why_;
   mutable std::vector<CudaEvent> events_;
   mutable std::map<cudaStream_t, std::unique_ptr<CudaStream>> compute_streams_;
   mutable std::shared_ptr<const CudaClock> clock_;  // shared with who tells times by it

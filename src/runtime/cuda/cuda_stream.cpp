@@ -19,7 +19,10 @@ class CudaMark final : public EventMark {
   }
   ~CudaMark() override { device_.give_event(std::move(event_)); }
 
-  void wait() override { check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize"); }
+  void wait() override {
+    check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
+    device_.require_trusted();
+  }
   bool reached() override {
     const cudaError_t code = cudaEventQuery(event_.get());
     if (code == cudaErrorNotReady) {
@@ -65,6 +68,7 @@ void CudaStream::wait_for(const std::shared_ptr<EventMark>& mark, std::source_lo
 void CudaStream::synchronize() {
   const CudaScope scope(ordinal());
   check_cuda(cudaStreamSynchronize(handle_), "cudaStreamSynchronize");
+  device_.require_trusted();
   make_due_calls();
 }
 

@@ -26,6 +26,7 @@ class CudaStream : public Stream {
   ~CudaStream() override;
 
   cudaStream_t handle() const { return handle_; }
+  void* native() const override { return handle_; }
   // The device's number.
   int ordinal() const;
 

@@ -8,88 +8,54 @@
 #include <array>
 #include <mutex>
 
-#include "models/bert/bert_model.h"
-#include "models/gpt.h"
+#include "comm/local/local_mesh.h"
+#include "comm/mesh_state.h"
+#include "gpu/support/subjects.h"
 #include "plan/placement.h"
+#include "support/forwarding_communicator.h"
 #include "support/torch_ranks.h"
 
 namespace fsdp::testing {
 namespace {
 
-constexpr gpt::GptConfig kGpt{
-    .layers = 2, .hidden = 32, .heads = 4, .block_size = 8, .vocabulary = 50};
-
-bert::Config config_of(SmallModel model) {
-  bert::Config config{.hidden_dropout_prob = 0, .attention_probs_dropout_prob = 0};
-  if (model == SmallModel::kBertMini) {
-    config.hidden_size = 256;
-    config.num_hidden_layers = 4;
-    config.num_attention_heads = 4;
-    config.intermediate_size = 1024;
-  } else {
-    config.vocab_size = 60;
-    config.hidden_size = 32;
-    config.num_hidden_layers = 2;
-    config.num_attention_heads = 4;
-    config.intermediate_size = 64;
-    config.max_position_embeddings = 16;
-  }
-  return config;
+RunRanksOptions in_one_thread_each() {
+  RunRanksOptions options = torch_ranks_options();
+  options.make = nullptr;
+  return options;
 }
 
-at::Tensor ids_of(int64_t vocabulary, int64_t length, int step, int rank) {
-  const at::Generator generator = at::detail::createCPUGenerator(100 * step + rank);
-  return torch::randint(vocabulary, {3, length}, generator, torch::kLong);
+class SummingCommunicator final : public ForwardingCommunicator {
+ public:
+  using ForwardingCommunicator::ForwardingCommunicator;
+  bool divides() const override { return false; }
+};
+
+std::vector<WatchedRank> summing_ranks(int world, const MeshOptions& options) {
+  std::vector<WatchedRank> ranks;
+  for (MeshParts& parts : local_mesh(world, options)) {
+    for (AxisCommunicators* axis : {&parts.world, &parts.shard, &parts.replicate}) {
+      if (axis->reduce == nullptr) continue;
+      axis->reduce = std::make_unique<SummingCommunicator>(std::move(axis->reduce));
+    }
+    ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
+  }
+  return ranks;
 }
 
-class Subject {
- public:
-  virtual ~Subject() = default;
-  virtual std::shared_ptr<torch::nn::Module> module() = 0;
-  virtual at::Tensor loss(int step, int rank) = 0;
-};
+}  // namespace
 
-class GptSubject final : public Subject {
- public:
-  std::shared_ptr<torch::nn::Module> module() override { return model_.ptr(); }
-  at::Tensor loss(int step, int rank) override {
-    const at::Tensor ids = ids_of(kGpt.vocabulary, 8, step, rank);
-    const at::Tensor logits = model_(ids.slice(1, 0, -1));
-    return at::cross_entropy_loss(logits.flatten(0, 1).to(at::kFloat), ids.slice(1, 1).flatten());
-  }
-
- private:
-  Unit<gpt::Gpt> model_{kGpt};
-};
-
-class BertSubject final : public Subject {
- public:
-  explicit BertSubject(const bert::Config& config) : model_(config) {}
-  std::shared_ptr<torch::nn::Module> module() override { return model_.ptr(); }
-  at::Tensor loss(int step, int rank) override {
-    const at::Tensor ids = ids_of(60, 10, step, rank);
-    const at::Tensor mask = torch::ones({3, 10}, torch::kLong);
-    const at::Tensor logits = model_(ids, torch::zeros({3, 10}, torch::kLong), mask);
-    const at::Tensor starts = logits.select(-1, 0).to(at::kFloat);
-    const at::Tensor ends = logits.select(-1, 1).to(at::kFloat);
-    const at::Tensor answer = ids.select(1, 0).remainder(10);
-    return at::cross_entropy_loss(starts, answer) + at::cross_entropy_loss(ends, answer);
-  }
-
- private:
-  Unit<bert::QuestionAnswering> model_;
-};
-
-std::unique_ptr<Subject> make_subject(SmallModel model) {
-  return build_seeded(7, [model]() -> std::unique_ptr<Subject> {
-    if (model == SmallModel::kGpt) return std::make_unique<GptSubject>();
-    return std::make_unique<BertSubject>(config_of(model));
-  });
+std::string describe(const Training& training) {
+  const Options& options = training.options;
+  constexpr std::array kNames{"gpt", "bert", "bert mini", "rounded once"};
+  return fmt::format(
+      "{} on {} ranks{}, {}, prefetch {}, {} to {}{}", kNames[static_cast<size_t>(training.model)],
+      training.world, training.groups > 1 ? " in two groups" : "", name_of(options.strategy),
+      options.prefetch_units, options.param_dtype ? name_of(*options.param_dtype) : "float32",
+      name_of(options.reduce_dtype), options.cpu_offload ? ", main state on the host" : "");
 }
 
-// `waits`: how often the host has waited so far.
-TrainingResult train(const Training& training, const RunRanksOptions& options,
-                     const std::function<int64_t()>& waits) {
+TrainingResult train_on(const Training& training, const RunRanksOptions& options,
+                        const std::function<int64_t()>& waits) {
   TrainingResult result;
   RunRanksOptions in_groups = options;
   in_groups.mesh.replicate = training.groups;
@@ -106,7 +72,7 @@ TrainingResult train(const Training& training, const RunRanksOptions& options,
             if (mesh.rank() == 0) result.host_waits = waits();
             mesh.agree("counted", {});
           }
-          const at::Tensor loss = subject->loss(step, mesh.rank());
+          const at::Tensor loss = subject->loss(step, mesh.rank(), engine.device());
           loss.backward();
           losses.push_back(loss.detach());
           optimizer.clip_grad_norm(1.0);
@@ -120,45 +86,17 @@ TrainingResult train(const Training& training, const RunRanksOptions& options,
         }
         mesh.agree("counted", {});
         auto parameters = full_parameters(engine);
-        if (mesh.rank() == 0) result.parameters = std::move(parameters);
+        if (mesh.rank() != 0) return;
+        for (auto& [fqn, value] : parameters) result.parameters[fqn] = value.cpu();
       },
       in_groups);
   return result;
 }
 
-RunRanksOptions in_one_thread_each() {
-  RunRanksOptions options = torch_ranks_options();
-  options.make = nullptr;
-  return options;
-}
-
-}  // namespace
-
-std::string describe(const Training& training) {
-  const Options& options = training.options;
-  constexpr std::array kNames{"gpt", "bert", "bert mini"};
-  return fmt::format(
-      "{} on {} ranks{}, {}, prefetch {}, {} to {}{}", kNames[static_cast<size_t>(training.model)],
-      training.world, training.groups > 1 ? " in two groups" : "", name_of(options.strategy),
-      options.prefetch_units, options.param_dtype ? name_of(*options.param_dtype) : "float32",
-      name_of(options.reduce_dtype), options.cpu_offload ? ", main state on the host" : "");
-}
-
-TrainingResult train_on_cpu(const Training& training) {
-  return train(training, in_one_thread_each(), [] { return 0; });
-}
-
-TrainingResult train_on_gpu(const Training& training,
-                            const std::shared_ptr<SimulatedSession>& session) {
+TrainingResult train_on_cpu(const Training& training, bool sums) {
   RunRanksOptions options = in_one_thread_each();
-  options.make = [&](int world, const MeshOptions& mesh) {
-    return simulated_ranks(world, mesh, session);
-  };
-  return train(training, options, [&] {
-    int64_t all = 0;
-    for (const auto& [what, count] : session->gpu.host_waits()) all += count;
-    return all;
-  });
+  if (sums) options.make = summing_ranks;
+  return train_on(training, options, [] { return 0; });
 }
 
 std::string difference(const TrainingResult& one, const TrainingResult& other) {

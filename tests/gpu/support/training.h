@@ -5,6 +5,7 @@
 #include <fsdp/options.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ enum class SmallModel : uint8_t {
   kGpt,
   kBert,
   kBertMini,  // 11 M parameters, of the published shape
+  // Each number is rounded once, and no sum has two orders: the same bits on every device,
+  // LibTorch's own kernels included.
+  kRoundedOnce,
 };
 
 struct Training {
@@ -36,8 +40,12 @@ struct TrainingResult {
   int64_t host_waits = 0;
 };
 
-// AdamW with clipped gradients, on data that depends on rank and step only.
-TrainingResult train_on_cpu(const Training& training);
+// AdamW with clipped gradients, on data that depends on rank and step only. `waits`: how often the
+// host has waited for the device so far.
+TrainingResult train_on(const Training& training, const RunRanksOptions& options,
+                        const std::function<int64_t()>& waits);
+// `sums`: communicators that sum only, as NCCL's, so that gradients are divided before.
+TrainingResult train_on_cpu(const Training& training, bool sums = false);
 // Errors: std::runtime_error with what the simulated GPU reports.
 TrainingResult train_on_gpu(const Training& training,
                             const std::shared_ptr<SimulatedSession>& session);

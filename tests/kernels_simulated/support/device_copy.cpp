@@ -9,14 +9,9 @@ namespace fsdp::test {
 namespace {
 
 constexpr uintptr_t kBoundary = 256;
-
-void check(cudaError_t code, const char* what) {
-  if (code != cudaSuccess) throw std::runtime_error(std::string(what) + " failed");
-}
+constexpr std::byte kGap{0x5a};
 
 }  // namespace
-
-DeviceCopy::~DeviceCopy() { static_cast<void>(cudaFree(device_)); }
 
 void DeviceCopy::add(const void* address, int64_t bytes) {
   if (address == nullptr || bytes == 0) return;
@@ -34,28 +29,30 @@ void DeviceCopy::add(const void* address, int64_t bytes) {
 
 void DeviceCopy::bring() {
   if (ranges_.empty()) return;
+  uintptr_t end = 0;
   for (auto& [begin, range] : ranges_) {
     // Two boundaries on, so that ranges never touch.
-    const uintptr_t boundary = (bytes_.size() / kBoundary + 2) * kBoundary;
-    range.offset = boundary + begin % kBoundary;
-    bytes_.resize(range.offset + (range.end - begin), std::byte{0x5a});
-    std::memcpy(bytes_.data() + range.offset, reinterpret_cast<const void*>(begin),
+    range.offset = (end / kBoundary + 2) * kBoundary + begin % kBoundary;
+    end = range.offset + (range.end - begin);
+  }
+  bytes_ = static_cast<int64_t>((end / kBoundary + 2) * kBoundary);
+  host_ = stream_.device().allocate(bytes_, MemoryKind::kPinned);
+  device_ = stream_.device().allocate(bytes_, MemoryKind::kDevice);
+  std::memset(host_.data(), static_cast<int>(kGap), static_cast<size_t>(bytes_));
+  for (const auto& [begin, range] : ranges_) {
+    std::memcpy(host_.at(static_cast<int64_t>(range.offset)), reinterpret_cast<const void*>(begin),
                 range.end - begin);
   }
-  void* device = nullptr;
-  check(cudaMalloc(&device, bytes_.size()), "cudaMalloc");
-  device_ = static_cast<std::byte*>(device);
-  check(cudaMemcpyAsync(device, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice, stream_),
-        "cudaMemcpyAsync");
+  stream_.copy(device_.data(), host_.data(), bytes_);
 }
 
 void DeviceCopy::fetch() {
   if (ranges_.empty()) return;
-  check(cudaMemcpyAsync(bytes_.data(), device_, bytes_.size(), cudaMemcpyDeviceToHost, stream_),
-        "cudaMemcpyAsync");
-  check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  stream_.synchronize();
+  stream_.read(host_.data(), device_.data(), bytes_);
+  require_gaps_untouched();
   for (const auto& [begin, range] : ranges_) {
-    const std::byte* from = bytes_.data() + range.offset;
+    const std::byte* from = host_.at(static_cast<int64_t>(range.offset));
     auto* to = reinterpret_cast<std::byte*>(begin);
     const size_t size = range.end - begin;
     // Only what changed: the host's may be constant.
@@ -63,10 +60,23 @@ void DeviceCopy::fetch() {
   }
 }
 
+void DeviceCopy::require_gaps_untouched() const {
+  const std::byte* gap = host_.at(0);
+  const auto require = [&gap](const std::byte* end) {
+    if (std::all_of(gap, end, [](std::byte each) { return each == kGap; })) return;
+    throw std::runtime_error("the GPU wrote where the call names nothing");
+  };
+  for (const auto& [begin, range] : ranges_) {
+    require(host_.at(static_cast<int64_t>(range.offset)));
+    gap = host_.at(static_cast<int64_t>(range.offset + (range.end - begin)));
+  }
+  require(host_.at(bytes_));
+}
+
 void DeviceCopy::require_inside(const std::vector<testing::sim::LaunchRecord>& launches) const {
   std::map<uint64_t, uint64_t> inside;  // begins and ends on the device
   for (const auto& [begin, range] : ranges_) {
-    const uint64_t first = reinterpret_cast<uintptr_t>(device_) + range.offset;
+    const uint64_t first = reinterpret_cast<uintptr_t>(device_.data()) + range.offset;
     inside[first] = first + (range.end - begin);
   }
   for (const testing::sim::LaunchRecord& launch : launches) {
@@ -85,7 +95,7 @@ uintptr_t DeviceCopy::moved(uintptr_t address) const {
   if (after == ranges_.begin()) return address;
   const auto& [begin, range] = *std::prev(after);
   if (address >= range.end) return address;
-  return reinterpret_cast<uintptr_t>(device_) + range.offset + (address - begin);
+  return reinterpret_cast<uintptr_t>(device_.data()) + range.offset + (address - begin);
 }
 
 }  // namespace fsdp::test

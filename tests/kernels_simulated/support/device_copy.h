@@ -1,13 +1,13 @@
-// Host memory that a kernel call names, as it lies on the simulated GPU.
+// Host memory that a kernel call names, as it lies on the GPU of a test.
 #pragma once
-
-#include <cuda_runtime_api.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <vector>
 
+#include "runtime/buffer.h"
+#include "runtime/device.h"
 #include "support/sim/cuda/simulation.h"
 
 namespace fsdp::test {
@@ -15,11 +15,9 @@ namespace fsdp::test {
 // Ranges are added, brought there, worked on, and fetched. Each lies at the same distance from a
 // boundary of 256 bytes as on the host, and ranges that overlap lie in one. All are in one
 // allocation: to bring each by itself takes minutes.
-// Errors: std::runtime_error for what CUDA refuses.
 class DeviceCopy {
  public:
-  explicit DeviceCopy(cudaStream_t stream) : stream_(stream) {}
-  ~DeviceCopy();
+  explicit DeviceCopy(Stream& stream) : stream_(stream) {}
   DeviceCopy(const DeviceCopy&) = delete;
   DeviceCopy& operator=(const DeviceCopy&) = delete;
 
@@ -32,6 +30,7 @@ class DeviceCopy {
     return reinterpret_cast<T*>(moved(reinterpret_cast<uintptr_t>(address)));
   }
   // Behind the work that was issued.
+  // Errors: std::runtime_error where that wrote between the ranges.
   void fetch();
   // Errors: std::runtime_error for a launch that read or wrote between the ranges.
   void require_inside(const std::vector<testing::sim::LaunchRecord>& launches) const;
@@ -42,11 +41,12 @@ class DeviceCopy {
     uintptr_t offset = 0;  // in the allocation
   };
   uintptr_t moved(uintptr_t address) const;
+  void require_gaps_untouched() const;
 
-  const cudaStream_t stream_;
+  Stream& stream_;
   std::map<uintptr_t, Range> ranges_;  // by begin, apart from each other
-  std::vector<std::byte> bytes_;       // of the allocation
-  std::byte* device_ = nullptr;
+  int64_t bytes_ = 0;                  // of the allocation
+  Buffer host_, device_;
 };
 
 }  // namespace fsdp::test

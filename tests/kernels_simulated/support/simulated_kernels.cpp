@@ -6,18 +6,16 @@
 #include <utility>
 
 #include "kernels/cpu/run_over_table.h"
-#include "kernels/cuda/kernels.h"
 #include "kernels_simulated/support/device_copy.h"
+#include "kernels_simulated/support/kernel_gpu.h"
 #include "runtime/cpu/cpu_stream.h"
-#include "runtime/cuda/cuda_device.h"
-#include "support/sim/cuda/simulated_gpu.h"
 
 namespace fsdp::test {
 namespace {
 
 using namespace kernels;
 
-std::mutex one_at_a_time;  // of what follows: a process has one simulated runtime
+std::mutex one_at_a_time;  // of what follows: a process has one GPU
 uint32_t schedule_seed = 1;
 std::vector<testing::sim::LaunchRecord> launches;
 
@@ -25,21 +23,16 @@ std::vector<testing::sim::LaunchRecord> launches;
 template <class Add, class Issue>
 void on_gpu(Add add, Issue issue) {
   const std::lock_guard lock(one_at_a_time);
-  testing::sim::SimulatedGpu gpu({.seed = schedule_seed++});
-  {
-    const CudaDevice device(0, kernels::cuda::kernel_table());
-    const auto stream = device.make_stream({.name = "kernels"});
-    DeviceCopy copy(cuda_stream(*stream).handle());
-    add(copy);
-    copy.bring();
-    issue(*stream, copy);
-    stream->synchronize();
-    const std::vector<std::string> reports = gpu.take_reports();
-    if (!reports.empty()) throw std::runtime_error("the simulated GPU: " + reports.front());
-    launches = gpu.launches();
-    copy.require_inside(launches);
-    copy.fetch();
-  }
+  KernelGpu gpu(schedule_seed++);
+  const auto stream = gpu.device().make_stream({.name = "kernels"});
+  DeviceCopy copy(*stream);
+  add(copy);
+  copy.bring();
+  issue(*stream, copy);
+  stream->synchronize();
+  launches = gpu.take_launches();
+  copy.require_inside(launches);
+  copy.fetch();
 }
 
 // The call of a table: add and move see each entry.
@@ -73,14 +66,14 @@ void move_copied(const DeviceCopy& copy, Run& run) {
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale) {
   on_gpu_with_table(stream, runs, add_copied<AccumulateRun>, move_copied<AccumulateRun>,
                     [scale](Stream& gpu, const DeviceCopy&, auto table) {
-                      kernels::cuda::accumulate(gpu, table, scale);
+                      gpu_kernels().accumulate(gpu, table, scale);
                     });
 }
 
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
   on_gpu_with_table(stream, runs, add_copied<CastRun>, move_copied<CastRun>,
                     [scale](Stream& gpu, const DeviceCopy&, auto table) {
-                      kernels::cuda::cast_pack(gpu, table, scale);
+                      gpu_kernels().cast_pack(gpu, table, scale);
                     });
 }
 
@@ -107,7 +100,7 @@ void strided(Stream& stream, const StridedSource& source, void* destination, DTy
         [&](Stream& gpu, const DeviceCopy& copy) {
           StridedSource moved = source;
           moved.data = copy.at(source.data);
-          kKernel(gpu, moved, copy.at(destination), dtype, scale);
+          (gpu_kernels().*kKernel)(gpu, moved, copy.at(destination), dtype, scale);
         });
   });
 }
@@ -151,7 +144,7 @@ void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOp
         each.exp_avg_sq = copy.at(each.exp_avg_sq);
       },
       [options](Stream& gpu, const DeviceCopy& copy, auto table) {
-        kernels::cuda::adamw(gpu, table, moved_options(copy, options));
+        gpu_kernels().adamw(gpu, table, moved_options(copy, options));
       });
 }
 
@@ -169,7 +162,7 @@ void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions&
         each.momentum_buffer = copy.at(each.momentum_buffer);
       },
       [options](Stream& gpu, const DeviceCopy& copy, auto table) {
-        kernels::cuda::sgd(gpu, table, moved_options(copy, options));
+        gpu_kernels().sgd(gpu, table, moved_options(copy, options));
       });
 }
 
@@ -184,10 +177,10 @@ void clip_coefficient(Stream& stream, const GradNorm* reduced, NormType type, do
           }
         },
         [&](Stream& gpu, const DeviceCopy& copy) {
-          kernels::cuda::clip_coefficient(gpu, copy.at(reduced), type, max_norm,
-                                          {.norm = copy.at(outputs.norm),
-                                           .coefficient = copy.at(outputs.coefficient),
-                                           .found_inf = copy.at(outputs.found_inf)});
+          gpu_kernels().clip_coefficient(gpu, copy.at(reduced), type, max_norm,
+                                         {.norm = copy.at(outputs.norm),
+                                          .coefficient = copy.at(outputs.coefficient),
+                                          .found_inf = copy.at(outputs.found_inf)});
         });
   });
 }
@@ -202,7 +195,7 @@ void count_steps(Stream& stream, std::span<StepCount* const> counters, const Ste
       },
       [](const DeviceCopy& copy, StepCount*& each) { each = copy.at(each); },
       [=](Stream& gpu, const DeviceCopy& copy, auto table) {
-        kernels::cuda::count_steps(gpu, table, betas, copy.at(found_inf));
+        gpu_kernels().count_steps(gpu, table, betas, copy.at(found_inf));
       });
 }
 
@@ -219,7 +212,7 @@ void digest(Stream& stream, std::span<const DigestRun> runs) {
         run.digest = copy.at(run.digest);
         run.parts = copy.at(run.parts);
       },
-      [](Stream& gpu, const DeviceCopy&, auto table) { kernels::cuda::digest(gpu, table); });
+      [](Stream& gpu, const DeviceCopy&, auto table) { gpu_kernels().digest(gpu, table); });
 }
 
 template <auto kKernel>
@@ -230,7 +223,11 @@ void fill(Stream& stream, std::span<const FillRun> runs) {
         copy.add(run.data, run.numel * size_of(run.dtype));
       },
       [](const DeviceCopy& copy, FillRun& run) { run.data = copy.at(run.data); },
-      [](Stream& gpu, const DeviceCopy&, auto table) { kKernel(gpu, table); });
+      [](Stream& gpu, const DeviceCopy&, auto table) { (gpu_kernels().*kKernel)(gpu, table); });
+}
+
+int64_t norm_scratch_bytes(std::span<const GradSegment> segments) {
+  return gpu_kernels().norm_scratch_bytes(segments);
 }
 
 void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType type,
@@ -241,15 +238,15 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
           for (const GradSegment& each : table) copy.add(each.grad, each.numel * 4);
           copy.add(outputs.norm, sizeof(GradNorm));
           copy.add(outputs.first_non_finite, sizeof(double));
-          copy.add(outputs.scratch, kernels::cuda::norm_scratch_bytes(table));
+          copy.add(outputs.scratch, norm_scratch_bytes(table));
         },
         [&](Stream& gpu, const DeviceCopy& copy) {
           std::vector<GradSegment> moved(table.begin(), table.end());
           for (GradSegment& each : moved) each.grad = copy.at(each.grad);
-          kernels::cuda::grad_norm(gpu, moved, type,
-                                   {.norm = copy.at(outputs.norm),
-                                    .first_non_finite = copy.at(outputs.first_non_finite),
-                                    .scratch = copy.at(outputs.scratch)});
+          gpu_kernels().grad_norm(gpu, moved, type,
+                                  {.norm = copy.at(outputs.norm),
+                                   .first_non_finite = copy.at(outputs.first_non_finite),
+                                   .scratch = copy.at(outputs.scratch)});
         });
   });
 }
@@ -274,16 +271,15 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
             moved[i].sources = moved_sources[i];
             moved[i].out = copy.at(moved[i].out);
           }
-          kernels::cuda::reduce(gpu, moved, op);
+          gpu_kernels().reduce(gpu, moved, op);
         });
   });
 }
 
 void mark_time(Stream& stream, int64_t* ns) {
   cpu_stream(stream).run([=] {
-    on_gpu(
-        [&](DeviceCopy& copy) { copy.add(ns, sizeof *ns); },
-        [&](Stream& gpu, const DeviceCopy& copy) { kernels::cuda::mark_time(gpu, copy.at(ns)); });
+    on_gpu([&](DeviceCopy& copy) { copy.add(ns, sizeof *ns); },
+           [&](Stream& gpu, const DeviceCopy& copy) { gpu_kernels().mark_time(gpu, copy.at(ns)); });
   });
 }
 
@@ -292,7 +288,7 @@ void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns) {
     on_gpu(
         [&](DeviceCopy& copy) { copy.add(marks.data(), static_cast<int64_t>(marks.size_bytes())); },
         [&](Stream& gpu, const DeviceCopy& copy) {
-          kernels::cuda::pause_since(gpu, {copy.at(marks.data()), marks.size()}, ns);
+          gpu_kernels().pause_since(gpu, {copy.at(marks.data()), marks.size()}, ns);
         });
   });
 }
@@ -310,18 +306,18 @@ class SimulatedDevice final : public Device {
   const KernelTable* kernels() const override {
     static constexpr KernelTable kTable{
         .accumulate = accumulate,
-        .accumulate_strided = strided<kernels::cuda::accumulate_strided>,
+        .accumulate_strided = strided<&KernelTable::accumulate_strided>,
         .adamw = adamw,
         .cast_pack = cast_pack,
-        .cast_pack_strided = strided<kernels::cuda::cast_pack_strided>,
+        .cast_pack_strided = strided<&KernelTable::cast_pack_strided>,
         .clip_coefficient = clip_coefficient,
         .count_steps = count_steps,
         .digest = digest,
-        .fill_nan = fill<kernels::cuda::fill_nan>,
-        .fill_zero = fill<kernels::cuda::fill_zero>,
+        .fill_nan = fill<&KernelTable::fill_nan>,
+        .fill_zero = fill<&KernelTable::fill_zero>,
         .grad_norm = grad_norm,
         .mark_time = mark_time,
-        .norm_scratch_bytes = kernels::cuda::norm_scratch_bytes,
+        .norm_scratch_bytes = norm_scratch_bytes,
         .pause_since = pause_since,
         .reduce = reduce,
         .sgd = sgd};

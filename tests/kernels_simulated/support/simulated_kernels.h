@@ -1,5 +1,5 @@
-// The GPU's kernels for memory and streams of the host: each call is brought to a simulated GPU,
-// run there, and what it has written fetched.
+// The GPU's kernels for memory and streams of the host: each call is brought to the GPU of the test
+// (kernel_gpu.h), run there, and what it has written fetched.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ const Device& simulated_device();
 
 // What the calls that come run with: the order of blocks and warps, and of what is queued.
 void set_schedule(uint32_t seed);
-// The launches of the last call.
+// The launches of the last call, where the GPU is simulated.
 const std::vector<testing::sim::LaunchRecord>& last_launches();
 
 }  // namespace fsdp::test

@@ -38,7 +38,9 @@ constexpr CudaLibrary kLibrary{
     .open_device = [](int ordinal) -> std::unique_ptr<Device> {
       if (ordinal < 2) return std::make_unique<FakeGpu>(ordinal);
       throw DeviceError({.what = "there is no cuda:" + std::to_string(ordinal)});
-    }};
+    },
+    .device_bus = [](int ordinal) { return "0000:0" + std::to_string(ordinal) + ":00.0"; },
+    .versions = [] { return CudaVersions{.driver = 13010, .runtime = 13020}; }};
 
 }  // namespace
 

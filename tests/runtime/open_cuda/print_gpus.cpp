@@ -8,6 +8,7 @@
 #include <string>
 
 #include "fsdp/error.h"
+#include "runtime/cuda/cuda_library.h"
 #include "runtime/device.h"
 #include "runtime/open_cuda.h"
 
@@ -20,6 +21,10 @@ int main(int argc, char** argv) {
               devices.hint.c_str());
   const bool has_torch = dlopen("libtorch_cuda.so", RTLD_NOLOAD | RTLD_NOW) != nullptr;
   std::printf("libtorch_cuda.so is %s\n", has_torch ? "loaded" : "not loaded");
+  if (const fsdp::CudaLibrary* library = fsdp::cuda_library()) {
+    std::printf("CUDA %d on a driver for %d\n", library->versions().runtime,
+                library->versions().driver);
+  }
   if (argc < 2) return 0;
   const int ordinal = std::atoi(argv[1]);
   try {

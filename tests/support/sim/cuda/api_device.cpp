@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <iterator>
@@ -136,6 +137,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int ord
       case cudaDevAttrMaxGridDimX:
         *value = 0x7fffffff;
         return cudaSuccess;
+      case cudaDevAttrComputeMode:
+        *value = cudaComputeModeDefault;
+        return cudaSuccess;
       default:
         throw Refusal(cudaErrorInvalidValue,
                       fmt::format("attribute {}, which is not simulated; add it to {}",
@@ -148,6 +152,29 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int ordinal) {
   return call("cudaDeviceGetPCIBusId", [&](Simulation& simulation) {
     if (ordinal < 0 || ordinal >= simulation.options().devices) return cudaErrorInvalidDevice;
     std::snprintf(text, static_cast<size_t>(bytes), "0000:%02x:00.0", ordinal + 1);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
+  return call("cudaGetDeviceProperties", [&](Simulation& simulation) {
+    if (ordinal < 0 || ordinal >= simulation.options().devices) return cudaErrorInvalidDevice;
+    *properties = {};
+    std::snprintf(properties->name, sizeof properties->name, "simulated GPU");
+    properties->major = kArchitecture / 10;
+    properties->minor = kArchitecture % 10;
+    properties->totalGlobalMem = static_cast<size_t>(simulation.memory().bytes_each());
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int ordinal, int peer) {
+  return call("cudaDeviceCanAccessPeer", [&](Simulation& simulation) {
+    const int devices = simulation.options().devices;
+    if (std::min(ordinal, peer) < 0 || std::max(ordinal, peer) >= devices) {
+      return cudaErrorInvalidDevice;
+    }
+    *can = ordinal != peer ? 1 : 0;
     return cudaSuccess;
   });
 }

@@ -102,6 +102,10 @@ cudaError_t cudaFree(void* begin) {
   return call("cudaFree", [&](Simulation& simulation) {
     if (begin == nullptr) return cudaSuccess;
     const int device = simulation.memory().device_of(begin);
+    if (simulation.works_endlessly(device)) {
+      simulation.report(
+          "cudaFree: memory goes while a collective that does not end is on its device");
+    }
     if (device >= 0) simulation.host_waits_for_device(device, "cudaFree");
     if (!simulation.memory().free(begin)) {
       throw Refusal(cudaErrorInvalidValue, "no allocation begins there, or not any more");
@@ -113,9 +117,7 @@ cudaError_t cudaFree(void* begin) {
 cudaError_t cudaFreeHost(void* begin) {
   return call("cudaFreeHost", [&](Simulation& simulation) {
     if (begin == nullptr) return cudaSuccess;
-    for (int device = 0; device < simulation.options().devices; ++device) {
-      simulation.host_waits_for_device(device, "cudaFreeHost");
-    }
+    simulation.host_waits_for_device(simulation.host().device, "cudaFreeHost");
     if (!simulation.memory().free_pinned(begin)) {
       throw Refusal(cudaErrorInvalidValue, "no pinned allocation begins there, or not any more");
     }

@@ -67,6 +67,9 @@ class SimulatedGpu {
   bool is_ordered(std::string_view one, std::string_view other) const;
   bool happens_before(std::string_view first, std::string_view then) const;
 
+  // For what else is simulated beside the runtime.
+  Simulation& simulation() const { return *simulation_; }
+
  private:
   const std::unique_ptr<Simulation> simulation_;
 };

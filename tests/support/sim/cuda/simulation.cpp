@@ -175,12 +175,17 @@ std::vector<std::string> Simulation::left() const {
 
 void Simulation::issue(SimulatedStream& stream, std::string name,
                        std::function<void(const Operation&)> run) {
-  stream.clock.join(host().clock);
+  issue(stream, std::move(name), std::move(run), host());
+}
+
+void Simulation::issue(SimulatedStream& stream, std::string name,
+                       std::function<void(const Operation&)> run, const HostThread& by) {
+  stream.clock.join(by.clock);
   stream.clock.tick(stream.number);
   const Operation& operation = log_.add(std::move(name), stream);
   queues_.issue(stream,
                 {.run = [this, &operation, run = std::move(run)] { run_work(operation, run); },
-                 .issued_ns = host().now_ns});
+                 .issued_ns = by.now_ns});
   queues_.run_some();
 }
 
@@ -199,7 +204,7 @@ void Simulation::run_work(const Operation& operation,
 }
 
 const Operation& Simulation::begin_at_once(SimulatedStream& stream, std::string name) {
-  queues_.finish(stream);
+  wait_until([&] { return queues_.finish(stream); });
   stream.clock.join(host().clock);
   stream.clock.tick(stream.number);
   return log_.add(std::move(name), stream);
@@ -265,43 +270,55 @@ void Simulation::note(const Operation& operation, const ptx::ByteRange& bytes, b
   });
 }
 
-void Simulation::record(SimulatedEvent& event, SimulatedStream& stream) {
-  stream.clock.join(host().clock);
+std::shared_ptr<const Point> Simulation::point_of(SimulatedStream& stream, const HostThread& by) {
+  stream.clock.join(by.clock);
   auto point = std::make_shared<Point>();
   point->stream = stream.number;
   point->clock = stream.clock;
-  event.last = point;
   queues_.issue(stream, {.run =
                              [this, &stream, point] {
                                point->at_ns = stream.now_ns;
                                point->reached = true;
                              },
-                         .issued_ns = host().now_ns});
+                         .issued_ns = by.now_ns});
   queues_.run_some();
+  return point;
+}
+
+void Simulation::record(SimulatedEvent& event, SimulatedStream& stream) {
+  event.last = point_of(stream, host());
 }
 
 void Simulation::wait(SimulatedStream& stream, const SimulatedEvent& event) {
-  if (!event.last) return;
-  stream.clock.join(event.last->clock);
-  queues_.issue(stream, {.after = event.last, .issued_ns = host().now_ns});
+  if (event.last) wait(stream, event.last, host());
+}
+
+void Simulation::wait(SimulatedStream& stream, std::shared_ptr<const Point> point,
+                      const HostThread& by) {
+  stream.clock.join(point->clock);
+  queues_.issue(stream, {.after = std::move(point), .issued_ns = by.now_ns});
   queues_.run_some();
+}
+
+void Simulation::wait_until(const std::function<bool()>& is_done) {
+  while (!is_done()) changed_.wait(runtime_mutex());
 }
 
 void Simulation::host_waits_for(SimulatedStream& stream, std::string_view kind) {
   ++host_waits_[std::string(kind)];
-  queues_.finish(stream);
+  wait_until([&] { return queues_.finish(stream); });
   host_saw(stream.clock, stream.now_ns);
 }
 
 void Simulation::host_waits_for(const Point& point, std::string_view kind) {
   ++host_waits_[std::string(kind)];
-  queues_.reach(point);
+  wait_until([&] { return queues_.reach(point); });
   host_saw(point.clock, point.at_ns);
 }
 
 void Simulation::host_waits_for_device(int device, std::string_view kind) {
   ++host_waits_[std::string(kind)];
-  queues_.finish_device(device);
+  wait_until([&] { return queues_.finish_device(device); });
   for (const auto& stream : queues_.streams()) {
     if (stream->device == device) host_saw(stream->clock, stream->now_ns);
   }

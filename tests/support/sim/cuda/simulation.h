@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -44,7 +45,7 @@ struct SimulatedEvent {
   int device = 0;
   bool timed = false;
   bool destroyed = false;
-  std::shared_ptr<Point> last;  // null: never recorded
+  std::shared_ptr<const Point> last;  // null: never recorded
 };
 
 // A call that CUDA refuses: the error that it returns, and why, which is a report.
@@ -86,6 +87,9 @@ class Simulation {
 
   // Queues `run` as work that is in order behind what the stream and the calling thread have seen.
   void issue(SimulatedStream& stream, std::string name, std::function<void(const Operation&)> run);
+  // The same for another thread, as it was.
+  void issue(SimulatedStream& stream, std::string name, std::function<void(const Operation&)> run,
+             const HostThread& by);
   // `launch` as ptx::run takes it, with a seed drawn from the simulation's.
   void launch(SimulatedStream& stream, std::string name, ptx::Launch launch);
   // Work that the calling thread does now, behind all that the stream has to do first.
@@ -96,6 +100,12 @@ class Simulation {
   void touch(const Operation& operation, const void* begin, int64_t bytes, bool writes);
   void record(SimulatedEvent& event, SimulatedStream& stream);
   void wait(SimulatedStream& stream, const SimulatedEvent& event);
+  // Where the stream is once it has done what it was given.
+  std::shared_ptr<const Point> point_of(SimulatedStream& stream, const HostThread& by);
+  void wait(SimulatedStream& stream, std::shared_ptr<const Point> point, const HostThread& by);
+  // To be told when a point that was held is reached, or somebody else may go on; waiting gives the
+  // runtime's mutex away.
+  std::condition_variable_any& changed() { return changed_; }
   // The calling thread waits; `kind` is what made it.
   void host_waits_for(SimulatedStream& stream, std::string_view kind);
   void host_waits_for(const Point& point, std::string_view kind);
@@ -105,6 +115,12 @@ class Simulation {
 
   void report(std::string text) { reports_.push_back(std::move(text)); }
   // From now on nothing runs there, and every call gives the error.
+  // Of collectives that never end, until they are aborted.
+  void count_endless(int device, int by) { endless_[device] += by; }
+  bool works_endlessly(int device) const {
+    const auto found = endless_.find(device);
+    return found != endless_.end() && found->second > 0;
+  }
   void lose_device(int device, cudaError_t code);
   bool is_lost(int device) const { return lost_[static_cast<size_t>(device)] != cudaSuccess; }
 
@@ -128,6 +144,8 @@ class Simulation {
   cudaError_t answer(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
   ptx::DeviceMemory& memory_at(const Operation& operation, const void* begin);
   void note(const Operation& operation, const ptx::ByteRange& bytes, bool writes);
+  // Until it is: what is held is somebody else's to end.
+  void wait_until(const std::function<bool()>& is_done);
   void run_work(const Operation& operation, const std::function<void(const Operation&)>& run);
 
   const SimulationOptions options_;
@@ -137,9 +155,11 @@ class Simulation {
   FaultScript faults_;
   AccessHistory history_;
   std::set<std::string> conflicts_;  // of which kinds there was a report
+  std::condition_variable_any changed_;
   std::map<uint64_t, HostThread> hosts_;
   Clock ended_;                                    // what threads that are gone have seen
   std::vector<cudaError_t> lost_;                  // by device
+  std::map<int, int> endless_;                     // collectives, by device
   std::vector<SimulatedStream*> default_streams_;  // by device; null: not used yet
   std::map<const void*, std::unique_ptr<SimulatedEvent>> events_;  // by handle; those gone, too
   std::vector<LaunchRecord> launches_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace fsdp::testing::sim {
@@ -58,35 +59,56 @@ void StreamQueues::run_some() {
 }
 
 // A point that is waited for was issued before the wait was, so the search ends at work that may
-// run.
-void StreamQueues::advance(SimulatedStream& stream) {
-  SimulatedStream* at = &stream;
-  if (at->queue.empty()) return;
-  while (!may_run(*at)) at = streams_[static_cast<size_t>(at->queue.front().after->stream)].get();
-  run_head(*at);
+// run, or at a point that is held. The parts of such a one were issued when they were, and may wait
+// for each other: whoever is on the way already leads nowhere.
+bool StreamQueues::advance(SimulatedStream& stream) {
+  if (stream.queue.empty()) return true;
+  std::set<int> on_the_way;
+  return advance(stream, on_the_way);
+}
+
+bool StreamQueues::advance(SimulatedStream& stream, std::set<int>& on_the_way) {
+  if (may_run(stream)) {
+    run_head(stream);
+    return true;
+  }
+  if (!on_the_way.insert(stream.number).second) return false;
+  const auto of = [this](const Point& point) -> SimulatedStream& {
+    return *streams_[static_cast<size_t>(point.stream)];
+  };
+  const Point& after = *stream.queue.front().after;
+  if (!after.held) return advance(of(after), on_the_way);
+  return std::ranges::any_of(after.parts, [&](const std::shared_ptr<const Point>& part) {
+    return !part->reached && advance(of(*part), on_the_way);
+  });
 }
 
 void StreamQueues::advance_to(const Point& point) {
   if (!point.reached) advance(*streams_[static_cast<size_t>(point.stream)]);
 }
 
-void StreamQueues::finish(SimulatedStream& stream) {
+bool StreamQueues::finish(SimulatedStream& stream) {
   while (!stream.queue.empty()) {
-    if (schedule_ != Schedule::kRandom || !run_one()) advance(stream);
+    const bool has_run = schedule_ == Schedule::kRandom && run_one();
+    if (!has_run && !advance(stream)) return false;
   }
+  return true;
 }
 
-void StreamQueues::reach(const Point& point) {
+bool StreamQueues::reach(const Point& point) {
   SimulatedStream& stream = *streams_[static_cast<size_t>(point.stream)];
   while (!point.reached) {
-    if (schedule_ != Schedule::kRandom || !run_one()) advance(stream);
+    const bool has_run = schedule_ == Schedule::kRandom && run_one();
+    if (!has_run && !advance(stream)) return false;
   }
+  return true;
 }
 
-void StreamQueues::finish_device(int device) {
+bool StreamQueues::finish_device(int device) {
   for (size_t i = 0; i < streams_.size(); ++i) {
-    if (streams_[i]->device == device) finish(*streams_[i]);
+    if (streams_[i]->device == device && !finish(*streams_[i])) return false;
   }
+  return true;
 }
 
 }  // namespace fsdp::testing::sim

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ enum class Schedule : uint8_t {
 struct Point {
   int stream = 0;
   bool reached = false;
+  // No work of its stream leads to it: somebody says when it is reached, who waits for these first.
+  bool held = false;
+  std::vector<std::shared_ptr<const Point>> parts{};
   Clock clock;         // what is over once it is reached
   uint64_t at_ns = 0;  // [Note: virtual time of streams]
 };
@@ -71,15 +75,18 @@ class StreamQueues {
   // What the schedule lets run at this time.
   void run_some();
   // One piece of work of this stream or of those it waits for, in every schedule, so that a host
-  // that asks again and again gets an answer some day.
-  void advance(SimulatedStream& stream);
+  // that asks again and again gets an answer some day. False: all of it waits for a point that is
+  // held.
+  bool advance(SimulatedStream& stream);
   void advance_to(const Point& point);
-  // Until everything that was issued to the stream is done, or until the point is reached.
-  void finish(SimulatedStream& stream);
-  void reach(const Point& point);
-  void finish_device(int device);
+  // Until everything that was issued to the stream is done, or until the point is reached. False:
+  // that waits for a point that is held.
+  bool finish(SimulatedStream& stream);
+  bool reach(const Point& point);
+  bool finish_device(int device);
 
  private:
+  bool advance(SimulatedStream& stream, std::set<int>& on_the_way);
   bool may_run(const SimulatedStream& stream) const;
   void run_head(SimulatedStream& stream);
   bool run_one();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cuda/kernels.h"
+#include "runtime/cuda/cuda_resources.h"
 
 namespace fsdp::testing {
 
@@ -50,10 +51,11 @@ class SimulatedStreamOfTest final : public CudaStream {
   std::deque<std::shared_ptr<EventMark>> marks_;
 };
 
-SimulatedDevice::SimulatedDevice(sim::SimulatedGpu& gpu)
-    : CudaDevice(0, kernels::cuda::kernel_table()), gpu_(gpu) {}
+SimulatedDevice::SimulatedDevice(sim::SimulatedGpu& gpu, int ordinal)
+    : CudaDevice(ordinal, kernels::cuda::kernel_table()), gpu_(gpu) {}
 
 std::unique_ptr<Stream> SimulatedDevice::make_stream(const StreamOptions& options) const {
+  const CudaScope scope(ordinal());
   CudaStreamHandle own(options.priority);
   gpu_.name_stream(own.get(), options.name + (bound == nullptr ? "" : " of " + bound->owner()));
   return std::make_unique<SimulatedStreamOfTest>(*this, std::move(own));

@@ -31,7 +31,7 @@ struct MutatedPlace {
 
 class SimulatedDevice : public CudaDevice {
  public:
-  explicit SimulatedDevice(sim::SimulatedGpu& gpu);
+  explicit SimulatedDevice(sim::SimulatedGpu& gpu, int ordinal = 0);
 
   // LibTorch's: tensors are the CPU's.
   std::string_view name() const override { return "cpu"; }

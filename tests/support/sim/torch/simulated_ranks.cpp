@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
+#include "comm/nccl/nccl_mesh.h"
 #include "support/run_torch_ranks.h"
 #include "support/sim/torch/torch_memory.h"
 #include "support/sim/torch/torch_operators.h"
@@ -24,7 +27,9 @@ class SimulatedWatch final : public RankWatch {
       : session_(std::move(session)), rank_(rank) {}
 
   void begin() override {
-    stream_.emplace(session_->device, fmt::format("rank {}", rank_), session_->default_stream);
+    SimulatedDevice& device = session_->device_of(rank_);
+    device.make_current();
+    stream_.emplace(device, fmt::format("rank {}", rank_), session_->default_stream);
     memory_.emplace();
     operators_.emplace();
   }
@@ -52,6 +57,19 @@ class SimulatedWatch final : public RankWatch {
 
 }  // namespace
 
+SimulatedSession::SimulatedSession(const SimulatedRanksOptions& options)
+    : gpu(options.simulation),
+      left_behind(gpu),
+      device(gpu),
+      default_stream(options.default_stream),
+      keeps_reports(options.keeps_reports) {
+  if (!options.nccl) return;
+  for (int ordinal = 1; ordinal < options.simulation.devices; ++ordinal) {
+    others.push_back(std::make_unique<SimulatedDevice>(gpu, ordinal));
+  }
+  nccl = std::make_unique<sim::SimulatedNccl>(gpu, options.simulation.seed);
+}
+
 LeftBehind::~LeftBehind() {
   const bool is_lost = cudaDeviceSynchronize() != cudaSuccess;  // nothing can be freed any more
   std::vector<std::string> left;
@@ -63,10 +81,32 @@ LeftBehind::~LeftBehind() {
   for (const std::string& each : left) FAIL_CHECK("left on the simulated GPU: " << each);
 }
 
+namespace {
+
+void connect(std::vector<MeshParts>& meshes, const MeshOptions& options,
+             SimulatedSession& session) {
+  std::vector<std::shared_ptr<NcclSession>> sessions;
+  for (const MeshParts& parts : meshes) {
+    sessions.push_back(std::make_shared<NcclSession>(
+        NcclSession::Parts{.library = session.nccl->library(),
+                           .device = session.device_of(parts.control_plane->rank()),
+                           .plane = *parts.control_plane,
+                           .timeout = options.timeout,
+                           .looks_every = std::chrono::milliseconds(2),
+                           .on_stuck = [](const Failure&) { std::abort(); }}));
+  }
+  connect_by_nccl(meshes, sessions);
+}
+
+}  // namespace
+
 std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
                                          const std::shared_ptr<SimulatedSession>& session) {
+  const bool by_nccl = session->nccl != nullptr && world > 1;
+  std::vector<MeshParts> meshes = local_mesh(world, options, by_nccl ? nullptr : &session->device);
+  if (by_nccl) connect(meshes, options, *session);
   std::vector<WatchedRank> ranks;
-  for (MeshParts& parts : local_mesh(world, options, &session->device)) {
+  for (MeshParts& parts : meshes) {
     const int rank = parts.control_plane->rank();
     ranks.push_back({std::make_shared<SimulatedWatch>(session, rank),
                      Mesh(std::make_shared<MeshState>(std::move(parts)))});

@@ -1,4 +1,5 @@
-// Ranks of a test as threads on one simulated GPU: what it reports ends the test.
+// Ranks of a test as threads on one simulated GPU, or on one each with NCCL between them: what it
+// reports ends the test.
 #pragma once
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "support/run_ranks.h"
+#include "support/sim/cuda/simulated_nccl.h"
 #include "support/sim/torch/simulated_device.h"
 
 namespace fsdp::testing {
@@ -18,6 +20,8 @@ struct SimulatedRanksOptions {
   bool default_stream = false;
   // What the GPU reports stays with it; else it is thrown where a rank ends, or printed.
   bool keeps_reports = false;
+  // Each rank has a GPU of its own, of simulation.devices, and reaches the others by NCCL.
+  bool nccl = false;
 };
 
 // Between a GPU and who uses it: what the user has left behind when it goes fails the test, unless
@@ -36,18 +40,19 @@ class LeftBehind {
   std::function<void(std::vector<std::string> left)> hears_;
 };
 
-// The GPU and the device of a test's ranks.
+// The GPUs of a test's ranks.
 struct SimulatedSession {
-  explicit SimulatedSession(const SimulatedRanksOptions& options)
-      : gpu(options.simulation),
-        left_behind(gpu),
-        device(gpu),
-        default_stream(options.default_stream),
-        keeps_reports(options.keeps_reports) {}
+  explicit SimulatedSession(const SimulatedRanksOptions& options);
   sim::SimulatedGpu gpu;
   LeftBehind left_behind;
   SimulatedDevice device;
   const bool default_stream, keeps_reports;
+  std::vector<std::unique_ptr<SimulatedDevice>> others;  // with NCCL: of ranks 1, 2, …
+  std::unique_ptr<sim::SimulatedNccl> nccl;              // null: all ranks share `device`
+
+  SimulatedDevice& device_of(int rank) {
+    return nccl == nullptr || rank == 0 ? device : *others[static_cast<size_t>(rank) - 1];
+  }
 };
 
 // As Mesh::local. The session lives as long as the ranks' watches.

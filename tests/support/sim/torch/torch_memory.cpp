@@ -138,12 +138,16 @@ class RankAllocator final : public c10::Allocator {
 
 }  // namespace
 
-TorchMemoryOfThread::TorchMemoryOfThread() : blocks_(std::make_shared<Blocks>()) {
+void take_allocator() {
   static const bool installed = [] {
     c10::SetAllocator(c10::kCPU, &RankAllocator::instance(), /*priority=*/100);
     return true;
   }();
   static_cast<void>(installed);
+}
+
+TorchMemoryOfThread::TorchMemoryOfThread() : blocks_(std::make_shared<Blocks>()) {
+  take_allocator();
   of_thread = blocks_;
 }
 

@@ -10,6 +10,11 @@
 
 namespace fsdp::testing {
 
+// From now on for good, what LibTorch allocates asks here; elsewhere it is as ever. The library
+// lays an allocator of its own over the one that it finds when an engine computes on the host: a
+// program of which a rank computes on a simulated GPU after that calls this before main.
+void take_allocator();
+
 // Of the calling thread, which has a stream (ComputeStreamOfThread), while it lives. What it has
 // handed out may outlive it, as plain memory.
 class TorchMemoryOfThread {

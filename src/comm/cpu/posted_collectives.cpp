@@ -1,0 +1,56 @@
+#include "comm/cpu/posted_collectives.h"
+
+#include <cstring>
+
+namespace fsdp {
+namespace {
+
+// What `read` finds in the entry of that place. The number is the same before and after: it was one
+// collective's.
+template <class Read>
+auto find(const PostedCollectives& posted, uint64_t sequence, Read read)
+    -> std::optional<decltype(read(posted.entries[0]))> {
+  const PostedCollectives::Entry& entry = posted.entries[sequence % PostedCollectives::kKept];
+  if (sequence == 0 || entry.sequence.load(std::memory_order_seq_cst) != sequence) return {};
+  auto found = read(entry);
+  if (entry.sequence.load(std::memory_order_acquire) != sequence) return {};
+  return found;
+}
+
+}  // namespace
+
+void post(PostedCollectives& posted, const PostedCollective& collective) noexcept {
+  const uint64_t sequence = collective.record.sequence;
+  if (sequence == 0) return;
+  std::array<uint64_t, PostedCollectives::kWords> words{};
+  std::memcpy(words.data(), &collective, sizeof collective);
+  PostedCollectives::Entry& entry = posted.entries[sequence % PostedCollectives::kKept];
+  entry.sequence.store(0, std::memory_order_relaxed);
+  // Each behind the 0: who reads one of them reads that 0, or what comes after it.
+  entry.mark.store(collective.mark, std::memory_order_release);
+  for (size_t i = 0; i < words.size(); ++i) {
+    entry.words[i].store(words[i], std::memory_order_release);
+  }
+  entry.sequence.store(sequence, std::memory_order_seq_cst);
+  posted.last.store(sequence, std::memory_order_seq_cst);
+}
+
+std::optional<PostedCollective> find_posted(const PostedCollectives& posted, uint64_t sequence) {
+  return find(posted, sequence, [](const PostedCollectives::Entry& entry) {
+    std::array<uint64_t, PostedCollectives::kWords> words{};
+    for (size_t i = 0; i < words.size(); ++i) {
+      words[i] = entry.words[i].load(std::memory_order_acquire);
+    }
+    PostedCollective collective;
+    std::memcpy(&collective, words.data(), sizeof collective);
+    return collective;
+  });
+}
+
+std::optional<uint64_t> find_mark(const PostedCollectives& posted, uint64_t sequence) {
+  return find(posted, sequence, [](const PostedCollectives::Entry& entry) {
+    return entry.mark.load(std::memory_order_acquire);
+  });
+}
+
+}  // namespace fsdp

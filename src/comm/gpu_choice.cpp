@@ -1,0 +1,111 @@
+#include "comm/gpu_choice.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "comm/control_plane.h"
+#include "comm/mesh_parts.h"
+#include "comm/nccl/nccl_library.h"
+#include "runtime/open_cuda.h"
+
+namespace fsdp {
+namespace {
+
+// Ranks may share one where NCCL was told so.
+bool may_share() {
+  const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  return text != nullptr && std::string_view(text) == "1";
+}
+
+// Says why ranks do not compute on GPUs, the way options.device wants it said.
+void say_why(const MeshOptions& options, int rank, std::string cause, const std::string& hint) {
+  const auto with = [&](std::string_view ours) {
+    return hint.empty() ? std::string(ours) : fmt::format("{}; {}", hint, ours);
+  };
+  if (options.device == DeviceKind::kCuda) {
+    throw InvalidArgument({.what = "ranks cannot compute on a GPU",
+                           .where = "device cuda",
+                           .cause = std::move(cause),
+                           .hint = with("device auto goes on with the CPU")});
+  }
+  if (rank == 0 && options.on_warning) {
+    options.on_warning({.what = "computing on the CPU",
+                        .where = "device auto",
+                        .cause = std::move(cause),
+                        .hint = with("device cpu says nothing")});
+  }
+}
+
+GpuChoice open_gpu(int ordinal, bool by_nccl) {
+  GpuChoice choice;
+  try {
+    choice.device = &cuda_device(ordinal);
+    choice.place = fmt::format("{} {}", host_name(), cuda_device_bus(ordinal));
+    if (by_nccl) nccl::library();
+  } catch (const DeviceError& error) {  // too old, or lost; no NCCL
+    choice = {.why_none = error.text().what, .hint = error.text().hint};
+  }
+  return choice;
+}
+
+}  // namespace
+
+GpuChoice gpu_of_process(int local_rank) {
+  const CudaDevices& devices = cuda_devices();
+  if (devices.count == 0) return {.why_none = devices.why_none, .hint = devices.hint};
+  const int ordinal = devices.count == 1 ? 0 : local_rank;
+  if (ordinal >= devices.count) {
+    return {.why_none = fmt::format("LOCAL_RANK={}, and the process sees {} GPUs", local_rank,
+                                    devices.count),
+            .hint = "start at most one rank a GPU (CUDA_VISIBLE_DEVICES may hide some)"};
+  }
+  return open_gpu(ordinal, /*by_nccl=*/true);
+}
+
+std::vector<GpuChoice> gpus_of_threads(int world_size) {
+  const CudaDevices& devices = cuda_devices();
+  if (devices.count == 0) return {{.why_none = devices.why_none, .hint = devices.hint}};
+  if (world_size == 1 || devices.count < world_size) return {open_gpu(0, /*by_nccl=*/false)};
+  std::vector<GpuChoice> each;
+  for (int rank = 0; rank < world_size; ++rank) {
+    each.push_back(open_gpu(rank, /*by_nccl=*/true));
+    if (each.back().device == nullptr) return {each.back()};
+  }
+  return each;
+}
+
+bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane) {
+  if (options.device == DeviceKind::kCpu) return false;
+  // A mark, what it stands for, and the hint behind a line break.
+  const std::string text =
+      own.device != nullptr ? "+" + own.place : fmt::format("-{}\n{}", own.why_none, own.hint);
+  const std::vector<std::string> texts = plane.exchange("GPUs of the ranks", text);
+  std::map<std::string_view, int> first_of_place;
+  for (int rank = 0; rank < plane.world_size(); ++rank) {
+    const std::string_view said = texts[static_cast<size_t>(rank)];
+    if (said.front() == '-') {
+      const size_t end = said.find('\n');
+      say_why(options, plane.rank(), fmt::format("rank {}: {}", rank, said.substr(1, end - 1)),
+              std::string(said.substr(end + 1)));
+      return false;
+    }
+    const auto [at, is_new] = first_of_place.emplace(said.substr(1), rank);
+    if (is_new || may_share()) continue;
+    say_why(options, plane.rank(),
+            fmt::format("ranks {} and {} have one GPU ({})", at->second, rank, at->first),
+            "start at most one rank a GPU");
+    return false;
+  }
+  return true;
+}
+
+bool compute_on_gpu(const MeshOptions& options, const GpuChoice& shared) {
+  if (shared.device == nullptr) say_why(options, /*rank=*/0, shared.why_none, shared.hint);
+  return shared.device != nullptr;
+}
+
+}  // namespace fsdp

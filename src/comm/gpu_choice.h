@@ -1,0 +1,37 @@
+// Which GPU a rank computes on, and whether all ranks of a job have one.
+#pragma once
+
+#include <fsdp/mesh.h>
+
+#include <string>
+#include <vector>
+
+namespace fsdp {
+
+class ControlPlane;
+class Device;
+
+// A rank's, or why it has none.
+struct GpuChoice {
+  const Device* device = nullptr;
+  std::string place;  // equal for two ranks that have one GPU: host and bus
+  std::string why_none;
+  std::string hint;  // may be empty
+};
+
+// Of the process that is number `local_rank` of its host: the GPU of that number; where it sees one
+// GPU only, that one, as its launcher may have given each rank its own.
+GpuChoice gpu_of_process(int local_rank);
+// Of ranks that are threads of this process: a GPU each where there are as many and several ranks;
+// else one entry, which all share, or which says why there is none.
+std::vector<GpuChoice> gpus_of_threads(int world_size);
+
+// Whether the ranks of a job, each with its `own` choice, compute on GPUs: all of them, or none.
+// Collective where options.device is not kCpu.
+// Errors: InvalidArgument (78), on all ranks, where options.device is kCuda and some rank has none,
+//   or two have the same; with kAuto options.on_warning hears of that on rank 0.
+bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane);
+// The same of threads that share their choice.
+bool compute_on_gpu(const MeshOptions& options, const GpuChoice& shared);
+
+}  // namespace fsdp

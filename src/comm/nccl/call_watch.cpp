@@ -1,0 +1,46 @@
+#include "comm/nccl/call_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fsdp {
+
+CallWatch::CallWatch(std::chrono::milliseconds at_most, OnStuck on_stuck)
+    : at_most_(at_most), on_stuck_(std::move(on_stuck)), thread_([this] { watch(); }) {}
+
+CallWatch::~CallWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  end_.notify_all();
+  thread_.join();
+}
+
+CallWatch::Calls::Calls(CallWatch& watch, const CallPlace& place) : watch_(watch), place_(place) {}
+
+CallWatch::Calls::~Calls() { next({}); }
+
+void CallWatch::Calls::next(std::string_view name) {
+  const std::lock_guard lock(watch_.mutex_);
+  watch_.now_.reset();
+  if (!name.empty()) watch_.now_ = Now{.name = name, .place = &place_, .since = Clock::now()};
+}
+
+// The place is read under the mutex: it goes with the call.
+void CallWatch::watch() {
+  const auto pause = std::min<std::chrono::milliseconds>(at_most_ / 16, std::chrono::seconds(1));
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, pause, [this] { return ends_; })) {
+    if (!now_ || Clock::now() - now_->since < at_most_) continue;
+    const std::string name(now_->name);
+    const std::string where = now_->place->text();
+    lock.unlock();
+    on_stuck_(name, where);
+    lock.lock();
+    end_.wait(lock, [this] { return ends_; });
+    return;
+  }
+}
+
+}  // namespace fsdp

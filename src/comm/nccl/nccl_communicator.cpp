@@ -1,0 +1,253 @@
+#include "comm/nccl/nccl_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "comm/collective_checks.h"
+#include "fsdp/error.h"
+#include "kernels/reduce.h"
+#include "runtime/device.h"
+
+namespace fsdp {
+namespace {
+
+nccl::DataType type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return nccl::DataType::kFloat32;
+    case DType::kBFloat16:
+      return nccl::DataType::kBFloat16;
+    case DType::kFloat16:
+      return nccl::DataType::kFloat16;
+    case DType::kFloat64:
+      return nccl::DataType::kFloat64;
+    case DType::kInt64:
+      return nccl::DataType::kInt64;
+    case DType::kInt32:
+      return nccl::DataType::kInt32;
+    case DType::kUInt8:
+      return nccl::DataType::kUInt8;
+  }
+  return nccl::DataType::kUInt8;
+}
+
+size_t count_of(const CollectivePart& part) { return static_cast<size_t>(part.numel); }
+
+// Where it lies together.
+const void* sent(const CollectivePart& part) {
+  return part.runs.empty() ? part.send : part.runs.front().data;
+}
+
+void require_possible(std::span<const CollectivePart> parts, const CollectiveRecord& record,
+                      int size) {
+  require_valid(parts, record, size);
+  for (const CollectivePart& part : parts) {
+    if (part.runs.size() <= 1) continue;
+    throw InvalidArgument({.what = fmt::format("what is sent lies in {} places", part.runs.size()),
+                           .where = describe(record),
+                           .hint = "NCCL sends what lies together: see takes_runs()"});
+  }
+  if (record.reduce_op != ReduceOp::kAvg) return;
+  throw InvalidArgument({.what = "an average by NCCL",
+                         .where = describe(record),
+                         .hint = "scale what is sent and sum: see divides()"});
+}
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclSession> session,
+                                   NcclSession::MemberPtr member, std::vector<int> ranks, int rank)
+    : session_(std::move(session)),
+      member_(std::move(member)),
+      ranks_(std::move(ranks)),
+      rank_(rank) {}
+
+// Kernels may still work on the scratch area, which goes after them.
+NcclCommunicator::~NcclCommunicator() {
+  session_->leave(member_);
+  if (scratch_) session_->device().drain();
+}
+
+Buffer NcclCommunicator::allocate(int64_t bytes) {
+  return session_->device().allocate(bytes, MemoryKind::kDevice);
+}
+
+std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
+  if (!scratch_ || scratch_->bytes() < bytes) {
+    if (scratch_) stream.hold(scratch_);
+    scratch_ = std::make_shared<Buffer>(allocate(bytes));
+  }
+  return scratch_->at(0);
+}
+
+void NcclCommunicator::issue(std::span<const CollectivePart> parts, const CollectiveRecord& record,
+                             Stream& stream, const OfPart& of_part) {
+  require_possible(parts, record, size());
+  session_->issue(*member_, record, stream,
+                  [&](const nccl::Library& library, nccl::Comm* comm, void* native) {
+                    for (const CollectivePart& part : parts) {
+                      if (part.numel == 0) continue;
+                      const nccl::Result result = of_part(library, part, comm, native);
+                      if (result != nccl::Result::kSuccess) return result;
+                    }
+                    return nccl::Result::kSuccess;
+                  });
+}
+
+void NcclCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                                  Stream& stream) {
+  issue(
+      parts, make_record(Operation::kAllGather, parts, tag), stream,
+      [](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm, void* native) {
+        return library.all_gather(sent(part), part.recv, count_of(part), type_of(part.dtype), comm,
+                                  native);
+      });
+}
+
+void NcclCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
+                                      CollectiveTag tag, Stream& stream) {
+  const CollectiveRecord record = make_record(Operation::kReduceScatter, parts, tag, op);
+  if (op == ReduceOp::kMax) return maximum(parts, record, stream);
+  issue(
+      parts, record, stream,
+      [](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm, void* native) {
+        return library.reduce_scatter(sent(part), part.recv, count_of(part), type_of(part.dtype),
+                                      nccl::RedOp::kSum, comm, native);
+      });
+}
+
+void NcclCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
+                                  CollectiveTag tag, Stream& stream) {
+  const CollectiveRecord record = make_record(Operation::kAllReduce, parts, tag, op);
+  if (op == ReduceOp::kMax) return maximum(parts, record, stream);
+  issue(
+      parts, record, stream,
+      [](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm, void* native) {
+        return library.all_reduce(sent(part), part.recv, count_of(part), type_of(part.dtype),
+                                  nccl::RedOp::kSum, comm, native);
+      });
+}
+
+void NcclCommunicator::broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                                 Stream& stream) {
+  const auto record = make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root);
+  issue(parts, record, stream,
+        [root](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm,
+               void* native) {
+          return library.broadcast(sent(part), part.recv, count_of(part), type_of(part.dtype), root,
+                                   comm, native);
+        });
+}
+
+// NCCL has none.
+void NcclCommunicator::barrier(CollectiveTag tag, Stream& stream) {
+  auto* const word = reinterpret_cast<int32_t*>(scratch(sizeof(int32_t), stream));
+  session_->issue(*member_, make_record(Operation::kBarrier, {}, tag), stream,
+                  [&](const nccl::Library& library, nccl::Comm* comm, void* native) {
+                    return library.all_reduce(word, word, 1, nccl::DataType::kInt32,
+                                              nccl::RedOp::kSum, comm, native);
+                  });
+}
+
+// Of a reduce_scatter each rank needs its piece of all, and gathers the whole.
+void NcclCommunicator::maximum(std::span<const CollectivePart> parts,
+                               const CollectiveRecord& record, Stream& stream) {
+  require_possible(parts, record, size());
+  const bool scatters = record.operation == Operation::kReduceScatter;
+  const auto numel_sent = [&](const CollectivePart& part) {
+    return part.numel * (scatters ? size() : 1);
+  };
+  int64_t bytes = 0;
+  for (const CollectivePart& part : parts) {
+    bytes += numel_sent(part) * size() * size_of(part.dtype);
+  }
+  std::byte* const all = scratch(bytes, stream);
+  session_->issue(
+      *member_, record, stream, [&](const nccl::Library& library, nccl::Comm* comm, void* native) {
+        std::byte* to = all;
+        for (const CollectivePart& part : parts) {
+          const int64_t numel = numel_sent(part);
+          if (numel == 0) continue;
+          const nccl::Result result = library.all_gather(sent(part), to, static_cast<size_t>(numel),
+                                                         type_of(part.dtype), comm, native);
+          if (result != nccl::Result::kSuccess) return result;
+          to += numel * size() * size_of(part.dtype);
+        }
+        return nccl::Result::kSuccess;
+      });
+  std::byte* from = all;
+  for (const CollectivePart& part : parts) {
+    const int64_t bytes_sent = numel_sent(part) * size_of(part.dtype);
+    const int64_t begin = scatters ? rank() * part.numel * size_of(part.dtype) : 0;
+    std::vector<const void*> sources;
+    for (int peer = 0; peer < size(); ++peer) sources.push_back(from + peer * bytes_sent + begin);
+    if (part.numel > 0) {
+      const kernels::ReduceRun run{
+          .sources = sources, .out = part.recv, .numel = part.numel, .dtype = part.dtype};
+      kernels::reduce(stream, {&run, 1}, ReduceOp::kMax);
+    }
+    from += bytes_sent * size();
+  }
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
+  if (color < 0) {
+    throw InvalidArgument({.what = fmt::format("color {}", color), .hint = "0 is the least"});
+  }
+  // Who wishes what all hear through this communicator.
+  struct Wish {
+    int64_t color, key;
+  };
+  Stream& stream = session_->own_stream();
+  const Buffer mine = session_->device().allocate(sizeof(Wish), MemoryKind::kPinned);
+  const Wish wish{color, key};
+  std::memcpy(mine.data(), &wish, sizeof wish);
+  auto wishes = std::vector<Wish>(ranks_.size());
+  const auto bytes = static_cast<int64_t>(sizeof(Wish));
+  const Buffer all = allocate(bytes * (size() + 1));
+  stream.copy(all.at(0), mine.data(), bytes);
+  const CollectivePart part{all.at(0), all.at(bytes), 2, DType::kInt64};
+  all_gather({&part, 1}, {.label = "split"}, stream);
+  stream.read(wishes.data(), all.at(bytes), bytes * size());
+
+  std::vector<int> group;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (wishes[static_cast<size_t>(peer)].color == color) group.push_back(peer);
+  }
+  std::ranges::stable_sort(group, {},
+                           [&](int peer) { return wishes[static_cast<size_t>(peer)].key; });
+  const auto own = static_cast<int>(std::ranges::find(group, rank_) - group.begin());
+  for (int& peer : group) peer = ranks_[static_cast<size_t>(peer)];
+  auto member =
+      session_->split(*member_, color, key, group, own, fmt::format("group {} of a split", color));
+  return std::make_unique<NcclCommunicator>(session_, std::move(member), std::move(group), own);
+}
+
+void NcclCommunicator::abort(std::string_view cause) noexcept { session_->plane().abort(cause); }
+
+std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession> session,
+                                                     std::string_view name,
+                                                     const std::vector<int>& ranks) {
+  ControlPlane& plane = session->plane();
+  const bool is_first = ranks.front() == plane.rank();
+  std::string own;
+  if (is_first) {
+    const nccl::UniqueId id = session->make_unique_id();
+    own.assign(id.internal.data(), id.internal.size());
+  }
+  const std::vector<std::string> ids = plane.exchange(fmt::format("NCCL id of {}", name), own);
+  nccl::UniqueId id{};
+  std::ranges::copy(ids[static_cast<size_t>(ranks.front())], id.internal.begin());
+  const auto rank = static_cast<int>(std::ranges::find(ranks, plane.rank()) - ranks.begin());
+  auto member = session->join(id, ranks, rank, std::string(name));
+  auto made = std::make_unique<NcclCommunicator>(session, std::move(member), ranks, rank);
+  Stream& stream = session->own_stream();
+  made->barrier({.label = "warm-up"}, stream);
+  stream.synchronize();
+  return made;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,92 @@
+// NCCL's C interface, as far as this library calls it. The functions are found at run time, in the
+// NCCL that LibTorch's CUDA library has loaded: a program without GPU neither links nor loads it,
+// and a process never has two.
+//
+// Names and values are those of nccl.h, whose interface is C and stays compatible. From 2.18 on.
+#pragma once
+
+#include <array>
+#include <climits>
+#include <cstddef>
+#include <string>
+
+namespace fsdp::nccl {
+
+enum class Result : int {
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+  kTimeout = 8,
+};
+
+enum class DataType : int {
+  kUInt8 = 1,
+  kInt32 = 2,
+  kInt64 = 4,
+  kFloat16 = 6,
+  kFloat32 = 7,
+  kFloat64 = 8,
+  kBFloat16 = 9,
+};
+
+enum class RedOp : int { kSum = 0, kMax = 2 };
+
+struct Comm;  // ncclComm: NCCL's own
+
+struct UniqueId {
+  std::array<char, 128> internal;
+};
+
+// ncclConfig_t as of 2.18: NCCL reads as much as `size` says, and takes its defaults for the rest.
+struct Config {
+  static constexpr int kUndefined = INT_MIN;
+  size_t size = sizeof(Config);
+  unsigned magic = 0xcafebeef;
+  unsigned version = 21800;
+  int blocking = kUndefined;
+  int cga_cluster_size = kUndefined;
+  int min_ctas = kUndefined;
+  int max_ctas = kUndefined;
+  const char* net_name = nullptr;
+  int split_share = kUndefined;
+};
+
+// `stream` is a cudaStream_t.
+struct Library {
+  Result (*get_version)(int* version) = nullptr;
+  Result (*get_unique_id)(UniqueId* id) = nullptr;
+  Result (*comm_init_rank_config)(Comm** comm, int ranks, UniqueId id, int rank,
+                                  Config* config) = nullptr;
+  Result (*comm_split)(Comm* comm, int color, int key, Comm** made, Config* config) = nullptr;
+  Result (*comm_finalize)(Comm* comm) = nullptr;
+  Result (*comm_destroy)(Comm* comm) = nullptr;
+  Result (*comm_abort)(Comm* comm) = nullptr;
+  Result (*comm_get_async_error)(Comm* comm, Result* result) = nullptr;
+  const char* (*get_error_string)(Result result) = nullptr;
+  const char* (*get_last_error)(Comm* comm) = nullptr;
+  Result (*group_start)() = nullptr;
+  Result (*group_end)() = nullptr;
+  Result (*all_gather)(const void* send, void* recv, size_t count, DataType type, Comm* comm,
+                       void* stream) = nullptr;
+  Result (*reduce_scatter)(const void* send, void* recv, size_t count, DataType type, RedOp op,
+                           Comm* comm, void* stream) = nullptr;
+  Result (*all_reduce)(const void* send, void* recv, size_t count, DataType type, RedOp op,
+                       Comm* comm, void* stream) = nullptr;
+  Result (*broadcast)(const void* send, void* recv, size_t count, DataType type, int root,
+                      Comm* comm, void* stream) = nullptr;
+};
+
+// "2.30.7" of 23007.
+std::string version_text(int version);
+
+// Found once a process, for good. Thread-safe.
+// Errors: DeviceError (70) that says why there is none: LibTorch's CUDA library brings one
+//   (cuda_devices() of runtime/open_cuda.h has loaded it), and nothing else is looked for.
+const Library& library();
+
+}  // namespace fsdp::nccl

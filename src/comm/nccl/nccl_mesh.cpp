@@ -1,0 +1,56 @@
+#include "comm/nccl/nccl_mesh.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/nccl/nccl_communicator.h"
+
+namespace fsdp {
+
+void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
+                     const WrapCommunicator& wrap) {
+  const auto make = [&](Axis axis, std::string_view name) {
+    const std::vector<int> ranks = parts.shape.ranks(axis, parts.control_plane->rank());
+    std::unique_ptr<Communicator> made = make_nccl_communicator(session, name, ranks);
+    return wrap ? wrap(std::move(made)) : std::move(made);
+  };
+  const auto make_axis = [&](Axis axis, std::string_view name) {
+    return AxisCommunicators{.gather = make(axis, fmt::format("{}gather", name)),
+                             .reduce = make(axis, fmt::format("{}reduce", name))};
+  };
+  parts.device = &session->device();
+  parts.shares_device = false;
+  parts.world = make_axis(Axis::kWorld, "");
+  parts.modules = make(Axis::kWorld, "modules");
+  if (!parts.shape.has_two_axes()) return;
+  parts.shard = make_axis(Axis::kShard, "shard ");
+  parts.replicate = make_axis(Axis::kReplicate, "replicate ");
+}
+
+void connect_by_nccl(std::vector<MeshParts>& ranks,
+                     const std::vector<std::shared_ptr<NcclSession>>& sessions) {
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        sessions[rank]->device().make_current();
+        connect_by_nccl(ranks[rank], sessions[rank]);
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+        ranks[rank].control_plane->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace fsdp

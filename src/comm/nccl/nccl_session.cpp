@@ -1,0 +1,388 @@
+#include "comm/nccl/nccl_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <iterator>
+#include <utility>
+
+#include "comm/nccl/nccl_failures.h"
+#include "fsdp/error.h"
+#include "runtime/device.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Between two questions whether a call is through: short at first, as most are soon.
+constexpr auto kShortestPause = microseconds(20);
+constexpr auto kLongestPause = microseconds(1000);
+// A launcher may still say how a process ended that is gone.
+constexpr auto kLauncherGrace = milliseconds(500);
+// A rank is called slow when this part of the time-out is over.
+constexpr int kSlowPart = 3;
+
+PostedCollective posted_on(const std::string& communicator, const CollectiveRecord& record) {
+  const uint64_t named = hash_of(communicator);
+  return {.record = record, .communicator = named, .mark = hash_of(fingerprint_of(record), named)};
+}
+
+// What NCCL says beside an error's name.
+std::string last_error(const nccl::Library& library, nccl::Comm* comm) {
+  const char* const text = library.get_last_error(comm);
+  return text == nullptr ? "" : text;
+}
+
+}  // namespace
+
+struct NcclSession::Member {
+  struct UnderWay {
+    CollectiveRecord record;
+    Event begun, done;  // its stream has come to it; it is over
+    std::optional<Clock::time_point> since{};
+    bool reported_slow = false;
+  };
+
+  nccl::Comm* comm;
+  std::vector<int> ranks;  // of the job
+  int rank;                // its own, of these
+  std::string name;
+  std::deque<UnderWay> under_way{};
+};
+
+NcclSession::NcclSession(Parts parts)
+    : parts_(std::move(parts)),
+      own_stream_(parts_.device.make_stream({.name = "nccl"})),
+      watch_(call_time(),
+             [this](std::string_view call, const std::string& where) {
+               const Failure failure =
+                   call_did_not_return(parts_.plane.rank(), call, call_time(), where);
+               parts_.plane.fail(failure);
+               parts_.on_stuck(failure);
+             }),
+      watchdog_([this] { watch(); }) {}
+
+NcclSession::~NcclSession() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  end_.notify_all();
+  watchdog_.join();
+}
+
+void NcclSession::require_working(const CallPlace& place) const {
+  if (aborted_ || parts_.plane.first_failure()) parts_.plane.throw_first_failure(place.text());
+}
+
+void NcclSession::fail(const Failure& failure, const CallPlace& place) {
+  parts_.plane.fail(failure);
+  parts_.plane.throw_first_failure(place.text());
+}
+
+// What NCCL says of it goes to all ranks: one that a collective has failed on leaves the others
+// waiting.
+void NcclSession::check(const char* name, nccl::Result result, nccl::Comm* comm,
+                        const CallPlace& place) {
+  if (result == nccl::Result::kSuccess || result == nccl::Result::kInProgress) return;
+  fail(call_failed(parts_.plane.rank(), name, parts_.library.get_error_string(result),
+                   last_error(parts_.library, comm), place.text()),
+       place);
+}
+
+void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace& place) {
+  const auto deadline = Clock::now() + parts_.timeout;
+  for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+    nccl::Result state = nccl::Result::kSuccess;
+    calls.next("ncclCommGetAsyncError");
+    const nccl::Result asked = parts_.library.comm_get_async_error(member.comm, &state);
+    calls.next({});
+    check("ncclCommGetAsyncError", asked, member.comm, place);
+    check("a call that was in progress", state, member.comm, place);
+    if (state == nccl::Result::kSuccess) return;
+    require_working(place);
+    if (const auto gone = gone_rank(member, place)) fail(*gone, place);
+    if (Clock::now() > deadline) fail(late(member, place), place);
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+nccl::UniqueId NcclSession::make_unique_id() {
+  const CallPlace place("start of the job");
+  const std::lock_guard lock(mutex_);
+  nccl::UniqueId id{};
+  Calls calls(watch_, place);
+  calls.next("ncclGetUniqueId");
+  check("ncclGetUniqueId", parts_.library.get_unique_id(&id), nullptr, place);
+  return id;
+}
+
+NcclSession::MemberPtr NcclSession::add(nccl::Comm* comm, std::vector<int> ranks, int rank,
+                                        std::string name) {
+  auto member = std::make_shared<Member>(
+      Member{.comm = comm, .ranks = std::move(ranks), .rank = rank, .name = std::move(name)});
+  members_.push_back(member);
+  return member;
+}
+
+// Of one that was not finished.
+void NcclSession::drop(Calls& calls, const MemberPtr& member) noexcept {
+  members_.remove(member);
+  if (aborted_ || member->comm == nullptr) return;
+  calls.next("ncclCommAbort");
+  parts_.library.comm_abort(member->comm);
+  calls.next({});
+}
+
+NcclSession::MemberPtr NcclSession::join(const nccl::UniqueId& id, std::vector<int> ranks, int rank,
+                                         std::string name) {
+  const std::string where = fmt::format("NCCL communicator '{}'", name);
+  const CallPlace place(where);
+  const std::lock_guard lock(mutex_);
+  require_working(place);
+  parts_.device.make_current();
+  nccl::Config config{.blocking = 0};
+  nccl::Comm* comm = nullptr;
+  const auto size = static_cast<int>(ranks.size());
+  Calls calls(watch_, place);
+  calls.next("ncclCommInitRankConfig");
+  const nccl::Result result = parts_.library.comm_init_rank_config(&comm, size, id, rank, &config);
+  calls.next({});
+  MemberPtr member = add(comm, std::move(ranks), rank, std::move(name));
+  try {
+    check("ncclCommInitRankConfig", result, comm, place);
+    finish_progress(calls, *member, place);
+  } catch (const CommError&) {
+    drop(calls, member);
+    throw;
+  }
+  return member;
+}
+
+NcclSession::MemberPtr NcclSession::split(Member& parent, int color, int key,
+                                          std::vector<int> ranks, int rank, std::string name) {
+  const std::string where = fmt::format("NCCL communicator '{}' of '{}'", name, parent.name);
+  const CallPlace place(where);
+  const std::lock_guard lock(mutex_);
+  require_working(place);
+  parts_.device.make_current();
+  nccl::Config config{.blocking = 0};
+  nccl::Comm* comm = nullptr;
+  Calls calls(watch_, place);
+  calls.next("ncclCommSplit");
+  const nccl::Result result = parts_.library.comm_split(parent.comm, color, key, &comm, &config);
+  calls.next({});
+  MemberPtr member = add(comm, std::move(ranks), rank, std::move(name));
+  try {
+    check("ncclCommSplit", result, parent.comm, place);
+    finish_progress(calls, parent, place);
+    finish_progress(calls, *member, place);
+  } catch (const CommError&) {
+    drop(calls, member);
+    throw;
+  }
+  return member;
+}
+
+void NcclSession::leave(const MemberPtr& member) noexcept {
+  try {
+    const std::string where = fmt::format("end of NCCL communicator '{}'", member->name);
+    const CallPlace place(where);
+    const std::lock_guard lock(mutex_);
+    Calls calls(watch_, place);
+    if (aborted_ || !finalize(calls, *member)) return drop(calls, member);
+    members_.remove(member);
+    calls.next("ncclCommDestroy");
+    parts_.library.comm_destroy(member->comm);
+  } catch (const std::exception&) {  // no memory for a text, or no mutex
+  }
+}
+
+// Whether it could be, in good order. The work is done: what fails here is nobody's failure.
+bool NcclSession::finalize(Calls& calls, const Member& member) {
+  if (parts_.plane.first_failure()) return false;  // what is under way may never end
+  const auto is_gone = [this](int peer) {
+    const auto end = parts_.plane.end_of(peer);
+    return end && *end != PeerEnd::kFinished;
+  };
+  const auto deadline = Clock::now() + parts_.timeout;
+  parts_.device.make_current();
+  calls.next("ncclCommFinalize");
+  nccl::Result state = parts_.library.comm_finalize(member.comm);
+  for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+    if (state != nccl::Result::kSuccess && state != nccl::Result::kInProgress) return false;
+    calls.next("ncclCommGetAsyncError");
+    const nccl::Result asked = parts_.library.comm_get_async_error(member.comm, &state);
+    calls.next({});
+    if (asked != nccl::Result::kSuccess) return false;
+    if (state == nccl::Result::kSuccess) return true;
+    if (Clock::now() > deadline || parts_.plane.first_failure() ||
+        std::ranges::any_of(member.ranks, is_gone)) {
+      return false;
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void NcclSession::require_alike(const Member& member, const CollectiveRecord& record) {
+  const PostedCollective posted = posted_on(member.name, record);
+  parts_.plane.post(posted);
+  const int own = parts_.plane.rank();
+  for (const int peer : member.ranks) {
+    if (peer == own) continue;
+    const auto mark = parts_.plane.posted_mark(peer, record.sequence);
+    if (!mark || *mark == posted.mark) continue;
+    if (const auto theirs = parts_.plane.posted(peer, record.sequence)) {
+      fail(ranks_disagree(own, posted, peer, *theirs), record);
+    }
+  }
+}
+
+void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& stream,
+                        const Call& make_calls) {
+  const CallPlace place(record);
+  const std::lock_guard lock(mutex_);
+  require_working(place);
+  require_alike(member, record);
+  parts_.device.make_current();
+  Member::UnderWay now{
+      .record = record, .begun = Event(parts_.device), .done = Event(parts_.device)};
+  stream.record(now.begun);
+  Calls calls(watch_, place);
+  calls.next("ncclGroupStart");
+  check("ncclGroupStart", parts_.library.group_start(), member.comm, place);
+  calls.next("a call of the group");
+  const nccl::Result in_group = make_calls(parts_.library, member.comm, stream.native());
+  calls.next("ncclGroupEnd");
+  const nccl::Result at_end = parts_.library.group_end();
+  calls.next({});
+  check("a call of the group", in_group, member.comm, place);
+  check("ncclGroupEnd", at_end, member.comm, place);
+  finish_progress(calls, member, place);
+  stream.record(now.done);  // [Note: events after the launch]
+  member.under_way.push_back(std::move(now));
+}
+
+void NcclSession::watch() {
+  parts_.device.make_current();
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, parts_.looks_every, [this] { return ends_; })) {
+    if (!aborted_) look();
+  }
+}
+
+void NcclSession::look() {
+  const CallPlace place("watch over NCCL's collectives");
+  Calls calls(watch_, place);
+  std::optional<Failure> failure = parts_.plane.first_failure();
+  try {
+    for (const MemberPtr& member : members_) {
+      if (!failure) failure = look_at(calls, *member);
+    }
+  } catch (const Error& error) {  // of the device
+    failure = failure_of_abort(parts_.plane.rank(), error.what());
+  }
+  if (!failure) return;
+  calls.next("ncclCommAbort");
+  give_up(*failure);
+}
+
+std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
+  calls.next("cudaEventQuery");
+  while (!member.under_way.empty() && member.under_way.front().done.reached()) {
+    member.under_way.pop_front();
+  }
+  if (member.under_way.empty()) return std::nullopt;
+  Member::UnderWay& oldest = member.under_way.front();
+  if (!oldest.since && oldest.begun.reached()) oldest.since = Clock::now();
+  nccl::Result state = nccl::Result::kSuccess;
+  calls.next("ncclCommGetAsyncError");
+  parts_.library.comm_get_async_error(member.comm, &state);
+  calls.next({});
+  const CallPlace place(oldest.record);
+  if (state != nccl::Result::kSuccess && state != nccl::Result::kInProgress) {
+    return call_failed(parts_.plane.rank(), "a collective", parts_.library.get_error_string(state),
+                       last_error(parts_.library, member.comm), place.text());
+  }
+  if (auto gone = gone_rank(member, place)) return gone;
+  if (!oldest.since) return std::nullopt;
+  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - *oldest.since);
+  if (!oldest.reported_slow && waited > parts_.timeout / kSlowPart) {
+    oldest.reported_slow = true;
+    parts_.plane.share_posted();
+    for (const int peer : behind(member, oldest.record.sequence)) {
+      parts_.plane.report_slow({.rank = peer, .waited = waited, .collective = place.text()});
+    }
+  }
+  if (waited < parts_.timeout) return std::nullopt;
+  return late(member, place);
+}
+
+std::optional<Failure> NcclSession::gone_rank(const Member& member, const CallPlace& place) {
+  const CollectiveRecord* const record = place.record();
+  for (const int peer : member.ranks) {
+    if (peer == parts_.plane.rank()) continue;
+    const std::optional<PeerEnd> end = parts_.plane.end_of(peer);
+    if (!end) continue;
+    // It may have done its part, and have gone when that was over for it: without a place in the
+    // host order that is not known.
+    const bool was_here = record != nullptr && (record->sequence == 0 ||
+                                                parts_.plane.last_posted(peer) >= record->sequence);
+    if (*end == PeerEnd::kFinished && was_here) continue;
+    if (*end == PeerEnd::kProcessIsGone) {
+      if (!noticed_) noticed_ = Clock::now();
+      if (Clock::now() - *noticed_ < kLauncherGrace) continue;
+    }
+    Failure failure = parts_.plane.failure_of_end(peer, *end);
+    failure.text.where = place.text();
+    return failure;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> NcclSession::behind(const Member& member, uint64_t sequence) const {
+  std::vector<int> late;
+  const auto is_late = [&](int rank) {
+    return rank != parts_.plane.rank() && parts_.plane.last_posted(rank) < sequence;
+  };
+  std::ranges::copy_if(member.ranks, std::back_inserter(late), is_late);
+  if (!late.empty()) return late;
+  for (int rank = 0; rank < parts_.plane.world_size(); ++rank) {
+    if (is_late(rank)) late.push_back(rank);
+  }
+  return late;
+}
+
+Failure NcclSession::late(const Member& member, const CallPlace& place) const {
+  const CollectiveRecord* const record = place.record();
+  if (record != nullptr && record->sequence > 0) {
+    const std::vector<int> missing = behind(member, record->sequence);
+    if (!missing.empty()) return ranks_are_missing(missing, parts_.timeout, place.text());
+    const PostedCollective posted = posted_on(member.name, *record);
+    for (const int peer : member.ranks) {
+      const auto theirs = parts_.plane.posted(peer, record->sequence);
+      if (theirs && theirs->mark != posted.mark) {
+        return ranks_disagree(parts_.plane.rank(), posted, peer, *theirs);
+      }
+    }
+  }
+  return is_not_through(record != nullptr && record->sequence > 0, parts_.timeout, place.text());
+}
+
+void NcclSession::give_up(const Failure& failure) noexcept {
+  parts_.plane.fail(failure);
+  try {
+    parts_.plane.throw_first_failure({});
+  } catch (...) {
+    parts_.device.fail_waits(std::current_exception());
+  }
+  for (const MemberPtr& member : members_) {
+    if (member->comm != nullptr) parts_.library.comm_abort(member->comm);
+  }
+  aborted_ = true;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,201 @@
+#include "comm/store/store_communicator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/bytes.h"
+#include "comm/collective_checks.h"
+#include "comm/reduce/reduce_in_order.h"
+#include "comm/sent.h"
+#include "fsdp/error.h"
+#include "runtime/buffer.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How soon a failure is heard of.
+constexpr auto kLookEvery = milliseconds(100);
+
+int64_t piece_bytes(const CollectivePart& part) { return part.numel * size_of(part.dtype); }
+// Of what is sent of a part: parts begin where any dtype may.
+size_t sent_bytes(const CollectivePart& part, int pieces) {
+  return static_cast<size_t>(round_up(pieces * piece_bytes(part), 8));
+}
+
+CollectiveRecord record_in(const std::string& sent) {
+  CollectiveRecord record{};
+  if (sent.size() >= sizeof record) std::memcpy(&record, sent.data(), sizeof record);
+  return record;
+}
+
+}  // namespace
+
+StoreCommunicator::StoreCommunicator(std::shared_ptr<const JobMember> member,
+                                     std::unique_ptr<KeyValueStore> store, std::string name,
+                                     StoreIsLost lost)
+    : member_(std::move(member)),
+      store_(std::move(store)),
+      name_(std::move(name)),
+      lost_(std::move(lost)) {}
+
+Buffer StoreCommunicator::allocate(int64_t bytes) { return allocate_host(bytes); }
+
+void StoreCommunicator::abort(std::string_view cause) noexcept {
+  member_->fail(failure_of_abort(rank(), cause));
+}
+
+void StoreCommunicator::wait(const std::vector<std::string>& keys, const CollectiveRecord& record) {
+  const auto deadline = Clock::now() + member_->timeout();
+  while (!store_->wait(keys, kLookEvery)) {
+    if (member_->has_failed()) member_->throw_failure(describe(record));
+    std::vector<int> missing;
+    for (int peer = 0; peer < size(); ++peer) {
+      if (!store_->has(keys[static_cast<size_t>(peer)])) missing.push_back(peer);
+    }
+    for (const int peer : missing) {
+      const std::optional<PeerEnd> end = member_->end_of(peer);
+      if (!end) continue;
+      Failure failure = failure_of_end(member_->control(), peer, *end);
+      failure.text.where = describe(record);
+      member_->fail(failure);
+      member_->throw_failure(describe(record));
+    }
+    if (missing.empty() || Clock::now() < deadline) continue;
+    const double seconds = std::chrono::duration<double>(member_->timeout()).count();
+    member_->fail(
+        {.rank = missing.front(),
+         .code = ExitCode::kPeerFailed,
+         .text = {.what = fmt::format("rank {} did not arrive within {:.1f} s",
+                                      fmt::join(missing, ", "), seconds),
+                  .where = describe(record),
+                  .cause = "it is alive, but stopped, stuck, slow or doing something else",
+                  .hint = "look at that rank with a debugger, or raise "
+                          "MeshOptions::timeout if it may be that slow"}});
+    member_->throw_failure(describe(record));
+  }
+}
+
+void StoreCommunicator::compare(const std::vector<std::string>& sent,
+                                const CollectiveRecord& record) const {
+  const CollectiveRecord first = record_in(sent.front());
+  for (int peer = 1; peer < size(); ++peer) {
+    const CollectiveRecord other = record_in(sent[static_cast<size_t>(peer)]);
+    if (fingerprint_of(first) == fingerprint_of(other)) continue;
+    member_->fail(
+        {.rank = -1,
+         .code = ExitCode::kPeerFailed,
+         .text = {.what = "ranks disagree about a collective: " +
+                          describe_difference(0, first, peer, other),
+                  .where = fmt::format("collective {} of its communicator", count_),
+                  .hint = "every rank must issue the same collectives in the same order; look "
+                          "for a condition that depends on the rank or its data"}});
+    member_->throw_failure(describe(record));
+  }
+}
+
+std::vector<std::string> StoreCommunicator::exchange(std::span<const CollectivePart> parts,
+                                                     int pieces, const CollectiveRecord& record) {
+  require_valid(parts, record, size());
+  if (member_->has_failed()) member_->throw_failure(describe(record));
+  try {
+    return exchange_at_store(parts, pieces, record);
+  } catch (const CommError& error) {  // the job's failure, or the store's
+    if (!member_->has_failed()) member_->fail(lost_(error.text().cause));
+    member_->throw_failure(describe(record));
+  }
+}
+
+// When all keys of a collective are there, every rank has read those of the one before: it is over
+// for good.
+std::vector<std::string> StoreCommunicator::exchange_at_store(std::span<const CollectivePart> parts,
+                                                              int pieces,
+                                                              const CollectiveRecord& record) {
+  std::string mine(sizeof record, '\0');
+  std::memcpy(mine.data(), &record, sizeof record);
+  for (const CollectivePart& part : parts) {
+    const size_t at = mine.size();
+    mine.resize(at + sent_bytes(part, pieces));
+    copy_sent(part, 0, pieces * part.numel, mine.data() + at);
+  }
+  const auto key = [this](uint64_t number, int of) {
+    return fmt::format("{}/{}/{}", name_, number, of);
+  };
+  ++count_;
+  store_->set(key(count_, rank()), mine);
+  std::vector<std::string> keys;
+  for (int peer = 0; peer < size(); ++peer) keys.push_back(key(count_, peer));
+  wait(keys, record);
+  if (count_ > 1) store_->forget(key(count_ - 1, rank()));
+  std::vector<std::string> sent = store_->get(keys);
+  compare(sent, record);
+  for (std::string& each : sent) each.erase(0, sizeof record);
+  return sent;
+}
+
+void StoreCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                                   Stream& /*stream*/) {
+  const auto sent = exchange(parts, 1, make_record(Operation::kAllGather, parts, tag));
+  size_t at = 0;
+  for (const CollectivePart& part : parts) {
+    const auto bytes = static_cast<size_t>(piece_bytes(part));
+    auto* to = static_cast<char*>(part.recv);
+    for (const std::string& each : sent) {
+      std::memcpy(to, each.data() + at, bytes);
+      to += bytes;
+    }
+    at += sent_bytes(part, 1);
+  }
+}
+
+void StoreCommunicator::reduce(std::span<const CollectivePart> parts, int pieces,
+                               const CollectiveRecord& record) {
+  const auto sent = exchange(parts, pieces, record);
+  size_t at = 0;
+  for (const CollectivePart& part : parts) {
+    const auto bytes = static_cast<size_t>(piece_bytes(part));
+    const size_t own = at + (pieces > 1 ? static_cast<size_t>(rank()) * bytes : 0);
+    std::vector<const void*> sources;
+    for (const std::string& each : sent) sources.push_back(each.data() + own);
+    reduce_in_order(sources, part.recv, part.numel, part.dtype, record.reduce_op);
+    at += sent_bytes(part, pieces);
+  }
+}
+
+void StoreCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
+                                       CollectiveTag tag, Stream& /*stream*/) {
+  reduce(parts, size(), make_record(Operation::kReduceScatter, parts, tag, op));
+}
+
+void StoreCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
+                                   CollectiveTag tag, Stream& /*stream*/) {
+  reduce(parts, 1, make_record(Operation::kAllReduce, parts, tag, op));
+}
+
+void StoreCommunicator::broadcast(std::span<const CollectivePart> parts, int root,
+                                  CollectiveTag tag, Stream& /*stream*/) {
+  const auto record = make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root);
+  const auto sent = exchange(parts, root == rank() ? 1 : 0, record);
+  size_t at = 0;
+  for (const CollectivePart& part : parts) {
+    const auto bytes = static_cast<size_t>(piece_bytes(part));
+    std::memcpy(part.recv, sent[static_cast<size_t>(root)].data() + at, bytes);
+    at += sent_bytes(part, 1);
+  }
+}
+
+void StoreCommunicator::barrier(CollectiveTag tag, Stream& /*stream*/) {
+  exchange({}, 1, make_record(Operation::kBarrier, {}, tag));
+}
+
+std::unique_ptr<Communicator> StoreCommunicator::split(int /*color*/, int /*key*/) {
+  throw StateError({.what = "a split of the control communicator",
+                    .hint = "split one that carries collectives of steps"});
+}
+
+}  // namespace fsdp

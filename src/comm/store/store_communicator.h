@@ -1,0 +1,64 @@
+// Collectives over a store, in the host's memory: small values of ranks on several hosts, outside
+// steps.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/collective_record.h"
+#include "comm/communicator.h"
+#include "comm/cpu/job_member.h"
+#include "comm/store/key_value_store.h"
+
+namespace fsdp {
+
+// Each rank puts what it sends under a key of its own and reads those of all: two requests a rank,
+// about a millisecond. Sums in rank order, as other communicators of the CPU. Done when a call
+// returns, whatever the stream.
+class StoreCommunicator final : public Communicator {
+ public:
+  // Over all ranks of the job. `name` is this communicator's among those of the store; `lost` is
+  // the job's failure where that does not answer any more.
+  using StoreIsLost = std::function<Failure(std::string_view cause)>;
+  StoreCommunicator(std::shared_ptr<const JobMember> member, std::unique_ptr<KeyValueStore> store,
+                    std::string name, StoreIsLost lost);
+
+  int rank() const override { return member_->rank(); }
+  int size() const override { return member_->size(); }
+  Buffer allocate(int64_t bytes) override;
+  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                  Stream& stream) override;
+  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                      Stream& stream) override;
+  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                  Stream& stream) override;
+  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                 Stream& stream) override;
+  void barrier(CollectiveTag tag, Stream& stream) override;
+  // Errors: StateError, always: control is over all ranks.
+  std::unique_ptr<Communicator> split(int color, int key) override;
+  void abort(std::string_view cause) noexcept override;
+
+ private:
+  // What each rank has sent of its parts, `pieces` of each, one after the other.
+  std::vector<std::string> exchange(std::span<const CollectivePart> parts, int pieces,
+                                    const CollectiveRecord& record);
+  std::vector<std::string> exchange_at_store(std::span<const CollectivePart> parts, int pieces,
+                                             const CollectiveRecord& record);
+  void wait(const std::vector<std::string>& keys, const CollectiveRecord& record);
+  void compare(const std::vector<std::string>& sent, const CollectiveRecord& record) const;
+  void reduce(std::span<const CollectivePart> parts, int pieces, const CollectiveRecord& record);
+
+  const std::shared_ptr<const JobMember> member_;
+  const std::unique_ptr<KeyValueStore> store_;
+  const std::string name_;
+  const StoreIsLost lost_;
+  uint64_t count_ = 0;
+};
+
+}  // namespace fsdp

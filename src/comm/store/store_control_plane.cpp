@@ -1,0 +1,292 @@
+#include "comm/store/store_control_plane.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "comm/store/store_text.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kPause = milliseconds(250);
+constexpr auto kPauseOfRank = milliseconds(4);  // so that a store of many ranks is asked no oftener
+constexpr auto kAnswerWithin = milliseconds(2000);
+constexpr auto kAskAgain = milliseconds(100);
+constexpr char kEnds[] = "ends";
+
+std::string posted_key(int rank) { return fmt::format("posted/{}", rank); }
+
+bool has_ended(const Descriptor& process) {
+  pollfd entry{.fd = process.get(), .events = POLLIN, .revents = 0};
+  return poll(&entry, 1, 0) == 1;
+}
+
+}  // namespace
+
+StoreRelay::StoreRelay(Parts parts)
+    : parts_(std::move(parts)),
+      memory_(allocate_host(ControlSegment::bytes_for(size()))),
+      peers_(parts_.places.size()),
+      ended_(parts_.places.size()) {
+  control().header().world_size = size();
+  const PlaceOfRank& own = parts_.places[static_cast<size_t>(parts_.rank)];
+  for (int rank = 0; rank < size(); ++rank) {
+    const PlaceOfRank& place = parts_.places[static_cast<size_t>(rank)];
+    RankStatus& status = control().status(rank);
+    status.pid.store(place.pid);
+    status.state.store(RankState::kPresent);
+    alive_.push_back(fmt::format("alive/{}", rank));
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    peer.heard = Clock::now();
+    if (rank == parts_.rank || place.node != own.node || place.host != own.host) continue;
+    peer.process = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, place.pid, 0)));
+    if (!peer.process) ended_[static_cast<size_t>(rank)] = true;
+  }
+  tell();
+  wait_for_all();
+  thread_ = std::thread([this] { run(); });
+}
+
+void StoreRelay::wait_for_all() {
+  const auto deadline = Clock::now() + parts_.timeout;
+  while (!parts_.store->wait(alive_, kPause)) {
+    if (parts_.store->has(kFailureKey)) {
+      throw_failure(failure_of(parts_.store->get({kFailureKey}).front()), {});
+    }
+    if (Clock::now() < deadline) continue;
+    throw CommError({.what = "not all ranks have come",
+                     .where = "start of the job",
+                     .hint = "see what the other ranks print"});
+  }
+}
+
+StoreRelay::~StoreRelay() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void StoreRelay::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_woken_ = true;
+  }
+  changed_.notify_all();
+}
+
+void StoreRelay::share_posted() {
+  {
+    const std::lock_guard lock(mutex_);
+    shares_ = true;
+  }
+  changed_.notify_all();
+}
+
+std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
+  const auto deadline = Clock::now() + kAnswerWithin;
+  std::unique_lock lock(mutex_);
+  while (!posted_by_.contains(rank) && Clock::now() < deadline) {  // it may be about to share it
+    asked_ = rank;
+    changed_.notify_all();
+    changed_.wait_for(lock, kAskAgain, [&] { return posted_by_.contains(rank); });
+  }
+  const std::string& records = posted_by_[rank];
+  PostedCollective posted;
+  for (size_t at = 0; at + sizeof posted <= records.size(); at += sizeof posted) {
+    std::memcpy(&posted, records.data() + at, sizeof posted);
+    if (posted.record.sequence == sequence) return posted;
+  }
+  return std::nullopt;
+}
+
+milliseconds StoreRelay::pause() const {
+  return std::max<milliseconds>(kPause, size() * kPauseOfRank);
+}
+
+void StoreRelay::run() {
+  try {
+    run_until_end();
+    if (parts_.server == parts_.rank) linger();
+  } catch (const std::exception& error) {
+    // Who is through with everything may outlive the store.
+    if (parts_.server && control().status(*parts_.server).state.load() == RankState::kFinished) {
+      return;
+    }
+    fail(failure_of_lost_store(error.what()));
+  }
+}
+
+Failure StoreRelay::failure_of_lost_store(std::string_view cause) const {
+  if (parts_.server && control().status(*parts_.server).state.load() == RankState::kFinished) {
+    return failure_of_end(control(), *parts_.server, PeerEnd::kFinished);
+  }
+  return {.rank = parts_.server.value_or(-1),
+          .code = ExitCode::kPeerFailed,
+          .text = {.what = parts_.server
+                               ? fmt::format("rank {} is gone, and with it the store that the "
+                                             "ranks meet at",
+                                             *parts_.server)
+                               : "the launcher's store, that the ranks meet at, is gone",
+                   .where = {},
+                   .cause = std::string(cause),
+                   .hint = "see what it printed, then restart the job"}};
+}
+
+void StoreRelay::run_until_end() {
+  std::unique_lock lock(mutex_);
+  for (bool ends = false; !ends;) {
+    changed_.wait_for(lock, pause(),
+                      [this] { return ends_ || is_woken_ || asked_ || (shares_ && !is_shared_); });
+    is_woken_ = false;
+    ends = ends_;
+    lock.unlock();
+    turn();
+    lock.lock();
+  }
+}
+
+// Who still runs may need the store until its own end; of a failure all have soon heard.
+void StoreRelay::linger() {
+  const auto begin = Clock::now();
+  const auto is_over = [&] {
+    const auto at_most = failed(control().failure()) ? 8 * pause() : parts_.timeout;
+    return all_others_left() || Clock::now() - begin > at_most;
+  };
+  while (!is_over()) {
+    std::this_thread::sleep_for(pause() / 10);
+    turn();
+  }
+}
+
+bool StoreRelay::all_others_left() const {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank != parts_.rank && !ended(rank) &&
+        control().status(rank).state.load() == RankState::kPresent) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void StoreRelay::turn() {
+  tell_failure();
+  tell();
+  hear();
+  see_processes();
+  answer();
+}
+
+void StoreRelay::tell() {
+  const bool finished = control().status(parts_.rank).state.load() == RankState::kFinished;
+  parts_.store->set(alive_[static_cast<size_t>(parts_.rank)],
+                    fmt::format("{} {} {}", ++beats_, finished ? "finished" : "present",
+                                control().posted(parts_.rank).last.load()));
+}
+
+void StoreRelay::tell_failure() {
+  if (failure_is_told_) return;
+  if (const auto failure = first_failure(control().failure())) {
+    parts_.store->set_once(kFailureKey, text_of(*failure));
+    failure_is_told_ = true;
+  } else if (parts_.store->has(kFailureKey)) {
+    fail(failure_of(parts_.store->get({kFailureKey}).front()));
+    failure_is_told_ = true;
+  }
+}
+
+void StoreRelay::hear() {
+  const std::vector<std::string> said = parts_.store->get(alive_);
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank == parts_.rank) continue;
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    RankStatus& status = control().status(rank);
+    const std::string& now = said[static_cast<size_t>(rank)];
+    if (now != peer.said) {
+      peer.said = now;
+      peer.heard = Clock::now();
+      const std::vector<std::string> words = parts_of(now, ' ', 3);
+      control().posted(rank).last.store(number_in<uint64_t>(words[2]));
+      if (words[1] == "finished") status.state.store(RankState::kFinished);
+    } else if (status.state.load() == RankState::kPresent &&
+               Clock::now() - peer.heard > parts_.timeout) {
+      fail({.rank = rank,
+            .code = ExitCode::kPeerFailed,
+            .text = {.what = fmt::format("rank {} has not been heard of for {:.1f} s", rank,
+                                         std::chrono::duration<double>(parts_.timeout).count()),
+                     .where = fmt::format("host {}", parts_.places[static_cast<size_t>(rank)].host),
+                     .cause = "it is stopped, or its host or the network to it is gone",
+                     .hint = "look at that host, then restart the job"}});
+    }
+  }
+  const int64_t ends = parts_.store->add(kEnds, 0);
+  for (; ends_heard_ < ends; ++ends_heard_) {
+    const std::string key = fmt::format("{}/{}", kEnds, ends_heard_ + 1);
+    if (!parts_.store->wait({key}, kPause)) return;  // it is being written
+    const int rank = number_in<int>(parts_.store->get({key}).front());
+    if (rank >= 0 && rank < size()) ended_[static_cast<size_t>(rank)] = true;
+  }
+}
+
+// Behind hear(), so that what a process said last is known.
+void StoreRelay::see_processes() {
+  for (int rank = 0; rank < size(); ++rank) {
+    Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (!peer.process || !has_ended(peer.process)) continue;
+    hear();
+    peer.process = Descriptor();
+    if (control().status(rank).state.load() == RankState::kFinished) continue;
+    ended_[static_cast<size_t>(rank)] = true;
+    const int64_t number = parts_.store->add(kEnds, 1);
+    parts_.store->set(fmt::format("{}/{}", kEnds, number), std::to_string(rank));
+  }
+}
+
+// What was asked of this thread, as the store is its own.
+void StoreRelay::answer() {
+  std::unique_lock lock(mutex_);
+  const bool shares = shares_ && !std::exchange(is_shared_, is_shared_ || shares_);
+  const std::optional<int> asked = std::exchange(asked_, std::nullopt);
+  lock.unlock();
+  if (shares) {
+    const PostedCollectives& own = control().posted(parts_.rank);
+    const uint64_t last = own.last.load();
+    std::string records;
+    for (uint64_t back = 0; back < PostedCollectives::kKept && back < last; ++back) {
+      const auto posted = find_posted(own, last - back);
+      if (posted) records.append(reinterpret_cast<const char*>(&*posted), sizeof *posted);
+    }
+    parts_.store->set(posted_key(parts_.rank), records);
+  }
+  if (!asked) return;
+  if (!parts_.store->has(posted_key(*asked))) return;
+  std::string found = parts_.store->get({posted_key(*asked)}).front();
+  lock.lock();
+  posted_by_[*asked] = std::move(found);
+  lock.unlock();
+  changed_.notify_all();
+}
+
+void StoreControlPlane::fail(const Failure& failure) noexcept {
+  SegmentControlPlane::fail(failure);
+  relay_->wake();
+}
+
+std::optional<PostedCollective> StoreControlPlane::posted(int rank, uint64_t sequence) const {
+  if (rank == this->rank()) return SegmentControlPlane::posted(rank, sequence);
+  return relay_->shared_by(rank, sequence);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,76 @@
+#include "comm/store/store_mesh.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "comm/store/store_communicator.h"
+#include "comm/store/store_control_plane.h"
+
+namespace fsdp {
+namespace {
+
+StoreAddress address_of(const LaunchEnvironment& environment) {
+  const auto refuse = [&](const char* name) {
+    throw InvalidArgument(
+        {.what = fmt::format("{} is not set, but LOCAL_WORLD_SIZE={} and WORLD_SIZE={}: ranks are "
+                             "on several hosts",
+                             name, environment.local_world_size, environment.world_size),
+         .where = "environment",
+         .hint = "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached; torchrun does"});
+  };
+  if (environment.master_addr.empty()) refuse("MASTER_ADDR");
+  if (!environment.master_port) refuse("MASTER_PORT");
+  return {.host = environment.master_addr,
+          .port = *environment.master_port,
+          .is_server = environment.rank == 0 && !environment.has_agent_store,
+          .prefix = fmt::format("fsdp/{}/", environment.restart_count)};
+}
+
+}  // namespace
+
+MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options) {
+  const StoreAddress address = address_of(environment);
+  const OpenStore open = store_opener();
+  if (open == nullptr) {
+    throw InvalidArgument({.what = "ranks of several hosts in a program without an engine",
+                           .where = "Mesh::from_env",
+                           .cause = "they meet at LibTorch's store, which comes with the engine",
+                           .hint = "link fsdp, and use an Engine"});
+  }
+  return mesh_over_store(open(address, options.timeout), environment, options);
+}
+
+MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
+                          const LaunchEnvironment& environment, const MeshOptions& options) {
+  std::vector<PlaceOfRank> places = meet_at_store(*store, environment, options.timeout);
+  const PlaceOfRank own = places[static_cast<size_t>(environment.rank)];
+  std::unique_ptr<KeyValueStore> of_control = store->connect_again();
+  const auto relay = std::make_shared<StoreRelay>(
+      StoreRelay::Parts{.rank = environment.rank,
+                        .places = std::move(places),
+                        .store = std::move(store),  // which may be what serves it
+                        .timeout = options.timeout,
+                        .server = environment.has_agent_store ? std::nullopt : std::optional(0)});
+  const auto member = std::make_shared<const JobMember>(
+      JobMember::Parts{.memory = relay,
+                       .control = relay->control(),
+                       .rank = environment.rank,
+                       .kind = RankKind::kProcess,
+                       .timeout = options.timeout,
+                       .process_ended = [of = relay.get()](int peer) { return of->ended(peer); },
+                       .on_slow_rank = options.on_slow_rank});
+  auto control = std::make_unique<StoreCommunicator>(
+      member, std::move(of_control), "control",
+      [relay](std::string_view cause) { return relay->failure_of_lost_store(cause); });
+  auto plane = std::make_unique<StoreControlPlane>(member, relay, *control);
+  return {.control_plane = std::move(plane),
+          .topology = {.host = own.host, .local_rank = own.local_rank},
+          .control = std::move(control),
+          .shape = shape_of(options, environment.world_size, environment.local_world_size),
+          .on_warning = options.on_warning};
+}
+
+}  // namespace fsdp

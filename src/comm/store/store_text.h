@@ -1,0 +1,29 @@
+// What ranks say to each other, as it lies in the store.
+#pragma once
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/failure.h"
+
+namespace fsdp {
+
+// The job's failure: the first one that is set.
+inline constexpr char kFailureKey[] = "failure";
+std::string text_of(const Failure& failure);
+Failure failure_of(const std::string& text);
+
+// `count` of them; empty where the text has fewer.
+std::vector<std::string> parts_of(std::string_view text, char between, size_t count);
+
+// 0 where it is none.
+template <class Number>
+Number number_in(const std::string& text) {
+  Number value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+}  // namespace fsdp

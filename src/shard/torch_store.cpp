@@ -1,0 +1,151 @@
+#include "shard/torch_store.h"
+
+#include <c10/util/Logging.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <future>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr auto kAnswerWithin = milliseconds(500);  // beyond c10d's own time-out
+constexpr auto kShortestPause = std::chrono::microseconds(200);
+constexpr auto kLongestPause = std::chrono::microseconds(10'000);
+constexpr auto kPauseOfKey = std::chrono::microseconds(100);
+
+std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+
+// c10d's errors are c10::Error, which no caller of ours knows.
+template <class Body>
+auto as_comm_errors(const StoreAddress& address, Body body) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    throw CommError(
+        {.what = fmt::format("the store at {}:{} does not answer", address.host, address.port),
+         .where = "control plane",
+         .cause = error.what_without_backtrace(),
+         .hint = "see what rank 0, or its launcher, printed"});
+  }
+}
+
+[[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
+  throw InvalidArgument(
+      {.what = fmt::format("the ranks cannot meet at {}:{}", address.host, address.port),
+       .where = "MASTER_ADDR, MASTER_PORT",
+       .cause = cause,
+       .hint = address.is_server ? "is the port in use? Take another MASTER_PORT on all ranks"
+                                 : "is rank 0 there, and its port reachable from this host?"});
+}
+
+using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
+
+// In a thread of its own, which is left where somebody listens there who does not answer: for that
+// c10d waits for ever.
+TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(address.port);
+  options.isServer = address.is_server;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  std::promise<TcpStore> promise;
+  std::future<TcpStore> made = promise.get_future();
+  std::thread([host = address.host, options, promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(c10::make_intrusive<c10d::TCPStore>(host, options));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  if (made.wait_for(timeout + kAnswerWithin) != std::future_status::ready) {
+    refuse(address, "whoever listens there does not answer");
+  }
+  return made.get();
+}
+
+class TorchStore final : public KeyValueStore {
+ public:
+  TorchStore(StoreAddress address, TcpStore tcp)
+      : address_(std::move(address)),
+        tcp_(std::move(tcp)),
+        store_(c10::make_intrusive<c10d::PrefixStore>(address_.prefix, tcp_)) {}
+
+  void set(const std::string& key, std::string_view value) override {
+    as_comm_errors(address_, [&] { store_->set(key, bytes_of(value)); });
+  }
+  std::string set_once(const std::string& key, std::string_view value) override {
+    return as_comm_errors(address_,
+                          [&] { return text_of(store_->compareSet(key, {}, bytes_of(value))); });
+  }
+  int64_t add(const std::string& key, int64_t value) override {
+    return as_comm_errors(address_, [&] { return store_->add(key, value); });
+  }
+  bool has(const std::string& key) override {
+    return as_comm_errors(address_, [&] { return store_->check({key}); });
+  }
+  // Asked again and again: c10d's own wait prints a warning, with its stack, for each that it ends.
+  bool wait(const std::vector<std::string>& keys, milliseconds at_most) override {
+    const auto deadline = std::chrono::steady_clock::now() + at_most;
+    const auto longest = kLongestPause + keys.size() * kPauseOfKey;
+    for (std::chrono::microseconds pause = kShortestPause;; pause = 2 * pause) {
+      if (as_comm_errors(address_, [&] { return store_->check(keys); })) return true;
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= deadline) return false;
+      if (pause > longest) pause = longest;
+      std::this_thread::sleep_until(std::min(now + pause, deadline));
+    }
+  }
+  std::vector<std::string> get(const std::vector<std::string>& keys) override {
+    return as_comm_errors(address_, [&] {
+      std::vector<std::string> texts;
+      for (const auto& bytes : store_->multiGet(keys)) texts.push_back(text_of(bytes));
+      return texts;
+    });
+  }
+  void forget(const std::string& key) override {
+    as_comm_errors(address_, [&] { return store_->deleteKey(key); });
+  }
+  std::unique_ptr<KeyValueStore> connect_again() override {
+    StoreAddress client = address_;
+    client.is_server = false;
+    return open_torch_store(client, tcp_->getTimeout());
+  }
+
+ private:
+  const StoreAddress address_;
+  const TcpStore tcp_;
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+
+const bool is_linked = [] {
+  store_opener() = open_torch_store;
+  return true;
+}();
+
+}  // namespace
+
+std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address, milliseconds timeout) {
+  // What c10d prints of connections that fail, with its stack, is ours to say.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  try {
+    return std::make_unique<TorchStore>(address, connect_within(address, timeout));
+  } catch (const c10::Error& error) {
+    refuse(address, error.what_without_backtrace());
+  }
+}
+
+void link_torch_store() { static_cast<void>(is_linked); }
+
+}  // namespace fsdp

@@ -1,0 +1,88 @@
+// Whether the ranks of a job compute on GPUs: all of them, or none.
+#include "comm/gpu_choice.h"
+
+#include <doctest/doctest.h>
+#include <fsdp/error.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/local/local_mesh.h"
+
+namespace fsdp {
+namespace {
+
+struct Answer {
+  std::string text;                   // "gpu", "cpu", or what was thrown
+  std::vector<std::string> warnings;  // what the rank's on_warning heard
+};
+
+// What each rank is told, where each has its choice.
+std::vector<Answer> answers(DeviceKind kind, const std::vector<GpuChoice>& choices) {
+  std::vector<Answer> answers(choices.size());
+  std::vector<std::thread> threads;
+  for (MeshParts& each : local_mesh(static_cast<int>(choices.size()), {})) {
+    threads.emplace_back([&, parts = std::move(each)] {
+      const auto rank = static_cast<size_t>(parts.control_plane->rank());
+      Answer& answer = answers[rank];
+      MeshOptions options{.device = kind};
+      options.on_warning = [&](const ErrorText& warning) {
+        answer.warnings.push_back(warning.cause + "; " + warning.hint);
+      };
+      try {
+        const bool on_gpus = compute_on_gpus(options, choices[rank], *parts.control_plane);
+        answer.text = on_gpus ? "gpu" : "cpu";
+      } catch (const InvalidArgument& error) {
+        answer.text = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return answers;
+}
+
+GpuChoice gpu(const std::string& place) { return {.device = &cpu_device(), .place = place}; }
+
+// All are told `text`; with kAuto rank 0 hears why, and nobody else.
+void expect_none(const std::vector<GpuChoice>& choices, const std::string& cause,
+                 const std::string& hint) {
+  for (const Answer& answer : answers(DeviceKind::kCuda, choices)) {
+    CHECK(answer.text == "ranks cannot compute on a GPU (device cuda); " + cause +
+                             "; hint: " + hint + "; device auto goes on with the CPU");
+    CHECK(answer.warnings.empty());
+  }
+  const auto with_auto = answers(DeviceKind::kAuto, choices);
+  for (size_t rank = 0; rank < choices.size(); ++rank) {
+    CHECK(with_auto[rank].text == "cpu");
+    CHECK(with_auto[rank].warnings.size() == (rank == 0 ? 1 : 0));
+  }
+  CHECK(with_auto[0].warnings.front() == cause + "; " + hint + "; device cpu says nothing");
+}
+
+TEST_CASE("ranks with a GPU each compute on them, also where two hosts count alike") {
+  const std::vector<GpuChoice> choices{gpu("a 01:00.0"), gpu("a 02:00.0"), gpu("b 01:00.0")};
+  for (const DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kAuto}) {
+    for (const Answer& answer : answers(kind, choices)) CHECK(answer.text == "gpu");
+  }
+  for (const Answer& answer : answers(DeviceKind::kCpu, choices)) CHECK(answer.text == "cpu");
+}
+
+TEST_CASE("where one rank has no GPU none computes on one, and the reason is said") {
+  expect_none({gpu("a 01:00.0"),
+               {.why_none = "LOCAL_RANK=1, and the process sees 1 GPUs", .hint = "start fewer"}},
+              "rank 1: LOCAL_RANK=1, and the process sees 1 GPUs", "start fewer");
+}
+
+TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they may share it") {
+  const std::vector<GpuChoice> choices{gpu("a 01:00.0"), gpu("a 02:00.0"), gpu("a 01:00.0")};
+  expect_none(choices, "ranks 0 and 2 have one GPU (a 01:00.0)", "start at most one rank a GPU");
+  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  for (const Answer& answer : answers(DeviceKind::kCuda, choices)) CHECK(answer.text == "gpu");
+  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+}
+
+}  // namespace
+}  // namespace fsdp

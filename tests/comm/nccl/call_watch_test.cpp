@@ -1,0 +1,71 @@
+// A call that does not come back is told of by a thread that is not in it.
+#include "comm/nccl/call_watch.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Told {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+
+  CallWatch::OnStuck hear() {
+    return [this](std::string_view call, const std::string& where) {
+      const std::lock_guard lock(mutex);
+      lines.push_back(std::string(call) + " for " + where);
+    };
+  }
+  std::vector<std::string> all() {
+    const std::lock_guard lock(mutex);
+    return lines;
+  }
+};
+
+TEST_CASE("calls that come back are not told of, however many there are") {
+  Told told;
+  CallWatch watch(milliseconds(200), told.hear());
+  for (int i = 0; i < 100; ++i) {
+    CallWatch::Calls calls(watch, std::string_view("a place"));
+    calls.next("one");
+    calls.next("two");
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  std::this_thread::sleep_for(milliseconds(300));  // between calls
+  CHECK(told.all().empty());
+}
+
+TEST_CASE("a call that does not come back is told of once, with its name and place") {
+  Told told;
+  CallWatch watch(milliseconds(40), told.hear());
+  const auto record = make_record(Operation::kBarrier, {}, {.sequence = 12, .label = "end"});
+  {
+    CallWatch::Calls calls(watch, record);
+    calls.next("ncclGroupStart");
+    calls.next("ncclGroupEnd");
+    while (told.all().empty()) std::this_thread::sleep_for(milliseconds(2));
+    std::this_thread::sleep_for(milliseconds(120));
+  }
+  REQUIRE(told.all().size() == 1);
+  CHECK(told.all().front() == "ncclGroupEnd for " + describe(record));
+}
+
+TEST_CASE("time between calls of one thread is not a call's") {
+  Told told;
+  CallWatch watch(milliseconds(60), told.hear());
+  CallWatch::Calls calls(watch, std::string_view("a place"));
+  calls.next("one");
+  calls.next({});
+  std::this_thread::sleep_for(milliseconds(200));
+  CHECK(told.all().empty());
+}
+
+}  // namespace
+}  // namespace fsdp

@@ -1,0 +1,191 @@
+// Ranks on several hosts, which have nothing in common but a store.
+#include "comm/store/store_mesh.h"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "comm/support/collective_sweep.h"
+#include "fsdp/error.h"
+#include "support/cpu_streams.h"
+#include "support/store_ranks.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::MemoryStore;
+using testing::rank_on_hosts;
+using testing::run_at_store;
+
+const std::vector<std::string> kNothing(4);
+
+bool has_text(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+void meet(MeshParts& parts) {
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "meet");
+  parts.control->barrier({.label = "meet"}, *stream);
+}
+
+// What a rank is told that waits for the others.
+std::string told_in_barrier(MeshParts& parts) {
+  try {
+    meet(parts);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_CASE("every collective gives exact values over a store, for every dtype and size") {
+  MemoryStore store;
+  CHECK(run_at_store(store, 4, {}, [](MeshParts& parts) {
+          for (const testing::SweepCase& sweep_case : testing::all_cases(257)) {
+            CAPTURE(testing::describe(sweep_case));
+            for (const std::string& line : testing::sweep(*parts.control, sweep_case)) {
+              FAIL_CHECK(line);
+            }
+          }
+        }) == kNothing);
+  CHECK(store.size() < 20);  // what was exchanged is forgotten
+}
+
+TEST_CASE("ranks of several hosts exchange texts, and know where each of them is") {
+  MemoryStore store;
+  CHECK(run_at_store(store, 4, {.shard = 2}, [](MeshParts& parts) {
+          ControlPlane& plane = *parts.control_plane;
+          CHECK(parts.topology.local_rank == plane.rank() % 2);
+          CHECK(parts.shape == MeshShape{.replicate = 2, .shard = 2});
+          const auto texts = plane.exchange("text", std::string(100'000, 'a' + plane.rank()));
+          for (int rank = 0; rank < 4; ++rank) {
+            CHECK(texts[rank] == std::string(100'000, 'a' + rank));
+            CHECK_FALSE(plane.end_of(rank));
+          }
+          plane.agree("lines", {"a", "b"});
+          CHECK_THROWS_AS(plane.agree("lines", {std::to_string(plane.rank())}), CommError);
+        }) == kNothing);
+}
+
+TEST_CASE("a failure on one host is heard of on all, by the first who looks") {
+  MemoryStore store;
+  CHECK(run_at_store(store, 4, {}, [](MeshParts& parts) {
+          ControlPlane& plane = *parts.control_plane;
+          meet(parts);
+          if (plane.rank() == 3) plane.abort("the disk is full");
+          CHECK(has_text(told_in_barrier(parts), "rank 3 gave up"));
+          REQUIRE(plane.first_failure());
+          CHECK(plane.first_failure()->rank == 3);
+          CHECK(plane.first_failure()->text.cause == "the disk is full");
+        }) == kNothing);
+}
+
+TEST_CASE("a rank that has finished is missed by those who still need it") {
+  MemoryStore store;
+  CHECK(run_at_store(store, 4, {}, [](MeshParts& parts) {
+          meet(parts);
+          if (parts.control_plane->rank() == 2) return;
+          CHECK(has_text(told_in_barrier(parts), "rank 2 "));
+          CHECK(parts.control_plane->end_of(2) == PeerEnd::kFinished);
+        }) == kNothing);
+}
+
+TEST_CASE("a rank that does not come is named when its time is over") {
+  MemoryStore store;
+  std::atomic<int> left = 3;
+  CHECK(run_at_store(store, 4, {.timeout = milliseconds(400)}, [&](MeshParts& parts) {
+          meet(parts);
+          if (parts.control_plane->rank() == 1) {
+            while (left > 0) std::this_thread::sleep_for(milliseconds(5));
+            return;
+          }
+          CHECK(has_text(told_in_barrier(parts), "rank 1 did not arrive within 0.4 s"));
+          --left;
+        }) == kNothing);
+}
+
+TEST_CASE("a host that is gone as a whole is missed when the time is over") {
+  MemoryStore store;
+  std::atomic<int> left = 2;
+  CHECK(run_at_store(store, 4, {.timeout = milliseconds(1500)}, [&](MeshParts& parts) {
+          meet(parts);
+          const int rank = parts.control_plane->rank();
+          if (rank >= 2) {  // silent, and stuck in something else
+            store.mute(rank);
+            while (left > 0) std::this_thread::sleep_for(milliseconds(5));
+            return;
+          }
+          while (!parts.control_plane->first_failure()) {
+            std::this_thread::sleep_for(milliseconds(5));
+          }
+          const Failure failure = *parts.control_plane->first_failure();
+          CHECK(failure.rank >= 2);
+          CHECK(has_text(failure.text.what, "has not been heard of for 1.5 s"));
+          CHECK(has_text(failure.text.where, "host "));
+          --left;
+        }) == kNothing);
+}
+
+TEST_CASE("a store that is gone ends the job, with the rank that served it") {
+  MemoryStore store;
+  CHECK(run_at_store(store, 4, {}, [&](MeshParts& parts) {
+          told_in_barrier(parts);  // all are there
+          if (parts.control_plane->rank() == 0) store.end();
+          while (told_in_barrier(parts).empty()) continue;
+          while (!parts.control_plane->first_failure()) {
+            std::this_thread::sleep_for(milliseconds(5));
+          }
+          CHECK(parts.control_plane->first_failure()->rank == 0);
+          CHECK(has_text(parts.control_plane->first_failure()->text.what, "and with it the store"));
+        }) == kNothing);
+}
+
+TEST_CASE("what a rank has posted is read on other hosts once it is late") {
+  MemoryStore store;
+  CHECK(run_at_store(store, 4, {}, [](MeshParts& parts) {
+          ControlPlane& plane = *parts.control_plane;
+          for (uint64_t place = 1; place <= 5u + static_cast<uint64_t>(plane.rank()); ++place) {
+            plane.post({.record = make_record(Operation::kBarrier, {}, {.sequence = place}),
+                        .communicator = 5,
+                        .mark = place});
+          }
+          plane.share_posted();
+          meet(parts);
+          for (int rank = 0; rank < 4; ++rank) {
+            const uint64_t last = 5u + static_cast<uint64_t>(rank);
+            while (plane.last_posted(rank) < last) std::this_thread::sleep_for(milliseconds(5));
+            const auto posted = plane.posted(rank, last);
+            CHECK((posted && posted->mark == last));
+            CHECK_FALSE(plane.posted(rank, last + 1));
+          }
+          meet(parts);
+        }) == kNothing);
+}
+
+TEST_CASE("ranks that do not meet at a store are all refused, with the reason") {
+  const auto refused = [](const std::vector<LaunchEnvironment>& environments) {
+    MemoryStore store;
+    return run_at_store(store, environments, {.timeout = milliseconds(300)}, [](MeshParts& parts) {
+      meet(parts);  // one that comes late is refused, and with it all
+      while (!parts.control_plane->first_failure()) std::this_thread::sleep_for(milliseconds(5));
+      parts.control_plane->throw_first_failure({});
+    });
+  };
+  for (const std::string& told :
+       refused({rank_on_hosts(0, 4, 2), rank_on_hosts(1, 4, 2), rank_on_hosts(3, 4, 2)})) {
+    CHECK(has_text(told, "rank 2 of 4 did not arrive within 0.3 s"));
+  }
+  for (const std::string& told :
+       refused({rank_on_hosts(0, 2, 2), rank_on_hosts(1, 2, 2), rank_on_hosts(1, 2, 2)})) {
+    CHECK(has_text(told, "two processes have RANK=1"));
+  }
+  const auto told = refused({rank_on_hosts(0, 2, 2), rank_on_hosts(1, 4, 2)});
+  CHECK(has_text(told[0], "but WORLD_SIZE=4 on rank 1"));
+  CHECK(has_text(told[1], "WORLD_SIZE="));
+}
+
+}  // namespace
+}  // namespace fsdp

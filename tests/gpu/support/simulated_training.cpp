@@ -1,0 +1,24 @@
+#include "gpu/support/training.h"
+#include "support/sim/torch/torch_memory.h"
+
+namespace fsdp::testing {
+namespace {
+
+// Trainings on the CPU may come first.
+const bool is_taken = [] {
+  take_allocator();
+  return true;
+}();
+
+}  // namespace
+
+TrainingResult train_on_gpu(const Training& training,
+                            const std::shared_ptr<SimulatedSession>& session) {
+  return train_on(training, on_simulated_gpu(session), [&] {
+    int64_t all = 0;
+    for (const auto& [what, count] : session->gpu.host_waits()) all += count;
+    return all;
+  });
+}
+
+}  // namespace fsdp::testing

@@ -1,0 +1,62 @@
+// One rank of a job on several hosts, as far as they need no GPU: ranks meet at a store, and
+// exchange what lies on the host.
+//   host_rank ROUNDS [FAULT RANK ROUND]
+// RANK does FAULT in that round: kill, stop or throw. Prints what it heard in the last round.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fsdp/fsdp.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "base/environment.h"
+#include "comm/store/store_mesh.h"
+#include "shard/torch_store.h"
+
+namespace {
+
+using namespace fsdp;
+
+void commit(const std::string& fault) {
+  if (fault == "kill") raise(SIGKILL);
+  if (fault == "stop") raise(SIGSTOP);
+  if (fault == "throw") throw IoError(ExitCode::kIoError, {.what = "the disk is full"});
+}
+
+int rounds(ControlPlane& plane, const std::vector<std::string>& words) {
+  const int count = std::stoi(words[0]);
+  const bool is_guilty = words.size() > 3 && std::stoi(words[2]) == plane.rank();
+  std::vector<std::string> heard;
+  for (int round = 1; round <= count; ++round) {
+    if (is_guilty && std::stoi(words[3]) == round) commit(words[1]);
+    heard = plane.exchange("round", fmt::format("{}.{}", plane.rank(), round));
+  }
+  fmt::print("{}\n", fmt::join(heard, " "));
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  link_torch_store();
+  const char* const timeout = std::getenv("TEST_TIMEOUT_MS");
+  MeshOptions options;
+  if (timeout != nullptr) options.timeout = std::chrono::milliseconds(std::atoi(timeout));
+  const LaunchEnvironment environment = read_launch_environment();
+  const ErrorPlace place{.rank = environment.rank, .world_size = environment.world_size};
+  try {
+    MeshParts parts = store_mesh(environment, options);
+    try {
+      return rounds(*parts.control_plane, {words + 1, words + count});
+    } catch (const std::exception& error) {
+      parts.control_plane->abort(error.what());
+      throw;
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error_line(error, place));
+    return static_cast<int>(exit_code_of(error));
+  }
+}

@@ -1,0 +1,105 @@
+// How collectives of NCCL that do not end, or fail, end the job.
+#include <doctest/doctest.h>
+#include <fsdp/error.h>
+
+#include <string>
+#include <vector>
+
+#include "nccl/support/nccl_ranks.h"
+#include "runtime/stream.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+using fsdp::nccl::Result;
+
+namespace {
+
+// One all_gather, and the wait for it.
+void gather(const NcclRank& rank, Communicator& communicator) {
+  const auto stream = rank.device.make_stream({.name = "gather"});
+  const Buffer memory = rank.device.allocate(1024, MemoryKind::kDevice);
+  const CollectivePart part{memory.at(0), memory.at(256), 16, DType::kFloat32};
+  communicator.all_gather({&part, 1}, {.sequence = 7, .label = "layers.3"}, *stream);
+  stream->synchronize();
+}
+
+// What the rank is told.
+template <class Body>
+std::string told_in(Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+std::string gather_and_wait(const NcclRank& rank, Communicator& communicator) {
+  return told_in([&] { gather(rank, communicator); });
+}
+
+}  // namespace
+
+TEST_CASE("a collective that does not end is left when its time is over, by all ranks") {
+  NcclMachine machine(3, {.timeout = std::chrono::milliseconds(200)});
+  run_nccl_ranks(3, machine, [&](const NcclRank& rank) {
+    const auto communicator = rank.make("gather");
+    machine.nccl().hang_collectives();
+    const std::string told = gather_and_wait(rank, *communicator);
+    CAPTURE(told);
+    CHECK(contains(told, "NCCL is not through after 0.2 s"));
+    CHECK(contains(told, "all_gather of 16 float32 'layers.3' #7"));
+    CHECK(!gather_and_wait(rank, *communicator).empty());  // nor is there another one
+  });
+  CHECK(machine.nccl().calls("ncclCommAbort") == 3);
+  CHECK(machine.gpu().take_reports().empty());
+}
+
+TEST_CASE("a call that NCCL refuses ends the job, and names the rank and the collective") {
+  struct Refused {
+    std::string name;
+    int calls_before;  // for the communicator
+  };
+  for (const auto& [name, before] :
+       {Refused{"ncclGroupStart", 2}, Refused{"ncclAllGather", 0}, Refused{"ncclGroupEnd", 2}}) {
+    CAPTURE(name);
+    NcclMachine machine(2, {.timeout = std::chrono::milliseconds(2000)});
+    machine.nccl().script({.name = name, .n = before + 1});
+    run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+      // The other rank may still be about to leave the making of it.
+      const std::string told = told_in([&] { gather(rank, *rank.make("gather")); });
+      CAPTURE(told);
+      CHECK(contains(told, "system error"));
+      CHECK(contains(told, "all_gather of 16 float32 'layers.3' #7"));
+    });
+    CHECK(machine.gpu().take_reports().empty());
+  }
+}
+
+TEST_CASE("an error that NCCL finds on its own ends the job") {
+  NcclMachine machine(2, {.timeout = std::chrono::milliseconds(5000)});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const auto communicator = rank.make("gather");
+    machine.nccl().hang_collectives();
+    if (rank.mesh.rank() == 1) machine.nccl().break_communicator(1, 1, Result::kRemoteError);
+    const std::string told = gather_and_wait(rank, *communicator);
+    CAPTURE(told);
+    CHECK(contains(told, "remote error"));
+  });
+}
+
+TEST_CASE("a communicator of which a rank does not come is not waited for for ever") {
+  NcclMachine machine(2, {.timeout = std::chrono::milliseconds(200)});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const nccl::UniqueId id = rank.session->make_unique_id();
+    if (rank.mesh.rank() == 1) return;
+    std::string told;
+    try {
+      rank.session->join(id, {0, 1}, 0, "gather");
+    } catch (const CommError& error) {
+      told = error.what();
+    }
+    CAPTURE(told);
+    CHECK(contains(told, "NCCL communicator 'gather'"));
+  });
+}

@@ -1,0 +1,113 @@
+#include "nccl/support/staged_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "comm/sent.h"
+#include "runtime/stream.h"
+
+namespace fsdp::testing {
+
+// One part on the device: what it sends and receives lies there as it lies in the host's memory.
+class StagedCommunicator::Staging {
+ public:
+  Staging(const CollectivePart& part, int sent, int received, const Device& device, Stream& stream)
+      : part_(part),
+        numel_sent_(part.numel * sent),
+        bytes_received_(part.numel * received * size_of(part.dtype)) {
+    const auto* const send = static_cast<const std::byte*>(part.send);
+    const auto* const recv = static_cast<const std::byte*>(part.recv);
+    const int64_t bytes_sent = numel_sent_ * size_of(part.dtype);
+    const std::less<> before;
+    if (part.runs.empty()) {
+      in_place_ = !before(recv, send) && before(recv, send + bytes_sent);
+      in_place_ |= !before(send, recv) && before(send, recv + bytes_received_);
+    }
+    begin_ = in_place_ && before(recv, send) ? recv : send;
+    const int64_t bytes = in_place_
+                              ? std::max(send + bytes_sent, recv + bytes_received_, before) - begin_
+                              : bytes_sent;
+    pinned_ = device.allocate(bytes, MemoryKind::kPinned);
+    memory_ = device.allocate(bytes, MemoryKind::kDevice);
+    if (!in_place_) apart_ = device.allocate(bytes_received_, MemoryKind::kDevice);
+    if (in_place_) {
+      std::memcpy(pinned_.data(), begin_, static_cast<size_t>(bytes));
+    } else {
+      copy_sent(part, 0, numel_sent_, pinned_.data());
+    }
+    stream.copy(memory_.data(), pinned_.data(), bytes);
+  }
+
+  CollectivePart part() const {
+    const auto* const send = static_cast<const std::byte*>(part_.send);
+    return {.send = memory_.at(send - begin_),
+            .recv = received(),
+            .numel = part_.numel,
+            .dtype = part_.dtype};
+  }
+  void read(Stream& stream) const { stream.read(part_.recv, received(), bytes_received_); }
+
+ private:
+  std::byte* received() const {
+    return in_place_ ? memory_.at(static_cast<const std::byte*>(part_.recv) - begin_)
+                     : apart_.at(0);
+  }
+
+  const CollectivePart part_;
+  const int64_t numel_sent_, bytes_received_;
+  bool in_place_ = false;
+  const std::byte* begin_ = nullptr;  // of what is staged; of runs as if they lay together
+  Buffer pinned_, memory_, apart_;
+};
+
+StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, const Device& device)
+    : inner_(std::move(inner)), device_(device), stream_(device.make_stream({.name = "staged"})) {}
+
+// `sent`, `received`: pieces of each part.
+template <class Collective>
+void StagedCommunicator::stage(std::span<const CollectivePart> parts, int sent, int received,
+                               Collective collective) {
+  std::vector<Staging> staged;
+  std::vector<CollectivePart> on_device;
+  staged.reserve(parts.size());
+  for (const CollectivePart& part : parts) {
+    staged.emplace_back(part, sent, received, device_, *stream_);
+    on_device.push_back(staged.back().part());
+  }
+  collective(std::span<const CollectivePart>(on_device));
+  for (const Staging& part : staged) part.read(*stream_);
+}
+
+void StagedCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
+                                    Stream& /*stream*/) {
+  stage(parts, 1, size(), [&](auto own) { inner_->all_gather(own, tag, *stream_); });
+}
+
+void StagedCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
+                                        CollectiveTag tag, Stream& /*stream*/) {
+  stage(parts, size(), 1, [&](auto own) { inner_->reduce_scatter(own, op, tag, *stream_); });
+}
+
+void StagedCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
+                                    CollectiveTag tag, Stream& /*stream*/) {
+  stage(parts, 1, 1, [&](auto own) { inner_->all_reduce(own, op, tag, *stream_); });
+}
+
+void StagedCommunicator::broadcast(std::span<const CollectivePart> parts, int root,
+                                   CollectiveTag tag, Stream& /*stream*/) {
+  stage(parts, 1, 1, [&](auto own) { inner_->broadcast(own, root, tag, *stream_); });
+}
+
+void StagedCommunicator::barrier(CollectiveTag tag, Stream& /*stream*/) {
+  inner_->barrier(tag, *stream_);
+  stream_->synchronize();
+}
+
+std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key) {
+  return std::make_unique<StagedCommunicator>(inner_->split(color, key), device_);
+}
+
+}  // namespace fsdp::testing
