@@ -1,0 +1,80 @@
+#include "programs/doctor/gpu_source.h"
+
+#include <chrono>
+#include <thread>
+
+#include "runtime/cuda/cuda_library.h"
+#include "runtime/device.h"
+
+namespace fsdp::doctor {
+namespace {
+
+constexpr auto kWaitOfRanks = std::chrono::seconds(20);
+// What the mesh would say, and end the process, is said by the finding.
+constexpr auto kTimeToReport = std::chrono::seconds(60);
+
+GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
+  GpuFacts gpu{.ordinal = ordinal};
+  try {
+    gpu.device = library.device_facts(ordinal);
+    gpu.bus = library.device_bus(ordinal);
+    library.open_device(ordinal);
+    gpu.free_bytes = library.device_free_bytes(ordinal);
+  } catch (const DeviceError& error) {
+    gpu.refusal = error.text();
+  }
+  return gpu;
+}
+
+NcclFacts gather_nccl(const GpuSource& source) {
+  NcclFacts facts;
+  try {
+    source.nccl().get_version(&facts.version);
+  } catch (const DeviceError& error) {
+    facts.refusal = error.text();
+  }
+  return facts;
+}
+
+std::vector<std::vector<bool>> gather_peers(const CudaLibrary& library, int count) {
+  std::vector<std::vector<bool>> reaches;
+  for (int from = 0; from < count; ++from) {
+    std::vector<bool>& row = reaches.emplace_back();
+    for (int to = 0; to < count; ++to) row.push_back(to == from || library.reaches(from, to));
+  }
+  return reaches;
+}
+
+std::vector<Mesh> ranks_of_machine(int ranks, const TellStuck& tell_stuck) {
+  return Mesh::local(ranks, {.device = DeviceKind::kCuda,
+                             .timeout = kWaitOfRanks,
+                             .on_stuck = [tell_stuck](const Error& stuck) {
+                               tell_stuck(stuck);
+                               std::this_thread::sleep_for(kTimeToReport);
+                             }});
+}
+
+}  // namespace
+
+GpuSource gpus_of_machine() {
+  return {.devices = [] { return cuda_devices(); },
+          .library = []() -> const CudaLibrary& { return *cuda_library(); },
+          .nccl = []() -> const nccl::Library& { return nccl::library(); },
+          .make_ranks = ranks_of_machine};
+}
+
+CudaFacts gather_cuda(const GpuSource& source) {
+  const CudaDevices devices = source.devices();
+  CudaFacts facts{.why_none = devices.why_none, .hint = devices.hint};
+  if (devices.count == 0) return facts;
+  const CudaLibrary& library = source.library();
+  facts.versions = library.versions();
+  for (int ordinal = 0; ordinal < devices.count; ++ordinal) {
+    facts.gpus.push_back(gather_gpu(library, ordinal));
+  }
+  facts.reaches = gather_peers(library, devices.count);
+  facts.nccl = gather_nccl(source);
+  return facts;
+}
+
+}  // namespace fsdp::doctor

@@ -1,0 +1,126 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "comm/nccl/nccl_library.h"
+#include "io/printable_name.h"
+#include "programs/doctor/judge.h"
+
+namespace fsdp::doctor {
+namespace {
+
+// A value that does harm.
+struct Rule {
+  std::string_view name;
+  std::string_view value;
+  State state;
+  std::string_view consequence;
+  std::string_view remedy;
+};
+
+constexpr Rule kRules[] = {
+    {"CUDA_LAUNCH_BLOCKING", "1", State::kNote,
+     "every launch waits for its kernel, nothing runs beside compute",
+     "unset it, unless a kernel that fails is looked for"},
+    {"CUDA_VISIBLE_DEVICES", "", State::kNote, "it hides all GPUs",
+     "unset it, or name those to use: 0,1"},
+    {"CUDA_VISIBLE_DEVICES", "-1", State::kNote, "it hides all GPUs",
+     "unset it, or name those to use: 0,1"},
+    {"NCCL_COMM_BLOCKING", "1", State::kNote,
+     "calls of NCCL block: a rank that does not come is not named, the process ends", "unset it"},
+    {"NCCL_LAUNCH_ORDER_IMPLICIT", "0", State::kFails,
+     "collectives of several communicators may wait for each other for ever",
+     "unset it: the engine sets 1"},
+    {"NCCL_P2P_DISABLE", "1", State::kNote, "GPUs reach each other through the host's memory",
+     "unset it, unless the way between the GPUs is broken"},
+    {"NCCL_SHM_DISABLE", "1", State::kNote,
+     "GPUs that cannot reach each other's memory use the network", "unset it"},
+};
+
+// Those of NCCL that change neither results nor speed.
+constexpr std::string_view kHarmless[] = {"NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS",
+                                          "NCCL_MULTI_RANK_GPU_ENABLE"};
+
+std::string shown(const Variable& variable) {
+  return fmt::format("{}={}", variable.name, quoted_name(variable.value));
+}
+
+Finding environment_note(const Variable& variable, std::string_view why, std::string_view remedy) {
+  return {.area = "environment",
+          .state = State::kNote,
+          .text = fmt::format("{}: {}", shown(variable), why),
+          .remedy = std::string(remedy)};
+}
+
+std::optional<Finding> judge_threads(const Variable& threads, int cores) {
+  const std::string_view value = threads.value;
+  int count = 0;
+  std::from_chars(value.data(), value.data() + value.size(), count);
+  if (count >= 1 && count <= cores) return std::nullopt;
+  if (count < 1) {
+    return environment_note(threads, "no number of threads, so a rank computes on all cores",
+                            "unset it, or give each rank its share of the cores");
+  }
+  return environment_note(threads, fmt::format("more threads than cores ({})", cores),
+                          "unset it: fsdp-run gives each rank its share of the cores");
+}
+
+std::optional<Finding> judge_variable(const Variable& variable, const Facts& facts) {
+  for (const Rule& rule : kRules) {
+    if (rule.name != variable.name || rule.value != variable.value) continue;
+    Finding finding = environment_note(variable, rule.consequence, rule.remedy);
+    finding.state = rule.state;
+    return finding;
+  }
+  const int nccl = facts.cuda.nccl.version;
+  if (variable.name == "OMP_NUM_THREADS") return judge_threads(variable, facts.host.cores);
+  if (variable.name == "NCCL_MULTI_RANK_GPU_ENABLE" && nccl > 0 && nccl < kNcclSharesGpus) {
+    return environment_note(variable,
+                            fmt::format("NCCL {} does not know it", nccl::version_text(nccl)),
+                            fmt::format("give each rank a GPU; NCCL {} shares them",
+                                        nccl::version_text(kNcclSharesGpus)));
+  }
+  return std::nullopt;
+}
+
+// Of NCCL, and nothing is known of it here.
+bool is_tuning(const Variable& variable) {
+  return variable.name.starts_with("NCCL_") &&
+         std::ranges::find(kHarmless, variable.name) == std::end(kHarmless) &&
+         std::ranges::find(kRules, variable.name, &Rule::name) == std::end(kRules);
+}
+
+}  // namespace
+
+std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device) {
+  std::vector<Finding> findings;
+  std::vector<std::string> harmless, tuning;
+  for (const Variable& variable : facts.host.variables) {
+    if (device == DeviceKind::kCpu && variable.name != "OMP_NUM_THREADS") continue;
+    if (std::optional<Finding> finding = judge_variable(variable, facts)) {
+      findings.push_back(std::move(*finding));
+    } else {
+      (is_tuning(variable) ? tuning : harmless).push_back(shown(variable));
+    }
+  }
+  if (!tuning.empty()) {
+    findings.push_back({.area = "environment",
+                        .state = State::kNote,
+                        .text = fmt::format("{}: chosen in NCCL's stead", fmt::join(tuning, ", ")),
+                        .remedy = "unset what is not meant to be there"});
+  }
+  if (!harmless.empty()) {
+    findings.push_back(
+        {.area = "environment", .text = fmt::format("{}", fmt::join(harmless, ", "))});
+  } else if (findings.empty()) {
+    findings.push_back({.area = "environment", .text = "nothing is set that changes a run"});
+  }
+  return findings;
+}
+
+}  // namespace fsdp::doctor

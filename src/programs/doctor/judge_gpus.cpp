@@ -1,0 +1,243 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "base/bytes.h"
+#include "comm/nccl/nccl_library.h"
+#include "programs/doctor/judge.h"
+
+namespace fsdp::doctor {
+namespace {
+
+// A GPU of which others hold more than a part of this many is shared with them.
+constexpr int64_t kNoticedPart = 5;
+constexpr std::string_view kLostGpuRemedy =
+    "nvidia-smi, and dmesg with its lines of Xid, tell of a GPU or a driver that is broken; a "
+    "reset or a reboot frees what hangs";
+
+std::string cuda_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+std::string without_hint(ErrorText text) {
+  text.hint.clear();
+  return Error(ExitCode::kInternal, std::move(text)).what();
+}
+
+std::string remedy_of(const ErrorText& text, std::string_view otherwise) {
+  return text.hint.empty() ? std::string(otherwise) : text.hint;
+}
+
+Finding judge_driver(const Facts& facts, State without) {
+  const CudaVersions& versions = facts.cuda.versions;
+  const std::string& module = facts.host.driver_module;
+  Finding finding{
+      .area = "driver",
+      .text = module.empty() ? "of a version that /proc/driver/nvidia does not tell" : module};
+  if (versions.driver == 0 && module.empty()) {
+    return {
+        .area = "driver",
+        .state = without,
+        .text = "no module of NVIDIA's driver is in the kernel (no /proc/driver/nvidia/version)",
+        .remedy = "install NVIDIA's driver on the host; nvidia-smi shows that it runs"};
+  }
+  if (versions.driver == 0) {
+    finding.text += ", as a module of the kernel";
+    return finding;
+  }
+  finding.text += fmt::format(", for CUDA {}; the CUDA runtime is {}", cuda_text(versions.driver),
+                              cuda_text(versions.runtime));
+  if (versions.driver >= versions.runtime) return finding;
+  finding.state = State::kNote;
+  finding.text += ": kernels run that were compiled for the GPU, PTX does not";
+  finding.remedy = "a newer driver, if a GPU is newer than those that the kernels are compiled for";
+  return finding;
+}
+
+// Where there is a module of the kernel, a library that is not found was not passed in.
+Finding judge_absence(const Facts& facts, const ErrorText& why, State without) {
+  const bool hangs = facts.cuda.asked.how != TaskEnd::How::kDone;
+  std::string remedy = remedy_of(why, hangs ? kLostGpuRemedy : "nvidia-smi says more");
+  if (!facts.host.driver_module.empty() && why.what.starts_with("no NVIDIA driver")) {
+    remedy =
+        "the host's driver runs, its libraries are not here: start the container with GPUs "
+        "(--gpus all, by NVIDIA's container toolkit)";
+  }
+  return {.area = "GPUs",
+          .state = hangs ? State::kFails : without,
+          .text = without_hint(why),
+          .remedy = std::move(remedy)};
+}
+
+std::string_view shown_mode(CudaDeviceFacts::Mode mode) {
+  switch (mode) {
+    case CudaDeviceFacts::Mode::kShared:
+      return "";
+    case CudaDeviceFacts::Mode::kOneProcess:
+      return ", for one process at a time";
+    case CudaDeviceFacts::Mode::kProhibited:
+      return ", compute prohibited";
+  }
+  return {};
+}
+
+std::string describe(const GpuFacts& gpu) {
+  const CudaDeviceFacts& device = gpu.device;
+  const std::string room =
+      gpu.refusal ? "" : fmt::format("{} free of ", format_bytes(gpu.free_bytes));
+  return fmt::format("{} ({}.{}), {}{}, {}{}", device.name, device.major, device.minor, room,
+                     format_bytes(device.memory_bytes), gpu.bus, shown_mode(device.mode));
+}
+
+Finding judge_gpu(const GpuFacts& gpu, State refused) {
+  Finding finding{.area = fmt::format("cuda:{}", gpu.ordinal)};
+  const bool is_known = !gpu.refusal || !gpu.device.name.empty();
+  if (is_known) finding.text = describe(gpu);
+  if (gpu.refusal) {
+    finding.state = refused;
+    finding.text += (is_known ? ": " : "") + without_hint(*gpu.refusal);
+    finding.remedy = gpu.device.mode == CudaDeviceFacts::Mode::kProhibited
+                         ? fmt::format("nvidia-smi -i {} -c DEFAULT", gpu.bus)
+                         : remedy_of(*gpu.refusal, kLostGpuRemedy);
+    return finding;
+  }
+  const int64_t used = gpu.device.memory_bytes - gpu.free_bytes;
+  if (used > gpu.device.memory_bytes / kNoticedPart) {
+    finding.state = State::kNote;
+    finding.text += ": others use it";
+    finding.remedy = "nvidia-smi names them; --memory-limit caps what a rank takes";
+  }
+  return finding;
+}
+
+Finding judge_kernels(const std::vector<Variable>& variables) {
+  const auto set = std::ranges::find(variables, "CUDA_MODULE_LOADING", &Variable::name);
+  if (set == variables.end() || set->value != "EAGER") {
+    return {.area = "kernels",
+            .text = "the engine's are loaded when a GPU is opened, others when they first run"};
+  }
+  return {.area = "kernels",
+          .state = State::kNote,
+          .text =
+              "CUDA_MODULE_LOADING=EAGER loads all of LibTorch's and NCCL's at the start, which "
+              "takes time and memory",
+          .remedy = "unset it: the engine loads its own when a GPU is opened"};
+}
+
+// "0 reaches 1, not 2": nothing where it reaches all.
+std::string row_of(const std::vector<bool>& reaches, int from) {
+  std::vector<int> yes, no;
+  for (int to = 0; to < std::ssize(reaches); ++to) {
+    if (to != from) (reaches[static_cast<size_t>(to)] ? yes : no).push_back(to);
+  }
+  if (no.empty()) return {};
+  if (yes.empty()) return fmt::format("{} reaches none", from);
+  return fmt::format("{} reaches {}, not {}", from, fmt::join(yes, " "), fmt::join(no, " "));
+}
+
+Finding judge_peers(const std::vector<std::vector<bool>>& reaches) {
+  std::vector<std::string> rows;
+  for (int from = 0; from < std::ssize(reaches); ++from) {
+    std::string row = row_of(reaches[static_cast<size_t>(from)], from);
+    if (!row.empty()) rows.push_back(std::move(row));
+  }
+  if (rows.empty()) {
+    return {.area = "peers",
+            .text = fmt::format("each of {} GPUs reaches the others' memory", reaches.size())};
+  }
+  return {.area = "peers",
+          .state = State::kNote,
+          .text = fmt::format("{}: between those NCCL goes through the host's memory",
+                              fmt::join(rows, "; ")),
+          .remedy =
+              "none where the board is made so (nvidia-smi topo -m); else look at the IOMMU "
+              "and PCI access control (ACS) in the host's firmware"};
+}
+
+Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
+  if (nccl.refusal) {
+    const bool is_needed = gpus > 1;
+    return {.area = "NCCL",
+            .state = is_needed ? State::kFails : State::kNote,
+            .text = without_hint(*nccl.refusal) +
+                    (is_needed ? "" : "; on one GPU ranks are threads and need none"),
+            .remedy = remedy_of(*nccl.refusal, "tools/setup --gpu installs the one that fits")};
+  }
+  std::string text = fmt::format("{}, 2.18 is the least", nccl::version_text(nccl.version));
+  const auto tell = [&](int since, std::string_view what) {
+    text += nccl.version >= since
+                ? fmt::format("; it has {}", what)
+                : fmt::format("; {} would add {}", nccl::version_text(since), what);
+  };
+  tell(kNcclSharesGpus, "several ranks on one GPU");
+  tell(kNcclHasWindows, "registered windows, which the engine does not use yet");
+  return {.area = "NCCL", .text = std::move(text)};
+}
+
+Finding judge_loopback(const Facts& facts) {
+  const LoopbackFacts& loopback = facts.loopback;
+  if (loopback.ranks == 0) {
+    return {.area = "loopback",
+            .state = State::kNote,
+            .text = "not run: " + why_no_loopback(facts.cuda),
+            .remedy = "mend that first"};
+  }
+  const std::string tried = loopback.ranks == 1
+                                ? "cuda:0, a kernel and copies (one GPU makes no communicator)"
+                                : fmt::format("{} ranks, a GPU each, by NCCL", loopback.ranks);
+  if (loopback.end.how == TaskEnd::How::kDone) {
+    return {.area = "loopback", .text = tried + ": values are right"};
+  }
+  // The hint of what is stuck is for who wrote the program that is.
+  const bool is_stuck = loopback.end.how == TaskEnd::How::kStuck;
+  return {.area = "loopback",
+          .state = State::kFails,
+          .text = fmt::format("{}: {}", tried, without_hint(loopback.end.failure)),
+          .remedy = is_stuck ? std::string(kLostGpuRemedy)
+                             : remedy_of(loopback.end.failure, kLostGpuRemedy)};
+}
+
+}  // namespace
+
+std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda) {
+  if (cuda.asked.how != TaskEnd::How::kDone) return cuda.asked.failure;
+  if (cuda.gpus.empty()) return ErrorText{.what = cuda.why_none, .hint = cuda.hint};
+  for (const GpuFacts& gpu : cuda.gpus) {
+    if (!gpu.refusal) return std::nullopt;
+  }
+  return cuda.gpus.front().refusal;
+}
+
+std::string why_no_loopback(const CudaFacts& cuda) {
+  if (why_no_gpu(cuda)) return "no GPU can be used";
+  for (const GpuFacts& gpu : cuda.gpus) {
+    if (gpu.refusal) return fmt::format("cuda:{} cannot be used", gpu.ordinal);
+  }
+  if (cuda.gpus.size() > 1 && cuda.nccl.refusal) return "there is no NCCL that can be used";
+  return {};
+}
+
+std::vector<Finding> judge_gpus(const Facts& facts, DeviceKind device) {
+  const State without = device == DeviceKind::kCuda ? State::kFails : State::kNote;
+  std::vector<Finding> findings{judge_driver(facts, without)};
+  const CudaFacts& cuda = facts.cuda;
+  if (cuda.gpus.empty()) {
+    findings.push_back(judge_absence(facts, *why_no_gpu(cuda), without));
+    return findings;
+  }
+  const bool has_none = why_no_gpu(cuda).has_value();
+  for (const GpuFacts& gpu : cuda.gpus) {
+    findings.push_back(judge_gpu(gpu, has_none ? without : State::kFails));
+  }
+  if (has_none) return findings;
+  findings.push_back(judge_kernels(facts.host.variables));
+  if (cuda.gpus.size() > 1) findings.push_back(judge_peers(cuda.reaches));
+  findings.push_back(judge_nccl(cuda.nccl, cuda.gpus.size()));
+  findings.push_back(judge_loopback(facts));
+  return findings;
+}
+
+}  // namespace fsdp::doctor

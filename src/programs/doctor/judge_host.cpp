@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string_view>
+#include <utility>
+
+#include "base/bytes.h"
+#include "programs/doctor/judge.h"
+
+namespace fsdp::doctor {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+// What containers in which NCCL runs are commonly given.
+constexpr int64_t kRoomForNccl = 1024 * kMiB;
+// Below, network cards cannot be given the buffers of a few communicators.
+constexpr int64_t kLockedForNetwork = 64 * kMiB;
+// A rank has some tens of each, with NCCL some hundreds, a host up to sixteen ranks.
+constexpr int64_t kFewFiles = 1024;
+constexpr int64_t kFewProcesses = 1024;
+
+Finding judge_versions(const VersionFacts& versions) {
+  const std::string gpu_part = versions.cuda_built.empty()
+                                   ? "without the GPU's part"
+                                   : fmt::format("built with CUDA {}", versions.cuda_built);
+  Finding finding{.area = "versions",
+                  .text = fmt::format("fsdp {}, {}; LibTorch {}", versions.library, gpu_part,
+                                      versions.torch_loaded)};
+  if (!versions.torch_loaded.starts_with(versions.torch_built + ".")) {
+    finding.state = State::kFails;
+    finding.text += fmt::format(" is loaded, built with {}", versions.torch_built);
+    finding.remedy = "look at LD_LIBRARY_PATH, or build with the LibTorch that is loaded";
+  }
+  return finding;
+}
+
+Finding judge_job_memory(const std::optional<ErrorText>& refusal) {
+  if (!refusal) {
+    return {.area = "processes", .text = "ranks that are processes can share their memory"};
+  }
+  ErrorText text = *refusal;
+  const std::string remedy = std::exchange(text.hint, {});
+  return {.area = "processes",
+          .state = State::kFails,
+          .text = Error(ExitCode::kInternal, text).what(),
+          .remedy = remedy.empty() ? "run ranks as threads of one process (Mesh::local)" : remedy};
+}
+
+Finding judge_shared_folder(const SharedFolderFacts& folder, bool by_nccl) {
+  Finding finding{.area = "/dev/shm"};
+  const bool is_there = folder.why_none.empty();
+  finding.text = is_there ? fmt::format("{} free of {}", format_bytes(folder.free_bytes),
+                                        format_bytes(folder.total_bytes))
+                          : fmt::format("cannot be used: {}", folder.why_none);
+  if (!by_nccl || (is_there && folder.free_bytes >= kRoomForNccl)) return finding;
+  finding.state = State::kNote;
+  finding.text += fmt::format("; NCCL may need up to {}", format_bytes(kRoomForNccl));
+  finding.remedy = "give a container more (--shm-size=1g), or mount a larger tmpfs there";
+  return finding;
+}
+
+bool is_below(const std::optional<int64_t>& limit, int64_t wanted) {
+  return limit && *limit < wanted;
+}
+
+std::string shown_bytes(const std::optional<int64_t>& limit) {
+  return limit ? format_bytes(*limit) : "unlimited";
+}
+
+std::string shown_count(const std::optional<int64_t>& limit) {
+  return limit ? fmt::format("{}", *limit) : "unlimited";
+}
+
+// Those that nothing is said about share a line.
+std::vector<Finding> judge_limits(const LimitFacts& limits, bool has_gpu) {
+  std::vector<Finding> findings;
+  std::vector<std::string> good;
+  const auto look = [&](std::string shown, bool is_low, std::string_view why,
+                        std::string_view remedy) {
+    if (!is_low) {
+      good.push_back(std::move(shown));
+      return;
+    }
+    findings.push_back({.area = "limits",
+                        .state = State::kNote,
+                        .text = fmt::format("ulimit {}: {}", shown, why),
+                        .remedy = std::string(remedy)});
+  };
+  look("-l " + shown_bytes(limits.locked_bytes),
+       has_gpu && is_below(limits.locked_bytes, kLockedForNetwork),
+       "memory cannot be locked for InfiniBand between hosts; on one host nothing is",
+       "ulimit -l unlimited; memlock in limits.conf; --ulimit memlock=-1 for a container");
+  look("-n " + shown_count(limits.open_files), is_below(limits.open_files, kFewFiles),
+       "many ranks open more files", "ulimit -n 65536");
+  look("-u " + shown_count(limits.processes), is_below(limits.processes, kFewProcesses),
+       "threads count, of which each rank has dozens", "ulimit -u unlimited");
+  look("-v " + shown_bytes(limits.address_bytes), has_gpu && limits.address_bytes,
+       "CUDA takes addresses for the memory of all GPUs and of the host", "ulimit -v unlimited");
+  if (!good.empty()) {
+    findings.push_back({.area = "limits", .text = fmt::format("ulimit {}", fmt::join(good, ", "))});
+  }
+  return findings;
+}
+
+}  // namespace
+
+std::vector<Finding> judge_host(const Facts& facts, DeviceKind device) {
+  const bool has_gpu = device != DeviceKind::kCpu && !facts.cuda.gpus.empty();
+  std::vector<Finding> findings{judge_versions(facts.versions),
+                                judge_job_memory(facts.host.job_memory_refusal)};
+  if (device != DeviceKind::kCpu) {
+    findings.push_back(judge_shared_folder(facts.host.shared_folder, facts.cuda.gpus.size() > 1));
+  }
+  for (Finding& finding : judge_limits(facts.host.limits, has_gpu)) {
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+}  // namespace fsdp::doctor

@@ -1,0 +1,113 @@
+// fsdp-doctor [--device cuda|auto|cpu]: whether runs can compute on the GPUs of this machine, a
+// line for each thing that was looked at.
+//
+// Exit codes: 0 ready, 1 something was found that makes runs fail, 64 usage, 74 the lines cannot be
+// written, 78 no GPU can be used.
+#include <fmt/format.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "fsdp/error.h"
+#include "programs/doctor/doctor.h"
+#include "programs/doctor/finding.h"
+#include "programs/doctor/host_facts.h"
+#include "programs/run_alone.h"
+
+namespace fsdp::doctor {
+namespace {
+
+[[noreturn]] void refuse_usage(std::string what, std::string hint) {
+  throw InvalidArgument(
+      {.what = std::move(what), .where = "command line", .cause = {}, .hint = std::move(hint)},
+      ExitCode::kUsage);
+}
+
+DeviceKind device_of(const std::string& name) {
+  if (name == "cuda") return DeviceKind::kCuda;
+  if (name == "auto") return DeviceKind::kAuto;
+  if (name == "cpu") return DeviceKind::kCpu;
+  refuse_usage(fmt::format("--device cannot be '{}'", name), "cuda, auto or cpu");
+}
+
+// Empty if only help was asked for, which is then printed.
+std::optional<DeviceKind> parse(int argc, char** argv) {
+  CLI::App app(
+      "Says whether runs can compute on the GPUs of this machine, a line for each thing that it\n"
+      "looks at, and what to do where something is not as it should be.",
+      "fsdp-doctor");
+  std::string device = "cuda";
+  app.add_option("--device", device,
+                 "cuda: GPUs; auto: GPUs, else the CPU; cpu: no GPU is looked at [cuda]")
+      ->type_name("NAME");
+  app.footer("Exit codes: 0 ready, 1 something makes runs fail, 64 usage, 78 no GPU can be used.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) refuse_usage(error.what(), "fsdp-doctor --help");
+    app.exit(error);
+    return std::nullopt;
+  }
+  return device_of(device);
+}
+
+void print(const std::string& text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return;
+  throw IoError(ExitCode::kIoError, {.what = "cannot write the findings",
+                                     .where = "standard output",
+                                     .cause = std::generic_category().message(errno),
+                                     .hint = {}});
+}
+
+// Of the LibTorch that is loaded, "2.15.0".
+std::string torch_version() {
+  const uint64_t version = aoti_torch_abi_version();  // a byte each, from the highest
+  return fmt::format("{}.{}.{}", version >> 56U, version >> 48U & 0xffU, version >> 40U & 0xffU);
+}
+
+void report(const Facts& facts, DeviceKind device, int& code) {
+  const std::vector<Finding> findings = judge(facts, device);
+  const Verdict verdict = verdict_of(facts, device, findings);
+  code = verdict.code;
+  print(format_findings(findings) + (verdict.line.empty() ? "" : "\n" + verdict.line + "\n"));
+  if (code != static_cast<int>(ExitCode::kConfiguration)) return;
+  ErrorText why = why_no_gpu(facts.cuda).value_or(ErrorText{});
+  throw InvalidArgument({.what = "no GPU can be used",
+                         .where = std::move(why.where),
+                         .cause = std::move(why.what),
+                         .hint = std::move(why.hint)});
+}
+
+int run(int argc, char** argv) {
+  int code = 0;
+  Facts facts;
+  const int thrown = run_alone([&] {
+    const std::optional<DeviceKind> device = parse(argc, argv);
+    if (!device) return;
+    std::signal(SIGXFSZ, SIG_IGN);  // memory that processes share counts as files
+    facts.versions = {.library = FSDP_VERSION,
+                      .torch_built = FSDP_TORCH_VERSION,
+                      .torch_loaded = torch_version(),
+                      .cuda_built = FSDP_CUDA_VERSION};
+    facts.host = gather_host();
+    if (device != DeviceKind::kCpu) gather_gpus(facts, gpus_of_machine());
+    report(facts, *device, code);
+  });
+  if (thrown != 0) code = thrown;
+  if (is_stuck(facts)) std::_Exit(code);  // without waiting for what hangs; all lines are written
+  return code;
+}
+
+}  // namespace
+}  // namespace fsdp::doctor
+
+int main(int argc, char** argv) { return fsdp::doctor::run(argc, argv); }

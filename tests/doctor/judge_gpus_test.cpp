@@ -1,0 +1,240 @@
+// What is said of GPUs, and of machines without.
+#include <doctest/doctest.h>
+
+#include "doctor/support/machines.h"
+
+namespace fsdp::testing {
+namespace {
+
+using doctor::Facts;
+using doctor::TaskEnd;
+using Lines = std::vector<std::string>;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+Lines said_of_gpus(const Facts& facts) { return lines_of(judge_gpus(facts, DeviceKind::kCuda)); }
+
+TEST_CASE("a machine with one GPU is ready") {
+  const Facts facts = sound_machine(1);
+  CHECK(
+      said_of_gpus(facts) ==
+      Lines{"driver ok 580.65.06, for CUDA 13.2; the CUDA runtime is 13.2",
+            "cuda:0 ok NVIDIA H100 80GB HBM3 (9.0), 78.0 GiB free of 79.0 GiB, 0000:01:00.0",
+            "kernels ok the engine's are loaded when a GPU is opened, others when they first run",
+            "NCCL ok 2.30.7, 2.18 is the least; it has several ranks on one GPU; 2.31.2 would add "
+            "registered windows, which the engine does not use yet",
+            "loopback ok cuda:0, a kernel and copies (one GPU makes no communicator): values are "
+            "right"});
+  CHECK(code_of(facts) == 0);
+  CHECK(verdict_of(facts, DeviceKind::kCuda, {}).line == "ready on one GPU");
+}
+
+TEST_CASE("a machine with eight GPUs is ready") {
+  const Facts facts = sound_machine(8);
+  CHECK(objections_to(facts).empty());
+  const Lines said = said_of_gpus(facts);
+  CHECK(said.size() == 1 + 8 + 4);
+  CHECK(said[8].starts_with("cuda:7 ok "));
+  CHECK(said[10] == "peers ok each of 8 GPUs reaches the others' memory");
+  CHECK(said[12] == "loopback ok 8 ranks, a GPU each, by NCCL: values are right");
+  CHECK(verdict_of(facts, DeviceKind::kAuto, {}).line == "ready on 8 GPUs");
+}
+
+TEST_CASE("without a driver there is no GPU: that fails where GPUs were asked for") {
+  const Facts facts = machine_without_gpu();
+  const Lines wanted{
+      "driver fails no module of NVIDIA's driver is in the kernel (no /proc/driver/nvidia/version)",
+      "  remedy: install NVIDIA's driver on the host; nvidia-smi shows that it runs",
+      "GPUs fails no NVIDIA driver (libcuda.so.1 was not found)",
+      "  remedy: GPUs need NVIDIA's driver; a container needs its libraries passed in"};
+  CHECK(objections_to(facts) == wanted);
+  CHECK(code_of(facts) == 78);
+  CHECK(verdict_of(facts, DeviceKind::kCuda, {}).line.empty());
+}
+
+TEST_CASE("without a GPU runs that may take the CPU go on, and those for the CPU ask nothing") {
+  const Facts facts = machine_without_gpu();
+  const Lines noted = objections_to(facts, DeviceKind::kAuto);
+  REQUIRE(noted.size() == 4);
+  CHECK(noted[0].starts_with("driver note "));
+  CHECK(noted[2].starts_with("GPUs note no NVIDIA driver"));
+  CHECK(objections_to(facts, DeviceKind::kCpu).empty());
+  for (const DeviceKind device : {DeviceKind::kAuto, DeviceKind::kCpu}) {
+    CHECK(code_of(facts, device) == 0);
+    CHECK(verdict_of(facts, device, {}).line == "ready on the CPU");
+  }
+}
+
+TEST_CASE("where the host's driver runs, a library that is missing was not passed in") {
+  Facts facts = machine_without_gpu();
+  facts.host.driver_module = "580.65.06";
+  CHECK(said_of_gpus(facts) ==
+        Lines{"driver ok 580.65.06, as a module of the kernel",
+              "GPUs fails no NVIDIA driver (libcuda.so.1 was not found)",
+              "  remedy: the host's driver runs, its libraries are not here: start the container "
+              "with GPUs (--gpus all, by NVIDIA's container toolkit)"});
+  facts.cuda.why_none = "this build has no GPU part (libfsdp_cuda.so was not found)";
+  facts.cuda.hint.clear();
+  CHECK(said_of_gpus(facts).back() == "  remedy: nvidia-smi says more");
+}
+
+TEST_CASE("CUDA that does not answer fails, whatever was asked for") {
+  Facts facts = machine_without_gpu();
+  facts.host.driver_module = "580.65.06";
+  facts.cuda = {.asked = {.how = TaskEnd::How::kStuck,
+                          .failure = {.what = "asking CUDA has not come back after 60.0 s"}}};
+  const Lines said = objections_to(facts, DeviceKind::kAuto);
+  REQUIRE(said.size() == 2);
+  CHECK(said[0] == "GPUs fails asking CUDA has not come back after 60.0 s");
+  CHECK(said[1].starts_with("  remedy: nvidia-smi, and dmesg"));
+  CHECK(code_of(facts, DeviceKind::kAuto) == 1);
+  CHECK(code_of(facts, DeviceKind::kCuda) == 78);
+  CHECK(doctor::why_no_gpu(facts.cuda)->what == "asking CUDA has not come back after 60.0 s");
+}
+
+TEST_CASE("a driver that is older than the runtime runs what was compiled for the GPU") {
+  Facts facts = sound_machine(1);
+  facts.cuda.versions.driver = 13000;
+  CHECK(
+      objections_to(facts) ==
+      Lines{"driver note 580.65.06, for CUDA 13.0; the CUDA runtime is 13.2: kernels run that were "
+            "compiled for the GPU, PTX does not",
+            "  remedy: a newer driver, if a GPU is newer than those that the kernels are compiled "
+            "for"});
+  facts = sound_machine(1);
+  facts.host.driver_module.clear();
+  CHECK(said_of_gpus(facts).front() ==
+        "driver ok of a version that /proc/driver/nvidia does not tell, for CUDA 13.2; the CUDA "
+        "runtime is 13.2");
+}
+
+TEST_CASE("a GPU among several that cannot be used makes runs fail, and no loopback is run") {
+  Facts facts = sound_machine(2);
+  facts.loopback = {};
+  facts.cuda.gpus[1].device = {
+      .name = "NVIDIA T4", .major = 7, .minor = 5, .memory_bytes = 15 * kGiB};
+  facts.cuda.gpus[1].refusal = {.what = "cuda:1 has compute capability 7.5, 8.0 is the least",
+                                .hint = "use a GPU of the Ampere generation or newer"};
+  CHECK(objections_to(facts) == Lines{"cuda:1 fails NVIDIA T4 (7.5), 15.0 GiB, 0000:02:00.0: "
+                                      "cuda:1 has compute capability 7.5, "
+                                      "8.0 is the least",
+                                      "  remedy: use a GPU of the Ampere generation or newer",
+                                      "loopback note not run: cuda:1 cannot be used",
+                                      "  remedy: mend that first"});
+  CHECK(code_of(facts) == 1);
+  CHECK(code_of(facts, DeviceKind::kAuto) == 1);
+}
+
+TEST_CASE("where no GPU can be used of those that are there, there is none") {
+  Facts facts = sound_machine(1);
+  facts.loopback = {};
+  facts.cuda.gpus[0].device.name.clear();
+  facts.cuda.gpus[0].refusal = {.what = "cudaGetDeviceProperties failed: unknown error"};
+  const Lines said = objections_to(facts);
+  REQUIRE(said.size() == 2);
+  CHECK(said[0] == "cuda:0 fails cudaGetDeviceProperties failed: unknown error");
+  CHECK(said[1].starts_with("  remedy: nvidia-smi, and dmesg"));
+  CHECK(code_of(facts) == 78);
+  CHECK(objections_to(facts, DeviceKind::kAuto).front().starts_with("cuda:0 note "));
+  CHECK(code_of(facts, DeviceKind::kAuto) == 0);
+}
+
+TEST_CASE("who may compute on a GPU is told") {
+  Facts facts = sound_machine(1);
+  facts.cuda.gpus[0].device.mode = CudaDeviceFacts::Mode::kOneProcess;
+  CHECK(objections_to(facts).empty());
+  CHECK(said_of_gpus(facts)[1].ends_with(", 0000:01:00.0, for one process at a time"));
+  facts.cuda.gpus[0].device.mode = CudaDeviceFacts::Mode::kProhibited;
+  facts.cuda.gpus[0].refusal = {.what = "cudaMalloc failed: all devices are busy or unavailable"};
+  CHECK(objections_to(facts).at(1) == "  remedy: nvidia-smi -i 0000:01:00.0 -c DEFAULT");
+}
+
+TEST_CASE("memory that others hold is noted from a fifth on") {
+  Facts facts = sound_machine(1);
+  facts.cuda.gpus[0].device.memory_bytes = 80 * kGiB;
+  facts.cuda.gpus[0].free_bytes = 64 * kGiB;
+  CHECK(objections_to(facts).empty());
+  facts.cuda.gpus[0].free_bytes -= 1;
+  CHECK(objections_to(facts).size() == 2);
+  CHECK(objections_to(facts)[0] ==
+        "cuda:0 note NVIDIA H100 80GB HBM3 (9.0), 64.0 GiB free of 80.0 GiB, 0000:01:00.0: others "
+        "use it");
+  CHECK(code_of(facts) == 0);
+}
+
+TEST_CASE("modules that are loaded eagerly are noted") {
+  Facts facts = sound_machine(1);
+  facts.host.variables = {{"CUDA_MODULE_LOADING", "LAZY"}};
+  CHECK(objections_to(facts).empty());
+  facts.host.variables = {{"CUDA_MODULE_LOADING", "EAGER"}};
+  CHECK(objections_to(facts).at(0).starts_with("kernels note CUDA_MODULE_LOADING=EAGER loads all"));
+}
+
+TEST_CASE("GPUs that do not reach each other are named, each way") {
+  Facts facts = sound_machine(3);
+  facts.cuda.reaches = {{true, true, false}, {true, true, true}, {false, false, true}};
+  CHECK(objections_to(facts).at(0) ==
+        "peers note 0 reaches 1, not 2; 2 reaches none: between those NCCL goes through the host's "
+        "memory");
+  CHECK(code_of(facts) == 0);
+}
+
+TEST_CASE("NCCL is needed between GPUs, and missed by one alone") {
+  for (const int gpus : {1, 2}) {
+    Facts facts = sound_machine(gpus);
+    facts.cuda.nccl = {.refusal = ErrorText{.what = "NCCL 2.17.1 is too old",
+                                            .hint = "2.18.0 is the oldest that is used"}};
+    if (gpus > 1) facts.loopback = {};
+    CHECK(doctor::why_no_loopback(facts.cuda) ==
+          (gpus > 1 ? "there is no NCCL that can be used" : ""));
+    const Lines said = objections_to(facts);
+    REQUIRE(said.size() == (gpus > 1 ? 4 : 2));
+    CHECK(said[0] == (gpus > 1
+                          ? "NCCL fails NCCL 2.17.1 is too old"
+                          : "NCCL note NCCL 2.17.1 is too old; on one GPU ranks are threads and "
+                            "need none"));
+    CHECK(said[1] == "  remedy: 2.18.0 is the oldest that is used");
+    CHECK(code_of(facts) == (gpus > 1 ? 1 : 0));
+  }
+}
+
+TEST_CASE("what other versions of NCCL would add is told") {
+  const auto said_of = [](int version) {
+    Facts facts = sound_machine(1);
+    facts.cuda.nccl.version = version;
+    CHECK(objections_to(facts).empty());
+    return said_of_gpus(facts).at(3);
+  };
+  CHECK(
+      said_of(22809) ==
+      "NCCL ok 2.28.9, 2.18 is the least; 2.30.3 would add several ranks on one GPU; 2.31.2 would "
+      "add registered windows, which the engine does not use yet");
+  CHECK(said_of(23102) ==
+        "NCCL ok 2.31.2, 2.18 is the least; it has several ranks on one GPU; it has registered "
+        "windows, which the engine does not use yet");
+}
+
+TEST_CASE("a loopback that fails, or hangs, makes runs fail, with its own hint or ours") {
+  Facts facts = sound_machine(4);
+  facts.loopback.end = {.how = TaskEnd::How::kFailed,
+                        .failure = {.what = "NCCL is not through after 20.0 s",
+                                    .where = "NCCL communicator 'gather'",
+                                    .cause = "a rank has not come",
+                                    .hint = "NCCL_DEBUG=INFO shows more"}};
+  const std::string said =
+      "loopback fails 4 ranks, a GPU each, by NCCL: NCCL is not through after 20.0 s (NCCL "
+      "communicator 'gather'); a rank has not come";
+  CHECK(objections_to(facts) == Lines{said, "  remedy: NCCL_DEBUG=INFO shows more"});
+  CHECK(code_of(facts) == 1);
+  const std::string ours = "  remedy: nvidia-smi, and dmesg with its lines of Xid, ";
+  facts.loopback.end.how = TaskEnd::How::kStuck;
+  CHECK(objections_to(facts).at(0) == said);
+  CHECK(objections_to(facts).at(1).starts_with(ours));
+  CHECK(code_of(facts) == 1);
+  facts.loopback.end.how = TaskEnd::How::kFailed;
+  facts.loopback.end.failure.hint.clear();
+  CHECK(objections_to(facts).at(1).starts_with(ours));
+}
+
+}  // namespace
+}  // namespace fsdp::testing

@@ -1,0 +1,126 @@
+// The program fsdp-doctor, run as a user runs it, on whatever machine the tests run.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "support/run_process.h"
+
+namespace fsdp {
+namespace {
+
+using testing::ProcessResult;
+using testing::run_process;
+using Environment = std::map<std::string, std::string>;
+
+std::string doctor_program() {
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fsdp-doctor";
+}
+
+ProcessResult run_doctor(std::vector<std::string> arguments, const Environment& environment = {}) {
+  arguments.insert(arguments.begin(), doctor_program());
+  return run_process(arguments, environment, std::chrono::seconds(200));
+}
+
+// Where there is a GPU it is hidden from the program.
+const Environment kNoGpu{{"CUDA_VISIBLE_DEVICES", "-1"}};
+
+void check_lines(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    CAPTURE(line);
+    CHECK(line.size() <= 100);
+    CHECK(line.find('\x1b') == std::string::npos);
+  }
+}
+
+bool has_line(const std::string& text, const std::string& beginning) {
+  return text.find("\n" + beginning) != std::string::npos;
+}
+
+TEST_CASE("fsdp-doctor without a GPU ends with 78 and says why, twice with a remedy") {
+  for (const auto& arguments : {std::vector<std::string>{}, {"--device", "cuda"}}) {
+    const ProcessResult said = run_doctor(arguments, kNoGpu);
+    CAPTURE(said.out);
+    CAPTURE(said.err);
+    CHECK(said.code == 78);
+    CHECK(said.out.starts_with("versions       ok     fsdp "));
+    CHECK(has_line(said.out, "GPUs           fails  "));
+    CHECK(has_line(said.out, "                      remedy: "));
+    CHECK(has_line(said.out, "environment    note   CUDA_VISIBLE_DEVICES='-1': it hides all GPUs"));
+    check_lines(said.out);
+    CHECK(said.err.starts_with("fsdp: error[78] rank 0/1 host "));
+    CHECK(said.err.find(": no GPU can be used; ") != std::string::npos);
+    CHECK(said.err.find('\n') == said.err.size() - 1);
+  }
+}
+
+TEST_CASE("fsdp-doctor --device auto without a GPU is ready on the CPU, and says why") {
+  const ProcessResult said = run_doctor({"--device", "auto"}, kNoGpu);
+  CAPTURE(said.out);
+  CHECK(said.code == 0);
+  CHECK(has_line(said.out, "GPUs           note   "));
+  CHECK(said.out.ends_with("\n\nready on the CPU\n"));
+  CHECK(said.err.empty());
+}
+
+TEST_CASE("fsdp-doctor --device cpu looks at no GPU") {
+  const ProcessResult said = run_doctor({"--device=cpu"}, {{"NCCL_LAUNCH_ORDER_IMPLICIT", "0"}});
+  CAPTURE(said.out);
+  CHECK(said.code == 0);
+  CHECK(said.out.find("fails") == std::string::npos);
+  for (const char* area : {"driver", "GPUs", "cuda:", "/dev/shm", "NCCL"}) {
+    CHECK(!has_line(said.out, area));
+  }
+  CHECK(said.out.ends_with("\n\nready on the CPU\n"));
+  CHECK(said.err.empty());
+}
+
+TEST_CASE("fsdp-doctor finds limits under which runs fail") {
+  const std::string command = "ulimit -f 1000; " + doctor_program() + " --device cpu";
+  const ProcessResult said = run_process({"sh", "-c", command});
+  CAPTURE(said.out);
+  CHECK(said.code == 1);
+  CHECK(has_line(said.out, "processes      fails  a shared file of "));
+  CHECK(said.out.ends_with("\n\none finding makes runs fail\n"));
+}
+
+TEST_CASE("fsdp-doctor shows what would act on a terminal") {
+  Environment environment = kNoGpu;
+  environment["NCCL_NET"] = "\x1b[31mred\n" + std::string(200, 'x');
+  const ProcessResult said = run_doctor({}, environment);
+  CHECK(said.out.find("NCCL_NET='\\x1b[31mred\\x0axxx") != std::string::npos);
+  check_lines(said.out);
+}
+
+TEST_CASE("fsdp-doctor refuses flags that it does not know, and helps") {
+  const ProcessResult wrong_device = run_doctor({"--device", "gpu"});
+  CHECK(wrong_device.code == 64);
+  CHECK(wrong_device.out.empty());
+  CHECK(
+      wrong_device.err.find(": --device cannot be 'gpu' (command line); hint: cuda, auto or cpu") !=
+      std::string::npos);
+  for (const auto& arguments : {std::vector<std::string>{"--json"}, {"more"}, {"--device"}}) {
+    const ProcessResult refused = run_doctor(arguments);
+    CHECK(refused.code == 64);
+    CHECK(refused.out.empty());
+    CHECK(refused.err.starts_with("fsdp: error[64] rank 0/1 host "));
+    CHECK(refused.err.find("hint: fsdp-doctor --help") != std::string::npos);
+  }
+  const ProcessResult help = run_doctor({"--help"});
+  CHECK(help.code == 0);
+  CHECK(help.out.find("--device") != std::string::npos);
+  CHECK(help.out.find("78 no GPU can be used") != std::string::npos);
+  CHECK(help.err.empty());
+  check_lines(help.out);
+}
+
+TEST_CASE("fsdp-doctor that cannot write its lines ends with 74") {
+  const ProcessResult full =
+      run_process({"sh", "-c", doctor_program() + " --device cpu > /dev/full"});
+  CHECK(full.code == 74);
+  CHECK(full.err.find("cannot write the findings") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdp
