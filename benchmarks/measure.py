@@ -56,9 +56,9 @@ class Process:
         self.process.wait()
 
 
-def prepare(*targets, model=False, peers=False):
+def prepare(*targets, model=False, peers=False, gpu=False):
     """Sets up and builds what a benchmark needs; quick where nothing is missing."""
-    flags = ["--model"] * model + ["--peers"] * peers
+    flags = ["--model"] * model + ["--peers"] * peers + ["--gpu"] * gpu
     subprocess.run([ROOT / "tools/setup", *flags], check=True, stdout=sys.stderr)
     subprocess.run([ROOT / "tools/build", "cpu", *targets], check=True, stdout=sys.stderr)
 

@@ -24,8 +24,9 @@ add_test(NAME setup_gpu COMMAND ${CMAKE_CURRENT_LIST_DIR}/setup_gpu_test.sh
 set_tests_properties(tools_check torch_versions cuda_toolkit setup_gpu PROPERTIES TIMEOUT 120)
 
 # Tests of the GPU's part need its compiler, and no GPU. Without it they say so.
-set(FSDP_CUDA_TESTS cuda cuda_resources cuda_without_toolkit gpu gpu_long kernels_simulated shard_simulated
-    optim_simulated engine_simulated closing_simulated)
+set(FSDP_CUDA_TESTS cuda cuda_resources cuda_without_toolkit doctor_simulated gpu gpu_long
+    kernels_simulated shard_simulated optim_simulated engine_simulated closing_simulated kernels_on_gpu
+    training_on_gpu bits_simulated)
 if(FSDP_NVCC)
   fsdp_tests(cuda LIBRARIES fsdp_runtime)  # the library as it ships
   add_dependencies(cuda_tests fsdp_cuda)

@@ -1,0 +1,211 @@
+// A training step of a BERT, with and without an engine. Initial values and windows follow from the
+// formulas of benchmarks/step_probe.cpp, which benchmarks/peers/gpu_step.py shares.
+#include <fmt/format.h>
+#include <fsdp/fsdp.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "benchmarks/gpu_probe/imagined_ranks.h"
+#include "benchmarks/gpu_probe/probe.h"
+#include "models/bert/bert_model.h"
+#include "models/bert/presets.h"
+#include "shard/torch_cuda.h"
+
+namespace gpu_probe {
+namespace {
+
+using Model = fsdp::Unit<bert::QuestionAnswering>;
+
+constexpr double kLearningRate = 1e-4, kWeightDecay = 0.01, kMaxNorm = 1.0;
+constexpr int kImagined = 8;
+
+struct Task {
+  std::string mode, preset;
+  int64_t windows, tokens;
+  fsdp::DType dtype;
+  bool clips;
+};
+
+uint32_t scramble(uint32_t value) {
+  value ^= value >> 16;
+  value *= 0x45D9F3BU;
+  return value ^ (value >> 16);
+}
+
+uint32_t name_hash(std::string_view name) {
+  uint32_t hash = 2166136261U;
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619U;
+  return hash;
+}
+
+void set_initial_values(torch::nn::Module& model) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : model.named_parameters()) {
+    at::Tensor& tensor = parameter.value();
+    if (tensor.dim() == 1) {
+      tensor.fill_(parameter.key().ends_with("bias") ? 0.0 : 1.0);
+      continue;
+    }
+    const uint32_t salt = name_hash(parameter.key());
+    auto* values = tensor.data_ptr<float>();
+    for (int64_t i = 0; i < tensor.numel(); ++i) {
+      const uint32_t bits = scramble(static_cast<uint32_t>(i) * 2654435761U + salt);
+      values[i] = static_cast<float>((bits / 4294967296.0 - 0.5) * 0.07);
+    }
+  }
+}
+
+struct Windows {
+  at::Tensor ids, segments, mask, first, last;
+};
+
+Windows windows_of(const Task& task, at::Device device) {
+  at::Tensor ids = torch::empty({task.windows, task.tokens}, torch::kLong);
+  auto* each = ids.data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i)
+    each[i] = 1000 + scramble(static_cast<uint32_t>(i)) % 28000;
+  ids = ids.to(device);
+  const at::Tensor first = ids.select(1, 0) % (task.tokens / 2);
+  return {.ids = ids,
+          .segments = torch::zeros_like(ids),
+          .mask = torch::ones_like(ids),
+          .first = first,
+          .last = first + ids.select(1, 1) % (task.tokens / 2)};
+}
+
+class Training {
+ public:
+  Training(const Task& task, const Place& place)
+      : model_(config_of(task)), windows_(windows_of(task, place.device)) {
+    set_initial_values(*model_);
+    model_->train();
+  }
+  virtual ~Training() = default;
+
+  void step() {
+    const at::Tensor logits = model_(windows_.ids, windows_.segments, windows_.mask);
+    const at::Tensor sum =
+        bert::span_loss_sum(logits.to(torch::kFloat), windows_.first, windows_.last);
+    const at::Tensor loss = sum / static_cast<double>(windows_.ids.size(0));
+    loss.backward();
+    loss_ = loss.detach();
+    update();
+  }
+  double loss() const { return loss_.item<double>(); }
+
+ protected:
+  virtual void update() = 0;
+  Model model_;
+
+ private:
+  static bert::Config config_of(const Task& task) {
+    bert::Config config = bert::preset_config(task.preset);
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+    return config;
+  }
+  const Windows windows_;
+  at::Tensor loss_;
+};
+
+// LibTorch's fused AdamW.
+class PlainTraining final : public Training {
+ public:
+  PlainTraining(const Task& task, const Place& place) : Training(task, place), clips_(task.clips) {
+    model_->to(place.device);
+    for (const at::Tensor& parameter : model_->parameters()) {
+      parameters_.push_back(parameter);
+      firsts_.push_back(torch::zeros_like(parameter));
+      seconds_.push_back(torch::zeros_like(parameter));
+      steps_.push_back(torch::zeros({}, torch::dtype(torch::kFloat).device(place.device)));
+    }
+  }
+
+ protected:
+  void update() override {
+    const torch::NoGradGuard no_grad;
+    if (clips_) torch::nn::utils::clip_grad_norm_(parameters_, kMaxNorm);
+    std::vector<at::Tensor> gradients;
+    for (at::Tensor& parameter : parameters_) gradients.push_back(parameter.grad());
+    at::_foreach_add_(steps_, 1);
+    at::_fused_adamw_(parameters_, gradients, firsts_, seconds_, {}, steps_, kLearningRate, 0.9,
+                      0.999, kWeightDecay, 1e-8, /*amsgrad=*/false, /*maximize=*/false);
+    for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+  }
+
+ private:
+  const bool clips_;
+  std::vector<at::Tensor> parameters_, firsts_, seconds_, steps_;
+};
+
+class ShardedTraining final : public Training {
+ public:
+  ShardedTraining(const Task& task, const Place& place, const fsdp::Mesh& mesh)
+      : Training(task, place),
+        clips_(task.clips),
+        engine_(model_, mesh, options_of(task)),
+        optimizer_(engine_,
+                   {.lr = kLearningRate, .weight_decay = kWeightDecay, .skip_nonfinite = false}) {}
+
+ protected:
+  void update() override {
+    if (clips_) optimizer_.clip_grad_norm(kMaxNorm);
+    optimizer_.step();
+    optimizer_.zero_grad();
+  }
+
+ private:
+  static fsdp::Options options_of(const Task& task) {
+    return {.param_dtype = task.dtype, .unit_options = bert::unit_options};
+  }
+  const bool clips_;
+  fsdp::Engine engine_;
+  fsdp::AdamW optimizer_;
+};
+
+std::unique_ptr<Training> make_training(const Task& task, const Place& place) {
+  if (task.mode == "plain" && task.dtype == fsdp::DType::kFloat32) {
+    return std::make_unique<PlainTraining>(task, place);
+  }
+  if (task.mode == "full-shard") {
+    return std::make_unique<ShardedTraining>(task, place, place.alone);
+  }
+  if (task.mode == "common-path") {
+    return std::make_unique<ShardedTraining>(task, place, imagined_ranks(place.alone, kImagined));
+  }
+  refuse(fmt::format("no mode '{}' with {}", task.mode, name_of(task.dtype)));
+}
+
+fsdp::DType dtype_of(const std::string& word) {
+  if (word == "float32") return fsdp::DType::kFloat32;
+  if (word == "bfloat16") return fsdp::DType::kBFloat16;
+  refuse(fmt::format("no type '{}'", word));
+}
+
+}  // namespace
+
+void serve_step(const Place& place, const Words& words) {
+  const Task task{.mode = words[0],
+                  .preset = words[1],
+                  .windows = std::stoll(words[2]),
+                  .tokens = std::stoll(words[3]),
+                  .dtype = dtype_of(words[4]),
+                  .clips = words[5] == "1"};
+  const auto training = make_training(task, place);
+  serve({{"run",
+          [&](std::istream& arguments) {
+            int64_t steps = 0;
+            if (!(arguments >> steps) || steps < 1) refuse("a number of steps is missing");
+            training->step();  // takes anew what was given back
+            const double seconds = seconds_of(place, steps, [&] { training->step(); });
+            fsdp::torch_cuda::empty_cache();  // for who is measured next
+            return seconds * 1e3 / static_cast<double>(steps);
+          }},
+         {"loss", [&](std::istream&) { return training->loss(); }}});
+}
+
+}  // namespace gpu_probe

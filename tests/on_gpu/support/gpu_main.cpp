@@ -1,0 +1,16 @@
+// The main of tests that need this machine's GPU. Without one they say why and end with 77.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <cstdio>
+
+#include "runtime/open_cuda.h"
+
+int main(int count, char** arguments) {
+  const fsdp::CudaDevices& devices = fsdp::cuda_devices();
+  if (devices.count == 0) {
+    std::printf("not run: %s\n", devices.why_none.c_str());
+    return 77;
+  }
+  return doctest::Context(count, arguments).run();
+}

@@ -1,0 +1,65 @@
+"""A rank of a training job is killed, or stopped: the others have to end in time, and to name it."""
+import dataclasses
+import re
+import shutil
+
+import parts
+import programs
+
+END_WITHIN = 10.0    # seconds, behind the deadline of a collective where the rank is only stopped
+STOP_DEADLINE = 8.0  # of a collective, seconds
+STEP = 5             # in which it happens
+STEPS = 10**9        # nobody waits for these
+GUILTY = 1
+CODE = 75            # of fsdp-run and of those that are left
+
+
+@dataclasses.dataclass
+class Fault:
+    name: str     # of training_rank
+    timeout: float
+    limit: float  # seconds from the fault to the end of the job
+    cause: str    # as the others say it
+
+
+KILLED = Fault("kill", 60.0, END_WITHIN, f"rank {GUILTY} was killed by signal 9 (SIGKILL)")
+STOPPED = Fault("stop", STOP_DEADLINE, STOP_DEADLINE + END_WITHIN, f"rank {GUILTY} did not arrive within")
+
+
+def hit_at(log):
+    """When the rank came to harm, on the clock of time.monotonic(); None where it did not."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    match = re.search(r"^hit ([0-9.]+)$", text, re.MULTILINE)
+    return float(match[1]) if match else None
+
+
+def require_named(fault, ranks, logs):
+    for rank in range(ranks):
+        if rank == GUILTY:
+            continue
+        said = (logs / f"rank-{rank}.err").read_text(errors="replace") if logs.exists() else ""
+        own = [line for line in said.splitlines() if line.startswith(f"fsdp: error[{CODE}] rank {rank}/{ranks} ")]
+        if not any(fault.cause in line for line in own):
+            raise parts.Failed(f"rank {rank} does not say '{fault.cause}': {programs.telling_line(said) or 'nothing'}")
+
+
+def run(bin_folder, fault, ranks, logs, deadline, environment, clock):
+    """Trains a tiny BERT on so many ranks until the fault ends it; says how long that took. `clock`:
+    time.monotonic. Raises parts.Failed."""
+    shutil.rmtree(logs, ignore_errors=True)
+    ended = programs.run(
+        [bin_folder / "fsdp-run", "-n", ranks, "--log-dir", logs, bin_folder / "training_rank", STEPS,
+         int(fault.timeout * 1000), fault.name, GUILTY, STEP, "gather", 0, 0],
+        deadline, logs.with_suffix(".log"), environment)
+    over = clock()
+    hit = hit_at(logs / f"rank-{GUILTY}.out")
+    if hit is None:
+        raise parts.Failed(f"the rank never came to harm: the job {ended.why}")
+    seconds = over - hit
+    if ended.timed_out or seconds > fault.limit:
+        raise parts.Failed(f"the job was there {seconds:.1f} s after the fault, {fault.limit:.0f} s at most: "
+                           f"{ended.why}")
+    if ended.code != CODE:
+        raise parts.Failed(f"the job {ended.why}, wanted code {CODE}")
+    require_named(fault, ranks, logs)
+    return f"{ranks} ranks, all out after {seconds:.1f} s, the rank named by all"
