@@ -300,9 +300,14 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
   if (!oldest.since && oldest.begun.reached()) oldest.since = Clock::now();
   nccl::Result state = nccl::Result::kSuccess;
   calls.next("ncclCommGetAsyncError");
-  parts_.library.comm_get_async_error(member.comm, &state);
+  const nccl::Result asked = parts_.library.comm_get_async_error(member.comm, &state);
   calls.next({});
   const CallPlace place(oldest.record);
+  if (asked != nccl::Result::kSuccess) {
+    return call_failed(parts_.plane.rank(), "ncclCommGetAsyncError",
+                       parts_.library.get_error_string(asked),
+                       last_error(parts_.library, member.comm), place.text());
+  }
   if (state != nccl::Result::kSuccess && state != nccl::Result::kInProgress) {
     return call_failed(parts_.plane.rank(), "a collective", parts_.library.get_error_string(state),
                        last_error(parts_.library, member.comm), place.text());
