@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
+#include <vector>
 
 #include "comm/cpu/futex.h"
+#include "comm/cpu/peer_processes.h"
 #include "comm/cpu/segment_control_plane.h"
 #include "comm/rendezvous/rendezvous.h"
-#include "comm/shm/peer_processes.h"
 #include "comm/shm/shm_communicator.h"
 #include "comm/simulated/ablated_communicator.h"
 
@@ -98,7 +100,9 @@ std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
   const ControlSegment control = memory->control();
   register_process(control, environment.rank);
   wait_for_all(control, within);
-  const auto peers = std::make_shared<const PeerProcesses>(control);
+  std::vector<int> all(static_cast<size_t>(control.world_size()));
+  std::iota(all.begin(), all.end(), 0);
+  const auto peers = std::make_shared<const PeerProcesses>(control, all);
   return std::make_shared<const JobMember>(
       JobMember::Parts{.memory = memory,
                        .control = control,

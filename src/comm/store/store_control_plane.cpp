@@ -1,9 +1,6 @@
 #include "comm/store/store_control_plane.h"
 
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -26,31 +23,41 @@ constexpr char kEnds[] = "ends";
 
 std::string posted_key(int rank) { return fmt::format("posted/{}", rank); }
 
-bool has_ended(const Descriptor& process) {
-  pollfd entry{.fd = process.get(), .events = POLLIN, .revents = 0};
-  return poll(&entry, 1, 0) == 1;
+// The segment of a process, in which all ranks have come.
+Buffer segment_of(const std::vector<PlaceOfRank>& places) {
+  const auto size = static_cast<int>(places.size());
+  Buffer memory = allocate_host(ControlSegment::bytes_for(size));
+  const ControlSegment control(memory.data(), size);
+  control.header().world_size = size;
+  for (int rank = 0; rank < size; ++rank) {
+    RankStatus& status = control.status(rank);
+    status.pid.store(places[static_cast<size_t>(rank)].pid);
+    status.state.store(RankState::kPresent);
+  }
+  return memory;
+}
+
+std::vector<int> others_of_host(const std::vector<PlaceOfRank>& places, int own) {
+  const PlaceOfRank& here = places[static_cast<size_t>(own)];
+  std::vector<int> others;
+  for (int rank = 0; rank < static_cast<int>(places.size()); ++rank) {
+    const PlaceOfRank& place = places[static_cast<size_t>(rank)];
+    if (rank != own && place.node == here.node && place.host == here.host) others.push_back(rank);
+  }
+  return others;
 }
 
 }  // namespace
 
 StoreRelay::StoreRelay(Parts parts)
     : parts_(std::move(parts)),
-      memory_(allocate_host(ControlSegment::bytes_for(size()))),
+      memory_(segment_of(parts_.places)),
+      processes_(control(), others_of_host(parts_.places, parts_.rank)),
       peers_(parts_.places.size()),
       ended_(parts_.places.size()) {
-  control().header().world_size = size();
-  const PlaceOfRank& own = parts_.places[static_cast<size_t>(parts_.rank)];
   for (int rank = 0; rank < size(); ++rank) {
-    const PlaceOfRank& place = parts_.places[static_cast<size_t>(rank)];
-    RankStatus& status = control().status(rank);
-    status.pid.store(place.pid);
-    status.state.store(RankState::kPresent);
     alive_.push_back(fmt::format("alive/{}", rank));
-    Peer& peer = peers_[static_cast<size_t>(rank)];
-    peer.heard = Clock::now();
-    if (rank == parts_.rank || place.node != own.node || place.host != own.host) continue;
-    peer.process = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, place.pid, 0)));
-    if (!peer.process) ended_[static_cast<size_t>(rank)] = true;
+    peers_[static_cast<size_t>(rank)].heard = Clock::now();
   }
   tell();
   wait_for_all();
@@ -243,11 +250,12 @@ void StoreRelay::hear() {
 // Behind hear(), so that what a process said last is known.
 void StoreRelay::see_processes() {
   for (int rank = 0; rank < size(); ++rank) {
-    Peer& peer = peers_[static_cast<size_t>(rank)];
-    if (!peer.process || !has_ended(peer.process)) continue;
+    const auto is_known = [&] {
+      return ended(rank) || control().status(rank).state.load() == RankState::kFinished;
+    };
+    if (is_known() || !processes_.ended(rank)) continue;
     hear();
-    peer.process = Descriptor();
-    if (control().status(rank).state.load() == RankState::kFinished) continue;
+    if (is_known()) continue;
     ended_[static_cast<size_t>(rank)] = true;
     const int64_t number = parts_.store->add(kEnds, 1);
     parts_.store->set(fmt::format("{}/{}", kEnds, number), std::to_string(rank));

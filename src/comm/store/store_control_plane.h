@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "comm/cpu/peer_processes.h"
 #include "comm/cpu/segment_control_plane.h"
-#include "comm/descriptor.h"
 #include "comm/store/key_value_store.h"
 #include "comm/store/ranks_of_job.h"
 #include "runtime/buffer.h"
@@ -62,7 +62,6 @@ class StoreRelay {
  private:
   using Clock = std::chrono::steady_clock;
   struct Peer {
-    Descriptor process;  // of a rank of this host; else empty
     std::string said;
     Clock::time_point heard;
   };
@@ -84,6 +83,7 @@ class StoreRelay {
 
   const Parts parts_;
   const Buffer memory_;
+  const PeerProcesses processes_;   // the others of this host
   std::vector<std::string> alive_;  // keys, by rank
   std::vector<Peer> peers_;         // by rank
   std::vector<std::atomic<bool>> ended_;

@@ -1,4 +1,4 @@
-#include "comm/shm/peer_processes.h"
+#include "comm/cpu/peer_processes.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -7,13 +7,15 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "fsdp/error.h"
 
 namespace fsdp {
 
-PeerProcesses::PeerProcesses(const ControlSegment& control) {
-  for (int rank = 0; rank < control.world_size(); ++rank) {
+PeerProcesses::PeerProcesses(const ControlSegment& control, const std::vector<int>& ranks)
+    : processes_(static_cast<size_t>(control.world_size())) {
+  for (const int rank : ranks) {
     const int pid = control.status(rank).pid.load();
     Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!process && errno != ESRCH) {
@@ -23,14 +25,15 @@ PeerProcesses::PeerProcesses(const ControlSegment& control) {
            .cause = std::strerror(errno),
            .hint = "ranks need Linux 5.3 or newer and one pid namespace"});
     }
-    processes_.push_back(std::move(process));
+    processes_[static_cast<size_t>(rank)] = std::move(process);
   }
 }
 
 bool PeerProcesses::ended(int rank) const {
-  const Descriptor& process = processes_[rank];
-  if (!process) return true;
-  pollfd entry{.fd = process.get(), .events = POLLIN, .revents = 0};
+  const std::optional<Descriptor>& process = processes_[static_cast<size_t>(rank)];
+  if (!process) return false;
+  if (!*process) return true;
+  pollfd entry{.fd = process->get(), .events = POLLIN, .revents = 0};
   return poll(&entry, 1, 0) == 1;
 }
 
