@@ -107,6 +107,7 @@ std::string describe(const CollectiveRecord& record) {
 
 std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
                                 const CollectiveRecord& other) {
+  if (other_rank < rank) return describe_difference(other_rank, other, rank, record);
   const std::string here = describe(record);
   const std::string there = describe(other);
   std::string text =

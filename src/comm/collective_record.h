@@ -47,6 +47,7 @@ uint64_t hash_of(uint64_t one, uint64_t other);
 // is compared, but for what of a long label or note is not shown.
 std::string describe(const CollectiveRecord& record);
 // "rank 0 issued all_reduce …, rank 1 issued barrier …", and what differs if that is not shown.
+// The lower rank comes first.
 std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
                                 const CollectiveRecord& other);
 

@@ -1,7 +1,6 @@
 #include "comm/cpu/group_barrier.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/collective_failures.h"
 #include "comm/cpu/futex.h"
 
 namespace fsdp {
@@ -170,8 +170,7 @@ void GroupBarrier::check_other_channels() const {
         continue;
       }
       const CollectiveRecord& theirs = there.records[there.records[0].sequence == sequence ? 0 : 1];
-      disagree(me < peer ? describe_difference(me, record_, peer, theirs)
-                         : describe_difference(peer, theirs, me, record_),
+      disagree(me, record_, peer, theirs,
                fmt::format("place {} of the host order, in different communicators", sequence));
     }
   }
@@ -225,16 +224,7 @@ void GroupBarrier::check_deadline(Clock::time_point start) const {
   if (Clock::now() - start < member_->timeout()) return;
   const std::vector<int> missing = absent();
   if (missing.empty()) return;
-  const double seconds = std::chrono::duration<double>(member_->timeout()).count();
-  member_->fail(
-      {.rank = missing.front(),
-       .code = ExitCode::kPeerFailed,
-       .text = {.what = fmt::format("rank {} did not arrive within {:.1f} s",
-                                    fmt::join(missing, ", "), seconds),
-                .where = describe(record_),
-                .cause = "it is alive, but stopped, stuck, slow or doing something else",
-                .hint = "look at that rank with a debugger, or raise MeshOptions::timeout "
-                        "if it may be that slow"}});
+  member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record_)));
   leave();
 }
 
@@ -243,21 +233,14 @@ void GroupBarrier::compare() const {
   for (int i = 1; i < group_.size(); ++i) {
     const Endpoint& other = endpoint(i);
     if (first.fingerprints[parity()] == other.fingerprints[parity()]) continue;
-    disagree(describe_difference(group_.ranks[0], first.records[parity()], group_.ranks[i],
-                                 other.records[parity()]),
+    disagree(group_.ranks[0], first.records[parity()], group_.ranks[i], other.records[parity()],
              fmt::format("collective {} of its communicator", opened_));
   }
 }
 
-void GroupBarrier::disagree(const std::string& difference, const std::string& where) const {
-  member_->fail(
-      {.rank = -1,
-       .code = ExitCode::kPeerFailed,
-       .text = {.what = "ranks disagree about a collective: " + difference,
-                .where = where,
-                .cause = {},
-                .hint = "every rank must issue the same collectives in the same order; look "
-                        "for a condition that depends on the rank or its data"}});
+void GroupBarrier::disagree(int rank, const CollectiveRecord& record, int other_rank,
+                            const CollectiveRecord& other, std::string where) const {
+  member_->fail(ranks_disagree(rank, record, other_rank, other, std::move(where)));
   leave();
 }
 

@@ -73,7 +73,8 @@ class GroupBarrier {
   void check_slow(std::chrono::steady_clock::time_point start);
   void check_deadline(std::chrono::steady_clock::time_point start) const;
   // Says that two ranks came to do different things.
-  [[noreturn]] void disagree(const std::string& difference, const std::string& where) const;
+  [[noreturn]] void disagree(int rank, const CollectiveRecord& record, int other_rank,
+                             const CollectiveRecord& other, std::string where) const;
   [[noreturn]] void leave() const;
 
   std::shared_ptr<const JobMember> member_;

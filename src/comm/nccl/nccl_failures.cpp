@@ -1,19 +1,13 @@
 #include "comm/nccl/nccl_failures.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <utility>
 
+#include "comm/collective_failures.h"
+
 namespace fsdp {
 namespace {
-
-constexpr std::string_view kLookHint =
-    "look at that rank with a debugger, or raise MeshOptions::timeout if it may be that slow";
-
-std::string seconds_text(std::chrono::milliseconds time) {
-  return fmt::format("{:.1f} s", std::chrono::duration<double>(time).count());
-}
 
 Failure failure_of(int rank, std::string what, std::string where, std::string cause,
                    std::string_view hint) {
@@ -38,30 +32,15 @@ Failure call_did_not_return(int rank, std::string_view call, std::chrono::millis
   return failure_of(
       rank,
       fmt::format("{} has not come back on rank {} after {}", call, rank, seconds_text(within)),
-      std::move(where), "the driver, or what connects the GPUs, is stuck", kLookHint);
+      std::move(where), "the driver, or what connects the GPUs, is stuck", kLookAtRankHint);
 }
 
 Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs) {
-  const std::string difference = rank < peer
-                                     ? describe_difference(rank, own.record, peer, theirs.record)
-                                     : describe_difference(peer, theirs.record, rank, own.record);
-  return failure_of(
-      -1, "ranks disagree about a collective: " + difference,
+  return ranks_disagree(
+      rank, own.record, peer, theirs.record,
       fmt::format("place {} of the host order{}", own.record.sequence,
-                  own.communicator == theirs.communicator ? "" : ", in different communicators"),
-      {},
-      "every rank must issue the same collectives in the same order; look for a "
-      "condition that depends on the rank or its data");
-}
-
-Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,
-                          std::string where) {
-  return failure_of(missing.front(),
-                    fmt::format("rank {} did not arrive within {}", fmt::join(missing, ", "),
-                                seconds_text(within)),
-                    std::move(where),
-                    "it is alive, but stopped, stuck, slow or doing something else", kLookHint);
+                  own.communicator == theirs.communicator ? "" : ", in different communicators"));
 }
 
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where) {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "comm/cpu/posted_collectives.h"
 #include "comm/failure.h"
@@ -19,8 +18,6 @@ Failure call_did_not_return(int rank, std::string_view call, std::chrono::millis
 // At one place of the host order.
 Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs);
-Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,
-                          std::string where);
 // `of_all`: all ranks have come to it.
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where);
 

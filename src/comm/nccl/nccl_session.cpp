@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "comm/collective_failures.h"
 #include "comm/nccl/nccl_failures.h"
 #include "fsdp/error.h"
 #include "runtime/device.h"

@@ -1,13 +1,13 @@
 #include "comm/store/store_communicator.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <cstring>
 #include <utility>
 
 #include "base/bytes.h"
 #include "comm/collective_checks.h"
+#include "comm/collective_failures.h"
 #include "comm/reduce/reduce_in_order.h"
 #include "comm/sent.h"
 #include "fsdp/error.h"
@@ -67,16 +67,7 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
       member_->throw_failure(describe(record));
     }
     if (missing.empty() || Clock::now() < deadline) continue;
-    const double seconds = std::chrono::duration<double>(member_->timeout()).count();
-    member_->fail(
-        {.rank = missing.front(),
-         .code = ExitCode::kPeerFailed,
-         .text = {.what = fmt::format("rank {} did not arrive within {:.1f} s",
-                                      fmt::join(missing, ", "), seconds),
-                  .where = describe(record),
-                  .cause = "it is alive, but stopped, stuck, slow or doing something else",
-                  .hint = "look at that rank with a debugger, or raise "
-                          "MeshOptions::timeout if it may be that slow"}});
+    member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record)));
     member_->throw_failure(describe(record));
   }
 }
@@ -87,14 +78,8 @@ void StoreCommunicator::compare(const std::vector<std::string>& sent,
   for (int peer = 1; peer < size(); ++peer) {
     const CollectiveRecord other = record_in(sent[static_cast<size_t>(peer)]);
     if (fingerprint_of(first) == fingerprint_of(other)) continue;
-    member_->fail(
-        {.rank = -1,
-         .code = ExitCode::kPeerFailed,
-         .text = {.what = "ranks disagree about a collective: " +
-                          describe_difference(0, first, peer, other),
-                  .where = fmt::format("collective {} of its communicator", count_),
-                  .hint = "every rank must issue the same collectives in the same order; look "
-                          "for a condition that depends on the rank or its data"}});
+    member_->fail(ranks_disagree(0, first, peer, other,
+                                 fmt::format("collective {} of its communicator", count_)));
     member_->throw_failure(describe(record));
   }
 }

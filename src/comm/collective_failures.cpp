@@ -1,0 +1,37 @@
+#include "comm/collective_failures.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+namespace fsdp {
+
+std::string seconds_text(std::chrono::milliseconds time) {
+  return fmt::format("{:.1f} s", std::chrono::duration<double>(time).count());
+}
+
+Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
+                       const CollectiveRecord& other, std::string where) {
+  return {.rank = -1,
+          .code = ExitCode::kPeerFailed,
+          .text = {.what = "ranks disagree about a collective: " +
+                           describe_difference(rank, record, other_rank, other),
+                   .where = std::move(where),
+                   .cause = {},
+                   .hint = "every rank must issue the same collectives in the same order; look "
+                           "for a condition that depends on the rank or its data"}};
+}
+
+Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,
+                          std::string where) {
+  return {.rank = missing.front(),
+          .code = ExitCode::kPeerFailed,
+          .text = {.what = fmt::format("rank {} did not arrive within {}", fmt::join(missing, ", "),
+                                       seconds_text(within)),
+                   .where = std::move(where),
+                   .cause = "it is alive, but stopped, stuck, slow or doing something else",
+                   .hint = std::string(kLookAtRankHint)}};
+}
+
+}  // namespace fsdp
