@@ -2,7 +2,9 @@
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nccl/support/nccl_ranks.h"
@@ -86,6 +88,23 @@ TEST_CASE("an error that NCCL finds on its own ends the job") {
     CAPTURE(told);
     CHECK(contains(told, "remote error"));
   });
+}
+
+TEST_CASE("a watchdog that cannot choose its device ends the job, not the process") {
+  NcclMachine machine(2, {.timeout = std::chrono::milliseconds(5000)});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    rank.mesh.agree("made", {});
+    machine.gpu().choose([](std::string_view name) {
+      return name == "cudaSetDevice" ? std::optional(cudaErrorInvalidDevice) : std::nullopt;
+    });
+    const std::string told = told_in([&] {
+      while (true) rank.mesh.agree("it watches", {});
+    });
+    CAPTURE(told);
+    CHECK(contains(told, "gave up"));
+    CHECK(contains(told, "cudaSetDevice"));
+  });
+  CHECK(machine.gpu().take_reports().empty());
 }
 
 TEST_CASE("a communicator of which a rank does not come is not waited for for ever") {

@@ -19,6 +19,10 @@ auto find(const PostedCollectives& posted, uint64_t sequence, Read read)
 
 }  // namespace
 
+uint64_t mark_of(const PostedCollective& posted) {
+  return hash_of(fingerprint_of(posted.record), posted.communicator);
+}
+
 void post(PostedCollectives& posted, const PostedCollective& collective) noexcept {
   const uint64_t sequence = collective.record.sequence;
   if (sequence == 0) return;
@@ -27,7 +31,7 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
   PostedCollectives::Entry& entry = posted.entries[sequence % PostedCollectives::kKept];
   entry.sequence.store(0, std::memory_order_relaxed);
   // Each behind the 0: who reads one of them reads that 0, or what comes after it.
-  entry.mark.store(collective.mark, std::memory_order_release);
+  entry.mark.store(mark_of(collective), std::memory_order_release);
   for (size_t i = 0; i < words.size(); ++i) {
     entry.words[i].store(words[i], std::memory_order_release);
   }

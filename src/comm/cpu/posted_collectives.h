@@ -16,8 +16,10 @@ namespace fsdp {
 struct PostedCollective {
   CollectiveRecord record;
   uint64_t communicator;  // equal for the ranks of one
-  uint64_t mark;          // equal for equal collectives of one communicator
 };
+
+// Equal for equal collectives of one communicator, in all processes.
+uint64_t mark_of(const PostedCollective& posted);
 
 // Lies, zeroed, in memory that ranks share, also between processes. Written by its rank alone, a
 // collective at a time; read by all at any time.
@@ -27,7 +29,7 @@ struct PostedCollectives {
 
   struct Entry {
     std::atomic<uint64_t> sequence;  // of the record; 0: none, or it is being written
-    std::atomic<uint64_t> mark;
+    std::atomic<uint64_t> mark;      // what mark_of says of the record
     std::array<std::atomic<uint64_t>, kWords> words;
   };
 
@@ -42,6 +44,7 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
 // The rank's collective of that place, if it has issued it and it is still kept. Of two ranks that
 // post and look at each other, one sees the other's.
 std::optional<PostedCollective> find_posted(const PostedCollectives& posted, uint64_t sequence);
+// Its mark alone: who compares reads two words instead of all.
 std::optional<uint64_t> find_mark(const PostedCollectives& posted, uint64_t sequence);
 
 }  // namespace fsdp

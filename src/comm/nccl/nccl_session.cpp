@@ -27,8 +27,7 @@ constexpr auto kLauncherGrace = milliseconds(500);
 constexpr int kSlowPart = 3;
 
 PostedCollective posted_on(const std::string& communicator, const CollectiveRecord& record) {
-  const uint64_t named = hash_of(communicator);
-  return {.record = record, .communicator = named, .mark = hash_of(fingerprint_of(record), named)};
+  return {.record = record, .communicator = hash_of(communicator)};
 }
 
 // What NCCL says beside an error's name.
@@ -231,11 +230,12 @@ bool NcclSession::finalize(Calls& calls, const Member& member) {
 void NcclSession::require_alike(const Member& member, const CollectiveRecord& record) {
   const PostedCollective posted = posted_on(member.name, record);
   parts_.plane.post(posted);
+  const uint64_t own_mark = mark_of(posted);
   const int own = parts_.plane.rank();
   for (const int peer : member.ranks) {
     if (peer == own) continue;
     const auto mark = parts_.plane.posted_mark(peer, record.sequence);
-    if (!mark || *mark == posted.mark) continue;
+    if (!mark || *mark == own_mark) continue;
     if (const auto theirs = parts_.plane.posted(peer, record.sequence)) {
       fail(ranks_disagree(own, posted, peer, *theirs), record);
     }
@@ -268,7 +268,6 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
 }
 
 void NcclSession::watch() {
-  parts_.device.make_current();
   std::unique_lock lock(mutex_);
   while (!end_.wait_for(lock, parts_.looks_every, [this] { return ends_; })) {
     if (!aborted_) look();
@@ -280,6 +279,8 @@ void NcclSession::look() {
   Calls calls(watch_, place);
   std::optional<Failure> failure = parts_.plane.first_failure();
   try {
+    calls.next("cudaSetDevice");
+    parts_.device.make_current();
     for (const MemberPtr& member : members_) {
       if (!failure) failure = look_at(calls, *member);
     }
@@ -370,7 +371,7 @@ Failure NcclSession::late(const Member& member, const CallPlace& place) const {
     const PostedCollective posted = posted_on(member.name, *record);
     for (const int peer : member.ranks) {
       const auto theirs = parts_.plane.posted(peer, record->sequence);
-      if (theirs && theirs->mark != posted.mark) {
+      if (theirs && mark_of(*theirs) != mark_of(posted)) {
         return ranks_disagree(parts_.plane.rank(), posted, peer, *theirs);
       }
     }

@@ -16,13 +16,12 @@ PostedCollective at_place(uint64_t sequence) {
   const CollectivePart part{nullptr, nullptr, static_cast<int64_t>(3 * sequence), DType::kFloat32};
   const auto operation = sequence % 2 == 0 ? Operation::kAllGather : Operation::kReduceScatter;
   return {.record = make_record(operation, {&part, 1}, {.sequence = sequence, .label = "layer"}),
-          .communicator = 5,
-          .mark = sequence * 0x9e3779b97f4a7c15};
+          .communicator = sequence * 0x9e3779b97f4a7c15};
 }
 
 bool is_of_place(const PostedCollective& collective, uint64_t place) {
   const PostedCollective expected = at_place(place);
-  return collective.mark == expected.mark &&
+  return collective.communicator == expected.communicator &&
          fingerprint_of(collective.record) == fingerprint_of(expected.record);
 }
 
@@ -39,7 +38,7 @@ TEST_CASE("what was posted is found by its place, until as many came after it as
   for (uint64_t place = 3; place <= PostedCollectives::kKept + 2; ++place) {
     REQUIRE(find_posted(*posted, place));
     CHECK(is_of_place(*find_posted(*posted, place), place));
-    CHECK(find_mark(*posted, place) == at_place(place).mark);
+    CHECK(find_mark(*posted, place) == mark_of(at_place(place)));
   }
 }
 
@@ -63,7 +62,7 @@ TEST_CASE("who looks while it is written sees one collective or none") {
         const auto mark = find_mark(*posted, place);
         if (collective) ++found;
         if (collective && !is_of_place(*collective, place)) ++wrong;
-        if (mark && *mark != at_place(place).mark) ++wrong;
+        if (mark && *mark != mark_of(at_place(place))) ++wrong;
       }
     }
   });

@@ -149,8 +149,7 @@ TEST_CASE("what a rank has posted is read on other hosts once it is late") {
           ControlPlane& plane = *parts.control_plane;
           for (uint64_t place = 1; place <= 5u + static_cast<uint64_t>(plane.rank()); ++place) {
             plane.post({.record = make_record(Operation::kBarrier, {}, {.sequence = place}),
-                        .communicator = 5,
-                        .mark = place});
+                        .communicator = place});
           }
           plane.share_posted();
           meet(parts);
@@ -158,7 +157,7 @@ TEST_CASE("what a rank has posted is read on other hosts once it is late") {
             const uint64_t last = 5u + static_cast<uint64_t>(rank);
             while (plane.last_posted(rank) < last) std::this_thread::sleep_for(milliseconds(5));
             const auto posted = plane.posted(rank, last);
-            CHECK((posted && posted->mark == last));
+            CHECK((posted && posted->communicator == last));
             CHECK_FALSE(plane.posted(rank, last + 1));
           }
           meet(parts);
