@@ -56,8 +56,9 @@ struct MeshOptions {
   int replicate = 0;
   // How long a collective waits for a rank before it throws, naming that rank.
   std::chrono::milliseconds timeout{30'000};
-  // Hears of each slow rank once a job, on the rank that notices first; the wait goes on. Called on
-  // the thread that waits; must not throw. run_program prints a line if this is empty.
+  // Hears of each slow rank once a job, on the rank that notices first (of ranks on several hosts:
+  // once on each that waits for it); the wait goes on. Called on the thread that waits, or one that
+  // watches for it; must not throw. run_program prints a line if this is empty.
   std::function<void(const SlowRank& slow)> on_slow_rank{};
   // Hears of what an engine has noticed and goes on with, once for each thing. Called in the rank's
   // own thread; must not throw. run_program prints a line if this is empty.

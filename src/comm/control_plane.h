@@ -75,7 +75,8 @@ class ControlPlane {
   // Something is late: what this rank has posted is shown to those who cannot look at it.
   virtual void share_posted() {}
 
-  // Others wait for that rank: said once a job (MeshOptions::on_slow_rank).
+  // Others wait for that rank: said once a job, over several hosts once by each rank that waits
+  // (MeshOptions::on_slow_rank).
   virtual void report_slow(const SlowRank& slow) const = 0;
 };
 

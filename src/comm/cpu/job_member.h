@@ -56,7 +56,8 @@ class JobMember {
   }
 
   std::optional<PeerEnd> end_of(int peer) const;
-  // Tells on_slow_rank, unless some rank of the job has told its own about this peer already.
+  // Tells on_slow_rank, unless some rank that shares the segment has told its own about this peer
+  // already.
   void report_slow(const SlowRank& slow) const;
 
  private:
