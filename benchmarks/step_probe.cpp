@@ -3,8 +3,7 @@
 // MODE is full-shard, gathered (the same without mapped shards), recompute and offload (full-shard,
 // gathered, with either), replicate (DDP), zero1, zero2, or plain: the same modules without an
 // engine and LibTorch's fused AdamW, each rank for itself, which is what a step
-// costs where nothing is communicated. Initial values and windows follow from formulas that
-// benchmarks/peers/step.py shares, so losses are comparable. Rank 0 prints one JSON object.
+// costs where nothing is communicated. Rank 0 prints one JSON object.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -17,6 +16,7 @@
 #include <memory>
 #include <string>
 
+#include "benchmarks/bert_task.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
 
@@ -31,61 +31,12 @@ struct Task {
   std::string trace;  // of the last steps; empty: none
 };
 
-uint32_t scramble(uint32_t value) {
-  value ^= value >> 16;
-  value *= 0x45D9F3BU;
-  return value ^ (value >> 16);
-}
-
-uint32_t name_hash(std::string_view name) {
-  uint32_t hash = 2166136261U;
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619U;
-  return hash;
-}
-
-// Uniform with the standard deviation that BERT starts from; biases 0, normalisation weights 1.
-void set_initial_values(torch::nn::Module& model) {
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : model.named_parameters()) {
-    at::Tensor& tensor = parameter.value();
-    if (tensor.dim() == 1) {
-      tensor.fill_(parameter.key().ends_with("bias") ? 0.0 : 1.0);
-      continue;
-    }
-    const uint32_t salt = name_hash(parameter.key());
-    auto* values = tensor.data_ptr<float>();
-    for (int64_t i = 0; i < tensor.numel(); ++i) {
-      const uint32_t bits = scramble(static_cast<uint32_t>(i) * 2654435761U + salt);
-      values[i] = static_cast<float>((bits / 4294967296.0 - 0.5) * 0.07);
-    }
-    torch::autograd::impl::bump_version(tensor);
-  }
-}
-
-struct Windows {
-  at::Tensor ids, segments, mask, first, last;
-};
-
-Windows windows_of(const Task& task, int rank) {
-  Windows made{.ids = torch::empty({task.windows, task.tokens}, torch::kLong)};
-  auto* ids = made.ids.data_ptr<int64_t>();
-  const auto base = static_cast<uint32_t>(rank * task.windows * task.tokens);
-  for (int64_t i = 0; i < made.ids.numel(); ++i) {
-    ids[i] = 1000 + scramble(base + static_cast<uint32_t>(i)) % 28000;
-  }
-  made.segments = torch::zeros_like(made.ids);
-  made.mask = torch::ones_like(made.ids);
-  made.first = made.ids.select(1, 0) % (task.tokens / 2);
-  made.last = made.first + made.ids.select(1, 1) % (task.tokens / 2);
-  return made;
-}
-
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin)
       .count();
 }
 
-double forward_backward(Model& model, const Windows& windows) {
+double forward_backward(Model& model, const bert_task::Windows& windows) {
   const at::Tensor logits = model(windows.ids, windows.segments, windows.mask);
   const at::Tensor loss = bert::span_loss_sum(logits, windows.first, windows.last) /
                           static_cast<double>(windows.ids.size(0));
@@ -128,7 +79,7 @@ struct Measured {
 template <class Update>
 void train(const Task& task, const fsdp::Mesh& mesh, Model& model, Update update,
            Measured& measured) {
-  const Windows windows = windows_of(task, mesh.rank());
+  const auto windows = bert_task::windows_of(task.windows, task.tokens, mesh.rank());
   model->train();
   for (int64_t step = 0; step < task.steps; ++step) {
     const auto began = std::chrono::steady_clock::now();
@@ -144,7 +95,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
   if (task.mode == "plain") {
     Model model(config);
-    set_initial_values(*model);
+    bert_task::set_initial_values(*model);
     FusedAdamW optimizer(model->parameters());
     train(
         task, mesh, model, [&] { optimizer.step(); }, measured);
@@ -162,7 +113,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   fsdp::Engine engine(model, building);
   {
     const fsdp::Gathered whole(engine, fsdp::WriteBack::kOwnSlice);
-    set_initial_values(*model);
+    bert_task::set_initial_values(*model);
   }
   fsdp::AdamW optimizer(
       engine, {.lr = kLearningRate, .weight_decay = kWeightDecay, .skip_nonfinite = false});

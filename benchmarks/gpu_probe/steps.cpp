@@ -1,5 +1,4 @@
-// A training step of a BERT, with and without an engine. Initial values and windows follow from the
-// formulas of benchmarks/step_probe.cpp, which benchmarks/peers/gpu_step.py shares.
+// A training step of a BERT, with and without an engine; benchmarks/peers/gpu_step.py has the same.
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
@@ -7,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "benchmarks/bert_task.h"
 #include "benchmarks/gpu_probe/imagined_ranks.h"
 #include "benchmarks/gpu_probe/probe.h"
 #include "models/bert/bert_model.h"
@@ -31,58 +30,13 @@ struct Task {
   bool clips;
 };
 
-uint32_t scramble(uint32_t value) {
-  value ^= value >> 16;
-  value *= 0x45D9F3BU;
-  return value ^ (value >> 16);
-}
-
-uint32_t name_hash(std::string_view name) {
-  uint32_t hash = 2166136261U;
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 16777619U;
-  return hash;
-}
-
-void set_initial_values(torch::nn::Module& model) {
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : model.named_parameters()) {
-    at::Tensor& tensor = parameter.value();
-    if (tensor.dim() == 1) {
-      tensor.fill_(parameter.key().ends_with("bias") ? 0.0 : 1.0);
-      continue;
-    }
-    const uint32_t salt = name_hash(parameter.key());
-    auto* values = tensor.data_ptr<float>();
-    for (int64_t i = 0; i < tensor.numel(); ++i) {
-      const uint32_t bits = scramble(static_cast<uint32_t>(i) * 2654435761U + salt);
-      values[i] = static_cast<float>((bits / 4294967296.0 - 0.5) * 0.07);
-    }
-  }
-}
-
-struct Windows {
-  at::Tensor ids, segments, mask, first, last;
-};
-
-Windows windows_of(const Task& task, at::Device device) {
-  at::Tensor ids = torch::empty({task.windows, task.tokens}, torch::kLong);
-  auto* each = ids.data_ptr<int64_t>();
-  for (int64_t i = 0; i < ids.numel(); ++i)
-    each[i] = 1000 + scramble(static_cast<uint32_t>(i)) % 28000;
-  ids = ids.to(device);
-  const at::Tensor first = ids.select(1, 0) % (task.tokens / 2);
-  return {.ids = ids,
-          .segments = torch::zeros_like(ids),
-          .mask = torch::ones_like(ids),
-          .first = first,
-          .last = first + ids.select(1, 1) % (task.tokens / 2)};
-}
-
 class Training {
  public:
   Training(const Task& task, const Place& place)
-      : model_(config_of(task)), windows_(windows_of(task, place.device)) {
-    set_initial_values(*model_);
+      : model_(config_of(task)),
+        windows_(bert_task::to_device(bert_task::windows_of(task.windows, task.tokens, /*rank=*/0),
+                                      place.device)) {
+    bert_task::set_initial_values(*model_);
     model_->train();
   }
   virtual ~Training() = default;
@@ -108,7 +62,7 @@ class Training {
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
     return config;
   }
-  const Windows windows_;
+  const bert_task::Windows windows_;
   at::Tensor loss_;
 };
 
