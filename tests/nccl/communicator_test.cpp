@@ -1,6 +1,7 @@
 // NCCL's communicator between simulated GPUs.
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -55,4 +56,44 @@ TEST_CASE("groups that a communicator is split into are by themselves") {
     }
   });
   CHECK(machine.gpu().take_reports() == kNone);
+}
+
+TEST_CASE("a group of a split is connected when it is made") {
+  NcclMachine machine(2, {.timeout = std::chrono::milliseconds(2000)});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const auto group = rank.make("all")->split(0, rank.mesh.rank());
+    const auto stream = rank.device.make_stream({.name = "group"});
+    const Buffer word = rank.device.allocate(sizeof(int32_t), MemoryKind::kDevice);
+    const CollectivePart part{word.data(), word.data(), 1, DType::kInt32};
+    const auto sum = [&] {
+      group->all_reduce({&part, 1}, ReduceOp::kSum, {.label = "sum"}, *stream);
+    };
+    // Who issues the first collective does not wait for the other rank to come.
+    if (rank.mesh.rank() == 0) sum();
+    rank.mesh.agree("rank 0 has issued it", {});
+    if (rank.mesh.rank() == 1) sum();
+    stream->synchronize();
+  });
+  CHECK(machine.gpu().take_reports() == kNone);
+}
+
+TEST_CASE("maxima and barriers on several streams are in order where they share memory") {
+  for (const uint32_t seed : {1, 2, 3}) {
+    NcclMachine machine(2, {.seed = seed});
+    run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+      const auto all = rank.make("all");
+      const auto one = rank.device.make_stream({.name = "one"});
+      const auto two = rank.device.make_stream({.name = "two"});
+      const Buffer memory = rank.device.allocate(4096, MemoryKind::kDevice);
+      const CollectivePart few{memory.at(0), memory.at(512), 16, DType::kFloat32};
+      const CollectivePart more{memory.at(1024), memory.at(2048), 64, DType::kFloat32};
+      all->all_reduce({&few, 1}, ReduceOp::kMax, {.label = "few"}, *one);
+      all->all_reduce({&more, 1}, ReduceOp::kMax, {.label = "more"}, *two);  // in more memory
+      all->all_reduce({&few, 1}, ReduceOp::kMax, {.label = "few"}, *one);
+      all->barrier({.label = "barrier"}, *two);
+      one->synchronize();
+      two->synchronize();
+    });
+    CHECK(machine.gpu().take_reports() == kNone);
+  }
 }

@@ -2,9 +2,12 @@
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
+#include <atomic>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "nccl/support/nccl_ranks.h"
@@ -104,6 +107,56 @@ TEST_CASE("a watchdog that cannot choose its device ends the job, not the proces
     CHECK(contains(told, "gave up"));
     CHECK(contains(told, "cudaSetDevice"));
   });
+  CHECK(machine.gpu().take_reports().empty());
+}
+
+TEST_CASE("who finds the job failed has aborted before it throws, and its memory may go") {
+  NcclMachine machine(2, {.looks_every = std::chrono::milliseconds(60'000)});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const auto communicator = rank.make("gather");
+    const auto stream = rank.device.make_stream({.name = "gather"});
+    const Buffer memory = rank.device.allocate(1024, MemoryKind::kDevice);
+    const CollectivePart part{memory.at(0), memory.at(256), 16, DType::kFloat32};
+    rank.mesh.agree("made", {});
+    if (rank.mesh.rank() == 1) {
+      rank.mesh.abort("it gives up");
+      return;
+    }
+    const std::string told = told_in([&] {  // it is on the device for ever, unless it is aborted
+      while (true) communicator->all_gather({&part, 1}, {.label = "layers.3"}, *stream);
+    });
+    CAPTURE(told);
+    CHECK(contains(told, "rank 1 gave up"));
+    CHECK(machine.nccl().calls("ncclCommAbort", 0) == 1);
+  });
+  CHECK(machine.gpu().take_reports().empty());
+}
+
+TEST_CASE("a watchdog that hangs in a question of the device's is told of") {
+  std::atomic<bool> hangs = false;
+  std::atomic<int> told_of = 0;
+  NcclMachine machine(
+      2, {.timeout = std::chrono::milliseconds(400), .on_stuck = [&](const Failure& failure) {
+            CAPTURE(failure.text.what);
+            CHECK(contains(failure.text.what, "cudaEventQuery has not come back"));
+            CHECK(contains(failure.text.where, "watch over NCCL's collectives"));
+            ++told_of;
+            hangs = false;  // a process would end here
+          }});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const auto communicator = rank.make("gather");
+    rank.mesh.agree("made", {});
+    machine.nccl().hang_collectives();
+    if (rank.mesh.rank() == 0) {
+      hangs = true;
+      machine.gpu().choose([&](std::string_view name) {
+        while (name == "cudaEventQuery" && hangs) std::this_thread::yield();
+        return std::nullopt;
+      });
+    }
+    CHECK_FALSE(gather_and_wait(rank, *communicator).empty());
+  });
+  CHECK(told_of > 0);
   CHECK(machine.gpu().take_reports().empty());
 }
 

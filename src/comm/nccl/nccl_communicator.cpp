@@ -56,6 +56,18 @@ void require_possible(std::span<const CollectivePart> parts, const CollectiveRec
                          .hint = "scale what is sent and sum: see divides()"});
 }
 
+// It has passed a first collective, so that no later one waits for the making of connections.
+std::unique_ptr<NcclCommunicator> make_warm(const std::shared_ptr<NcclSession>& session,
+                                            NcclSession::MemberPtr member, std::vector<int> ranks,
+                                            int rank) {
+  auto made =
+      std::make_unique<NcclCommunicator>(session, std::move(member), std::move(ranks), rank);
+  Stream& stream = session->own_stream();
+  made->barrier({.label = "warm-up"}, stream);
+  stream.synchronize();
+  return made;
+}
+
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclSession> session,
@@ -63,7 +75,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclSession> session,
     : session_(std::move(session)),
       member_(std::move(member)),
       ranks_(std::move(ranks)),
-      rank_(rank) {}
+      rank_(rank),
+      scratch_used_(session_->device()) {}
 
 // Kernels may still work on the scratch area, which goes after them.
 NcclCommunicator::~NcclCommunicator() {
@@ -76,6 +89,7 @@ Buffer NcclCommunicator::allocate(int64_t bytes) {
 }
 
 std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
+  stream.wait(scratch_used_);  // on another stream, perhaps
   if (!scratch_ || scratch_->bytes() < bytes) {
     if (scratch_) stream.hold(scratch_);
     scratch_ = std::make_shared<Buffer>(allocate(bytes));
@@ -150,6 +164,7 @@ void NcclCommunicator::barrier(CollectiveTag tag, Stream& stream) {
                     return library.all_reduce(word, word, 1, nccl::DataType::kInt32,
                                               nccl::RedOp::kSum, comm, native);
                   });
+  stream.record(scratch_used_);
 }
 
 // Of a reduce_scatter each rank needs its piece of all, and gathers the whole.
@@ -191,6 +206,7 @@ void NcclCommunicator::maximum(std::span<const CollectivePart> parts,
     }
     from += bytes_sent * size();
   }
+  stream.record(scratch_used_);
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
@@ -223,7 +239,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   for (int& peer : group) peer = ranks_[static_cast<size_t>(peer)];
   auto member =
       session_->split(*member_, color, key, group, own, fmt::format("group {} of a split", color));
-  return std::make_unique<NcclCommunicator>(session_, std::move(member), std::move(group), own);
+  return make_warm(session_, std::move(member), std::move(group), own);
 }
 
 void NcclCommunicator::abort(std::string_view cause) noexcept { session_->plane().abort(cause); }
@@ -243,11 +259,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession
   std::ranges::copy(ids[static_cast<size_t>(ranks.front())], id.internal.begin());
   const auto rank = static_cast<int>(std::ranges::find(ranks, plane.rank()) - ranks.begin());
   auto member = session->join(id, ranks, rank, std::string(name));
-  auto made = std::make_unique<NcclCommunicator>(session, std::move(member), ranks, rank);
-  Stream& stream = session->own_stream();
-  made->barrier({.label = "warm-up"}, stream);
-  stream.synchronize();
-  return made;
+  return make_warm(session, std::move(member), ranks, rank);
 }
 
 }  // namespace fsdp

@@ -7,6 +7,7 @@
 #include "comm/communicator.h"
 #include "comm/nccl/nccl_session.h"
 #include "runtime/buffer.h"
+#include "runtime/stream.h"
 
 namespace fsdp {
 
@@ -46,7 +47,7 @@ class NcclCommunicator final : public Communicator {
              const OfPart& of_part);
   void maximum(std::span<const CollectivePart> parts, const CollectiveRecord& record,
                Stream& stream);
-  // Of this size at least, for what is issued on `stream` next.
+  // Of this size at least, for what is issued on `stream` until scratch_used_ is recorded.
   std::byte* scratch(int64_t bytes, Stream& stream);
 
   const std::shared_ptr<NcclSession> session_;
@@ -54,6 +55,7 @@ class NcclCommunicator final : public Communicator {
   const std::vector<int> ranks_;  // of the job
   const int rank_;
   std::shared_ptr<Buffer> scratch_;  // null until it is needed; shared with streams that outgrew it
+  Event scratch_used_;
 };
 
 // This rank's communicator of `ranks`. Collective over all ranks of the job, of which some may be

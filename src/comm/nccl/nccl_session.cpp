@@ -23,6 +23,8 @@ constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
 // A launcher may still say how a process ended that is gone.
 constexpr auto kLauncherGrace = milliseconds(500);
+// Of ranks on other hosts, what they have posted: each of them may let wait for it.
+constexpr auto kAnswersWithin = milliseconds(3000);
 // A rank is called slow when this part of the time-out is over.
 constexpr int kSlowPart = 3;
 
@@ -46,7 +48,9 @@ struct NcclSession::Member {
     bool reported_slow = false;
   };
 
-  nccl::Comm* comm;
+  // NCCL writes it: of a split, and whenever one is made, from a thread of its own, by when the call
+  // is through.
+  nccl::Comm* comm = nullptr;
   std::vector<int> ranks;  // of the job
   int rank;                // its own, of these
   std::string name;
@@ -74,12 +78,17 @@ NcclSession::~NcclSession() {
   watchdog_.join();
 }
 
-void NcclSession::require_working(const CallPlace& place) const {
-  if (aborted_ || parts_.plane.first_failure()) parts_.plane.throw_first_failure(place.text());
+void NcclSession::require_working(const CallPlace& place) {
+  if (!aborted_) {
+    const std::optional<Failure> failure = parts_.plane.first_failure();
+    if (!failure) return;
+    give_up(*failure);
+  }
+  parts_.plane.throw_first_failure(place.text());
 }
 
 void NcclSession::fail(const Failure& failure, const CallPlace& place) {
-  parts_.plane.fail(failure);
+  give_up(failure);
   parts_.plane.throw_first_failure(place.text());
 }
 
@@ -120,21 +129,11 @@ nccl::UniqueId NcclSession::make_unique_id() {
   return id;
 }
 
-NcclSession::MemberPtr NcclSession::add(nccl::Comm* comm, std::vector<int> ranks, int rank,
-                                        std::string name) {
+NcclSession::MemberPtr NcclSession::add(std::vector<int> ranks, int rank, std::string name) {
   auto member = std::make_shared<Member>(
-      Member{.comm = comm, .ranks = std::move(ranks), .rank = rank, .name = std::move(name)});
+      Member{.ranks = std::move(ranks), .rank = rank, .name = std::move(name)});
   members_.push_back(member);
   return member;
-}
-
-// Of one that was not finished.
-void NcclSession::drop(Calls& calls, const MemberPtr& member) noexcept {
-  members_.remove(member);
-  if (aborted_ || member->comm == nullptr) return;
-  calls.next("ncclCommAbort");
-  parts_.library.comm_abort(member->comm);
-  calls.next({});
 }
 
 NcclSession::MemberPtr NcclSession::join(const nccl::UniqueId& id, std::vector<int> ranks, int rank,
@@ -145,23 +144,19 @@ NcclSession::MemberPtr NcclSession::join(const nccl::UniqueId& id, std::vector<i
   require_working(place);
   parts_.device.make_current();
   nccl::Config config{.blocking = 0};
-  nccl::Comm* comm = nullptr;
   const auto size = static_cast<int>(ranks.size());
+  MemberPtr member = add(std::move(ranks), rank, std::move(name));
   Calls calls(watch_, place);
   calls.next("ncclCommInitRankConfig");
-  const nccl::Result result = parts_.library.comm_init_rank_config(&comm, size, id, rank, &config);
+  const nccl::Result result =
+      parts_.library.comm_init_rank_config(&member->comm, size, id, rank, &config);
   calls.next({});
-  MemberPtr member = add(comm, std::move(ranks), rank, std::move(name));
-  try {
-    check("ncclCommInitRankConfig", result, comm, place);
-    finish_progress(calls, *member, place);
-  } catch (const CommError&) {
-    drop(calls, member);
-    throw;
-  }
+  check("ncclCommInitRankConfig", result, member->comm, place);
+  finish_progress(calls, *member, place);
   return member;
 }
 
+// What is made is there once the parent is through.
 NcclSession::MemberPtr NcclSession::split(Member& parent, int color, int key,
                                           std::vector<int> ranks, int rank, std::string name) {
   const std::string where = fmt::format("NCCL communicator '{}' of '{}'", name, parent.name);
@@ -170,20 +165,15 @@ NcclSession::MemberPtr NcclSession::split(Member& parent, int color, int key,
   require_working(place);
   parts_.device.make_current();
   nccl::Config config{.blocking = 0};
-  nccl::Comm* comm = nullptr;
+  MemberPtr member = add(std::move(ranks), rank, std::move(name));
   Calls calls(watch_, place);
   calls.next("ncclCommSplit");
-  const nccl::Result result = parts_.library.comm_split(parent.comm, color, key, &comm, &config);
+  const nccl::Result result =
+      parts_.library.comm_split(parent.comm, color, key, &member->comm, &config);
   calls.next({});
-  MemberPtr member = add(comm, std::move(ranks), rank, std::move(name));
-  try {
-    check("ncclCommSplit", result, parent.comm, place);
-    finish_progress(calls, parent, place);
-    finish_progress(calls, *member, place);
-  } catch (const CommError&) {
-    drop(calls, member);
-    throw;
-  }
+  check("ncclCommSplit", result, parent.comm, place);
+  finish_progress(calls, parent, place);
+  finish_progress(calls, *member, place);
   return member;
 }
 
@@ -193,10 +183,15 @@ void NcclSession::leave(const MemberPtr& member) noexcept {
     const CallPlace place(where);
     const std::lock_guard lock(mutex_);
     Calls calls(watch_, place);
-    if (aborted_ || !finalize(calls, *member)) return drop(calls, member);
     members_.remove(member);
-    calls.next("ncclCommDestroy");
-    parts_.library.comm_destroy(member->comm);
+    if (aborted_) return;
+    if (finalize(calls, *member)) {
+      calls.next("ncclCommDestroy");
+      parts_.library.comm_destroy(member->comm);
+    } else {
+      calls.next("ncclCommAbort");
+      parts_.library.comm_abort(member->comm);
+    }
   } catch (const std::exception&) {  // no memory for a text, or no mutex
   }
 }
@@ -287,9 +282,7 @@ void NcclSession::look() {
   } catch (const Error& error) {  // of the device
     failure = failure_of_abort(parts_.plane.rank(), error.what());
   }
-  if (!failure) return;
-  calls.next("ncclCommAbort");
-  give_up(*failure);
+  if (failure) give_up(*failure);
 }
 
 std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
@@ -369,7 +362,9 @@ Failure NcclSession::late(const Member& member, const CallPlace& place) const {
     const std::vector<int> missing = behind(member, record->sequence);
     if (!missing.empty()) return ranks_are_missing(missing, parts_.timeout, place.text());
     const PostedCollective posted = posted_on(member.name, *record);
+    const auto answers_by = Clock::now() + kAnswersWithin;
     for (const int peer : member.ranks) {
+      if (Clock::now() > answers_by) break;
       const auto theirs = parts_.plane.posted(peer, record->sequence);
       if (theirs && mark_of(*theirs) != mark_of(posted)) {
         return ranks_disagree(parts_.plane.rank(), posted, peer, *theirs);
@@ -379,17 +374,21 @@ Failure NcclSession::late(const Member& member, const CallPlace& place) const {
   return is_not_through(record != nullptr && record->sequence > 0, parts_.timeout, place.text());
 }
 
+// Parents before what was split from them: an abort waits for what is in progress.
 void NcclSession::give_up(const Failure& failure) noexcept {
   parts_.plane.fail(failure);
+  if (std::exchange(aborted_, true)) return;
   try {
     parts_.plane.throw_first_failure({});
   } catch (...) {
     parts_.device.fail_waits(std::current_exception());
   }
+  Calls calls(watch_, CallPlace("abort of NCCL's communicators"));
   for (const MemberPtr& member : members_) {
-    if (member->comm != nullptr) parts_.library.comm_abort(member->comm);
+    if (member->comm == nullptr) continue;
+    calls.next("ncclCommAbort");
+    parts_.library.comm_abort(member->comm);
   }
-  aborted_ = true;
 }
 
 }  // namespace fsdp

@@ -43,7 +43,9 @@ class Device;
 // its time begins. A rank that is gone, an error of NCCL's own, the deadline, or the failure of
 // another rank ends the job, in this order: the failure is told to all, waits for the device fail
 // from then on, all communicators of the rank are aborted, so that their kernels leave the device
-// and those waits end. Memory and events go after that.
+// and those waits end. Memory and events go after that: a thread that is about to issue and finds
+// the job failed does all of it itself before it throws. What NCCL was about to make stays with the
+// session until then, too: its threads write there.
 //
 // [Note: what ranks do on GPUs is compared]
 // NCCL sends what it is told: ranks that issue different collectives corrupt memory or stop. Before
@@ -107,10 +109,9 @@ class NcclSession {
   // Asks until nothing is in progress any more. Until then no rank of `member` may be gone.
   void finish_progress(Calls& calls, Member& member, const CallPlace& place);
   bool finalize(Calls& calls, const Member& member);
-  void require_working(const CallPlace& place) const;
+  void require_working(const CallPlace& place);
   [[noreturn]] void fail(const Failure& failure, const CallPlace& place);
-  MemberPtr add(nccl::Comm* comm, std::vector<int> ranks, int rank, std::string name);
-  void drop(Calls& calls, const MemberPtr& member) noexcept;
+  MemberPtr add(std::vector<int> ranks, int rank, std::string name);
   void require_alike(const Member& member, const CollectiveRecord& record);
 
   void watch();
@@ -123,7 +124,7 @@ class NcclSession {
   Failure late(const Member& member, const CallPlace& place) const;
   // Within which a call comes back: who is inside one is named before those who wait for it.
   std::chrono::milliseconds call_time() const { return parts_.timeout * 3 / 4; }
-  // Tells the job, aborts all, lets who waits know.
+  // Tells the job, lets who waits know, aborts all. Under the mutex.
   void give_up(const Failure& failure) noexcept;
 
   const Parts parts_;

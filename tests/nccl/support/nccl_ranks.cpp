@@ -23,7 +23,7 @@ std::shared_ptr<NcclSession> NcclMachine::session(ControlPlane& plane) const {
                          .device = device(plane.rank()),
                          .plane = plane,
                          .timeout = options_.timeout,
-                         .looks_every = std::chrono::milliseconds(1),
+                         .looks_every = options_.looks_every,
                          .on_stuck = options_.on_stuck});
 }
 

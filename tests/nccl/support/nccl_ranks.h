@@ -22,6 +22,7 @@ struct NcclRanksOptions {
   sim::Schedule schedule = sim::Schedule::kRandom;
   int most_questions = 3;
   std::chrono::milliseconds timeout{30'000};
+  std::chrono::milliseconds looks_every{1};  // the watchdog
   std::function<void(const Failure& failure)> on_stuck{};
   const nccl::Library* library = nullptr;  // null: the simulated one as it is
 };

@@ -132,7 +132,15 @@ Comm* NcclWorld::join(int size, uint64_t id, int rank) {
   return place;
 }
 
-Comm* NcclWorld::split(Comm& parent, int color, int key) {
+void NcclWorld::split(Comm& parent, int color, int key, Comm** place) {
+  *place = nullptr;
+  if (parent.child != nullptr || !parent.meeting || !parent.meeting->is_complete()) {
+    throw Misuse("a split of a communicator that is in progress");
+  }
+  const NcclPost* const last = last_of(parent);
+  if (last != nullptr && !(last->launched && last->gate->reached)) {
+    throw Misuse("a split of a communicator with a collective under way");
+  }
   NcclMeeting& meeting = *parent.meeting;
   const size_t number = parent.splits++;
   if (meeting.splits.size() <= number) meeting.splits.resize(number + 1);
@@ -140,7 +148,21 @@ Comm* NcclWorld::split(Comm& parent, int color, int key) {
   Comm& comm = add_comm(-1);
   split.by_rank[parent.rank] = {.color = color, .key = key, .comm = &comm};
   if (std::ssize(split.by_rank) == meeting.size) make_split(meeting, split);
-  return &comm;
+  parent.child = &comm;
+  parent.child_place = place;
+}
+
+// NCCL gives a communicator that it has split from another one away when the parent is through.
+Result NcclWorld::ask_of_split(Comm& parent) {
+  Comm& child = *parent.child;
+  if (child.stays || !child.meeting) return Result::kInProgress;
+  if (child.questions_left > 0) {
+    --child.questions_left;
+    return Result::kInProgress;
+  }
+  *parent.child_place = &child;
+  parent.child = nullptr;
+  return Result::kSuccess;
 }
 
 void NcclWorld::make_split(NcclMeeting& parent, NcclSplit& split) {
@@ -178,6 +200,7 @@ void NcclWorld::post(Comm& comm, std::vector<NcclRequest> requests) {
     throw Misuse("a collective while the one before it is in progress");
   }
   if (comm.finalized) throw Misuse("a collective of a communicator that is finalized");
+  if (comm.child != nullptr) throw Misuse("a collective of a communicator that is being split");
   NcclPost post{.stream = &simulation_.stream(requests.front().stream),
                 .by = simulation_.host(),
                 .questions_left = draw()};
@@ -306,6 +329,7 @@ void NcclWorld::launch(Comm& comm, const std::shared_ptr<NcclCollective>& collec
 
 Result NcclWorld::ask(Comm& comm) {
   if (comm.error != Result::kSuccess) return comm.error;
+  if (comm.child != nullptr) return ask_of_split(comm);
   if (comm.stays || !comm.meeting || !comm.meeting->is_complete()) return Result::kInProgress;
   if (comm.questions_left > 0) {
     --comm.questions_left;
@@ -341,6 +365,7 @@ void NcclWorld::destroy(Comm& comm) {
 void NcclWorld::abort(Comm& comm) {
   if (inside_[comm.device] > 0) throw Misuse("an abort while a thread is inside another call");
   comm.aborted = true;
+  if (comm.child != nullptr) *comm.child_place = std::exchange(comm.child, nullptr);
   simulation_.count_endless(comm.device, -std::exchange(comm.endless, 0));
   if (!comm.meeting) return;
   for (const auto& collective : comm.meeting->collectives) {

@@ -99,6 +99,8 @@ struct fsdp::nccl::Comm {
   int device = 0;
   int questions_left = 0;  // until it is made, or finalized
   size_t posted = 0, splits = 0;
+  Comm* child = nullptr;         // of a split in progress, which the caller gets
+  Comm** child_place = nullptr;  // here, when it is made
   bool finalized = false, aborted = false, destroyed = false;
   bool stays = false;  // in progress
   int endless = 0;     // collectives that were launched and never end
@@ -116,7 +118,8 @@ class NcclWorld {
   //   device's than the thread's.
   nccl::Comm& usable(nccl::Comm* comm);
   nccl::Comm* join(int size, uint64_t id, int rank);
-  nccl::Comm* split(nccl::Comm& parent, int color, int key);
+  // `place` is null until the parent is through.
+  void split(nccl::Comm& parent, int color, int key, nccl::Comm** place);
   void post(nccl::Comm& comm, std::vector<NcclRequest> requests);
   // What ncclCommGetAsyncError says; launches what may be.
   nccl::Result ask(nccl::Comm& comm);
@@ -156,6 +159,7 @@ class NcclWorld {
 
  private:
   nccl::Comm& add_comm(int rank);
+  nccl::Result ask_of_split(nccl::Comm& parent);
   std::shared_ptr<NcclMeeting> make_meeting(int size);
   void make_split(NcclMeeting& parent, NcclSplit& split);
   void require_alike(const NcclMeeting& meeting, const NcclCollective& collective) const;

@@ -120,7 +120,7 @@ Result comm_init_rank_config(Comm** comm, int ranks, nccl::UniqueId id, int rank
 Result comm_split(Comm* comm, int color, int key, Comm** made, nccl::Config* config) {
   return call("ncclCommSplit", [&](NcclWorld& world) {
     if (config == nullptr || config->blocking != 0) throw Misuse("a communicator that blocks");
-    *made = world.split(world.usable(comm), color, key);
+    world.split(world.usable(comm), color, key, made);
     return Result::kInProgress;
   });
 }
