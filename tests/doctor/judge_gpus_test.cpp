@@ -21,7 +21,7 @@ TEST_CASE("a machine with one GPU is ready") {
       Lines{"driver ok 580.65.06, for CUDA 13.2; the CUDA runtime is 13.2",
             "cuda:0 ok NVIDIA H100 80GB HBM3 (9.0), 78.0 GiB free of 79.0 GiB, 0000:01:00.0",
             "kernels ok the engine's are loaded when a GPU is opened, others when they first run",
-            "NCCL ok 2.30.7, 2.18 is the least; it has several ranks on one GPU; 2.31.2 would add "
+            "NCCL ok 2.30.7, 2.26 is the least; it has several ranks on one GPU; 2.31.2 would add "
             "registered windows, which the engine does not use yet",
             "loopback ok cuda:0, a kernel and copies (one GPU makes no communicator): values are "
             "right"});
@@ -183,7 +183,7 @@ TEST_CASE("NCCL is needed between GPUs, and missed by one alone") {
   for (const int gpus : {1, 2}) {
     Facts facts = sound_machine(gpus);
     facts.cuda.nccl = {.refusal = ErrorText{.what = "NCCL 2.17.1 is too old",
-                                            .hint = "2.18.0 is the oldest that is used"}};
+                                            .hint = "2.26.0 is the oldest that is used"}};
     if (gpus > 1) facts.loopback = {};
     CHECK(doctor::why_no_loopback(facts.cuda) ==
           (gpus > 1 ? "there is no NCCL that can be used" : ""));
@@ -193,7 +193,7 @@ TEST_CASE("NCCL is needed between GPUs, and missed by one alone") {
                           ? "NCCL fails NCCL 2.17.1 is too old"
                           : "NCCL note NCCL 2.17.1 is too old; on one GPU ranks are threads and "
                             "need none"));
-    CHECK(said[1] == "  remedy: 2.18.0 is the oldest that is used");
+    CHECK(said[1] == "  remedy: 2.26.0 is the oldest that is used");
     CHECK(code_of(facts) == (gpus > 1 ? 1 : 0));
   }
 }
@@ -207,10 +207,10 @@ TEST_CASE("what other versions of NCCL would add is told") {
   };
   CHECK(
       said_of(22809) ==
-      "NCCL ok 2.28.9, 2.18 is the least; 2.30.3 would add several ranks on one GPU; 2.31.2 would "
+      "NCCL ok 2.28.9, 2.26 is the least; 2.30.3 would add several ranks on one GPU; 2.31.2 would "
       "add registered windows, which the engine does not use yet");
   CHECK(said_of(23102) ==
-        "NCCL ok 2.31.2, 2.18 is the least; it has several ranks on one GPU; it has registered "
+        "NCCL ok 2.31.2, 2.26 is the least; it has several ranks on one GPU; it has registered "
         "windows, which the engine does not use yet");
 }
 

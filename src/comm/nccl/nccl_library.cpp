@@ -11,7 +11,7 @@ namespace fsdp::nccl {
 namespace {
 
 constexpr char kFile[] = "libnccl.so.2";
-constexpr int kOldest = 21800;  // ncclCommSplit, and communicators that do not block
+constexpr int kOldest = 22600;  // from which on it launches in the order of the host
 
 [[noreturn]] void refuse(std::string what, std::string cause, std::string hint) {
   throw DeviceError({.what = std::move(what),

@@ -2,7 +2,7 @@
 // NCCL that LibTorch's CUDA library has loaded: a program without GPU neither links nor loads it,
 // and a process never has two.
 //
-// Names and values are those of nccl.h, whose interface is C and stays compatible. From 2.18 on.
+// Names and values are those of nccl.h, whose interface is C and stays compatible. From 2.26 on.
 #pragma once
 
 #include <array>

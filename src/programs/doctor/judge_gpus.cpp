@@ -166,7 +166,7 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
                     (is_needed ? "" : "; on one GPU ranks are threads and need none"),
             .remedy = remedy_of(*nccl.refusal, "tools/setup --gpu installs the one that fits")};
   }
-  std::string text = fmt::format("{}, 2.18 is the least", nccl::version_text(nccl.version));
+  std::string text = fmt::format("{}, 2.26 is the least", nccl::version_text(nccl.version));
   const auto tell = [&](int since, std::string_view what) {
     text += nccl.version >= since
                 ? fmt::format("; it has {}", what)
