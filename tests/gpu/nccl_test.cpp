@@ -46,3 +46,19 @@ TEST_CASE("a GPT by NCCL has the CPU's bits, whatever the schedule") {
 TEST_CASE("a BERT by NCCL has the CPU's bits, whatever the schedule") {
   compare_pairs(SmallModel::kBert);
 }
+
+TEST_CASE("on two hosts of two GPUs a GPT has the CPU's bits, with every strategy") {
+  uint32_t seed = 0;
+  for (const fsdp::Strategy strategy : kAllStrategies) {
+    // Groups are the hosts, as they are by themselves.
+    const Training training{
+        .world = 4, .groups = is_by_groups(strategy) ? 2 : 1, .options = {.strategy = strategy}};
+    const std::string what = describe(training);
+    CAPTURE(what);
+    const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{
+        .simulation = {.seed = ++seed, .devices = 4}, .nccl = true, .hosts = 2});
+    const TrainingResult on_hosts = train_on_gpu(training, session);
+    CHECK(difference(on_hosts, train_on_cpu(training)) == "");
+    CHECK(on_hosts.host_waits == 0);
+  }
+}

@@ -8,14 +8,17 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
 #include "comm/nccl/nccl_mesh.h"
+#include "comm/store/store_mesh.h"
 #include "support/run_torch_ranks.h"
 #include "support/sim/torch/torch_memory.h"
 #include "support/sim/torch/torch_operators.h"
+#include "support/store_ranks.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {
@@ -62,7 +65,8 @@ SimulatedSession::SimulatedSession(const SimulatedRanksOptions& options)
       left_behind(gpu),
       device(gpu),
       default_stream(options.default_stream),
-      keeps_reports(options.keeps_reports) {
+      keeps_reports(options.keeps_reports),
+      hosts(options.hosts) {
   if (!options.nccl) return;
   for (int ordinal = 1; ordinal < options.simulation.devices; ++ordinal) {
     others.push_back(std::make_unique<SimulatedDevice>(gpu, ordinal));
@@ -98,12 +102,29 @@ void connect(std::vector<MeshParts>& meshes, const MeshOptions& options,
   connect_by_nccl(meshes, sessions);
 }
 
+// As processes would: each comes by itself.
+std::vector<MeshParts> meshes_on_hosts(int world, int hosts, const MeshOptions& options) {
+  MemoryStore store;
+  std::vector<MeshParts> meshes(static_cast<size_t>(world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank] {
+      meshes[static_cast<size_t>(rank)] =
+          mesh_over_store(store.connect(rank), rank_on_hosts(rank, world, hosts), options);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return meshes;
+}
+
 }  // namespace
 
 std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
                                          const std::shared_ptr<SimulatedSession>& session) {
   const bool by_nccl = session->nccl != nullptr && world > 1;
-  std::vector<MeshParts> meshes = local_mesh(world, options, by_nccl ? nullptr : &session->device);
+  std::vector<MeshParts> meshes =
+      session->hosts > 1 ? meshes_on_hosts(world, session->hosts, options)
+                         : local_mesh(world, options, by_nccl ? nullptr : &session->device);
   if (by_nccl) connect(meshes, options, *session);
   std::vector<WatchedRank> ranks;
   for (MeshParts& parts : meshes) {

@@ -22,6 +22,8 @@ struct SimulatedRanksOptions {
   bool keeps_reports = false;
   // Each rank has a GPU of its own, of simulation.devices, and reaches the others by NCCL.
   bool nccl = false;
+  // With NCCL: the ranks are on so many hosts, and have nothing in common but a store.
+  int hosts = 1;
 };
 
 // Between a GPU and who uses it: what the user has left behind when it goes fails the test, unless
@@ -47,6 +49,7 @@ struct SimulatedSession {
   LeftBehind left_behind;
   SimulatedDevice device;
   const bool default_stream, keeps_reports;
+  const int hosts;
   std::vector<std::unique_ptr<SimulatedDevice>> others;  // with NCCL: of ranks 1, 2, …
   std::unique_ptr<sim::SimulatedNccl> nccl;              // null: all ranks share `device`
 
