@@ -1,6 +1,7 @@
 // NCCL's communicator between simulated GPUs.
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -96,4 +97,27 @@ TEST_CASE("maxima and barriers on several streams are in order where they share 
     });
     CHECK(machine.gpu().take_reports() == kNone);
   }
+}
+
+TEST_CASE("what NCCL is not asked for is refused: an average, and what lies in several places") {
+  NcclMachine machine(2);
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const auto all = rank.make("all");
+    CHECK_FALSE(all->divides());
+    CHECK_FALSE(all->takes_runs());
+    const auto stream = rank.device.make_stream({.name = "all"});
+    const Buffer memory = rank.device.allocate(1024, MemoryKind::kDevice);
+    const CollectivePart part{memory.at(0), memory.at(512), 16, DType::kFloat32};
+    CHECK_THROWS_WITH(
+        all->all_reduce({&part, 1}, ReduceOp::kAvg, {.label = "mean"}, *stream),
+        "an average by NCCL (all_reduce (avg) of 16 float32 'mean'); hint: scale what is sent and "
+        "sum: see divides()");
+    const std::array<SendRun, 2> runs{SendRun{memory.at(0), 8}, SendRun{memory.at(64), 8}};
+    const CollectivePart in_runs{nullptr, memory.at(512), 16, DType::kFloat32, runs};
+    CHECK_THROWS_WITH(all->all_gather({&in_runs, 1}, {.label = "runs"}, *stream),
+                      "what is sent lies in 2 places (all_gather of 16 float32 'runs'); hint: NCCL "
+                      "sends what lies together: see takes_runs()");
+  });
+  CHECK(machine.nccl().calls("ncclAllGather") == 0);
+  CHECK(machine.gpu().take_reports() == kNone);
 }

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "nccl/support/nccl_ranks.h"
 #include "runtime/stream.h"
+#include "support/store_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -90,4 +92,32 @@ TEST_CASE("ranks that would send different things are told so before NCCL is, bo
                       {.operation = Operation::kBroadcast, .root = 1},
                       "broadcast from rank 0 of 300 float32 'layers.1' #7",
                       "broadcast from rank 1 of 300 float32 'layers.1' #7");
+}
+
+TEST_CASE("on several hosts ranks that differ are told so once it is late, both sides named") {
+  for (const int odd : {0, 3}) {
+    CAPTURE(odd);
+    const auto timeout = std::chrono::milliseconds(600);
+    NcclMachine machine(4, {.timeout = timeout});
+    MemoryStore store;
+    const auto told = run_at_store(store, 4, {.timeout = timeout}, [&](MeshParts& parts) {
+      const int own = parts.control_plane->rank();
+      const CudaDevice& device = machine.device(own);
+      device.make_current();
+      const auto gather =
+          make_nccl_communicator(machine.session(*parts.control_plane), "gather", {0, 1, 2, 3});
+      const auto stream = device.make_stream({.name = "gather"});
+      machine.nccl().hang_collectives();  // what NCCL makes of them is not told
+      gather->barrier({.sequence = 1, .label = own == odd ? "odd" : "even"}, *stream);
+      stream->synchronize();
+    });
+    for (const std::string& each : told) {
+      CAPTURE(each);
+      CHECK(each.starts_with("ranks disagree about a collective: rank "));
+      CHECK(contains(each, fmt::format("rank {} issued barrier 'odd' #1", odd)));
+      CHECK(contains(each, "issued barrier 'even' #1"));
+      CHECK(contains(each, "(place 1 of the host order)"));
+    }
+    CHECK(machine.gpu().take_reports().empty());
+  }
 }
