@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace fsdp {
@@ -11,16 +12,29 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return fmt::format("{:.1f} s", std::chrono::duration<double>(time).count());
 }
 
-Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
-                       const CollectiveRecord& other, std::string where) {
+namespace {
+
+Failure disagreement(const std::string& difference, std::string where) {
   return {.rank = -1,
           .code = ExitCode::kPeerFailed,
-          .text = {.what = "ranks disagree about a collective: " +
-                           describe_difference(rank, record, other_rank, other),
+          .text = {.what = "ranks disagree about a collective: " + difference,
                    .where = std::move(where),
                    .cause = {},
                    .hint = "every rank must issue the same collectives in the same order; look "
                            "for a condition that depends on the rank or its data"}};
+}
+
+}  // namespace
+
+Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
+                       const CollectiveRecord& other, std::string where) {
+  return disagreement(describe_difference(rank, record, other_rank, other), std::move(where));
+}
+
+Failure ranks_differ_somewhere(int rank, int other_rank) {
+  return disagreement(fmt::format("ranks {} and {} did not issue the same",
+                                  std::min(rank, other_rank), std::max(rank, other_rank)),
+                      "more than the last collectives ago");
 }
 
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,

@@ -21,6 +21,8 @@ std::string seconds_text(std::chrono::milliseconds time);
 // `where`: at which collective, counted as its back-end counts them.
 Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
                        const CollectiveRecord& other, std::string where);
+// The same, where it is too long ago to say which.
+Failure ranks_differ_somewhere(int rank, int other_rank);
 // Those that live. `where`: for what they are waited for.
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,
                           std::string where);

@@ -28,10 +28,15 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
   if (sequence == 0) return;
   std::array<uint64_t, PostedCollectives::kWords> words{};
   std::memcpy(words.data(), &collective, sizeof collective);
+  const uint64_t last = posted.last.load(std::memory_order_relaxed);
+  const uint64_t before =
+      last == 0 ? 0 : posted.entries[last % PostedCollectives::kKept].history.load();
   PostedCollectives::Entry& entry = posted.entries[sequence % PostedCollectives::kKept];
   entry.sequence.store(0, std::memory_order_relaxed);
   // Each behind the 0: who reads one of them reads that 0, or what comes after it.
   entry.mark.store(mark_of(collective), std::memory_order_release);
+  entry.history.store(hash_of(before, fingerprint_of(collective.record)),
+                      std::memory_order_release);
   for (size_t i = 0; i < words.size(); ++i) {
     entry.words[i].store(words[i], std::memory_order_release);
   }
@@ -48,6 +53,12 @@ std::optional<PostedCollective> find_posted(const PostedCollectives& posted, uin
     PostedCollective collective;
     std::memcpy(&collective, words.data(), sizeof collective);
     return collective;
+  });
+}
+
+std::optional<uint64_t> find_history(const PostedCollectives& posted, uint64_t sequence) {
+  return find(posted, sequence, [](const PostedCollectives::Entry& entry) {
+    return entry.history.load(std::memory_order_acquire);
   });
 }
 

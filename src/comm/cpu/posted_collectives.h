@@ -30,6 +30,7 @@ struct PostedCollectives {
   struct Entry {
     std::atomic<uint64_t> sequence;  // of the record; 0: none, or it is being written
     std::atomic<uint64_t> mark;      // what mark_of says of the record
+    std::atomic<uint64_t> history;   // of the fingerprints of all that were posted until then
     std::array<std::atomic<uint64_t>, kWords> words;
   };
 
@@ -44,6 +45,9 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
 // The rank's collective of that place, if it has issued it and it is still kept. Of two ranks that
 // post and look at each other, one sees the other's.
 std::optional<PostedCollective> find_posted(const PostedCollectives& posted, uint64_t sequence);
+// Equal for ranks whose records have been equal from the first to this one, whatever the
+// communicators: of one host order all ranks' are.
+std::optional<uint64_t> find_history(const PostedCollectives& posted, uint64_t sequence);
 // Its mark alone: who compares reads two words instead of all.
 std::optional<uint64_t> find_mark(const PostedCollectives& posted, uint64_t sequence);
 

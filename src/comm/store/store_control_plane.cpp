@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include "comm/collective_failures.h"
 #include "comm/store/store_text.h"
 #include "fsdp/error.h"
 
@@ -22,6 +23,14 @@ constexpr auto kAskAgain = milliseconds(100);
 constexpr char kEnds[] = "ends";
 
 std::string posted_key(int rank) { return fmt::format("posted/{}", rank); }
+
+std::vector<PostedCollective> posted_in(const std::string& records) {
+  std::vector<PostedCollective> posted(records.size() / sizeof(PostedCollective));
+  if (!posted.empty()) {
+    std::memcpy(posted.data(), records.data(), posted.size() * sizeof(PostedCollective));
+  }
+  return posted;
+}
 
 // The segment of a process, in which all ranks have come.
 Buffer segment_of(const std::vector<PlaceOfRank>& places) {
@@ -98,23 +107,23 @@ void StoreRelay::share_posted() {
   {
     const std::lock_guard lock(mutex_);
     shares_ = true;
+    ++wishes_;
   }
   changed_.notify_all();
 }
 
 std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
+  if (control().posted(rank).last.load() < sequence) return std::nullopt;
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
-  while (!posted_by_.contains(rank) && Clock::now() < deadline) {  // it may be about to share it
+  while (Clock::now() < deadline) {  // it may be about to share it
+    posted_by_.erase(rank);
     asked_ = rank;
     changed_.notify_all();
     changed_.wait_for(lock, kAskAgain, [&] { return posted_by_.contains(rank); });
-  }
-  const std::string& records = posted_by_[rank];
-  PostedCollective posted;
-  for (size_t at = 0; at + sizeof posted <= records.size(); at += sizeof posted) {
-    std::memcpy(&posted, records.data() + at, sizeof posted);
-    if (posted.record.sequence == sequence) return posted;
+    for (const PostedCollective& posted : posted_in(posted_by_[rank])) {
+      if (posted.record.sequence == sequence) return posted;
+    }
   }
   return std::nullopt;
 }
@@ -155,8 +164,7 @@ Failure StoreRelay::failure_of_lost_store(std::string_view cause) const {
 void StoreRelay::run_until_end() {
   std::unique_lock lock(mutex_);
   for (bool ends = false; !ends;) {
-    changed_.wait_for(lock, pause(),
-                      [this] { return ends_ || is_woken_ || asked_ || (shares_ && !is_shared_); });
+    changed_.wait_for(lock, pause(), [this] { return ends_ || is_woken_ || asked_ || shares_; });
     is_woken_ = false;
     ends = ends_;
     lock.unlock();
@@ -193,14 +201,20 @@ void StoreRelay::turn() {
   tell();
   hear();
   see_processes();
+  differs_from_ ? explain() : compare();
   answer();
 }
 
 void StoreRelay::tell() {
   const bool finished = control().status(parts_.rank).state.load() == RankState::kFinished;
+  const PostedCollectives& own = control().posted(parts_.rank);
+  const uint64_t last = own.last.load();
+  std::unique_lock lock(mutex_);
+  const uint64_t wishes = wishes_;
+  lock.unlock();
   parts_.store->set(alive_[static_cast<size_t>(parts_.rank)],
-                    fmt::format("{} {} {}", ++beats_, finished ? "finished" : "present",
-                                control().posted(parts_.rank).last.load()));
+                    fmt::format("{} {} {} {} {}", ++beats_, finished ? "finished" : "present", last,
+                                find_history(own, last).value_or(0), wishes));
 }
 
 void StoreRelay::tell_failure() {
@@ -214,6 +228,55 @@ void StoreRelay::tell_failure() {
   }
 }
 
+void StoreRelay::hear_from(int rank, const std::string& said) {
+  Peer& peer = peers_[static_cast<size_t>(rank)];
+  peer.said = said;
+  peer.heard = Clock::now();
+  const std::vector<std::string> words = parts_of(said, ' ', 5);
+  if (words[1] == "finished") control().status(rank).state.store(RankState::kFinished);
+  control().posted(rank).last.store(number_in<uint64_t>(words[2]));
+  peer.history = number_in<uint64_t>(words[3]);
+  const auto wishes = number_in<uint64_t>(words[4]);
+  if (std::exchange(peer.wishes_heard, wishes) == wishes) return;
+  const std::lock_guard lock(mutex_);
+  shares_ = true;
+}
+
+// What it has posted until `last` is not what this rank has.
+void StoreRelay::compare() {
+  const PostedCollectives& own = control().posted(parts_.rank);
+  for (int rank = 0; rank < size(); ++rank) {
+    const Peer& peer = peers_[static_cast<size_t>(rank)];
+    if (rank == parts_.rank || peer.history == 0) continue;
+    const auto history = find_history(own, control().posted(rank).last.load());
+    if (!history || *history == peer.history) continue;
+    differs_from_ = rank;
+    differs_since_ = Clock::now();
+    return share_posted();
+  }
+}
+
+void StoreRelay::explain() {
+  if (failed(control().failure())) return;
+  const int other = *differs_from_;
+  const PostedCollectives& own = control().posted(parts_.rank);
+  const bool is_shared = parts_.store->has(posted_key(other));
+  const std::string records = is_shared ? parts_.store->get({posted_key(other)}).front() : "";
+  std::optional<PostedCollective> first;
+  for (const PostedCollective& theirs : posted_in(records)) {
+    const auto ours = find_posted(own, theirs.record.sequence);
+    const bool differs = ours && fingerprint_of(ours->record) != fingerprint_of(theirs.record);
+    if (differs && (!first || theirs.record.sequence < first->record.sequence)) first = theirs;
+  }
+  if (!first) {  // it may be about to share it
+    if (Clock::now() - differs_since_ < kAnswerWithin) return;
+    return fail(ranks_differ_somewhere(parts_.rank, other));
+  }
+  const uint64_t place = first->record.sequence;
+  fail(ranks_disagree(parts_.rank, find_posted(own, place).value_or(*first).record, other,
+                      first->record, fmt::format("place {} of the host order", place)));
+}
+
 void StoreRelay::hear() {
   const std::vector<std::string> said = parts_.store->get(alive_);
   for (int rank = 0; rank < size(); ++rank) {
@@ -222,11 +285,7 @@ void StoreRelay::hear() {
     RankStatus& status = control().status(rank);
     const std::string& now = said[static_cast<size_t>(rank)];
     if (now != peer.said) {
-      peer.said = now;
-      peer.heard = Clock::now();
-      const std::vector<std::string> words = parts_of(now, ' ', 3);
-      control().posted(rank).last.store(number_in<uint64_t>(words[2]));
-      if (words[1] == "finished") status.state.store(RankState::kFinished);
+      hear_from(rank, now);
     } else if (status.state.load() == RankState::kPresent &&
                Clock::now() - peer.heard > parts_.timeout) {
       fail({.rank = rank,
@@ -265,7 +324,7 @@ void StoreRelay::see_processes() {
 // What was asked of this thread, as the store is its own.
 void StoreRelay::answer() {
   std::unique_lock lock(mutex_);
-  const bool shares = shares_ && !std::exchange(is_shared_, is_shared_ || shares_);
+  const bool shares = std::exchange(shares_, false);
   const std::optional<int> asked = std::exchange(asked_, std::nullopt);
   lock.unlock();
   if (shares) {

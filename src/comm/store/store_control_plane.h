@@ -28,6 +28,13 @@ namespace fsdp {
 // once, that the job has failed or that it has finished. That a process has ended is said by any
 // rank of its host that sees it; a host that is gone as a whole is silent, which counts when the
 // time-out is over.
+//
+// [Note: collectives over hosts are compared]
+// What a rank posts no other process can read, so nobody compares a collective with its peers'
+// before it is issued. With how far it has come each rank says a hash of all that it has posted
+// until there; who has been there itself holds its own against it, about half a second later. Then,
+// or when something is late, a rank shares the records that it still has, those who hear of it
+// share theirs, and the first that differ are named.
 
 // This process's segment, and the thread that speaks for it. Shared by the rank's JobMember, whose
 // end it tells, and its control plane.
@@ -55,6 +62,7 @@ class StoreRelay {
   Failure failure_of_lost_store(std::string_view cause) const;
   // What has changed is told at once.
   void wake();
+  // All ranks do that hear of it.
   void share_posted();
   // Of another rank, if it has shared it.
   std::optional<PostedCollective> shared_by(int rank, uint64_t sequence);
@@ -64,6 +72,8 @@ class StoreRelay {
   struct Peer {
     std::string said;
     Clock::time_point heard;
+    uint64_t history = 0;       // of all that it has posted; 0: it has not said
+    uint64_t wishes_heard = 0;  // of its own
   };
 
   int size() const { return static_cast<int>(parts_.places.size()); }
@@ -76,6 +86,9 @@ class StoreRelay {
   std::chrono::milliseconds pause() const;
   void tell();
   void hear();
+  void hear_from(int rank, const std::string& said);
+  void compare();
+  void explain();
   void tell_failure();
   void see_processes();
   void answer();
@@ -90,8 +103,11 @@ class StoreRelay {
   uint64_t beats_ = 0;
   int64_t ends_heard_ = 0;
   bool failure_is_told_ = false;
+  std::optional<int> differs_from_;  // a rank that has posted something else
+  Clock::time_point differs_since_;
   std::mutex mutex_;  // of what follows
-  bool ends_ = false, is_woken_ = false, shares_ = false, is_shared_ = false;
+  bool ends_ = false, is_woken_ = false, shares_ = false;
+  uint64_t wishes_ = 0;                   // of this rank, that all share what they have posted
   std::optional<int> asked_;              // whose posts are to be read
   std::map<int, std::string> posted_by_;  // what came
   std::condition_variable changed_;

@@ -164,6 +164,35 @@ TEST_CASE("what a rank has posted is read on other hosts once it is late") {
         }) == kNothing);
 }
 
+TEST_CASE("ranks of several hosts that issue different things are told so, though none is late") {
+  struct Way {
+    int places;
+    std::string_view told, end;
+  };
+  for (const auto& [places, told, end] :
+       {Way{20, "issued barrier 'a' #7, rank 3 issued barrier 'b' #7", "place 7 of the host order"},
+        Way{20 + PostedCollectives::kKept, "and 3 did not issue the same",
+            "more than the last collectives ago"}}) {
+    MemoryStore store;
+    CHECK(run_at_store(store, 4, {}, [&, places = places, told = told, end = end](auto& parts) {
+            ControlPlane& plane = *parts.control_plane;
+            for (int place = 1; place <= places; ++place) {
+              const bool differs = plane.rank() == 3 && place == 7;
+              const CollectiveTag tag{.sequence = static_cast<uint64_t>(place),
+                                      .label = differs ? "b" : "a"};
+              plane.post({.record = make_record(Operation::kBarrier, {}, tag), .communicator = 1});
+            }
+            while (!plane.first_failure()) std::this_thread::sleep_for(milliseconds(5));
+            const Failure failure = *plane.first_failure();
+            CAPTURE(failure.text.what);
+            CHECK(failure.code == ExitCode::kPeerFailed);
+            CHECK(failure.text.what.starts_with("ranks disagree about a collective: rank"));
+            CHECK(has_text(failure.text.what, told));
+            CHECK(failure.text.where == end);
+          }) == kNothing);
+  }
+}
+
 TEST_CASE("ranks that do not meet at a store are all refused, with the reason") {
   const auto refused = [](const std::vector<LaunchEnvironment>& environments) {
     MemoryStore store;
