@@ -36,6 +36,13 @@ enum class GradientReduction : uint8_t { kMean, kSum };
 // CPU only: run communication at once in the caller's thread, or on worker threads beside compute.
 enum class CpuStreamKind : uint8_t { kInline, kThreaded };
 
+// What NCCL knows beforehand of the memory into which parameters are gathered (docs/nccl.md).
+enum class NcclRegistration : uint8_t {
+  kOff,
+  kWindows,  // slots are registered, so that GPUs write into each other's without a copy
+  kZeroCta,  // and copy engines gather, beside kernels that compute
+};
+
 // What a unit may say differently from the engine; unset = as the engine.
 struct UnitOptions {
   std::optional<Strategy> strategy;  // not under a BuildScope, which cuts before it knows the name
@@ -88,6 +95,10 @@ struct Options {
   // A limit that is less than what engine and optimizer hold by their plan is refused when they are
   // made; true: it is tried, and ends where it is passed.
   bool try_beyond_plan = false;
+  // Other than kOff: ranks that have a GPU each, an NCCL of 2.31.2 or newer, kFullShard and ranks in
+  // one group; anything else is refused, with the reason. The engine has a communicator of its own
+  // for gathers then, and float32 shards are copied into the slot that they are gathered in.
+  NcclRegistration nccl_registration = NcclRegistration::kOff;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divide gradients by this instead of the world size (kMean only).

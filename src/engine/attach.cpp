@@ -46,6 +46,7 @@ std::vector<std::string> describe_options(const Options& options) {
           fmt::format("cpu_offload {}", options.cpu_offload),
           fmt::format("memory_limit {}", options.memory_limit),
           fmt::format("try_beyond_plan {}", options.try_beyond_plan),
+          fmt::format("nccl_registration {}", static_cast<int>(options.nccl_registration)),
           fmt::format("strategy {}", name_of(options.strategy)),
           fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
           fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
@@ -281,6 +282,7 @@ void EngineState::attach(BuildScope::State* building) {
   std::vector<std::string> model = describe_model(found, rules, own_options);
   if (!context->one_rank()) describe_buffers(*root, model);
   context->mesh.agree("model", model);
+  context->gather_into_windows(options);
   warn_of_hidden_amx(own_options, context->mesh);
   for (size_t i = 0; i < found.size(); ++i) {
     with_place([&] { return "construction of " + name_of_unit(found[i].fqn); },

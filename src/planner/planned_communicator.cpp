@@ -14,4 +14,9 @@ std::unique_ptr<Communicator> PlannedCommunicator::split(int /*color*/, int /*ke
   return std::make_unique<PlannedCommunicator>(device_, group_);
 }
 
+std::unique_ptr<Communicator> PlannedCommunicator::with_windows(bool by_copy_engines) {
+  if (!group_.by_nccl) return Communicator::with_windows(by_copy_engines);
+  return std::make_unique<PlannedCommunicator>(device_, group_);
+}
+
 }  // namespace fsdp

@@ -36,6 +36,7 @@ class PlannedCommunicator final : public Communicator {
   void broadcast(std::span<const CollectivePart>, int, CollectiveTag, Stream&) override {}
   void barrier(CollectiveTag /*tag*/, Stream& /*stream*/) override {}
   std::unique_ptr<Communicator> split(int color, int key) override;
+  std::unique_ptr<Communicator> with_windows(bool by_copy_engines) override;
   void abort(std::string_view /*cause*/) noexcept override {}
 
  private:

@@ -64,9 +64,10 @@ void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
     const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
     const int64_t place_begin = unit_.piece(placement, i).begin;
     std::byte* own = places[i] + (slice.begin - place_begin) * size_of(dtype);
-    // From the host, or with a lower param_dtype, the shard is written to its place and gathered in
-    // place; else the gather reads the shard as it lies.
-    const bool moves_own = shared.offloads() || dtype != DType::kFloat32;
+    // From the host, into registered memory, or with a lower param_dtype, the shard is written to
+    // its place and gathered in place; else the gather reads the shard as it lies.
+    const bool is_there = own == static_cast<const void*>(data(i));
+    const bool moves_own = !is_there && (shared.gathers_in_place() || dtype != DType::kFloat32);
     if (moves_own) own_runs.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});
     gather.add(slice, dtype, moves_own ? static_cast<void*>(own) : data(i), places[i], place_begin);
   }

@@ -132,7 +132,7 @@ ShardContext::ShardContext(Mesh mesh_in, const Options& options, MeshStreams str
       divide_scale(divide_scale_of(options, mesh, reduce())),
       debug(options.debug),
       parameter_slots(device, MemoryCategory::kParameterSlots, ledger, reuse_of(*streams.gather),
-                      [this](int64_t bytes) { return allocate(bytes); }),
+                      [this](int64_t bytes) { return allocate_slot(bytes); }),
       reduce_slots(device, MemoryCategory::kReduceSlots, ledger, reuse_of(*streams.reduce),
                    [this](int64_t bytes) { return allocate_for_reduce(bytes); }),
       main_gradients(device, MemoryCategory::kMainGradients,
@@ -165,6 +165,11 @@ ShardContext::~ShardContext() {
 }
 
 Buffer ShardContext::allocate(int64_t bytes) const {
+  return counted(bytes,
+                 [&] { return mesh.state().gather_communicator(Axis::kWorld).allocate(bytes); });
+}
+
+Buffer ShardContext::allocate_slot(int64_t bytes) const {
   return counted(bytes, [&] { return gather().allocate(bytes); });
 }
 
@@ -261,6 +266,26 @@ void ShardContext::wait_for_autograd() {
   Event made(device);
   now.record(made);
   compute->wait(made);  // wait 17
+}
+
+void ShardContext::gather_into_windows(const Options& options) {
+  if (options.nccl_registration == NcclRegistration::kOff) return;
+  const auto refuse = [](std::string what, std::string cause) {
+    throw InvalidArgument({.what = std::move(what),
+                           .where = "Options::nccl_registration",
+                           .cause = std::move(cause),
+                           .hint = "leave nccl_registration at kOff"});
+  };
+  if (mesh.state().shape().has_two_axes()) {
+    refuse("memory is to be registered with NCCL, and ranks are in groups",
+           "a slot would be used by several communicators, with one of which it can be registered");
+  }
+  if (strategy != Strategy::kFullShard) {
+    refuse(fmt::format("memory is to be registered with NCCL under {}", name_of(strategy)),
+           "it gathers into no slots");
+  }
+  gather_stream->synchronize();  // another engine's gathers
+  windows_ = gather().with_windows(options.nccl_registration == NcclRegistration::kZeroCta);
 }
 
 RanksView ShardContext::map_ranks(void* mine, int64_t bytes, Axis axis) {

@@ -50,16 +50,24 @@ class ShardContext {
   bool one_rank() const { return mesh.world_size() == 1; }
 
   Communicator& gather(Axis axis = Axis::kWorld) const {
-    return mesh.state().gather_communicator(axis);
+    return windows_ ? *windows_ : mesh.state().gather_communicator(axis);
   }
   Communicator& reduce(Axis axis = Axis::kWorld) const {
     return mesh.state().reduce_communicator(axis);
   }
-  // Memory for slots, readable by peers where that helps; for gradients; and what no other rank
-  // reads. Where a device has none left, LibTorch gives back what it keeps for later
+  // What Options::nccl_registration asks for: slots that are taken from now on are registered with
+  // the engine's own communicator, which gathers. Collective, before the first gather.
+  // Errors: InvalidArgument, on all ranks, where it cannot be.
+  void gather_into_windows(const Options& options);
+  // A gather sends what lies in the slot, too: this rank's shard is copied there first.
+  bool gathers_in_place() const { return offloads() || windows_ != nullptr; }
+
+  // Memory that peers can read where that helps, which may outlive the engine; for slots; for
+  // gradients; and what no other rank reads. Where a device has none left, LibTorch gives back what it keeps for later
   // (torch_cuda::empty_cache), and it is tried once more. Errors: as Device::allocate, and as
   // MemoryMeter::take.
   Buffer allocate(int64_t bytes) const;
+  Buffer allocate_slot(int64_t bytes) const;
   Buffer allocate_for_reduce(int64_t bytes) const;
   Buffer allocate_own(int64_t bytes) const;
 
@@ -150,6 +158,10 @@ class ShardContext {
   const float divide_scale;
   const bool debug;
 
+ private:
+  std::unique_ptr<Communicator> windows_;  // of gathers; null: the mesh's. Slots go before it
+
+ public:
   SpanLog spans;  // above the streams, whose last work writes here
   MemoryLedger ledger{&spans};
   MemoryLedger host_ledger;  // of main state where it is on the host

@@ -1,6 +1,7 @@
 // The engine on simulated GPUs, one a rank, with NCCL between them: the CPU's bits, nothing out of
 // order, and no host that waits.
 #include <doctest/doctest.h>
+#include <fsdp/error.h>
 
 #include <cstdlib>
 #include <memory>
@@ -60,5 +61,66 @@ TEST_CASE("on two hosts of two GPUs a GPT has the CPU's bits, with every strateg
     const TrainingResult on_hosts = train_on_gpu(training, session);
     CHECK(difference(on_hosts, train_on_cpu(training)) == "");
     CHECK(on_hosts.host_waits == 0);
+  }
+}
+
+TEST_CASE("a GPT whose parameters are gathered into registered memory has the CPU's bits") {
+  uint32_t seed = 0;
+  for (const auto registration :
+       {fsdp::NcclRegistration::kWindows, fsdp::NcclRegistration::kZeroCta}) {
+    for (const int world : {2, 3, 4}) {
+      for (const fsdp::DType dtype : {fsdp::DType::kFloat32, fsdp::DType::kBFloat16}) {
+        const Training training{.world = world,
+                                .options = {.param_dtype = dtype,
+                                            .prefetch_units = world - 2,
+                                            .cpu_offload = world == 4,
+                                            .nccl_registration = registration}};
+        const std::string what = describe(training);
+        CAPTURE(what);
+        const auto session = std::make_shared<SimulatedSession>(
+            SimulatedRanksOptions{.simulation = {.seed = ++seed, .devices = world}, .nccl = true});
+        session->nccl->set_version(fsdp::nccl::kWindowsFrom);
+        const TrainingResult registered = train_on_gpu(training, session);
+        Training plain = training;
+        plain.options.nccl_registration = fsdp::NcclRegistration::kOff;
+        CHECK(difference(registered, train_on_cpu(plain, /*sums=*/world == 3)) == "");
+        if (world < 4) CHECK(registered.host_waits == 0);  // else the host computes, too
+        const int64_t windows = session->nccl->calls("ncclCommWindowRegister");
+        CHECK(windows > 0);
+        CHECK(session->nccl->calls("ncclCommWindowDeregister") == windows);
+        CHECK(session->nccl->zero_cta_communicators() ==
+              (registration == fsdp::NcclRegistration::kZeroCta ? world : 0));
+      }
+    }
+  }
+}
+
+TEST_CASE("memory is not registered where nobody would gain by it, and the reason is said") {
+  struct Refused {
+    Training training;
+    int version;
+    std::string reason;
+  };
+  const auto with = [](fsdp::Strategy strategy) {
+    return fsdp::Options{.nccl_registration = fsdp::NcclRegistration::kWindows,
+                         .strategy = strategy};
+  };
+  for (const auto& [training, version, reason] :
+       {Refused{{.options = with(fsdp::Strategy::kFullShard)}, 23007, "NCCL 2.30.7 is too old"},
+        Refused{{.options = with(fsdp::Strategy::kZero2)}, 23102, "it gathers into no slots"},
+        Refused{{.world = 4, .groups = 2, .options = with(fsdp::Strategy::kHybridShard)},
+                23102,
+                "ranks are in groups"}}) {
+    const auto session = std::make_shared<SimulatedSession>(
+        SimulatedRanksOptions{.simulation = {.devices = training.world}, .nccl = true});
+    session->nccl->set_version(version);
+    CHECK_THROWS_WITH_AS(train_on_gpu(training, session), doctest::Contains(reason.c_str()),
+                         fsdp::InvalidArgument);
+    CHECK(session->nccl->calls("ncclMemAlloc") == 0);
+  }
+  for (const int world : {1, 2}) {
+    const Training training{.world = world, .options = with(fsdp::Strategy::kFullShard)};
+    CHECK_THROWS_WITH_AS(train_on_cpu(training), doctest::Contains("NCCL is not used"),
+                         fsdp::InvalidArgument);
   }
 }

@@ -57,11 +57,12 @@ void require_possible(std::span<const CollectivePart> parts, const CollectiveRec
 }
 
 // It has passed a first collective, so that no later one waits for the making of connections.
-std::unique_ptr<NcclCommunicator> make_warm(const std::shared_ptr<NcclSession>& session,
-                                            NcclSession::MemberPtr member, std::vector<int> ranks,
-                                            int rank) {
-  auto made =
-      std::make_unique<NcclCommunicator>(session, std::move(member), std::move(ranks), rank);
+std::unique_ptr<NcclCommunicator> make_warm(
+    const std::shared_ptr<NcclSession>& session, NcclSession::MemberPtr member,
+    std::vector<int> ranks, int rank,
+    NcclCommunicator::Memory memory = NcclCommunicator::Memory::kPlain) {
+  auto made = std::make_unique<NcclCommunicator>(session, std::move(member), std::move(ranks), rank,
+                                                 memory);
   Stream& stream = session->own_stream();
   made->barrier({.label = "warm-up"}, stream);
   stream.synchronize();
@@ -71,11 +72,15 @@ std::unique_ptr<NcclCommunicator> make_warm(const std::shared_ptr<NcclSession>& 
 }  // namespace
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclSession> session,
-                                   NcclSession::MemberPtr member, std::vector<int> ranks, int rank)
+                                   NcclSession::MemberPtr member, std::vector<int> ranks, int rank,
+                                   Memory memory)
     : session_(std::move(session)),
       member_(std::move(member)),
       ranks_(std::move(ranks)),
       rank_(rank),
+      windows_(memory == Memory::kWindows
+                   ? std::optional<NcclWindows>(std::in_place, session_, member_)
+                   : std::nullopt),
       scratch_used_(session_->device()) {}
 
 // Kernels may still work on the scratch area, which goes after them.
@@ -85,6 +90,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 Buffer NcclCommunicator::allocate(int64_t bytes) {
+  if (windows_) return windows_->allocate(bytes);
   return session_->device().allocate(bytes, MemoryKind::kDevice);
 }
 
@@ -92,7 +98,7 @@ std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
   stream.wait(scratch_used_);  // on another stream, perhaps
   if (!scratch_ || scratch_->bytes() < bytes) {
     if (scratch_) stream.hold(scratch_);
-    scratch_ = std::make_shared<Buffer>(allocate(bytes));
+    scratch_ = std::make_shared<Buffer>(session_->device().allocate(bytes, MemoryKind::kDevice));
   }
   return scratch_->at(0);
 }
@@ -223,7 +229,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   std::memcpy(mine.data(), &wish, sizeof wish);
   auto wishes = std::vector<Wish>(ranks_.size());
   const auto bytes = static_cast<int64_t>(sizeof(Wish));
-  const Buffer all = allocate(bytes * (size() + 1));
+  const Buffer all = session_->device().allocate(bytes * (size() + 1), MemoryKind::kDevice);
   stream.copy(all.at(0), mine.data(), bytes);
   const CollectivePart part{all.at(0), all.at(bytes), 2, DType::kInt64};
   all_gather({&part, 1}, {.label = "split"}, stream);
@@ -237,9 +243,22 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
                            [&](int peer) { return wishes[static_cast<size_t>(peer)].key; });
   const auto own = static_cast<int>(std::ranges::find(group, rank_) - group.begin());
   for (int& peer : group) peer = ranks_[static_cast<size_t>(peer)];
-  auto member =
-      session_->split(*member_, color, key, group, own, fmt::format("group {} of a split", color));
+  auto member = session_->split(*member_, {.color = color,
+                                           .key = key,
+                                           .ranks = group,
+                                           .rank = own,
+                                           .name = fmt::format("group {} of a split", color)});
   return make_warm(session_, std::move(member), std::move(group), own);
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::with_windows(bool by_copy_engines) {
+  nccl::require_windows(session_->library());
+  auto member = session_->split(*member_, {.key = rank_,
+                                           .ranks = ranks_,
+                                           .rank = rank_,
+                                           .name = "gathers into windows",
+                                           .by_copy_engines = by_copy_engines});
+  return make_warm(session_, std::move(member), ranks_, rank_, Memory::kWindows);
 }
 
 void NcclCommunicator::abort(std::string_view cause) noexcept { session_->plane().abort(cause); }

@@ -1,11 +1,14 @@
 // Collectives between GPUs, each of another rank, by NCCL.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "comm/communicator.h"
 #include "comm/nccl/nccl_session.h"
+#include "comm/nccl/nccl_windows.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
 
@@ -19,8 +22,9 @@ namespace fsdp {
 class NcclCommunicator final : public Communicator {
  public:
   // Of two ranks and more.
+  enum class Memory : uint8_t { kPlain, kWindows };  // what it allocates
   NcclCommunicator(std::shared_ptr<NcclSession> session, NcclSession::MemberPtr member,
-                   std::vector<int> ranks, int rank);
+                   std::vector<int> ranks, int rank, Memory memory = Memory::kPlain);
   ~NcclCommunicator() override;
 
   int rank() const override { return rank_; }
@@ -38,6 +42,7 @@ class NcclCommunicator final : public Communicator {
                  Stream& stream) override;
   void barrier(CollectiveTag tag, Stream& stream) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
+  std::unique_ptr<Communicator> with_windows(bool by_copy_engines) override;
   void abort(std::string_view cause) noexcept override;
 
  private:
@@ -54,6 +59,7 @@ class NcclCommunicator final : public Communicator {
   const NcclSession::MemberPtr member_;
   const std::vector<int> ranks_;  // of the job
   const int rank_;
+  const std::optional<NcclWindows> windows_;
   std::shared_ptr<Buffer> scratch_;  // null until it is needed; shared with streams that outgrew it
   Event scratch_used_;
 };

@@ -36,8 +36,13 @@ void* loaded_library() {
 }
 
 template <class Function>
-void find(void* file, const char* name, Function*& function) {
+void find_if_there(void* file, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(dlsym(file, name));
+}
+
+template <class Function>
+void find(void* file, const char* name, Function*& function) {
+  find_if_there(file, name, function);
   if (function == nullptr) {
     refuse(fmt::format("{} has no {}", kFile, name), loader_says(),
            fmt::format("NCCL {} is the oldest that is used", version_text(kOldest)));
@@ -72,6 +77,10 @@ Library find_all() {
   find(file, "ncclReduceScatter", found.reduce_scatter);
   find(file, "ncclAllReduce", found.all_reduce);
   find(file, "ncclBroadcast", found.broadcast);
+  find_if_there(file, "ncclMemAlloc", found.mem_alloc);
+  find_if_there(file, "ncclMemFree", found.mem_free);
+  find_if_there(file, "ncclCommWindowRegister", found.comm_window_register);
+  find_if_there(file, "ncclCommWindowDeregister", found.comm_window_deregister);
   return found;
 }
 
@@ -79,6 +88,22 @@ Library find_all() {
 
 std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+void require_windows(const Library& library) {
+  int version = 0;
+  library.get_version(&version);
+  const bool has_all = library.mem_alloc != nullptr && library.mem_free != nullptr &&
+                       library.comm_window_register != nullptr &&
+                       library.comm_window_deregister != nullptr;
+  if (version >= kWindowsFrom && has_all) return;
+  throw InvalidArgument(
+      {.what = fmt::format("NCCL {} is too old to register memory", version_text(version)),
+       .where = "Options::nccl_registration",
+       .cause = fmt::format("before {} collectives on registered memory corrupted data, and two "
+                            "ranks could wait for each other for ever",
+                            version_text(kWindowsFrom)),
+       .hint = "leave nccl_registration at kOff, or use a LibTorch that brings a newer NCCL"});
 }
 
 const Library& library() {

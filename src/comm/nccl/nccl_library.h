@@ -36,16 +36,23 @@ enum class DataType : int {
 
 enum class RedOp : int { kSum = 0, kMax = 2 };
 
-struct Comm;  // ncclComm: NCCL's own
+struct Comm;    // ncclComm: NCCL's own
+struct Window;  // ncclWindow_t's
 
 struct UniqueId {
   std::array<char, 128> internal;
 };
 
-// ncclConfig_t as of 2.18: NCCL reads as much as `size` says, and takes its defaults for the rest.
+inline constexpr unsigned kConfigVersion = 22800;
+inline constexpr int kCtaPolicyZero = 2;    // copy engines instead of kernels, where they can
+inline constexpr int kSymmetricWindow = 1;  // all ranks use the same places of it
+inline constexpr int kWindowsFrom = 23102;  // before, registered memory was corrupted
+
+// ncclConfig_t as of 2.28. NCCL reads as much as `size` says, and takes its defaults for the rest:
+// as a rule what 2.18 knows.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
-  size_t size = sizeof(Config);
+  size_t size = 48;
   unsigned magic = 0xcafebeef;
   unsigned version = 21800;
   int blocking = kUndefined;
@@ -54,7 +61,16 @@ struct Config {
   int max_ctas = kUndefined;
   const char* net_name = nullptr;
   int split_share = kUndefined;
+  int traffic_class = kUndefined;
+  const char* comm_name = nullptr;
+  int collnet_enable = kUndefined;
+  int cta_policy = kUndefined;
+  int shrink_share = kUndefined;
+  int nvls_ctas = kUndefined;
+  int channels_per_net_peer = kUndefined;
+  int nvlink_centric_sched = kUndefined;
 };
+static_assert(offsetof(Config, comm_name) == 48);
 
 // `stream` is a cudaStream_t.
 struct Library {
@@ -79,10 +95,19 @@ struct Library {
                        Comm* comm, void* stream) = nullptr;
   Result (*broadcast)(const void* send, void* recv, size_t count, DataType type, int root,
                       Comm* comm, void* stream) = nullptr;
+  // Null where NCCL is too old for them: see require_windows.
+  Result (*mem_alloc)(void** memory, size_t bytes) = nullptr;
+  Result (*mem_free)(void* memory) = nullptr;
+  Result (*comm_window_register)(Comm* comm, void* memory, size_t bytes, Window** window,
+                                 int flags) = nullptr;
+  Result (*comm_window_deregister)(Comm* comm, Window* window) = nullptr;
 };
 
 // "2.30.7" of 23007.
 std::string version_text(int version);
+
+// Errors: InvalidArgument, with the reason, where this NCCL cannot register memory.
+void require_windows(const Library& library);
 
 // Found once a process, for good. Thread-safe.
 // Errors: DeviceError (70) that says why there is none: LibTorch's CUDA library brings one

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <exception>
-#include <iterator>
 #include <utility>
 
-#include "comm/collective_failures.h"
 #include "comm/nccl/nccl_failures.h"
 #include "fsdp/error.h"
 #include "runtime/device.h"
@@ -21,16 +19,8 @@ using std::chrono::milliseconds;
 // Between two questions whether a call is through: short at first, as most are soon.
 constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
-// A launcher may still say how a process ended that is gone.
-constexpr auto kLauncherGrace = milliseconds(500);
-// Of ranks on other hosts, what they have posted: each of them may let wait for it.
-constexpr auto kAnswersWithin = milliseconds(3000);
 // A rank is called slow when this part of the time-out is over.
 constexpr int kSlowPart = 3;
-
-PostedCollective posted_on(const std::string& communicator, const CollectiveRecord& record) {
-  return {.record = record, .communicator = hash_of(communicator)};
-}
 
 // What NCCL says beside an error's name.
 std::string last_error(const nccl::Library& library, nccl::Comm* comm) {
@@ -59,6 +49,7 @@ struct NcclSession::Member {
 
 NcclSession::NcclSession(Parts parts)
     : parts_(std::move(parts)),
+      peers_(parts_.plane, parts_.timeout),
       own_stream_(parts_.device.make_stream({.name = "nccl"})),
       watch_(call_time(),
              [this](std::string_view call, const std::string& where) {
@@ -113,8 +104,8 @@ void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace&
     check("a call that was in progress", state, member.comm, place);
     if (state == nccl::Result::kSuccess) return;
     require_working(place);
-    if (const auto gone = gone_rank(member, place)) fail(*gone, place);
-    if (Clock::now() > deadline) fail(late(member, place), place);
+    if (const auto gone = peers_.gone(member.ranks, place)) fail(*gone, place);
+    if (Clock::now() > deadline) fail(peers_.late(member.name, member.ranks, place), place);
     std::this_thread::sleep_for(pause);
   }
 }
@@ -157,19 +148,23 @@ NcclSession::MemberPtr NcclSession::join(const nccl::UniqueId& id, std::vector<i
 }
 
 // What is made is there once the parent is through.
-NcclSession::MemberPtr NcclSession::split(Member& parent, int color, int key,
-                                          std::vector<int> ranks, int rank, std::string name) {
-  const std::string where = fmt::format("NCCL communicator '{}' of '{}'", name, parent.name);
+NcclSession::MemberPtr NcclSession::split(Member& parent, Split split) {
+  const std::string where = fmt::format("NCCL communicator '{}' of '{}'", split.name, parent.name);
   const CallPlace place(where);
   const std::lock_guard lock(mutex_);
   require_working(place);
   parts_.device.make_current();
   nccl::Config config{.blocking = 0};
-  MemberPtr member = add(std::move(ranks), rank, std::move(name));
+  if (split.by_copy_engines) {
+    config.size = sizeof(nccl::Config);
+    config.version = nccl::kConfigVersion;
+    config.cta_policy = nccl::kCtaPolicyZero;
+  }
+  MemberPtr member = add(std::move(split.ranks), split.rank, std::move(split.name));
   Calls calls(watch_, place);
   calls.next("ncclCommSplit");
   const nccl::Result result =
-      parts_.library.comm_split(parent.comm, color, key, &member->comm, &config);
+      parts_.library.comm_split(parent.comm, split.color, split.key, &member->comm, &config);
   calls.next({});
   check("ncclCommSplit", result, parent.comm, place);
   finish_progress(calls, parent, place);
@@ -222,27 +217,14 @@ bool NcclSession::finalize(Calls& calls, const Member& member) {
   }
 }
 
-void NcclSession::require_alike(const Member& member, const CollectiveRecord& record) {
-  const PostedCollective posted = posted_on(member.name, record);
-  parts_.plane.post(posted);
-  const uint64_t own_mark = mark_of(posted);
-  const int own = parts_.plane.rank();
-  for (const int peer : member.ranks) {
-    if (peer == own) continue;
-    const auto mark = parts_.plane.posted_mark(peer, record.sequence);
-    if (!mark || *mark == own_mark) continue;
-    if (const auto theirs = parts_.plane.posted(peer, record.sequence)) {
-      fail(ranks_disagree(own, posted, peer, *theirs), record);
-    }
-  }
-}
-
 void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& stream,
                         const Call& make_calls) {
   const CallPlace place(record);
   const std::lock_guard lock(mutex_);
   require_working(place);
-  require_alike(member, record);
+  if (const auto difference = peers_.post(member.name, member.ranks, record)) {
+    fail(*difference, place);
+  }
   parts_.device.make_current();
   Member::UnderWay now{
       .record = record, .begun = Event(parts_.device), .done = Event(parts_.device)};
@@ -260,6 +242,42 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
   finish_progress(calls, member, place);
   stream.record(now.done);  // [Note: events after the launch]
   member.under_way.push_back(std::move(now));
+}
+
+nccl::Result NcclSession::call(const char* name, const CallPlace& place,
+                               const std::function<nccl::Result(const nccl::Library&)>& make) {
+  const std::lock_guard lock(mutex_);
+  require_working(place);
+  parts_.device.make_current();
+  Calls calls(watch_, place);
+  calls.next(name);
+  return make(parts_.library);
+}
+
+void NcclSession::call_over(Member& member, const char* name, const CallPlace& place,
+                            const CallOver& make) {
+  const std::lock_guard lock(mutex_);
+  require_working(place);
+  parts_.device.make_current();
+  Calls calls(watch_, place);
+  calls.next(name);
+  const nccl::Result result = make(parts_.library, member.comm);
+  calls.next({});
+  check(name, result, member.comm, place);
+  finish_progress(calls, member, place);
+}
+
+void NcclSession::call_at_end(const Member* member, const char* name,
+                              const CallOver& make) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (aborted_ && member != nullptr) return;
+    parts_.device.make_current();
+    Calls calls(watch_, CallPlace("end of memory of NCCL's"));
+    calls.next(name);
+    make(parts_.library, member == nullptr ? nullptr : member->comm);
+  } catch (const std::exception&) {  // the device is lost, or there is no mutex
+  }
 }
 
 void NcclSession::watch() {
@@ -307,71 +325,18 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
     return call_failed(parts_.plane.rank(), "a collective", parts_.library.get_error_string(state),
                        last_error(parts_.library, member.comm), place.text());
   }
-  if (auto gone = gone_rank(member, place)) return gone;
+  if (auto gone = peers_.gone(member.ranks, place)) return gone;
   if (!oldest.since) return std::nullopt;
   const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - *oldest.since);
   if (!oldest.reported_slow && waited > parts_.timeout / kSlowPart) {
     oldest.reported_slow = true;
     parts_.plane.share_posted();
-    for (const int peer : behind(member, oldest.record.sequence)) {
+    for (const int peer : peers_.behind(member.ranks, oldest.record.sequence)) {
       parts_.plane.report_slow({.rank = peer, .waited = waited, .collective = place.text()});
     }
   }
   if (waited < parts_.timeout) return std::nullopt;
-  return late(member, place);
-}
-
-std::optional<Failure> NcclSession::gone_rank(const Member& member, const CallPlace& place) {
-  const CollectiveRecord* const record = place.record();
-  for (const int peer : member.ranks) {
-    if (peer == parts_.plane.rank()) continue;
-    const std::optional<PeerEnd> end = parts_.plane.end_of(peer);
-    if (!end) continue;
-    // It may have done its part, and have gone when that was over for it: without a place in the
-    // host order that is not known.
-    const bool was_here = record != nullptr && (record->sequence == 0 ||
-                                                parts_.plane.last_posted(peer) >= record->sequence);
-    if (*end == PeerEnd::kFinished && was_here) continue;
-    if (*end == PeerEnd::kProcessIsGone) {
-      if (!noticed_) noticed_ = Clock::now();
-      if (Clock::now() - *noticed_ < kLauncherGrace) continue;
-    }
-    Failure failure = parts_.plane.failure_of_end(peer, *end);
-    failure.text.where = place.text();
-    return failure;
-  }
-  return std::nullopt;
-}
-
-std::vector<int> NcclSession::behind(const Member& member, uint64_t sequence) const {
-  std::vector<int> late;
-  const auto is_late = [&](int rank) {
-    return rank != parts_.plane.rank() && parts_.plane.last_posted(rank) < sequence;
-  };
-  std::ranges::copy_if(member.ranks, std::back_inserter(late), is_late);
-  if (!late.empty()) return late;
-  for (int rank = 0; rank < parts_.plane.world_size(); ++rank) {
-    if (is_late(rank)) late.push_back(rank);
-  }
-  return late;
-}
-
-Failure NcclSession::late(const Member& member, const CallPlace& place) const {
-  const CollectiveRecord* const record = place.record();
-  if (record != nullptr && record->sequence > 0) {
-    const std::vector<int> missing = behind(member, record->sequence);
-    if (!missing.empty()) return ranks_are_missing(missing, parts_.timeout, place.text());
-    const PostedCollective posted = posted_on(member.name, *record);
-    const auto answers_by = Clock::now() + kAnswersWithin;
-    for (const int peer : member.ranks) {
-      if (Clock::now() > answers_by) break;
-      const auto theirs = parts_.plane.posted(peer, record->sequence);
-      if (theirs && mark_of(*theirs) != mark_of(posted)) {
-        return ranks_disagree(parts_.plane.rank(), posted, peer, *theirs);
-      }
-    }
-  }
-  return is_not_through(record != nullptr && record->sequence > 0, parts_.timeout, place.text());
+  return peers_.late(member.name, member.ranks, place);
 }
 
 // Parents before what was split from them: an abort waits for what is in progress.

@@ -18,6 +18,7 @@
 #include "comm/control_plane.h"
 #include "comm/nccl/call_watch.h"
 #include "comm/nccl/nccl_library.h"
+#include "comm/nccl/nccl_peers.h"
 #include "runtime/stream.h"
 
 namespace fsdp {
@@ -46,12 +47,6 @@ class Device;
 // and those waits end. Memory and events go after that: a thread that is about to issue and finds
 // the job failed does all of it itself before it throws. What NCCL was about to make stays with the
 // session until then, too: its threads write there.
-//
-// [Note: what ranks do on GPUs is compared]
-// NCCL sends what it is told: ranks that issue different collectives corrupt memory or stop. Before
-// a collective is issued its record is posted (ControlPlane::post), and held against those of the
-// group's ranks that have come to the same place of the host order; whoever comes second sees the
-// difference before NCCL does. Who has not come when the time is over is named.
 
 class NcclSession {
  public:
@@ -72,6 +67,7 @@ class NcclSession {
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;
 
+  const nccl::Library& library() const { return parts_.library; }
   const Device& device() const { return parts_.device; }
   ControlPlane& plane() const { return parts_.plane; }
   // For what is no step: the warm collective, splits. One thread of the rank at a time.
@@ -87,9 +83,15 @@ class NcclSession {
   // `ranks`: of the job, in the communicator's order. Blocks until all are there.
   // Errors: CommError, the job's failure; a rank that does not come is named.
   MemberPtr join(const nccl::UniqueId& id, std::vector<int> ranks, int rank, std::string name);
-  // Of those that give the same color, by key. Collective over `parent`'s ranks.
-  MemberPtr split(Member& parent, int color, int key, std::vector<int> ranks, int rank,
-                  std::string name);
+  struct Split {
+    int color = 0, key = 0;
+    std::vector<int> ranks;  // those that give the same color, by key
+    int rank = 0;
+    std::string name;
+    bool by_copy_engines = false;  // where they can do what a kernel would
+  };
+  // Collective over `parent`'s ranks.
+  MemberPtr split(Member& parent, Split split);
   // Frees it: in good order where nothing failed.
   void leave(const MemberPtr& member) noexcept;
 
@@ -99,6 +101,16 @@ class NcclSession {
   using Call =
       std::function<nccl::Result(const nccl::Library& library, nccl::Comm* comm, void* stream)>;
   void issue(Member& member, const CollectiveRecord& record, Stream& stream, const Call& calls);
+
+  // Calls that are no work of a stream. One over no communicator; what it returns.
+  nccl::Result call(const char* name, const CallPlace& place,
+                    const std::function<nccl::Result(const nccl::Library& library)>& make);
+  // One that all ranks of `member` make, until it is through. Errors: as issue.
+  using CallOver = std::function<nccl::Result(const nccl::Library& library, nccl::Comm* comm)>;
+  void call_over(Member& member, const char* name, const CallPlace& place, const CallOver& make);
+  // One by which this rank leaves something; what fails there is nobody's failure. `member` may be
+  // null: over no communicator. Over one it is not made after an abort.
+  void call_at_end(const Member* member, const char* name, const CallOver& make) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -112,27 +124,21 @@ class NcclSession {
   void require_working(const CallPlace& place);
   [[noreturn]] void fail(const Failure& failure, const CallPlace& place);
   MemberPtr add(std::vector<int> ranks, int rank, std::string name);
-  void require_alike(const Member& member, const CollectiveRecord& record);
 
   void watch();
   void look();
   std::optional<Failure> look_at(Calls& calls, Member& member);
-  std::optional<Failure> gone_rank(const Member& member, const CallPlace& place);
-  // Those of the member that have not come to that place of the host order; where all have, those
-  // of the job, for whom they wait.
-  std::vector<int> behind(const Member& member, uint64_t sequence) const;
-  Failure late(const Member& member, const CallPlace& place) const;
   // Within which a call comes back: who is inside one is named before those who wait for it.
   std::chrono::milliseconds call_time() const { return parts_.timeout * 3 / 4; }
   // Tells the job, lets who waits know, aborts all. Under the mutex.
   void give_up(const Failure& failure) noexcept;
 
   const Parts parts_;
+  NcclPeers peers_;
   const std::unique_ptr<Stream> own_stream_;
   CallWatch watch_;
   std::mutex mutex_;  // of all calls of NCCL, and of what follows
   std::list<MemberPtr> members_;
-  std::optional<Clock::time_point> noticed_;  // when a process was first seen gone
   bool aborted_ = false;
   bool ends_ = false;
   std::condition_variable end_;

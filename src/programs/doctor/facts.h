@@ -57,9 +57,8 @@ struct GpuFacts {
   std::optional<ErrorText> refusal{};  // why the engine cannot use it
 };
 
-// The first versions of NCCL that have
-inline constexpr int kNcclSharesGpus = 23003;  // several ranks on one GPU
-inline constexpr int kNcclHasWindows = 23102;  // registered windows that work
+// The first version of NCCL that has several ranks on one GPU.
+inline constexpr int kNcclSharesGpus = 23003;
 
 struct NcclFacts {
   int version = 0;                     // 23007

@@ -173,7 +173,7 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
                 : fmt::format("; {} would add {}", nccl::version_text(since), what);
   };
   tell(kNcclSharesGpus, "several ranks on one GPU");
-  tell(kNcclHasWindows, "registered windows, which the engine does not use yet");
+  tell(nccl::kWindowsFrom, "registered windows (Options::nccl_registration)");
   return {.area = "NCCL", .text = std::move(text)};
 }
 

@@ -6,76 +6,10 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/reduce.h"
-#include "runtime/device.h"
-
 namespace fsdp::testing::sim {
-namespace {
 
 using nccl::Comm;
 using nccl::Result;
-
-DType dtype_of(nccl::DataType type) {
-  switch (type) {
-    case nccl::DataType::kFloat32:
-      return DType::kFloat32;
-    case nccl::DataType::kBFloat16:
-      return DType::kBFloat16;
-    case nccl::DataType::kFloat16:
-      return DType::kFloat16;
-    case nccl::DataType::kFloat64:
-      return DType::kFloat64;
-    case nccl::DataType::kInt64:
-      return DType::kInt64;
-    case nccl::DataType::kInt32:
-      return DType::kInt32;
-    case nccl::DataType::kUInt8:
-      return DType::kUInt8;
-  }
-  throw Misuse("a type that NCCL has not");
-}
-
-// What the rank receives by the request, out of what all have sent.
-std::vector<std::byte> received(const NcclCollective& collective, size_t request, int rank,
-                                int size) {
-  const auto sent_by = [&](int peer) -> const std::vector<std::byte>& {
-    return collective.posts[static_cast<size_t>(peer)]->sent[request];
-  };
-  const NcclRequest& mine = collective.posts[static_cast<size_t>(rank)]->requests[request];
-  if (mine.kind == fsdp::Operation::kBroadcast) return sent_by(mine.root);
-  std::vector<std::byte> result(static_cast<size_t>(mine.bytes_received(size)));
-  if (mine.kind == fsdp::Operation::kAllGather) {
-    auto to = result.begin();
-    for (int peer = 0; peer < size; ++peer) to = std::ranges::copy(sent_by(peer), to).out;
-    return result;
-  }
-  const bool scatters = mine.kind == fsdp::Operation::kReduceScatter;
-  const size_t begin = scatters ? static_cast<size_t>(rank) * result.size() : 0;
-  std::vector<const void*> sources;
-  for (int peer = 0; peer < size; ++peer) sources.push_back(sent_by(peer).data() + begin);
-  const kernels::ReduceRun run{
-      .sources = sources, .out = result.data(), .numel = mine.count, .dtype = dtype_of(mine.type)};
-  kernels::reduce(cpu_device().compute_stream(), {&run, 1},
-                  mine.op == nccl::RedOp::kMax ? ReduceOp::kMax : ReduceOp::kSum);
-  return result;
-}
-
-}  // namespace
-
-std::string NcclRequest::text() const {
-  return fmt::format("{} of {} of type {} (op {}, root {})", name_of(kind), count,
-                     static_cast<int>(type), static_cast<int>(op), root);
-}
-
-int64_t NcclRequest::bytes_sent(int size) const {
-  const int pieces = kind == fsdp::Operation::kReduceScatter ? size : 1;
-  return count * pieces * size_of(dtype_of(type));
-}
-
-int64_t NcclRequest::bytes_received(int size) const {
-  const int pieces = kind == fsdp::Operation::kAllGather ? size : 1;
-  return count * pieces * size_of(dtype_of(type));
-}
 
 bool NcclMeeting::is_complete() const {
   return std::ranges::none_of(comms, [](const Comm* comm) { return comm == nullptr; });
@@ -208,6 +142,7 @@ void NcclWorld::post(Comm& comm, std::vector<NcclRequest> requests) {
     if (request.stream != requests.front().stream) throw Misuse("two streams in one group");
   }
   if (post.stream->device != comm.device) throw Misuse("a stream of another device");
+  for (NcclRequest& request : requests) request.place = registrations_.place_of(comm, request);
   post.requests = std::move(requests);
   NcclMeeting& meeting = *comm.meeting;
   if (meeting.collectives.size() == comm.posted) {
@@ -324,12 +259,14 @@ void NcclWorld::launch(Comm& comm, const std::shared_ptr<NcclCollective>& collec
     }
   };
   simulation_.issue(*post.stream, "nccl", receive, post.by);
+  post.done = simulation_.point_of(*post.stream, post.by);
   simulation_.changed().notify_all();
 }
 
 Result NcclWorld::ask(Comm& comm) {
   if (comm.error != Result::kSuccess) return comm.error;
   if (comm.child != nullptr) return ask_of_split(comm);
+  if (registrations_.is_under_way(comm)) return registrations_.ask(comm);
   if (comm.stays || !comm.meeting || !comm.meeting->is_complete()) return Result::kInProgress;
   if (comm.questions_left > 0) {
     --comm.questions_left;
@@ -353,6 +290,7 @@ Result NcclWorld::ask(Comm& comm) {
 
 void NcclWorld::finalize(Comm& comm) {
   if (comm.finalized) throw Misuse("a communicator is finalized twice");
+  registrations_.require_none(comm);
   comm.finalized = true;
   comm.questions_left = draw();
 }
@@ -365,6 +303,7 @@ void NcclWorld::destroy(Comm& comm) {
 void NcclWorld::abort(Comm& comm) {
   if (inside_[comm.device] > 0) throw Misuse("an abort while a thread is inside another call");
   comm.aborted = true;
+  registrations_.forget(comm);
   if (comm.child != nullptr) *comm.child_place = std::exchange(comm.child, nullptr);
   simulation_.count_endless(comm.device, -std::exchange(comm.endless, 0));
   if (!comm.meeting) return;

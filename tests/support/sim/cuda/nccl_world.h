@@ -19,6 +19,7 @@
 
 #include "comm/communicator.h"
 #include "comm/nccl/nccl_library.h"
+#include "support/sim/cuda/nccl_registrations.h"
 #include "support/sim/cuda/simulation.h"
 
 namespace fsdp::testing::sim {
@@ -38,8 +39,9 @@ struct NcclRequest {
   nccl::RedOp op = nccl::RedOp::kSum;
   int root = -1;
   cudaStream_t stream = nullptr;
+  std::string place{};  // where it receives, of a window; empty: in none
 
-  // All but where it lies.
+  // All but where it lies outside of windows.
   std::string text() const;
   int64_t bytes_sent(int size) const;
   int64_t bytes_received(int size) const;
@@ -55,6 +57,7 @@ struct NcclPost {
   std::vector<std::vector<std::byte>> sent;  // by request, once the stream has come to it
   std::shared_ptr<const Point> begun;        // it has sent
   std::shared_ptr<Point> gate;               // all have; or it was aborted, and leaves nothing
+  std::shared_ptr<const Point> done;         // it has received
   bool aborted = false;
 };
 
@@ -109,10 +112,17 @@ struct fsdp::nccl::Comm {
 
 namespace fsdp::testing::sim {
 
+// What the rank receives by the request, out of what all have sent.
+std::vector<std::byte> received(const NcclCollective& collective, size_t request, int rank,
+                                int size);
+
 class NcclWorld {
  public:
   NcclWorld(Simulation& simulation, uint32_t seed, int most_questions)
-      : simulation_(simulation), random_(seed), most_questions_(most_questions) {}
+      : simulation_(simulation),
+        random_(seed),
+        most_questions_(most_questions),
+        registrations_(simulation) {}
 
   // Errors (all that take one): Misuse for a communicator that is gone, was aborted, or is another
   //   device's than the thread's.
@@ -126,6 +136,7 @@ class NcclWorld {
   void finalize(nccl::Comm& comm);
   void destroy(nccl::Comm& comm);
   void abort(nccl::Comm& comm);
+  NcclRegistrations& registrations() { return registrations_; }
 
   // From what is launched next on.
   void hang_collectives() { hangs_ = true; }
@@ -136,6 +147,8 @@ class NcclWorld {
   void break_communicator(int number, int rank, nccl::Result result);
   // What is there still, a line each.
   std::vector<std::string> left() const;
+  void count_zero_cta() { ++zero_cta_; }
+  int zero_cta() const { return zero_cta_; }
   void report(const std::string& text) { simulation_.report("NCCL: " + text); }
   uint64_t next_id() { return ++ids_; }
   // Of the calling thread.
@@ -175,7 +188,9 @@ class NcclWorld {
   Simulation& simulation_;
   std::mt19937 random_;
   const int most_questions_;
+  NcclRegistrations registrations_;
   bool hangs_ = false;
+  int zero_cta_ = 0;           // communicators
   std::map<int, int> inside_;  // threads, by device
   nccl::Comm* last_ = nullptr;
   // Of two devices: in which order each has launched what both take part in.

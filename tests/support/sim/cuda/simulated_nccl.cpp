@@ -1,6 +1,7 @@
 #include "support/sim/cuda/simulated_nccl.h"
 
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -93,7 +94,8 @@ Result call(std::string_view name, const std::function<Result(NcclWorld&)>& body
 }
 
 Result get_version(int* version) {
-  *version = 23007;
+  const std::lock_guard lock(runtime_mutex());
+  *version = current() == nullptr ? 0 : current()->world.registrations().version;
   return Result::kSuccess;
 }
 
@@ -121,6 +123,8 @@ Result comm_split(Comm* comm, int color, int key, Comm** made, nccl::Config* con
   return call("ncclCommSplit", [&](NcclWorld& world) {
     if (config == nullptr || config->blocking != 0) throw Misuse("a communicator that blocks");
     world.split(world.usable(comm), color, key, made);
+    const bool says_policy = config->size > offsetof(nccl::Config, cta_policy);
+    if (says_policy && config->cta_policy == nccl::kCtaPolicyZero) world.count_zero_cta();
     return Result::kInProgress;
   });
 }
@@ -242,6 +246,36 @@ Result broadcast(const void* send, void* recv, size_t count, nccl::DataType type
               .stream = static_cast<cudaStream_t>(stream)});
 }
 
+Result mem_alloc(void** memory, size_t bytes) {
+  return call("ncclMemAlloc", [&](NcclWorld& world) {
+    *memory = world.registrations().allocate(static_cast<int64_t>(bytes));
+    return *memory == nullptr ? Result::kUnhandledCudaError : Result::kSuccess;
+  });
+}
+
+Result mem_free(void* memory) {
+  return call("ncclMemFree", [&](NcclWorld& world) {
+    world.registrations().free(memory);
+    return Result::kSuccess;
+  });
+}
+
+Result comm_window_register(Comm* comm, void* memory, size_t bytes, nccl::Window** window,
+                            int flags) {
+  return call("ncclCommWindowRegister", [&](NcclWorld& world) {
+    if (flags != nccl::kSymmetricWindow) throw Misuse("a window that is not symmetric");
+    world.registrations().begin(world.usable(comm), memory, static_cast<int64_t>(bytes), window);
+    return Result::kInProgress;
+  });
+}
+
+Result comm_window_deregister(Comm* comm, nccl::Window* window) {
+  return call("ncclCommWindowDeregister", [&](NcclWorld& world) {
+    world.registrations().end(world.usable(comm), window);
+    return Result::kSuccess;
+  });
+}
+
 constexpr nccl::Library kLibrary{.get_version = get_version,
                                  .get_unique_id = get_unique_id,
                                  .comm_init_rank_config = comm_init_rank_config,
@@ -257,7 +291,11 @@ constexpr nccl::Library kLibrary{.get_version = get_version,
                                  .all_gather = all_gather,
                                  .reduce_scatter = reduce_scatter,
                                  .all_reduce = all_reduce,
-                                 .broadcast = broadcast};
+                                 .broadcast = broadcast,
+                                 .mem_alloc = mem_alloc,
+                                 .mem_free = mem_free,
+                                 .comm_window_register = comm_window_register,
+                                 .comm_window_deregister = comm_window_deregister};
 
 }  // namespace
 
@@ -297,6 +335,16 @@ void SimulatedNccl::break_communicator(int n, int rank, Result result) {
 void SimulatedNccl::hang_collectives() {
   const std::lock_guard lock(runtime_mutex());
   state_->world.hang_collectives();
+}
+
+void SimulatedNccl::set_version(int version) {
+  const std::lock_guard lock(runtime_mutex());
+  state_->world.registrations().version = version;
+}
+
+int SimulatedNccl::zero_cta_communicators() const {
+  const std::lock_guard lock(runtime_mutex());
+  return state_->world.zero_cta();
 }
 
 int64_t SimulatedNccl::calls(std::string_view name, std::optional<int> device) const {

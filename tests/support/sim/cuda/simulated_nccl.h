@@ -55,6 +55,10 @@ class SimulatedNccl {
 
   const nccl::Library& library() const;
 
+  // That it says it is; 23007 at first.
+  void set_version(int version);
+  // Of ranks, that were made with NCCL_CTA_POLICY_ZERO.
+  int zero_cta_communicators() const;
   void script(const NcclFault& fault);
   // The communicator of this rank, of the n-th that was made, finds an error on its own.
   void break_communicator(int n, int rank, nccl::Result result);

@@ -1,0 +1,97 @@
+#include "comm/nccl/nccl_peers.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "comm/collective_failures.h"
+#include "comm/nccl/nccl_failures.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A launcher may still say how a process ended that is gone.
+constexpr auto kLauncherGrace = milliseconds(500);
+// Of ranks on other hosts, what they have posted: each of them may let wait for it.
+constexpr auto kAnswersWithin = milliseconds(3000);
+
+PostedCollective posted_on(const std::string& communicator, const CollectiveRecord& record) {
+  return {.record = record, .communicator = hash_of(communicator)};
+}
+
+}  // namespace
+
+std::optional<Failure> NcclPeers::post(const std::string& communicator,
+                                       const std::vector<int>& ranks,
+                                       const CollectiveRecord& record) {
+  const PostedCollective posted = posted_on(communicator, record);
+  plane_.post(posted);
+  const uint64_t own_mark = mark_of(posted);
+  const int own = plane_.rank();
+  for (const int peer : ranks) {
+    if (peer == own) continue;
+    const auto mark = plane_.posted_mark(peer, record.sequence);
+    if (!mark || *mark == own_mark) continue;
+    if (const auto theirs = plane_.posted(peer, record.sequence)) {
+      return ranks_disagree(own, posted, peer, *theirs);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const CallPlace& place) {
+  const CollectiveRecord* const record = place.record();
+  for (const int peer : ranks) {
+    if (peer == plane_.rank()) continue;
+    const std::optional<PeerEnd> end = plane_.end_of(peer);
+    if (!end) continue;
+    // It may have done its part, and have gone when that was over for it: without a place in the
+    // host order that is not known.
+    const bool was_here = record != nullptr &&
+                          (record->sequence == 0 || plane_.last_posted(peer) >= record->sequence);
+    if (*end == PeerEnd::kFinished && was_here) continue;
+    if (*end == PeerEnd::kProcessIsGone) {
+      if (!noticed_) noticed_ = Clock::now();
+      if (Clock::now() - *noticed_ < kLauncherGrace) continue;
+    }
+    Failure failure = plane_.failure_of_end(peer, *end);
+    failure.text.where = place.text();
+    return failure;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> NcclPeers::behind(const std::vector<int>& ranks, uint64_t sequence) const {
+  std::vector<int> late;
+  const auto is_late = [&](int rank) {
+    return rank != plane_.rank() && plane_.last_posted(rank) < sequence;
+  };
+  std::ranges::copy_if(ranks, std::back_inserter(late), is_late);
+  if (!late.empty()) return late;
+  for (int rank = 0; rank < plane_.world_size(); ++rank) {
+    if (is_late(rank)) late.push_back(rank);
+  }
+  return late;
+}
+
+Failure NcclPeers::late(const std::string& communicator, const std::vector<int>& ranks,
+                        const CallPlace& place) const {
+  const CollectiveRecord* const record = place.record();
+  if (record != nullptr && record->sequence > 0) {
+    const std::vector<int> missing = behind(ranks, record->sequence);
+    if (!missing.empty()) return ranks_are_missing(missing, timeout_, place.text());
+    const PostedCollective posted = posted_on(communicator, *record);
+    const auto answers_by = Clock::now() + kAnswersWithin;
+    for (const int peer : ranks) {
+      if (Clock::now() > answers_by) break;
+      const auto theirs = plane_.posted(peer, record->sequence);
+      if (theirs && mark_of(*theirs) != mark_of(posted)) {
+        return ranks_disagree(plane_.rank(), posted, peer, *theirs);
+      }
+    }
+  }
+  return is_not_through(record != nullptr && record->sequence > 0, timeout_, place.text());
+}
+
+}  // namespace fsdp

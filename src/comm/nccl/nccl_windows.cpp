@@ -1,0 +1,66 @@
+#include "comm/nccl/nccl_windows.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "base/bytes.h"
+#include "kernels/fill.h"
+#include "runtime/device.h"
+#include "runtime/out_of_memory.h"
+
+namespace fsdp {
+
+Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
+  void* data = nullptr;
+  const auto result = session_->call("ncclMemAlloc", std::string_view("memory for a window"),
+                                     [&](const nccl::Library& library) {
+                                       return library.mem_alloc(&data, static_cast<size_t>(bytes));
+                                     });
+  if (result != nccl::Result::kSuccess) {
+    throw OutOfMemory({.what = fmt::format("ncclMemAlloc of {} on {} failed: {}",
+                                           format_bytes(bytes), session_->device().name(),
+                                           session_->library().get_error_string(result)),
+                       .where = "Options::nccl_registration",
+                       .hint = "NCCL says why with NCCL_DEBUG=WARN"});
+  }
+  return {data, bytes, [session = session_](void* gone) {
+            session->call_at_end(nullptr, "ncclMemFree",
+                                 [gone](const nccl::Library& library, nccl::Comm* /*none*/) {
+                                   return library.mem_free(gone);
+                                 });
+          }};
+}
+
+Buffer NcclWindows::allocate(int64_t bytes) const {
+  if (bytes == 0) return {};
+  const auto memory = std::make_shared<Buffer>(allocate_unregistered(bytes));
+  const kernels::FillRun all{memory->data(), bytes, DType::kUInt8};
+  Stream& stream = session_->own_stream();
+  kernels::fill_zero(stream, {&all, 1});
+  stream.synchronize();
+  const auto window = std::make_shared<nccl::Window*>(nullptr);  // NCCL's threads write it
+  session_->call_over(
+      *member_, "ncclCommWindowRegister", std::string_view("registration of a window"),
+      [&](const nccl::Library& library, nccl::Comm* comm) {
+        return library.comm_window_register(comm, memory->data(), static_cast<size_t>(bytes),
+                                            window.get(), nccl::kSymmetricWindow);
+      });
+  if (*window == nullptr) {
+    throw DeviceError({.what = "NCCL registers no memory on these GPUs",
+                       .where = "Options::nccl_registration",
+                       .cause = "they cannot reach each other's memory",
+                       .hint = "leave nccl_registration at kOff; NCCL_DEBUG=INFO says more"});
+  }
+  // The memory goes behind the window: with what is called to release it.
+  return {memory->data(), bytes,
+          [session = session_, member = member_, memory, window](void* /*data*/) {
+            session->call_at_end(member.get(), "ncclCommWindowDeregister",
+                                 [&](const nccl::Library& library, nccl::Comm* comm) {
+                                   return library.comm_window_deregister(comm, *window);
+                                 });
+          }};
+}
+
+}  // namespace fsdp
