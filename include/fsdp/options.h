@@ -95,9 +95,9 @@ struct Options {
   // A limit that is less than what engine and optimizer hold by their plan is refused when they are
   // made; true: it is tried, and ends where it is passed.
   bool try_beyond_plan = false;
-  // Other than kOff: ranks that have a GPU each, an NCCL of 2.31.2 or newer, kFullShard and ranks in
-  // one group; anything else is refused, with the reason. The engine has a communicator of its own
-  // for gathers then, and float32 shards are copied into the slot that they are gathered in.
+  // Other than kOff: ranks that have a GPU each, an NCCL of 2.31.2 or newer, kFullShard and ranks
+  // in one group; anything else is refused, with the reason. The engine has a communicator of its
+  // own for gathers then, and float32 shards are copied into the slot that they are gathered in.
   NcclRegistration nccl_registration = NcclRegistration::kOff;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;

@@ -63,9 +63,9 @@ class ShardContext {
   bool gathers_in_place() const { return offloads() || windows_ != nullptr; }
 
   // Memory that peers can read where that helps, which may outlive the engine; for slots; for
-  // gradients; and what no other rank reads. Where a device has none left, LibTorch gives back what it keeps for later
-  // (torch_cuda::empty_cache), and it is tried once more. Errors: as Device::allocate, and as
-  // MemoryMeter::take.
+  // gradients; and what no other rank reads. Where a device has none left, LibTorch gives back what
+  // it keeps for later (torch_cuda::empty_cache), and it is tried once more. Errors: as
+  // Device::allocate, and as MemoryMeter::take.
   Buffer allocate(int64_t bytes) const;
   Buffer allocate_slot(int64_t bytes) const;
   Buffer allocate_for_reduce(int64_t bytes) const;

@@ -16,10 +16,10 @@ namespace fsdp {
 // a collective is issued its record is posted (ControlPlane::post), and held against those of the
 // group's ranks that have come to the same place of the host order; whoever comes second sees the
 // difference before NCCL does. What ranks of other hosts have posted is not seen then: it is
-// compared a little later ([Note: collectives over hosts are compared]), and asked for when the time
-// is over. Who has not come by then is named.
+// compared a little later ([Note: collectives over hosts are compared]), and asked for when the
+// time is over. Who has not come by then is named.
 //
-// Used under the mutex of the rank's session. `ranks` are a communicator's, as the job numbers them.
+// Used under the mutex of the rank's session. `ranks` are a communicator's, in the job's numbers.
 class NcclPeers {
  public:
   // `plane` lives as long.

@@ -38,8 +38,7 @@ struct NcclSession::Member {
     bool reported_slow = false;
   };
 
-  // NCCL writes it: of a split, and whenever one is made, from a thread of its own, by when the call
-  // is through.
+  // NCCL writes it from a thread of its own; of a split not before the call is through.
   nccl::Comm* comm = nullptr;
   std::vector<int> ranks;  // of the job
   int rank;                // its own, of these
