@@ -88,6 +88,7 @@ TEST_CASE("a GPT whose parameters are gathered into registered memory has the CP
         const int64_t windows = session->nccl->calls("ncclCommWindowRegister");
         CHECK(windows > 0);
         CHECK(session->nccl->calls("ncclCommWindowDeregister") == windows);
+        CHECK(session->nccl->half_registered() == 0);
         CHECK(session->nccl->zero_cta_communicators() ==
               (registration == fsdp::NcclRegistration::kZeroCta ? world : 0));
       }

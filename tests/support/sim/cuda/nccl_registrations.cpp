@@ -102,17 +102,21 @@ void NcclRegistrations::require_unused(const Window& window) const {
   }
 }
 
-std::string NcclRegistrations::place_of(const Comm& comm, const NcclRequest& request) const {
+std::string NcclRegistrations::place_of(const Comm& comm, const NcclRequest& request) {
   std::string place;
+  bool sends_from_one = false;
   for (const auto& window : windows_) {
     if (window->comm != &comm || !memory_.contains(window->begin)) continue;
     if (!window->open && uses(*window, request, comm.meeting->size)) {
       throw Misuse("a collective on memory whose window was given back");
     }
+    if (!window->open) continue;
+    sends_from_one |= overlaps(*window, request.send, 1);
     const auto* const recv = static_cast<const std::byte*>(request.recv);
-    if (!window->open || !overlaps(*window, recv, 1)) continue;
+    if (!overlaps(*window, recv, 1)) continue;
     place = fmt::format(" at {} of window {}", recv - window->begin, window->number);
   }
+  if (!place.empty() && !sends_from_one) ++half_registered;
   return place;
 }
 

@@ -31,6 +31,8 @@ class NcclRegistrations {
 
   // What NCCL says that it is.
   int version = 23007;
+  // Collectives that receive in a window and send from elsewhere: NCCL copies for them.
+  int64_t half_registered = 0;
 
   // Of the calling thread's device. Null: it has not so much left.
   void* allocate(int64_t bytes);
@@ -43,7 +45,7 @@ class NcclRegistrations {
   void end(const nccl::Comm& comm, nccl::Window* window);
 
   // Where a collective of the communicator receives.
-  std::string place_of(const nccl::Comm& comm, const NcclRequest& request) const;
+  std::string place_of(const nccl::Comm& comm, const NcclRequest& request);
   void require_none(const nccl::Comm& comm) const;
   // It was aborted.
   void forget(const nccl::Comm& comm);

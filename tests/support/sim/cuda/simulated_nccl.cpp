@@ -342,6 +342,11 @@ void SimulatedNccl::set_version(int version) {
   state_->world.registrations().version = version;
 }
 
+int64_t SimulatedNccl::half_registered() const {
+  const std::lock_guard lock(runtime_mutex());
+  return state_->world.registrations().half_registered;
+}
+
 int SimulatedNccl::zero_cta_communicators() const {
   const std::lock_guard lock(runtime_mutex());
   return state_->world.zero_cta();

@@ -59,6 +59,8 @@ class SimulatedNccl {
   void set_version(int version);
   // Of ranks, that were made with NCCL_CTA_POLICY_ZERO.
   int zero_cta_communicators() const;
+  // Collectives that received in registered memory what was sent from other.
+  int64_t half_registered() const;
   void script(const NcclFault& fault);
   // The communicator of this rank, of the n-th that was made, finds an error on its own.
   void break_communicator(int n, int rank, nccl::Result result);
