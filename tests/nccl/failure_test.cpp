@@ -86,11 +86,27 @@ TEST_CASE("an error that NCCL finds on its own ends the job") {
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const auto communicator = rank.make("gather");
     machine.nccl().hang_collectives();
-    if (rank.mesh.rank() == 1) machine.nccl().break_communicator(1, 1, Result::kRemoteError);
+    if (rank.mesh.rank() == 1) {  // the other one is through with the making
+      while (machine.nccl().calls("ncclAllGather", 0) == 0) std::this_thread::yield();
+      machine.nccl().break_communicator(1, 1, Result::kRemoteError);
+    }
     const std::string told = gather_and_wait(rank, *communicator);
     CAPTURE(told);
     CHECK(contains(told, "remote error"));
   });
+}
+
+TEST_CASE("a rank that has left is the cause, long before the time is over") {
+  NcclMachine machine(2, {.timeout = std::chrono::minutes(5)});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const auto communicator = rank.make("gather");
+    if (rank.mesh.rank() == 1) return;
+    const std::string told = gather_and_wait(rank, *communicator);
+    CAPTURE(told);
+    CHECK(contains(told, "rank 1 left while other ranks still need it"));
+    CHECK(contains(told, "all_gather of 16 float32 'layers.3' #7"));
+  });
+  CHECK(machine.gpu().take_reports().empty());
 }
 
 TEST_CASE("a watchdog that cannot choose its device ends the job, not the process") {
