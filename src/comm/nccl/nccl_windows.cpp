@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <string>
-#include <utility>
+#include <memory>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "kernels/fill.h"

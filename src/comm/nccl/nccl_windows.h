@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "comm/nccl/nccl_session.h"
 #include "runtime/buffer.h"

@@ -1,6 +1,7 @@
 // Memory that ranks register with communicators of the simulated NCCL. Used under runtime_mutex().
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
