@@ -17,6 +17,7 @@
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
 #include <fsdp/traffic.h>
+#include <fsdp/unit.h>
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
@@ -24,6 +25,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace fsdp {
@@ -46,6 +49,14 @@ class BuildScope {
   BuildScope(const BuildScope&) = delete;
   BuildScope& operator=(const BuildScope&) = delete;
 
+  // Shards a module that Options::units will choose, as soon as it is built, where its model is put
+  // together from such parts: `layers->push_back(building.shard(Block(64)))`. Returns it.
+  template <class Module>
+  Module shard(Module module) {
+    shard_now(*module);
+    return module;
+  }
+
   const Mesh& mesh() const;
   const Options& options() const;
 
@@ -53,6 +64,7 @@ class BuildScope {
 
  private:
   friend class Engine;
+  void shard_now(torch::nn::Module& module);
   std::unique_ptr<State> state_;
 };
 
@@ -117,6 +129,24 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // Runs one forward of a model whose units were chosen by policy (Options::units): returns
+  // f(inputs…), what is made of the model's outputs, by value, as for_each_tensor (tensor_visit.h)
+  // looks into it. Inside, operators that are given a parameter gather its unit; outside they
+  // throw, and so does whoever moves the model (to()). Floating inputs are cast to param_dtype,
+  // where it is set. Run the whole forward in it, on one thread, and backward after it, which needs
+  // no scope. With a root that is a fsdp::Unit it is not needed, and only calls f.
+  // Requires: every rank touches the same units in the same order.
+  template <class F, class... Inputs>
+  auto forward(F&& f, Inputs&&... inputs) {
+    using Result = std::invoke_result_t<F&, std::decay_t<Inputs>&&...>;
+    static_assert(!std::is_void_v<Result> && !std::is_reference_v<Result>,
+                  "Engine::forward: f returns by value what backward starts from (the loss, or "
+                  "the model's outputs)");
+    UnitCall call(*this);
+    return unit_detail::run_in<Result, std::decay_t<Inputs>...>(
+        call, f, std::decay_t<Inputs>(std::forward<Inputs>(inputs))...);
+  }
+
   const Mesh& mesh() const;
   const Options& options() const;
   // What this rank computes on: inputs and targets belong there.
@@ -165,6 +195,7 @@ class Engine {
   EngineState& state() { return *state_; }  // for the layers above the engine (optimizers)
 
  private:
+  friend class UnitCall;
   std::shared_ptr<EngineState> state_;  // shared with units, weakly: hooks of old graphs look here
 };
 

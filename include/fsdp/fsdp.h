@@ -27,3 +27,4 @@
 #include <fsdp/sync_batch_norm.h>
 #include <fsdp/trace.h>
 #include <fsdp/unit.h>
+#include <fsdp/unit_policy.h>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/dtype.h>
+#include <fsdp/unit_policy.h>
 
 #include <cstdint>
 #include <functional>
@@ -56,6 +57,9 @@ struct UnitOptions {
 };
 
 struct Options {
+  // Which modules are units beside those that are a fsdp::Unit (fsdp/unit_policy.h). With one, the
+  // root need not be a Unit; then forwards run inside Engine::forward.
+  UnitPolicy units;
   // Type of the parameters that forward and backward see; unset = as constructed. Main shards, main
   // gradients and optimizer state are always float32. float32, bfloat16 or float16. A module that
   // keeps floating buffers of the shape of its own parameters (BatchNorm, InstanceNorm with

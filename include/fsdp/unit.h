@@ -70,9 +70,8 @@ void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
 }
 
 template <class R, class... A, class Forward>
-R run_once(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
+R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... arguments) {
   static_assert(!std::is_reference_v<R>, "a unit's forward must return by value");
-  UnitCall call(unit);
   if (!call.active()) return forward(std::forward<A>(arguments)...);
   // Braces order the preparation left to right; the tuple holds copies or references as prepared.
   std::tuple<decltype(prepare<A>(call, arguments))...> prepared{prepare<A>(call, arguments)...};
@@ -97,6 +96,12 @@ R run_once(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... argum
     call.explain(error);
     throw;
   }
+}
+
+template <class R, class... A, class Forward>
+R run_once(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
+  UnitCall call(unit);
+  return run_in<R, A...>(call, forward, std::forward<A>(arguments)...);
 }
 
 // Backward can call forward again: it is given copies, which it cannot change for its caller.

@@ -11,6 +11,7 @@
 
 namespace fsdp {
 
+class Engine;
 class EngineUnit;
 
 // Users name this type only to hold units of different modules.
@@ -69,6 +70,8 @@ class UnitBase {
 class UnitCall {
  public:
   explicit UnitCall(UnitBase& unit);
+  // Of an engine's root by policy (Engine::forward); of one whose root is a Unit it is none.
+  explicit UnitCall(const Engine& engine);
   ~UnitCall();
   UnitCall(const UnitCall&) = delete;
   UnitCall& operator=(const UnitCall&) = delete;

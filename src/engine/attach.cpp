@@ -14,6 +14,7 @@
 #include "engine/engine_state.h"
 #include "engine/memory_refusal.h"
 #include "engine/storage_holders.h"
+#include "engine/touched_units.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "kernels/grad_norm.h"
@@ -107,6 +108,40 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   }
 }
 
+// What a Unit's call does beside moving bytes, and nobody can do for a unit by policy.
+void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitOptions>& own,
+                        const Options& options) {
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (units[i].unit != nullptr) continue;
+    if (*own[i].recompute) {
+      throw InvalidArgument(
+          {.what = fmt::format("{} is to be recomputed, and is one by policy",
+                               name_of_unit(units[i].fqn)),
+           .where = "Options::recompute",
+           .cause = "backward would have to call its forward, which only its caller can",
+           .hint = "call it through fsdp::recompute, or make it a fsdp::Unit"});
+    }
+    const std::optional<DType>& around = own[units[i].parent].param_dtype;
+    if (!options.cast_forward_inputs || own[i].param_dtype == around) continue;
+    throw InvalidArgument(
+        {.what = fmt::format("{} computes in {}, in a unit that computes in {}",
+                             name_of_unit(units[i].fqn), name_or_unset(own[i].param_dtype),
+                             name_or_unset(around)),
+         .where = "UnitOptions::param_dtype",
+         .cause = "a unit by policy has no inputs to cast: it is the operators on its parameters",
+         .hint = "one param_dtype for the model; or cast_forward_inputs = false, where the model "
+                 "casts for itself; or make it a fsdp::Unit"});
+  }
+}
+
+// A parameter that an engine has, or had, as a unit's by policy.
+at::Tensor first_watched(const FoundUnit& unit) {
+  const auto found = std::ranges::find_if(unit.parameters, [](const FoundParameter& each) {
+    return each.tensor.key_set().has_all(touch_trap::key());
+  });
+  return found == unit.parameters.end() ? at::Tensor() : found->tensor;
+}
+
 // [Note: tiles that are hidden] in cpu_features.h.
 void warn_of_hidden_amx(const std::vector<UnitOptions>& options, const Mesh& mesh) {
   const bool is_low = std::any_of(options.begin(), options.end(), [](const UnitOptions& unit) {
@@ -155,7 +190,7 @@ void check_built_alike(const Moves& moves, const Moves& built, const std::string
 // Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
 std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& unit,
                                const ShardLayout& layout) {
-  const auto found = building.units.find(unit.unit);
+  const auto found = building.units.find(BuildScope::State::key_of(unit));
   const bool known = found != building.units.end();
   std::vector<const c10::TensorImpl*> expected, built;
   for (const FoundParameter& each : unit.parameters) {
@@ -239,18 +274,25 @@ void EngineState::attach(BuildScope::State* building) {
                                "construct it outside, and run forwards under torch::NoGradGuard "
                                "where no gradient is wanted"});
   }
-  auto* root_unit = dynamic_cast<UnitBase*>(root.get());
-  if (root_unit == nullptr) {
+  if (dynamic_cast<UnitBase*>(root.get()) == nullptr && !options.units.is_set()) {
     throw InvalidArgument({.what = "the root of the model is not a unit",
                            .where = {},
                            .cause = {},
                            .hint =
                                "construct it as fsdp::Unit<YourModel>: the root unit holds what no "
-                               "unit inside it holds"});
+                               "unit inside it holds; or say by Options::units which of its "
+                               "modules are units, as it is"});
   }
-  std::vector<FoundUnit> found = find_units(*root, options.ignore);
+  std::vector<FoundUnit> found = find_units(*root, options);
   check_takable(found);
-  if (building == nullptr) check_shardable(found, context->torch_device);
+  if (building == nullptr) {
+    check_shardable(found, context->torch_device);
+  } else {
+    std::vector<FoundUnit> plain;
+    std::ranges::copy_if(found, std::back_inserter(plain),
+                         [&](const FoundUnit& unit) { return !building->has(unit); });
+    check_shardable(plain, context->torch_device);
+  }
   std::vector<FoundParameter> parameters;
   for (const FoundUnit& unit : found) {
     parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
@@ -278,6 +320,10 @@ void EngineState::attach(BuildScope::State* building) {
                            .hint = "drop one of the two"});
   }
   choose_recomputed(found, options.recompute, own_options);
+  if (std::ranges::any_of(found, [](const FoundUnit& unit) { return unit.unit == nullptr; })) {
+    check_policy_units(found, own_options, options);
+    touched_units::arm();
+  }
   context->mesh.agree("configuration", describe_options(options));
   std::vector<std::string> model = describe_model(found, rules, own_options);
   if (!context->one_rank()) describe_buffers(*root, model);
@@ -293,7 +339,7 @@ void EngineState::attach(BuildScope::State* building) {
   std::vector<bool> recomputed;
   for (size_t i = 0; i < found.size(); ++i) {
     recomputed.push_back(*own_options[i].recompute);
-    found[i].unit->recomputes_ = recomputed.back();
+    if (found[i].unit != nullptr) found[i].unit->recomputes_ = recomputed.back();
   }
   pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents, recomputed),
                                 options.keep_last_units);
@@ -321,8 +367,11 @@ void EngineState::check_takable(const std::vector<FoundUnit>& found) {
   bool any_parameter = false;
   for (const FoundUnit& unit : found) {
     any_parameter = any_parameter || !unit.parameters.empty();
-    if (!unit.unit->attached()) continue;
-    const bool gone = unit.unit->engine_unit_.expired();
+    const at::Tensor watched = first_watched(unit);
+    const bool is_attached = unit.unit != nullptr && unit.unit->attached();
+    if (!is_attached && !watched.defined()) continue;
+    const bool gone =
+        is_attached ? unit.unit->engine_unit_.expired() : touch_trap::owner_of(watched) == nullptr;
     throw StateError(
         {.what = gone ? "the engine of this model is gone, and the model's values with it"
                       : "a unit belongs to an engine already",
@@ -351,7 +400,7 @@ void EngineState::add_unit(const FoundUnit& found, const UnitOptions& own,
   Moves moves = context->moves_for(*own.strategy);
   ShardLayout layout(std::move(specs), moves.main_ranks());
   std::vector<Buffer> main;
-  if (building != nullptr) {
+  if (building != nullptr && building->has(found)) {
     check_built_alike(moves, context->moves_for(options.strategy), found.fqn);
     main = take_built(*building, found, layout);
   } else {
@@ -363,12 +412,15 @@ void EngineState::add_unit(const FoundUnit& found, const UnitOptions& own,
   const int index = static_cast<int>(units.size());
   const std::optional<DType> input_dtype =
       options.cast_forward_inputs ? own.param_dtype : std::nullopt;
-  units.push_back(std::make_shared<EngineUnit>(
-      *this, index, input_dtype,
-      std::make_unique<ShardUnit>(found.fqn, *context, std::move(moves), std::move(layout),
-                                  std::move(tensors), std::move(main))));
+  auto touched = found.unit == nullptr ? std::make_unique<TouchedUnit>() : nullptr;
+  auto shard = std::make_unique<ShardUnit>(found.fqn, *context, std::move(moves), std::move(layout),
+                                           std::move(tensors), std::move(main), touched.get());
+  units.push_back(std::make_shared<EngineUnit>(*this, index, input_dtype, std::move(touched),
+                                               std::move(shard)));
+  module_names.push_back(found.module->name());
   parents.push_back(found.parent);
   units.back()->capture_gradients();
+  if (found.unit == nullptr) return;
   found.unit->attached_ = true;
   found.unit->engine_unit_ = units.back();
 }

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <limits>
 #include <unordered_set>
 
 #include "fsdp/error.h"
@@ -95,7 +96,10 @@ class ProducerHook final : public ag::FunctionPreHook {
 
 int current_task() { return ag::get_current_graph_task_id(); }
 
-uint64_t current_sequence() { return ag::get_current_node()->sequence_nr(); }
+uint64_t current_sequence() {
+  const auto node = ag::get_current_node();
+  return node ? node->sequence_nr() : std::numeric_limits<uint64_t>::max();
+}
 
 uint64_t next_sequence() { return at::sequence_number::peek(); }
 

@@ -21,7 +21,7 @@ namespace fsdp::autograd_hooks {
 
 // Id of the graph task that runs in this thread, or -1 outside backward.
 int current_task();
-// Sequence number of the node that runs.
+// Sequence number of the node that runs; the highest where it is none's turn (hooks of tensors).
 uint64_t current_sequence();
 // The number that the next node made in this thread will get.
 uint64_t next_sequence();

@@ -30,6 +30,14 @@ BuildScope::~BuildScope() = default;
 const Mesh& BuildScope::mesh() const { return state_->mesh; }
 const Options& BuildScope::options() const { return state_->options; }
 
+void BuildScope::shard_now(torch::nn::Module& module) {
+  if (dynamic_cast<UnitBase*>(&module) == nullptr) return state_->shard(&module, module);
+  throw InvalidArgument({.what = "BuildScope::shard of a fsdp::Unit, which was sharded when its "
+                                 "constructor returned",
+                         .where = {},
+                         .hint = "use it as it is"});
+}
+
 BuildScope::State::State(Mesh mesh_in, Options options_in)
     : mesh(std::move(mesh_in)),
       options(std::move(options_in)),
@@ -68,7 +76,7 @@ void BuildScope::State::finish() {
 }
 
 void BuildScope::State::shard_if_building(const UnitBase& unit, torch::nn::Module& module) {
-  if (current_scope != nullptr) current_scope->shard(unit, module);
+  if (current_scope != nullptr) current_scope->shard(&unit, module);
 }
 
 void BuildScope::State::forget_if_building(const UnitBase& unit) {
@@ -87,7 +95,11 @@ void BuildScope::State::forget(const UnitBase& unit) {
   units.erase(found);
 }
 
-void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
+const void* BuildScope::State::key_of(const FoundUnit& unit) {
+  return unit.unit != nullptr ? static_cast<const void*>(unit.unit) : unit.module;
+}
+
+void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {
   const auto known = [&](const at::Tensor& tensor) {
     return sharded_.contains(tensor.unsafeGetTensorImpl());
   };
@@ -116,7 +128,7 @@ void BuildScope::State::shard(const UnitBase& unit, torch::nn::Module& module) {
                                     spec.strides));
     sharded_.insert(tensor.unsafeGetTensorImpl());
   }
-  units.insert_or_assign(&unit,
+  units.insert_or_assign(unit,
                          BuiltUnit{std::move(parameters), std::move(layout), std::move(main)});
 }
 

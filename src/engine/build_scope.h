@@ -36,11 +36,15 @@ struct BuildScope::State {
   Mesh mesh;
   Options options;
   std::unique_ptr<ShardContext> context;
-  std::unordered_map<const UnitBase*, BuiltUnit> units;
+  // By UnitBase, or module of a unit by policy.
+  std::unordered_map<const void*, BuiltUnit> units;
   bool finished = false;
 
+  static const void* key_of(const FoundUnit& unit);
+  bool has(const FoundUnit& unit) const { return units.contains(key_of(unit)); }
+  void shard(const void* unit, torch::nn::Module& module);
+
  private:
-  void shard(const UnitBase& unit, torch::nn::Module& module);
   void forget(const UnitBase& unit);
 
   std::unordered_set<const c10::TensorImpl*> sharded_;  // parameters of `units`

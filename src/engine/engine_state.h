@@ -42,7 +42,9 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
 
   // Forward (unit_call.cpp calls these under the clock's mutex).
   void begin_forward();
-  void end_forward();
+  void end_forward(bool in_graph);
+  // Whether backward can reach what the forward under way makes.
+  bool forward_has_graph() const { return forward_has_graph_; }
   void wait_after_throw() noexcept;
   void guard_gradients();
   void pre_forward(EngineUnit& unit, Call& call);
@@ -79,6 +81,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   const std::shared_ptr<Clock> clock;  // shared by the engines of a mesh
   std::vector<std::shared_ptr<EngineUnit>> units;
   std::vector<int> parents;
+  std::vector<std::string> module_names;  // by unit: the types of their modules
   LiveUnits actions{*this};
   std::unique_ptr<Pass> pass;
   PlannedMemory memory{*context, units};
@@ -97,11 +100,13 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void refuse_strays();
   void forget_records();
   void forget_dropped_forwards();
+  void check_touched_units();
   void check_takable(const std::vector<FoundUnit>& found);
   void add_unit(const FoundUnit& found, const UnitOptions& own, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
   bool keeps_graph_ = false;  // the backward under way
+  bool forward_has_graph_ = false;
 };
 
 }  // namespace fsdp

@@ -12,8 +12,14 @@
 namespace fsdp {
 
 EngineUnit::EngineUnit(EngineState& owner, int unit_index, std::optional<DType> cast_inputs_to,
-                       std::unique_ptr<ShardUnit> bytes)
-    : engine(owner), index(unit_index), shard(std::move(bytes)), input_dtype(cast_inputs_to) {}
+                       std::unique_ptr<TouchedUnit> touched, std::unique_ptr<ShardUnit> bytes)
+    : engine(owner),
+      index(unit_index),
+      touched_(std::move(touched)),
+      shard(std::move(bytes)),
+      input_dtype(cast_inputs_to) {
+  if (touched_) touched_->unit = this;
+}
 
 void EngineUnit::capture_gradients() {
   accumulators_.resize(shard->tensors().size());
@@ -106,6 +112,10 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
                       .where = {},
                       .cause = "recomputation runs a backward of its own, for all parameters",
                       .hint = "call backward(), or do not recompute this forward"});
+  }
+  // A custom Function that needs no parameter for their gradients has read none.
+  if (is_by_policy() && !is_open) {
+    fire_unhooked(autograd_hooks::current_task(), autograd_hooks::current_sequence());
   }
   // Kept in release builds: it makes every breach of the closing rule loud.
   if (!is_open || shard->gradients().state() != GradientState::kCapturing) {

@@ -14,13 +14,20 @@
 namespace fsdp {
 
 class EngineState;
+class EngineUnit;
+
+// What the storages of a unit by policy name as theirs.
+struct TouchedUnit final : touch_trap::Touched {
+  EngineUnit* unit = nullptr;
+};
 
 // Owned by EngineState; shared with the module's UnitBase and the hooks, all weakly, and by a call
 // while it runs.
 class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<EngineUnit> {
  public:
+  // `touched`: null for a fsdp::Unit; else what `shard`'s storages name.
   EngineUnit(EngineState& engine, int index, std::optional<DType> input_dtype,
-             std::unique_ptr<ShardUnit> shard);
+             std::unique_ptr<TouchedUnit> touched, std::unique_ptr<ShardUnit> shard);
 
   // Arms the gradient hooks of parameters that require a gradient and have none: at the start, or
   // when torch::load has given a parameter a new node. Requires: the unit is owned by a shared_ptr.
@@ -38,6 +45,24 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   // Errors: StateError if it has changed and may not.
   void follow_compute(bool may_change);
 
+  // ---- units by policy: touched_units.cpp ----
+
+  bool is_by_policy() const { return touched_ != nullptr; }
+  bool is_inside(const EngineUnit& other) const;
+  // A call in whose forward autograd made no node that could be hooked, as it is inside a custom
+  // Function: its backward is noticed when it reads, or hands over a gradient.
+  void keep_unhooked(const std::shared_ptr<Call>& call);
+  // A pass is over; or a forward that has left no graph, since the mark at its begin.
+  void forget_unhooked() { unhooked_.clear(); }
+  void mark_unhooked() { marked_ = unhooked_.size(); }
+  void forget_unhooked_since_mark();
+  // The newest of them that node `sequence` of graph task `task` can belong to fires. False: there
+  // is none.
+  bool fire_unhooked(int task, uint64_t sequence);
+  // Gradients that module->zero_grad() has taken away are zero from here on.
+  // Errors: StateError where some of the unit's are.
+  void follow_zero_grad();
+
   // "reduce of unit 'layers.0'": for errors.
   std::string describe(std::string_view what) const;
 
@@ -46,9 +71,15 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   void close(bool captures) override;
   void rest() override;
   void abandon() override;
+  void end_forward(Call& call, bool failed) override;
 
   EngineState& engine;
   const int index;
+
+ private:
+  const std::unique_ptr<TouchedUnit> touched_;  // outlives shard
+
+ public:
   const std::unique_ptr<ShardUnit> shard;
   const std::optional<DType> input_dtype;  // floating inputs are cast to it; unset: left alone
 
@@ -57,6 +88,8 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   void refuse_captured() const;
 
   std::optional<StreamSpan> span_;  // from opened to closed
+  std::vector<std::shared_ptr<Call>> unhooked_;
+  size_t marked_ = 0;
 
   // By parameter, null without hook; autograd holds them weakly.
   std::vector<torch_compat::NodePtr> accumulators_;

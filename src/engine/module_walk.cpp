@@ -101,7 +101,7 @@ void check_overlap(const std::vector<FoundUnit>& units) {
 
 class Walk {
  public:
-  explicit Walk(const std::function<bool(std::string_view)>& ignore) : ignore_(ignore) {}
+  explicit Walk(const Options& options) : options_(options) {}
 
   std::vector<FoundUnit> run(torch::nn::Module& root) {
     visit(root, "", 0);
@@ -109,6 +109,7 @@ class Walk {
       FoundUnit& unit = units_[place.unit];
       unit.parameters.push_back(std::move(place.found));
     }
+    if (options_.units.is_set() && !any_chosen_) refuse_policy(root);
     return std::move(units_);
   }
 
@@ -120,11 +121,15 @@ class Walk {
 
   void visit(torch::nn::Module& module, const std::string& fqn, int enclosing) {
     int unit = enclosing;
-    if (auto* base = dynamic_cast<UnitBase*>(&module)) {
+    auto* base = dynamic_cast<UnitBase*>(&module);
+    const bool is_chosen = !units_.empty() && options_.units.chooses(fqn, module);
+    any_chosen_ = any_chosen_ || is_chosen;
+    if (base != nullptr || is_chosen || units_.empty()) {
       // A unit registered at two places is one unit that is called twice.
       if (!seen_units_.insert(&module).second) return;
       unit = static_cast<int>(units_.size());
-      units_.push_back({.fqn = fqn, .unit = base, .parent = units_.empty() ? 0 : enclosing});
+      units_.push_back(
+          {.fqn = fqn, .unit = base, .module = &module, .parent = units_.empty() ? 0 : enclosing});
     }
     check_module(fqn, module);
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
@@ -135,7 +140,7 @@ class Walk {
   }
 
   void add(FoundParameter parameter, const torch::nn::Module& module, int unit) {
-    if (!parameter.tensor.defined() || (ignore_ && ignore_(parameter.fqn))) return;
+    if (!parameter.tensor.defined() || (options_.ignore && options_.ignore(parameter.fqn))) return;
     parameter.has_statistics = has_statistics(module, parameter.tensor);
     // named_parameters does not remove duplicates: ties are the same TensorImpl.
     const c10::TensorImpl* key = parameter.tensor.unsafeGetTensorImpl();
@@ -158,7 +163,22 @@ class Walk {
     return a;
   }
 
-  const std::function<bool(std::string_view)>& ignore_;
+  [[noreturn]] void refuse_policy(torch::nn::Module& root) const {
+    std::string children;
+    for (const auto& child : root.named_children()) {
+      children += fmt::format("{}'{}' ({})", children.empty() ? "" : ", ", child.key(),
+                              child.value()->name());
+    }
+    throw InvalidArgument({.what = fmt::format("{} chooses no module", options_.units.described()),
+                           .where = "Options::units",
+                           .cause = children.empty() ? "the model has no modules inside"
+                                                     : "the model consists of " + children,
+                           .hint = "name the layers that repeat, by the type of their module "
+                                   "(BlockImpl) or the name of what holds them"});
+  }
+
+  const Options& options_;
+  bool any_chosen_ = false;
   std::vector<FoundUnit> units_;
   std::unordered_set<const torch::nn::Module*> seen_units_;
   std::unordered_map<const c10::TensorImpl*, size_t> index_;
@@ -167,9 +187,8 @@ class Walk {
 
 }  // namespace
 
-std::vector<FoundUnit> find_units(torch::nn::Module& root,
-                                  const std::function<bool(std::string_view fqn)>& ignore) {
-  return Walk(ignore).run(root);
+std::vector<FoundUnit> find_units(torch::nn::Module& root, const Options& options) {
+  return Walk(options).run(root);
 }
 
 void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on) {

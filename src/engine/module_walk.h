@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <fsdp/options.h>
 #include <fsdp/unit.h>
 #include <torch/nn/module.h>
 
@@ -23,17 +24,18 @@ struct FoundParameter {
 
 struct FoundUnit {
   std::string fqn;
-  UnitBase* unit = nullptr;
+  UnitBase* unit = nullptr;  // null: chosen by policy
+  torch::nn::Module* module = nullptr;
   int parent = 0;  // index of the enclosing unit; the root's is itself
   std::vector<FoundParameter> parameters;
 };
 
 // Units in pre-order, the root first. A parameter belongs to the innermost unit around it; one that
-// is registered under several units belongs to the innermost unit around all of them. `ignore`
-// leaves parameters out by FQN. Errors: InvalidArgument for embeddings with max_norm or sparse
-// gradients.
-std::vector<FoundUnit> find_units(torch::nn::Module& root,
-                                  const std::function<bool(std::string_view fqn)>& ignore);
+// is registered under several units belongs to the innermost unit around all of them.
+// Options::units chooses among modules that are no Unit, Options::ignore leaves parameters out.
+// Errors: InvalidArgument for embeddings with max_norm or sparse gradients, and for a policy that
+// chooses nothing.
+std::vector<FoundUnit> find_units(torch::nn::Module& root, const Options& options);
 
 // Errors: InvalidArgument naming the parameter, for what cannot be sharded by ranks that compute on
 //   `computes_on`: dtypes other than float32, bfloat16 and float16, sparse, quantised or complex

@@ -1,6 +1,7 @@
 // The pass, boundary by boundary. Which unit is finished in backward: clock.h. Where the bytes go:
 // shard/shard_unit.h. What a boundary waits for: docs/streams.md. Between passes:
 // between_passes.cpp.
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@ void EngineState::begin_forward() {
   context->follow_compute();
   absorb_changes(/*reseats=*/true);
   unfreeze();
+  check_touched_units();
   guard_gradients();
   forget_dropped_forwards();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
@@ -33,13 +35,28 @@ void EngineState::begin_forward() {
   pass->begin_forward();
 }
 
+// Units by policy stand in modules that do not know of the engine: what these have been told is
+// found here.
+void EngineState::check_touched_units() {
+  forward_has_graph_ = at::GradMode::is_enabled();
+  for (const auto& unit : units) {
+    if (!unit->is_by_policy()) continue;
+    unit->shard->parameters().check_seats();
+    unit->follow_zero_grad();
+    unit->mark_unhooked();
+  }
+}
+
 // An optimizer's zero_grad takes the guards away: after a step, or between forward and backward.
 void EngineState::guard_gradients() {
   for (const auto& unit : units) unit->shard->parameters().guard_gradients();
 }
 
 // The outermost call has returned; not after an exception.
-void EngineState::end_forward() {
+void EngineState::end_forward(bool in_graph) {
+  if (!in_graph) {
+    for (const auto& unit : units) unit->forget_unhooked_since_mark();
+  }
   context->wait_for_left_gathers();
   settle_main_state();
   context->end_reading();
@@ -132,6 +149,7 @@ void EngineState::finalize_backward() {
   const bool captures = clock->captures();
   with_place([] { return "end of backward"; }, [&] { end_backward(captures); });
   forget_records();
+  for (const auto& unit : units) unit->forget_unhooked();
   const bool is_new = pass->take_record(captures);
   guard_gradients();
   if (!captures) return;
@@ -147,6 +165,7 @@ void EngineState::finalize_backward() {
 // A backward threw: nothing is communicated any more, and nothing half-captured survives.
 void EngineState::abandon_backward() {
   forget_records();
+  for (const auto& unit : units) unit->forget_unhooked();
   try {
     pass->abandon();
   } catch (const DeviceError&) {  // the device is lost, of which backward throws already

@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "engine/autograd_hooks.h"
+#include "engine/touched_units.h"
 #include "fsdp/error.h"
 
 namespace fsdp::recompute_detail {
@@ -76,7 +77,10 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   const GeneratorsKept kept(saved.generators);
   set_states(saved.generators, saved.before);
   const at::AutoGradMode grad_mode(true);
-  Tensors outputs = saved.segment(inputs);
+  Tensors outputs = [&] {
+    const touched_units::ForwardAgain again;
+    return saved.segment(inputs);
+  }();
   const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
   if (std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) return outputs;
   throw StateError({.what = "a recomputed function drew other random numbers than in forward",

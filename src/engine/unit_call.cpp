@@ -67,6 +67,14 @@ UnitCall::UnitCall(UnitBase& unit) {
   state_->module = &unit.as_module();
 }
 
+UnitCall::UnitCall(const Engine& engine) {
+  EngineState& state = *engine.state_;
+  if (!state.units[0]->is_by_policy()) return;  // the root's own call
+  unit_ = state.units[0];
+  state_ = std::make_unique<State>();
+  state_->module = state.root.get();
+}
+
 void UnitCall::input(at::Tensor& tensor) {
   if (unit_->input_dtype && tensor.defined() && tensor.is_floating_point()) {
     tensor = tensor.to(torch_compat::scalar_type_of(*unit_->input_dtype));
@@ -99,6 +107,10 @@ void UnitCall::begin() {
   } else {
     clock.check_thread();
   }
+  clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
+    const auto running = std::static_pointer_cast<EngineUnit>(call.unit.lock());
+    return call.forward_task == task && unit_->is_inside(*running);
+  });
   state_->outermost = engine.pass->active_calls() == 0;
   const auto in_forward = [&] { return unit_->describe("forward"); };
   with_place(in_forward, [&] {
@@ -121,6 +133,7 @@ void UnitCall::begin() {
                          task < 0 ? "forward" : "recompute", unit_->shard->fqn());
   });
   call.begin = autograd_hooks::next_sequence();
+  clock.note_boundary(call.begin);
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
                       .where = name_of_unit(unit_->shard->fqn()),
@@ -176,13 +189,15 @@ void UnitCall::end() {
     leaves = autograd_hooks::leaves_of(outputs, call->begin);
   }
   const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the clock]
+  engine.clock->end_open_ended();
+  engine.clock->note_boundary(autograd_hooks::next_sequence());
   state_->begun = false;
   engine.clock->pop_call();
   if (!leaves.empty()) engine.look_for_strays(state_->inputs, leaves);
   with_place([&] { return unit_->describe("forward"); },
              [&] {
                engine.post_forward(*unit_, *call, in_graph);
-               if (call->forward_task < 0 && state_->outermost) engine.end_forward();
+               if (call->forward_task < 0 && state_->outermost) engine.end_forward(in_graph);
              });
   unit_->throw_if_written();
 }
@@ -199,6 +214,7 @@ UnitCall::~UnitCall() {
   // An exception in the module's forward: the parameters go back, the pass is forgotten.
   EngineState& engine = unit_->engine;
   const std::lock_guard lock(engine.clock->mutex);
+  engine.clock->end_open_ended(/*failed=*/true);
   engine.clock->pop_call();
   try {
     engine.post_forward(*unit_, *state_->call, /*in_graph=*/false);

@@ -49,6 +49,38 @@ void Clock::push_call(std::shared_ptr<Call> call) {
   calls_.push_back(std::move(call));
 }
 
+std::shared_ptr<Call> Clock::innermost_call_but(const WhichCalls& these) const {
+  const auto found =
+      std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& call) { return !these(*call); });
+  return found == calls_.rend() ? nullptr : *found;
+}
+
+void Clock::end_open_ended(bool failed, const WhichCalls& stays) {
+  for (size_t i = calls_.size(); i > 0 && calls_[i - 1]->is_open_ended; --i) {
+    const std::shared_ptr<Call> call = calls_[i - 1];
+    if (stays && stays(*call)) continue;
+    calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i) - 1);
+    if (const auto unit = call->unit.lock()) unit->end_forward(*call, failed);
+  }
+}
+
+std::shared_ptr<Call> Clock::running_call(const ClockedUnit& unit, int task) const {
+  for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
+    if ((*call)->forward_task == task && (*call)->unit.lock().get() == &unit) return *call;
+  }
+  return nullptr;
+}
+
+void Clock::note_boundary(uint64_t sequence) {
+  boundary_ = sequence;
+  boundary_thread_ = std::this_thread::get_id();
+}
+
+std::optional<uint64_t> Clock::boundary() const {
+  if (boundary_thread_ != std::this_thread::get_id()) return std::nullopt;
+  return boundary_;
+}
+
 void Clock::check_thread() const {
   if (calls_.empty() || forward_thread_ == std::this_thread::get_id()) return;
   throw StateError(
@@ -60,6 +92,11 @@ void Clock::check_thread() const {
 
 bool Clock::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
+}
+
+bool Clock::runs_in(int task, int enclosing) const {
+  const auto found = std::find(tasks_.begin(), tasks_.end(), task);
+  return enclosing == (found == tasks_.begin() ? -1 : *(found - 1));
 }
 
 void Clock::enter(int task) {
@@ -144,11 +181,10 @@ void Clock::rest_idle(const ClockedUnit* except) {
 }
 
 void Clock::pre_backward(Call& call, int task, uint64_t sequence) {
+  end_open_ended();
   enter(task);
   if (call.fired_task == task) return;
-  const auto found = std::find(tasks_.begin(), tasks_.end(), task);
-  const int enclosing = found == tasks_.begin() ? -1 : *(found - 1);
-  if (call.forward_task != enclosing) {
+  if (!runs_in(task, call.forward_task)) {
     throw StateError(
         {.what = "a backward inside a backward reaches a unit whose forward ran elsewhere",
          .where = {},
@@ -193,6 +229,7 @@ void Clock::close(ClockedUnit& unit) {
 void Clock::end_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
+  end_open_ended();
   tasks_.erase(found, tasks_.end());
   struct Left {
     uint64_t key;
@@ -223,11 +260,13 @@ void Clock::end_task(int task) {
 void Clock::abandon_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
+  end_open_ended(/*failed=*/true);
   tasks_.erase(found, tasks_.end());
   if (tasks_.empty()) discard_stale_tasks();
 }
 
 void Clock::discard_stale_tasks() {
+  end_open_ended(/*failed=*/true);
   tasks_.clear();
   for (ClockedUnit* unit : std::exchange(open_, {})) {
     unit->is_open = unit->is_idle = false;

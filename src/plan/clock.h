@@ -15,12 +15,22 @@
 // still to run is idle: resharded when the next other unit unshards, not reduced. Several close in
 // descending order of their oldest fired call. What is left closes at the end of the task it fired
 // in. docs/closing.md.
+//
+// [Note: open-ended calls]
+// Nobody reports when a forward of a unit by policy ends, or where it began: what is seen are the
+// operators that touch its parameters. Such a call begins where the last touch of any unit ended,
+// so that what was made in between (the node of a custom Function, which is there before its
+// forward touches anything) is the call's; and it ends when something begins that has nothing to do
+// with it: a touch of a unit that is neither inside it nor around it, a Unit's forward or its end, a
+// backward. A touch of what is around it (the root's parameters, as a rule) ends nothing: it does
+// not tell that the inner forward is over, and ranks need not do it alike.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -46,6 +56,7 @@ struct Call {
   int forward_task = -1;            // graph task in which the forward ran (recomputation), or -1
   int fired_task = -1;              // graph task in which its pre_backward ran last, or -1
   int record = -1;                  // index of its entry in the pass's record, or -1
+  bool is_open_ended = false;       // [Note: open-ended calls]
   std::vector<void*> output_nodes;  // hooked nodes that are alive
 
   // True if a hooked node will still run in the current graph task.
@@ -64,6 +75,8 @@ class ClockedUnit {
   virtual void rest() = 0;
   // After an error: drop gradients and reshard, without communication.
   virtual void abandon() = 0;
+  // An open-ended call of the unit's is over; `failed`: by an error that is on its way.
+  virtual void end_forward(Call& /*call*/, bool /*failed*/) {}
 
   std::vector<Call*> calls;  // alive, in the order of their forwards
   bool is_open = false;
@@ -100,9 +113,21 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   // Forward side.
   uint64_t next_ordinal() { return ++ordinal_; }
   const std::shared_ptr<Call>& innermost_call() const { return calls_.back(); }
+  // The innermost that is none of these; null: there is none.
+  using WhichCalls = std::function<bool(const Call& call)>;
+  std::shared_ptr<Call> innermost_call_but(const WhichCalls& these) const;
   bool in_call() const { return !calls_.empty(); }
   void push_call(std::shared_ptr<Call> call);
   void pop_call() { calls_.pop_back(); }
+  // Ends the open-ended calls that were begun since the last one that is none, but for those that
+  // stay; newest first.
+  void end_open_ended(bool failed = false, const WhichCalls& stays = {});
+  // The call of `unit` that runs in `task` (-1: outside backward), or null.
+  std::shared_ptr<Call> running_call(const ClockedUnit& unit, int task) const;
+  // Where the next open-ended call begins: nodes made in this thread from `sequence` on are its.
+  void note_boundary(uint64_t sequence);
+  // Empty: the last boundary was another thread's, whose numbers are not this one's.
+  std::optional<uint64_t> boundary() const;
   // No unit's forward may run on another thread than the outermost one's: sequence numbers are
   // per thread. Errors: StateError.
   void check_thread() const;
@@ -111,6 +136,9 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   // node's.
   bool in_backward() const { return !tasks_.empty(); }
   bool captures() const { return !inputs_given_; }
+  // Whether graph task `task`, under way or about to be, runs directly inside `enclosing` (-1: it
+  // is the outermost).
+  bool runs_in(int task, int enclosing) const;
   void enter(int task);
   void tick(int task, uint64_t sequence);
   // Reshards what is idle and runs no forward: another unit is about to unshard.
@@ -141,7 +169,8 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   Queries queries_;
   std::vector<ClockedEngine*> engines_;
   std::vector<std::shared_ptr<Call>> calls_;  // forwards under way, outermost first
-  std::thread::id forward_thread_, backward_thread_;
+  std::thread::id forward_thread_, backward_thread_, boundary_thread_;
+  uint64_t boundary_ = 0;
   std::vector<int> tasks_;          // graph tasks under way, outermost first
   std::vector<ClockedUnit*> open_;  // in the order of opening
   uint64_t ordinal_ = 0;

@@ -13,6 +13,12 @@ constexpr std::string_view kShardedHint =
     "call the unit through fsdp::Unit (forward is not virtual), use fsdp::UnitScope for its other "
     "methods, fsdp::Gathered to look at, save or load whole values, and "
     "Engine::sharded_parameters() or fsdp::AdamW to optimise";
+// Of a unit by policy: an operator would have been seen, so this is a raw access.
+constexpr std::string_view kTouchedHint =
+    "run the model inside Engine::forward and give parameters to LibTorch's operators, which "
+    "gather "
+    "them, before their memory is read directly; use fsdp::Gathered to look at, save or load whole "
+    "values, and Engine::sharded_parameters() or fsdp::AdamW to optimise";
 constexpr std::string_view kGradientHint =
     "give the optimizer Engine::sharded_parameters() or use fsdp::AdamW or fsdp::SGD, clip with "
     "their clip_grad_norm or Engine::clip_grad_norm, and read gradients in `local.grad()` of "
@@ -25,24 +31,30 @@ std::string name_of_unit(std::string_view fqn) {
 }
 
 ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor> parameters,
-                               std::string_view unit)
+                               std::string_view unit, touch_trap::Touched* owner)
     : layout_(layout),
       unit_(name_of_unit(unit)),
       tensors_(std::move(parameters)),
       guards_(tensors_.size()),
       versions_(tensors_.size()) {
   const at::NoGradGuard no_grad;
+  const touch_trap::Unseen unseen;
+  const std::string_view hint = owner == nullptr ? kShardedHint : kTouchedHint;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     const ParameterSpec& spec = layout_.parameters()[i];
     storages_.emplace_back(
         spec.numel * size_of(spec.dtype), tensors_[i].device(),
-        fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, kShardedHint));
+        fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, hint), owner);
     // set_data keeps the TensorImpl.
     tensors_[i].set_data(view(parameter));
   }
   forget_changes();
   guard_gradients();
+}
+
+ParameterSeats::~ParameterSeats() {
+  for (torch_compat::SeatedStorage& storage : storages_) storage.forget_owner();
 }
 
 std::string ParameterSeats::name(int parameter) const {
@@ -92,6 +104,7 @@ std::optional<int> ParameterSeats::first_replaced() const {
 
 void ParameterSeats::adopt_replaced() {
   const at::NoGradGuard no_grad;
+  const touch_trap::Unseen unseen;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (storages_[i].owns(tensors_[i])) continue;
     const ParameterSpec& spec = layout_.parameters()[i];
@@ -107,6 +120,15 @@ void ParameterSeats::adopt_replaced() {
     tensors_[i].set_data(view(static_cast<int>(i)));
     tensors_[i].copy_(values);  // its version tells that it has changed
   }
+}
+
+ParameterSeats::Guards ParameterSeats::guards() const {
+  size_t there = 0, gone = 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (guards_[i].defined()) ++(tensors_[i].grad().defined() ? there : gone);
+  }
+  if (gone == 0) return Guards::kThere;
+  return there == 0 ? Guards::kGone : Guards::kSomeGone;
 }
 
 void ParameterSeats::guard_gradients() {
@@ -139,6 +161,7 @@ void ParameterSeats::set_reason(std::string_view reason, std::string_view hint) 
     const std::string text =
         fmt::format("{} {}; hint: {}", name(static_cast<int>(i)), reason, hint);
     storages_[i].set_message("fsdp: parameter " + text);
+    storages_[i].forget_owner();  // the message is what an operator says
     tensors_[i].mutable_grad() = at::Tensor();
   }
 }

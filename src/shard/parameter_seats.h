@@ -29,9 +29,15 @@ std::string name_of_unit(std::string_view fqn);
 class ParameterSeats {
  public:
   // Binds `parameters` (layout.parameters() order), unseated. They keep their TensorImpl: module
-  // members, names, requires_grad and version counters stay. `unit` is the unit's FQN.
+  // members, names, requires_grad and version counters stay. `unit` is the unit's FQN; with an
+  // `owner`, operators on the parameters are told to it (touch_trap.h).
   ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor> parameters,
-                 std::string_view unit);
+                 std::string_view unit, touch_trap::Touched* owner = nullptr);
+
+  // The owner is told of nothing any more.
+  ~ParameterSeats();
+  ParameterSeats(const ParameterSeats&) = delete;
+  ParameterSeats& operator=(const ParameterSeats&) = delete;
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
@@ -52,9 +58,12 @@ class ParameterSeats {
 
   // Errors: StateError if somebody has put a gradient of his own there.
   void guard_gradients();
+  // Whether somebody has taken guards away.
+  enum class Guards : uint8_t { kThere, kSomeGone, kGone };
+  Guards guards() const;
 
   // What an access to a parameter throws from now on; `reason` follows its name. Gradients are
-  // guarded no longer.
+  // guarded no longer, and the owner is told of nothing.
   void set_reason(std::string_view reason, std::string_view hint);
 
  private:

@@ -9,10 +9,11 @@
 namespace fsdp {
 
 ShardUnit::ShardUnit(std::string fqn, ShardContext& shared, Moves moves, ShardLayout layout,
-                     std::vector<at::Tensor> parameters, std::vector<Buffer> main)
+                     std::vector<at::Tensor> parameters, std::vector<Buffer> main,
+                     touch_trap::Touched* owner)
     : context_{std::move(fqn), shared, std::move(moves), std::move(layout)},
       main_(context_, std::move(main)),
-      parameters_(context_, main_, std::move(parameters)),
+      parameters_(context_, main_, std::move(parameters), owner),
       gradients_(context_, main_, parameters_.tensors()) {}
 
 UnitSizes ShardUnit::sizes() const {

@@ -66,13 +66,24 @@ at::ScalarType scalar_type_of(DType dtype) {
   return at::kFloat;
 }
 
-SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string message)
-    : storage_(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                     static_cast<size_t>(bytes),
-                                                     at::DataPtr(nullptr, device),
-                                                     /*allocator=*/nullptr, /*resizable=*/false)),
-      device_(device) {
+SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string message,
+                             touch_trap::Touched* owner)
+    : device_(device) {
+  if (owner != nullptr) {
+    auto watched =
+        c10::make_intrusive<touch_trap::WatchedStorage>(static_cast<size_t>(bytes), device, owner);
+    watched_ = watched.get();
+    storage_ = std::move(watched);
+  } else {
+    storage_ = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
+        at::DataPtr(nullptr, device), /*allocator=*/nullptr, /*resizable=*/false);
+  }
   set_message(std::move(message));
+}
+
+void SeatedStorage::forget_owner() {
+  if (watched_ != nullptr) watched_->owner = nullptr;
 }
 
 void SeatedStorage::seat(void* data) {
@@ -94,8 +105,10 @@ void SeatedStorage::set_message(std::string message) {
 
 at::Tensor SeatedStorage::view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
                                std::span<const int64_t> strides) const {
+  const c10::DispatchKeySet keys =
+      watched_ != nullptr ? keys_of(device_) | touch_trap::key() : keys_of(device_);
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage_), keys_of(device_), c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
+      c10::Storage(storage_), keys, c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides({sizes.data(), sizes.size()},
                                                       {strides.data(), strides.size()}, offset);
   return tensor;

@@ -16,6 +16,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "shard/touch_trap.h"
+
 namespace fsdp::torch_compat {
 
 // What holds a node of autograd's graph, as LibTorch hands it out: a shared_ptr up to 2.14, c10's
@@ -35,13 +37,17 @@ at::ScalarType scalar_type_of(DType dtype);
 // with sizes of zero many read nothing in silence.
 class SeatedStorage {
  public:
-  // Unseated. `message` is what an access throws then.
-  SeatedStorage(int64_t bytes, at::Device device, std::string message);
+  // Unseated. `message` is what an access throws then. With an `owner`, who is told of every
+  // operator that is given a view of it (touch_trap.h).
+  SeatedStorage(int64_t bytes, at::Device device, std::string message,
+                touch_trap::Touched* owner = nullptr);
 
   void seat(void* data);
   void unseat();
   // Also changes what views that users or autograd still hold will say.
   void set_message(std::string message);
+  // From now on operators pass.
+  void forget_owner();
 
   // A tensor over the storage; numel, strides and offset in elements of `dtype`.
   at::Tensor view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
@@ -50,6 +56,7 @@ class SeatedStorage {
 
  private:
   c10::intrusive_ptr<c10::StorageImpl> storage_;
+  touch_trap::WatchedStorage* watched_ = nullptr;  // storage_, where it has an owner
   at::Device device_;
 };
 

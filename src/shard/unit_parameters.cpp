@@ -28,10 +28,10 @@ std::string_view name_of(ParameterState state) {
 }  // namespace
 
 UnitParameters::UnitParameters(const UnitContext& unit, MainShards& main,
-                               std::vector<at::Tensor> tensors)
+                               std::vector<at::Tensor> tensors, touch_trap::Touched* owner)
     : unit_(unit),
       main_(main),
-      seats_(unit.layout, std::move(tensors), unit.fqn),
+      seats_(unit.layout, std::move(tensors), unit.fqn, owner),
       usual_(make_parameter_source(unit, main)),
       own_copy_(make_own_copy_source(unit, main, *usual_)),
       source_(usual_.get()) {}

@@ -25,8 +25,9 @@ namespace fsdp {
 class UnitParameters {
  public:
   // `tensors` (layout.parameters() order) are bound to the unit's storages for good.
-  // Requires: none has a gradient.
-  UnitParameters(const UnitContext& unit, MainShards& main, std::vector<at::Tensor> tensors);
+  // Requires: none has a gradient. `owner`: see ParameterSeats.
+  UnitParameters(const UnitContext& unit, MainShards& main, std::vector<at::Tensor> tensors,
+                 touch_trap::Touched* owner);
 
   const std::vector<at::Tensor>& tensors() const { return seats_.tensors(); }
   ParameterState state() const { return state_; }
@@ -67,6 +68,9 @@ class UnitParameters {
 
   // [Note: guarded gradients] in parameter_seats.h.
   void guard_gradients() { seats_.guard_gradients(); }
+  ParameterSeats::Guards guards() const { return seats_.guards(); }
+  // Errors: StateError if a parameter was given other storage.
+  void check_seats() const;
   // Why an access to a parameter throws from now on.
   void set_reason(std::string_view reason, std::string_view hint) {
     seats_.set_reason(reason, hint);
@@ -75,7 +79,6 @@ class UnitParameters {
  private:
   // Errors: StateError naming both states if the unit is in another one.
   void require(ParameterState expected, std::string_view transition) const;
-  void check_seats() const;
   void seat();
   void broadcast_changed(std::vector<uint8_t>& changed) const;
 

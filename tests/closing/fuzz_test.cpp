@@ -1,4 +1,3 @@
-#include <cstdlib>
 #include <string>
 
 #include "closing/support/program_run.h"
@@ -8,19 +7,8 @@
 
 using namespace fsdp::testing;
 
-namespace {
-
-int64_t number_from_environment(const char* name, int64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::stoll(text);
-}
-
-}  // namespace
-
-// FSDP_FUZZ_PROGRAMS runs more of them, FSDP_FUZZ_SEED starts elsewhere (to repeat one failure).
 TEST_CASE("random programs give equal lists on all ranks and the plain model's bits") {
-  const int64_t wanted = number_from_environment("FSDP_FUZZ_PROGRAMS", 500);
-  const int64_t first = number_from_environment("FSDP_FUZZ_SEED", 1);
+  const auto [wanted, first] = fuzz_range(500);
   int64_t ran = 0, invalid = 0, failed = 0, most_seated = 0;
   for (int64_t seed = first; ran < wanted && failed < 5; ++seed) {
     const Program program = random_program(static_cast<uint64_t>(seed));

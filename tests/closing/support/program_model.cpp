@@ -3,6 +3,24 @@
 #include "support/torch_ranks.h"
 
 namespace fsdp::testing {
+namespace {
+
+// A body as a unit of its model, or plain.
+std::shared_ptr<torch::nn::Module> make_body(const std::shared_ptr<Scene>& scene, int part) {
+  const auto index = static_cast<size_t>(part);
+  if (scene->boundaries == Boundaries::kPolicy) {
+    auto body = std::make_shared<BodyImpl>(scene, part);
+    scene->units[index] = [plain = body.get()](Tensors given) {
+      return plain->forward(std::move(given));
+    };
+    return body;
+  }
+  auto body = std::make_shared<UnitImpl<BodyImpl>>(scene, part);
+  scene->units[index] = [unit = body.get()](Tensors given) { return unit->call(std::move(given)); };
+  return body;
+}
+
+}  // namespace
 
 BodyImpl::BodyImpl(std::shared_ptr<Scene> scene, int part)
     : scene_(std::move(scene)), part_(scene_->program->parts[part]) {
@@ -16,16 +34,26 @@ BodyImpl::BodyImpl(std::shared_ptr<Scene> scene, int part)
     add("weight", weights_, {i == 0 ? kVocabulary : kWidth, kWidth}, seed + 1);
     add("bias", biases_, {kWidth}, seed + 2);
   }
+  if (scene_->boundaries == Boundaries::kPolicy) {
+    gain_ = register_parameter("gain", values({kWidth}, 100 * part + 7) * 0.25 + 1, !part_.frozen);
+  }
   const auto& parts = scene_->program->parts;
   for (size_t i = 1; i < parts.size(); ++i) {
     if (parts[i].parent != part || !parts[i].is_unit) continue;
-    auto child = std::make_shared<UnitImpl<BodyImpl>>(scene_, static_cast<int>(i));
-    scene_->units[i] = [unit = child.get()](Tensors given) { return unit->call(std::move(given)); };
-    register_module(parts[i].name, std::move(child));
+    register_module(parts[i].name, make_body(scene_, static_cast<int>(i)));
   }
 }
 
+Tensors BodyImpl::touched(Tensors tensors) const {
+  if (!gain_.defined()) return tensors;
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.is_floating_point()) tensor = tensor * gain_;
+  }
+  return tensors;
+}
+
 Tensors BodyImpl::forward(Tensors inputs) {
+  if (gain_.defined()) return touched(run(part_, touched(std::move(inputs))));
   const uint64_t begin = at::sequence_number::peek();
   Tensors outputs = run(part_, std::move(inputs));
   if (!scene_->plain || !at::GradMode::is_enabled()) return outputs;
@@ -99,17 +127,31 @@ Tensors BodyImpl::run(const Part& part, Tensors registers) {
 Tensors BodyImpl::call(const Op& op, const Tensors& inputs) {
   const SegmentForward forward = [this, index = op.index](Tensors given) {
     const Part& part = scene_->program->parts[index];
-    if (part.is_unit) return scene_->units[index](std::move(given));
+    if (part.is_unit) return scene_->units[index](touched(std::move(given)));
     return run(part, std::move(given));
   };
   return op.recompute ? recompute(forward, inputs) : forward(inputs);
 }
 
-ProgramModel::ProgramModel(std::shared_ptr<const Program> program)
+ProgramModel::ProgramModel(std::shared_ptr<const Program> program, Boundaries boundaries)
     : scene(std::make_shared<Scene>()) {
   scene->program = std::move(program);
+  scene->boundaries = boundaries;
   scene->units.resize(scene->program->parts.size());
-  root = Unit<Body>(scene, 0);
+  root = make_body(scene, 0);
+}
+
+Tensors ProgramModel::forward(Tensors inputs, bool recomputed) {
+  SegmentForward whole = scene->units[0];
+  if (recomputed) {
+    whole = [keep = root, call = scene->units[0]](Tensors given) {
+      const SegmentForward again = [keep, call](Tensors once_more) {
+        return call(std::move(once_more));
+      };
+      return recompute(again, given);
+    };
+  }
+  return scene->in_forward ? scene->in_forward(whole, std::move(inputs)) : whole(std::move(inputs));
 }
 
 }  // namespace fsdp::testing

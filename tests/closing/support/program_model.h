@@ -1,4 +1,4 @@
-// A program as a model: every part that is a unit is a fsdp::Unit.
+// A program as a model: every part that is a unit is a fsdp::Unit, or is left to a policy.
 #pragma once
 
 #include <fsdp/unit.h>
@@ -19,6 +19,8 @@ struct Scene {
   std::vector<SegmentForward> units;  // by part: the unit's call
   int step = 0, rank = 0;
   bool plain = true;  // without an engine
+  Boundaries boundaries = Boundaries::kUnits;
+  std::function<Tensors(const SegmentForward&, Tensors)> in_forward;  // Engine::forward, if set
 
   bool is_open(int gate) const { return program->is_open(gate, step, rank); }
 };
@@ -32,16 +34,23 @@ class BodyImpl : public torch::nn::Module {
   Tensors run(const Part& part, Tensors registers);
   Tensors call(const Op& op, const Tensors& inputs);
 
+  // By policy: floating ones times the body's own parameter.
+  Tensors touched(Tensors tensors) const;
+
   std::shared_ptr<Scene> scene_;  // shared by all bodies
   const Part& part_;
   Tensors weights_, biases_;
+  at::Tensor gain_;  // by policy
 };
 TORCH_MODULE(Body);
 
 struct ProgramModel {
-  explicit ProgramModel(std::shared_ptr<const Program> program);
+  explicit ProgramModel(std::shared_ptr<const Program> program,
+                        Boundaries boundaries = Boundaries::kUnits);
+  // `recomputed`: all of it in one checkpoint.
+  Tensors forward(Tensors inputs, bool recomputed);
   std::shared_ptr<Scene> scene;
-  Unit<Body> root = nullptr;
+  std::shared_ptr<torch::nn::Module> root;
 };
 
 }  // namespace fsdp::testing

@@ -13,12 +13,7 @@ at::Tensor loss_of_forward(ProgramModel& model, int forward) {
   const Tensors inputs = {values({kRows, kWidth}, seed),
                           torch::randint(kVocabulary, {kRows}, generator, torch::kLong)};
   const bool whole = scene.program->plan == Plan::kRecomputedRoot;
-  const SegmentForward call = [&](Tensors given) { return model.root(std::move(given)); };
-  Tensors outputs =
-      whole
-          ? recompute([root = model.root](Tensors given) mutable { return root(std::move(given)); },
-                      inputs)
-          : call(inputs);
+  const Tensors outputs = model.forward(inputs, whole);
   at::Tensor loss;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor part = (outputs[i] * values({kRows, kWidth}, seed + 7 + i)).sum();

@@ -9,8 +9,8 @@ namespace {
 // One graph: a forward's, or a recomputed segment's.
 class Graph {
  public:
-  Graph(const Program& program, int step, int rank, Reach& result)
-      : program_(program), step_(step), rank_(rank), result_(result) {}
+  Graph(const Program& program, Boundaries boundaries, int step, int rank, Reach& result)
+      : program_(program), boundaries_(boundaries), step_(step), rank_(rank), result_(result) {}
 
   struct Value {
     int node = 0;
@@ -30,6 +30,9 @@ class Graph {
   std::vector<Value> call(int part_index, int weights_of, std::vector<Value> inputs) {
     if (!program_.parts[part_index].is_unit) {
       return run(part_index, weights_of, std::move(inputs));
+    }
+    if (boundaries_ == Boundaries::kPolicy) {
+      return call_by_policy(part_index, weights_of, std::move(inputs));
     }
     const int begin = static_cast<int>(nodes_.size());
     std::vector<Value> outputs = run(part_index, part_index, std::move(inputs));
@@ -69,7 +72,7 @@ class Graph {
     for (const Checkpoint& each : checkpoints_) {
       result_.fired.push_back(reached[each.node]);
       if (!reached[each.node]) continue;
-      Graph inner(program_, step_, rank_, result_);
+      Graph inner(program_, boundaries_, step_, rank_, result_);
       std::vector<Value> inputs;
       for (const bool requires_grad : each.requires_grad)
         inputs.push_back(inner.leaf(requires_grad));
@@ -94,6 +97,23 @@ class Graph {
     int node = 0, part = 0, weights_of = 0;
     std::vector<bool> requires_grad;
   };
+
+  // What body `part` multiplies by its own parameter.
+  void touch(std::vector<Value>& values, int part) {
+    for (Value& value : values) value = in_new_storage(node({read(value)}, has_weight(part)));
+  }
+  std::vector<Value> call_by_policy(int part, int caller, std::vector<Value> inputs) {
+    if (caller != part) touch(inputs, caller);
+    touch(inputs, part);
+    std::vector<Value> outputs = run(part, part, std::move(inputs));
+    touch(outputs, part);
+    Call made;
+    for (const Value& output : outputs) {
+      if (nodes_[output.node].requires_grad) made.outputs.push_back(output.node);
+    }
+    calls_.push_back(std::move(made));
+    return outputs;
+  }
 
   int node(std::vector<int> inputs, bool requires_grad) {
     for (const int input : inputs) requires_grad = requires_grad || nodes_[input].requires_grad;
@@ -187,6 +207,7 @@ class Graph {
   }
 
   const Program& program_;
+  const Boundaries boundaries_;
   const int step_, rank_;
   Reach& result_;
   std::vector<Node> nodes_;
@@ -197,9 +218,9 @@ class Graph {
 
 }  // namespace
 
-Reach reach_of(const Program& program, int step, int rank) {
+Reach reach_of(const Program& program, int step, int rank, Boundaries boundaries) {
   Reach result;
-  Graph graph(program, step, rank, result);
+  Graph graph(program, boundaries, step, rank, result);
   std::vector<Graph::Value> inputs = {graph.leaf(false), graph.leaf(false)};
   std::vector<Graph::Value> outputs = graph.call(0, 0, std::move(inputs));
   for (Graph::Value& output : outputs) {

@@ -15,6 +15,7 @@ struct Reach {
   bool changes_passed_through = false;  // an in-place change of what a unit passed through: refused
 };
 
-Reach reach_of(const Program& program, int step, int rank);
+Reach reach_of(const Program& program, int step, int rank,
+               Boundaries boundaries = Boundaries::kUnits);
 
 }  // namespace fsdp::testing

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <set>
 
@@ -50,6 +51,17 @@ struct RankRun {
   std::vector<RankStep> steps;
 };
 
+// Options::units says how the model is to be made, too.
+Boundaries boundaries_of(const Options& options) {
+  return options.units.is_set() ? Boundaries::kPolicy : Boundaries::kUnits;
+}
+
+void run_inside(Engine& engine, ProgramModel& model) {
+  model.scene->in_forward = [&engine](const SegmentForward& forward, Tensors inputs) {
+    return engine.forward(forward, std::move(inputs));
+  };
+}
+
 // A backward on all ranks that throws at its n-th pre_backward, and what a program does then.
 void fail_backward(ProgramModel& model, Engine& engine, int at) {
   int left = at;
@@ -83,10 +95,18 @@ std::map<std::string, Slice> step_slices(Engine& engine) {
   return slices;
 }
 
+// Also of numbers that overflowed.
+bool have_equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
+}
+
 // The same program on an engine of its own, beside the first one on the mesh.
 struct EngineTwin {
   EngineTwin(const Shared& program, const Mesh& mesh, const Options& options)
-      : model(program), engine((seat(mesh.rank()), model.root), mesh, options) {}
+      : model(program, boundaries_of(options)),
+        engine((seat(mesh.rank()), model.root), mesh, options) {
+    run_inside(engine, model);
+  }
   void seat(int rank) {
     model.scene->plain = false;
     model.scene->rank = rank % kProgramRanks;
@@ -97,7 +117,8 @@ struct EngineTwin {
     slices = step_slices(engine);
   }
   void compare(const RankStep& first) const {
-    if (losses != first.losses) throw std::runtime_error("the twin's losses differ");
+    if (!have_equal_bits(losses, first.losses))
+      throw std::runtime_error("the twin's losses differ");
     for (const auto& [fqn, slice] : slices) {
       if (bit_equal(slice.value, first.slices.at(fqn).value)) continue;
       throw std::runtime_error("the twin's values of '" + fqn + "' differ");
@@ -111,7 +132,7 @@ struct EngineTwin {
 };
 
 RankRun run_rank(const Shared& program, Mesh mesh, const Options& options) {
-  ProgramModel model(program);
+  ProgramModel model(program, boundaries_of(options));
   model.scene->plain = false;
   model.scene->rank = mesh.rank() % kProgramRanks;
   std::vector<std::string> fqns;
@@ -122,6 +143,7 @@ RankRun run_rank(const Shared& program, Mesh mesh, const Options& options) {
   RankStep* now = nullptr;
   log_gradients(*model.root, [&now](size_t i, const at::Tensor&) { ++now->arrivals[i]; });
   Engine engine(model.root, mesh, options);
+  run_inside(engine, model);
   std::optional<EngineTwin> twin;
   if (program->has_twin) twin.emplace(program, mesh, options);
   const auto observe = [&](std::string_view event, std::string_view unit) {
@@ -167,7 +189,8 @@ std::string compare_lists(const std::vector<RankRun>& ranks) {
 // The plain model, rank after rank, and the means as the engine's reductions group them.
 class PlainRun {
  public:
-  PlainRun(const Shared& program, const MeshShape& shape) : shape_(shape), model_(program) {
+  PlainRun(const Shared& program, const MeshShape& shape, Boundaries boundaries)
+      : shape_(shape), model_(program, boundaries) {
     log_gradients(*model_.root, [this](size_t i, const at::Tensor& gradient) {
       arrivals_.push_back({i, gradient.defined() ? gradient.clone() : at::Tensor()});
     });
@@ -305,10 +328,10 @@ void count_events(const RankRun& rank, ProgramRun& result) {
 
 }  // namespace
 
-bool is_valid(const Program& program) {
+bool is_valid(const Program& program, Boundaries boundaries) {
   at::set_num_threads(1);
   try {
-    PlainRun plain(std::make_shared<const Program>(program), {.shard = kProgramRanks});
+    PlainRun plain(std::make_shared<const Program>(program), {.shard = kProgramRanks}, boundaries);
     for (int step = 0; step < kProgramSteps; ++step) {
       for (int rank = 0; rank < kProgramRanks; ++rank) {
         plain.run(step, rank);
@@ -342,7 +365,7 @@ ProgramRun run_program(const Program& given, Options options) {
   }
   if (result.failure.empty()) result.failure = compare_lists(ranks);
   if (!result.failure.empty()) return result;
-  PlainRun plain(program, shape);
+  PlainRun plain(program, shape, boundaries_of(options));
   for (int step = 0; step < kProgramSteps && result.failure.empty(); ++step) {
     result.failure = plain.compare_step(ranks, step);
     if (!plain.stayed_finite()) break;

@@ -1,7 +1,9 @@
 #include "closing/support/random_program.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <random>
+#include <string>
 
 #include "closing/support/program_reach.h"
 #include "closing/support/program_run.h"
@@ -11,7 +13,7 @@ namespace {
 
 class Generator {
  public:
-  explicit Generator(uint64_t seed) : random_(seed) {}
+  Generator(uint64_t seed, Boundaries boundaries) : random_(seed), boundaries_(boundaries) {}
 
   Program make() {
     declare_parts();
@@ -203,9 +205,9 @@ class Generator {
 
   bool ranks_agree() const {
     for (int step = 0; step < kProgramSteps; ++step) {
-      const Reach first = reach_of(program_, step, 0);
+      const Reach first = reach_of(program_, step, 0, boundaries_);
       for (int rank = 0; rank < kProgramRanks; ++rank) {
-        const Reach reach = reach_of(program_, step, rank);
+        const Reach reach = reach_of(program_, step, rank, boundaries_);
         if (!reach.loss_requires_grad || reach.fired != first.fired) return false;
       }
     }
@@ -222,6 +224,7 @@ class Generator {
   }
 
   std::mt19937_64 random_;
+  const Boundaries boundaries_;
   Program program_;
   std::vector<int> depth_;
   std::vector<char> changes_inputs_;  // by part: in place, so it cannot be recomputed
@@ -239,11 +242,19 @@ bool changes_passed_through(const Program& program) {
 
 }  // namespace
 
-Program random_program(uint64_t seed) {
+Program random_program(uint64_t seed, Boundaries boundaries) {
   for (uint64_t attempt = 0;; ++attempt) {
-    Program program = Generator(seed + (attempt << 40)).make();
+    Program program = Generator(seed + (attempt << 40), boundaries).make();
     if (!changes_passed_through(program)) return program;
   }
+}
+
+FuzzRange fuzz_range(int64_t usual) {
+  const auto number = [](const char* name, int64_t otherwise) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? otherwise : std::stoll(text);
+  };
+  return {.wanted = number("FSDP_FUZZ_PROGRAMS", usual), .first = number("FSDP_FUZZ_SEED", 1)};
 }
 
 }  // namespace fsdp::testing

@@ -12,6 +12,14 @@ namespace fsdp::testing {
 // several forwards and backwards, backwards that throw before a step, a second engine that trains a
 // copy, names of 10 to 200 bytes. The calls that fire are the same on every rank. May be invalid
 // in plain LibTorch (an in-place change of what autograd has saved); program_run.h tells.
-Program random_program(uint64_t seed);
+Program random_program(uint64_t seed, Boundaries boundaries = Boundaries::kUnits);
+
+// How many a test runs, and the seed of the first: FSDP_FUZZ_PROGRAMS runs more of them,
+// FSDP_FUZZ_SEED starts elsewhere (to repeat one failure).
+struct FuzzRange {
+  int64_t wanted = 0;
+  int64_t first = 1;
+};
+FuzzRange fuzz_range(int64_t usual);
 
 }  // namespace fsdp::testing

@@ -1,0 +1,89 @@
+// Which modules of a model become units, where its classes do not say so by fsdp::Unit: models of
+// other people, factories that return ready objects, classes that may not be touched.
+//
+//   fsdp::Engine engine(model, mesh, {.units = fsdp::by_type<BlockImpl>()});
+//   at::Tensor loss = engine.forward([&](at::Tensor x) { return loss_of(model->forward(x)); }, x);
+//   loss.backward();
+//
+// A chosen module is a unit, and so is the root; parameters belong to the innermost unit around
+// them, those tied across units to the innermost around all. Engine::describe shows which module
+// became which unit. Unit<> and policies may be mixed; docs/migration.md says when to prefer which,
+// and what a model must not do.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace fsdp {
+
+class UnitPolicy {
+ public:
+  using Chooses = std::function<bool(std::string_view fqn, const torch::nn::Module& module)>;
+
+  // None: only fsdp::Unit makes units.
+  UnitPolicy() = default;
+  // `described`: by which words it is called in errors. `chooses` is asked of each module but the
+  // root, outer ones first; alike on all ranks.
+  UnitPolicy(std::string described, Chooses chooses)
+      : described_(std::move(described)), chooses_(std::move(chooses)) {}
+
+  bool is_set() const { return chooses_ != nullptr; }
+  bool chooses(std::string_view fqn, const torch::nn::Module& module) const {
+    return chooses_ && chooses_(fqn, module);
+  }
+  const std::string& described() const { return described_; }
+
+  // What either chooses.
+  friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {
+    if (!a.is_set()) return b;
+    if (!b.is_set()) return a;
+    return {a.described_ + " | " + b.described_, [a, b](auto fqn, const auto& module) {
+              return a.chooses(fqn, module) || b.chooses(fqn, module);
+            }};
+  }
+
+ private:
+  std::string described_;
+  Chooses chooses_;
+};
+
+namespace policy_detail {
+
+template <class M>
+struct ImplOf {
+  using Type = M;
+};
+template <class M>
+requires requires { typename M::ContainedType; }
+struct ImplOf<M> {
+  using Type = typename M::ContainedType;
+};
+
+}  // namespace policy_detail
+
+// Modules of any of these types, or derived from one; BlockImpl, or its holder Block. A class that
+// registers its parameters in several layers of its own (nn::TransformerEncoderLayer) is one unit
+// unless these are chosen as well.
+template <class... M>
+UnitPolicy by_type() {
+  static_assert(sizeof...(M) > 0, "by_type<BlockImpl>(): name the types that are to be units");
+  return {"by_type", [](std::string_view, const auto& module) {
+            return (... || (dynamic_cast<const typename policy_detail::ImplOf<M>::Type*>(&module) !=
+                            nullptr));
+          }};
+}
+
+// The modules registered directly in the one that is called `fqn` ("encoder.layers"), a Sequential
+// or ModuleList as a rule; "" is the root.
+UnitPolicy each_child_of(std::string fqn);
+
+// Modules whose FQN `chooses` accepts.
+UnitPolicy by_name(std::function<bool(std::string_view fqn)> chooses);
+
+}  // namespace fsdp

@@ -1,0 +1,285 @@
+#include "engine/touched_units.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "engine/autograd_hooks.h"
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+#include "runtime/device_error_place.h"
+
+namespace fsdp {
+namespace {
+
+// One forward of a unit by policy.
+struct TouchedCall final : Call {
+  using Call::Call;
+  bool in_graph = false;
+  // From begin to end.
+  std::optional<torch_cuda::NamedRange> range;
+  std::optional<StreamSpan> span;
+};
+
+EngineUnit& unit_of(touch_trap::Touched* touched) {
+  return *static_cast<TouchedUnit*>(touched)->unit;
+}
+
+bool touches(const touch_trap::Touch& touch, const ClockedUnit* unit) {
+  return std::ranges::any_of(touch.units, [&](auto* each) { return &unit_of(each) == unit; });
+}
+
+// Values that fsdp::Gathered has made whole are anybody's to read and write.
+bool is_gathered(const EngineUnit& unit) {
+  return unit.engine.gathered > 0 && unit.shard->parameters().state() == ParameterState::kUnsharded;
+}
+
+[[noreturn]] void refuse_outside(const touch_trap::Touch& touch, const EngineUnit& unit) {
+  throw StateError({.what = fmt::format("'{}' {} parameters of {} outside a forward", touch.name,
+                                        touch.written != nullptr ? "writes" : "reads",
+                                        name_of_unit(unit.shard->fqn())),
+                    .where = {},
+                    .cause = "they are sharded: this rank has a part of each",
+                    .hint = "run the model inside Engine::forward; look at, save or load whole "
+                            "values inside fsdp::Gathered, and choose types through "
+                            "fsdp::Options instead of to()"});
+}
+
+[[noreturn]] void refuse_written(const touch_trap::Touch& touch, const EngineUnit& unit,
+                                 bool in_backward) {
+  throw StateError({.what = fmt::format("'{}' writes a parameter inside a {}", touch.name,
+                                        in_backward ? "backward" : "forward"),
+                    .where = name_of_unit(unit.shard->fqn()),
+                    .cause = "the change would be lost, or kept by this rank alone",
+                    .hint =
+                        "change parameters between steps, through Engine::sharded_parameters() or "
+                        "fsdp::Gathered with fsdp::WriteBack"});
+}
+
+[[noreturn]] void refuse_in_backward(const touch_trap::Touch& touch, const EngineUnit& unit) {
+  throw StateError(
+      {.what = fmt::format("'{}' reads parameters of {} in a backward that has not come to it",
+                           touch.name, name_of_unit(unit.shard->fqn())),
+       .where = {},
+       .cause = "what reads them was not made by an operator of the forward that was given them: "
+                "a hook, or a unit that was said not to read its weights in backward "
+                "(unshard_in_backward)",
+       .hint = "make the module that does it a fsdp::Unit"});
+}
+
+thread_local int running_again_in = -1;  // graph task
+
+// Of an operator in graph task `task`: a forward that is run again, not the node of one that has
+// run.
+bool is_forward_again(const Clock& clock, int task) {
+  if (c10::GradMode::is_enabled() || running_again_in == task) return true;
+  // A checkpoint of somebody else's, and a custom Function in it.
+  return clock.in_call() && clock.innermost_call()->forward_task == task;
+}
+
+class Touches final : public touch_trap::Listener {
+ public:
+  bool before(const touch_trap::Touch& touch) override {
+    const auto clock = unit_of(touch.units[0]).engine.clock;
+    const std::lock_guard lock(clock->mutex);
+    if (std::ranges::all_of(touch.units, [](auto* each) { return is_gathered(unit_of(each)); })) {
+      return false;
+    }
+    const int task = autograd_hooks::current_task();
+    if (task >= 0 && !is_forward_again(*clock, task)) {
+      for (auto* each : touch.units) read_in_backward(touch, unit_of(each), task);
+      return false;
+    }
+    if (task < 0) {
+      for (auto* each : touch.units) {
+        if (unit_of(each).engine.pass->active_calls() > 0) continue;
+        if (touch.is_view) return false;  // its memory is still guarded
+        refuse_outside(touch, unit_of(each));
+      }
+      clock->check_thread();
+    }
+    if (touch.written != nullptr) refuse_written(touch, unit_of(touch.written), task >= 0);
+    read_in_forward(touch, *clock, task);
+    return true;
+  }
+
+  void after(const touch_trap::Touch& touch, std::span<const at::Tensor> results) override {
+    Clock& clock = *unit_of(touch.units[0]).engine.clock;
+    const int task = autograd_hooks::current_task();
+    const bool has_graph = c10::GradMode::is_enabled();
+    for (auto* each : touch.units) {
+      EngineUnit& unit = unit_of(each);
+      const std::shared_ptr<Call> call = [&] {
+        const std::lock_guard lock(clock.mutex);
+        return clock.running_call(unit, task);
+      }();
+      if (!call) continue;
+      bool hooked = false;
+      if (has_graph) {  // [Note: grad_fn before the clock]
+        for (const at::Tensor& result : results) {
+          hooked = autograd_hooks::hook_output(result, call) || hooked;
+        }
+      }
+      const std::lock_guard lock(clock.mutex);
+      if (call->is_open_ended && hooked) static_cast<TouchedCall&>(*call).in_graph = true;
+      if (!has_graph) unit.keep_unhooked(call);
+    }
+    const std::lock_guard lock(clock.mutex);
+    clock.note_boundary(autograd_hooks::next_sequence());
+  }
+
+  void failed(const touch_trap::Touch& touch, c10::Error& error) override {
+    if (!error.context().empty()) return;  // the innermost has spoken
+    const EngineUnit& unit = unit_of(touch.units[0]);
+    std::string text =
+        fmt::format("in '{}' on parameters of {}", touch.name, name_of_unit(unit.shard->fqn()));
+    if (unit.engine.options.param_dtype) {
+      text += fmt::format(
+          ", which computes in {}; hint: give inputs to Engine::forward as arguments, which it "
+          "casts",
+          name_of(*unit.engine.options.param_dtype));
+    }
+    error.add_context(std::move(text));
+  }
+
+ private:
+  // The node of an operator that was given parameters reads them again.
+  static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
+    if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
+    if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
+    if (touch.is_view) return;
+    if (unit.fire_unhooked(task, autograd_hooks::current_sequence()) &&
+        unit.shard->parameters().state() == ParameterState::kUnsharded) {
+      return;
+    }
+    refuse_in_backward(touch, unit);
+  }
+
+  static void read_in_forward(const touch_trap::Touch& touch, Clock& clock, int task) {
+    const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
+    if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&
+        innermost->unit.lock().get() == &unit_of(touch.units[0])) {
+      return;  // as most touches
+    }
+    c10::SmallVector<EngineUnit*, 4> begun;
+    for (auto* each : touch.units) {
+      if (!clock.running_call(unit_of(each), task)) begun.push_back(&unit_of(each));
+    }
+    if (task >= 0) {
+      clock.enter(task);
+      clock.tick(task, autograd_hooks::current_sequence());
+      for (EngineUnit* unit : begun) clock.rest_idle(unit);
+    }
+    clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
+      const auto running = std::static_pointer_cast<EngineUnit>(call.unit.lock());
+      return call.forward_task == task && std::ranges::any_of(touch.units, [&](auto* each) {
+               const EngineUnit& unit = unit_of(each);
+               return unit.is_inside(*running) || running->is_inside(unit);
+             });
+    });
+    for (EngineUnit* unit : begun) {
+      const auto around = clock.innermost_call_but([&](const Call& call) {
+        const auto running = std::static_pointer_cast<EngineUnit>(call.unit.lock());
+        return touches(touch, running.get()) || running->is_inside(*unit);
+      });
+      begin_call(*unit, around, clock, task);
+    }
+  }
+
+  static void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& parent, Clock& clock,
+                         int task) {
+    EngineState& engine = unit.engine;
+    const auto in_forward = [&] { return unit.describe("forward"); };
+    with_place(in_forward, [&] { unit.follow_compute(/*may_change=*/task >= 0); });
+    auto call = std::make_shared<TouchedCall>(unit.weak_from_this(), clock);
+    call->is_open_ended = true;
+    call->forward_task = task;
+    call->parent = parent;
+    call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
+    with_place(in_forward, [&] { engine.pre_forward(unit, *call); });
+    call->range.emplace(engine.context->torch_device, "forward", unit.shard->fqn());
+    with_place(in_forward, [&] {
+      call->span.emplace(engine.context->spans, *engine.context->compute, SpanLane::kCompute,
+                         task < 0 ? "forward" : "recompute", unit.shard->fqn());
+    });
+    clock.push_call(std::move(call));
+  }
+};
+
+}  // namespace
+
+namespace touched_units {
+
+ForwardAgain::ForwardAgain()
+    : around_(std::exchange(running_again_in, autograd_hooks::current_task())) {}
+ForwardAgain::~ForwardAgain() { running_again_in = around_; }
+
+void arm() {
+  static Touches touches;
+  touch_trap::arm(touches);
+}
+
+}  // namespace touched_units
+
+bool EngineUnit::is_inside(const EngineUnit& other) const {
+  if (&engine != &other.engine) return false;
+  int at = index;
+  while (at != 0 && at != other.index) at = engine.parents[at];
+  return at == other.index;
+}
+
+void EngineUnit::keep_unhooked(const std::shared_ptr<Call>& call) {
+  if (!engine.forward_has_graph()) return;
+  if (unhooked_.empty() || unhooked_.back() != call) unhooked_.push_back(call);
+}
+
+void EngineUnit::forget_unhooked_since_mark() {
+  if (unhooked_.size() > marked_) unhooked_.resize(marked_);
+}
+
+bool EngineUnit::fire_unhooked(int task, uint64_t sequence) {
+  Clock& clock = *engine.clock;
+  for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
+    if ((*call)->begin > sequence || (*call)->fired_task == task) continue;
+    if (!clock.runs_in(task, (*call)->forward_task)) continue;
+    const std::shared_ptr<Call> kept = *call;
+    clock.pre_backward(*kept, task, sequence);
+    return true;
+  }
+  return false;
+}
+
+void EngineUnit::end_forward(Call& call, bool failed) {
+  auto& touched = static_cast<TouchedCall&>(call);
+  touched.range.reset();
+  touched.span.reset();
+  try {
+    with_place([&] { return describe("forward"); },
+               [&] { engine.post_forward(*this, call, touched.in_graph); });
+  } catch (const DeviceError&) {
+    if (!failed) throw;
+  }
+  if (failed) forget_written();
+  throw_if_written();
+}
+
+void EngineUnit::follow_zero_grad() {
+  switch (shard->parameters().guards()) {
+    case ParameterSeats::Guards::kThere:
+      return;
+    case ParameterSeats::Guards::kGone:
+      return shard->gradients().zero();
+    case ParameterSeats::Guards::kSomeGone:
+      throw StateError({.what = "gradients of some parameters were taken away by hand",
+                        .where = name_of_unit(shard->fqn()),
+                        .cause = "a unit's gradients come and go together",
+                        .hint = "call zero_grad of the optimizer or of the engine"});
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,26 @@
+// Units by policy: their forwards are where operators touch their parameters. What a fsdp::Unit is
+// told by its caller (unit_call.cpp) is concluded here from touches; clock.h, [Note: open-ended
+// calls].
+#pragma once
+
+#include "shard/touch_trap.h"
+
+namespace fsdp::touched_units {
+
+// Before a model with such units is sharded. Errors: StateError if touches cannot be seen.
+void arm();
+
+// While alive, what this thread touches in the graph task that runs is a forward that is run again
+// inside a backward; also inside a custom Function of it, where grad mode is off.
+class ForwardAgain {
+ public:
+  ForwardAgain();
+  ~ForwardAgain();
+  ForwardAgain(const ForwardAgain&) = delete;
+  ForwardAgain& operator=(const ForwardAgain&) = delete;
+
+ private:
+  const int around_;
+};
+
+}  // namespace fsdp::touched_units

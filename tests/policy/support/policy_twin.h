@@ -1,0 +1,30 @@
+// A plain model trained by an engine whose units a policy chose, on thread ranks, and trained
+// plainly, as the mean over the ranks.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "policy/support/plain_models.h"
+#include "support/torch_ranks.h"
+
+namespace fsdp::testing {
+
+struct PolicyResult {
+  std::vector<float> losses;  // rank 0's
+  std::map<std::string, at::Tensor> parameters;
+  std::map<std::string, at::Tensor> buffers;  // rank 0's
+  std::vector<std::string> events;            // of the last step, rank 0's; equal on all ranks
+};
+
+inline constexpr int kPolicySteps = 3;
+
+PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Options options);
+// In param_dtype, if it is set: parameters but those with statistics are cast from fp32 values for
+// each step, and so are floating inputs.
+PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool by_groups,
+                           std::optional<DType> param_dtype);
+void check_bit_equal(const PolicyResult& sharded, const PolicyResult& plain);
+
+}  // namespace fsdp::testing
