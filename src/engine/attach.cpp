@@ -142,6 +142,18 @@ at::Tensor first_watched(const FoundUnit& unit) {
   return found == unit.parameters.end() ? at::Tensor() : found->tensor;
 }
 
+void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& policy,
+                      const Mesh& mesh) {
+  const auto filled =
+      std::ranges::count_if(units, [](const FoundUnit& unit) { return !unit.parameters.empty(); });
+  if (!policy.is_set() || filled > 1 || mesh.rank() != 0) return;
+  mesh.warn({.what = fmt::format("{} chooses no module with parameters: the model is one unit",
+                                 policy.described()),
+             .where = "Options::units",
+             .cause = "all parameters are gathered at once",
+             .hint = "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of)"});
+}
+
 // [Note: tiles that are hidden] in cpu_features.h.
 void warn_of_hidden_amx(const std::vector<UnitOptions>& options, const Mesh& mesh) {
   const bool is_low = std::any_of(options.begin(), options.end(), [](const UnitOptions& unit) {
@@ -330,6 +342,7 @@ void EngineState::attach(BuildScope::State* building) {
   context->mesh.agree("model", model);
   context->gather_into_windows(options);
   warn_of_hidden_amx(own_options, context->mesh);
+  warn_of_one_unit(found, options.units, context->mesh);
   for (size_t i = 0; i < found.size(); ++i) {
     with_place([&] { return "construction of " + name_of_unit(found[i].fqn); },
                [&] { add_unit(found[i], own_options[i], building); });

@@ -49,7 +49,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   bool is_by_policy() const { return touched_ != nullptr; }
   bool is_inside(const EngineUnit& other) const;
-  // A call in whose forward autograd made no node that could be hooked, as it is inside a custom
+  // A call in whose forward an operator made no node that could be hooked, as inside a custom
   // Function: its backward is noticed when it reads, or hands over a gradient.
   void keep_unhooked(const std::shared_ptr<Call>& call);
   // A pass is over; or a forward that has left no graph, since the mark at its begin.

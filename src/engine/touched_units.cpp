@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -97,9 +98,7 @@ class Touches final : public touch_trap::Listener {
     }
     if (task < 0) {
       for (auto* each : touch.units) {
-        if (unit_of(each).engine.pass->active_calls() > 0) continue;
-        if (touch.is_view) return false;  // its memory is still guarded
-        refuse_outside(touch, unit_of(each));
+        if (unit_of(each).engine.pass->active_calls() == 0) refuse_outside(touch, unit_of(each));
       }
       clock->check_thread();
     }
@@ -127,7 +126,7 @@ class Touches final : public touch_trap::Listener {
       }
       const std::lock_guard lock(clock.mutex);
       if (call->is_open_ended && hooked) static_cast<TouchedCall&>(*call).in_graph = true;
-      if (!has_graph) unit.keep_unhooked(call);
+      if (!hooked) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
     clock.note_boundary(autograd_hooks::next_sequence());
@@ -152,7 +151,6 @@ class Touches final : public touch_trap::Listener {
   static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
     if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
     if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
-    if (touch.is_view) return;
     if (unit.fire_unhooked(task, autograd_hooks::current_sequence()) &&
         unit.shard->parameters().state() == ParameterState::kUnsharded) {
       return;
@@ -244,14 +242,23 @@ void EngineUnit::forget_unhooked_since_mark() {
 
 bool EngineUnit::fire_unhooked(int task, uint64_t sequence) {
   Clock& clock = *engine.clock;
-  for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
-    if ((*call)->begin > sequence || (*call)->fired_task == task) continue;
-    if (!clock.runs_in(task, (*call)->forward_task)) continue;
-    const std::shared_ptr<Call> kept = *call;
-    clock.pre_backward(*kept, task, sequence);
-    return true;
+  const auto newest = [&](uint64_t begun_by) -> std::shared_ptr<Call> {
+    for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
+      if ((*call)->begin > begun_by || (*call)->fired_task == task) continue;
+      if (clock.runs_in(task, (*call)->forward_task)) return *call;
+    }
+    return nullptr;
+  };
+  constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
+  std::shared_ptr<Call> call = newest(sequence);
+  if (!call) {
+    // One node for the forwards of several units, made before them (TorchScript's differentiable
+    // graphs): none of these is over before it.
+    sequence = kAny;
+    call = newest(kAny);
   }
-  return false;
+  if (call) clock.pre_backward(*call, task, sequence);
+  return call != nullptr;
 }
 
 void EngineUnit::end_forward(Call& call, bool failed) {

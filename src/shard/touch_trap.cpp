@@ -55,13 +55,6 @@ Touched* first_written(const c10::FunctionSchema& schema, at::ArrayRef<c10::IVal
   return written.empty() ? nullptr : written[0];
 }
 
-bool returns_views(const c10::FunctionSchema& schema) {
-  return !schema.returns().empty() &&
-         std::ranges::all_of(schema.returns(), [](const c10::Argument& result) {
-           return result.alias_info() != nullptr && !result.alias_info()->isWrite();
-         });
-}
-
 void run_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kKey);
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
@@ -75,8 +68,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   if (units.empty()) return run_below(op, keys, stack);
   const Touch touch{.name = schema.name(),
                     .units = {units.data(), units.size()},
-                    .written = first_written(schema, arguments),
-                    .is_view = returns_views(schema)};
+                    .written = first_written(schema, arguments)};
   const bool wants_results = listener->before(touch);
   try {
     run_below(op, keys, stack);

@@ -37,8 +37,6 @@ struct Touch {
   std::span<Touched* const> units;
   // Of these, the first that it writes to; null: it only reads.
   Touched* written = nullptr;
-  // It returns views of its arguments and nothing else: no value is read.
-  bool is_view = false;
 };
 
 class Listener {

@@ -1,0 +1,255 @@
+// What a model by policy must not do, and what it is told.
+#include <ATen/autocast_mode.h>
+#include <fsdp/error.h>
+#include <fsdp/recompute.h>
+
+#include <sstream>
+#include <thread>
+
+#include "policy/support/policy_twin.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+// A row of linear layers, the engine around them, and its loss.
+struct Trainee {
+  explicit Trainee(const Mesh& mesh, Options options = {})
+      : layers(build_seeded(5,
+                            [] {
+                              torch::nn::Sequential made;
+                              for (int i = 0; i < 3; ++i) made->push_back(torch::nn::Linear(4, 4));
+                              return made;
+                            })),
+        engine(layers, mesh, with_units(std::move(options))) {}
+  static Options with_units(Options options) {
+    if (!options.units.is_set()) options.units = by_type<torch::nn::Linear>();
+    return options;
+  }
+  torch::nn::LinearImpl& layer(size_t i) { return *layers[i]->as<torch::nn::Linear>(); }
+  at::Tensor loss() {
+    return engine.forward([&](const at::Tensor& x) { return layers->forward(x).square().sum(); },
+                          values({2, 4}, 9).to(engine.device()));
+  }
+  at::Tensor gradient(size_t number) { return engine.sharded_parameters()[number].local.grad(); }
+
+  torch::nn::Sequential layers;
+  Engine engine;
+};
+
+void check_refused(const std::function<void()>& call, const std::string& text) {
+  CHECK_THROWS_WITH_AS(call(), doctest::Contains(text.c_str()), StateError);
+}
+
+template <class Body>
+void on_two_ranks(Body body) {
+  run_torch_ranks(2, [&](Mesh mesh) {
+    Trainee trainee(mesh);
+    body(trainee);
+    // What was refused has left nothing behind.
+    trainee.engine.zero_grad();
+    trainee.loss().backward();
+    CHECK(trainee.gradient(0).defined());
+  });
+}
+
+}  // namespace
+
+TEST_CASE("parameters are neither read nor written outside a forward") {
+  on_two_ranks([](Trainee& trainee) {
+    at::Tensor& weight = trainee.layer(1).weight;
+    check_refused([&] { weight.sum(); },
+                  "'aten::sum' reads parameters of unit '1' outside a forward");
+    check_refused(
+        [&] {
+          trainee.layers->forward(torch::ones({2, 4}));
+        },
+        "reads parameters of unit '0' outside a forward");
+    check_refused([&] { trainee.layers->to(torch::kDouble); }, "'aten::to' reads parameters");
+    check_refused([&] { trainee.layers->clone(); }, "reads parameters of unit '0'");
+    check_refused(
+        [&] {
+          const at::NoGradGuard no_grad;
+          weight.zero_();
+        },
+        "'aten::zero_' writes parameters of unit '1' outside a forward");
+    check_refused(
+        [&] {
+          weight.set_data(torch::ones({4, 4}));
+        },
+        "reads parameters of unit '1' outside a forward");
+    check_refused([&] { std::ostringstream() << weight; }, "outside a forward");
+    // A view that outlives its forward.
+    at::Tensor view;
+    trainee.engine.forward([&] {
+      view = weight.detach();
+      return torch::ones({1});
+    });
+    check_refused([&] { view.sum(); }, "outside a forward");
+    CHECK_THROWS_WITH_AS(view.const_data_ptr<float>(), doctest::Contains("is sharded"), c10::Error);
+    // What reads no value is nobody's business.
+    CHECK(weight.sizes() == torch::IntArrayRef({4, 4}));
+    weight.requires_grad_(true);
+  });
+}
+
+TEST_CASE("a parameter that is written inside a forward or backward is refused") {
+  on_two_ranks([](Trainee& trainee) {
+    check_refused(
+        [&] {
+          trainee.engine.forward([&] {
+            const at::NoGradGuard no_grad;
+            return trainee.layer(1).weight.mul_(2).sum();
+          });
+        },
+        "'aten::mul_' writes a parameter inside a forward (unit '1')");
+    at::Tensor loss = trainee.loss();
+    loss.register_hook([&](const at::Tensor&) {
+      const at::NoGradGuard no_grad;
+      trainee.layer(0).weight.mul_(2);
+    });
+    check_refused([&] { loss.backward(); }, "'aten::mul_' writes a parameter inside a backward");
+  });
+}
+
+TEST_CASE("a hook that reads a unit that backward has not come to is refused") {
+  on_two_ranks([](Trainee& trainee) {
+    at::Tensor loss = trainee.loss();
+    loss.register_hook([&](const at::Tensor&) {
+      const at::NoGradGuard no_grad;
+      trainee.layer(0).weight.sum();
+    });
+    check_refused([&] { loss.backward(); },
+                  "'aten::sum' reads parameters of unit '0' in a backward that has not come to it");
+  });
+}
+
+TEST_CASE("raw memory of a unit that is not touched says what to do") {
+  on_two_ranks([](Trainee& trainee) {
+    CHECK_THROWS_WITH_AS(trainee.engine.forward([&] {
+      static_cast<void>(trainee.layer(2).weight.const_data_ptr<float>());
+      return torch::ones({1});
+    }),
+                         doctest::Contains("give parameters to LibTorch's operators"), c10::Error);
+  });
+}
+
+TEST_CASE("a forward on another thread is refused") {
+  on_two_ranks([](Trainee& trainee) {
+    check_refused(
+        [&] {
+          trainee.engine.forward([&] {
+            std::exception_ptr thrown;
+            std::thread([&] {
+              try {
+                trainee.layer(0).forward(torch::ones({2, 4}));
+              } catch (...) {
+                thrown = std::current_exception();
+              }
+            }).join();
+            if (thrown) std::rethrow_exception(thrown);
+            return torch::ones({1});
+          });
+        },
+        "on another thread");
+  });
+}
+
+TEST_CASE("LibTorch's own errors name operator and unit, and types that do not fit what to do") {
+  on_two_ranks([](Trainee& trainee) {
+    CHECK_THROWS_WITH_AS(trainee.engine.forward([&] {
+      return trainee.layers->forward(torch::ones({2, 5}));
+    }),
+                         doctest::Contains("on parameters of unit '0'"), c10::Error);
+  });
+  run_torch_ranks(1, [](Mesh mesh) {
+    Trainee trainee(mesh, {.param_dtype = DType::kBFloat16});
+    CHECK_THROWS_WITH_AS(
+        trainee.engine.forward([&] {
+          return trainee.layers->forward(torch::ones({2, 4}));
+        }),
+        doctest::Contains("which computes in bfloat16; hint: give inputs to Engine::forward as "
+                          "arguments"),
+        c10::Error);
+    const bool is_cast = trainee.loss().scalar_type() == at::kBFloat16;
+    CHECK(is_cast);
+  });
+}
+
+TEST_CASE("autocast, create_graph and autograd::grad of parameters are refused") {
+  on_two_ranks([](Trainee& trainee) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    check_refused([&] { trainee.loss(); }, "called under autocast");
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    check_refused(
+        [&] { trainee.loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true); },
+        "create_graph");
+    check_refused([&] { torch::autograd::grad({trainee.loss()}, {trainee.layer(0).weight}); },
+                  "autograd::grad with respect to the sharded parameter '0.weight'");
+  });
+}
+
+TEST_CASE("policies that choose nothing, or what cannot be, are refused by name") {
+  run_torch_ranks(1, [](Mesh mesh) {
+    const auto refused = [&](Options options, const std::string& text) {
+      CHECK_THROWS_WITH_AS(Trainee(mesh, std::move(options)), doctest::Contains(text.c_str()),
+                           InvalidArgument);
+    };
+    refused({.units = by_type<torch::nn::LSTM>()}, "by_type chooses no module");
+    refused({.units = each_child_of("layer") | by_name([](auto) { return false; })},
+            "each_child_of(\"layer\") | by_name chooses no module");
+    refused({.recompute = 1}, "unit '0' is to be recomputed, and is one by policy");
+    refused({.unit_options =
+                 [](std::string_view fqn) {
+                   UnitOptions own;
+                   if (fqn == "1") own.param_dtype = DType::kBFloat16;
+                   return own;
+                 }},
+            "unit '1' computes in bfloat16, in a unit that computes in unset");
+    torch::nn::Sequential plain(torch::nn::Linear(4, 4));
+    CHECK_THROWS_WITH_AS(Engine(plain, mesh), doctest::Contains("Options::units"), InvalidArgument);
+    const Options options{.units = by_type<torch::nn::Linear>()};
+    {
+      const Engine first(plain, mesh, options);
+      CHECK_THROWS_WITH_AS(Engine(plain, mesh, options),
+                           doctest::Contains("a unit belongs to an engine already"), StateError);
+    }
+    CHECK_THROWS_WITH_AS(Engine(plain, mesh, options),
+                         doctest::Contains("the engine of this model is gone"), StateError);
+    CHECK_THROWS_WITH_AS(plain->forward(torch::ones({1, 4})),
+                         doctest::Contains("the engine was destroyed"), c10::Error);
+  });
+}
+
+TEST_CASE("a model that stays one unit is warned of") {
+  std::vector<std::string> warnings;
+  RunRanksOptions run = torch_ranks_options();
+  run.mesh.on_warning = [&](const ErrorText& warning) { warnings.push_back(warning.what); };
+  run_ranks(
+      1,
+      [](Mesh mesh) {
+        // Its children have no parameters.
+        torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::ReLU());
+        const Engine engine(model, mesh, {.units = by_type<torch::nn::ReLU>()});
+      },
+      run);
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0] == "by_type chooses no module with parameters: the model is one unit");
+}
+
+TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it is refused") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    Trainee trainee(mesh);
+    trainee.loss().backward();
+    const double once = trainee.engine.measure_gradients().norm();
+    trainee.loss().backward();
+    CHECK(trainee.engine.measure_gradients().norm() == doctest::Approx(2 * once));
+    trainee.layers->zero_grad();
+    trainee.loss().backward();
+    CHECK(trainee.engine.measure_gradients().norm() == once);
+    trainee.layer(1).weight.mutable_grad() = at::Tensor();
+    check_refused([&] { trainee.loss(); },
+                  "gradients of some parameters were taken away by hand (unit '1')");
+  });
+}
