@@ -31,8 +31,8 @@ EngineUnit& unit_of(touch_trap::Touched* touched) {
   return *static_cast<TouchedUnit*>(touched)->unit;
 }
 
-bool touches(const touch_trap::Touch& touch, const ClockedUnit* unit) {
-  return std::ranges::any_of(touch.units, [&](auto* each) { return &unit_of(each) == unit; });
+bool touches(const touch_trap::Touch& touch, const Call& call) {
+  return std::ranges::any_of(touch.units, [&](auto* each) { return &unit_of(each) == call.of; });
 }
 
 // Values that fsdp::Gathered has made whole are anybody's to read and write.
@@ -86,13 +86,13 @@ bool is_forward_again(const Clock& clock, int task) {
 class Touches final : public touch_trap::Listener {
  public:
   bool before(const touch_trap::Touch& touch) override {
-    const auto clock = unit_of(touch.units[0]).engine.clock;
-    const std::lock_guard lock(clock->mutex);
+    Clock& clock = *unit_of(touch.units[0]).engine.clock;
+    const std::lock_guard lock(clock.mutex);
     if (std::ranges::all_of(touch.units, [](auto* each) { return is_gathered(unit_of(each)); })) {
       return false;
     }
     const int task = autograd_hooks::current_task();
-    if (task >= 0 && !is_forward_again(*clock, task)) {
+    if (task >= 0 && !is_forward_again(clock, task)) {
       for (auto* each : touch.units) read_in_backward(touch, unit_of(each), task);
       return false;
     }
@@ -100,10 +100,10 @@ class Touches final : public touch_trap::Listener {
       for (auto* each : touch.units) {
         if (unit_of(each).engine.pass->active_calls() == 0) refuse_outside(touch, unit_of(each));
       }
-      clock->check_thread();
+      clock.check_thread();
     }
     if (touch.written != nullptr) refuse_written(touch, unit_of(touch.written), task >= 0);
-    read_in_forward(touch, *clock, task);
+    read_in_forward(touch, clock, task);
     return true;
   }
 
@@ -161,7 +161,7 @@ class Touches final : public touch_trap::Listener {
   static void read_in_forward(const touch_trap::Touch& touch, Clock& clock, int task) {
     const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
     if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&
-        innermost->unit.lock().get() == &unit_of(touch.units[0])) {
+        innermost->of == &unit_of(touch.units[0])) {
       return;  // as most touches
     }
     c10::SmallVector<EngineUnit*, 4> begun;
@@ -183,7 +183,7 @@ class Touches final : public touch_trap::Listener {
     for (EngineUnit* unit : begun) {
       const auto around = clock.innermost_call_but([&](const Call& call) {
         const auto running = std::static_pointer_cast<EngineUnit>(call.unit.lock());
-        return touches(touch, running.get()) || running->is_inside(*unit);
+        return touches(touch, call) || running->is_inside(*unit);
       });
       begin_call(*unit, around, clock, task);
     }

@@ -12,6 +12,7 @@ namespace fsdp {
 
 Call::Call(std::weak_ptr<ClockedUnit> owner, Clock& owner_clock)
     : unit(std::move(owner)),
+      of(unit.lock().get()),
       clock(owner_clock.weak_from_this()),
       ordinal(owner_clock.next_ordinal()) {
   unit.lock()->calls.push_back(this);
@@ -66,7 +67,7 @@ void Clock::end_open_ended(bool failed, const WhichCalls& stays) {
 
 std::shared_ptr<Call> Clock::running_call(const ClockedUnit& unit, int task) const {
   for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
-    if ((*call)->forward_task == task && (*call)->unit.lock().get() == &unit) return *call;
+    if ((*call)->forward_task == task && (*call)->of == &unit) return *call;
   }
   return nullptr;
 }

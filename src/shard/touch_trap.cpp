@@ -55,23 +55,25 @@ Touched* first_written(const c10::FunctionSchema& schema, at::ArrayRef<c10::IVal
   return written.empty() ? nullptr : written[0];
 }
 
-void run_below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+// A call anew, not a redispatch: whoever records operators sees it begin where it does, with its
+// parameters there.
+void run_below(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kKey);
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  op.callBoxed(stack);
 }
 
-void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+void trap(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   Units units;
   const at::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, schema.arguments().size());
   for (const c10::IValue& argument : arguments) add_units(argument, units);
-  if (units.empty()) return run_below(op, keys, stack);
+  if (units.empty()) return run_below(op, stack);
   const Touch touch{.name = schema.name(),
                     .units = {units.data(), units.size()},
                     .written = first_written(schema, arguments)};
   const bool wants_results = listener->before(touch);
   try {
-    run_below(op, keys, stack);
+    run_below(op, stack);
   } catch (c10::Error& error) {
     listener->failed(touch, error);
     throw;

@@ -8,6 +8,7 @@
 
 #include "policy/support/policy_twin.h"
 #include "support/scratch_folder.h"
+#include "support/sim/guarded_memory.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -173,6 +174,7 @@ TEST_CASE("operators of others read raw memory where they are given the paramete
     Engine engine(layers, mesh, {.units = by_type<torch::nn::Linear>()});
     const at::NoGradGuard no_grad;
     const at::Tensor x = input_of(0);
+    const AsDeviceWork reads;
     const at::Tensor got = engine.forward([&] { return scale.call(x, layer(layers, 1).bias); });
     CHECK(bit_equal(got, scale.call(x, layer(plain, 1).bias)));
   });
@@ -294,6 +296,7 @@ TEST_CASE("inside Gathered a plain model is read, saved and loaded as it is") {
       torch::nn::Sequential plain = rows_of_linears();
       CHECK(bit_equal(layer(layers, 1).weight.detach().clone(), layer(plain, 1).weight.detach()));
       std::stringstream saved;
+      const AsDeviceWork reads;
       torch::save(layers, saved);
       torch::nn::Sequential again = rows_of_linears();
       torch::load(again, saved);

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "policy/support/policy_twin.h"
+#include "support/sim/guarded_memory.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -84,6 +85,7 @@ TEST_CASE("a TorchScript module is saved inside Gathered, and reads outside are 
                       doctest::Contains("reads parameters of unit"));
     const Gathered whole(engine);
     std::stringstream file;
+    const AsDeviceWork reads;
     sharded.save(file);
     torch::jit::Module again = torch::jit::load(file);
     CHECK(bit_equal(loss_of(again, torch::ones({2, 4})).detach(),
