@@ -1,21 +1,20 @@
 #include "engine/default_device.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <string_view>
+
+#include "shard/touch_trap.h"
 
 namespace fsdp {
 namespace {
 
 // [Note: a default device] LibTorch in C++ has none. But a thread may include a dispatch key in all
-// calls of operators that it makes; ours is DeferredInit, which is there for libraries that look at
-// how modules are constructed and is nobody's in LibTorch. Its kernel, one for all operators, fills
-// in the device where an operator that takes no tensor has an argument for one and got none. What
-// an operator calls inside itself is LibTorch's business and left alone.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+// calls of operators that it makes; here it is that of [Note: the trap] in touch_trap.h. It is our
+// turn before each operator then: where one that takes no tensor has an argument for a device and
+// got none, it is filled in. What an operator calls inside itself is LibTorch's business and left
+// alone.
 
 // Threads that LibTorch lends the key to (at::parallel_for) have none.
 thread_local std::optional<at::Device> device_of_thread;
@@ -46,40 +45,29 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
   torch::jit::peek(stack, *place, schema.arguments().size()) = *device_of_thread;
 }
 
-void make_on_default_device(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
-                            torch::jit::Stack* stack) {
-  if (device_of_thread) {
-    if (op.schema().name() == "aten::cudnn_is_acceptable") {
-      torch::jit::drop(*stack, 1);
-      torch::jit::push(*stack, false);
-      return;
-    }
-    fill_in_device(op.schema(), *stack);
+bool make_on_default_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
+  if (schema.name() == "aten::cudnn_is_acceptable") {
+    torch::jit::drop(stack, 1);
+    torch::jit::push(stack, false);
+    return true;
   }
-  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
-}
-
-// At the first use: programs that compute on the CPU do without.
-void register_kernel() {
-  static const torch::Library library = [] {
-    torch::Library made(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-    made.fallback(torch::CppFunction::makeFromBoxedFunction<&make_on_default_device>());
-    return made;
-  }();
+  fill_in_device(schema, stack);
+  return false;
 }
 
 }  // namespace
 
 DefaultDevice::DefaultDevice(at::Device device) : before_(device_of_thread) {
   if (device.is_cpu()) return;
-  register_kernel();
+  touch_trap::set_of_thread(&make_on_default_device);
   device_of_thread = device;
-  key_.emplace(kKey);
+  key_.emplace(touch_trap::key());
 }
 
 DefaultDevice::~DefaultDevice() {
-  if (key_) device_of_thread = before_;
+  if (!key_) return;
+  device_of_thread = before_;
+  if (!before_) touch_trap::set_of_thread(nullptr);
 }
 
 }  // namespace fsdp

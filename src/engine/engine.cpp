@@ -185,6 +185,7 @@ std::string Engine::describe() const {
   std::string table = fmt::format("{:<32} {:>6} {:>14} {:>14} {:>14}\n", "unit", "params",
                                   "elements", "gathered", "this rank");
   int64_t elements = 0;
+  std::string_view last_module;
   for (const auto& unit : state_->units) {
     const ShardLayout& layout = unit->shard->layout();
     elements += layout.parameter_numel();
@@ -193,13 +194,19 @@ std::string Engine::describe() const {
                          layout.parameters().size(), layout.parameter_numel(),
                          format_bytes(layout.unsharded_bytes()),
                          format_bytes(layout.slice_numel() * size_of(DType::kFloat32)));
+    // By policy a unit may be of a type that nobody named; said once for those that repeat.
+    const std::string_view module = state_->module_names[unit->index];
+    if (unit->is_by_policy() && module != last_module) {
+      table += fmt::format("  is a {}\n", module.substr(0, 75));
+    }
+    last_module = module;
   }
   table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->units.size(), elements,
                        state_->context->mesh.world_size());
   if (state_->units.size() == 1) {
     table +=
         "warning: the root is the only unit, so all parameters are gathered at once; hint: make "
-        "its layers units, fsdp::Unit<Block>\n\n";
+        "its layers units, by fsdp::Unit<Block> or Options::units\n\n";
   }
   table += state_->memory.plan().to_string();
   if (const int64_t limit = state_->context->cap().limit; limit > 0) {

@@ -49,7 +49,7 @@ struct Call {
   Call& operator=(const Call&) = delete;
 
   std::weak_ptr<ClockedUnit> unit;
-  const ClockedUnit* const of;      // the same, to be compared only
+  const ClockedUnit* const of;  // the same, to be compared only
   std::weak_ptr<Clock> clock;
   std::weak_ptr<Call> parent;       // the call whose forward contains this one
   uint64_t begin = 0;               // sequence number of its first node

@@ -69,9 +69,9 @@ plan_detail::PlannedModel PlannedRun::built(
   return model;
 }
 
-at::Tensor PlannedRun::forward() const {
+at::Tensor PlannedRun::forward() {
   const MetaMode::Guard guard;
-  at::Tensor loss = explained(place_, model_.step);
+  at::Tensor loss = explained(place_, [&] { return engine_.forward(model_.step); });
   if (loss.defined() && loss.requires_grad()) return loss;
   throw InvalidArgument({.what = "the planned step returned no loss with a gradient",
                          .where = "a plan",

@@ -54,7 +54,7 @@ class PlannedRun {
   static constexpr int kMostSteps = 4;
 
   plan_detail::PlannedModel built(const std::function<plan_detail::PlannedModel()>& build) const;
-  at::Tensor forward() const;
+  at::Tensor forward();
   void describe_engine(StepPlan& plan);
   int64_t torch_now() const { return meter_->reading().now.torch; }
   int64_t torch_peak() const { return meter_->reading().peaks.torch; }

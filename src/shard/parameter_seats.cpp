@@ -38,7 +38,6 @@ ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor
       guards_(tensors_.size()),
       versions_(tensors_.size()) {
   const at::NoGradGuard no_grad;
-  const touch_trap::Unseen unseen;
   const std::string_view hint = owner == nullptr ? kShardedHint : kTouchedHint;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     const int parameter = static_cast<int>(i);
@@ -47,7 +46,7 @@ ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor
         spec.numel * size_of(spec.dtype), tensors_[i].device(),
         fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, hint), owner);
     // set_data keeps the TensorImpl.
-    tensors_[i].set_data(view(parameter));
+    bind(parameter);
   }
   forget_changes();
   guard_gradients();
@@ -61,9 +60,9 @@ std::string ParameterSeats::name(int parameter) const {
   return fmt::format("'{}' of {}", layout_.parameters()[parameter].fqn, unit_);
 }
 
-at::Tensor ParameterSeats::view(int parameter) const {
+void ParameterSeats::bind(int parameter) const {
   const ParameterSpec& spec = layout_.parameters()[parameter];
-  return storages_[parameter].view(spec.dtype, 0, spec.shape, spec.strides);
+  storages_[parameter].bind(tensors_[parameter], spec.dtype, spec.shape, spec.strides);
 }
 
 void ParameterSeats::seat(std::span<std::byte* const> segments) {
@@ -117,7 +116,7 @@ void ParameterSeats::adopt_replaced() {
                         .cause = {},
                         .hint = "load a model of the same architecture and param_dtype"});
     }
-    tensors_[i].set_data(view(static_cast<int>(i)));
+    bind(static_cast<int>(i));
     tensors_[i].copy_(values);  // its version tells that it has changed
   }
 }

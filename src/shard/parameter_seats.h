@@ -67,7 +67,8 @@ class ParameterSeats {
   void set_reason(std::string_view reason, std::string_view hint);
 
  private:
-  at::Tensor view(int parameter) const;
+  // Makes the tensor a view of its storage.
+  void bind(int parameter) const;
   std::string name(int parameter) const;
 
   const ShardLayout& layout_;

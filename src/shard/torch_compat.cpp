@@ -105,8 +105,22 @@ void SeatedStorage::set_message(std::string message) {
 
 at::Tensor SeatedStorage::view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
                                std::span<const int64_t> strides) const {
-  const c10::DispatchKeySet keys =
-      watched_ != nullptr ? keys_of(device_) | touch_trap::key() : keys_of(device_);
+  return view(keys_of(device_), dtype, offset, sizes, strides);
+}
+
+void SeatedStorage::bind(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
+                         std::span<const int64_t> strides) const {
+  const touch_trap::Unseen unseen;
+  parameter.set_data(view(dtype, 0, sizes, strides));
+  if (watched_ == nullptr) return;
+  // set_data refuses a key more for some devices (meta).
+  const at::Tensor seen = view(keys_of(device_) | touch_trap::key(), dtype, 0, sizes, strides);
+  parameter.unsafeGetTensorImpl()->shallow_copy_from(seen.getIntrusivePtr());
+}
+
+at::Tensor SeatedStorage::view(c10::DispatchKeySet keys, DType dtype, int64_t offset,
+                               std::span<const int64_t> sizes,
+                               std::span<const int64_t> strides) const {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage_), keys, c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides({sizes.data(), sizes.size()},

@@ -52,9 +52,16 @@ class SeatedStorage {
   // A tensor over the storage; numel, strides and offset in elements of `dtype`.
   at::Tensor view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
                   std::span<const int64_t> strides) const;
+  // Gives `parameter` such a view as its data; it keeps its TensorImpl. With an owner, operators
+  // that are given it are seen from now on.
+  void bind(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
+            std::span<const int64_t> strides) const;
   bool owns(const at::Tensor& tensor) const;
 
  private:
+  at::Tensor view(c10::DispatchKeySet keys, DType dtype, int64_t offset,
+                  std::span<const int64_t> sizes, std::span<const int64_t> strides) const;
+
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   touch_trap::WatchedStorage* watched_ = nullptr;  // storage_, where it has an owner
   at::Device device_;

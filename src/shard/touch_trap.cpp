@@ -1,7 +1,6 @@
 #include "shard/touch_trap.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/core/stack.h>
 #include <ATen/ops/neg.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/SmallVector.h>
@@ -19,6 +18,7 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 
 Listener* listener = nullptr;  // set by arm, before any parameter has the key
+thread_local OfThread of_thread = nullptr;
 
 using Units = c10::SmallVector<Touched*, 4>;
 
@@ -62,12 +62,17 @@ void run_below(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-void trap(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
+  if (of_thread != nullptr && of_thread(schema, *stack)) return;
   Units units;
   const at::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, schema.arguments().size());
   for (const c10::IValue& argument : arguments) add_units(argument, units);
-  if (units.empty()) return run_below(op, stack);
+  if (units.empty()) {
+    const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+    return op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey),
+                              stack);
+  }
   const Touch touch{.name = schema.name(),
                     .units = {units.data(), units.size()},
                     .written = first_written(schema, arguments)};
@@ -93,11 +98,11 @@ void trap(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 [[noreturn]] void refuse(std::string cause) {
-  throw StateError({.what = "units by policy cannot be served: operators on their parameters pass "
-                            "unseen",
-                    .where = "Options::units",
+  throw StateError({.what = "LibTorch's operators cannot be seen before they run, which units by "
+                            "policy, and models made on a GPU or planned, need",
+                    .where = {},
                     .cause = std::move(cause),
-                    .hint = "make the layers fsdp::Unit<Block>, which needs no such means"});
+                    .hint = "make layers fsdp::Unit<Block> and build on the CPU"});
 }
 
 // A parameter whose touches are counted.
@@ -134,7 +139,9 @@ class Proof final : public Listener {
 
 // For the rest of the process. Errors: StateError, each time, where another library was first.
 void register_once() {
+  static std::mutex mutex;
   static std::optional<c10::RegistrationHandleRAII> registered;
+  const std::lock_guard lock(mutex);
   if (registered) return;
   try {
     registered = c10::Dispatcher::singleton().registerFallback(
@@ -146,6 +153,11 @@ void register_once() {
 }
 
 }  // namespace
+
+void set_of_thread(OfThread does) {
+  if (does != nullptr) register_once();
+  of_thread = does;
+}
 
 void arm(Listener& engines) {
   static std::mutex mutex;

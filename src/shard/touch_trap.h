@@ -12,9 +12,12 @@
 // operators by public calls only. They are called for every operator of the process, and what they
 // throw is swallowed, so that an access outside of a forward would be said by the storage's own
 // message and no more.
+// A key has one fallback in a process, so what else the library does by this one is called from
+// here: a thread may include it in all its calls (engine/default_device.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/intrusive_ptr.h>
@@ -54,6 +57,11 @@ class Listener {
 // Arms the trap, once a process, for `listener`, which lives for good, and proves that it works.
 // Errors: StateError where another library has taken the key, or this LibTorch treats it otherwise.
 void arm(Listener& listener);
+
+// What a thread does about each of its operators that comes here, before any listener; true: the
+// operator has been done. Null: nothing. Requires: the thread includes key() in its calls.
+using OfThread = bool (*)(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
+void set_of_thread(OfThread does);
 
 // A storage that knows whose it is. Null: nobody's any more, operators pass.
 class WatchedStorage final : public c10::StorageImpl {

@@ -212,3 +212,31 @@ TEST_CASE("the table for people has no line of more than 80 columns") {
   const PlanRequest offloaded{.ranks = 2, .options = {.cpu_offload = true}};
   CHECK(says(plan(offloaded, tiny, chain_loss).to_string(), "offloaded to the host"));
 }
+
+TEST_CASE("a model by policy is planned as its run takes it, inside Engine::forward") {
+  const auto make = [] {
+    torch::nn::Sequential layers;
+    for (int i = 0; i < 4; ++i) layers->push_back(torch::nn::Linear(32, 32));
+    return layers;
+  };
+  const auto loss = [](torch::nn::Sequential& layers) {
+    return layers->forward(torch::ones({4, 32})).sum();
+  };
+  const Options options{.units = by_type<torch::nn::Linear>()};
+  const StepPlan planned =
+      plan({.ranks = 2, .options = options, .optimizer_moments = 0}, make, loss);
+  CHECK(planned.units == 5);
+  run_torch_ranks(2, [&](Mesh mesh) {
+    torch::nn::Sequential layers = build_seeded(4, make);
+    Engine engine(layers, mesh, options);
+    for (int step = 0; step < 3; ++step) {
+      engine
+          .forward([&](const at::Tensor& x) { return layers->forward(x).sum(); },
+                   torch::ones({4, 32}).to(engine.device()))
+          .backward();
+      engine.zero_grad();
+    }
+    CHECK(engine.memory_plan().peak_bytes() == planned.memory.peak_bytes());
+    CHECK(engine.memory_plan().held_bytes == planned.memory.held_bytes);
+  });
+}

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <mutex>
-
 #include "shard/torch_compat.h"
 
 namespace fsdp::testing {
@@ -34,42 +32,34 @@ bool has_statistics(torch::nn::Module& root, const at::Tensor& parameter) {
 
 }  // namespace
 
-PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Options options) {
+PolicyResult train_rank(const PlainModel& model, const Mesh& mesh, Options options) {
   PolicyResult result;
-  std::mutex mutex;
-  std::vector<std::vector<std::string>> events_of(static_cast<size_t>(shape.size(Axis::kWorld)));
   options.units = model.units;
-  run_torch_ranks(shape, [&](Mesh mesh) {
-    const auto module = build_seeded(3, model.make);
-    Engine engine(module, mesh, options);
-    std::vector<at::Tensor> shards;
-    for (const ShardedParameter& parameter : engine.sharded_parameters()) {
-      shards.push_back(parameter.local);
-    }
-    torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(kRate));
-    std::vector<std::string>& events = events_of[static_cast<size_t>(mesh.rank())];
-    engine.observe_events([&](std::string_view event, std::string_view unit) {
-      events.push_back(fmt::format("{} {}", event, unit));
-    });
-    for (int step = 0; step < kPolicySteps; ++step) {
-      events.clear();
-      Tensors inputs = model.inputs(step, mesh.rank());
-      for (at::Tensor& input : inputs) input = input.to(engine.device());
-      const at::Tensor loss = engine.forward(
-          [&](const Tensors& cast_inputs) { return model.loss(*module, cast_inputs); }, inputs);
-      loss.backward();
-      if (mesh.rank() == 0) result.losses.push_back(loss.item<float>());
-      optimizer.step();
-      optimizer.zero_grad();
-    }
-    auto parameters = full_parameters(engine);
-    if (mesh.rank() != 0) return;
-    result.parameters = std::move(parameters);
-    for (auto& [fqn, value] : result.parameters) value = value.to(at::kCPU);
-    result.buffers = copies_of(module->named_buffers());
+  const auto module = build_seeded(3, model.make);
+  Engine engine(module, mesh, options);
+  std::vector<at::Tensor> shards;
+  for (const ShardedParameter& parameter : engine.sharded_parameters()) {
+    shards.push_back(parameter.local);
+  }
+  torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(kRate));
+  engine.observe_events([&](std::string_view event, std::string_view unit) {
+    result.events.push_back(fmt::format("{} {}", event, unit));
   });
-  for (const auto& events : events_of) CHECK(events == events_of[0]);
-  result.events = events_of[0];
+  for (int step = 0; step < kPolicySteps; ++step) {
+    result.events.clear();
+    Tensors inputs = model.inputs(step, mesh.rank());
+    for (at::Tensor& input : inputs) input = input.to(engine.device());
+    const at::Tensor loss = engine.forward(
+        [&](const Tensors& cast_inputs) { return model.loss(*module, cast_inputs); }, inputs);
+    loss.backward();
+    result.losses.push_back(loss.item<float>());
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  engine.observe_events(nullptr);
+  result.parameters = full_parameters(engine);
+  for (auto& [fqn, value] : result.parameters) value = value.to(at::kCPU);
+  result.buffers = copies_of(module->named_buffers());
   return result;
 }
 
@@ -155,18 +145,6 @@ PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool
   }
   result.buffers = copies_of(first.named_buffers());
   return result;
-}
-
-void check_bit_equal(const PolicyResult& sharded, const PolicyResult& plain) {
-  CHECK(sharded.losses == plain.losses);
-  for (const auto& [fqn, value] : sharded.parameters) {
-    CAPTURE(fqn);
-    CHECK(bit_equal(value, plain.parameters.at(fqn)));
-  }
-  for (const auto& [fqn, value] : plain.buffers) {
-    CAPTURE(fqn);
-    CHECK(bit_equal(sharded.buffers.at(fqn).cpu(), value));
-  }
 }
 
 }  // namespace fsdp::testing

@@ -20,6 +20,8 @@ struct PolicyResult {
 
 inline constexpr int kPolicySteps = 3;
 
+// One rank's run; parameters are whole on all ranks.
+PolicyResult train_rank(const PlainModel& model, const Mesh& mesh, Options options);
 PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Options options);
 // In param_dtype, if it is set: parameters but those with statistics are cast from fp32 values for
 // each step, and so are floating inputs.
