@@ -49,7 +49,7 @@ struct GlobalBatch {
 class BatchSampler {
  public:
   // Errors: InvalidArgument if there is no sample, a count is not positive, the rank is not one of
-  //   the world, or drop_last leaves nothing.
+  //   the world, a step has more than 2^62 samples, or drop_last leaves nothing.
   explicit BatchSampler(const SamplerOptions& options);
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }

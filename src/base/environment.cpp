@@ -12,6 +12,9 @@
 namespace fsdp {
 namespace {
 
+// More are a mistyped number: memory and messages grow with it.
+constexpr int kMostRanks = 1 << 16;
+
 [[noreturn]] void refuse(std::string what, std::string hint) {
   throw InvalidArgument(
       {.what = std::move(what), .where = "environment", .cause = {}, .hint = std::move(hint)});
@@ -123,6 +126,11 @@ void read_numbers(const Lookup& lookup, const Names& names, LaunchEnvironment& f
   found.world_size = required(lookup, names.world_size, names.rank);
   if (found.world_size < 1) {
     refuse(fmt::format("{}=0", names.world_size), "a job has at least one rank");
+  }
+  if (found.world_size > kMostRanks) {
+    refuse(fmt::format("{}={} is more than the {} ranks that a job may have", names.world_size,
+                       found.world_size, kMostRanks),
+           fmt::format("set {} to the number of processes that are started", names.world_size));
   }
   require_below(names.rank, found.rank, names.world_size, found.world_size);
   found.local_world_size = local_world_size(lookup, names).value_or(found.world_size);

@@ -13,6 +13,8 @@ namespace {
 
 // Enough for half-words of few bits, where each round mixes little.
 constexpr int kFeistelRounds = 8;
+// Of a step: sums of two such numbers are integers still.
+constexpr int64_t kMostSamples = int64_t{1} << 62;
 
 void check(const SamplerOptions& options) {
   const auto refuse = [](std::string what) { throw InvalidArgument({.what = std::move(what)}); };
@@ -23,6 +25,16 @@ void check(const SamplerOptions& options) {
   }
   if (options.rank < 0 || options.rank >= options.world_size) {
     refuse(fmt::format("rank {} is not in a world of {}", options.rank, options.world_size));
+  }
+  int64_t samples = 0;
+  const bool beyond =
+      __builtin_mul_overflow(options.batch_size_per_rank, options.accumulation_steps, &samples) ||
+      __builtin_mul_overflow(samples, options.world_size, &samples) || samples > kMostSamples;
+  if (beyond) {
+    refuse(
+        fmt::format("a batch of {} on each of {} ranks, {} times a step, is more than 2^62 "
+                    "samples",
+                    options.batch_size_per_rank, options.world_size, options.accumulation_steps));
   }
 }
 

@@ -171,6 +171,13 @@ TEST_CASE("ranks outside their world are refused") {
                  "RANK=4, but WORLD_SIZE=4 (environment); hint: RANK must be 0 to 3");
   expect_refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}},
                  "WORLD_SIZE=0 (environment); hint: a job has at least one rank");
+  for (const char* size : {"65537", "1000000", "2147483647"}) {
+    expect_refused({{"RANK", "0"}, {"WORLD_SIZE", size}},
+                   std::string("WORLD_SIZE=") + size +
+                       " is more than the 65536 ranks that a job may have (environment); hint: set "
+                       "WORLD_SIZE to the number of processes that are started");
+  }
+  CHECK(read({{"RANK", "0"}, {"WORLD_SIZE", "65536"}}).world_size == 65536);
   expect_refused(
       {{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}},
       "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: LOCAL_RANK must be 0 to 1");

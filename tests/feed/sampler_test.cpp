@@ -180,6 +180,26 @@ TEST_CASE("options that make no sense are refused") {
                        "batch_size_per_rank, or drop_last = false",
                        InvalidArgument);
   CHECK_THROWS_AS(BatchSampler({.sample_count = 5}).batch(0, 1), InvalidArgument);
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  for (const int64_t batch : {kLarge, int64_t{1} << 24}) {  // whose product is 0 in 64 bits
+    CHECK_THROWS_AS(
+        BatchSampler(
+            {.sample_count = 5, .batch_size_per_rank = batch, .accumulation_steps = kLarge}),
+        InvalidArgument);
+  }
+  CHECK_THROWS_WITH_AS(BatchSampler({.sample_count = 5,
+                                     .world_size = 3,
+                                     .batch_size_per_rank = int64_t{1} << 21,
+                                     .accumulation_steps = kLarge}),
+                       "a batch of 2097152 on each of 3 ranks, 1099511627776 times a step, is more "
+                       "than 2^62 samples",
+                       InvalidArgument);
+  const BatchSampler all({.sample_count = 5,
+                          .world_size = 4,
+                          .batch_size_per_rank = int64_t{1} << 20,
+                          .accumulation_steps = kLarge});
+  CHECK(all.batches_per_epoch() == 1);
+  CHECK(all.batch(0, 0).sample_count == 5);
 }
 
 }  // namespace

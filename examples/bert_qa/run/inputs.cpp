@@ -15,6 +15,8 @@ namespace {
 // Embeddings are often padded to a multiple of 8, 64 or 128 rows a part; a vocabulary that lacks
 // more was cut off or is another model's, and would give wrong answers in silence.
 constexpr int64_t kMaxUnusedRows = 1024;
+// Of a window: the question's is 0, the context's 1.
+constexpr int64_t kSegments = 2;
 
 void check_vocabulary(const ModelSource& source, Inputs& inputs) {
   const int64_t tokens = inputs.tokenizer->vocab().size(), rows = inputs.config.vocab_size;
@@ -45,10 +47,21 @@ void check_fit(const Settings& settings, Inputs& inputs) {
   if (inputs.tokenizer) check_vocabulary(settings.model, inputs);
 }
 
+bert::Config read_config(const std::filesystem::path& file) {
+  bert::Config config = read_model_config(file);
+  if (config.type_vocab_size < kSegments) {
+    throw fsdp::InvalidArgument(
+        {.what = "type_vocab_size is 1, but question and context are told apart by two",
+         .where = file.string(),
+         .hint = "use a BERT with two token types"});
+  }
+  return config;
+}
+
 void read_model(const ModelSource& source, Inputs& inputs) {
   if (source.preset.empty()) {
     inputs.folder.emplace(source.folder);
-    inputs.config = read_model_config(source.folder / "config.json");
+    inputs.config = read_config(source.folder / "config.json");
     check_sizes(inputs.config, *inputs.folder);
     inputs.notes.assign(inputs.folder->notes().begin(), inputs.folder->notes().end());
   } else {

@@ -22,6 +22,8 @@ constexpr auto kSettle = milliseconds(250);
 constexpr auto kWatchFor = std::chrono::seconds(10);
 constexpr auto kWatchStep = milliseconds(20);
 constexpr auto kSpeakWithin = milliseconds(1000);
+// Of the ranks that did not come: the rest is counted.
+constexpr int kNamedAtMost = 8;
 
 milliseconds left_until(Clock::time_point deadline) {
   return std::max(milliseconds(0),
@@ -119,9 +121,16 @@ std::optional<Refusal> RendezvousServer::admit(const JoinRequest& request) {
 
 Refusal RendezvousServer::missing(milliseconds timeout) const {
   std::string ranks;
-  for (int rank = 0; rank < world_size_; ++rank) {
-    if (pids_[rank] == 0) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+  int more = 0;
+  for (int rank = 0, named = 0; rank < world_size_; ++rank) {
+    if (pids_[rank] != 0) continue;
+    if (named == kNamedAtMost) {
+      ++more;
+    } else {
+      ranks += fmt::format("{}{}", named++ == 0 ? "" : ", ", rank);
+    }
   }
+  if (more > 0) ranks += fmt::format(" and {} more", more);
   return {fmt::format("rank {} of {} did not arrive within {:.1f} s", ranks, world_size_,
                       std::chrono::duration<double>(timeout).count()),
           "start every rank from 0 to WORLD_SIZE - 1, with the same MASTER_PORT"};

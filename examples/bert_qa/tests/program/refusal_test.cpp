@@ -152,6 +152,28 @@ TEST_CASE("a trace that cannot be written ends with 73 before the first step") {
                 73, "/no/such/folder/trace.json");
 }
 
+TEST_CASE("a model that cannot tell question and context apart ends with 78 before it is built") {
+  const TemporaryDirectory place;
+  for (const char* file : {"model.safetensors", "config.json"}) {
+    std::filesystem::copy_file(kSource / "examples/bert_qa/tests/records/bert_small" / file,
+                               place.path() + "/" + file);
+  }
+  nlohmann::json config = read_json(place.path() + "/config.json");
+  config["type_vocab_size"] = 1;
+  std::ofstream(place.path() + "/config.json") << config;
+  check_refused({"finetune", "--model", place.path(), "--data", "synthetic", "--max-seq-length",
+                 "32", "--output-dir", place.path() + "/out"},
+                78, "type_vocab_size is 1, but question and context are told apart by two (");
+}
+
+TEST_CASE("a step of more samples than can be counted ends with 78") {
+  const TemporaryDirectory output;
+  check_refused(
+      finetune_wrongly(output.path()) + Words{"--force", "--per-device-train-batch-size", "8388608",
+                                              "--gradient-accumulation-steps", "1099511627776"},
+      78, "1099511627776 times a step, is more than 2^62 samples");
+}
+
 TEST_CASE("unanswerable questions need --version-2-with-negative") {
   const TemporaryDirectory place;
   const std::string file = place.path() + "/train.json";
