@@ -18,7 +18,9 @@ using ProgramBody = std::function<int(const Mesh& mesh, ErrorPlace& place)>;
 //   the rank that refused has printed it); under torchrun the agent's error file
 //   is written. An exception that nobody can catch ends as that line and SIGABRT. A rank that keeps
 //   the others waiting is named in a warning line. This is the only function of the library that
-//   prints. It sets the process's terminate handler, ignores SIGXFSZ (a write beyond the file size
+//   prints; where stderr is closed or full the
+//   line is lost and the code is the same. It opens standard streams that are closed on /dev/null,
+//   sets the process's terminate handler, ignores SIGXFSZ (a write beyond the file size
 //   limit is an error then), and sets ONEDNN_MAX_CPU_ISA where LibTorch would die without it
 //   (docs/errors.md, "Illegal instruction").
 // int main() { return fsdp::run_program([](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { … }); }

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "base/environment.h"
+#include "base/standard_streams.h"
 #include "comm/gpu_choice.h"
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
@@ -26,7 +26,7 @@ namespace {
 void end_process(const MeshOptions& options, const Failure& failure) {
   const CommError error(failure.text, failure.code);
   if (options.on_stuck) options.on_stuck(error);
-  fmt::print(stderr, "fsdp: rank {} is stuck: {}\n", failure.rank, error.what());
+  write_error_line(fmt::format("fsdp: rank {} is stuck: {}", failure.rank, error.what()));
   std::_Exit(static_cast<int>(failure.code));
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/cpu_features.h"
 #include "base/environment.h"
+#include "base/standard_streams.h"
 #include "comm/mesh_parts.h"
 
 namespace fsdp {
@@ -36,7 +37,7 @@ int report(const std::exception& error, const ErrorPlace& place,
            const LaunchEnvironment& environment) {
   const std::string line = error_line(error, place);
   std::fflush(stdout);
-  fmt::print(stderr, "{}\n", line);
+  write_error_line(line);
   write_error_file(environment.error_file, line);
   return static_cast<int>(exit_code_of(error));
 }
@@ -58,7 +59,7 @@ void warn_of(const SlowRank& slow, const ErrorPlace& place) {
       .where = slow.collective,
       .cause = "the wait goes on until the time-out",
       .hint = fmt::format("see what rank {} does; each rank is named once", slow.rank)};
-  fmt::print(stderr, "{}\n", warning_line(text, place));
+  write_error_line(warning_line(text, place));
 }
 
 // An exception that nobody can catch (in a thread, in a destructor) still ends as one line, not as
@@ -84,6 +85,7 @@ void warn_of(const SlowRank& slow, const ErrorPlace& place) {
 }  // namespace
 
 int run_program(const ProgramBody& body, MeshOptions options) {
+  open_standard_streams();
   std::set_terminate(report_and_abort);
   leave_hidden_amx_alone();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit fails as on a full disk
@@ -95,7 +97,7 @@ int run_program(const ProgramBody& body, MeshOptions options) {
     place.world_size = environment.world_size;
     if (!options.on_warning) {
       options.on_warning = [&place](const ErrorText& text) {
-        fmt::print(stderr, "{}\n", warning_line(text, place));
+        write_error_line(warning_line(text, place));
       };
     }
     if (!options.on_slow_rank) {

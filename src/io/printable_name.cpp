@@ -2,46 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <cstdint>
+#include "base/printable.h"
 
 namespace fsdp {
 namespace {
 
 constexpr size_t kMaxQuotedBytes = 100;
 
-// Bytes of the UTF-8 character at the start of `text` that may be shown, or 0.
-size_t shown_character(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  uint32_t code = first & (0xffu >> (length + 1));
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-    code = code << 6 | (byte(i) & 0x3f);
-  }
-  constexpr std::array<uint32_t, 5> kSmallest{0, 0, 0xa0, 0x800, 0x10000};  // C1 controls are out
-  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
-  return code >= kSmallest[length] && code <= 0x10ffff && !surrogate ? length : 0;
-}
-
 }  // namespace
 
-std::string printable_name(std::string_view name) {
-  std::string shown;
-  for (size_t i = 0; i < name.size();) {
-    const size_t length = shown_character(name.substr(i));
-    if (length == 0) {
-      shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(name[i++]));
-    } else {
-      shown += name.substr(i, length);
-      i += length;
-    }
-  }
-  return shown;
-}
+std::string printable_name(std::string_view name) { return printable(name); }
 
 std::string quoted_name(std::string_view name) {
   if (name.size() <= kMaxQuotedBytes) return fmt::format("'{}'", printable_name(name));

@@ -3,9 +3,9 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <exception>
 
+#include "base/standard_streams.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -13,6 +13,7 @@ namespace fsdp {
 // The exit code: 0, or that of what `body` throws, whose line is printed.
 template <class Body>
 int run_alone(const Body& body) {
+  open_standard_streams();
   try {
     body();
     return 0;
@@ -20,7 +21,7 @@ int run_alone(const Body& body) {
     char host[256] = {};
     ::gethostname(host, sizeof host - 1);
     const ErrorPlace place{.rank = 0, .world_size = 1, .host = host, .step = -1};
-    std::fputs((error_line(error, place) + "\n").c_str(), stderr);
+    write_error_line(error_line(error, place));
     return static_cast<int>(exit_code_of(error));
   }
 }

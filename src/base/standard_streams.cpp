@@ -1,0 +1,31 @@
+#include "base/standard_streams.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+
+namespace fsdp {
+
+void open_standard_streams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (fcntl(stream, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this one: those below it are open by now.
+    [[maybe_unused]] const int opened =
+        open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+  }
+}
+
+void write_error_line(std::string_view line) noexcept {
+  try {
+    // One call of the system: lines of several processes do not mix.
+    const std::string whole = std::string(line) + '\n';
+    [[maybe_unused]] const size_t written = std::fwrite(whole.data(), 1, whole.size(), stderr);
+  } catch (...) {  // no memory for a copy
+    [[maybe_unused]] const size_t written = std::fwrite(line.data(), 1, line.size(), stderr);
+  }
+}
+
+}  // namespace fsdp
