@@ -41,7 +41,15 @@ std::string describe_end(int rank, int wait_status) {
   return fmt::format("rank {} ended with code {}", rank, code);
 }
 
-std::string hint_for_end(int rank, int wait_status) {
+std::string hint_for_end(int rank, int wait_status, bool out_of_memory) {
+  if (out_of_memory) {
+    return fmt::format(
+        "the host, or the cgroup of the job, is out of memory, and the kernel killed rank {} for "
+        "it "
+        "(dmesg); a restart alone is likely to end the same way: fewer ranks on this host, a "
+        "smaller batch, --recompute",
+        rank);
+  }
   std::string hint = fmt::format("see what rank {} printed", rank);
   if (WIFSIGNALED(wait_status) && is_fault_of_program(WTERMSIG(wait_status))) {
     return hint +

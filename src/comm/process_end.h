@@ -11,7 +11,7 @@ std::string describe_end(int rank, int wait_status);
 
 // What to do about it: restarting helps after a signal from outside or an early end, not after a
 // fault of the program or a code that says that the command line, a file or the configuration is
-// wrong.
-std::string hint_for_end(int rank, int wait_status);
+// wrong, and not where memory was short. `out_of_memory`: the kernel killed it to free memory.
+std::string hint_for_end(int rank, int wait_status, bool out_of_memory);
 
 }  // namespace fsdp

@@ -5,9 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 
+#include "base/standard_streams.h"
 #include "fsdp/error.h"
 #include "fsdp_run_ranks.h"
 
@@ -20,14 +20,13 @@ fsdp::ErrorPlace this_place() {
 }
 
 void say(const std::string& line) {
-  if (!line.empty()) fmt::print(stderr, "{}\n", line);
+  if (!line.empty()) fsdp::write_error_line(line);
 }
 
 int run(const fsdp::LaunchOptions& options) {
   std::signal(SIGXFSZ, SIG_IGN);  // the job's memory counts as files; the error says so
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  std::signal(SIGTTOU, SIG_IGN);  // as the ranks do
+  const sigset_t signals = fsdp::RankProcesses::signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
   say(end.line);
@@ -39,6 +38,7 @@ int run(const fsdp::LaunchOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  fsdp::open_standard_streams();
   CLI::App app{
       "Starts N ranks of a program on this host and ends when they have ended:\n"
       "fsdp-run -n N [--log-dir D] PROGRAM [ARGUMENTS]",
@@ -50,6 +50,8 @@ int main(int argc, char** argv) {
   app.add_option("--log-dir,--log_dir", options.log_dir,
                  "write each rank's output to D/rank-R.out and D/rank-R.err, and how each ended to "
                  "D/ends.jsonl");
+  app.add_flag("--all-errors,--all_errors", options.all_errors,
+               "show the errors of all ranks, also where they say the same");
   app.prefix_command();
   app.footer(
       "Exit code: 0 when all ranks ended with 0; 75 when the first rank to fail was killed by a\n"
@@ -57,6 +59,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     options.command = app.remaining();
+    if (!options.command.empty() && options.command.front() == "--") {
+      options.command.erase(options.command.begin());
+    }
     if (options.command.empty()) throw CLI::RequiredError("PROGRAM");
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);

@@ -27,6 +27,16 @@ namespace {
 constexpr auto kGrace = std::chrono::seconds(3);
 constexpr auto kLookEvery = std::chrono::milliseconds(100);
 
+// How many processes the kernel has killed for lack of memory; 0 where it does not tell.
+int64_t oom_kills() {
+  std::ifstream file("/proc/vmstat");
+  std::string name;
+  for (int64_t count = 0; file >> name >> count;) {
+    if (name == "oom_kill") return count;
+  }
+  return 0;
+}
+
 bool ended_well(int wait_status) { return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0; }
 
 int cores() {
@@ -45,7 +55,9 @@ RankProcesses::RankProcesses(LaunchOptions options)
       control_memory_(files_.control, ControlSegment::bytes_for(options_.ranks),
                       "the control segment"),
       control_(control_memory_.data(), options_.ranks),
-      ranks_(options_.ranks) {
+      output_(options_.log_dir.empty() ? "" : log_path(0, "out"), options_.all_errors),
+      ranks_(options_.ranks),
+      oom_kills_before_(oom_kills()) {
   control_.header().has_launcher.store(1);
   if (!options_.log_dir.empty()) {
     std::error_code error;
@@ -66,6 +78,7 @@ RankProcesses::RankProcesses(LaunchOptions options)
   }
   // Only the ranks hold the heaps from here on: their memory goes when they go.
   files_.heaps.clear();
+  output_.start();
 }
 
 RankProcesses::~RankProcesses() { kill_all(); }
@@ -107,6 +120,9 @@ void RankProcesses::become_rank(int rank, pid_t launcher, int error_pipe) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   std::signal(SIGXFSZ, SIG_DFL);
+  // A process group of its own is not the terminal's: reading from it, or writing where `stty
+  // tostop` is set, would stop the rank.
+  std::signal(SIGTTOU, SIG_IGN);
   export_environment(rank);
   redirect_output(rank);
   std::vector<char*> arguments;
@@ -143,9 +159,9 @@ std::string RankProcesses::log_path(int rank, const char* stream) const {
 }
 
 void RankProcesses::redirect_output(int rank) const {
-  // A process group of its own is not the terminal's: reading from it would stop the rank.
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
+  output_.become_stderr();
   if (options_.log_dir.empty()) return;
   const auto redirect = [&](const char* stream, int fd) {
     const int file = open(log_path(rank, stream).c_str(),
@@ -156,18 +172,26 @@ void RankProcesses::redirect_output(int rank) const {
   redirect("err", STDERR_FILENO);
 }
 
-JobEnd RankProcesses::wait() {
+sigset_t RankProcesses::signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT}) {
+    sigaddset(&signals, signal);
+  }
+  return signals;
+}
+
+JobEnd RankProcesses::wait() {
+  const sigset_t signals = RankProcesses::signals();
   const timespec look_every{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(kLookEvery).count()};
   reap();
   while (!all_ended()) {
     const int signal = sigtimedwait(&signals, nullptr, &look_every);
-    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) on_signal(signal);
+    if (signal > 0 && signal != SIGCHLD) on_signal(signal);
     reap();
     if (kill_at_ && Clock::now() > *kill_at_) kill_all();
   }
+  output_.finish();
   JobEnd end = judge();
   try {
     log_ends();
@@ -179,8 +203,21 @@ JobEnd RankProcesses::wait() {
 }
 
 void RankProcesses::on_signal(int signal) {
-  if (forwarded_signal_ != 0) return kill_all();  // asked twice
-  forwarded_signal_ = signal;
+  if (signal == SIGTSTP) {  // Ctrl-Z reaches the launcher alone
+    send(SIGSTOP);
+    raise(SIGSTOP);
+  } else if (signal == SIGCONT) {
+    send(SIGCONT);
+  } else if (forwarded_signal_ != 0) {
+    kill_all();  // asked twice
+  } else {
+    forwarded_signal_ = signal;
+    send(signal);
+    send(SIGCONT);  // a rank that is stopped takes it only then
+  }
+}
+
+void RankProcesses::send(int signal) const {
   for (const Rank& rank : ranks_) {
     if (!rank.ended) kill(-rank.pid, signal);
   }
@@ -207,6 +244,8 @@ void RankProcesses::note_end(int rank) {
   ended.ended = true;
   RankStatus& status = control_.status(rank);
   status.wait_status.store(ended.wait_status);
+  const bool killed = WIFSIGNALED(ended.wait_status) && WTERMSIG(ended.wait_status) == SIGKILL;
+  status.out_of_memory.store(killed && oom_kills() > oom_kills_before_ ? 1 : 0);
   // A rank with a finished mesh has done its part: it matters only to one that still needs it.
   const bool finished = status.state.load() == RankState::kFinished;
   if (!finished) status.state.store(RankState::kEnded, std::memory_order_seq_cst);
@@ -214,12 +253,14 @@ void RankProcesses::note_end(int rank) {
     control_.wake_all();
     return;
   }
-  report_failure(control_, {.rank = rank,
-                            .code = ExitCode::kPeerFailed,
-                            .text = {.what = describe_end(rank, ended.wait_status),
-                                     .where = {},
-                                     .cause = {},
-                                     .hint = hint_for_end(rank, ended.wait_status)}});
+  report_failure(
+      control_,
+      {.rank = rank,
+       .code = ExitCode::kPeerFailed,
+       .text = {.what = describe_end(rank, ended.wait_status),
+                .where = {},
+                .cause = {},
+                .hint = hint_for_end(rank, ended.wait_status, status.out_of_memory.load() != 0)}});
   if (first_bad_ >= 0) return;
   first_bad_ = rank;
   kill_at_ = Clock::now() + kGrace;
@@ -264,14 +305,15 @@ JobEnd RankProcesses::judge() const {
       !guilty.killed_here && WIFEXITED(guilty.wait_status) && WEXITSTATUS(guilty.wait_status) != 0;
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
-  ErrorText text{.what = describe_end(root, guilty.wait_status),
-                 .hint = hint_for_end(root, guilty.wait_status)};
+  const std::string hint =
+      hint_for_end(root, guilty.wait_status, control_.status(root).out_of_memory.load() != 0);
+  ErrorText text{.what = describe_end(root, guilty.wait_status), .hint = hint};
   if (failure) {
     text = failure->text;
     const bool how_is_known = names_one && !guilty.killed_here;
     if (how_is_known) {
       text.what = describe_end(root, guilty.wait_status);
-      text.hint = hint_for_end(root, guilty.wait_status);
+      text.hint = hint;
     }
   }
   place.rank = root;

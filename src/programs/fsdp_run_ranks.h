@@ -1,21 +1,25 @@
 // The processes of the ranks that fsdp-run starts: start, forward, watch, name the root cause.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/shm/job_memory.h"
+#include "rank_output.h"
 
 namespace fsdp {
 
 struct LaunchOptions {
   int ranks = 1;
-  std::string log_dir;  // empty: output passes through
+  std::string log_dir;      // empty: output passes through
+  bool all_errors = false;  // of all ranks, also where they say the same
   std::vector<std::string> command;
 };
 
@@ -29,7 +33,10 @@ struct JobEnd {
 
 class RankProcesses {
  public:
-  // Starts all ranks. Requires: the caller blocks the signals of wait() before.
+  // What wait() takes.
+  static sigset_t signals();
+
+  // Starts all ranks. Requires: the caller blocks signals() before.
   // Errors: InvalidArgument (64) if the program cannot be started; IoError (73) for the log folder.
   explicit RankProcesses(LaunchOptions options);
   // Kills what still runs, children of ranks included.
@@ -37,8 +44,9 @@ class RankProcesses {
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  // Waits until all ranks have ended; forwards SIGINT, SIGTERM and SIGHUP. After the first bad end
-  // the others have three seconds to end by themselves.
+  // Waits until all ranks have ended; forwards SIGINT, SIGTERM and SIGHUP, also to ranks that are
+  // stopped, and stops and goes on with all of them (SIGTSTP, SIGCONT). After the first bad end the
+  // others have three seconds to end by themselves.
   JobEnd wait();
 
  private:
@@ -58,6 +66,7 @@ class RankProcesses {
   void reap();
   void note_end(int rank);
   void on_signal(int signal);
+  void send(int signal) const;
   void kill_all();
   bool all_ended() const;
   int first_to_fail() const;
@@ -69,7 +78,9 @@ class RankProcesses {
   JobDescriptors files_;
   Mapping control_memory_;
   ControlSegment control_;
+  RankOutput output_;
   std::vector<Rank> ranks_;
+  int64_t oom_kills_before_;
   int first_bad_ = -1;
   int forwarded_signal_ = 0;
   std::optional<Clock::time_point> kill_at_;

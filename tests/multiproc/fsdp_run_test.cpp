@@ -34,6 +34,24 @@ TEST_CASE("ranks get the launcher's variables and cores are shared out") {
 TEST_CASE("the program's own options are left to it") {
   const ProcessResult result = run_process({FSDP_RUN, "-n", "1", "echo", "-n", "--log-dir", "x"});
   CHECK(result.out == "--log-dir x");
+  CHECK(run_process({FSDP_RUN, "-n", "1", "--", "echo", "-n", "--", "-n"}).out == "-- -n");
+}
+
+TEST_CASE("what all survivors say is one line and a count, unless all lines are asked for") {
+  const std::vector<std::string> arguments{RANK_PROGRAM, "steps", "100000", "kill", "1", "20"};
+  const auto run = [&](std::vector<std::string> command) {
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_process(command).err;
+  };
+  const std::string once = run({FSDP_RUN, "-n", "5"});
+  CAPTURE(once);
+  const int shown = lines_with(once, "fsdp: error[75] rank "), counted = lines_with(once, "note: ");
+  CHECK(lines_with(once, "rank 1 was killed by signal 9 (SIGKILL)") == shown);
+  CHECK(shown >= 2);  // one, or one a collective in which they waited, and the root cause
+  CHECK(shown <= 3);
+  CHECK(counted >= 1);
+  CHECK(lines_with(once, "\n") == shown + counted);
+  CHECK(lines_with(run({FSDP_RUN, "-n", "5", "--all-errors"}), "fsdp: error[75] rank ") == 5);
 }
 
 TEST_CASE("a program that is no rank may run, and its code is the job's") {
@@ -100,7 +118,7 @@ TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is 
   const std::string logs = directory.path() + "/a/b";
   const ProcessResult good = fsdp_run(2, {"steps", "3"}, {}, {"--log-dir", logs});
   CHECK(good.code == 0);
-  CHECK(good.out == "");
+  CHECK(good.out == "rank 0 of 2 done\n");  // how far the job is
   CHECK(content(logs + "/rank-1.out") == "rank 1 of 2 done\n");
   const ProcessResult bad =
       fsdp_run(2, {"steps", "100000", "throw", "1", "3"}, {}, {"--log-dir", logs});
@@ -113,6 +131,19 @@ TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is 
   CHECK(lines_with(ends, "\n") == 2);
   CHECK(lines_with(ends, R"("code": 75, "first": false, "by_launcher": false})") == 1);
   CHECK(lines_with(ends, R"("code": 65, "first": true, "by_launcher": false})") == 1);
+}
+
+TEST_CASE("with a log folder what rank 0 writes is shown as it comes") {
+  const TemporaryDirectory directory;
+  const std::string script = "echo $RANK begins; [ $RANK = 1 ] || { while [ ! -e " +
+                             directory.path() + "/seen ]; do sleep 0.05; done; echo ends; }";
+  Process process({FSDP_RUN, "-n", "2", "--log-dir", directory.path(), "sh", "-c", script});
+  CHECK(process.read_until("0 begins\n"));
+  std::ofstream(directory.path() + "/seen") << "yes";
+  const ProcessResult result = process.wait();
+  CHECK(result.code == 0);
+  CHECK(result.out == "ends\n");
+  CHECK(content(directory.path() + "/rank-0.out") == "0 begins\nends\n");
 }
 
 TEST_CASE("a log folder that cannot be made ends with code 73") {

@@ -15,10 +15,11 @@ namespace fsdp::testing {
 
 using Environment = std::map<std::string, std::string>;
 
+// With what every rank says.
 inline ProcessResult fsdp_run(int ranks, std::vector<std::string> arguments,
                               const Environment& environment = {},
                               const std::vector<std::string>& options = {}) {
-  std::vector<std::string> command{FSDP_RUN, "-n", std::to_string(ranks)};
+  std::vector<std::string> command{FSDP_RUN, "-n", std::to_string(ranks), "--all-errors"};
   command.insert(command.end(), options.begin(), options.end());
   command.push_back(RANK_PROGRAM);
   command.insert(command.end(), arguments.begin(), arguments.end());

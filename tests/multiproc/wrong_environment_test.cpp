@@ -108,7 +108,7 @@ TEST_CASE("on one host neither who holds the port nor what the address is matter
 
 TEST_CASE("a process that is started within a rank cannot take its place, and the job says so") {
   const ProcessResult result =
-      run_process({FSDP_RUN, "-n", "2", "sh", "-c",
+      run_process({FSDP_RUN, "-n", "2", "--all-errors", "sh", "-c",
                    fmt::format("if [ $RANK = 1 ]; then {0} linger & fi; exec {0} steps 1000000000",
                                RANK_PROGRAM)});
   CAPTURE(result.err);

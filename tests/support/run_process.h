@@ -13,6 +13,7 @@
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,23 @@ class Process {
   }
 
   pid_t pid() const { return pid_; }
+
+  // It can write little that nobody has read.
+  void make_pipe_small() const { fcntl(ends_[0], F_SETPIPE_SZ, 4096); }
+
+  // Reads what it writes, as far as `text`; false if that does not come within ten seconds.
+  bool read_until(std::string_view text) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    std::string read_so_far;
+    while (!read_so_far.ends_with(text)) {
+      pollfd entry{ends_[0], POLLIN, 0};
+      char c = 0;
+      const bool got = std::chrono::steady_clock::now() < give_up && poll(&entry, 1, 100) >= 0;
+      if (!got || (entry.revents != 0 && read(ends_[0], &c, 1) != 1)) return false;
+      if (entry.revents != 0) read_so_far += c;
+    }
+    return true;
+  }
 
   // Waits for its end; one that takes longer than `at_most` is killed and counts as code 137.
   ProcessResult wait(std::chrono::seconds at_most = std::chrono::seconds(60)) {

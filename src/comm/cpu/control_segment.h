@@ -52,6 +52,7 @@ struct alignas(64) RankStatus {
   std::atomic<RankState> state;
   std::atomic<int32_t> pid;
   std::atomic<int32_t> wait_status;
+  std::atomic<uint32_t> out_of_memory;   // 1: of SIGKILL, with which the kernel freed memory
   std::atomic<uint32_t> reported_slow;   // 1: that others waited long for it was said
   std::atomic<uint32_t> split_channels;  // that this rank has taken
 };

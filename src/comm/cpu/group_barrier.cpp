@@ -25,6 +25,8 @@ constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
 // Also how soon a dead peer is noticed.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
+// Who slept longer was stopped itself, as the whole job is by Ctrl-Z: that is no peer's delay.
+constexpr auto kStopped = std::chrono::milliseconds(200);
 // With a launcher a death is known here before the launcher could say how: wait that long for it.
 constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
 // A rank is called slow when this part of the time-out is over.
@@ -94,7 +96,7 @@ void GroupBarrier::wait() {
     if (all_arrived()) return;
     relax();
   }
-  const auto start = Clock::now();
+  auto start = Clock::now();
   noticed_.reset();
   reported_slow_ = false;
   const bool yields = sleeps_to_come_ == 0;
@@ -108,8 +110,10 @@ void GroupBarrier::wait() {
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }
+    const auto before = Clock::now();
     sleep_once();
     if (all_arrived()) return;
+    if (const auto slept = Clock::now() - before; slept > kStopped) start += slept;
     check_peers();
     check_other_channels();
     check_slow(start);

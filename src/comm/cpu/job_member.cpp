@@ -62,7 +62,8 @@ Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end) {
       break;
     case PeerEnd::kReported:
       failure.text.what = describe_end(peer, status.wait_status.load());
-      failure.text.hint = hint_for_end(peer, status.wait_status.load());
+      failure.text.hint =
+          hint_for_end(peer, status.wait_status.load(), status.out_of_memory.load() != 0);
       break;
     case PeerEnd::kProcessIsGone:
       failure.text.what =

@@ -11,13 +11,13 @@ namespace {
 ProcessResult train(fsdp::Strategy strategy, const Words& fault, const Words& shell = {},
                     bool saves_memory = false) {
   const char* const saves = saves_memory ? "1" : "0";
-  return run_process(
-      Words{FSDP_RUN, "-n", "4"} + shell + Words{TRAINING_RANK, "100000", "60000"} + fault,
-      {{"TRAINING_STRATEGY", std::to_string(static_cast<int>(strategy))},
-       {"TRAINING_SHARD", "2"},
-       {"TRAINING_RECOMPUTE", saves},
-       {"TRAINING_OFFLOAD", saves}},
-      std::chrono::seconds(60));
+  return run_process(Words{FSDP_RUN, "-n", "4", "--all-errors"} + shell +
+                         Words{TRAINING_RANK, "100000", "60000"} + fault,
+                     {{"TRAINING_STRATEGY", std::to_string(static_cast<int>(strategy))},
+                      {"TRAINING_SHARD", "2"},
+                      {"TRAINING_RECOMPUTE", saves},
+                      {"TRAINING_OFFLOAD", saves}},
+                     std::chrono::seconds(60));
 }
 
 // `script` on each rank before the program starts.

@@ -1,0 +1,80 @@
+#include "error_lines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace fsdp {
+namespace {
+
+constexpr std::string_view kBegin = "fsdp: error[";
+
+struct Parts {
+  std::string_view code, rank, text;
+};
+
+// "fsdp: error[CODE] rank R/W host H step S: TEXT"; nothing if it is no such line.
+std::optional<Parts> parts_of(std::string_view line) {
+  constexpr std::string_view kRank = "] rank ";
+  if (!line.starts_with(kBegin)) return std::nullopt;
+  const size_t rank = line.find(kRank, kBegin.size());
+  if (rank == std::string_view::npos) return std::nullopt;
+  const size_t slash = line.find('/', rank + kRank.size());
+  const size_t text = line.find(": ", rank + kRank.size());
+  if (slash == std::string_view::npos || text == std::string_view::npos || text < slash) {
+    return std::nullopt;
+  }
+  return Parts{.code = line.substr(kBegin.size(), rank - kBegin.size()),
+               .rank = line.substr(rank + kRank.size(), slash - rank - kRank.size()),
+               .text = line.substr(text)};
+}
+
+// More bytes may make it an error line.
+bool may_become_error(std::string_view line) {
+  return line.starts_with(kBegin) || kBegin.starts_with(line);
+}
+
+}  // namespace
+
+std::string ErrorLines::take(std::string_view bytes) {
+  if (all_) return std::string(bytes);
+  std::string shown;
+  while (!bytes.empty()) {
+    const size_t end = bytes.find('\n');
+    const bool whole = end != std::string_view::npos;
+    line_ += bytes.substr(0, whole ? end + 1 : bytes.size());
+    bytes.remove_prefix(whole ? end + 1 : bytes.size());
+    if (!whole && !inside_ && may_become_error(line_)) break;
+    if (inside_ || !is_repeated(line_)) shown += line_;
+    line_.clear();
+    inside_ = !whole;
+  }
+  return shown;
+}
+
+std::string ErrorLines::rest() {
+  std::string shown = std::move(line_);
+  line_.clear();
+  for (const Said& said : said_) {
+    if (said.others == 0) continue;
+    shown += fmt::format("fsdp: note: {} other {} the same as rank {}\n", said.others,
+                         said.others == 1 ? "rank says" : "ranks say", said.rank);
+  }
+  return shown;
+}
+
+bool ErrorLines::is_repeated(std::string_view line) {
+  const std::optional<Parts> parts = parts_of(line);
+  if (!parts) return false;
+  const std::string text = fmt::format("{}{}", parts->code, parts->text);
+  const auto before = std::ranges::find(said_, text, &Said::text);
+  if (before == said_.end()) {
+    said_.push_back({.text = text, .rank = std::string(parts->rank)});
+    return false;
+  }
+  ++before->others;
+  return true;
+}
+
+}  // namespace fsdp

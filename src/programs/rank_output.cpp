@@ -1,0 +1,101 @@
+#include "rank_output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int kLookEveryMs = 100;
+
+// What cannot be written (closed, full) is lost: the job goes on.
+void write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {  // somebody who shares it made it non-blocking
+      pollfd writable{.fd = fd, .events = POLLOUT, .revents = 0};
+      poll(&writable, 1, /*timeout=*/-1);
+      continue;
+    }
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+// The next bytes; empty if there are none now.
+std::string read_some(int fd) {
+  std::array<char, 65536> block;
+  const ssize_t got = read(fd, block.data(), block.size());
+  return got > 0 ? std::string(block.data(), static_cast<size_t>(got)) : std::string();
+}
+
+}  // namespace
+
+RankOutput::RankOutput(std::string followed, bool all_errors)
+    : followed_(std::move(followed)), errors_(all_errors) {
+  if (!followed_.empty()) return;
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw DeviceError({.what = "no pipe for the ranks' stderr", .cause = std::strerror(errno)});
+  }
+  read_end_ = Descriptor(ends[0]);
+  write_end_ = Descriptor(ends[1]);
+  fcntl(read_end_.get(), F_SETFL, O_NONBLOCK);
+}
+
+RankOutput::~RankOutput() { finish(); }
+
+void RankOutput::become_stderr() const {
+  if (write_end_) dup2(write_end_.get(), STDERR_FILENO);
+}
+
+void RankOutput::start() {
+  thread_ = std::thread([this] { show(); });
+}
+
+void RankOutput::finish() {
+  if (!thread_.joinable()) return;
+  ended_ = true;
+  write_end_ = Descriptor();  // wakes the thread, unless something that a rank left still has it
+  thread_.join();
+  write_all(STDERR_FILENO, errors_.rest());
+}
+
+void RankOutput::show() {
+  while (true) {
+    const bool last = ended_;
+    pollfd readable{.fd = read_end_.get(), .events = POLLIN, .revents = 0};
+    poll(&readable, 1, last ? 0 : kLookEveryMs);
+    bool more = show_errors();
+    more = show_followed() || more;
+    if (last && !more) return;
+  }
+}
+
+bool RankOutput::show_errors() {
+  if (!read_end_) return false;
+  const std::string bytes = read_some(read_end_.get());
+  write_all(STDERR_FILENO, errors_.take(bytes));
+  return !bytes.empty();
+}
+
+bool RankOutput::show_followed() {
+  if (followed_.empty()) return false;
+  if (!followed_file_) followed_file_ = Descriptor(open(followed_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!followed_file_) return false;
+  const std::string bytes = read_some(followed_file_.get());
+  write_all(STDOUT_FILENO, bytes);
+  return !bytes.empty();
+}
+
+}  // namespace fsdp

@@ -1,0 +1,122 @@
+// What a shell and a terminal do to a job: streams that are closed or full, Ctrl-Z, stty tostop.
+#include <doctest/doctest.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+
+#include <csignal>
+#include <fstream>
+#include <thread>
+
+#include "launch.h"
+#include "support/pseudo_terminal.h"
+
+namespace fsdp::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+// `command` with its streams as the shell's `redirections` make them.
+ProcessResult redirected(const std::string& redirections, const Words& command) {
+  Words words{"sh", "-c", "exec \"$@\" " + redirections, "sh"};
+  words.insert(words.end(), command.begin(), command.end());
+  return run_process(words);
+}
+
+// 'T' is a process that is stopped.
+std::string states_of(const std::string& token) {
+  std::string states;
+  std::error_code gone;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", gone)) {
+    std::ifstream command(entry.path() / "cmdline");
+    bool found = false;
+    for (std::string word; std::getline(command, word, '\0');) found = found || word == token;
+    std::string line;
+    std::getline(std::ifstream(entry.path() / "stat"), line);
+    const size_t name = line.rfind(')');
+    if (found && name != std::string::npos) states += line.at(name + 2);
+  }
+  return states;
+}
+
+TEST_CASE("an exit code does not depend on who takes stderr") {
+  for (const char* closed : {"2>&-", "2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"}) {
+    CAPTURE(closed);
+    CHECK(redirected(closed, {RANK_PROGRAM, "no such mode"}).code == 64);
+    CHECK(redirected(closed, {FSDP_RUN, "-n", "2", RANK_PROGRAM, "no such mode"}).code == 64);
+    CHECK(redirected(closed, {FSDP_RUN, "--no-such-flag"}).code == 64);
+    // In a thread, where nobody can catch it.
+    CHECK(redirected(closed, {FSDP_RUN, "-n", "2", RANK_PROGRAM, "steps", "9", "throw", "1", "3"})
+              .code == 65);
+  }
+}
+
+TEST_CASE("ranks meet whatever streams are closed, and nothing is written into their memory") {
+  for (const char* closed : {"<&-", ">&-", "2>&-", "<&- >&-", "<&- 2>&-", "<&- >&- 2>&-"}) {
+    CAPTURE(closed);
+    const ProcessResult result =
+        redirected(closed, {FSDP_RUN, "-n", "2", RANK_PROGRAM, "sweep", "5000"});
+    CAPTURE(result.err);
+    CHECK(result.code == 0);
+  }
+}
+
+TEST_CASE("one SIGTERM ends a job whose ranks are stopped") {
+  Process process({FSDP_RUN, "-n", "2", RANK_PROGRAM, "linger", "fsdp-test-stopped"});
+  REQUIRE(eventually([] { return states_of("fsdp-test-stopped").size() == 3; }));
+  std::ifstream children(fmt::format("/proc/{0}/task/{0}/children", process.pid()));
+  for (pid_t rank = 0; children >> rank;) kill(rank, SIGSTOP);
+  REQUIRE(eventually([] { return lines_with(states_of("fsdp-test-stopped"), "T") == 2; }));
+  kill(process.pid(), SIGTERM);
+  const ProcessResult result = process.wait(std::chrono::seconds(20));
+  CHECK(result.code == 128 + SIGTERM);
+  CHECK(states_of("fsdp-test-stopped").empty());
+}
+
+TEST_CASE("Ctrl-Z stops the ranks, too, and a job goes on after longer than its time-out") {
+  const TemporaryDirectory directory;
+  const std::string begun = directory.path() + "/begun";
+  Process process(
+      {FSDP_RUN, "-n", "2", RANK_PROGRAM, "steps", "20000", "none", "0", "0", "fsdp-test-ctrl-z"},
+      {{"TEST_TIMEOUT_MS", "1000"}, {"TEST_BEGUN", begun}});
+  REQUIRE(eventually([&] { return std::filesystem::exists(begun); }));
+  kill(process.pid(), SIGTSTP);
+  REQUIRE(eventually([] { return states_of("fsdp-test-ctrl-z") == "TTT"; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1400));
+  CHECK(states_of("fsdp-test-ctrl-z") == "TTT");
+  kill(process.pid(), SIGCONT);
+  const ProcessResult result = process.wait();
+  CAPTURE(result.err);
+  CHECK(result.code == 0);
+  CHECK(lines_with(result.out, "of 2 done\n") == 2);
+  CHECK(result.err == "");
+}
+
+TEST_CASE("ranks write to a terminal that stops what is in the background") {
+  const PseudoTerminal terminal;
+  termios settings{};
+  REQUIRE(tcgetattr(terminal.slave(), &settings) == 0);
+  settings.c_lflag |= TOSTOP;
+  REQUIRE(tcsetattr(terminal.slave(), TCSANOW, &settings) == 0);
+  const pid_t pid = fork();
+  if (pid == 0) {  // the job of a shell's foreground
+    setsid();
+    ioctl(terminal.slave(), TIOCSCTTY, 0);
+    for (const int stream : {0, 1, 2}) dup2(terminal.slave(), stream);
+    execl(FSDP_RUN, FSDP_RUN, "-n", "2", RANK_PROGRAM, "steps", "3", nullptr);
+    _exit(127);
+  }
+  int status = -1;
+  const bool ended = eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; });
+  if (!ended) {
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+  }
+  CHECK(ended);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  const std::string text = terminal.read_all();
+  CHECK(lines_with(text, "of 2 done\r\n") == 2);
+}
+
+}  // namespace
+}  // namespace fsdp::testing
