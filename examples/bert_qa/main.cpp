@@ -1,5 +1,6 @@
 // bert_qa init | finetune | predict | evaluate: question answering with BERT on sharded parameters.
 #include <fsdp/agreement.h>
+#include <fsdp/console.h>
 #include <fsdp/program.h>
 
 #include <cstdio>
@@ -10,21 +11,22 @@
 
 namespace {
 
-int run(const bert_qa::CommandLine& line, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+int run(const bert_qa::CommandLine& line, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
+        fsdp::Console& console) {
   if (!line.help.empty()) {
-    if (mesh.rank() == 0) std::fputs(line.help.c_str(), stdout);
+    console.print(line.help);
     return 0;
   }
   switch (line.settings.command) {
     case bert_qa::Command::kInit:
-      bert_qa::initialise(line.settings, mesh);
+      bert_qa::initialise(line.settings, mesh, console);
       break;
     case bert_qa::Command::kFinetune:
-      bert_qa::finetune(line.settings, mesh, place);
+      bert_qa::finetune(line.settings, mesh, place, console);
       break;
     case bert_qa::Command::kPredict:
     case bert_qa::Command::kEvaluate:
-      bert_qa::answer_file(line.settings, mesh);
+      bert_qa::answer_file(line.settings, mesh, console);
       break;
   }
   return 0;
@@ -43,13 +45,15 @@ int main(int argc, char** argv) {
   // Nothing will be computed: a remark about GPUs would stand before what matters.
   fsdp::MeshOptions mesh_options = line.settings.run.mesh;
   if (usage || !line.help.empty()) mesh_options.device = fsdp::DeviceKind::kCpu;
+  // They outlive the mesh: when all ranks are done, this one may wait for who reads.
+  fsdp::Console shown(stdout), silent(nullptr);
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         fsdp::refuse_together(mesh, "reading the command line", [&] {
           if (usage) std::rethrow_exception(usage);
         });
         mesh.agree("command line", line.words);
-        return run(line, mesh, place);
+        return run(line, mesh, place, mesh.rank() == 0 ? shown : silent);
       },
       mesh_options);
 }

@@ -4,9 +4,12 @@
 //   for (…) status.update(step, "loss 1.23");  // "step  7/500  loss 1.23  0:42 left"
 #pragma once
 
+#include <fsdp/console.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -15,15 +18,18 @@ namespace fsdp {
 class StatusLine {
  public:
   // Writes to `out`, which outlives this object; nothing is shown if it is null (ranks other than
-  // 0). On a terminal the line is redrawn, at most ten times a second; elsewhere it is a line of
-  // its own at the first, the last and every `every`-th of `total`.
+  // 0). On a terminal the line is redrawn, at most ten times a second, and never wider than it;
+  // elsewhere it is a line of its own at the first, the last and every `every`-th of `total`.
   StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every);
+  // The same, among what else is printed there.
+  StatusLine(Console& console, std::string_view what, int64_t total, int64_t every);
   // Ends the line if one is being drawn.
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
   // `details` stands between the count and the time left, which follows from the mean speed so far.
+  // Of its parts, which two spaces separate, the last go where a terminal is too narrow.
   void update(int64_t done, std::string_view details);
   // Shows one line between two updates.
   void note(std::string_view line);
@@ -34,10 +40,10 @@ class StatusLine {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  std::FILE* out_;
+  std::unique_ptr<Console> own_;  // if none was given
+  Console& console_;
   std::string what_;
   int64_t total_, every_;
-  bool terminal_;
   bool open_line_ = false;
   TimePoint began_ = std::chrono::steady_clock::now();
   TimePoint drawn_{};

@@ -1,7 +1,6 @@
 #include "fsdp/status_line.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,17 +10,30 @@ namespace {
 
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 
+// Whole parts of `details`, as many as fit beside `others` columns; all of them if `columns` is 0.
+std::string_view fitting(std::string_view details, size_t others, int columns) {
+  while (columns > 0 && others + details.size() > static_cast<size_t>(columns)) {
+    const size_t last = details.rfind("  ");
+    if (last == std::string_view::npos) return {};
+    details = details.substr(0, last);
+  }
+  return details;
+}
+
 }  // namespace
 
 StatusLine::StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every)
-    : out_(out),
+    : own_(std::make_unique<Console>(out)),
+      console_(*own_),
       what_(what),
       total_(total),
-      every_(every),
-      terminal_(out != nullptr && isatty(fileno(out)) == 1) {}
+      every_(every) {}
+
+StatusLine::StatusLine(Console& console, std::string_view what, int64_t total, int64_t every)
+    : console_(console), what_(what), total_(total), every_(every) {}
 
 StatusLine::~StatusLine() {
-  if (open_line_) std::fputs("\n", out_);
+  if (open_line_) console_.print("\n");
 }
 
 double StatusLine::seconds() const {
@@ -29,33 +41,34 @@ double StatusLine::seconds() const {
 }
 
 void StatusLine::update(int64_t done, std::string_view details) {
-  if (out_ == nullptr) return;
-  const bool last = done == total_;
+  if (!console_.shows()) return;
+  const bool last = done == total_, terminal = console_.is_terminal();
   const TimePoint now = std::chrono::steady_clock::now();
-  if (terminal_ ? !last && now - drawn_ < kRedraw : !last && done != 1 && done % every_ != 0)
-    return;
+  const bool too_soon =
+      terminal ? now - drawn_ < kRedraw || console_.is_behind() : done != 1 && done % every_ != 0;
+  if (too_soon && !last) return;
   drawn_ = now;
   const double left = done > 0 ? seconds() / done * (total_ - done) : 0;
-  const std::string line =
-      fmt::format("{} {:>{}}/{}  {}  {} left", what_, done, fmt::formatted_size("{}", total_),
-                  total_, details, clock_text(left));
+  const std::string count =
+      fmt::format("{} {:>{}}/{}  ", what_, done, fmt::formatted_size("{}", total_), total_);
+  const std::string time = clock_text(left) + " left";
+  // The last column stays free: a terminal may begin a new line behind it.
+  const int columns = std::max(console_.columns() - 1, 0);
+  const std::string_view shown = fitting(details, count.size() + 2 + time.size(), columns);
+  std::string line = fmt::format("{}{}{}{}", count, shown, shown.empty() ? "" : "  ", time);
+  if (columns > 0) line.resize(std::min(line.size(), static_cast<size_t>(columns)));
   // The rest of a longer line before this one is erased.
-  fmt::print(out_, "{}{}{}", terminal_ ? "\r" : "", line, terminal_ ? "\x1b[K" : "\n");
-  std::fflush(out_);
-  open_line_ = terminal_;
+  console_.print(fmt::format("{}{}{}", terminal ? "\r" : "", line, terminal ? "\x1b[K" : "\n"));
+  open_line_ = terminal;
 }
 
 void StatusLine::note(std::string_view line) {
-  if (out_ == nullptr) return;
-  fmt::print(out_, "{}{}\n", open_line_ ? "\n" : "", line);
-  std::fflush(out_);
+  console_.print(fmt::format("{}{}\n", open_line_ ? "\n" : "", line));
   open_line_ = false;
 }
 
 void StatusLine::interrupt(std::string_view text) {
-  if (out_ == nullptr) return;
-  fmt::print(out_, "{}\n{}\n", open_line_ ? "\n" : "", text);
-  std::fflush(out_);
+  console_.print(fmt::format("{}\n{}\n", open_line_ ? "\n" : "", text));
   open_line_ = false;
 }
 

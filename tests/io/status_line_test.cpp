@@ -1,8 +1,12 @@
 #include "fsdp/status_line.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <functional>
+#include <string>
+
+#include "support/pseudo_terminal.h"
 
 using namespace fsdp;
 
@@ -37,6 +41,22 @@ TEST_CASE("a note is a line of its own") {
     status.note("step 1 was skipped");
   });
   CHECK(text == "step  1/25  loss 1.0  0:00 left\nstep 1 was skipped\n");
+}
+
+TEST_CASE("on a terminal the line is never wider than it: parts of the details go first") {
+  const auto drawn = [](int columns) {
+    const fsdp::testing::PseudoTerminal terminal(columns);
+    std::FILE* file = fdopen(dup(terminal.slave()), "w");
+    StatusLine(file, "step", 25, 10).update(25, "loss 1.2345  12.3 samples/s");
+    std::fclose(file);
+    return terminal.read_all();
+  };
+  CHECK(drawn(80) == "\rstep 25/25  loss 1.2345  12.3 samples/s  0:00 left\x1b[K\r\n");
+  CHECK(drawn(51) == drawn(80));
+  CHECK(drawn(50) == "\rstep 25/25  loss 1.2345  0:00 left\x1b[K\r\n");
+  CHECK(drawn(40) == drawn(50));
+  CHECK(drawn(30) == "\rstep 25/25  0:00 left\x1b[K\r\n");
+  CHECK(drawn(20) == "\rstep 25/25  0:00 le\x1b[K\r\n");
 }
 
 TEST_CASE("ranks that do not speak write nothing") {

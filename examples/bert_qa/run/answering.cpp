@@ -12,6 +12,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/printable.h"
 #include "bert_qa/run/batch.h"
 #include "bert_qa/run/output_folder.h"
 #include "bert_qa/squad/qa_metric.h"
@@ -62,7 +63,7 @@ void take_logits(const float* padded, const QaFeatures& features, std::span<cons
 // All windows' logits on rank 0; nothing on the others.
 std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model,
                                       const fsdp::Engine& engine, const QaFeatures& features,
-                                      int64_t batch_size) {
+                                      int64_t batch_size, fsdp::Console& console) {
   const fsdp::Mesh& mesh = engine.mesh();
   const int64_t count = features.window_count(), in_round = batch_size * mesh.world_size();
   const bool collects = mesh.rank() == 0;
@@ -71,7 +72,7 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
     row = std::max(row, features.window_length(window));
   }
   std::vector<WindowLogits> logits(collects ? count : 0);
-  fsdp::StatusLine progress(collects ? stdout : nullptr, "answering", count, count);
+  fsdp::StatusLine progress(console, "answering", count, count);
   const auto round_of = [&](int64_t begin) {
     return Round{.begin = begin, .count = count, .batch_size = batch_size};
   };
@@ -97,12 +98,13 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
 }  // namespace
 
 Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
-                const Questions& questions, const AnswerSettings& settings) {
+                const Questions& questions, const AnswerSettings& settings,
+                fsdp::Console& console) {
   const at::NoGradGuard no_grad;
   const auto began = std::chrono::steady_clock::now();
   model->eval();
   const std::vector<WindowLogits> logits =
-      run_windows(model, engine, questions.features, settings.eval_batch_size);
+      run_windows(model, engine, questions.features, settings.eval_batch_size, console);
   Answered answered;
   fsdp::refuse_together(engine.mesh(), "choosing the answers", [&] {
     if (engine.mesh().rank() != 0) return;
@@ -153,14 +155,14 @@ std::string some_answers(const Questions& questions, const Answered& answered) {
     const int64_t at = i * count / shown;  // spread over the file
     const QaQuestion& question = questions.dataset.questions[at];
     const std::string& answer = answered.answers[at].text;
-    text += fmt::format("  Q: {}\n  A: {}\n", question.question,
-                        answer.empty() ? "(no answer)" : answer);
+    text += fmt::format("  Q: {}\n  A: {}\n", fsdp::printable(question.question),
+                        answer.empty() ? "(no answer)" : fsdp::printable(answer));
     const bool right = std::ranges::any_of(
         question.answers, [&](const QaAnswer& gold) { return is_exact_match(answer, gold.text); });
     if (right) {
       text += "     right\n";
     } else if (!question.answers.empty()) {
-      text += fmt::format("     expected: {}\n", question.answers.front().text);
+      text += fmt::format("     expected: {}\n", fsdp::printable(question.answers.front().text));
     }
   }
   return text;

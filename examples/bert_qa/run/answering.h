@@ -1,6 +1,7 @@
 // Answering questions with all ranks: each runs its share of the windows, rank 0 decodes.
 #pragma once
 
+#include <fsdp/console.h>
 #include <fsdp/engine.h>
 
 #include <filesystem>
@@ -20,9 +21,9 @@ struct Answered {
   double seconds = 0;
 };
 
-// Collective. Leaves the model in evaluation mode.
+// Collective. Leaves the model in evaluation mode. Shows on the console how far it is.
 Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
-                const Questions& questions, const AnswerSettings& settings);
+                const Questions& questions, const AnswerSettings& settings, fsdp::Console& console);
 
 // exact_match, f1 and, for v2, the rest of the official script's names.
 nlohmann::ordered_json score(const Questions& questions, const Answered& answered,
@@ -32,7 +33,7 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
 void write_answers(const Answered& answered, const AnswerSettings& settings,
                    const std::filesystem::path& folder);
 
-// A few of them in plain words, right and wrong ones.
+// A few of them in plain words, right and wrong ones; each on lines of its own, whatever they hold.
 std::string some_answers(const Questions& questions, const Answered& answered);
 
 }  // namespace bert_qa

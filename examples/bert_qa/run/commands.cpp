@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/weight_names.h"
 #include "bert_qa/run/answering.h"
@@ -35,11 +36,10 @@ using nlohmann::ordered_json;
 // Memory is measured at the first step after which nothing new is asked of the system.
 constexpr int64_t kMeasuredStep = 2;
 
+// Names and texts of files reach a terminal with their control characters shown as numbers.
 template <class... A>
-void say(const fsdp::Mesh& mesh, fmt::format_string<A...> format, A&&... arguments) {
-  if (mesh.rank() != 0) return;
-  fmt::print(format, std::forward<A>(arguments)...);
-  std::fflush(stdout);
+void say(fsdp::Console& console, fmt::format_string<A...> format, A&&... arguments) {
+  console.print(fsdp::printable(fmt::format(format, std::forward<A>(arguments)...), "\n"));
 }
 
 void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
@@ -54,7 +54,7 @@ struct Opened {
   Inputs inputs;
 };
 
-Opened open_files(const Settings& settings, const fsdp::Mesh& mesh) {
+Opened open_files(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console) {
   Opened opened;
   Inputs& inputs = opened.inputs;
   fsdp::refuse_together(mesh, "opening the files", [&] {
@@ -66,7 +66,7 @@ Opened open_files(const Settings& settings, const fsdp::Mesh& mesh) {
     inputs = read_inputs(settings);
     inputs.notes.insert(inputs.notes.begin(), notes.begin(), notes.end());
   });
-  for (const std::string& note : inputs.notes) say(mesh, "note: {}\n", note);
+  for (const std::string& note : inputs.notes) say(console, "note: {}\n", fsdp::printable(note));
   mesh.agree("model configuration", {format_model_config(inputs.config)});
   return opened;
 }
@@ -77,12 +77,13 @@ std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& 
   return read_questions_ahead(settings, *inputs.tokenizer);
 }
 
-QuestionSets finish_reading(std::future<QuestionSets> reading, const fsdp::Mesh& mesh) {
+QuestionSets finish_reading(std::future<QuestionSets> reading, const fsdp::Mesh& mesh,
+                            fsdp::Console& console) {
   QuestionSets questions;
   fsdp::refuse_together(mesh, "reading the questions", [&] {
     if (reading.valid()) questions = reading.get();
   });
-  for (const std::string& note : questions.notes) say(mesh, "note: {}\n", note);
+  for (const std::string& note : questions.notes) say(console, "note: {}\n", fsdp::printable(note));
   return questions;
 }
 
@@ -99,19 +100,20 @@ fsdp::Options engine_options(const Settings& settings) {
 
 // Of a step whose windows are all as long as they may be; on rank 0. Refuses what cannot fit.
 std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inputs& inputs,
-                                            const fsdp::Mesh& mesh) {
+                                            const fsdp::Mesh& mesh, fsdp::Console& console) {
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
   const auto plan = fsdp::plan_run(
       mesh, engine_options(settings), {.force = settings.run.force},
       [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); },
       [&](auto& model) { return bert::blank_loss(model, windows, length); });
   if (plan)
-    say(mesh, "planned for {} × {} tokens a rank:\n{}\n", windows, length, plan->to_string());
+    say(console, "planned for {} × {} tokens a rank:\n{}\n", windows, length, plan->to_string());
   return plan;
 }
 
 // Lets go of the files: what was read of them counts as this process's memory while it is mapped.
-ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::Mesh& mesh) {
+ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::Mesh& mesh,
+                         fsdp::Console& console) {
   fsdp::BuildScope building(mesh, engine_options(settings));
   fsdp::Unit<bert::QuestionAnswering> model(inputs.config);
   auto engine = std::make_unique<fsdp::Engine>(model, building);
@@ -119,7 +121,8 @@ ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::M
   if (inputs.folder) {
     const fsdp::LoadReport report =
         fsdp::load_weights(*engine, inputs.folder->files(), load_options(head));
-    for (const std::string& note : notes_of(report)) say(mesh, "note: {}\n", note);
+    for (const std::string& note : notes_of(report))
+      say(console, "note: {}\n", fsdp::printable(note));
   } else if (head != nullptr) {
     fsdp::load_weights(*engine, {head, 1}, head_options());
   }
@@ -180,22 +183,28 @@ std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::
   return device_use(use);
 }
 
+// Where a run says how far it is: in error lines, and to who reads along.
+struct Progress {
+  fsdp::ErrorPlace& place;
+  fsdp::Console& console;
+};
+
 TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
-                   const std::optional<fsdp::StepPlan>& plan, fsdp::ErrorPlace& place) {
+                   const std::optional<fsdp::StepPlan>& plan, const Progress& at) {
   fsdp::Engine& engine = *sharded.engine;
   const fsdp::Mesh& mesh = engine.mesh();
   QaTrainer trainer(sharded.model, engine, windows, settings.train);
-  say(mesh, "{}\n{}", engine.describe(),
+  say(at.console, "{}\n{}", engine.describe(),
       fmt::format("{} windows: {} steps, {} an epoch; {} threads a rank\n\n",
                   windows.window_count(), windows.total_steps(), windows.steps_per_epoch(),
                   at::get_num_threads()));
   std::optional<TrainLog> log;
   if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
-  fsdp::StatusLine progress(mesh.rank() == 0 ? stdout : nullptr, "step", windows.steps_to_run(),
+  fsdp::StatusLine progress(at.console, "step", windows.steps_to_run(),
                             settings.train.logging_steps);
-  place.step = 1;
+  at.place.step = 1;
   return trainer.train([&](const StepRecord& record, const TrainSummary& so_far) {
-    place.step = record.step + 1;
+    at.place.step = record.step + 1;
     if (log) log->append(record);
     if (record.skipped) {
       progress.note(fmt::format("step {} was skipped: its gradient is not finite, first in {}",
@@ -214,12 +223,12 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
 }
 
 // Behind all else: a disk that is full or slow by now costs the trace alone, and nobody waits.
-void write_trace(const Settings& settings, const fsdp::Mesh& mesh,
+void write_trace(const Settings& settings, fsdp::Console& console,
                  std::optional<fsdp::Trace>& trace) {
   if (!trace) return;
   trace->write(settings.run.trace_file);
   trace.reset();
-  say(mesh, "the trace was written to {}\n", settings.run.trace_file.string());
+  say(console, "the trace was written to {}\n", settings.run.trace_file.string());
 }
 
 ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& engine,
@@ -268,9 +277,11 @@ void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
 
 // Answers the validation questions, writes and shows what came out; returns the scores.
 ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
-                              const Questions& questions, const std::filesystem::path& folder) {
+                              const Questions& questions, const std::filesystem::path& folder,
+                              fsdp::Console& console) {
   const fsdp::Mesh& mesh = sharded.engine->mesh();
-  const Answered answered = answer(sharded.model, *sharded.engine, questions, settings.answers);
+  const Answered answered =
+      answer(sharded.model, *sharded.engine, questions, settings.answers, console);
   ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
                           {"eval_runtime", answered.seconds}};
   fsdp::refuse_together(mesh, "writing the answers", [&] {
@@ -280,27 +291,27 @@ ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
     }
     if (!folder.empty()) write_answers(answered, settings.answers, folder);
   });
-  say(mesh, "\n{}", some_answers(questions, answered));
+  say(console, "\n{}", some_answers(questions, answered));
   return metrics;
 }
 
-void show_scores(const fsdp::Mesh& mesh, const ordered_json& metrics) {
+void show_scores(fsdp::Console& console, const ordered_json& metrics) {
   if (metrics.contains("exact_match")) {
-    say(mesh, "exact match {:.2f}\n", metrics["exact_match"].get<double>());
+    say(console, "exact match {:.2f}\n", metrics["exact_match"].get<double>());
   }
-  if (metrics.contains("f1")) say(mesh, "F1 {:.2f}\n", metrics["f1"].get<double>());
+  if (metrics.contains("f1")) say(console, "F1 {:.2f}\n", metrics["f1"].get<double>());
 }
 
 }  // namespace
 
-void initialise(const Settings& settings, const fsdp::Mesh& mesh) {
+void initialise(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console) {
   set_threads(settings, mesh);
-  Opened opened = open_files(settings, mesh);
-  ShardedModel sharded = build_model(settings, opened.inputs, mesh);
-  const SavedModel saved = save_model(*sharded.engine, opened.inputs, settings);
+  Opened opened = open_files(settings, mesh, console);
+  ShardedModel sharded = build_model(settings, opened.inputs, mesh, console);
+  const SavedModel saved = save_model(*sharded.engine, opened.inputs, settings, console);
   const int64_t taken = fsdp::max_over_ranks(mesh, sharded.engine->stats().memory.device_peak);
   const int64_t limit = settings.run.engine.memory_limit;
-  say(mesh, "{} with random weights was written to {}\n{}", settings.model.preset,
+  say(console, "{} with random weights was written to {}\n{}", settings.model.preset,
       saved.folder.string(),
       limit == 0 ? ""
                  : fmt::format("device: at most {} held, limit {}\n", fsdp::format_bytes(taken),
@@ -308,14 +319,15 @@ void initialise(const Settings& settings, const fsdp::Mesh& mesh) {
   end_if_elsewhere(mesh, saved, settings.output_dir);
 }
 
-void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
+void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
+              fsdp::Console& console) {
   set_threads(settings, mesh);
-  Opened opened = open_files(settings, mesh);
+  Opened opened = open_files(settings, mesh, console);
   Inputs& inputs = opened.inputs;
-  const std::optional<fsdp::StepPlan> plan = plan_training(settings, inputs, mesh);
+  const std::optional<fsdp::StepPlan> plan = plan_training(settings, inputs, mesh, console);
   std::future<QuestionSets> reading = start_reading(settings, inputs);
-  ShardedModel sharded = build_model(settings, inputs, mesh);
-  const QuestionSets questions = finish_reading(std::move(reading), mesh);
+  ShardedModel sharded = build_model(settings, inputs, mesh, console);
+  const QuestionSets questions = finish_reading(std::move(reading), mesh, console);
   std::optional<TrainingWindows> windows;
   const WindowSource source = training_source(settings, inputs, questions);
   fsdp::refuse_together(mesh, "counting the windows",
@@ -324,44 +336,45 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
 
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);
-  const TrainSummary summary = train(settings, sharded, *windows, plan, place);
+  const TrainSummary summary = train(settings, sharded, *windows, plan, {place, console});
   ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
   const std::string device = device_use_of(*sharded.engine, plan, summary);
-  say(mesh, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.windows,
+  say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.windows,
       fsdp::clock_text(summary.seconds), summary.samples_per_second(), device);
   if (settings.ablated()) {
     metrics["ablated"] = "communication";
     write_metrics(mesh, metrics, settings.output_dir);
-    say(mesh, "communication was off: these are times of a run that learns nothing\n");
-    return write_trace(settings, mesh, trace);
+    say(console, "communication was off: these are times of a run that learns nothing\n");
+    return write_trace(settings, console, trace);
   }
   refuse_untrained(summary, mesh);
-  const SavedModel saved = save_model(*sharded.engine, inputs, settings);
+  const SavedModel saved = save_model(*sharded.engine, inputs, settings, console);
   if (questions.validation) {
-    metrics.update(answer_questions(settings, sharded, *questions.validation, saved.folder));
+    metrics.update(
+        answer_questions(settings, sharded, *questions.validation, saved.folder, console));
   } else if (settings.data.source == DataSource::kLearnable) {
     metrics.update(score_synthetic(settings, sharded.model, *sharded.engine, inputs.config));
   }
-  show_scores(mesh, metrics);
+  show_scores(console, metrics);
   write_metrics(mesh, metrics, saved.folder);
-  say(mesh, "the model was written to {}\n", saved.folder.string());
+  say(console, "the model was written to {}\n", saved.folder.string());
   end_if_elsewhere(mesh, saved, settings.output_dir);
-  write_trace(settings, mesh, trace);
+  write_trace(settings, console, trace);
 }
 
-void answer_file(const Settings& settings, const fsdp::Mesh& mesh) {
+void answer_file(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console) {
   set_threads(settings, mesh);
-  Opened opened = open_files(settings, mesh);
+  Opened opened = open_files(settings, mesh, console);
   Inputs& inputs = opened.inputs;
   std::future<QuestionSets> reading = start_reading(settings, inputs);
-  ShardedModel sharded = build_model(settings, inputs, mesh);
-  const QuestionSets questions = finish_reading(std::move(reading), mesh);
+  ShardedModel sharded = build_model(settings, inputs, mesh, console);
+  const QuestionSets questions = finish_reading(std::move(reading), mesh, console);
   const ordered_json metrics =
-      answer_questions(settings, sharded, *questions.validation, settings.output_dir);
-  show_scores(mesh, metrics);
+      answer_questions(settings, sharded, *questions.validation, settings.output_dir, console);
+  show_scores(console, metrics);
   if (settings.output_dir.empty()) return;
   write_metrics(mesh, metrics, settings.output_dir);
-  say(mesh, "the answers were written to {}\n", settings.output_dir.string());
+  say(console, "the answers were written to {}\n", settings.output_dir.string());
 }
 
 }  // namespace bert_qa

@@ -1,7 +1,8 @@
 // What the program does, each on every rank. What can be refused is refused before the first step,
-// by all ranks together.
+// by all ranks together. What is said goes to `console`, of rank 0 alone.
 #pragma once
 
+#include <fsdp/console.h>
 #include <fsdp/error.h>
 #include <fsdp/mesh.h>
 
@@ -9,10 +10,11 @@
 
 namespace bert_qa {
 
-void initialise(const Settings& settings, const fsdp::Mesh& mesh);
+void initialise(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console);
 // Keeps `place.step` up to date for error lines.
-void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place);
+void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
+              fsdp::Console& console);
 // predict and evaluate.
-void answer_file(const Settings& settings, const fsdp::Mesh& mesh);
+void answer_file(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console);
 
 }  // namespace bert_qa

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/printable.h"
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/tokenizer_folder.h"
 #include "io/atomic_file.h"
@@ -166,7 +167,8 @@ OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& n
   const fsdp::AtomicFile trial(settings.output_dir / "metrics.json");
 }
 
-SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings) {
+SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,
+                      fsdp::Console& console) {
   const fsdp::Mesh& mesh = engine.mesh();
   const fs::path& folder = settings.output_dir;
   const int64_t max_shard_bytes = settings.max_shard_bytes;
@@ -177,8 +179,9 @@ SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings
   const fsdp::Outcome sibling = fsdp::work_together(mesh, kWritingModel, [&] {
     if (mesh.rank() != 0) return;
     saved.folder = make_sibling(folder);
-    fmt::print("note: {}: the model goes to {}\n", reason_of(first.mine), saved.folder.string());
-    std::fflush(stdout);
+    console.print(fsdp::printable(fmt::format("note: {}: the model goes to {}\n",
+                                              reason_of(first.mine), saved.folder.string()),
+                                  "\n"));
   });
   if (sibling.failed()) fsdp::end_together(mesh, first);
   fsdp::end_together(mesh, try_to_save(engine, inputs, saved.folder, max_shard_bytes));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/agreement.h>
+#include <fsdp/console.h>
 #include <fsdp/engine.h>
 
 #include <filesystem>
@@ -38,10 +39,11 @@ struct SavedModel {
 
 // config.json, the weights in files of at most Settings::max_shard_bytes, and the tokenizer's three
 // files. If they cannot be created in --output-dir any more, they go to a fresh folder beside it: a
-// trained model is not thrown away. Collective; rank 0 writes, and the others wait as long as that
-// takes.
+// trained model is not thrown away, and the console says so. Collective; rank 0 writes, and the
+// others wait as long as that takes.
 // Errors: IoError on rank 0, RefusedElsewhere on the others.
-SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings);
+SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,
+                      fsdp::Console& console);
 
 // Ends the run with code 73 if the model is elsewhere than asked for. Collective.
 void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved,
