@@ -18,8 +18,10 @@
 #include <iostream>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "bert_qa/hf/tokenizer_folder.h"
 #include "bert_qa/text/wordpiece_tokenizer.h"
 #include "fsdp/error.h"
 #include "io/mapped_file.h"
@@ -122,20 +124,31 @@ void serve(const bert_qa::WordPieceTokenizer& tokenizer, const Texts& texts) {
   fmt::print(stderr, "{} tokens, checksum {}\n", work.token_count, work.sum);
 }
 
+// A folder, whose files say all.
+bert_qa::WordPieceTokenizer tokenizer_in(const char* folder) {
+  std::vector<std::string> notes;
+  return bert_qa::read_tokenizer(folder, notes);
+}
+
+bert_qa::WordPieceTokenizer tokenizer_of(const char* vocabulary, std::string_view lower,
+                                         std::string_view strip) {
+  return bert_qa::WordPieceTokenizer(
+      bert_qa::WordPieceVocab::read(vocabulary),
+      {.do_lower_case = lower == "1", .strip_accents = strip == "1"});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    if (argc != 5) {
-      throw fsdp::InvalidArgument(
-          {.what = "four arguments are expected", .hint = "benchmarks/tokenizer runs this program"},
-          fsdp::ExitCode::kUsage);
+    if (argc != 3 && argc != 5) {
+      throw fsdp::InvalidArgument({.what = "two or four arguments are expected",
+                                   .hint = "benchmarks/tokenizer runs this program"},
+                                  fsdp::ExitCode::kUsage);
     }
     const fsdp::MappedFile file(argv[2]);
-    const bert_qa::WordPieceTokenizer tokenizer(
-        bert_qa::WordPieceVocab::read(argv[1]),
-        {.do_lower_case = argv[3][0] == '1', .strip_accents = argv[4][0] == '1'});
-    serve(tokenizer, texts_of(file.text()));
+    serve(argc == 3 ? tokenizer_in(argv[1]) : tokenizer_of(argv[1], argv[3], argv[4]),
+          texts_of(file.text()));
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", fsdp::error_line(error, {}));

@@ -126,7 +126,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
     return events_.on_unsigned(value), true;
   }
   bool number_float(number_float_t value, const string_t& text) override {
-    if (text.find_first_of(".eE") == text.npos) {
+    if (!limits_.wide_integers && text.find_first_of(".eE") == text.npos) {
       cursor_.fail(fmt::format("the integer {} does not fit 64 bits", shortened(text)));
     }
     return events_.on_real(value), true;
@@ -192,6 +192,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
 // Builds the document. Parents stay where they are while a child grows, so pointers are enough.
 class DocumentEvents final : public JsonEvents {
  public:
+  explicit DocumentEvents(int64_t limit) : limit_(limit) {}
   void on_null() override { put(nullptr); }
   void on_boolean(bool value) override { put(value); }
   void on_unsigned(uint64_t value) override { put(value); }
@@ -208,9 +209,7 @@ class DocumentEvents final : public JsonEvents {
 
  private:
   json* put(json value) {
-    if (++value_count_ > kMaxDocumentValues) {
-      fail(fmt::format("more than {} values", kMaxDocumentValues));
-    }
+    if (++value_count_ > limit_) fail(fmt::format("more than {} values", limit_));
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -224,6 +223,7 @@ class DocumentEvents final : public JsonEvents {
   json root_;
   std::vector<json*> open_;
   std::string key_;
+  const int64_t limit_;
   int64_t value_count_ = 0;
 };
 
@@ -260,7 +260,7 @@ void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits) {
 }
 
 json parse_json(const JsonText& text, JsonLimits limits) {
-  DocumentEvents events;
+  DocumentEvents events(limits.values);
   parse_json(text, events, limits);
   return events.take();
 }

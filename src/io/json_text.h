@@ -21,15 +21,18 @@ struct JsonText {
   bool one_line = false;   // messages give the byte alone, not the line
 };
 
+inline constexpr int64_t kMaxDocumentValues = 1 << 15;
+
 struct JsonLimits {
   int depth = 64;
-  int64_t string_bytes = 16 << 20;  // also of a number or of white space
-  int64_t keys = 1 << 17;           // of all objects open at once
+  int64_t string_bytes = 16 << 20;      // also of a number or of white space
+  int64_t keys = 1 << 17;               // of all objects open at once
+  int64_t values = kMaxDocumentValues;  // of a document
+  bool wide_integers = false;           // one that does not fit 64 bits is a real number
 };
 
 // For files that describe others: with them a document takes at most its text's size and 16 MiB.
 inline constexpr JsonLimits kDocumentLimits{.string_bytes = 2 << 20};
-inline constexpr int64_t kMaxDocumentValues = 1 << 15;
 
 // Where a parser stands.
 class JsonCursor {
@@ -77,7 +80,7 @@ class JsonEvents {
 // Errors: IoError kCorruptData.
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits = {});
 
-// The same as a document, for small files: at most kMaxDocumentValues values.
+// The same as a document of at most `limits.values` values.
 nlohmann::json parse_json(const JsonText& text, JsonLimits limits = kDocumentLimits);
 
 }  // namespace fsdp

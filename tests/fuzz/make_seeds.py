@@ -96,6 +96,24 @@ def vocabulary():
         yield "\n".join([*special, *lines[first:first + 60]]).encode() + b"\n"
 
 
+def tokenizer_json():
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    for lower, strip in ((True, None), (False, True)):
+        yield json.dumps({
+            "version": "1.0", "truncation": None, "padding": None,
+            "added_tokens": [{"id": i, "content": token, **flags} for i, token in enumerate(special)],
+            "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                           "strip_accents": strip, "lowercase": lower},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+            "decoder": None,
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                      "max_input_chars_per_word": 100,
+                      "vocab": {token: i for i, token in enumerate([*special, "a", "##b", "é"])}},
+        }, ensure_ascii=False).encode()
+
+
 def tokenizer():
     texts = [paragraph["context"][:200] for paragraph in paragraphs()]
     texts += [paragraph["qas"][0]["question"] for paragraph in paragraphs()]
@@ -108,7 +126,7 @@ def tokenizer():
 def main():
     makers = {"safetensors": safetensors, "header": header, "index": index, "config": config,
               "json": lambda: [*index(), *config(), *squad()], "squad": squad,
-              "vocabulary": vocabulary, "tokenizer": tokenizer}
+              "vocabulary": vocabulary, "tokenizer_json": tokenizer_json, "tokenizer": tokenizer}
     for target, make in makers.items():
         folder = pathlib.Path(sys.argv[1]) / target
         folder.mkdir(parents=True, exist_ok=True)

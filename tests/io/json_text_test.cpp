@@ -132,6 +132,13 @@ TEST_CASE("Keys and values are counted") {
       text_refusal(values + ",0]").starts_with("more than 32768 values (f.json, line 1, byte 65"));
 }
 
+TEST_CASE("Where asked a document may have other limits, and integers beyond 64 bits are real") {
+  CHECK(parse_json({.text = "[1,2]", .file = "f"}, {.values = 3}).size() == 2);
+  CHECK_THROWS_AS(parse_json({.text = "[1,2]", .file = "f"}, {.values = 2}), IoError);
+  CHECK(parse_json({.text = "[1000000000000000019884624838656]", .file = "f"},
+                   {.wide_integers = true})[0] == 1e30);
+}
+
 TEST_CASE("A message stays short and printable whatever the text holds") {
   const std::string said = text_refusal("[\"" + std::string(1'000'000, '\x1b') + "\"]");
   CHECK(said.size() < 600);

@@ -2,10 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
+#include "bert_qa/hf/tokenizer_json.h"
 #include "fsdp/error.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
@@ -19,6 +25,13 @@ using nlohmann::ordered_json;
 
 constexpr const char* kConfigName = "tokenizer_config.json";
 constexpr const char* kSpecialName = "special_tokens_map.json";
+constexpr const char* kFileName = "tokenizer.json";
+// Where no length is known transformers writes model_max_length 10^30.
+constexpr fsdp::JsonLimits kTokenizerLimits{.string_bytes = fsdp::kDocumentLimits.string_bytes,
+                                            .wide_integers = true};
+// Classes of transformers that are what tokenizer.json says.
+constexpr std::array<std::string_view, 2> kAnyTokenizer{"PreTrainedTokenizerFast",
+                                                        "TokenizersBackend"};
 
 // One of the two JSON files, or an empty object where it is missing.
 class TokenizerJson {
@@ -26,7 +39,7 @@ class TokenizerJson {
   explicit TokenizerJson(const std::filesystem::path& path) : file_(path.string()) {
     if (!std::filesystem::exists(path)) return;
     const fsdp::MappedFile mapped(path);
-    root_ = fsdp::parse_json({.text = mapped.text(), .file = file_});
+    root_ = fsdp::parse_json({.text = mapped.text(), .file = file_}, kTokenizerLimits);
     if (!root_.is_object()) refuse("the file is not a JSON object");
     present_ = true;
   }
@@ -58,10 +71,10 @@ class TokenizerJson {
     const json* value = find(key);
     return value != nullptr && !value->empty();
   }
-  [[noreturn]] void unsupported(std::string what) const {
-    throw fsdp::InvalidArgument({.what = std::move(what),
-                                 .where = file_,
-                                 .hint = "BERT's WordPiece tokenizer is what this model reads"});
+  [[noreturn]] void unsupported(
+      std::string what,
+      std::string hint = "BERT's WordPiece tokenizer is what this model reads") const {
+    throw fsdp::InvalidArgument({.what = std::move(what), .where = file_, .hint = std::move(hint)});
   }
 
  private:
@@ -78,14 +91,20 @@ class TokenizerJson {
   bool present_ = false;
 };
 
-TokenizerOptions read_options(const TokenizerJson& config) {
-  if (const auto name = config.text("tokenizer_class"); name && !name->starts_with("Bert")) {
-    config.unsupported(fmt::format("the tokenizer is a {}", fsdp::quoted_name(*name)));
-  }
+// `of_any`: names of classes that may be any tokenizer's, where another file says which.
+void check_class(const TokenizerJson& config, std::span<const std::string_view> of_any) {
+  const auto name = config.text("tokenizer_class");
+  const bool fits =
+      !name || name->starts_with("Bert") || std::ranges::find(of_any, *name) != of_any.end();
+  if (!fits) config.unsupported(fmt::format("the tokenizer is a {}", fsdp::quoted_name(*name)));
   if (!config.flag("do_basic_tokenize").value_or(true)) {
     config.unsupported("do_basic_tokenize is false");
   }
   if (config.has_items("never_split")) config.unsupported("never_split names words");
+}
+
+TokenizerOptions read_options(const TokenizerJson& config) {
+  check_class(config, {});
   return {.do_lower_case = config.flag("do_lower_case").value_or(true),
           .strip_accents = config.flag("strip_accents"),
           .tokenize_chinese_chars = config.flag("tokenize_chinese_chars").value_or(true)};
@@ -108,6 +127,29 @@ SpecialTokens read_special_tokens(const TokenizerJson& config, const TokenizerJs
   return tokens;
 }
 
+// A folder may say it in two files, which are read by one or the other program.
+void require_same(const TokenizerJson& config, const char* key, std::optional<bool> said,
+                  const char* name) {
+  const std::optional<bool> here = config.flag(key);
+  if (!here || here == said) return;
+  config.unsupported(fmt::format("{} is {}, but in {} normalizer.{} is {}", key, *here, kFileName,
+                                 name, said ? fmt::format("{}", *said) : "null"),
+                     "make both say how the model was trained");
+}
+
+WordPieceTokenizer read_tokenizer_file(const std::filesystem::path& path,
+                                       const TokenizerJson& config, const TokenizerJson& special) {
+  check_class(config, kAnyTokenizer);
+  const fsdp::MappedFile mapped(path);
+  TokenizerFile file =
+      parse_tokenizer_json(mapped.text(), path.string(), read_special_tokens(config, special));
+  require_same(config, "do_lower_case", file.options.do_lower_case, "lowercase");
+  require_same(config, "strip_accents", file.options.strip_accents, "strip_accents");
+  require_same(config, "tokenize_chinese_chars", file.options.tokenize_chinese_chars,
+               "handle_chinese_chars");
+  return WordPieceTokenizer(std::move(file.vocab), file.options);
+}
+
 void add_special_tokens(const WordPieceVocab& vocab, ordered_json& object) {
   object["unk_token"] = vocab.token(vocab.unk_id());
   object["sep_token"] = vocab.token(vocab.sep_id());
@@ -122,15 +164,12 @@ WordPieceTokenizer read_tokenizer(const std::filesystem::path& folder,
                                   std::vector<std::string>& notes,
                                   const std::filesystem::path& vocab_file) {
   const std::filesystem::path vocab = vocab_file.empty() ? folder / "vocab.txt" : vocab_file;
-  if (vocab_file.empty() && !std::filesystem::exists(vocab) &&
-      std::filesystem::exists(folder / "tokenizer.json")) {
-    throw fsdp::IoError(fsdp::ExitCode::kIoError,
-                        {.what = "the folder has tokenizer.json but no vocab.txt",
-                         .where = folder.string(),
-                         .hint = "write one with tokenizer.save_vocabulary(folder) in Python"});
-  }
   const TokenizerJson config(folder / kConfigName);
   const TokenizerJson special(folder / kSpecialName);
+  const std::filesystem::path file = folder / kFileName;
+  if (vocab_file.empty() && !std::filesystem::exists(vocab) && std::filesystem::exists(file)) {
+    return read_tokenizer_file(file, config, special);
+  }
   if (!config.present()) {
     notes.push_back(
         fmt::format("{} has no {}: an uncased tokenizer", folder.string(), kConfigName));

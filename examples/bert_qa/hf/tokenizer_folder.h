@@ -1,5 +1,5 @@
 // The tokenizer files of a Hugging Face folder: vocab.txt, tokenizer_config.json and
-// special_tokens_map.json.
+// special_tokens_map.json; or tokenizer.json, where there is no vocab.txt.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace bert_qa {
 
 // With `vocab_file`, that is read instead of the folder's vocab.txt; what the other two files say
 // holds for it all the same. They may be missing: an uncased tokenizer with the standard tokens,
-// which `notes` then says, for the user to be told once.
+// which `notes` then says, for the user to be told once. Without a vocab.txt tokenizer.json says
+// all of it, and what tokenizer_config.json says as well must be the same.
 // Errors: IoError kIoError if the vocabulary cannot be read; IoError kCorruptData for malformed
 //   files; InvalidArgument for a sound file that asks for what a BERT tokenizer does not do here.
 WordPieceTokenizer read_tokenizer(const std::filesystem::path& folder,

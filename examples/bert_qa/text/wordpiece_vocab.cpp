@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "bert_qa/text/unicode_text.h"
 #include "fsdp/error.h"
@@ -12,8 +13,6 @@
 
 namespace bert_qa {
 namespace {
-
-constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
 [[noreturn]] void refuse(const std::string& name, int64_t line, const std::string& what,
                          const std::string& hint) {
@@ -41,7 +40,7 @@ std::vector<std::string> split_lines(std::string_view text, const std::string& n
     if (line.find('\0') != std::string_view::npos || !is_valid_utf8(line)) {
       refuse(name, number, "the vocabulary is not UTF-8 text", "give the model's vocab.txt");
     }
-    if (number > kMaxTokens) refuse(name, number, "the vocabulary is too long", "");
+    if (number > WordPieceVocab::kMaxTokens) refuse(name, number, "the vocabulary is too long", "");
     lines.emplace_back(line);
   }
   return lines;
@@ -56,11 +55,16 @@ WordPieceVocab WordPieceVocab::read(const std::filesystem::path& path,
 
 WordPieceVocab WordPieceVocab::parse(std::string_view text, const std::string& name,
                                      const SpecialTokens& special) {
-  WordPieceVocab vocab;
   if (text.starts_with("\xef\xbb\xbf")) {
     refuse(name, 1, "the vocabulary starts with a byte order mark", "save it as plain UTF-8");
   }
-  vocab.tokens_ = split_lines(text, name);
+  return of_tokens(split_lines(text, name), name, special);
+}
+
+WordPieceVocab WordPieceVocab::of_tokens(std::vector<std::string> tokens, const std::string& name,
+                                         const SpecialTokens& special) {
+  WordPieceVocab vocab;
+  vocab.tokens_ = std::move(tokens);
   if (vocab.tokens_.empty()) {
     refuse(name, 0, "the vocabulary is empty", "expected one token a line");
   }

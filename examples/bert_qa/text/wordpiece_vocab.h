@@ -28,6 +28,11 @@ class WordPieceVocab {
   // The same from memory; `name` stands for the file in errors.
   static WordPieceVocab parse(std::string_view text, const std::string& name,
                               const SpecialTokens& special = {});
+  // Of the tokens in the order of their ids. Requires: tokens as vocab.txt can hold them.
+  static WordPieceVocab of_tokens(std::vector<std::string> tokens, const std::string& name,
+                                  const SpecialTokens& special = {});
+
+  static constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
   // Requires 0 <= id < size().

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bert_qa/tests/support/records.h"
+#include "bert_qa/tests/support/tokenizer_json_text.h"
 #include "support/hostile_bytes.h"
 
 namespace bert_qa {
@@ -23,6 +24,7 @@ const std::vector<SampledReader>& sampled_readers() {
        R"("answers":[{"text":"é","answer_start":1}]}]}]}]})"},
       {byte_reader("vocabulary"), "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##é\nb\n",
        /*line_by_line=*/true},
+      {byte_reader("tokenizer_json"), bert_tokenizer_json()},
   };
   return readers;
 }

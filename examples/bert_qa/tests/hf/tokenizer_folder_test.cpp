@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "bert_qa/tests/support/records.h"
+#include "bert_qa/tests/support/tokenizer_json_text.h"
 #include "fsdp/error.h"
 #include "support/scratch_folder.h"
 
@@ -95,10 +96,59 @@ TEST_CASE("tokenizers that are not BERT's, and malformed files, are refused") {
             .starts_with("the vocabulary has no special token '<none>'"));
   CHECK(tokenizer_refusal("[]").starts_with("the file is not a JSON object"));
   CHECK(tokenizer_refusal("{").starts_with("broken JSON"));
+}
+
+std::string with_file_refusal(const std::string& config, const std::string& file) {
   const fsdp::ScratchFolder folder;
-  folder.write("tokenizer.json", "{}");
+  folder.write("tokenizer.json", file);
+  folder.write("tokenizer_config.json", config);
   std::vector<std::string> notes;
-  CHECK_THROWS_AS(read_tokenizer(folder.path(), notes), fsdp::IoError);
+  try {
+    read_tokenizer(folder.path(), notes);
+  } catch (const fsdp::Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("a folder without vocab.txt is what its tokenizer.json says") {
+  const fsdp::ScratchFolder folder;
+  folder.write("tokenizer.json", bert_tokenizer_json());
+  folder.write("tokenizer_config.json",
+               R"({"tokenizer_class":"TokenizersBackend","cls_token":"[CLS]",)"
+               R"("model_max_length":1000000000000000019884624838656})");
+  std::vector<std::string> notes;
+  const WordPieceTokenizer tokenizer = read_tokenizer(folder.path(), notes);
+  CHECK(notes.empty());
+  CHECK_FALSE(tokenizer.options().do_lower_case);
+  CHECK(tokenizer.options().strip_accents == true);
+  CHECK(tokenizer.tokenize("Bc é bc[SEP]").ids == Ids{6, 8, 5, 3});
+  // Beside one it is not looked at: it may be older.
+  folder.write("vocab.txt", kVocab);
+  folder.write("tokenizer.json", "not JSON");
+  folder.write("tokenizer_config.json", "{}");
+  CHECK(read_tokenizer(folder.path(), notes).tokenize("Bc é").ids == Ids{5, 8});
+}
+
+TEST_CASE("what two files of a folder say differently is refused with both") {
+  const std::string file = bert_tokenizer_json();
+  CHECK(with_file_refusal(R"({"do_lower_case":false,"strip_accents":true})", file) == "accepted");
+  CHECK(with_file_refusal(R"({"tokenizer_class":"BertTokenizer"})", file) == "accepted");
+  CHECK(with_file_refusal(R"({"do_lower_case":true})", file)
+            .starts_with("do_lower_case is true, but in tokenizer.json normalizer.lowercase is "
+                         "false ("));
+  CHECK(
+      with_file_refusal(R"({"strip_accents":false})", file)
+          .starts_with("strip_accents is false, but in tokenizer.json normalizer.strip_accents is "
+                       "true ("));
+  CHECK(with_file_refusal(R"({"tokenize_chinese_chars":false})", file)
+            .starts_with("tokenize_chinese_chars is false, but in tokenizer.json "
+                         "normalizer.handle_chinese_chars is true ("));
+  CHECK(with_file_refusal(R"({"tokenizer_class":"RobertaTokenizer"})", file)
+            .starts_with("the tokenizer is a 'RobertaTokenizer'"));
+  CHECK(with_file_refusal(R"({"cls_token":"e"})", file)
+            .starts_with("the added token '[CLS]' with id 2 is none of the model's 5 special"));
+  CHECK(with_file_refusal("{}", "{}").starts_with("version is missing ("));
 }
 
 }  // namespace

@@ -56,6 +56,71 @@ TEST_CASE("--vocab-file keeps the case that the model's folder asks for, in trai
   CHECK(result.out.find("uncased") == std::string::npos);
 }
 
+// As transformers 5 writes it: all that vocab.txt and the two files beside it say.
+std::string tokenizer_json_of(const std::string& vocabulary) {
+  std::ifstream lines(vocabulary);
+  nlohmann::json tokens = nlohmann::json::object(), added = nlohmann::json::array();
+  for (std::string token; std::getline(lines, token);) {
+    const size_t id = tokens.size();
+    tokens[token] = id;
+    if (token != "[PAD]" && token != "[UNK]" && token != "[CLS]" && token != "[SEP]" &&
+        token != "[MASK]") {
+      continue;
+    }
+    added.push_back({{"id", id},
+                     {"content", token},
+                     {"special", true},
+                     {"normalized", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"single_word", false}});
+  }
+  const nlohmann::json file = {{"version", "1.0"},
+                               {"truncation", nullptr},
+                               {"padding", nullptr},
+                               {"decoder", nullptr},
+                               {"added_tokens", added},
+                               {"post_processor", nullptr},
+                               {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                               {"normalizer",
+                                {{"type", "BertNormalizer"},
+                                 {"clean_text", true},
+                                 {"lowercase", true},
+                                 {"handle_chinese_chars", true},
+                                 {"strip_accents", nullptr}}},
+                               {"model",
+                                {{"type", "WordPiece"},
+                                 {"unk_token", "[UNK]"},
+                                 {"vocab", tokens},
+                                 {"continuing_subword_prefix", "##"},
+                                 {"max_input_chars_per_word", 100}}}};
+  return file.dump();
+}
+
+TEST_CASE("a folder with tokenizer.json in place of vocab.txt answers the same") {
+  const TemporaryDirectory place;
+  const std::string model = place.path() + "/model";
+  REQUIRE(
+      run_ranks_of(BERT_QA, 1,
+                   {"init", "--preset", "tiny", "--vocab-file", kVocabFile, "--output-dir", model})
+          .code == 0);
+  const auto answers = [&](const std::string& output) {
+    const ProcessResult result =
+        run_ranks_of(BERT_QA, 2,
+                     {"predict", "--model", model, "--validation-file", kDevFile,
+                      "--max-eval-samples", "4", "--output-dir", output});
+    INFO(result.err);
+    CHECK(result.code == 0);
+    return read_text(output + "/nbest_predictions.json");
+  };
+  const std::string before = answers(place.path() + "/before");
+  for (const char* file : {"/vocab.txt", "/special_tokens_map.json"}) {
+    std::filesystem::remove(model + file);
+  }
+  std::ofstream(model + "/tokenizer.json") << tokenizer_json_of(kVocabFile);
+  CHECK(answers(place.path() + "/after") == before);
+}
+
 TEST_CASE("a vocabulary for random weights brings the files beside it, or is uncased and says so") {
   const TemporaryDirectory place;
   const std::string folder = place.path() + "/vocabulary", vocab = folder + "/vocab.txt";

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "bert_qa/hf/model_config.h"
+#include "bert_qa/hf/tokenizer_json.h"
 #include "bert_qa/squad/squad_dataset.h"
 #include "bert_qa/tests/support/text_readers.h"
 #include "bert_qa/text/unicode_text.h"
@@ -55,6 +56,11 @@ Verdict read_vocabulary(std::string_view bytes) {
   return fsdp::verdict_of([&] { check_vocabulary(WordPieceVocab::parse(bytes, "f")); });
 }
 
+Verdict read_tokenizer_json(std::string_view bytes) {
+  return fsdp::verdict_of<fsdp::InvalidArgument>(
+      [&] { check_vocabulary(parse_tokenizer_json(bytes, "f").vocab); });
+}
+
 Verdict read_text_with_tokenizer(std::string_view bytes) {
   check_tokens(bytes);
   return Verdict::kAccepted;
@@ -65,6 +71,7 @@ constexpr fsdp::ByteReader kReaders[] = {
     {"config", read_config, 1},
     {"squad", read_squad, 64},
     {"vocabulary", read_vocabulary, 256},
+    {"tokenizer_json", read_tokenizer_json, 256},
     {"tokenizer", read_text_with_tokenizer, 64},
 };
 

@@ -1,4 +1,5 @@
-// The example's readers as fuzz targets: config, squad, vocabulary, tokenizer.
+// The example's readers as fuzz targets: config, squad, vocabulary, tokenizer_json,
+// tokenizer.
 #pragma once
 
 #include <span>
