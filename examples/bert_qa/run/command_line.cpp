@@ -95,9 +95,10 @@ void add_data_flags(CLI::App& app, Command command, Settings& settings) {
     group->add_option("--max-train-samples", data.max_train_samples, "questions, from the start");
     group->add_flag("!--no-shuffle", data.shuffle, "windows in file order");
     group->add_flag("--dataloader-drop-last", data.drop_last, "leave out an epoch's short batch");
-    group->add_flag("--skip-bad-rows", data.skip_bad_rows,
-                    "leave out rows whose answer is not at its offset, and say which");
   }
+  group->add_flag("--skip-bad-rows", data.skip_bad_rows,
+                  "leave out rows whose answer is not at its offset, whose id is there twice, or "
+                  "whose question leaves no room for the context, and say which");
   group->add_option("--validation-file,--test-file", data.validation_file,
                     "questions to answer, in the same form");
   group->add_option("--max-eval-samples", data.max_eval_samples, "questions, from the start");

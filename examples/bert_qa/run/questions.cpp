@@ -13,8 +13,15 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
                     std::vector<std::string>& notes) {
   QaDataset dataset = read_squad(
       file, {.check_answers = for_training, .skip_bad_rows = settings.data.skip_bad_rows});
+  const FeatureOptions windows{.max_seq_length = settings.data.max_seq_length,
+                               .doc_stride = settings.data.doc_stride};
+  if (settings.data.skip_bad_rows) leave_out_long_questions(dataset, tokenizer, windows);
   for (const BadRow& row : dataset.skipped) {
     notes.push_back(fmt::format("{}: row {} left out: {}", file.string(), row.id, row.reason));
+  }
+  if (!dataset.skipped.empty()) {
+    notes.push_back(fmt::format("{}: {} of {} rows left out", file.string(), dataset.skipped.size(),
+                                dataset.skipped.size() + dataset.questions.size()));
   }
   const int64_t limit =
       for_training ? settings.data.max_train_samples : settings.data.max_eval_samples;
@@ -23,15 +30,15 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
     throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
                         {.what = "there is no question in it", .where = file.string()});
   }
-  if (!settings.answers.version_2 && dataset.unanswerable_count() > 0) {
+  // Who only asks need not know the answers.
+  const bool asks = settings.command == Command::kPredict;
+  if (!asks && !settings.answers.version_2 && dataset.unanswerable_count() > 0) {
     throw fsdp::InvalidArgument({.what = fmt::format("{} questions of {} have no answer",
                                                      dataset.unanswerable_count(), file.string()),
                                  .hint = "--version-2-with-negative"},
                                 fsdp::ExitCode::kUsage);
   }
-  QaFeatures features(
-      dataset, tokenizer,
-      {.max_seq_length = settings.data.max_seq_length, .doc_stride = settings.data.doc_stride});
+  QaFeatures features(dataset, tokenizer, windows);
   return {std::move(dataset), std::move(features)};
 }
 

@@ -13,7 +13,38 @@ namespace {
 
 constexpr int64_t kSpecialCount = 3;  // [CLS], [SEP], [SEP]
 
+// Context tokens that a window has room for beside a question.
+int64_t room_beside(int64_t question_tokens, const FeatureOptions& options) {
+  return options.max_seq_length - kSpecialCount - question_tokens;
+}
+
+// Why a context cannot be cut into windows; empty if it can, or need not be.
+std::optional<std::string> no_room(int64_t question_tokens, int64_t context_tokens,
+                                   const FeatureOptions& options) {
+  const int64_t room = room_beside(question_tokens, options);
+  if (context_tokens <= room || room > options.doc_stride) return std::nullopt;
+  return fmt::format(
+      "a question of {} tokens leaves {} of max_seq_length {} for the context, which must exceed "
+      "doc_stride {}",
+      question_tokens, std::max<int64_t>(room, 0), options.max_seq_length, options.doc_stride);
+}
+
 }  // namespace
+
+void leave_out_long_questions(QaDataset& dataset, const WordPieceTokenizer& tokenizer,
+                              const FeatureOptions& options) {
+  TokenList tokens;
+  const auto has_no_room = [&](const QaQuestion& question) {
+    tokenizer.tokenize(strip_left(question.question), tokens);
+    const int64_t question_tokens = tokens.size();
+    if (room_beside(question_tokens, options) > options.doc_stride) return false;  // as a rule
+    tokenizer.tokenize(dataset.context_of(question), tokens);
+    const std::optional<std::string> reason = no_room(question_tokens, tokens.size(), options);
+    if (reason) dataset.skipped.push_back({question.id, *reason});
+    return reason.has_value();
+  };
+  std::erase_if(dataset.questions, has_no_room);
+}
 
 void QaFeatures::Texts::add(const TokenList& tokens, bool with_spans) {
   ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
@@ -48,16 +79,14 @@ QaFeatures::QaFeatures(const QaDataset& dataset, const WordPieceTokenizer& token
 void QaFeatures::add_windows(const QaQuestion& question, int32_t index,
                              const FeatureOptions& options) {
   const int64_t total = contexts_.count(question.context);
-  const int64_t room = options.max_seq_length - kSpecialCount - questions_.count(index);
+  const int64_t room = room_beside(questions_.count(index), options);
   const int64_t step = room - options.doc_stride;
-  if (total > room && step <= 0) {
+  if (const auto reason = no_room(questions_.count(index), total, options)) {
     throw fsdp::InvalidArgument(
-        {.what = fmt::format("a question of {} tokens leaves {} of max_seq_length {} for the "
-                             "context, which must exceed doc_stride {}",
-                             questions_.count(index), std::max<int64_t>(room, 0),
-                             options.max_seq_length, options.doc_stride),
+        {.what = *reason,
          .where = fmt::format("question {}", fsdp::quoted_name(question.id)),
-         .hint = "raise --max-seq-length or lower --doc-stride"});
+         .hint = "raise --max-seq-length or lower --doc-stride, or leave such questions out with "
+                 "--skip-bad-rows"});
   }
   for (int64_t begin = 0;; begin += step) {
     const int64_t count = std::min(room, total - begin);

@@ -31,6 +31,11 @@ struct QaWindow {
   int32_t end_position = 0;    // included
 };
 
+// Takes out the questions that leave no room for their context, which QaFeatures would refuse, and
+// lists them among the rows that were skipped.
+void leave_out_long_questions(QaDataset& dataset, const WordPieceTokenizer& tokenizer,
+                              const FeatureOptions& options = {});
+
 // Token ids are kept once a text, not once a window. Immutable, and independent of the data set and
 // the tokenizer once made.
 class QaFeatures {

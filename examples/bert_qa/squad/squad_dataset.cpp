@@ -51,6 +51,10 @@ void read_lines(std::string_view text, const std::string& name, SquadEvents& eve
 
 // Why an answer is not where it says, if so.
 std::optional<std::string> misplaced(const QaAnswer& answer, const std::string& context) {
+  if (answer.start < 0) {
+    return fmt::format("answer_start is a count of code points from 0, got a negative number, {}",
+                       answer.start);
+  }
   const std::string_view found =
       code_point_slice(context, answer.start, answer.start + count_code_points(answer.text));
   if (found == answer.text) return std::nullopt;

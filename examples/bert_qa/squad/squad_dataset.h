@@ -15,7 +15,7 @@ namespace bert_qa {
 
 struct QaAnswer {
   std::string text;
-  int64_t start = 0;  // code points into the context
+  int64_t start = 0;  // code points into the context; negative only where it is not checked
 };
 
 struct QaQuestion {
@@ -45,8 +45,8 @@ struct SquadOptions {
   // An answer must stand in the context where its answer_start says: training needs that, scoring
   // does not.
   bool check_answers = true;
-  // Bad rows (an answer not at its offset, an id twice, an impossible question with an answer) are
-  // left out and listed, and are no error.
+  // Bad rows (an answer not at its offset, which may be negative, an id twice, an impossible
+  // question with an answer) are left out and listed, and are no error.
   bool skip_bad_rows = false;
 };
 

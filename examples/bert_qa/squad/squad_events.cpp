@@ -79,7 +79,17 @@ void SquadEvents::on_boolean(bool value) {
 void SquadEvents::on_unsigned(uint64_t value) {
   if (expected() != Key::kStart) return scalar("a number");
   if (value > uint64_t{std::numeric_limits<int32_t>::max()}) refuse("a number above 2^31");
-  const auto start = static_cast<int64_t>(value);
+  put_start(static_cast<int64_t>(value));
+}
+
+// Some data sets write -1 for an answer that is not in the context: the row is bad, not the file.
+void SquadEvents::on_negative(int64_t value) {
+  if (expected() != Key::kStart) return scalar("a negative number");
+  if (value < std::numeric_limits<int32_t>::min()) refuse("a number below -2^31");
+  put_start(value);
+}
+
+void SquadEvents::put_start(int64_t start) {
   if (scopes_.back() == Scope::kStarts) {
     starts_.push_back(start);
   } else {

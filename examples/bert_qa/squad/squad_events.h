@@ -28,7 +28,7 @@ class SquadEvents final : public fsdp::JsonEvents {
   void on_null() override { scalar("null"); }
   void on_boolean(bool value) override;
   void on_unsigned(uint64_t value) override;
-  void on_negative(int64_t) override { scalar("a negative number"); }
+  void on_negative(int64_t value) override;
   void on_real(double) override { scalar("a number with a fraction"); }
   void on_string(std::string& value) override;
   void on_key(std::string& key) override;
@@ -71,6 +71,7 @@ class SquadEvents final : public fsdp::JsonEvents {
   Scope scope_below(bool object) const;
   Key expected() const;
   void scalar(const char* got);
+  void put_start(int64_t start);
   [[noreturn]] void refuse(const char* got) const;
   void close_record();
   void close_answer();

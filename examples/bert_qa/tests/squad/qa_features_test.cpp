@@ -139,12 +139,31 @@ TEST_CASE("a question that leaves no room for its context is refused and named")
   CHECK_THROWS_WITH_AS(
       QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 10, .doc_stride = 3}),
       "a question of 4 tokens leaves 3 of max_seq_length 10 for the context, which must exceed "
-      "doc_stride 3 (question 'q1'); hint: raise --max-seq-length or lower --doc-stride",
+      "doc_stride 3 (question 'q1'); hint: raise --max-seq-length or lower --doc-stride, or leave "
+      "such questions out with --skip-bad-rows",
       fsdp::InvalidArgument);
   CHECK_THROWS_AS(QaFeatures(dataset, uncased_tokenizer(), {.max_seq_length = 5, .doc_stride = 0}),
                   fsdp::InvalidArgument);
   CHECK_THROWS_AS(QaFeatures(dataset, uncased_tokenizer(), {.doc_stride = -1}),
                   fsdp::InvalidArgument);
+}
+
+TEST_CASE("questions that leave no room are left out where asked, and named") {
+  QaDataset dataset = one_question("a b c d", "b c d e f g h");
+  const FeatureOptions windows{.max_seq_length = 10, .doc_stride = 3};
+  dataset.contexts.push_back("b c d");
+  dataset.questions.push_back({.id = "short", .question = "a"});
+  dataset.questions.push_back({.id = "fits", .question = "a b c d", .context = 1});
+  leave_out_long_questions(dataset, uncased_tokenizer(), windows);
+  REQUIRE(dataset.questions.size() == 2);
+  CHECK(dataset.questions[0].id == "short");
+  CHECK(dataset.questions[1].id == "fits");  // its context need not be cut
+  REQUIRE(dataset.skipped.size() == 1);
+  CHECK(dataset.skipped[0].id == "q1");
+  CHECK(dataset.skipped[0].reason ==
+        "a question of 4 tokens leaves 3 of max_seq_length 10 for the context, which must exceed "
+        "doc_stride 3");
+  CHECK(QaFeatures(dataset, uncased_tokenizer(), windows).question_count() == 2);
 }
 
 TEST_CASE("a batch is padded to its longest window") {

@@ -126,6 +126,25 @@ TEST_CASE("files that are not the schema are refused with line and byte") {
             .starts_with("is_impossible is true, but there is an answer (q.json, question '1')"));
 }
 
+TEST_CASE("an answer_start below 0 is a bad row, and nothing where offsets do not matter") {
+  const std::string text = nested(qa("1", R"([{"text":"a","answer_start":-1}])") + "," +
+                                  qa("2", R"({"text":["a"],"answer_start":[-1]})") + "," +
+                                  qa("3", R"([{"text":"a","answer_start":0}])"));
+  CHECK(dataset_refusal(text) ==
+        "answer_start is a count of code points from 0, got a negative number, -1 (q.json, "
+        "question '1'); hint: repair the row, or leave bad rows out with --skip-bad-rows");
+  const QaDataset skipped = parse_squad(text, "q.json", {.skip_bad_rows = true});
+  REQUIRE(skipped.questions.size() == 1);
+  CHECK(skipped.questions[0].id == "3");
+  REQUIRE(skipped.skipped.size() == 2);
+  CHECK(skipped.skipped[1].id == "2");
+  const QaDataset scored = parse_squad(text, "q.json", {.check_answers = false});
+  REQUIRE(scored.questions.size() == 3);
+  CHECK(scored.questions[1].answers[0].text == "a");
+  CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":-2147483649}])")))
+            .find("got a number below -2^31") != std::string::npos);
+}
+
 TEST_CASE("an error in one of many lines names the line and the byte in the file") {
   const std::string text = kFlat + "\n" + kFlat.substr(0, kFlat.size() - 1) + "\n";
   const std::string message = dataset_refusal(text);
