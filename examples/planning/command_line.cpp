@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/help_text.h"
 
 namespace planning {
 namespace {
@@ -94,10 +95,13 @@ std::string help_of(const std::vector<fsdp::RunFlag>& own, const fsdp::RunOption
       "Says what a training step takes before anything of it exists.\n\n";
   for (const fsdp::RunFlag& flag : own) {
     const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);
-    text += fmt::format("  {:<30}{}{}\n", flag.name + " " + flag.value_name, flag.meaning, now);
+    text += fsdp::help_row(flag.name + " " + flag.value_name, flag.meaning + now);
   }
-  return text + "\npresets: " + fmt::format("{}", fmt::join(preset_names(), ", ")) +
-         "\n\nof the engine, as a run has them (--device auto is cpu here):\n" + run.help_text() +
+  text += '\n';
+  const std::string presets = fmt::format("presets: {}", fmt::join(preset_names(), ", "));
+  for (const std::string& line : fsdp::wrapped(presets, 80)) text += line + '\n';
+  return text + "\nof the engine, as a run has them (--device auto is cpu here):\n" +
+         run.help_text() +
          "\nExit codes: 0 it fits, or no memory was given; 78 it does not; 64 usage.\n";
 }
 

@@ -74,7 +74,7 @@ struct RunOptions {
   std::string help_text(ProgramFlags program = {}) const;
 
   // Refuses a word that neither the engine nor the program knows, of whose flags `own` has the
-  // names. Throws InvalidArgument (64).
+  // names; what others call one of them is told its name here. Throws InvalidArgument (64).
   [[noreturn]] void refuse(std::string_view word, const std::vector<std::string>& own = {}) const;
 };
 

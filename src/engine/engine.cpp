@@ -182,14 +182,14 @@ void Engine::reset_peak_memory() {
 
 std::string Engine::describe() const {
   const std::lock_guard lock(state_->clock->mutex);
-  std::string table = fmt::format("{:<32} {:>6} {:>14} {:>14} {:>14}\n", "unit", "params",
+  std::string table = fmt::format("{:<33} {:>6} {:>13} {:>11} {:>11}\n", "unit", "params",
                                   "elements", "gathered", "this rank");
   int64_t elements = 0;
   std::string_view last_module;
   for (const auto& unit : state_->units) {
     const ShardLayout& layout = unit->shard->layout();
     elements += layout.parameter_numel();
-    table += fmt::format("{:<32} {:>6} {:>14} {:>14} {:>14}\n",
+    table += fmt::format("{:<33} {:>6} {:>13} {:>11} {:>11}\n",
                          unit->shard->fqn().empty() ? "(root)" : unit->shard->fqn(),
                          layout.parameters().size(), layout.parameter_numel(),
                          format_bytes(layout.unsharded_bytes()),
@@ -205,8 +205,11 @@ std::string Engine::describe() const {
                        state_->context->mesh.world_size());
   if (state_->units.size() == 1) {
     table +=
-        "warning: the root is the only unit, so all parameters are gathered at once; hint: make "
-        "its layers units, by fsdp::Unit<Block> or Options::units\n\n";
+        "warning: the root is the only unit, so all parameters are gathered at once;
+"
+        "hint: make its layers units, by fsdp::Unit<Block> or Options::units
+
+";
   }
   table += state_->memory.plan().to_string();
   if (const int64_t limit = state_->context->cap().limit; limit > 0) {

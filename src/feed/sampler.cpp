@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/bytes.h"
 #include "feed/counter_hash.h"
@@ -26,11 +27,9 @@ void check(const SamplerOptions& options) {
   if (options.rank < 0 || options.rank >= options.world_size) {
     refuse(fmt::format("rank {} is not in a world of {}", options.rank, options.world_size));
   }
-  int64_t samples = 0;
-  const bool beyond =
-      __builtin_mul_overflow(options.batch_size_per_rank, options.accumulation_steps, &samples) ||
-      __builtin_mul_overflow(samples, options.world_size, &samples) || samples > kMostSamples;
-  if (beyond) {
+  const auto of_rank = checked_product(options.batch_size_per_rank, options.accumulation_steps);
+  const auto samples = of_rank ? checked_product(*of_rank, options.world_size) : std::nullopt;
+  if (!samples || *samples > kMostSamples) {
     refuse(
         fmt::format("a batch of {} on each of {} ranks, {} times a step, is more than 2^62 "
                     "samples",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -180,26 +181,29 @@ int64_t MemoryPlan::peak_bytes() const {
 }
 
 std::string MemoryPlan::to_string() const {
-  std::string table =
-      fmt::format("{:<20} {:>12} {:>12} {:>14} {:>14} {:>15}\n", "bytes of this rank", "rest",
-                  "forward peak", "after forward", "backward peak", "after backward");
-  const auto row = [&](std::string_view name, auto&& pick) {
-    table +=
-        fmt::format("{:<20} {:>12} {:>12} {:>14} {:>14} {:>15}\n", name, format_bytes(pick(rest)),
-                    format_bytes(pick(forward_peak)), format_bytes(pick(after_forward)),
-                    format_bytes(pick(backward_peak)), format_bytes(pick(after_backward)));
+  std::string table;
+  const auto line = [&](std::string_view name, const std::array<std::string, 5>& cells) {
+    table += fmt::format("{:<19}{:>12}{:>12}{:>12}{:>12}{:>12}\n", name, cells[0], cells[1],
+                         cells[2], cells[3], cells[4]);
   };
+  const auto row = [&](std::string_view name, auto&& pick) {
+    line(name, {format_bytes(pick(rest)), format_bytes(pick(forward_peak)),
+                format_bytes(pick(after_forward)), format_bytes(pick(backward_peak)),
+                format_bytes(pick(after_backward))});
+  };
+  line("", {"", "forward", "after", "backward", "after"});
+  line("bytes of this rank", {"rest", "peak", "forward", "peak", "backward"});
   for (int i = 0; i < kMemoryCategories; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
     row(name_of(category), [&](const MemoryBytes& bytes) { return bytes[category]; });
   }
   row("total", [](const MemoryBytes& bytes) { return bytes.total(); });
   if (host_peak.total() > 0) {
-    table += fmt::format("{:<20} {:>12} {:>12} at the highest point of a step\n", "on the host",
+    table += fmt::format("{:<19}{:>12}{:>12} at the highest point of a step\n", "on the host",
                          format_bytes(host_rest.total()), format_bytes(host_peak.total()));
   }
   if (kept_gradient_bytes > 0) {
-    table += fmt::format("{:<20} {:>12} more while GradSync(false) keeps whole gradients\n",
+    table += fmt::format("{:<19}{:>12} more while GradSync(false) keeps them whole\n",
                          "kept gradients", format_bytes(kept_gradient_bytes));
   }
   return table;

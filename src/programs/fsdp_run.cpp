@@ -3,13 +3,21 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "base/help_text.h"
 #include "base/standard_streams.h"
 #include "fsdp/error.h"
 #include "fsdp_run_ranks.h"
+#include "run/nearest.h"
+#include "run/other_names.h"
 
 namespace {
 
@@ -21,6 +29,76 @@ fsdp::ErrorPlace this_place() {
 
 void say(const std::string& line) {
   if (!line.empty()) fsdp::write_error_line(line);
+}
+
+constexpr const char* kUsage = "fsdp-run -n N [FLAGS] [--] PROGRAM [ARGUMENTS]";
+
+std::string help() {
+  return fmt::format("usage: {}\n\n", kUsage) +
+         "Starts N ranks of a program on this host and ends when they have ended.\n\n" +
+         fsdp::help_row("-n, --nproc-per-node N", "number of ranks, 1 to 1024") +
+         fsdp::help_row("--log-dir D",
+                        "write each rank's output to D/rank-R.out and D/rank-R.err, and how each "
+                        "ended to D/ends.jsonl; what rank 0 prints is shown as well") +
+         fsdp::help_row("--all-errors",
+                        "show what all ranks say on stderr, also where they say the "
+                        "same; else it is shown once, with a count") +
+         "\nExit codes: 0 when all ranks ended with 0; 75 when the first rank to fail was\n"
+         "killed by a signal or left early; else that rank's code; 128 + N after signal N;\n"
+         "64 command line, 73 a log folder that cannot be written. One line on stderr\n"
+         "names the cause.\n";
+}
+
+[[noreturn]] void refuse(std::string what, std::string hint) {
+  throw fsdp::InvalidArgument(
+      {.what = std::move(what), .where = "command line", .hint = std::move(hint)},
+      fsdp::ExitCode::kUsage);
+}
+
+// The launcher's own flags, before the program: what is none of them is no program either.
+void check_flags(const std::vector<std::string>& words) {
+  const std::vector<std::string> names{"--nproc-per-node", "--log-dir", "--all-errors", "--help"};
+  for (size_t i = 0; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
+    const size_t equals = words[i].find('=');
+    std::string name = words[i].substr(0, equals);
+    std::ranges::replace(name, '_', '-');
+    const bool has_value =
+        equals == std::string::npos && (name == "-n" || name == names[0] || name == names[1]);
+    if (has_value) ++i;
+    const bool known =
+        std::ranges::find(names, name) != names.end() || name == "-h" ||
+        (name.starts_with("-n") && name.find_first_not_of("0123456789", 2) == std::string::npos);
+    if (known) continue;
+    std::string meant = fsdp::name_here(name, names);
+    if (meant.empty()) meant = fsdp::nearest_of(name, names);
+    refuse(fmt::format("there is no flag {}", name),
+           meant.empty() ? kUsage : fmt::format("did you mean {}? {}", meant, kUsage));
+  }
+}
+
+// Nothing: help was asked for.
+std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
+  fsdp::LaunchOptions options;
+  CLI::App app;
+  app.add_option("-n,--nproc-per-node,--nproc_per_node", options.ranks)
+      ->required()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--log-dir,--log_dir", options.log_dir);
+  app.add_flag("--all-errors,--all_errors", options.all_errors);
+  app.prefix_command();
+  try {
+    app.parse(argc, argv);
+    options.command = app.remaining();
+    if (!options.command.empty() && options.command.front() == "--") {
+      options.command.erase(options.command.begin());
+    }
+    if (options.command.empty()) throw CLI::RequiredError("PROGRAM");
+  } catch (const CLI::CallForHelp&) {
+    return std::nullopt;
+  } catch (const CLI::Error& error) {
+    refuse(error.what(), kUsage);
+  }
+  return options;
 }
 
 int run(const fsdp::LaunchOptions& options) {
@@ -39,43 +117,13 @@ int run(const fsdp::LaunchOptions& options) {
 
 int main(int argc, char** argv) {
   fsdp::open_standard_streams();
-  CLI::App app{
-      "Starts N ranks of a program on this host and ends when they have ended:\n"
-      "fsdp-run -n N [--log-dir D] PROGRAM [ARGUMENTS]",
-      "fsdp-run"};
-  fsdp::LaunchOptions options;
-  app.add_option("-n,--nproc-per-node,--nproc_per_node", options.ranks, "number of ranks")
-      ->required()
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--log-dir,--log_dir", options.log_dir,
-                 "write each rank's output to D/rank-R.out and D/rank-R.err, and how each ended to "
-                 "D/ends.jsonl");
-  app.add_flag("--all-errors,--all_errors", options.all_errors,
-               "show the errors of all ranks, also where they say the same");
-  app.prefix_command();
-  app.footer(
-      "Exit code: 0 when all ranks ended with 0; 75 when the first rank to fail was killed by a\n"
-      "signal or left early; else that rank's code. One line on stderr names the cause.");
   try {
-    app.parse(argc, argv);
-    options.command = app.remaining();
-    if (!options.command.empty() && options.command.front() == "--") {
-      options.command.erase(options.command.begin());
-    }
-    if (options.command.empty()) throw CLI::RequiredError("PROGRAM");
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::Error& error) {
-    const fsdp::InvalidArgument wrong({.what = error.what(),
-                                       .where = "command line",
-                                       .cause = {},
-                                       .hint = "fsdp-run -n N [--log-dir D] PROGRAM [ARGUMENTS]"},
-                                      fsdp::ExitCode::kUsage);
-    say(error_line(wrong, this_place()));
-    return wrong.exit_code();
-  }
-  try {
-    return run(options);
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    check_flags(words);
+    const std::optional<fsdp::LaunchOptions> options = parse(argc, argv);
+    if (options) return run(*options);
+    fmt::print("{}", help());
+    return 0;
   } catch (const std::exception& error) {
     say(fsdp::error_line(error, this_place()));
     return static_cast<int>(fsdp::exit_code_of(error));

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "base/help_text.h"
 #include "run/nearest.h"
+#include "run/other_names.h"
 
 namespace fsdp {
 namespace {
@@ -74,7 +76,7 @@ std::string RunOptions::help_text(ProgramFlags program) const {
   std::string text;
   for (const RunFlag& flag : flags_of(values, program)) {
     const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);
-    text += fmt::format("  {:<30}{}{}\n", flag.name + " " + flag.value_name, flag.meaning, now);
+    text += help_row(flag.name + " " + flag.value_name, flag.meaning + now);
   }
   return text;
 }
@@ -88,12 +90,14 @@ void RunOptions::refuse(std::string_view word, const std::vector<std::string>& o
   RunOptions values = *this;
   std::vector<std::string> names = own;
   for (const RunFlag& flag : values.engine_flags()) names.push_back(flag.name);
-  const std::string name = Word(word).name, nearest = nearest_of(name, names);
-  throw InvalidArgument(
-      {.what = fmt::format("there is no flag {}", word.substr(0, name.size())),
-       .hint = (nearest.empty() ? "" : fmt::format("did you mean {}? ", nearest)) +
-               "--help lists the flags"},
-      ExitCode::kUsage);
+  const std::string name = Word(word).name, here = name_here(name, names);
+  const std::string nearest = here.empty() ? nearest_of(name, names) : "";
+  std::string hint = "--help lists the flags";
+  if (!here.empty()) hint = fmt::format("here it is {}; ", here) + hint;
+  if (!nearest.empty()) hint = fmt::format("did you mean {}? ", nearest) + hint;
+  throw InvalidArgument({.what = fmt::format("there is no flag {}", word.substr(0, name.size())),
+                         .hint = std::move(hint)},
+                        ExitCode::kUsage);
 }
 
 }  // namespace fsdp

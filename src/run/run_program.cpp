@@ -4,6 +4,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "base/help_text.h"
 #include "fsdp/agreement.h"
 #include "fsdp/program.h"
 #include "fsdp/run_options.h"
@@ -29,7 +30,7 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
     if (!run.help) return body(mesh, run, place);
     if (mesh.rank() == 0) {
       const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
-      fmt::print("usage: {} [FLAGS]\n\n{}", name, run.help_text(program));
+      fmt::print("usage: {} [FLAGS]\n\n{}\n{}", name, run.help_text(program), exit_codes_help());
     }
     return 0;
   };

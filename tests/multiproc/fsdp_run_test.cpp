@@ -110,7 +110,14 @@ TEST_CASE("a wrong command line ends with code 64 and one line") {
     CHECK(result.err.find("fsdp: error[64] rank 0/1 host ") == 0);
     CHECK(lines_with(result.err, "\n") == 1);
   }
-  CHECK(run_process({FSDP_RUN, "--help"}).code == 0);
+  const ProcessResult help = run_process({FSDP_RUN, "--help"});
+  CHECK(help.code == 0);
+  CHECK(lines_with(help.out, "Exit codes: ") == 1);
+  CHECK(lines_with(run_process({FSDP_RUN, "--nproc", "2", "true"}).err,
+                   "there is no flag --nproc (command line); hint: did you mean "
+                   "--nproc-per-node?") == 1);
+  CHECK(lines_with(run_process({FSDP_RUN, "-n", "2", "--log-dirr=x", "true"}).err,
+                   "did you mean --log-dir?") == 1);
 }
 
 TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is shown") {

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <sstream>
+#include <string>
+
 using namespace fsdp;
 
 namespace {
@@ -63,6 +66,27 @@ TEST_CASE("units that take no slots plan none, and the table names every categor
     const auto name = std::string(name_of(static_cast<MemoryCategory>(i)));
     CHECK(plan.to_string().find(name) != std::string::npos);
   }
+}
+
+TEST_CASE("the table is as wide as a terminal, however much there is") {
+  MemoryPlan plan;
+  constexpr int64_t kMuch = int64_t{1023} << 30;
+  for (MemoryBytes* phase : {&plan.rest, &plan.forward_peak, &plan.after_forward,
+                             &plan.backward_peak, &plan.after_backward, &plan.host_peak}) {
+    for (int64_t& bytes : phase->bytes) bytes = kMuch;
+  }
+  plan.kept_gradient_bytes = kMuch;
+  std::istringstream lines(plan.to_string());
+  int seen = 0;
+  for (std::string line; std::getline(lines, line); ++seen) {
+    CAPTURE(line);
+    CHECK(line.size() <= 80);
+  }
+  CHECK(seen == kMemoryCategories + 5);
+  CHECK(plan.to_string().starts_with(
+      "                                    forward       after    backward       after\n"
+      "bytes of this rank         rest        peak     forward        peak    backward\n"
+      "main shards          1023.0 GiB"));
 }
 
 TEST_CASE("a unit that is recomputed in backward is planned where its recomputation gathers it") {

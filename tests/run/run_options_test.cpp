@@ -224,37 +224,65 @@ TEST_CASE("a flag without a value is refused with what it means") {
         "CPU), cpu, cuda");
 }
 
+TEST_CASE("what others call a flag is told its name here") {
+  const auto hint = [](const char* word, const std::vector<std::string>& own) -> std::string {
+    try {
+      RunOptions{}.refuse(word, own);
+    } catch (const InvalidArgument& error) {
+      return error.text().hint;
+    }
+  };
+  const auto here = [](const std::string& name) {
+    return "here it is " + name + "; --help lists the flags";
+  };
+  const std::vector<std::string> own{"--batch", "--block-size", "--lr", "--num-train-epochs"};
+  CHECK(hint("--per_device_train_batch_size", own) == here("--batch"));
+  CHECK(hint("--max_seq_length=384", own) == here("--block-size"));
+  CHECK(hint("--learning-rate", own) == here("--lr"));
+  CHECK(hint("--epochs", own) == here("--num-train-epochs"));
+  CHECK(hint("--bf16", {}) == here("--param-dtype bfloat16"));
+  CHECK(hint("--gradient_checkpointing", {}) == here("--recompute 1"));
+  CHECK(hint("--use_cpu", {}) == here("--device cpu"));
+  // Of a program that has nothing of the kind.
+  CHECK(hint("--per_device_train_batch_size", {}) == "--help lists the flags");
+}
+
 TEST_CASE("help is asked for with --help or -h, and lists flags with their values now") {
   CHECK(parse({"--help", "--typo"}).help);
   CHECK(parse({"-h"}).help);
   const RunOptions run = parse({"--prefetch", "2", "--timeout", "0.5"});
   CHECK(run.help_text() ==
-        "  --device NAME                 what ranks compute on: auto (GPUs, else the CPU), cpu, "
-        "cuda [auto]\n"
-        "  --strategy NAME               full-shard (ZeRO-3), zero2, zero1, replicate (DDP), or "
-        "in groups of --shard ranks: hybrid-shard, hfsdp, hpz [full-shard]\n"
+        "  --device NAME                 what ranks compute on: auto (GPUs, else the\n"
+        "                                CPU), cpu, cuda [auto]\n"
+        "  --strategy NAME               full-shard (ZeRO-3), zero2, zero1, replicate\n"
+        "                                (DDP), or in groups of --shard ranks:\n"
+        "                                hybrid-shard, hfsdp, hpz [full-shard]\n"
         "  --shard N                     ranks of a group; 0: what --replicate leaves [0]\n"
         "  --replicate N                 groups of ranks; 0: what --shard leaves [0]\n"
-        "  --param-dtype DTYPE           of forward and backward: float32, bfloat16, float16\n"
-        "  --reduce-dtype DTYPE          of gradients between ranks: float32, bfloat16 [float32]\n"
-        "  --reshard-after-forward BOOL  true: gather again in backward; false: keep [true]\n"
+        "  --param-dtype DTYPE           of forward and backward: float32, bfloat16,\n"
+        "                                float16\n"
+        "  --reduce-dtype DTYPE          of gradients between ranks: float32, bfloat16\n"
+        "                                [float32]\n"
+        "  --reshard-after-forward BOOL  true: gather again in backward; false: keep\n"
+        "                                [true]\n"
         "  --keep-last-units N           of forward that stay gathered for backward [0]\n"
         "  --prefetch N                  units gathered ahead [2]\n"
-        "  --recompute N                 1: backward recomputes each unit's activations; N: every "
-        "N-th's [0]\n"
-        "  --offload BOOL                true: main shards, gradients, optimizer state on the host "
-        "[false]\n"
-        "  --memory-limit BYTES          what a rank may hold of its device, LibTorch's tensors "
-        "included; 0: no limit [0]\n"
-        "  --map-shards BOOL             true: read peers' float32 shards where they lie; false: "
-        "gather them [true]\n"
-        "  --timeout SECONDS             seconds after which a rank that does not answer is given "
-        "up [0.5]\n");
+        "  --recompute N                 1: backward recomputes each unit's activations;\n"
+        "                                N: every N-th's [0]\n"
+        "  --offload BOOL                true: main shards, gradients, optimizer state on\n"
+        "                                the host [false]\n"
+        "  --memory-limit BYTES          what a rank may hold of its device, LibTorch's\n"
+        "                                tensors included; 0: no limit [0]\n"
+        "  --map-shards BOOL             true: read peers' float32 shards where they lie;\n"
+        "                                false: gather them [true]\n"
+        "  --timeout SECONDS             seconds after which a rank that does not answer\n"
+        "                                is given up [0.5]\n");
   CHECK(run.help_text({.diagnostics = true}) ==
         run.help_text() +
-            "  --trace FILE                  write what every rank did when, for ui.perfetto.dev\n"
-            "  --ablate WHAT                 communication: time the same run without it; it "
-            "learns nothing\n");
+            "  --trace FILE                  write what every rank did when, for\n"
+            "                                ui.perfetto.dev\n"
+            "  --ablate WHAT                 communication: time the same run without it; it\n"
+            "                                learns nothing\n");
 }
 
 TEST_CASE("flags for another parser change the options that they were asked of") {

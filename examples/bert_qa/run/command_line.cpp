@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "bert_qa/run/command_help.h"
 #include "models/bert/presets.h"
+#include "run/nearest.h"
 
 namespace bert_qa {
 namespace {
@@ -21,6 +23,20 @@ const std::map<Command, std::pair<std::string, std::string>> kCommands = {
     {Command::kFinetune, {"finetune", "Trains, answers the validation questions, writes a model"}},
     {Command::kPredict, {"predict", "Answers questions"}},
     {Command::kEvaluate, {"evaluate", "Answers questions and compares with their answers"}},
+};
+
+// Flags of run_qa.py that have no counterpart of their own.
+const std::map<std::string, std::string> kOfTheirScripts = {
+    {"--do-train", "the command says it: bert_qa finetune"},
+    {"--do-eval", "the command says it: bert_qa evaluate, or --validation-file of finetune"},
+    {"--do-predict", "the command says it: bert_qa predict"},
+    {"--dataset-name", "--train-file and --validation-file with SQuAD files"},
+    {"--optim", "AdamW is the optimizer"},
+    {"--report-to", "train_log.jsonl and metrics.json of --output-dir have it all"},
+    {"--save-steps", "the model is written at the end"},
+    {"--save-strategy", "the model is written at the end"},
+    {"--eval-strategy", "--validation-file is answered at the end"},
+    {"--evaluation-strategy", "--validation-file is answered at the end"},
 };
 
 [[noreturn]] void refuse(std::string what, std::string hint) {
@@ -40,12 +56,20 @@ std::vector<std::string> hyphenated(int argc, const char* const* argv) {
 }
 
 template <class T>
+std::string name_of(const std::map<std::string, T>& choices, T value) {
+  const auto chosen =
+      std::ranges::find_if(choices, [&](const auto& choice) { return choice.second == value; });
+  return chosen != choices.end() ? chosen->first : "";
+}
+
+template <class T>
 void add_choice(CLI::App& app, const std::string& flag, T& value,
                 const std::map<std::string, T>& choices, const std::string& text) {
   app.add_option_function<std::string>(
          flag, [&value, choices](const std::string& name) { value = choices.at(name); }, text)
       ->check(CLI::IsMember(choices).description(""))
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->default_str(name_of(choices, value));
 }
 
 // CLI::Range lets NaN through, which is neither below nor above anything.
@@ -92,7 +116,8 @@ void add_data_flags(CLI::App& app, Command command, Settings& settings) {
                             {"learnable", DataSource::kLearnable}},
                            "files; synthetic: shapes without a file; learnable: also answers");
     group->add_option("--train-file", data.train_file, "SQuAD JSON, nested or a row a line");
-    group->add_option("--max-train-samples", data.max_train_samples, "questions, from the start");
+    group->add_option("--max-train-samples", data.max_train_samples, "questions, from the start")
+        ->default_str("all");
     group->add_flag("!--no-shuffle", data.shuffle, "windows in file order");
     group->add_flag("--dataloader-drop-last", data.drop_last, "leave out an epoch's short batch");
   }
@@ -101,13 +126,12 @@ void add_data_flags(CLI::App& app, Command command, Settings& settings) {
                   "whose question leaves no room for the context, and say which");
   group->add_option("--validation-file,--test-file", data.validation_file,
                     "questions to answer, in the same form");
-  group->add_option("--max-eval-samples", data.max_eval_samples, "questions, from the start");
+  group->add_option("--max-eval-samples", data.max_eval_samples, "questions, from the start")
+      ->default_str("all");
   group->add_option("--max-seq-length", data.max_seq_length, "tokens a window")
-      ->check(CLI::Range(8, 1 << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(8, 1 << 20));
   group->add_option("--doc-stride", data.doc_stride, "tokens that neighbouring windows share")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(0, 1 << 20));
 }
 
 void add_training_flags(CLI::App& app, Settings& settings) {
@@ -117,22 +141,20 @@ void add_training_flags(CLI::App& app, Settings& settings) {
   group
       ->add_option("--per-device-train-batch-size", train.train_batch_size,
                    "windows a rank and micro-batch")
-      ->check(positive)
-      ->capture_default_str();
+      ->check(positive);
   group
       ->add_option("--gradient-accumulation-steps", train.accumulation_steps,
                    "micro-batches a step")
-      ->check(positive)
-      ->capture_default_str();
-  group->add_option("--num-train-epochs", train.num_epochs)
-      ->check(number_in(0.0, 1e6))
-      ->capture_default_str();
-  group->add_option("--max-steps", train.max_steps, "instead of epochs");
-  group->add_option("--stop-after-step", train.stop_after_step,
-                    "end there, on the schedule of the whole run");
-  group->add_option("--learning-rate", train.learning_rate)
-      ->check(number_in(0.0, 1e9))
-      ->capture_default_str();
+      ->check(positive);
+  group->add_option("--num-train-epochs", train.num_epochs, "passes over the training data")
+      ->check(number_in(0.0, 1e6));
+  group->add_option("--max-steps", train.max_steps, "instead of epochs")->default_str("");
+  group
+      ->add_option("--stop-after-step", train.stop_after_step,
+                   "end there, on the schedule of the whole run")
+      ->default_str("");
+  group->add_option("--learning-rate", train.learning_rate, "at its highest")
+      ->check(number_in(0.0, 1e9));
   using Shape = fsdp::LrSchedule::Shape;
   add_choice<Shape>(
       *group, "--lr-scheduler-type", train.schedule,
@@ -140,7 +162,8 @@ void add_training_flags(CLI::App& app, Settings& settings) {
       "linear, cosine or constant, after the warm-up");
   group->add_option("--warmup-ratio", train.warmup_ratio, "share of the steps")
       ->check(number_in(0.0, 1.0));
-  group->add_option("--warmup-steps", train.warmup_steps)->check(CLI::Range(0, 1 << 30));
+  group->add_option("--warmup-steps", train.warmup_steps, "instead of the ratio")
+      ->check(CLI::Range(0, 1 << 30));
   group->add_option("--weight-decay", train.weight_decay, "not on biases and norms")
       ->check(number_in(0.0, 1e9));
   constexpr double kBelowOne = 0.999999999;
@@ -148,30 +171,26 @@ void add_training_flags(CLI::App& app, Settings& settings) {
   group->add_option("--adam-beta2", train.adam_beta2)->check(number_in(0.0, kBelowOne));
   group->add_option("--adam-epsilon", train.adam_epsilon)->check(number_in(1e-30, 1.0));
   group->add_option("--max-grad-norm", train.max_grad_norm, "0: no clipping")
-      ->check(number_in(0.0, 1e9))
-      ->capture_default_str();
+      ->check(number_in(0.0, 1e9));
   group->add_option("--logging-steps", train.logging_steps, "between printed lines")
-      ->check(positive)
-      ->capture_default_str();
+      ->check(positive);
 }
 
 void add_answer_flags(CLI::App& app, Settings& settings) {
   AnswerSettings& answers = settings.answers;
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 20);
   auto* group = app.add_option_group("answers");
-  group->add_option("--per-device-eval-batch-size", answers.eval_batch_size)
-      ->check(positive)
-      ->capture_default_str();
+  group->add_option("--per-device-eval-batch-size", answers.eval_batch_size, "windows a rank")
+      ->check(positive);
   group->add_flag("--version-2-with-negative", answers.version_2,
                   "some questions have no answer (SQuAD v2)");
   group
       ->add_option("--null-score-diff-threshold", answers.null_score_diff_threshold,
                    "no answer if it scores better by more than this")
       ->check(number_in(-1e30, 1e30));
-  group->add_option("--n-best-size", answers.n_best_size)->check(positive)->capture_default_str();
-  group->add_option("--max-answer-length", answers.max_answer_length, "tokens")
-      ->check(positive)
-      ->capture_default_str();
+  group->add_option("--n-best-size", answers.n_best_size, "answers to choose from")
+      ->check(positive);
+  group->add_option("--max-answer-length", answers.max_answer_length, "tokens")->check(positive);
 }
 
 // What of the engine can be chosen is the library's to say; the value is checked by it.
@@ -281,7 +300,20 @@ void append_flags(const CLI::App& app, std::vector<std::string>& names) {
   const auto chosen = app.get_subcommands();
   std::vector<std::string> names;
   append_flags(chosen.empty() ? app : *chosen.front(), names);
-  run.refuse(app.remaining(/*recurse=*/true).front(), names);
+  const std::string word = app.remaining(/*recurse=*/true).front();
+  for (const auto& [flag, hint] : kOfTheirScripts) {
+    if (word.substr(0, word.find('=')) == flag) refuse("there is no flag " + flag, hint);
+  }
+  run.refuse(word, names);
+}
+
+[[noreturn]] void refuse_command(const std::string& word) {
+  std::vector<std::string> names;
+  for (const auto& [command, words] : kCommands) names.push_back(words.first);
+  const std::string nearest = fsdp::nearest_of(word, names);
+  refuse(fmt::format("there is no command {}", word),
+         nearest.empty() ? "init, finetune, predict or evaluate; bert_qa --help lists them"
+                         : fmt::format("did you mean {}? bert_qa --help lists them", nearest));
 }
 
 CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
@@ -296,7 +328,7 @@ CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
   add_engine_flags(*sub, settings);
   if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
   add_output_flags(*sub, command, settings);
-  sub->add_option("--seed", settings.seed)->capture_default_str();
+  sub->add_option("--seed", settings.seed, "of weights, order and dropout");
   return sub;
 }
 
@@ -308,7 +340,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App app("Fine-tunes BERT for question answering with sharded parameters.", "bert_qa");
   app.require_subcommand(1);
   // As run_qa.py's parser has it, so that a script's defaults can be changed behind them.
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.option_defaults()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->always_capture_default();
   std::map<Command, CLI::App*> commands;
   for (const auto& [command, text] : kCommands) {
     commands[command] = add_command(app, command, line.settings);
@@ -329,11 +363,12 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     app.parse(arguments);
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    line.help = (chosen.empty() ? app : *chosen.front()).help();
+    line.help = help_of(chosen.empty() ? app : *chosen.front());
     return line;
   } catch (const CLI::ExtrasError&) {
     refuse_extra(app, line.settings.run);
   } catch (const CLI::ParseError& error) {
+    if (app.get_subcommands().empty() && argc > 1) refuse_command(argv[1]);
     refuse(error.what(), "bert_qa COMMAND --help lists the flags");
   }
   for (const auto& [command, sub] : commands) {

@@ -44,7 +44,7 @@ std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& s
       micro_batches == 1 ? "" : fmt::format(" for {} micro-batches", micro_batches);
   return fmt::format(
       "sent in a step: planned {}, measured {}{}\n"
-      "in all: planned {} with LibTorch's tensors, resident {} with the program\n",
+      "in all: planned {} with LibTorch's tensors, resident {}\n",
       fsdp::format_bytes(plan.traffic.total_bytes()), fsdp::format_bytes(sent.total_bytes()), of,
       fsdp::format_bytes(plan.peak_bytes()), fsdp::format_bytes(peak_resident_bytes()));
 }

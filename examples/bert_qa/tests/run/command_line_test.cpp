@@ -3,6 +3,8 @@
 #include <fsdp/error.h>
 
 #include <initializer_list>
+#include <sstream>
+#include <string>
 #include <vector>
 
 #include "support/torch_doctest.h"
@@ -92,6 +94,10 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
     }
   };
   refused({}, "--help");
+  refused({"fintune"}, "did you mean finetune?");
+  refused({"finetune", "--fp16"}, "here it is --param-dtype float16;");
+  refused({"finetune", "--epochs", "3"}, "here it is --num-train-epochs;");
+  refused({"finetune", "--do_train"}, "the command says it: bert_qa finetune");
   refused({"finetune", "--train-file", "t", "--output-dir", "o"}, "--model DIR");
   refused({"finetune", "--preset", "tiny", "--train-file", "t", "--output-dir", "o"},
           "--vocab-file FILE");
@@ -190,4 +196,26 @@ TEST_CASE("the engine's flags are the library's: device, bounds and refusals too
         "flags");
   CHECK(refusal({"--devise", "cpu"}) ==
         "there is no flag --devise; hint: did you mean --device? --help lists the flags");
+}
+
+TEST_CASE("--help has every default, the exit codes, and no line of more than 80 columns") {
+  for (const char* command : {"init", "finetune", "predict", "evaluate"}) {
+    CAPTURE(command);
+    const std::vector<const char*> words = {"bert_qa", command, "--help"};
+    const std::string help = parse_command_line(static_cast<int>(words.size()), words.data()).help;
+    std::istringstream lines(help);
+    for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
+    CHECK(help.find("usage: bert_qa " + std::string(command)) == 0);
+    CHECK(help.find("Exit codes: 0 done, 64 command line") != std::string::npos);
+    CHECK(help.find("--seed N                      of weights, order and dropout [42]") !=
+          std::string::npos);
+  }
+  const std::vector<const char*> words = {"bert_qa", "finetune", "--help"};
+  const std::string help = parse_command_line(static_cast<int>(words.size()), words.data()).help;
+  for (const char* row : {"at its highest [5e-05]", "tokens a window [384]", "[linear]", "[0.999]",
+                          "passes over the training data [3]", "questions, from the start [all]",
+                          "between printed lines [50]", "run_qa.py (hf) or in BERT's paper"}) {
+    CAPTURE(row);
+    CHECK(help.find(row) != std::string::npos);
+  }
 }

@@ -1,0 +1,15 @@
+// What bert_qa --help and bert_qa COMMAND --help print.
+#pragma once
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace bert_qa {
+
+// All flags of `app`, group by group, with their defaults; its commands, and the exit codes.
+std::string help_of(const CLI::App& app);
+
+}  // namespace bert_qa
