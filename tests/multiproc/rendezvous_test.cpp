@@ -111,6 +111,14 @@ TEST_CASE("a missing rank is named by those that came") {
   CHECK(residue(directory.path()).empty());
 }
 
+TEST_CASE("of many missing ranks some are named and the others counted") {
+  const TemporaryDirectory directory;
+  Environment first = torchrun_rank(0, 65000, directory.path());
+  first["TEST_TIMEOUT_MS"] = "500";
+  expect_refused(run_by_hand({first}, {"steps", "5"}),
+                 "rank 1, 2, 3, 4, 5, 6, 7, 8 and 64991 more of 65000 did not arrive within 0.5 s");
+}
+
 TEST_CASE("a missing rank 0 is named by those that came") {
   const TemporaryDirectory directory;
   auto environments = torchrun(3, directory.path());

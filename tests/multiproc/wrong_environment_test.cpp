@@ -39,6 +39,9 @@ const std::vector<Wrong> kWrong{
      "WORLD_SIZE='99999999999999999999' is not a whole number (environment); hint: set WORLD_SIZE "
      "to a number from 0 on, or start the ranks with fsdp-run"},
     {{{"WORLD_SIZE", "0"}}, "WORLD_SIZE=0 (environment); hint: a job has at least one rank"},
+    {{{"WORLD_SIZE", "2147483647"}},
+     "WORLD_SIZE=2147483647 is more than the 65536 ranks that a job may have (environment); hint: "
+     "set WORLD_SIZE to the number of processes that are started"},
     {{{"RANK", "2"}}, "RANK=2, but WORLD_SIZE=2 (environment); hint: RANK must be 0 to 1"},
     {{{"LOCAL_RANK", "2"}},
      "LOCAL_RANK=2, but LOCAL_WORLD_SIZE=2 (environment); hint: LOCAL_RANK must be 0 to 1"},

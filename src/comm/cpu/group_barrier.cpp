@@ -25,7 +25,7 @@ constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
 // Also how soon a dead peer is noticed.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
-// Who slept longer was stopped itself, as the whole job is by Ctrl-Z: that is no peer's delay.
+// Who was away for longer was stopped itself, as the whole job is by Ctrl-Z: that is no peer's delay.
 constexpr auto kStopped = std::chrono::milliseconds(200);
 // With a launcher a death is known here before the launcher could say how: wait that long for it.
 constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
@@ -104,16 +104,19 @@ void GroupBarrier::wait() {
   auto now = start;
   while (!all_arrived()) {
     if (member_->has_failed()) leave();
-    if (yields && now - start < kYieldFor) {
+    const bool yielding = yields && now - start < kYieldFor;
+    if (yielding) {
       sched_yield();
-      const auto before = std::exchange(now, Clock::now());
+    } else {
+      sleep_once();
+    }
+    const auto before = std::exchange(now, Clock::now());
+    if (now - before > kStopped) start += now - before;
+    if (yielding) {
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }
-    const auto before = Clock::now();
-    sleep_once();
     if (all_arrived()) return;
-    if (const auto slept = Clock::now() - before; slept > kStopped) start += slept;
     check_peers();
     check_other_channels();
     check_slow(start);

@@ -9,7 +9,7 @@ namespace {
 void check_refused(const std::string& script, const Words& arguments, const std::string& text) {
   CAPTURE(text);
   const ProcessResult result =
-      run_process(Words{FSDP_RUN, "-n", "2", "sh", "-c", script, "sh"} + arguments);
+      run_process(Words{FSDP_RUN, "-n", "2", "--all-errors", "sh", "-c", script, "sh"} + arguments);
   INFO(result.err);
   CHECK(result.code == 78);
   int lines = 0;
