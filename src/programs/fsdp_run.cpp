@@ -103,7 +103,9 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
 
 int run(const fsdp::LaunchOptions& options) {
   std::signal(SIGXFSZ, SIG_IGN);  // the job's memory counts as files; the error says so
-  std::signal(SIGTTOU, SIG_IGN);  // as the ranks do
+  // Ranks inherit it: in process groups of their own they are the terminal's background, whose
+  // writes `stty tostop` would stop.
+  std::signal(SIGTTOU, SIG_IGN);
   const sigset_t signals = fsdp::RankProcesses::signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();

@@ -120,9 +120,6 @@ void RankProcesses::become_rank(int rank, pid_t launcher, int error_pipe) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   std::signal(SIGXFSZ, SIG_DFL);
-  // A process group of its own is not the terminal's: reading from it, or writing where `stty
-  // tostop` is set, would stop the rank.
-  std::signal(SIGTTOU, SIG_IGN);
   export_environment(rank);
   redirect_output(rank);
   std::vector<char*> arguments;
@@ -159,6 +156,7 @@ std::string RankProcesses::log_path(int rank, const char* stream) const {
 }
 
 void RankProcesses::redirect_output(int rank) const {
+  // A process group of its own is not the terminal's: reading from it would stop the rank.
   const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
   dup2(null, STDIN_FILENO);
   output_.become_stderr();
