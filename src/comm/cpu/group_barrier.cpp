@@ -25,7 +25,7 @@ constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
 // Also how soon a dead peer is noticed.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
-// Who was away for longer was stopped itself, as the whole job is by Ctrl-Z: that is no peer's delay.
+// Who was away for longer was stopped itself, as the whole job is by Ctrl-Z: no peer was late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
 // With a launcher a death is known here before the launcher could say how: wait that long for it.
 constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
