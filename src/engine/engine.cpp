@@ -205,11 +205,8 @@ std::string Engine::describe() const {
                        state_->context->mesh.world_size());
   if (state_->units.size() == 1) {
     table +=
-        "warning: the root is the only unit, so all parameters are gathered at once;
-"
-        "hint: make its layers units, by fsdp::Unit<Block> or Options::units
-
-";
+        "warning: the root is the only unit, so all parameters are gathered at once;\n"
+        "hint: make its layers units, by fsdp::Unit<Block> or Options::units\n\n";
   }
   table += state_->memory.plan().to_string();
   if (const int64_t limit = state_->context->cap().limit; limit > 0) {
