@@ -1,8 +1,8 @@
 // What units by policy cost against units by type: the same models twice in one process, once with
 // fsdp::Unit as their layers' boundary and once written without it. Reads a command a line and
-// prints microseconds of the processor's time, of which there is one thread: a touching operator (touch), a layer and step (block, base: forward,
-// backward, zero_grad; "8": as rank 0 of eight of which seven are simulated), a layer and step of a
-// model that no engine has (plain).
+// prints microseconds of the processor's time, of which there is one thread: a touching operator
+// (touch), a layer and step (block, base: forward, backward, zero_grad; "8": as rank 0 of eight of
+// which seven are simulated), a layer and step of a model that no engine has (plain).
 //   policy_probe [bare]
 //   CASE unit|policy STEPS        touch, block, block8, base
 //   plain - STEPS

@@ -21,8 +21,8 @@
 // operators that touch its parameters. Such a call begins where the last touch of any unit ended,
 // so that what was made in between (the node of a custom Function, which is there before its
 // forward touches anything) is the call's; and it ends when something begins that has nothing to do
-// with it: a touch of a unit that is neither inside it nor around it, a Unit's forward or its end, a
-// backward. A touch of what is around it (the root's parameters, as a rule) ends nothing: it does
+// with it: a touch of a unit that is neither inside it nor around it, a Unit's forward or its end,
+// a backward. A touch of what is around it (the root's parameters, as a rule) ends nothing: it does
 // not tell that the inner forward is over, and ranks need not do it alike.
 #pragma once
 

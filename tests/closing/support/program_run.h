@@ -28,7 +28,8 @@ std::vector<float> run_plan(ProgramModel& model);
 
 // True if plain LibTorch runs the program on every rank and its gradients are finite.
 bool is_valid(const Program& program, Boundaries boundaries = Boundaries::kUnits);
-// With Options::units the model's bodies are plain (program_model.h). On three ranks, or on two groups of two if the options' strategy is one of groups.
+// With Options::units the model's bodies are plain (program_model.h). On three ranks, or on two
+// groups of two if the options' strategy is one of groups.
 ProgramRun run_program(const Program& program, Options options);
 
 }  // namespace fsdp::testing
