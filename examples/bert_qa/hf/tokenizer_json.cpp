@@ -110,7 +110,7 @@ TokenizerOptions read_normalizer(const Part& part) {
 
 // vocab.txt has a token a line.
 bool fits_a_line(std::string_view token) {
-  return !token.empty() && !token.starts_with("\xef\xbb\xbf") &&
+  return !token.empty() &&
          token.find_first_of(std::string_view("\n\r\0", 3)) == std::string_view::npos;
 }
 
@@ -122,9 +122,7 @@ std::vector<std::string> read_tokens(const Part& model) {
     const std::string name = fsdp::quoted_name(token);
     if (!fits_a_line(token)) {
       model.corrupt(
-          fmt::format("token {} of model.vocab is empty, begins with a byte order mark, "
-                      "or has a line break or NUL",
-                      name));
+          fmt::format("token {} of model.vocab is empty, or has a line break or NUL", name));
     }
     if (!id.is_number_unsigned() || id.get<uint64_t>() >= tokens.size()) {
       model.corrupt(
@@ -136,6 +134,10 @@ std::vector<std::string> read_tokens(const Part& model) {
                                 id.get<int64_t>()));
     }
     place = token;
+  }
+  // At the start of a vocab.txt it would not be the token's.
+  if (!tokens.empty() && tokens.front().starts_with("\xef\xbb\xbf")) {
+    model.corrupt("the token with id 0 begins with a byte order mark");
   }
   return tokens;
 }

@@ -130,12 +130,15 @@ TEST_CASE("a malformed tokenizer.json is refused with what is wrong") {
         "tokens 'Bc' and 'bc' have one id, 6 (f)");
   CHECK(refusal(with_change(R"("bc":5)", R"("bc":5,"bc":5)"))
             .starts_with("the key 'bc' appears twice"));
-  const std::string unfit = "of model.vocab is empty, begins with a byte order mark";
-  for (const char* token :
-       {R"("":5)", R"("b\nc":5)", R"("b\r":5)", R"("\u0000":5)", R"("\ufeffb":5)"}) {
+  const std::string unfit = "of model.vocab is empty, or has a line break or NUL";
+  for (const char* token : {R"("":5)", R"("b\nc":5)", R"("b\r":5)", R"("\u0000":5)"}) {
     CAPTURE(token);
     CHECK(refusal(with_change(R"("bc":5)", token)).find(unfit) != std::string::npos);
   }
+  // A byte order mark is a character as others, but where a vocab.txt would begin with it.
+  CHECK(refusal(with_change(R"("bc":5)", R"("\ufeffb":5)")) == "accepted");
+  CHECK(refusal(with_change(R"("[PAD]":0)", R"("\ufeff":0)")) ==
+        "the token with id 0 begins with a byte order mark (f)");
   CHECK(refusal(with_change(R"("[MASK]":4)", R"("[mask]":4)"))
             .starts_with("the vocabulary has no special token '[MASK]' (f)"));
   CHECK(refusal(with_change(R"("version":"1.0")", R"("version":"1.0)")).starts_with("broken JSON"));
