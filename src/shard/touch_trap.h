@@ -9,9 +9,9 @@
 // its keys; what an operator computes has neither. Tensors without the key never come here, so
 // models of others in the same process pay nothing.
 // The second way, should the key be taken away: at::RecordFunction's global callbacks see the same
-// operators by public calls only. They are called for every operator of the process, and what they
-// throw is swallowed, so that an access outside of a forward would be said by the storage's own
-// message and no more.
+// operators by public calls only, in the same order (touch_trap_test.cpp), and would tell the same
+// Listener. They are called for every operator of the process, and what they throw is swallowed, so
+// that an access outside of a forward would be said by the storage's own message and no more.
 // A key has one fallback in a process, so what else the library does by this one is called from
 // here: a thread may include it in all its calls (engine/default_device.h).
 #pragma once

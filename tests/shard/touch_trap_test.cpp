@@ -1,0 +1,207 @@
+#include "shard/touch_trap.h"
+
+#include <ATen/record_function.h>
+
+#include <vector>
+
+#include "shard/torch_compat.h"
+#include "support/torch_doctest.h"
+
+using namespace fsdp;
+using namespace fsdp::touch_trap;
+
+namespace {
+
+struct Owner final : Touched {
+  explicit Owner(std::string called) : name(std::move(called)) {}
+  std::string name;
+};
+
+std::string line_of(std::string_view operation, const std::vector<const Owner*>& owners) {
+  std::string line(operation);
+  for (const Owner* owner : owners) line += " " + owner->name;
+  return line;
+}
+
+// Writes down what it is told.
+class Recorder final : public Listener {
+ public:
+  bool before(const Touch& touch) override {
+    std::vector<const Owner*> owners;
+    for (Touched* each : touch.units) owners.push_back(static_cast<Owner*>(each));
+    lines.push_back(line_of(touch.name, owners));
+    if (touch.written != nullptr) {
+      lines.back() += ", writes " + static_cast<Owner*>(touch.written)->name;
+    }
+    return wants_results;
+  }
+  void after(const Touch& touch, std::span<const at::Tensor> results) override {
+    lines.push_back(touch.name + " returned " + std::to_string(results.size()));
+  }
+  void failed(const Touch& touch, c10::Error& error) override {
+    error.add_context("in " + touch.name);
+  }
+
+  bool wants_results = false;
+  std::vector<std::string> lines;
+};
+
+// The trap is one of the process: who armed it last hears.
+Recorder& armed_recorder() {
+  static Recorder recorder;
+  arm(recorder);
+  recorder.lines.clear();
+  recorder.wants_results = false;
+  return recorder;
+}
+
+// A parameter of a unit by policy, of 4 x 4 ones.
+struct Watched {
+  explicit Watched(std::string name)
+      : owner(std::move(name)), storage(sizeof memory, at::kCPU, "no seat", &owner) {
+    const at::NoGradGuard no_grad;
+    storage.bind(tensor, DType::kFloat32, tensor.sizes().vec(), tensor.strides().vec());
+    storage.seat(memory);
+    std::fill(std::begin(memory), std::end(memory), 1.0F);
+  }
+  float memory[16] = {};
+  Owner owner;
+  torch_compat::SeatedStorage storage;
+  at::Tensor tensor = torch::empty({4, 4}, torch::requires_grad());
+};
+
+using Lines = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("an operator is told before it runs, with whose parameters it is given") {
+  Recorder& seen = armed_recorder();
+  const Watched weight("weight"), bias("bias");
+  const at::Tensor x = torch::ones({2, 4});
+  seen.lines.clear();
+  at::linear(x, weight.tensor, bias.tensor[0]);
+  CHECK(seen.lines == Lines{"aten::select bias", "aten::linear weight bias"});
+}
+
+TEST_CASE("parameters in lists are seen, and each owner is told once") {
+  Recorder& seen = armed_recorder();
+  const Watched one("one"), two("two");
+  seen.lines.clear();
+  at::cat({two.tensor, one.tensor, two.tensor});
+  CHECK(seen.lines == Lines{"aten::cat two one"});
+}
+
+TEST_CASE("views of a parameter are seen, what is computed from it is not") {
+  Recorder& seen = armed_recorder();
+  const Watched weight("weight");
+  seen.lines.clear();
+  const at::Tensor view = weight.tensor.t();
+  const at::Tensor computed = view + 1;
+  computed.sum().backward();
+  // The gradient of a sum is expanded, and reads no parameter.
+  CHECK(seen.lines == Lines{"aten::t weight", "aten::add weight"});
+}
+
+TEST_CASE("an operator that writes a parameter says so before it writes") {
+  Recorder& seen = armed_recorder();
+  const Watched weight("weight"), other("other");
+  const at::NoGradGuard no_grad;
+  seen.lines.clear();
+  weight.tensor.add_(other.tensor);
+  CHECK(seen.lines == Lines{"aten::add_ weight other, writes weight"});
+}
+
+TEST_CASE("results are told where they are wanted, of lists, too") {
+  Recorder& seen = armed_recorder();
+  const Watched weight("weight");
+  seen.lines.clear();
+  seen.wants_results = true;
+  at::max(weight.tensor, 0);
+  at::chunk(weight.tensor, 2);
+  CHECK(seen.lines == Lines{"aten::max weight", "aten::max returned 2", "aten::chunk weight",
+                            "aten::chunk returned 2"});
+}
+
+TEST_CASE("an error of the operator passes the listener") {
+  armed_recorder();
+  const Watched weight("weight");
+  CHECK_THROWS_WITH(at::matmul(weight.tensor, torch::ones({3, 3})),
+                    doctest::Contains("in aten::matmul"));
+}
+
+TEST_CASE("tensors of others, and parameters whose owner has forgotten them, pass unseen") {
+  Recorder& seen = armed_recorder();
+  Watched weight("weight");
+  seen.lines.clear();
+  torch::ones({4, 4}) + torch::ones({4, 4});
+  {
+    const Unseen unseen;
+    weight.tensor + 1;
+  }
+  CHECK(owner_of(weight.tensor) == &weight.owner);
+  weight.storage.forget_owner();
+  weight.tensor + 1;
+  CHECK(owner_of(weight.tensor) == nullptr);
+  CHECK(seen.lines.empty());
+}
+
+// The second way of [Note: the trap]: no key, by LibTorch's public observer.
+namespace {
+
+thread_local Lines* observed = nullptr;
+thread_local int observed_depth = 0;
+
+std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& call) {
+  std::vector<const Owner*> owners;
+  const auto add = [&](const c10::IValue& value) {
+    if (!value.isTensor()) return;
+    auto* owner = static_cast<const Owner*>(owner_of(value.toTensor()));
+    if (owner != nullptr && std::ranges::find(owners, owner) == owners.end()) {
+      owners.push_back(owner);
+    }
+  };
+  if (observed_depth++ > 0) return nullptr;  // what an operator is made of
+  for (const c10::IValue& input : call.inputs()) {
+    if (input.isTensorList()) {
+      for (const c10::IValue& each : input.toListRef()) add(each);
+    } else {
+      add(input);
+    }
+  }
+  if (!owners.empty()) observed->push_back(line_of(call.name(), owners));
+  return nullptr;
+}
+
+void observe_end(const at::RecordFunction& /*call*/, at::ObserverContext* /*context*/) {
+  --observed_depth;
+}
+
+}  // namespace
+
+TEST_CASE("at::RecordFunction sees the operators that the trap sees, in the same order") {
+  Recorder& seen = armed_recorder();
+  const Watched weight("weight"), bias("bias");
+  const at::Tensor x = torch::ones({2, 4});
+  const auto forward = [&] {
+    at::Tensor hidden = at::relu(at::linear(x, weight.tensor, bias.tensor.select(0, 1)));
+    hidden = hidden + at::cat({weight.tensor, bias.tensor}).sum();
+    return at::layer_norm(hidden, {4}, weight.tensor.select(0, 0), bias.tensor.select(0, 0));
+  };
+  seen.lines.clear();
+  forward();
+  const Lines by_trap = seen.lines;
+
+  Lines by_observer;
+  observed = &by_observer;
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(observe, observe_end)
+                                                     .needsInputs(true)
+                                                     .scopes({at::RecordScope::FUNCTION}));
+  {
+    const Unseen without_the_key;
+    forward();
+  }
+  at::removeCallback(handle);
+
+  CHECK(by_trap.size() == 6);
+  CHECK(by_observer == by_trap);
+}
