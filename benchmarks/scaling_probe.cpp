@@ -229,7 +229,7 @@ class Training {
   }
 
  private:
-  int64_t most(int64_t value) const { return fsdp::max_over_ranks(mesh_, value); }
+  int64_t most(int64_t value) const { return mesh_.max(value); }
 
   // Of a phase that is a moment peaks count from then on.
   void note(Bytes& bytes, size_t phase, bool peak) {
@@ -249,19 +249,19 @@ class Training {
 
 Measured train(const Mesh& mesh, const Settings& settings, const fsdp::Options& options,
                const std::function<planning::BlankModel()>& build, int64_t resident_before) {
-  Measured measured{.resident_before = fsdp::max_over_ranks(mesh, resident_before)};
+  Measured measured{.resident_before = mesh.max(resident_before)};
   forget_highest_resident();
   const int64_t before_building = status_bytes("VmRSS");
   fsdp::BuildScope building(mesh, options);
   planning::BlankModel model = build();
   fsdp::Engine engine(model.root, building);
-  measured.building_peak = fsdp::max_over_ranks(mesh, status_bytes("VmHWM") - before_building);
-  measured.resident_built = fsdp::max_over_ranks(mesh, resident_bytes());
+  measured.building_peak = mesh.max(status_bytes("VmHWM") - before_building);
+  measured.resident_built = mesh.max(resident_bytes());
   model.root->train();
   Training training(mesh, engine, model);
   engine.reset_peak_memory();  // what building took is told by itself
   for (int64_t step = 0; step < settings.steps; ++step) training.step(measured);
-  measured.resident_peak = fsdp::max_over_ranks(mesh, highest_resident_bytes());
+  measured.resident_peak = mesh.max(highest_resident_bytes());
   measured.exposed_ms = static_cast<double>(engine.stats().exposed_comm_ns) / 1e6 /
                         static_cast<double>(settings.steps);
   if (!settings.run.trace_file.empty()) {
@@ -354,7 +354,7 @@ int probe(const Mesh& real, const fsdp::RunOptions& run) {
     std::fflush(stdout);
   }
   // Who watches stops at that line: what a rank shares is not the others' alone before.
-  fsdp::max_over_ranks(mesh, int64_t{0}, "end");
+  mesh.max(0, "end");
   return 0;
 }
 

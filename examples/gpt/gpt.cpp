@@ -106,7 +106,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
     if (optimizer.step().skipped()) status.note("a step was skipped: its gradient is not finite");
     optimizer.zero_grad();
 
-    const double mean = fsdp::mean_over_ranks(mesh, loss.item<double>() * mine.weight, "loss");
+    const double mean = mesh.mean(loss * mine.weight, "loss");
     status.update(step + 1, "loss " + std::to_string(mean));
   }
 }

@@ -35,7 +35,7 @@ struct Outcome {
 // that is late. A rank that works for more than five seconds says so once (MeshOptions::on_warning)
 // with `what` ("writing the model").
 // Requires: collective, outside forward and backward; `work` issues no collective of the control
-//   communicator, so none of this header and of rank_values.h.
+//   communicator, so none of this header, and no Mesh::sum, mean, max or gather.
 // Errors: CommError as any collective, once this rank's own work has ended. What `work` throws is
 //   in the outcome.
 [[nodiscard]] Outcome work_together(const Mesh& mesh, std::string_view what,

@@ -10,12 +10,12 @@
 #include <fsdp/loss_scaler.h>
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
+#include <fsdp/mesh_values.h>
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
 #include <fsdp/plan.h>
 #include <fsdp/prefetcher.h>
 #include <fsdp/program.h>
-#include <fsdp/rank_values.h>
 #include <fsdp/recompute.h>
 #include <fsdp/run_options.h>
 #include <fsdp/run_plan.h>

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <fsdp/error.h>
+#include <fsdp/mesh_values.h>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -116,6 +118,42 @@ class Mesh {
   // The texts of all ranks, in rank order, of any lengths. Collective, outside steps.
   std::vector<std::string> exchange(std::string_view what, std::string_view text) const;
 
+  // What the ranks' values come to: losses for the log, counts, peaks.
+  //
+  //   const double mean_loss = mesh.mean(loss);
+  //   const auto [mean_loss, mean_accuracy] = mesh.mean(std::array{loss, accuracy});
+  //
+  // A value is a number or a tensor of one element (which waits for the device, as item() does), or
+  // a std::array or std::vector of these: several in one collective, and as many in return. Whole
+  // numbers are exact and stay int64_t; all others, and tensors, become double. Sums are formed in
+  // rank order, so that all ranks get the same bits.
+  // Requires: collective, outside forward and backward, in one order and with equal `label`, which
+  //   names the value in errors and traces; equally many, of one kind, on every rank.
+  // Errors: CommError as any collective (communicator.h), which shows both labels or counts;
+  //   InvalidArgument for a tensor of another number of elements, or a number beyond int64_t.
+  template <class Value>
+  auto sum(const Value& value, std::string_view label = "sum") const {
+    return over_ranks(value, Fold::kSum, label);
+  }
+  // The sum divided by the number of ranks; in double.
+  template <class Value>
+  auto mean(const Value& value, std::string_view label = "mean") const {
+    const double ranks = world_size();
+    return mesh_detail::each(sum(value, label), [ranks](auto sum) { return sum / ranks; });
+  }
+  // NaN if any rank's is.
+  template <class Value>
+  auto max(const Value& value, std::string_view label = "maximum") const {
+    return over_ranks(value, Fold::kMax, label);
+  }
+
+  // Every rank's `values`, in rank order; requires and throws as sum. Of texts: exchange.
+  std::vector<float> gather(std::span<const float> values, std::string_view label = "values") const;
+  std::vector<double> gather(std::span<const double> values,
+                             std::string_view label = "values") const;
+  std::vector<int64_t> gather(std::span<const int64_t> values,
+                              std::string_view label = "values") const;
+
   // Passes a warning to MeshOptions::on_warning.
   void warn(const ErrorText& warning) const;
 
@@ -127,6 +165,17 @@ class Mesh {
   MeshState& state() const { return *state_; }
 
  private:
+  enum class Fold : uint8_t { kSum, kMax };
+  void fold(std::span<double> values, Fold how, std::string_view label) const;  // in place
+  void fold(std::span<int64_t> values, Fold how, std::string_view label) const;
+  template <class Value>
+  auto over_ranks(const Value& value, Fold how, std::string_view label) const {
+    auto numbers = mesh_detail::each(
+        value, [&](const auto& each) { return mesh_detail::number(each, label); });
+    fold(mesh_detail::span_of(numbers), how, label);
+    return numbers;
+  }
+
   std::shared_ptr<MeshState> state_;  // shared by the copies of one rank's mesh
 };
 

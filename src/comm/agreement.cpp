@@ -1,7 +1,6 @@
 #include "fsdp/agreement.h"
 
 #include <fmt/format.h>
-#include <fsdp/rank_values.h>
 
 #include <chrono>
 #include <future>
@@ -27,11 +26,11 @@ void wait_for_all(const Mesh& mesh, std::string_view what, const std::future<voi
                                      kPatience.count()),
                  .cause = "the other ranks wait for it"});
     }
-    working = max_over_ranks(mesh, int64_t{ready ? 0 : 1}, what) != 0;
+    working = mesh.max(ready ? 0 : 1, what) != 0;
   }
 }
 
-void meet(const Mesh& mesh, std::string_view label) { max_over_ranks(mesh, int64_t{0}, label); }
+void meet(const Mesh& mesh, std::string_view label) { mesh.max(0, label); }
 
 }  // namespace
 
@@ -52,7 +51,7 @@ Outcome work_together(const Mesh& mesh, std::string_view what, const std::functi
     verdict =
         (mesh.world_size() - mesh.rank()) * kCodes + static_cast<int64_t>(exit_code_of(error));
   }
-  const int64_t agreed = max_over_ranks(mesh, verdict, "outcome");
+  const int64_t agreed = mesh.max(verdict, "outcome");
   outcome.code = static_cast<ExitCode>(agreed % kCodes);
   if (agreed != verdict) outcome.mine = nullptr;
   return outcome;

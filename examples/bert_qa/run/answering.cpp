@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fsdp/agreement.h>
 #include <fsdp/batch_transfer.h>
-#include <fsdp/rank_values.h>
 #include <fsdp/status_line.h>
 
 #include <algorithm>
@@ -84,8 +83,8 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
   for (int64_t begin = 0; begin < count; begin += in_round) {
     const Round round = round_of(begin);
     const size_t mine = round.windows_of(mesh.rank()).size();
-    const std::vector<float> gathered = fsdp::gather_from_ranks(
-        mesh, run_batch(model, batches.next(), mine, batch_size, row), "logits");
+    const std::vector<float> gathered =
+        mesh.gather(run_batch(model, batches.next(), mine, batch_size, row), "logits");
     for (int rank = 0; collects && rank < mesh.world_size(); ++rank) {
       take_logits(gathered.data() + rank * batch_size * 2 * row, features, round.windows_of(rank),
                   row, logits);

@@ -5,7 +5,6 @@
 #include <fsdp/agreement.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/engine.h>
-#include <fsdp/rank_values.h>
 #include <fsdp/run_plan.h>
 #include <fsdp/status_line.h>
 #include <fsdp/trace.h>
@@ -174,9 +173,9 @@ std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::
   DeviceUse use{.limit_bytes = engine.options().memory_limit};
   if (use.limit_bytes == 0) return {};
   const bool differs = measured.peak_engine_bytes != measured.planned_engine_bytes;
-  use.engine_as_planned = fsdp::max_over_ranks(mesh, int64_t{differs}, "engine bytes") == 0;
-  use.measured_bytes = fsdp::max_over_ranks(mesh, measured.peak_device_bytes, "device bytes");
-  use.measured_host_bytes = fsdp::max_over_ranks(mesh, measured.peak_host_bytes, "host bytes");
+  use.engine_as_planned = mesh.max(differs, "engine bytes") == 0;
+  use.measured_bytes = mesh.max(measured.peak_device_bytes, "device bytes");
+  use.measured_host_bytes = mesh.max(measured.peak_host_bytes, "host bytes");
   if (!plan) return {};
   use.planned_bytes = plan->peak_bytes();
   use.planned_host_bytes = plan->memory.host_peak.total();
@@ -246,17 +245,17 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& e
       {"input_ms_per_step",
        summary.steps > 0 ? summary.input_ms / static_cast<double>(summary.steps) : 0.0},
       {"input_share", summary.input_share()},
-      {"peak_memory_bytes", fsdp::max_over_ranks(mesh, summary.peak_engine_bytes, "peak")},
-      {"peak_resident_bytes", fsdp::max_over_ranks(mesh, peak_resident_bytes(), "resident")},
+      {"peak_memory_bytes", mesh.max(summary.peak_engine_bytes, "peak")},
+      {"peak_resident_bytes", mesh.max(peak_resident_bytes(), "resident")},
       {"sent_bytes_per_step", summary.sent_bytes},
       {"world_size", mesh.world_size()}};
   const fsdp::Options& options = engine.options();
   if (options.memory_limit > 0) {
     metrics["memory_limit"] = options.memory_limit;
-    metrics["peak_device_bytes"] = fsdp::max_over_ranks(mesh, summary.peak_device_bytes, "device");
+    metrics["peak_device_bytes"] = mesh.max(summary.peak_device_bytes, "device");
   }
   if (options.cpu_offload) {
-    metrics["peak_host_bytes"] = fsdp::max_over_ranks(mesh, summary.peak_host_bytes, "host");
+    metrics["peak_host_bytes"] = mesh.max(summary.peak_host_bytes, "host");
   }
   if (!plan) return metrics;
   // Of a micro-batch.
@@ -309,7 +308,7 @@ void initialise(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console&
   Opened opened = open_files(settings, mesh, console);
   ShardedModel sharded = build_model(settings, opened.inputs, mesh, console);
   const SavedModel saved = save_model(*sharded.engine, opened.inputs, settings, console);
-  const int64_t taken = fsdp::max_over_ranks(mesh, sharded.engine->stats().memory.device_peak);
+  const int64_t taken = mesh.max(sharded.engine->stats().memory.device_peak);
   const int64_t limit = settings.run.engine.memory_limit;
   say(console, "{} with random weights was written to {}\n{}", settings.model.preset,
       saved.folder.string(),

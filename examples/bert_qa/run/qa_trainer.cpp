@@ -1,7 +1,6 @@
 #include "bert_qa/run/qa_trainer.h"
 
 #include <fsdp/prefetcher.h>
-#include <fsdp/rank_values.h>
 
 #include <algorithm>
 #include <chrono>
@@ -108,7 +107,7 @@ StepRecord QaTrainer::train_step(int64_t step, fsdp::BatchTransfer<StepTensors>&
   const fsdp::StepReport report = optimizer_.step();
   if (scaler_) scaler_->update(report);
   optimizer_.zero_grad();
-  loss = fsdp::mean_over_ranks(engine_.mesh(), loss, "loss");
+  loss = engine_.mesh().mean(loss, "loss");
 
   const fsdp::EngineStats stats = engine_.stats();
   return {

@@ -1,0 +1,77 @@
+// What Mesh::sum, mean and max take: numbers, tensors of one element, and several of these.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+namespace fsdp::mesh_detail {
+
+[[noreturn]] void refuse_elements(int64_t numel, std::string_view label);
+[[noreturn]] void refuse_beyond_int64(uint64_t value, std::string_view label);
+
+// What has an item(): this header sees no LibTorch.
+template <class T>
+concept Tensor = requires(const T& value) {
+  value.numel();
+  value.template item<double>();
+};
+
+// int64_t of whole numbers, double of all else.
+template <class T>
+auto number(const T& value, std::string_view label) {
+  if constexpr (std::integral<T>) {
+    if constexpr (std::unsigned_integral<T> && sizeof(T) == sizeof(int64_t)) {
+      if (value > static_cast<T>(std::numeric_limits<int64_t>::max())) {
+        refuse_beyond_int64(value, label);
+      }
+    }
+    return static_cast<int64_t>(value);
+  } else if constexpr (std::floating_point<T>) {
+    return static_cast<double>(value);
+  } else {
+    static_assert(Tensor<T>,
+                  "a value over ranks is a number or a tensor of one element, or a std::array or "
+                  "std::vector of these");
+    if (value.numel() != 1) refuse_elements(value.numel(), label);
+    return static_cast<double>(value.template item<double>());
+  }
+}
+
+// f of a value, or of each of several.
+template <class T, class F>
+auto each(const T& value, F f) {
+  return f(value);
+}
+template <class T, size_t N, class F>
+auto each(const std::array<T, N>& values, F f) {
+  return std::apply(
+      [&](const auto&... value) {
+        return std::array<std::invoke_result_t<F&, const T&>, N>{f(value)...};
+      },
+      values);
+}
+template <class T, class F>
+auto each(const std::vector<T>& values, F f) {
+  std::vector<std::invoke_result_t<F&, const T&>> results;
+  for (const T& value : values) results.push_back(f(value));
+  return results;
+}
+
+template <class T>
+auto span_of(T& numbers) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return std::span<T>(&numbers, 1);
+  } else {
+    return std::span<typename T::value_type>(numbers);
+  }
+}
+
+}  // namespace fsdp::mesh_detail
