@@ -1,5 +1,5 @@
-"""Computes the records of examples/bert_qa/tests/records anew and compares: what the tests rely on is still what
-transformers says. Exit code 0 if all agree. Needs the model (tools/setup --model).
+"""Computes the records of examples/bert_qa/tests/records and tests/optim/records anew and compares: what the tests
+rely on is still what transformers and PyTorch say. Exit code 0 if all agree. Needs the model (tools/setup --model).
 """
 
 import json
@@ -15,6 +15,9 @@ import record_megatron
 import record_squad
 import reference_run
 import squad
+
+sys.path.append(str(reference_run.ROOT / "tests/optim"))
+import record_lr_schedulers  # noqa: E402
 
 
 def check_bert():
@@ -61,11 +64,27 @@ def check_reference():
     return largest <= 5e-6
 
 
+def check_lr_schedulers():
+    """Text by text, and numbers, `value` or `value*count`, as far as a cosine is the same everywhere."""
+    computed = [line.split() for line in record_lr_schedulers.compute()]
+    recorded = [line.split() for line in record_lr_schedulers.RECORD.read_text(encoding="ascii").splitlines()]
+    assert list(map(len, recorded)) == list(map(len, computed))
+    largest = 0.0
+    for mine, own in zip(sum(computed, []), sum(recorded, [])):
+        if mine == own:
+            continue
+        (a, *times), (b, *own_times) = mine.split("*"), own.split("*")
+        assert times == own_times, (mine, own)
+        largest = max(largest, abs(float(a) - float(b)) / float(b))
+    print(f"lr_schedulers: {len(recorded)} lines, largest relative difference {largest:.2g}")
+    return largest <= 1e-12
+
+
 def main():
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(1)
-    results = [check_bert(), check_megatron(), check_windows(), check_reference()]
+    results = [check_bert(), check_megatron(), check_windows(), check_reference(), check_lr_schedulers()]
     sys.exit(0 if all(results) else 1)
 
 

@@ -8,6 +8,7 @@
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <fsdp/loss_scaler.h>
+#include <fsdp/lr_scheduler.h>
 #include <fsdp/memory.h>
 #include <fsdp/mesh.h>
 #include <fsdp/mesh_values.h>

@@ -56,9 +56,9 @@ struct StepReport {
   bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 
-// What AdamW and SGD share. Requires: all calls but lr, set_lr and steps are collective, between
-// steps; the engine lives, or they throw. They issue work and do not wait for it: whether a step is
-// skipped, and by how much it is clipped, is decided where the gradients are.
+// What AdamW and SGD share. Requires: all calls but those about lr, momentum and steps are
+// collective, between steps; the engine lives, or they throw. They issue work and do not wait for
+// it: whether a step is skipped, and by how much it is clipped, is decided where the gradients are.
 class Optimizer {
  public:
   virtual ~Optimizer();
@@ -75,6 +75,12 @@ class Optimizer {
 
   double lr() const;
   void set_lr(double lr);
+  // SGD's momentum, AdamW's beta1: what OneCycleLR calls momentum. A new one counts from the next
+  // step on, AdamW's bias correction included, as if all steps had been taken with it.
+  // Errors: set_momentum: InvalidArgument for a value that is not between 0 and 1, or of an SGD
+  //   that was made without momentum and has no memory for it.
+  double momentum() const;
+  void set_momentum(double momentum);
   int64_t steps() const;  // that were applied; waits for them
 
   struct State;  // for the optimizers
@@ -82,6 +88,9 @@ class Optimizer {
  protected:
   explicit Optimizer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
+
+ private:
+  friend class LRScheduler;  // State::initial_lr
 };
 
 class AdamW : public Optimizer {

@@ -13,6 +13,8 @@ struct AdamWState final : Optimizer::State {
       : State(owner, from.lr, from.weight_decay, from.groups, from.skip_nonfinite, /*moments=*/2),
         options(std::move(from)) {}
 
+  double* momentum() override { return &options.beta1; }
+
   kernels::StepBetas betas() const override {
     return {.beta1 = options.beta1, .beta2 = options.beta2};
   }

@@ -150,7 +150,9 @@ void Optimizer::State::check_gradients_complete() const {
 
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.
 void Optimizer::State::note_step() {
-  engine.context->mesh.state().order().note(fmt::format("optimizer step {}: lr {}", ++issued_, lr));
+  std::string step = fmt::format("optimizer step {}: lr {}", ++issued_, lr);
+  if (momentum_is_set) step += fmt::format(", momentum {}", *momentum());
+  engine.context->mesh.state().order().note(step);
 }
 
 GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_type) {
@@ -244,6 +246,27 @@ void Optimizer::set_lr(double lr) {
   }
   state_->lr = lr;
 }
+
+double Optimizer::momentum() const {
+  const double* momentum = state_->momentum();
+  return momentum != nullptr ? *momentum : 0;
+}
+
+void Optimizer::set_momentum(double momentum) {
+  double* const own = state_->momentum();
+  if (own == nullptr) {
+    throw InvalidArgument({.what = "set_momentum of an optimizer that was made without",
+                           .hint = "make it with SgdOptions::momentum above 0; OneCycleLR: or with "
+                                   "cycle_momentum = false"});
+  }
+  if (!(momentum > 0 && momentum < 1)) {
+    throw InvalidArgument({.what = fmt::format("set_momentum({})", momentum),
+                           .hint = "a momentum (AdamW's beta1) that changes is between 0 and 1"});
+  }
+  *own = momentum;
+  state_->momentum_is_set = true;
+}
+
 int64_t Optimizer::steps() const { return state_->applied(); }
 
 }  // namespace fsdp

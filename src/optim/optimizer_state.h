@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/engine_state.h"
@@ -45,6 +46,8 @@ struct Optimizer::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  // What set_momentum changes; null: there is none.
+  virtual double* momentum() { return nullptr; }
   // Of the corrections that counters hold.
   virtual kernels::StepBetas betas() const { return {}; }
   // `scale` and `found_inf` as kernels take them.
@@ -59,6 +62,8 @@ struct Optimizer::State {
   const std::shared_ptr<EngineState> engine_held;  // a shell, once the engine is gone
   EngineState& engine;
   double lr;
+  std::optional<double> initial_lr;  // of the schedulers, from the first one on
+  bool momentum_is_set = false;      // by set_momentum: ranks compare it from then on
 
  private:
   void check_gradients_complete() const;

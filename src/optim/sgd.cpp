@@ -12,6 +12,8 @@ struct SgdState final : Optimizer::State {
               /*moments=*/from.momentum != 0 ? 1 : 0),
         options(std::move(from)) {}
 
+  double* momentum() override { return options.momentum != 0 ? &options.momentum : nullptr; }
+
   void update(Stream& stream, const std::vector<OptimizerUpdate>& updates, const float* scale,
               const float* found_inf) override {
     std::vector<kernels::SgdSegment> table;

@@ -1,0 +1,39 @@
+#include "optim/scheduler_checks.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+// A name that `from` has and `other` has not; empty: none.
+std::string name_missing_in(const LRSchedulerState& other, const LRSchedulerState& from) {
+  for (const auto& [name, value] : from) {
+    if (!other.contains(name)) return name;
+  }
+  return "";
+}
+
+}  // namespace
+
+void require_option(bool holds, std::string_view scheduler, std::string_view option, double value,
+                    std::string_view allowed) {
+  if (holds) return;
+  throw InvalidArgument({.what = fmt::format("{}: {} is {}", scheduler, option, value),
+                         .hint = std::string(allowed)});
+}
+
+void require_same_names(const LRSchedulerState& own, const LRSchedulerState& given) {
+  const std::string missing = name_missing_in(given, own);
+  const std::string unknown = name_missing_in(own, given);
+  if (missing.empty() && unknown.empty()) return;
+  throw InvalidArgument({.what = missing.empty()
+                                     ? fmt::format("a scheduler's state has '{}'", unknown)
+                                     : fmt::format("a scheduler's state has no '{}'", missing),
+                         .hint = "load what state() of the same kind of scheduler gave"});
+}
+
+}  // namespace fsdp

@@ -1,0 +1,17 @@
+// What constructors of learning-rate schedulers and their load() refuse.
+#pragma once
+
+#include <string_view>
+
+#include "fsdp/lr_scheduler.h"
+
+namespace fsdp {
+
+// Throws InvalidArgument "StepLR: step_size is 0; hint: …" unless it holds.
+void require_option(bool holds, std::string_view scheduler, std::string_view option, double value,
+                    std::string_view allowed);
+
+// Throws InvalidArgument unless `given` has the names of `own`.
+void require_same_names(const LRSchedulerState& own, const LRSchedulerState& given);
+
+}  // namespace fsdp
