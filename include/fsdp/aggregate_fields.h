@@ -1,0 +1,109 @@
+// Finds the fields of an aggregate, which C++20 cannot list: it is asked how many initialisers one
+// takes, and binds as many names.
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+#include <utility>
+
+namespace fsdp::visit_detail {
+
+inline constexpr int kMostFields = 16;
+
+struct Anything {
+  template <class T>
+  operator T() const;
+};
+// Any base class of T, and nothing else.
+template <class T>
+struct AnyBaseOf {
+  template <class Base>
+  requires(std::is_base_of_v<Base, T> && !std::is_same_v<Base, T>) operator Base() const;
+};
+template <size_t>
+using AnythingAt = Anything;
+
+// -1: there is a field that Anything cannot stand for. More than kMostFields: there are too many.
+template <class T, class... Fields>
+constexpr int count_initialisers() {
+  if constexpr (sizeof...(Fields) <= kMostFields && requires {
+                  T{std::declval<Fields>()..., Anything{}};
+                }) {
+    return count_initialisers<T, Fields..., Anything>();
+  } else if constexpr (requires { T{std::declval<Fields>()..., {}}; }) {
+    return -1;
+  } else {
+    return sizeof...(Fields);
+  }
+}
+
+// Without braces of its own an array takes an initialiser for each element. With them it takes one
+// as every field does, and fewer are left for the fields behind it.
+template <class T, size_t... Before, size_t... After>
+constexpr bool has_array_at(std::index_sequence<Before...>, std::index_sequence<After...>) {
+  return requires { T{AnythingAt<Before>{}..., {Anything{}, Anything{}}}; }
+  &&!requires { T{AnythingAt<Before>{}..., {Anything{}, Anything{}}, AnythingAt<After>{}...}; };
+}
+template <class T, size_t... I>
+constexpr bool has_array(std::index_sequence<I...>) {
+  return (has_array_at<T>(std::make_index_sequence<I>{},
+                          std::make_index_sequence<sizeof...(I) - 1 - I>{}) ||
+          ...);
+}
+
+// How many fields T has if they can be bound; else -1: base classes, arrays, references, more than
+// kMostFields, unions.
+template <class T>
+constexpr int count_fields() {
+  if constexpr (std::is_union_v<T> || requires { T{AnyBaseOf<T>{}}; }) {
+    return -1;
+  } else {
+    constexpr int kCount = count_initialisers<T>();
+    if constexpr (kCount < 1 || kCount > kMostFields) {
+      return -1;
+    } else {
+      return has_array<T>(std::make_index_sequence<kCount>{}) ? -1 : kCount;
+    }
+  }
+}
+
+// Says it once for a type, however often that is looked into.
+template <class T>
+struct Fields {
+  static constexpr int kCount = count_fields<T>();
+  static_assert(kCount > 0,
+                "fsdp looks for tensors in an aggregate if it has at most 16 fields, and no base "
+                "class, array (take std::array), reference or union among them: give the type a "
+                "visit_tensors(T&, visit) function instead");
+};
+
+#define FSDP_BIND_FIELDS(count, ...)                            \
+  if constexpr (Fields<std::remove_cv_t<T>>::kCount == count) { \
+    auto& [__VA_ARGS__] = value;                                \
+    use(__VA_ARGS__);                                           \
+  }
+
+// Calls use(field…) with every field of an aggregate.
+template <class T, class Use>
+void with_fields(T& value, const Use& use) {
+  FSDP_BIND_FIELDS(1, a)
+  FSDP_BIND_FIELDS(2, a, b)
+  FSDP_BIND_FIELDS(3, a, b, c)
+  FSDP_BIND_FIELDS(4, a, b, c, d)
+  FSDP_BIND_FIELDS(5, a, b, c, d, e)
+  FSDP_BIND_FIELDS(6, a, b, c, d, e, f)
+  FSDP_BIND_FIELDS(7, a, b, c, d, e, f, g)
+  FSDP_BIND_FIELDS(8, a, b, c, d, e, f, g, h)
+  FSDP_BIND_FIELDS(9, a, b, c, d, e, f, g, h, i)
+  FSDP_BIND_FIELDS(10, a, b, c, d, e, f, g, h, i, j)
+  FSDP_BIND_FIELDS(11, a, b, c, d, e, f, g, h, i, j, k)
+  FSDP_BIND_FIELDS(12, a, b, c, d, e, f, g, h, i, j, k, l)
+  FSDP_BIND_FIELDS(13, a, b, c, d, e, f, g, h, i, j, k, l, m)
+  FSDP_BIND_FIELDS(14, a, b, c, d, e, f, g, h, i, j, k, l, m, n)
+  FSDP_BIND_FIELDS(15, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o)
+  FSDP_BIND_FIELDS(16, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
+}
+
+#undef FSDP_BIND_FIELDS
+
+}  // namespace fsdp::visit_detail
