@@ -1,4 +1,4 @@
-// Unit<M>: a module whose parameters travel together.
+// Unit<T>: a module whose parameters travel together.
 //
 // LibTorch modules have no forward hooks in C++, so the boundary is a type. `fsdp::Unit<Block>` *is
 // a* Block (same names, members and constructor arguments) whose forward asks the engine for its
@@ -10,134 +10,60 @@
 //     std::vector<fsdp::Unit<Block>> blocks;          // was std::vector<Block>
 //   };
 //
-// Call a unit through fsdp::Unit (operator(), or forward of UnitImpl inside Sequential and
-// AnyModule): forward is not virtual, so a call through a Block pointer bypasses the engine and
-// throws on the first parameter it reads.
+// T is a holder, as TORCH_MODULE makes them, or a class derived from torch::nn::Module itself. Its
+// forward is one function: const, noexcept, & or static as it likes, but no template and not
+// overloaded.
+//
+// Call a unit through fsdp::Unit: unit(x) or unit->forward(x), with the default arguments and `{}`
+// that forward takes. From a ModuleList, list[i]->as<fsdp::Unit<Block>>()->forward(x). forward is
+// not virtual, so a call through a Block pointer (as<Block>()) bypasses the engine and throws on
+// the first parameter it reads; where Block declares it virtual (and not const), that call is the
+// unit's, too.
 #pragma once
 
-#include <fsdp/recompute.h>
 #include <fsdp/tensor_visit.h>
+#include <fsdp/unit_base.h>
 #include <fsdp/unit_module.h>
+#include <fsdp/unit_run.h>
+#include <fsdp/unit_signature.h>
 #include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstddef>
 #include <memory>
-#include <string>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace fsdp {
 
-namespace unit_detail {
+// What a unit is. Its forward is one function with M's parameters and result, so that Sequential
+// and AnyModule accept a unit wherever they accept M.
+template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
+class UnitImpl;
 
-template <class M>
-concept OneForward = requires {
-  &M::forward;
-};
-
-// How a caller's argument of type Given (a forwarding reference's type) travels to a parameter of
-// type Param: what forward may change for its caller goes by reference, all else as a value of
-// ours.
-template <class Param, class Given>
-using PassAs = std::conditional_t<
-    std::is_lvalue_reference_v<Param> && !std::is_const_v<std::remove_reference_t<Param>>, Given&&,
-    std::conditional_t<std::is_lvalue_reference_v<Given> || std::is_const_v<Given>,
-                       const std::decay_t<Given>&, std::decay_t<Given>>>;
-
-// An argument as the module's own forward gets it: a copy with its tensors cast, or the caller's
-// object (uncast) if forward may change it.
-template <class A>
-decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
-  using Plain = std::remove_cvref_t<A>;
-  if constexpr (std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>) {
-    for_each_tensor(argument, [&](const at::Tensor& tensor) { call.input(tensor); });
-    return static_cast<A>(argument);
-  } else {
-    Plain copy(static_cast<A&&>(argument));
-    for_each_tensor(copy, [&](at::Tensor& tensor) { call.input(tensor); });
-    return copy;
-  }
-}
-
-// What forward may have written through an argument of type A.
-template <class A>
-void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
-  if constexpr (std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>) {
-    for_each_tensor(argument, [&](at::Tensor& tensor) { call.written(tensor); });
-  }
-}
-
-template <class R, class... A, class Forward>
-R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... arguments) {
-  static_assert(!std::is_reference_v<R>, "a unit's forward must return by value");
-  if (!call.active()) return forward(std::forward<A>(arguments)...);
-  // Braces order the preparation left to right; the tuple holds copies or references as prepared.
-  std::tuple<decltype(prepare<A>(call, arguments))...> prepared{prepare<A>(call, arguments)...};
-  call.begin();
-  try {
-    return std::apply(
-        [&](auto&... inputs) -> R {
-          if constexpr (std::is_void_v<R>) {
-            forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
-            (collect_written<A>(call, arguments), ...);
-            call.end();
-          } else {
-            R result = forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
-            for_each_tensor(result, [&](at::Tensor& tensor) { call.output(tensor); });
-            (collect_written<A>(call, arguments), ...);
-            call.end();
-            return result;
-          }
-        },
-        prepared);
-  } catch (c10::Error& error) {
-    call.explain(error);
-    throw;
-  }
-}
-
-template <class R, class... A, class Forward>
-R run_once(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
-  UnitCall call(unit);
-  return run_in<R, A...>(call, forward, std::forward<A>(arguments)...);
-}
-
-// Backward can call forward again: it is given copies, which it cannot change for its caller.
-template <class R, class... A>
-constexpr bool kCanRunAgain =
-    !std::is_void_v<R> &&
-    ((!(std::is_lvalue_reference_v<A> &&
-        !std::is_const_v<
-            std::remove_reference_t<A>>)&&std::is_copy_constructible_v<std::decay_t<A>>)&&...);
-
-template <class R, class... A, class Forward>
-R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
-  if (!unit.recomputes()) return run_once<R, A...>(unit, forward, std::forward<A>(arguments)...);
-  if constexpr (kCanRunAgain<R, A...>) {
-    return recompute(
-        [&unit, forward](std::decay_t<A>... again) -> R {
-          const UnitBase::Again running(unit);
-          return run_once<R, std::decay_t<A>...>(unit, forward, std::move(again)...);
-        },
-        std::forward<A>(arguments)...);
-  } else {
-    unit.refuse_recompute();
-  }
-}
-
-}  // namespace unit_detail
-
-// Self is the UnitImpl below. forward keeps M's exact signature, so that Sequential and AnyModule
-// accept a unit wherever they accept M.
-template <class Self, class M, class R, class... A>
-class UnitBody : public UnitModule<M> {
+// The same as people call it, by Unit's arrow and by as<Unit<…>>(): with M's default arguments, and
+// with `{}` for an argument.
+template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
+class UnitBody;
+template <class M, class R, class... A>
+class UnitBody<M, R(A...)> : public UnitModule<M>,
+                             public unit_detail::BracedForward<UnitBody<M>, M, R(), R(A...)> {
  public:
   using UnitModule<M>::UnitModule;
 
-  R forward(A... arguments) { return run_as<A...>(std::forward<A>(arguments)...); }
-  // The same with M's default arguments; Unit::operator() calls it.
+  using unit_detail::BracedForward<UnitBody<M>, M, R(), R(A...)>::forward;
+  template <class... Given>
+  R forward(Given&&... arguments) requires unit_detail::Takes<M, Given...> {
+    return call(std::forward<Given>(arguments)...);
+  }
+  // Where M's is const. No unit is made as a const object, and a call changes its state.
+  template <class... Given>
+  R forward(Given&&... arguments) const requires unit_detail::Takes<const M, Given...> {
+    return const_cast<UnitBody*>(this)->call(std::forward<Given>(arguments)...);
+  }
+  // forward with default arguments for who has a UnitImpl.
   template <class... Given>
   R call(Given&&... arguments) {
     return call_as(std::index_sequence_for<Given...>{}, std::forward<Given>(arguments)...);
@@ -147,20 +73,14 @@ class UnitBody : public UnitModule<M> {
       const std::optional<torch::Device>& device = std::nullopt) const override {
     if (this->attached()) this->refuse_clone();
     // M's copy shares registered tensors and children with the clone, which ends here.
-    return std::make_shared<Self>(typename UnitModule<M>::CloneOf{},
-                                  *std::dynamic_pointer_cast<M>(M::clone(device)));
+    return std::make_shared<UnitImpl<M>>(CloneOf{},
+                                         *std::dynamic_pointer_cast<M>(M::clone(device)));
   }
 
  protected:
+  ~UnitBody() override = default;  // each one is a UnitImpl
   using typename UnitModule<M>::CloneOf;
   UnitBody(CloneOf tag, const M& plain) : UnitModule<M>(tag, plain) {}
-
- private:
-  template <size_t... I, class... Given>
-  R call_as(std::index_sequence<I...>, Given&&... arguments) {
-    return run_as<unit_detail::PassAs<std::tuple_element_t<I, std::tuple<A...>>, Given>...>(
-        std::forward<Given>(arguments)...);
-  }
   template <class... P, class... Given>
   R run_as(Given&&... arguments) {
     return unit_detail::run<R, P...>(
@@ -168,41 +88,78 @@ class UnitBody : public UnitModule<M> {
         std::forward<Given>(arguments)...);
   }
 
+ private:
+  template <size_t... I, class... Given>
+  R call_as(std::index_sequence<I...>, Given&&... arguments) {
+    return run_as<unit_detail::PassAs<std::tuple_element_t<I, std::tuple<A...>>, Given>...>(
+        std::forward<Given>(arguments)...);
+  }
+
   bool built_ = this->built(*this);  // an initialiser of ours runs right after M's constructor
 };
 
-template <class M, class Forward = decltype(&M::forward)>
-class UnitImpl;
-template <class M, class C, class R, class... A>
-class UnitImpl<M, R (C::*)(A...)> : public UnitBody<UnitImpl<M>, M, R, A...> {
-  using Body = UnitBody<UnitImpl<M>, M, R, A...>;
-
+template <class M, class R, class... A>
+class UnitImpl<M, R(A...)> : public UnitBody<M> {
  public:
-  using Body::Body;
-  UnitImpl(typename Body::CloneOf tag, const M& plain) : Body(tag, plain) {}
-};
-template <class M, class C, class R, class... A>
-class UnitImpl<M, R (C::*)(A...) const> : public UnitBody<UnitImpl<M>, M, R, A...> {
-  using Body = UnitBody<UnitImpl<M>, M, R, A...>;
+  using UnitBody<M>::UnitBody;
+  UnitImpl(typename UnitBody<M>::CloneOf tag, const M& plain) : UnitBody<M>(tag, plain) {}
 
- public:
-  using Body::Body;
-  UnitImpl(typename Body::CloneOf tag, const M& plain) : Body(tag, plain) {}
+  R forward(A... arguments) { return this->template run_as<A...>(std::forward<A>(arguments)...); }
 };
 
 // The holder, as TORCH_MODULE makes them: Unit<torch::nn::Linear> layer(4, 4); layer(x);
-// layer->weight.
-template <class Holder>
-class Unit : public torch::nn::ModuleHolder<UnitImpl<typename Holder::ContainedType>> {
-  using Base = torch::nn::ModuleHolder<UnitImpl<typename Holder::ContainedType>>;
-  static_assert(unit_detail::OneForward<typename Holder::ContainedType>,
-                "fsdp::Unit needs a module with exactly one, non-template forward");
+// layer->weight. It is empty where it is given nullptr, and shares the unit of another one.
+template <class T>
+class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>>,
+             public unit_detail::BracedCallOf<Unit<T>, unit_detail::ModuleOf<T>> {
+  using M = unit_detail::ModuleOf<T>;
+  using Holder = torch::nn::ModuleHolder<UnitImpl<M>>;
+  template <class Given>
+  static constexpr bool kUnit = std::is_base_of_v<Holder, std::remove_cvref_t<Given>> ||
+                                std::is_convertible_v<Given, std::shared_ptr<UnitBody<M>>>;
 
  public:
-  using Base::Base;
-  template <class... A>
-  auto operator()(A&&... arguments) {
-    return this->get()->call(std::forward<A>(arguments)...);
+  using Impl = UnitImpl<M>;
+  using ContainedType = UnitBody<M>;  // what as<Unit<T>>() gives
+
+  Unit() {}  // not defaulted: the error of a module that takes arguments names the caller's line
+  Unit(std::nullptr_t) : Holder(nullptr) {}
+  Unit(std::shared_ptr<Impl> unit) : Holder(std::move(unit)) {}
+  Unit(std::shared_ptr<ContainedType> unit) : Holder(std::static_pointer_cast<Impl>(unit)) {}
+  // Makes a unit by a constructor of T's module. One that exists already cannot become a unit.
+  template <class First, class... More>
+  explicit Unit(First&& first, More&&... more) requires(sizeof...(More) > 0 || !kUnit<First>)
+      : Holder(make(std::forward<First>(first), std::forward<More>(more)...)) {}
+
+  using unit_detail::BracedCallOf<Unit<T>, M>::operator();
+  template <class... Given>
+  auto operator()(Given&&... arguments) requires unit_detail::Takes<M, Given...> {
+    return this->get()->call(std::forward<Given>(arguments)...);
+  }
+  ContainedType* get() { return Holder::get(); }
+  const ContainedType* get() const { return Holder::get(); }
+  ContainedType* operator->() { return get(); }
+  const ContainedType* operator->() const { return get(); }
+  ContainedType& operator*() { return *get(); }
+  const ContainedType& operator*() const { return *get(); }
+
+ private:
+  template <class... Given>
+  static std::shared_ptr<Impl> make(Given&&... given) {
+    constexpr bool kMakes = std::is_constructible_v<Impl, Given...>;
+    constexpr bool kExists = !kMakes && unit_detail::kExists<M, Given...>;
+    static_assert(!kExists,
+                  "fsdp::Unit makes its module itself, so give it the constructor's arguments. A "
+                  "module that exists already is sharded as it is by Options::units "
+                  "(docs/migration.md)");
+    static_assert(kMakes || kExists,
+                  "fsdp::Unit<T> takes what a constructor of T's module takes, and none takes "
+                  "these arguments");
+    if constexpr (kMakes) {
+      return std::make_shared<Impl>(std::forward<Given>(given)...);
+    } else {
+      return nullptr;
+    }
   }
 };
 

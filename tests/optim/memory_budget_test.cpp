@@ -22,7 +22,7 @@ std::shared_ptr<UnitImpl<GraphImpl>> make_three() {
   return build_seeded(7, [] { return Unit<Graph>(3, kGraphWidth, in_a_row).ptr(); });
 }
 
-void backward_of_rows(UnitImpl<GraphImpl>& graph, int64_t rows) {
+void backward_of_rows(UnitBody<GraphImpl>& graph, int64_t rows) {
   graph.call(values({rows, kGraphWidth}, 1)).sum().backward();
 }
 

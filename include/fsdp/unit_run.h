@@ -1,0 +1,104 @@
+// A unit's forward from its caller's arguments to its result: what of these the engine sees, casts
+// and hands on.
+#pragma once
+
+#include <fsdp/recompute.h>
+#include <fsdp/tensor_visit.h>
+#include <fsdp/unit_base.h>
+
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace fsdp::unit_detail {
+
+// How a caller's argument of type Given (a forwarding reference's type) travels to a parameter of
+// type Param: what forward may change for its caller goes by reference, all else as a value of
+// ours.
+template <class Param, class Given>
+using PassAs = std::conditional_t<
+    std::is_lvalue_reference_v<Param> && !std::is_const_v<std::remove_reference_t<Param>>, Given&&,
+    std::conditional_t<std::is_lvalue_reference_v<Given> || std::is_const_v<Given>,
+                       const std::decay_t<Given>&, std::decay_t<Given>>>;
+
+// An argument as the module's own forward gets it: a copy with its tensors cast, or the caller's
+// object (uncast) if forward may change it.
+template <class A>
+decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
+  using Plain = std::remove_cvref_t<A>;
+  if constexpr (std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) { call.input(tensor); });
+    return static_cast<A>(argument);
+  } else {
+    Plain copy(static_cast<A&&>(argument));
+    for_each_tensor(copy, [&](at::Tensor& tensor) { call.input(tensor); });
+    return copy;
+  }
+}
+
+// What forward may have written through an argument of type A.
+template <class A>
+void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
+  if constexpr (std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>) {
+    for_each_tensor(argument, [&](at::Tensor& tensor) { call.written(tensor); });
+  }
+}
+
+template <class R, class... A, class Forward>
+R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... arguments) {
+  if (!call.active()) return forward(std::forward<A>(arguments)...);
+  // Braces order the preparation left to right; the tuple holds copies or references as prepared.
+  std::tuple<decltype(prepare<A>(call, arguments))...> prepared{prepare<A>(call, arguments)...};
+  call.begin();
+  try {
+    return std::apply(
+        [&](auto&... inputs) -> R {
+          if constexpr (std::is_void_v<R>) {
+            forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
+            (collect_written<A>(call, arguments), ...);
+            call.end();
+          } else {
+            R result = forward(static_cast<decltype(prepare<A>(call, arguments))&&>(inputs)...);
+            for_each_tensor(result, [&](at::Tensor& tensor) { call.output(tensor); });
+            (collect_written<A>(call, arguments), ...);
+            call.end();
+            return result;
+          }
+        },
+        prepared);
+  } catch (c10::Error& error) {
+    call.explain(error);
+    throw;
+  }
+}
+
+template <class R, class... A, class Forward>
+R run_once(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
+  UnitCall call(unit);
+  return run_in<R, A...>(call, forward, std::forward<A>(arguments)...);
+}
+
+// Backward can call forward again: it is given copies, which it cannot change for its caller.
+template <class R, class... A>
+constexpr bool kCanRunAgain =
+    !std::is_void_v<R> &&
+    ((!(std::is_lvalue_reference_v<A> &&
+        !std::is_const_v<
+            std::remove_reference_t<A>>)&&std::is_copy_constructible_v<std::decay_t<A>>)&&...);
+
+template <class R, class... A, class Forward>
+R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
+  if (!unit.recomputes()) return run_once<R, A...>(unit, forward, std::forward<A>(arguments)...);
+  if constexpr (kCanRunAgain<R, A...>) {
+    return recompute(
+        [&unit, forward](std::decay_t<A>... again) -> R {
+          const UnitBase::Again running(unit);
+          return run_once<R, std::decay_t<A>...>(unit, forward, std::move(again)...);
+        },
+        std::forward<A>(arguments)...);
+  } else {
+    unit.refuse_recompute();
+  }
+}
+
+}  // namespace fsdp::unit_detail

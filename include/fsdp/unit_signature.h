@@ -1,0 +1,164 @@
+// What fsdp::Unit<T> may be given, and how the forward of its module can be called.
+#pragma once
+
+#include <fsdp/unit_base.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <type_traits>
+#include <utility>
+
+namespace fsdp::unit_detail {
+
+template <class T>
+concept Complete = requires {
+  sizeof(T);
+};
+template <class T>
+concept ModuleClass = Complete<T> && std::is_base_of_v<torch::nn::Module, T>;
+template <class T>
+concept ModuleHolder = Complete<T> && std::is_base_of_v<torch::detail::ModuleHolderIndicator, T> &&
+    ModuleClass<typename T::ContainedType>;
+
+template <class T>
+struct Named {
+  using Module = T;
+};
+template <ModuleHolder T>
+struct Named<T> {
+  using Module = typename T::ContainedType;
+};
+
+// What a pointer to forward says: Type is R(A...), whatever forward's qualifiers.
+template <class Member>
+struct Declared {};
+template <class R, class... A>
+struct DeclaredAs {
+  using Result = R;
+  using Type = R(A...);
+};
+template <class C, class R, class... A, bool N>
+struct Declared<R (C::*)(A...) noexcept(N)> : DeclaredAs<R, A...> {};
+template <class C, class R, class... A, bool N>
+struct Declared<R (C::*)(A...) const noexcept(N)> : DeclaredAs<R, A...> {};
+template <class C, class R, class... A, bool N>
+struct Declared<R (C::*)(A...)& noexcept(N)> : DeclaredAs<R, A...> {};
+template <class C, class R, class... A, bool N>
+struct Declared<R (C::*)(A...) const& noexcept(N)> : DeclaredAs<R, A...> {};
+template <class R, class... A, bool N>
+struct Declared<R (*)(A...) noexcept(N)> : DeclaredAs<R, A...> {};  // static
+
+template <class M>
+using ForwardOf = Declared<decltype(&M::forward)>;
+template <class M>
+concept OneForward = requires {
+  typename ForwardOf<M>::Type;
+};
+template <class M>
+concept ReturnsReference = std::is_reference_v<typename ForwardOf<M>::Result>;
+
+// Stands in for what was refused, so that the one error is what is read.
+struct Refused : torch::nn::Module {
+  template <class... A>
+  explicit Refused(A&&...) {}
+  void forward() {}
+};
+
+// Of fsdp::Unit<T>: T's module class M, which it derives from. The first of the assertions that
+// fails is the compiler's one error; M stands before them, as Clang reads no further.
+template <class T>
+class Subject {
+  static constexpr bool kNamed =
+      (ModuleHolder<T> || ModuleClass<T>)&&std::is_same_v<T, std::remove_cv_t<T>>;
+  using Given = typename Named<std::conditional_t<kNamed, T, Refused>>::Module;
+  static constexpr bool kDerivable = !std::is_final_v<Given> && !std::is_base_of_v<UnitBase, Given>;
+  static constexpr bool kForward = !kDerivable || OneForward<Given>;
+  static constexpr bool kByValue = !kDerivable || !kForward || !ReturnsReference<Given>;
+
+ public:
+  using M = std::conditional_t<kDerivable && kForward && kByValue, Given, Refused>;
+
+ private:
+  static_assert(kNamed,
+                "fsdp::Unit<T>: T is neither a module's holder (TORCH_MODULE) nor a class derived "
+                "from torch::nn::Module, defined before; write Unit<Block>, not Unit<Block*>, "
+                "Unit<std::shared_ptr<BlockImpl>> or Unit<const Block>");
+  static_assert(kDerivable,
+                "fsdp::Unit<T> derives from T's module class: that must not be final, nor be a "
+                "unit already");
+  static_assert(kForward,
+                "fsdp::Unit<T> runs the forward of T's module. That must be one public function: "
+                "no template, not overloaded, not && or volatile. Give the others other names "
+                "(fsdp::UnitScope runs them), or put the module into one that has such a forward, "
+                "or leave it as it is and shard it by Options::units (docs/migration.md)");
+  static_assert(kByValue,
+                "fsdp::Unit<T>: the forward of T's module must return by value, or nothing: the "
+                "engine keeps hold of what it returns");
+};
+
+template <class T>
+using ModuleOf = typename Subject<T>::M;
+
+// M::forward can be called so, by its default arguments or implicit conversions too.
+template <class M, class... Given>
+concept Takes = requires(M& module) {
+  module.forward(std::declval<Given>()...);
+};
+
+// `{}` for an argument has no type, so a template cannot take it: here the first parameters of
+// forward are as it declares them, one function for each number of them that it can be called with.
+// Taken is R(the first), Left is R(the others).
+template <class Self, class M, class Taken, class Left>
+class BracedForward;  // as forward of Self, by its call
+template <class Self, class M, class R, class... First>
+class BracedForward<Self, M, R(First...), R()> {
+ public:
+  R forward(First... given) requires Takes<M, First...> {
+    return static_cast<Self*>(this)->call(std::forward<First>(given)...);
+  }
+};
+template <class Self, class M, class R, class... First, class Next, class... Left>
+class BracedForward<Self, M, R(First...), R(Next, Left...)>
+    : public BracedForward<Self, M, R(First..., Next), R(Left...)> {
+ public:
+  using BracedForward<Self, M, R(First..., Next), R(Left...)>::forward;
+  R forward(First... given) requires Takes<M, First...> {
+    return static_cast<Self*>(this)->call(std::forward<First>(given)...);
+  }
+};
+
+template <class Self, class M, class Taken, class Left>
+class BracedCall;  // as operator() of a holder, by its module's call
+template <class Self, class M, class R, class... First>
+class BracedCall<Self, M, R(First...), R()> {
+ public:
+  R operator()(First... given) requires Takes<M, First...> {
+    return static_cast<Self*>(this)->get()->call(std::forward<First>(given)...);
+  }
+};
+template <class Self, class M, class R, class... First, class Next, class... Left>
+class BracedCall<Self, M, R(First...), R(Next, Left...)>
+    : public BracedCall<Self, M, R(First..., Next), R(Left...)> {
+ public:
+  using BracedCall<Self, M, R(First..., Next), R(Left...)>::operator();
+  R operator()(First... given) requires Takes<M, First...> {
+    return static_cast<Self*>(this)->get()->call(std::forward<First>(given)...);
+  }
+};
+
+template <class Self, class M>
+using BracedCallOf =
+    BracedCall<Self, M, typename ForwardOf<M>::Result(), typename ForwardOf<M>::Type>;
+
+template <class A, class M>
+concept Kin = std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<A>> &&
+    (std::is_base_of_v<std::remove_cvref_t<A>, M> || std::is_base_of_v<M, std::remove_cvref_t<A>>);
+// A module, a pointer to one or a holder of one, which is an M or may be.
+template <class M, class... A>
+constexpr bool kExists = false;
+template <class M, class A>
+constexpr bool kExists<M, A> = Kin<A, M> || requires(A& given) {
+  requires Kin<decltype(*given), M>;
+};
+
+}  // namespace fsdp::unit_detail

@@ -1,0 +1,237 @@
+// The ways in which people write a unit, make one and call it.
+#include "engine/support/twin.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace nn = torch::nn;
+
+namespace {
+
+struct TimesImpl : nn::Module {
+  TimesImpl() { weight = register_parameter("weight", torch::randn({4, 4})); }
+  at::Tensor times(const at::Tensor& x) const { return torch::matmul(x, weight); }
+  at::Tensor weight;
+};
+
+struct DefaultsImpl : TimesImpl {
+  at::Tensor forward(const at::Tensor& x, std::vector<at::Tensor> more = {}, double factor = 2.0) {
+    at::Tensor y = times(x) * factor;
+    for (const at::Tensor& each : more) y = y + each;
+    return y;
+  }
+};
+TORCH_MODULE(Defaults);
+
+struct BeforeImpl : TimesImpl {
+  at::Tensor forward(const at::Tensor& before, const at::Tensor& x, double factor = 2.0) {
+    return times(before.defined() ? x + before : x) * factor;
+  }
+};
+
+struct NoexceptImpl : TimesImpl {
+  at::Tensor forward(const at::Tensor& x) noexcept { return times(x); }
+};
+struct LvalueImpl : TimesImpl {
+  at::Tensor forward(const at::Tensor& x) & { return times(x); }
+};
+struct ConstImpl : TimesImpl {
+  at::Tensor forward(const at::Tensor& x) const { return times(x); }
+};
+struct ConstLvalueImpl : TimesImpl {
+  at::Tensor forward(at::Tensor x) const& { return times(x); }
+};
+struct ConstNoexceptImpl : TimesImpl {
+  at::Tensor forward(const at::Tensor& x) const noexcept { return times(x); }
+};
+struct LvalueNoexceptImpl : TimesImpl {
+  at::Tensor forward(const at::Tensor& x) & noexcept { return times(x); }
+};
+struct StaticImpl : TimesImpl {
+  static at::Tensor forward(const at::Tensor& x) { return x * 3; }
+};
+struct VirtualImpl : TimesImpl {
+  virtual at::Tensor forward(const at::Tensor& x) { return times(x); }
+};
+
+template <class M>
+std::shared_ptr<M> plain() {
+  return build_seeded(7, [] { return std::make_shared<M>(); });
+}
+
+// `call` gives the same bits on the plain module, on a unit without an engine, and on a sharded
+// one.
+template <class T, class M = typename Unit<T>::Impl>
+void check_call(const std::function<at::Tensor(Unit<T>&)>& as_unit, const at::Tensor& expected) {
+  auto alone = build_seeded(7, [] { return Unit<T>(); });
+  CHECK(bit_equal(as_unit(alone), expected));
+  run_torch_ranks(2, [&](Mesh mesh) {
+    auto unit = build_seeded(7, [] { return Unit<T>(); });
+    Engine engine(unit, mesh, {.debug = true});
+    const at::Tensor y = as_unit(unit);
+    CHECK(bit_equal(y, expected));
+    if (y.requires_grad()) {
+      y.sum().backward();
+      CHECK(engine.stats().reduces >= 1);
+    }
+  });
+}
+
+template <class M>
+void check_qualified() {
+  const at::Tensor x = values({3, 4}, 1);
+  const at::Tensor expected = plain<M>()->forward(x);
+  check_call<M>([&](auto& unit) { return unit(x); }, expected);
+  check_call<M>([&](auto& unit) { return unit->forward(x); }, expected);
+  check_call<M>([&](auto& unit) { return nn::Sequential(unit)->forward(x); }, expected);
+}
+
+}  // namespace
+
+TEST_CASE("forward through the arrow, as the call, takes default arguments and braces") {
+  const at::Tensor x = values({3, 4}, 1), more = values({3, 4}, 2);
+  const auto model = plain<DefaultsImpl>();
+  const auto check = [](const at::Tensor& expected, auto call) {
+    check_call<Defaults>(call, expected);
+  };
+  check(model->forward(x), [&](auto& unit) { return unit(x); });
+  check(model->forward(x), [&](auto& unit) { return unit->forward(x); });
+  check(model->forward(x), [&](auto& unit) { return (*unit).forward(x); });
+  check(model->forward(x), [&](auto& unit) { return unit.get()->forward(x); });
+  check(model->forward(x), [&](auto& unit) { return unit(x, {}); });
+  check(model->forward(x), [&](auto& unit) { return unit->forward(x, {}); });
+  check(model->forward(x, {more}), [&](auto& unit) { return unit(x, {more}); });
+  check(model->forward(x, {more}, 3), [&](auto& unit) { return unit->forward(x, {more}, 3); });
+  check(model->forward(x, {}, 3), [&](auto& unit) { return unit(x, {}, 3); });
+  check(model->forward(x + 0), [&](auto& unit) { return unit({x + 0}); });
+}
+
+TEST_CASE("braces may be the first argument, beside a default argument that is left out") {
+  const at::Tensor x = values({3, 4}, 1), before = values({3, 4}, 2);
+  const auto model = plain<BeforeImpl>();
+  const auto check = [](const at::Tensor& expected, auto call) {
+    check_call<BeforeImpl>(call, expected);
+  };
+  check(model->forward({}, x), [&](auto& unit) { return unit({}, x); });
+  check(model->forward({}, x), [&](auto& unit) { return unit->forward({}, x); });
+  check(model->forward({}, x, 3), [&](auto& unit) { return unit({}, x, 3); });
+  check(model->forward(before, x), [&](auto& unit) { return unit(before, x); });
+  check(model->forward(before, x), [&](auto& unit) { return unit->forward({before}, x); });
+}
+
+TEST_CASE("LibTorch's own modules take braces and leave default arguments out as they do plainly") {
+  const at::Tensor x = values({3, 2, 6}, 1);
+  auto model = build_seeded(7, [] { return nn::MultiheadAttention(6, 2); });
+  run_torch_ranks(2, [&](Mesh mesh) {
+    auto unit = build_seeded(7, [] { return Unit<nn::MultiheadAttention>(6, 2); });
+    Engine engine(unit, mesh);
+    const auto [expected, none] = model->forward(x, x, x, {}, false);
+    CHECK(bit_equal(std::get<0>(unit->forward(x, x, x, {}, false)), expected));
+    CHECK(bit_equal(std::get<0>(unit(x, x, x, {}, false)), expected));
+    CHECK_FALSE(std::get<1>(unit(x, x, x, {}, false)).defined());
+    CHECK(std::get<1>(unit->forward(x, x, x)).defined());
+  });
+}
+
+TEST_CASE("a call that forward does not take does not compile, and can be asked for") {
+  using Called = Unit<Defaults>;
+  CHECK(std::is_invocable_v<Called&, at::Tensor>);
+  CHECK(std::is_invocable_v<Called&, at::Tensor, std::vector<at::Tensor>, int>);
+  CHECK_FALSE(std::is_invocable_v<Called&>);
+  CHECK_FALSE(std::is_invocable_v<Called&, at::Tensor, double>);
+  CHECK_FALSE(std::is_invocable_v<Called&, at::Tensor, std::vector<at::Tensor>, int, int>);
+}
+
+TEST_CASE("forward may be noexcept, const, & and static, of a class without a holder") {
+  check_qualified<NoexceptImpl>();
+  check_qualified<LvalueImpl>();
+  check_qualified<ConstImpl>();
+  check_qualified<ConstLvalueImpl>();
+  check_qualified<ConstNoexceptImpl>();
+  check_qualified<LvalueNoexceptImpl>();
+  check_qualified<StaticImpl>();
+  check_qualified<VirtualImpl>();
+}
+
+TEST_CASE("a const forward is called through a const unit") {
+  struct HalfImpl : TimesImpl {
+    at::Tensor forward(const at::Tensor& x, double factor = 0.5) const { return times(x) * factor; }
+  };
+  const at::Tensor x = values({3, 4}, 1);
+  const auto model = plain<HalfImpl>();
+  run_torch_ranks(2, [&](Mesh mesh) {
+    auto unit = build_seeded(7, [] { return Unit<HalfImpl>(); });
+    Engine engine(unit, mesh);
+    const auto& seen = unit;
+    CHECK(bit_equal(seen->forward(x), model->forward(x)));
+    CHECK(bit_equal((*seen).forward(x, 3), model->forward(x, 3)));
+  });
+}
+
+TEST_CASE("a ModuleList's unit is called as what it is, and names that way when it is not") {
+  struct NetImpl : nn::Module {
+    NetImpl() {
+      list = register_module("list", nn::ModuleList());
+      list->push_back(Unit<Defaults>());
+      list->push_back(Unit<VirtualImpl>());
+    }
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor h = list[0]->as<Unit<Defaults>>()->forward(x, {}, 3);
+      const at::Tensor y = list->at<Unit<Defaults>::ContainedType>(0).forward(h);
+      return list[1]->as<Unit<VirtualImpl>>()->forward(y) + list[1]->as<VirtualImpl>()->forward(y);
+    }
+    nn::ModuleList list = nullptr;
+  };
+  const at::Tensor x = values({3, 4}, 1);
+  const auto model = plain<NetImpl>();  // units, and no engine
+  check_call<NetImpl>([&](auto& net) { return net(x); }, model->forward(x));
+  run_torch_ranks(2, [&](Mesh mesh) {
+    Unit<NetImpl> net;
+    Engine engine(net, mesh);
+    CHECK_THROWS_WITH(net->list[0]->as<Defaults>()->forward(x),
+                      doctest::Contains("list[i]->as<fsdp::Unit<Block>>(), not as<Block>()"));
+    CHECK(net->list[0]->as<Unit<nn::Linear>>() == nullptr);
+  });
+}
+
+TEST_CASE("an AnyModule gives back the unit that it holds") {
+  nn::AnyModule any((Unit<Defaults>()));
+  CHECK(any.get<Unit<Defaults>::Impl>().weight.size(0) == 4);
+  CHECK(any.ptr()->as<Unit<Defaults>>() == &any.get<Unit<Defaults>::Impl>());
+}
+
+TEST_CASE("a unit's holder is empty, shares a unit, or makes one") {
+  Unit<Defaults> none = nullptr, made;
+  CHECK(none.is_empty());
+  none = made;
+  CHECK(none.ptr() == made.ptr());
+  Unit<Defaults> copy(none);
+  CHECK(copy.ptr() == made.ptr());
+  const Unit<Defaults> of_impl(made.ptr());
+  CHECK(of_impl.ptr() == made.ptr());
+  const std::shared_ptr<nn::Module> module = made.ptr();
+  const auto contained = std::dynamic_pointer_cast<Unit<Defaults>::ContainedType>(module);
+  CHECK(Unit<Defaults>(contained).ptr() == module);
+  nn::Module parent;
+  none = parent.register_module("child", Unit<Defaults>());
+  CHECK(none.ptr() == parent.named_children()["child"]);
+}
+
+TEST_CASE("a module that exists may be an argument of a unit's constructor") {
+  struct AroundImpl : nn::Module {
+    explicit AroundImpl(Defaults the_inner) : inner(register_module("inner", the_inner)) {}
+    at::Tensor forward(const at::Tensor& x) { return inner->forward(x); }
+    Defaults inner;
+  };
+  struct HeirImpl : nn::Module {  // of its own class
+    explicit HeirImpl(std::shared_ptr<HeirImpl> the_parent) : parent(std::move(the_parent)) {}
+    at::Tensor forward(const at::Tensor& x) { return x; }
+    std::shared_ptr<HeirImpl> parent;
+  };
+  Defaults inner;
+  Unit<AroundImpl> around(inner);
+  CHECK(around->inner.ptr() == inner.ptr());
+  const auto parent = std::make_shared<HeirImpl>(nullptr);
+  Unit<HeirImpl> heir(parent);
+  CHECK(heir->parent == parent);
+}
