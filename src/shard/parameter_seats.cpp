@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::string_view kSharded = "is sharded and cannot be read or written here";
 constexpr std::string_view kShardedHint =
-    "call the unit through fsdp::Unit (forward is not virtual), use fsdp::UnitScope for its other "
+    "call the unit through fsdp::Unit (forward is not virtual: write "
+    "list[i]->as<fsdp::Unit<Block>>(), not as<Block>()), use fsdp::UnitScope for its other "
     "methods, fsdp::Gathered to look at, save or load whole values, and "
     "Engine::sharded_parameters() or fsdp::AdamW to optimise";
 // Of a unit by policy: an operator would have been seen, so this is a raw access.

@@ -240,7 +240,8 @@ TEST_CASE("reading a sharded parameter names its unit and the three ways to read
           read(model->units[1]->weight),
           doctest::Contains("parameter 'u1.weight' of unit 'u1' is sharded and cannot be read "
                             "or written here; hint: call the unit through fsdp::Unit "
-                            "(forward is not virtual), use fsdp::UnitScope for its "
+                            "(forward is not virtual: write list[i]->as<fsdp::Unit<Block>>(), "
+                            "not as<Block>()), use fsdp::UnitScope for its "
                             "other methods, fsdp::Gathered"));
     }
   });
