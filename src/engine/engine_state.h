@@ -47,9 +47,8 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   bool forward_has_graph() const { return forward_has_graph_; }
   void wait_after_throw() noexcept;
   void guard_gradients();
-  void pre_forward(EngineUnit& unit, Call& call);
-  // `in_graph`: the call has outputs that backward can reach.
-  void post_forward(EngineUnit& unit, const Call& call, bool in_graph);
+  void pre_forward(EngineUnit& unit, ForwardCall& call);
+  void post_forward(EngineUnit& unit, const ForwardCall& call);
 
   // Backward (the clock calls these).
   void begin_backward() override;

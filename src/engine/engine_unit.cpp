@@ -57,6 +57,32 @@ void EngineUnit::follow_compute(bool may_change) {
                     .hint = "set the stream around the whole forward, outside of the model"});
 }
 
+void EngineUnit::begin_forward(const std::shared_ptr<ForwardCall>& call) {
+  const auto in_forward = [&] { return describe("forward"); };
+  with_place(in_forward, [&] { engine.pre_forward(*this, *call); });
+  engine.clock->push_call(call);
+  call->runs = true;
+  call->range.emplace(engine.context->torch_device, "forward", shard->fqn());
+  with_place(in_forward, [&] {
+    call->span.emplace(engine.context->spans, *engine.context->compute, SpanLane::kCompute,
+                       call->forward_task < 0 ? "forward" : "recompute", shard->fqn());
+  });
+}
+
+void EngineUnit::end_forward(Call& of, bool failed) {
+  auto& call = static_cast<ForwardCall&>(of);
+  call.runs = false;
+  call.range.reset();
+  call.span.reset();
+  try {
+    with_place([&] { return describe("forward"); }, [&] { engine.post_forward(*this, call); });
+  } catch (const DeviceError&) {  // the device is lost, of which forward throws already
+    if (!failed) throw;
+  }
+  if (failed) forget_written();  // one error is under way already
+  throw_if_written();
+}
+
 std::string EngineUnit::describe(std::string_view what) const {
   return fmt::format("{} of {}", what, name_of_unit(shard->fqn()));
 }

@@ -10,6 +10,7 @@
 #include "plan/clock.h"
 #include "shard/shard_unit.h"
 #include "shard/torch_compat.h"
+#include "shard/torch_cuda.h"
 
 namespace fsdp {
 
@@ -19,6 +20,15 @@ class EngineUnit;
 // What the storages of a unit by policy name as theirs.
 struct TouchedUnit final : touch_trap::Touched {
   EngineUnit* unit = nullptr;
+};
+
+// One forward of a unit, and what there is of it as long as it runs.
+struct ForwardCall final : Call {
+  using Call::Call;
+  bool in_graph = false;  // backward can reach what it made
+  bool runs = false;      // the clock has it
+  std::optional<torch_cuda::NamedRange> range;
+  std::optional<StreamSpan> span;
 };
 
 // Owned by EngineState; shared with the module's UnitBase and the hooks, all weakly, and by a call
@@ -44,6 +54,9 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   // Before work on compute: LibTorch's current stream, from here on, if it `may_change`.
   // Errors: StateError if it has changed and may not.
   void follow_compute(bool may_change);
+
+  // Behind it the unit's parameters are whole, and `call` is the innermost that runs.
+  void begin_forward(const std::shared_ptr<ForwardCall>& call);
 
   // ---- units by policy: touched_units.cpp ----
 

@@ -24,6 +24,7 @@ void EngineState::begin_forward() {
   context->follow_compute();
   absorb_changes(/*reseats=*/true);
   unfreeze();
+  forward_has_graph_ = at::GradMode::is_enabled();
   check_touched_units();
   guard_gradients();
   forget_dropped_forwards();
@@ -38,7 +39,6 @@ void EngineState::begin_forward() {
 // Units by policy stand in modules that do not know of the engine: what these have been told is
 // found here.
 void EngineState::check_touched_units() {
-  forward_has_graph_ = at::GradMode::is_enabled();
   for (const auto& unit : units) {
     if (!unit->is_by_policy()) continue;
     unit->shard->parameters().check_seats();
@@ -78,7 +78,7 @@ void EngineState::wait_after_throw() noexcept {
   }
 }
 
-void EngineState::pre_forward(EngineUnit& unit, Call& call) {
+void EngineState::pre_forward(EngineUnit& unit, ForwardCall& call) {
   context->check_limit();
   if (call.forward_task < 0) {
     call.record = pass->pre_forward(unit.index);
@@ -88,10 +88,10 @@ void EngineState::pre_forward(EngineUnit& unit, Call& call) {
   event("forward", unit);
 }
 
-void EngineState::post_forward(EngineUnit& unit, const Call& call, bool in_graph) {
+void EngineState::post_forward(EngineUnit& unit, const ForwardCall& call) {
   unit.note_written();
   if (call.forward_task < 0) {
-    pass->post_forward(unit.index, call.record, in_graph);
+    pass->post_forward(unit.index, call.record, call.in_graph);
   } else {
     pass->post_recompute(unit.index);
   }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <utility>
 
 #include "engine/autograd_hooks.h"
@@ -17,15 +16,6 @@
 
 namespace fsdp {
 namespace {
-
-// One forward of a unit by policy.
-struct TouchedCall final : Call {
-  using Call::Call;
-  bool in_graph = false;
-  // From begin to end.
-  std::optional<torch_cuda::NamedRange> range;
-  std::optional<StreamSpan> span;
-};
 
 EngineUnit& unit_of(touch_trap::Touched* touched) {
   return *static_cast<TouchedUnit*>(touched)->unit;
@@ -125,7 +115,7 @@ class Touches final : public touch_trap::Listener {
         }
       }
       const std::lock_guard lock(clock.mutex);
-      if (call->is_open_ended && hooked) static_cast<TouchedCall&>(*call).in_graph = true;
+      if (call->is_open_ended && hooked) static_cast<ForwardCall&>(*call).in_graph = true;
       if (!hooked) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
@@ -191,21 +181,14 @@ class Touches final : public touch_trap::Listener {
 
   static void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& parent, Clock& clock,
                          int task) {
-    EngineState& engine = unit.engine;
-    const auto in_forward = [&] { return unit.describe("forward"); };
-    with_place(in_forward, [&] { unit.follow_compute(/*may_change=*/task >= 0); });
-    auto call = std::make_shared<TouchedCall>(unit.weak_from_this(), clock);
+    with_place([&] { return unit.describe("forward"); },
+               [&] { unit.follow_compute(/*may_change=*/task >= 0); });
+    const auto call = std::make_shared<ForwardCall>(unit.weak_from_this(), clock);
     call->is_open_ended = true;
     call->forward_task = task;
     call->parent = parent;
     call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
-    with_place(in_forward, [&] { engine.pre_forward(unit, *call); });
-    call->range.emplace(engine.context->torch_device, "forward", unit.shard->fqn());
-    with_place(in_forward, [&] {
-      call->span.emplace(engine.context->spans, *engine.context->compute, SpanLane::kCompute,
-                         task < 0 ? "forward" : "recompute", unit.shard->fqn());
-    });
-    clock.push_call(std::move(call));
+    unit.begin_forward(call);
   }
 };
 
@@ -259,20 +242,6 @@ bool EngineUnit::fire_unhooked(int task, uint64_t sequence) {
   }
   if (call) clock.pre_backward(*call, task, sequence);
   return call != nullptr;
-}
-
-void EngineUnit::end_forward(Call& call, bool failed) {
-  auto& touched = static_cast<TouchedCall&>(call);
-  touched.range.reset();
-  touched.span.reset();
-  try {
-    with_place([&] { return describe("forward"); },
-               [&] { engine.post_forward(*this, call, touched.in_graph); });
-  } catch (const DeviceError&) {
-    if (!failed) throw;
-  }
-  if (failed) forget_written();
-  throw_if_written();
 }
 
 void EngineUnit::follow_zero_grad() {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
@@ -42,15 +41,11 @@ bool computes_under_autocast(at::Device device) {
 
 struct UnitCall::State {
   torch::nn::Module* module = nullptr;
-  std::shared_ptr<Call> call;
+  std::shared_ptr<ForwardCall> call;
   std::vector<at::Tensor> inputs;    // as forward gets them, for their producers
   std::vector<at::Tensor*> outputs;  // in the caller's result
   torch_compat::NodePtr producer;
-  bool begun = false;
   bool outermost = false;
-  // From begin to end.
-  std::optional<torch_cuda::NamedRange> range;
-  std::optional<StreamSpan> span;
 };
 
 UnitCall::UnitCall(UnitBase& unit) {
@@ -112,26 +107,19 @@ void UnitCall::begin() {
     return call.forward_task == task && unit_->is_inside(*running);
   });
   state_->outermost = engine.pass->active_calls() == 0;
-  const auto in_forward = [&] { return unit_->describe("forward"); };
-  with_place(in_forward, [&] {
-    if (task < 0 && state_->outermost) {
-      engine.begin_forward();
-    } else {
-      unit_->follow_compute(/*may_change=*/task >= 0);
-    }
-  });
-  state_->call = std::make_shared<Call>(unit_, clock);
-  Call& call = *state_->call;
+  with_place([&] { return unit_->describe("forward"); },
+             [&] {
+               if (task < 0 && state_->outermost) {
+                 engine.begin_forward();
+               } else {
+                 unit_->follow_compute(/*may_change=*/task >= 0);
+               }
+             });
+  state_->call = std::make_shared<ForwardCall>(unit_, clock);
+  ForwardCall& call = *state_->call;
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
-  with_place(in_forward, [&] { engine.pre_forward(*unit_, call); });
-  clock.push_call(state_->call);
-  state_->begun = true;
-  state_->range.emplace(engine.context->torch_device, "forward", unit_->shard->fqn());
-  with_place(in_forward, [&] {
-    state_->span.emplace(engine.context->spans, *engine.context->compute, SpanLane::kCompute,
-                         task < 0 ? "forward" : "recompute", unit_->shard->fqn());
-  });
+  unit_->begin_forward(state_->call);
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
@@ -155,15 +143,15 @@ bool UnitCall::is_input(const at::Tensor& tensor) const {
 
 void UnitCall::end() {
   EngineState& engine = unit_->engine;
-  const std::shared_ptr<Call> call = state_->call;
+  const std::shared_ptr<ForwardCall> call = state_->call;
   if (engine.options.output_dtype && unit_->index == 0) {
     for (at::Tensor* output : state_->outputs) {
       if (!output->defined() || !output->is_floating_point()) continue;
       *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
     }
   }
-  state_->range.reset();
-  state_->span.reset();
+  call->range.reset();
+  call->span.reset();
   bool in_graph = false;
   if (at::GradMode::is_enabled()) {
     for (at::Tensor* output : state_->outputs) {
@@ -191,12 +179,13 @@ void UnitCall::end() {
   const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the clock]
   engine.clock->end_open_ended();
   engine.clock->note_boundary(autograd_hooks::next_sequence());
-  state_->begun = false;
+  call->runs = false;
+  call->in_graph = in_graph;
   engine.clock->pop_call();
   if (!leaves.empty()) engine.look_for_strays(state_->inputs, leaves);
   with_place([&] { return unit_->describe("forward"); },
              [&] {
-               engine.post_forward(*unit_, *call, in_graph);
+               engine.post_forward(*unit_, *call);
                if (call->forward_task < 0 && state_->outermost) engine.end_forward(in_graph);
              });
   unit_->throw_if_written();
@@ -210,18 +199,14 @@ void UnitCall::explain(c10::Error& error) const {
 }
 
 UnitCall::~UnitCall() {
-  if (!state_ || !state_->begun) return;
+  if (!state_ || !state_->call || !state_->call->runs) return;
   // An exception in the module's forward: the parameters go back, the pass is forgotten.
   EngineState& engine = unit_->engine;
   const std::lock_guard lock(engine.clock->mutex);
   engine.clock->end_open_ended(/*failed=*/true);
   engine.clock->pop_call();
-  try {
-    engine.post_forward(*unit_, *state_->call, /*in_graph=*/false);
-  } catch (const DeviceError&) {  // the device is lost, of which forward throws already
-  }
+  unit_->end_forward(*state_->call, /*failed=*/true);
   if (state_->outermost) engine.wait_after_throw();
-  unit_->forget_written();  // one error is under way already
 }
 
 }  // namespace fsdp

@@ -76,7 +76,7 @@ class ClockedUnit {
   virtual void rest() = 0;
   // After an error: drop gradients and reshard, without communication.
   virtual void abandon() = 0;
-  // An open-ended call of the unit's is over; `failed`: by an error that is on its way.
+  // A call of the unit's is over: an open-ended one, or one that an error has left (`failed`).
   virtual void end_forward(Call& /*call*/, bool /*failed*/) {}
 
   std::vector<Call*> calls;  // alive, in the order of their forwards
