@@ -72,8 +72,12 @@ void EngineState::look_for_strays(const std::vector<at::Tensor>& inputs,
                                   const std::vector<at::Tensor>& leaves) {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& input : inputs) known.insert(input.unsafeGetTensorImpl());
-  for (const auto& unit : units) {
-    for (const at::Tensor& each : unit->shard->tensors()) known.insert(each.unsafeGetTensorImpl());
+  for (ClockedEngine* engine : clock->engines()) {  // forwards of several may be nested
+    for (const auto& unit : static_cast<EngineState*>(engine)->units) {
+      for (const at::Tensor& each : unit->shard->tensors()) {
+        known.insert(each.unsafeGetTensorImpl());
+      }
+    }
   }
   for (const auto& item : root->named_parameters()) {
     if (options.ignore && options.ignore(item.key()))

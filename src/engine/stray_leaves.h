@@ -22,7 +22,7 @@ class StrayLeaves {
  public:
   // True once a pass was judged: nothing more is looked for.
   bool is_done() const { return done_; }
-  // `leaves` of a forward's graph; `known` are the engine's parameters, ignored ones and inputs.
+  // `leaves` of a forward's graph; `known` are the engines' parameters, ignored ones and inputs.
   void collect(const std::vector<at::Tensor>& leaves,
                const std::unordered_set<const c10::TensorImpl*>& known);
   struct Stray {

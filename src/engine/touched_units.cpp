@@ -41,6 +41,18 @@ bool is_gathered(const EngineUnit& unit) {
                             "fsdp::Options instead of to()"});
 }
 
+[[noreturn]] void refuse_two_meshes(const touch_trap::Touch& touch, const EngineUnit& one,
+                                    const EngineUnit& other) {
+  throw StateError(
+      {.what =
+           fmt::format("'{}' is given parameters of engines on two meshes: {} and {}", touch.name,
+                       name_of_unit(one.shard->fqn()), name_of_unit(other.shard->fqn())),
+       .where = {},
+       .cause = "each mesh has an order of its own, of which an operator in both knows one alone",
+       .hint = "make both engines with one mesh; to copy from one model to the other, do it inside "
+               "fsdp::Gathered of both"});
+}
+
 [[noreturn]] void refuse_written(const touch_trap::Touch& touch, const EngineUnit& unit,
                                  bool in_backward) {
   throw StateError({.what = fmt::format("'{}' writes a parameter inside a {}", touch.name,
@@ -80,6 +92,12 @@ class Touches final : public touch_trap::Listener {
     const std::lock_guard lock(clock.mutex);
     if (std::ranges::all_of(touch.units, [](auto* each) { return is_gathered(unit_of(each)); })) {
       return false;
+    }
+    for (auto* each : touch.units) {
+      const EngineUnit& unit = unit_of(each);
+      if (unit.engine.clock.get() != &clock) {
+        refuse_two_meshes(touch, unit_of(touch.units[0]), unit);
+      }
     }
     const int task = autograd_hooks::current_task();
     if (task >= 0 && !is_forward_again(clock, task)) {

@@ -94,6 +94,42 @@ TEST_CASE("parameters are neither read nor written outside a forward") {
   });
 }
 
+TEST_CASE("an operator on units of two meshes is refused; on those of two engines it is not") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    Trainee one(mesh), of_same_mesh(mesh), of_other(Mesh::single());
+    const auto product_with = [&](Trainee& other) {
+      return one.engine.forward([&] {
+        return other.engine.forward(
+            [&] { return at::mm(one.layer(0).weight, other.layer(1).weight).sum(); });
+      });
+    };
+    check_refused([&] { product_with(of_other); },
+                  "'aten::mm' is given parameters of engines on two meshes: unit '0' and unit '1'");
+    if (!is_simulated_gpu()) {  // the other lies on the host
+      const Gathered whole(one.engine), other(of_other.engine);
+      CHECK(bit_equal(one.layer(0).weight.detach(), of_other.layer(0).weight.detach()));
+      CHECK(at::equal(one.layer(1).weight, of_other.layer(1).weight));
+    }
+    product_with(of_same_mesh).backward();
+    Trainee plain(Mesh::single());
+    {
+      const Gathered whole(plain.engine);
+      at::Tensor weight = plain.layer(0).weight.detach().clone().requires_grad_(true);
+      at::mm(weight, plain.layer(1).weight.detach()).sum().backward();
+      for (const ShardedParameter& parameter : one.engine.sharded_parameters()) {
+        if (parameter.fqn != "0.weight" || parameter.local.numel() == 0) continue;
+        CHECK(bit_equal(weight.grad().flatten().narrow(0, parameter.begin, parameter.local.numel()),
+                        parameter.local.grad().cpu()));
+      }
+    }
+    for (Trainee* each : {&one, &of_same_mesh}) {
+      each->engine.zero_grad();
+      each->loss().backward();
+      CHECK(each->gradient(0).defined());
+    }
+  });
+}
+
 TEST_CASE("a parameter that is written inside a forward or backward is refused") {
   on_two_ranks([](Trainee& trainee) {
     check_refused(
