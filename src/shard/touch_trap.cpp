@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "fsdp/error.h"
 
@@ -117,6 +118,21 @@ class Proof final : public Listener {
   }
   void failed(const Touch& /*touch*/, c10::Error& /*error*/) override {}
 
+  // What this LibTorch does otherwise; empty: nothing.
+  std::string find_fault() {
+    const std::string fault = fmt::format(
+        "this LibTorch does not call the fallback of the dispatch key {} as it is used here",
+        c10::toString(kKey));
+    try {
+      return holds() ? "" : fault;
+    } catch (const c10::Error& error) {
+      return fmt::format("{}: {}", fault, error.what_without_backtrace());
+    }
+  }
+
+ private:
+  class Owner final : public Touched {};
+
   bool holds() {
     float value = 1;
     const auto storage = c10::make_intrusive<WatchedStorage>(sizeof value, at::kCPU, &owner_);
@@ -131,8 +147,6 @@ class Proof final : public Listener {
     return is_seen && at::neg(watched).const_data_ptr<float>()[0] == -1 && seen_ == 1;
   }
 
- private:
-  class Owner final : public Touched {};
   Owner owner_;
   int seen_ = 0, returned_ = 0;
 };
@@ -166,14 +180,9 @@ void arm(Listener& engines) {
   register_once();
   Proof proof;
   listener = &proof;
-  const bool holds = proof.holds();
-  listener = holds ? &engines : nullptr;
-  if (!holds) {
-    refuse(
-        fmt::format("this LibTorch does not call the fallback of the dispatch key {} as it is "
-                    "used here",
-                    c10::toString(kKey)));
-  }
+  std::string fault = proof.find_fault();
+  listener = fault.empty() ? &engines : nullptr;
+  if (!fault.empty()) refuse(std::move(fault));
 }
 
 WatchedStorage::WatchedStorage(size_t bytes, at::Device device, Touched* of)

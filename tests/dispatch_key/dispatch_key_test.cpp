@@ -1,0 +1,110 @@
+// The dispatch key by which touches are seen (shard/touch_trap.h), where something else has it. A
+// program of its own, as a process gives the key away once.
+#include <fsdp/engine.h>
+#include <fsdp/error.h>
+#include <torch/library.h>
+
+#include "engine/default_device.h"
+#include "shard/touch_trap.h"
+#include "support/torch_ranks.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+// What torchdistx did, as TORCH_LIBRARY_IMPL(_, DeferredInit, m) does it, while the result lives.
+torch::Library library_that_takes_the_key() {
+  torch::Library library = MAKE_TORCH_LIBRARY_IMPL(_, DeferredInit);
+  library.fallback(torch::CppFunction::makeFallthrough());
+  return library;
+}
+
+// A LibTorch that does something of its own with the key, as far as aten::neg is concerned.
+template <class Kernel>
+torch::Library kernel_for_the_key(Kernel kernel) {
+  torch::Library library = MAKE_TORCH_LIBRARY_IMPL(aten, DeferredInit);
+  library.impl("neg", std::move(kernel));
+  return library;
+}
+
+void check_refused(const std::function<void()>& call, const std::string& cause) {
+  CAPTURE(cause);
+  try {
+    call();
+    FAIL_CHECK("nothing was refused");
+  } catch (const StateError& error) {
+    CAPTURE(error.text().cause);
+    CHECK(error.code() == ExitCode::kInternal);
+    CHECK(error.text().what ==
+          "LibTorch's operators cannot be seen before they run, which units by policy, and models "
+          "made on a GPU or planned, need");
+    CHECK(error.text().cause.starts_with(cause));
+    CHECK(error.text().hint == "make layers fsdp::Unit<Block> and build on the CPU");
+  }
+}
+
+class CountsTouches final : public touch_trap::Listener {
+ public:
+  bool before(const touch_trap::Touch& /*touch*/) override {
+    ++count;
+    return false;
+  }
+  void after(const touch_trap::Touch& /*touch*/, std::span<const at::Tensor> /*of*/) override {}
+  void failed(const touch_trap::Touch& /*touch*/, c10::Error& /*error*/) override {}
+  int count = 0;
+};
+
+}  // namespace
+
+// The first case: the engine keeps the key that it has once been given.
+TEST_CASE("where another library has taken the dispatch key, who needs it is refused by name") {
+  run_torch_ranks(1, [](Mesh mesh) {
+    torch::nn::Sequential layers(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+    const Options options{.units = by_type<torch::nn::Linear>()};
+    {
+      const torch::Library other = library_that_takes_the_key();
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        const std::string cause =
+            "another library has taken the dispatch key DeferredInit: Tried to register multiple "
+            "backend fallbacks for the same dispatch key DeferredInit; previous registration ";
+        check_refused([&] { const Engine engine(layers, mesh, options); }, cause);
+        check_refused([&] { const DefaultDevice device(at::kMeta); }, cause);
+      }
+      // Who does not need it goes on.
+      const DefaultDevice of_the_host(at::kCPU);
+      Unit<torch::nn::Linear> unit(4, 4);
+      const Engine engine(unit, mesh);
+      unit(torch::ones({2, 4})).sum().backward();
+    }
+    // What was refused has left nothing behind.
+    Engine engine(layers, mesh, options);
+    engine.forward([&] { return layers->forward(torch::ones({2, 4})).sum(); }).backward();
+    CHECK(engine.measure_gradients().norm() > 0);
+    CHECK_THROWS_WITH_AS(library_that_takes_the_key(),
+                         doctest::Contains("previous registration fsdp"), c10::Error);
+  });
+}
+
+TEST_CASE("a LibTorch that treats the key otherwise is found out before anything relies on it") {
+  const std::string cause =
+      "this LibTorch does not call the fallback of the dispatch key DeferredInit as it is used "
+      "here";
+  static CountsTouches touches;
+  {
+    const touch_trap::Unseen passes_operators_by;
+    check_refused([&] { touch_trap::arm(touches); }, cause);
+  }
+  {
+    const torch::Library computes =
+        kernel_for_the_key([](const at::Tensor& x) { return at::full_like(x, -1); });
+    check_refused([&] { touch_trap::arm(touches); }, cause);
+  }
+  {
+    const torch::Library has_none = kernel_for_the_key(
+        [](const at::Tensor& x) -> at::Tensor { TORCH_CHECK(false, "no kernel for ", x.sizes()); });
+    check_refused([&] { touch_trap::arm(touches); }, cause + ": no kernel for [1]");
+  }
+  touch_trap::arm(touches);  // as it is
+  CHECK(touches.count == 0);
+}
