@@ -12,16 +12,4 @@ PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Op
   return std::move(ranks[0]);
 }
 
-void check_bit_equal(const PolicyResult& sharded, const PolicyResult& plain) {
-  CHECK(sharded.losses == plain.losses);
-  for (const auto& [fqn, value] : sharded.parameters) {
-    CAPTURE(fqn);
-    CHECK(bit_equal(value, plain.parameters.at(fqn)));
-  }
-  for (const auto& [fqn, value] : plain.buffers) {
-    CAPTURE(fqn);
-    CHECK(bit_equal(sharded.buffers.at(fqn).cpu(), value));
-  }
-}
-
 }  // namespace fsdp::testing

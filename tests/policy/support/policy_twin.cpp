@@ -147,4 +147,16 @@ PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool
   return result;
 }
 
+std::string first_difference(const PolicyResult& sharded, const PolicyResult& plain) {
+  if (sharded.losses != plain.losses) return "losses";
+  if (sharded.parameters.empty()) return "there are no parameters";
+  for (const auto& [fqn, value] : sharded.parameters) {
+    if (!bit_equal(value, plain.parameters.at(fqn))) return fqn;
+  }
+  for (const auto& [fqn, value] : plain.buffers) {
+    if (!bit_equal(sharded.buffers.at(fqn).cpu(), value)) return fqn;
+  }
+  return {};
+}
+
 }  // namespace fsdp::testing

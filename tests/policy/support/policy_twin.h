@@ -27,6 +27,7 @@ PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Op
 // each step, and so are floating inputs.
 PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool by_groups,
                            std::optional<DType> param_dtype);
-void check_bit_equal(const PolicyResult& sharded, const PolicyResult& plain);
+// The first that differs in a bit: "losses", a parameter's name or a buffer's; empty: none does.
+std::string first_difference(const PolicyResult& sharded, const PolicyResult& plain);
 
 }  // namespace fsdp::testing
