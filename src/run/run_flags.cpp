@@ -51,6 +51,9 @@ constexpr std::array kBools{Choice{"true", true},      Choice{"false", false},
                             Choice{"1", true, true},   Choice{"0", false, true},
                             Choice{"yes", true, true}, Choice{"no", false, true},
                             Choice{"on", true, true},  Choice{"off", false, true}};
+constexpr std::array kRegistrations{Choice{"off", NcclRegistration::kOff},
+                                    Choice{"windows", NcclRegistration::kWindows},
+                                    Choice{"zero-cta", NcclRegistration::kZeroCta}};
 constexpr std::array kAblations{Choice{"communication", true}};
 
 // "auto, cpu or cuda"
@@ -205,6 +208,9 @@ std::vector<RunFlag> RunOptions::engine_flags() {
       choice("--map-shards", "BOOL",
              "true: read peers' float32 shards where they lie; false: gather them",
              engine.map_shards, kBools),
+      choice("--nccl-registration", "KIND",
+             "slots that NCCL knows beforehand: off, windows, zero-cta (copy engines gather)",
+             engine.nccl_registration, kRegistrations),
       timeout_flag(mesh.timeout)};
 }
 

@@ -37,9 +37,10 @@ TEST_CASE("without flags a run is what MeshOptions and Options are, on GPUs wher
 }
 
 TEST_CASE("every flag of the engine reaches its option") {
-  const RunOptions run = parse({"--device", "cuda", "--strategy", "zero1", "--param-dtype", "bf16",
-                                "--reduce-dtype", "bfloat16", "--reshard-after-forward", "false",
-                                "--prefetch", "3", "--map-shards", "False", "--timeout", "2.5"});
+  const RunOptions run =
+      parse({"--device", "cuda", "--strategy", "zero1", "--param-dtype", "bf16", "--reduce-dtype",
+             "bfloat16", "--reshard-after-forward", "false", "--prefetch", "3", "--map-shards",
+             "False", "--nccl-registration", "windows", "--timeout", "2.5"});
   CHECK(run.mesh.device == DeviceKind::kCuda);
   CHECK(run.engine.strategy == Strategy::kZero1);
   CHECK(run.engine.param_dtype == DType::kBFloat16);
@@ -47,6 +48,7 @@ TEST_CASE("every flag of the engine reaches its option") {
   CHECK_FALSE(run.engine.reshard_after_forward);
   CHECK(run.engine.prefetch_units == 3);
   CHECK_FALSE(run.engine.map_shards);
+  CHECK(run.engine.nccl_registration == NcclRegistration::kWindows);
   CHECK(run.mesh.timeout == std::chrono::milliseconds(2500));
 }
 
@@ -69,6 +71,12 @@ TEST_CASE("every choice of a flag can be made") {
   CHECK(parse({"--shard", "4", "--replicate", "2"}).mesh.replicate == 2);
   CHECK(parse({"--recompute", "2"}).engine.recompute == 2);
   CHECK(parse({"--keep-last-units", "3"}).engine.keep_last_units == 3);
+  CHECK(parse({}).engine.nccl_registration == NcclRegistration::kOff);
+  for (const auto& [name, registration] : {std::pair{"off", NcclRegistration::kOff},
+                                           {"windows", NcclRegistration::kWindows},
+                                           {"zero-cta", NcclRegistration::kZeroCta}}) {
+    CHECK(parse({"--nccl-registration", name}).engine.nccl_registration == registration);
+  }
   CHECK(parse({}).engine.memory_limit == 0);
   CHECK(parse({"--memory-limit", "16GiB"}).engine.memory_limit == int64_t{16} << 30);
   CHECK(parse({"--memory-limit=500 MB"}).engine.memory_limit == 500'000'000);
@@ -195,6 +203,7 @@ TEST_CASE("a value that is not allowed is refused with those that are") {
   refused("--reduce-dtype", "float16", "float32 or bfloat16");
   refused("--reshard-after-forward", "maybe", "true or false");
   refused("--map-shards", "2", "true or false");
+  refused("--nccl-registration", "true", "off, windows or zero-cta");
   for (const char* value : {"-1", "1001", "1.5", "two", "1x", "", " 1", "99999999999"}) {
     refused("--prefetch", value, "a whole number from 0 to 1000");
   }
@@ -275,6 +284,8 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
         "                                tensors included; 0: no limit [0]\n"
         "  --map-shards BOOL             true: read peers' float32 shards where they lie;\n"
         "                                false: gather them [true]\n"
+        "  --nccl-registration KIND      slots that NCCL knows beforehand: off, windows,\n"
+        "                                zero-cta (copy engines gather) [off]\n"
         "  --timeout SECONDS             seconds after which a rank that does not answer\n"
         "                                is given up [0.5]\n");
   CHECK(run.help_text({.diagnostics = true}) ==
