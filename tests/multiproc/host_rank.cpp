@@ -1,15 +1,18 @@
 // One rank of a job on several hosts, as far as they need no GPU: ranks meet at a store, and
 // exchange what lies on the host.
-//   host_rank ROUNDS [FAULT RANK ROUND]
-// RANK does FAULT in that round: kill, stop or throw. Prints what it heard in the last round.
+//   host_rank ROUNDS [FAULT RANK ROUND [BUSY]]
+// RANK does FAULT in that round: kill, stop or throw. From then on rank BUSY is at something else,
+// until the job has failed. Prints what it heard in the last round.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/fsdp.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/environment.h"
@@ -29,9 +32,13 @@ void commit(const std::string& fault) {
 int rounds(ControlPlane& plane, const std::vector<std::string>& words) {
   const int count = std::stoi(words[0]);
   const bool is_guilty = words.size() > 3 && std::stoi(words[2]) == plane.rank();
+  const bool is_busy = words.size() > 4 && std::stoi(words[4]) == plane.rank();
   std::vector<std::string> heard;
   for (int round = 1; round <= count; ++round) {
     if (is_guilty && std::stoi(words[3]) == round) commit(words[1]);
+    while (is_busy && std::stoi(words[3]) == round && !plane.first_failure()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     heard = plane.exchange("round", fmt::format("{}.{}", plane.rank(), round));
   }
   fmt::print("{}\n", fmt::join(heard, " "));

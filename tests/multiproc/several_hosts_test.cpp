@@ -96,6 +96,18 @@ TEST_CASE("a process that dies is named on its host and on the other, within sec
   }
 }
 
+// Who sees the process end needs nothing of it, and who needs it cannot see it.
+TEST_CASE("a process that dies is told to the other host by one of its own that waits for nobody") {
+  const auto results = run(ranks_of_hosts(free_port()), {"1000000", "kill", "3", "5", "2"});
+  for (int rank = 0; rank < 3; ++rank) {
+    CAPTURE(results[rank].err);
+    CHECK(results[rank].code == 75);
+    CHECK(results[rank].seconds < 10 * kPatience);
+    CHECK(has_text(results[rank].err, "rank 3 died: its process (pid "));
+    CHECK(lines_with(results[rank].err, "\n") == 1);
+  }
+}
+
 TEST_CASE("a rank that gives up is the cause on both hosts") {
   const auto results = run(ranks_of_hosts(free_port()), {"1000000", "throw", "2", "5"});
   for (int rank = 0; rank < 4; ++rank) {
