@@ -19,7 +19,8 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
                              "on several hosts",
                              name, environment.local_world_size, environment.world_size),
          .where = "environment",
-         .hint = "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached; torchrun does"});
+         .hint = "set MASTER_ADDR and MASTER_PORT to where rank 0 can be reached: torchrun does, "
+                 "mpirun passes them on by -x"});
   };
   if (environment.master_addr.empty()) refuse("MASTER_ADDR");
   if (!environment.master_port) refuse("MASTER_PORT");

@@ -1,0 +1,47 @@
+#!/bin/bash
+# usage: mpirun_test.sh BINARY
+# A real mpirun starts ranks on two hosts: they meet at the store of rank 0, and are told what they
+# lack. The second host is this machine under another name: mpirun reaches it by AGENT, which takes
+# ssh's place. Skipped (77) where there is no Open MPI, or no name may be given.
+set -euo pipefail
+binary=$1
+command -v mpirun >/dev/null || { echo "skipped: there is no mpirun" && exit 77; }
+unshare --uts true 2>/dev/null || { echo "skipped: a host's name may not be changed" && exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export PATH=$binary/bin:$PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+cat >"$work/agent" <<'AGENT'
+#!/bin/bash
+exec unshare --uts bash -c 'hostname "$1" && shift && exec bash -c "$*"' agent "$@"
+AGENT
+chmod +x "$work/agent"
+
+fail() {
+  echo "$1" && cat "$work/out" "$work/err"
+  exit 1
+}
+
+# On two ranks of each host.
+run_on_hosts() {
+  local code=0
+  mpirun --mca plm_rsh_agent "$work/agent" --mca oob_tcp_if_include lo --mca btl_tcp_if_include lo \
+    --host "$(hostname):2,other-host:2" -n 4 -x PATH "$@" >"$work/out" 2>"$work/err" || code=$?
+  [ $code = "$expected_code" ] || fail "mpirun ended with $code"
+}
+
+address=(-x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=$((20000 + RANDOM % 20000)))
+
+expected_code=0
+run_on_hosts "${address[@]}" host_rank 50
+[ "$(sort -u "$work/out")" = "0.50 1.50 2.50 3.50" ] || fail "hosts heard otherwise"
+
+expected_code=78
+run_on_hosts hello_unit
+said='error\[78\] rank ./4 host [^ ]*: MASTER_ADDR is not set, but LOCAL_WORLD_SIZE=2 and WORLD_SIZE=4'
+grep -q "$said" "$work/err" || fail "nobody says what is missing"
+! grep 'fsdp: ' "$work/err" | grep -v "$said" || fail "a rank says something else"
+
+run_on_hosts "${address[@]}" hello_unit --device cpu
+grep -q 'error\[78\] .* 4 ranks on several hosts, 2 of them on this one, compute on the CPU' \
+  "$work/err" || fail "CPUs of several hosts are not refused"
