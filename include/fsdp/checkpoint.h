@@ -1,15 +1,20 @@
-// Weights in and out of a live engine, as safetensors files. No rank needs room for a whole model
-// besides what it trains: each reads its own intervals, a piece of at most 8 MiB at a time, and
-// what is saved is gathered a unit at a time.
+// Weights and an optimizer's state in and out of a live engine, as safetensors files. No rank needs
+// room for a whole model besides what it trains: each reads its own intervals, a piece of at most
+// 8 MiB at a time, and what is saved is gathered a unit at a time.
 //
 //   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file
 //   …
 //   fsdp::save_weights(engine, "out/model.safetensors", {.dtype = fsdp::DType::kBFloat16});
 //   fsdp::save_weights_folder(engine, "out", {.max_shard_bytes = 1 << 30});  // shards and index
+//   fsdp::save_optimizer(optimizer, "out/optimizer.safetensors");
+//   …
+//   fsdp::load_optimizer(optimizer, "out/optimizer.safetensors");  // on any number of ranks
 //
 // Weights are the parameters that the engine shards, by their FQNs; buffers and ignored parameters
 // are the caller's. All functions are collective, outside forward and backward; what fails on one
-// rank ends all ranks, and one of them says it (agreement.h).
+// rank ends all ranks, and one of them says it (agreement.h). A run that goes on from its weights
+// (float32, the default) and its optimizer's state takes the steps that it would have taken, to the
+// bit, on as many ranks.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -28,6 +33,7 @@
 namespace fsdp {
 
 class Engine;
+class Optimizer;
 
 // Called on another thread than the caller's, one call at a time; equal on all ranks.
 struct LoadOptions {
@@ -100,5 +106,38 @@ void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
 [[nodiscard]] Outcome try_to_save_weights_folder(Engine& engine,
                                                  const std::filesystem::path& folder,
                                                  const SaveFolderOptions& options = {});
+
+// Writes the optimizer's state into one file, which appears complete or not at all: moments and
+// counts of updates of the parameters that it trains, by FQN (`FQN.exp_avg`, `FQN.exp_avg_sq` or
+// `FQN.momentum_buffer`, and `FQN.step`), also of those that were frozen since; in the metadata lr,
+// steps() and the other options. It does not depend on the number of ranks, on strategy, offload or
+// units. Frozen parameters are not in it. A unit's moments are gathered one after the other; rank 0
+// writes, and the others wait as long as that takes.
+// Requires: what was unfrozen was so after zero_grad.
+// Errors: as save_weights.
+void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
+[[nodiscard]] Outcome try_to_save_optimizer(Optimizer& optimizer,
+                                            const std::filesystem::path& file);
+
+struct OptimizerReport {
+  // Options that are others than the saved optimizer's, a line each; equal on all ranks.
+  std::vector<std::string> notes;
+};
+
+// Restores moments, counts of updates, steps() and lr from such a file, on any number of ranks; a
+// rank reads its own intervals. All other options (betas, momentum, weight decay, groups) are the
+// program's, unlike torch.optim's load_state_dict, which takes the file's: what differs is in the
+// report. Gradients stay as they are.
+// Requires: the parameters that are trained, or were before they were frozen, are those of the
+//   file: freeze and unfreeze before.
+// Errors: IoError kIoError if the file cannot be read; kCorruptData, with the names, for a file of
+//   something else or of another optimizer, for parameters and tensors that are missing,
+//   unexpected, or have another shape, and for a value that is not finite.
+OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
+// The same for callers that can go on without: the file is looked at as a whole before anything
+// changes, so what fails is in the outcome, and the optimizer is as it was, on every rank (but for
+// a device that fails while values are copied).
+[[nodiscard]] Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path& file,
+                                            OptimizerReport& report);
 
 }  // namespace fsdp

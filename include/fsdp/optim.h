@@ -83,7 +83,8 @@ class Optimizer {
   void set_momentum(double momentum);
   int64_t steps() const;  // that were applied; waits for them
 
-  struct State;  // for the optimizers
+  struct State;  // for the optimizers, and for checkpoints
+  State& state() { return *state_; }
 
  protected:
   explicit Optimizer(std::unique_ptr<State> state);

@@ -89,6 +89,9 @@ class SafetensorsFile {
   const StoredTensor* find(std::string_view name) const;  // null if there is none
   // Requires: `tensor` is one of tensors().
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
+  // The pages of bytes that were read are this process's memory until then; touched again, they are
+  // read again. Requires: `part` is of a tensor's bytes.
+  void forget(std::span<const std::byte> part) const;
 
  private:
   struct State;

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <fsdp/agreement.h>
 #include <fsdp/engine.h>
 #include <fsdp/safetensors_folder_writer.h>
 
 #include <optional>
 
+#include "checkpoint/rank_zero_writer.h"
 #include "fsdp/checkpoint.h"
 #include "fsdp/error.h"
 
@@ -40,17 +40,10 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
     return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
   };
   std::optional<decltype(open(Tensors()))> writer;
-  const Mesh& mesh = engine.mesh();
-  Outcome outcome;
-  const auto write = [&](const std::function<void()>& work) {
-    if (outcome.failed()) return;
-    outcome = work_together(mesh, kWriting, [&] {
-      if (mesh.rank() == 0) work();
-    });
-  };
+  RankZeroWriter on_zero(engine.mesh(), kWriting);
   // On every rank: whether somebody has asked for views is to be the same on all.
   const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
-  write([&] {
+  on_zero.write([&] {
     Tensors specs;
     for (const ShardedParameter& parameter : parameters) {
       specs.push_back({.name = stored_name(parameter.fqn),
@@ -60,14 +53,15 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
     writer.emplace(open(std::move(specs)));
   });
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
-    const at::Tensor rows = mesh.rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
-    write([&] {
+    const at::Tensor rows =
+        engine.mesh().rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
+    on_zero.write([&] {
       writer->append(stored_name(fqn), {static_cast<const std::byte*>(rows.const_data_ptr()),
                                         static_cast<size_t>(rows.nbytes())});
     });
   });
-  write([&] { writer->commit(); });
-  return outcome;
+  on_zero.write([&] { writer->commit(); });
+  return on_zero.outcome();
 }
 
 }  // namespace

@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
+#include "checkpoint/name_list.h"
 #include "fsdp/error.h"
 #include "io/printable_name.h"
 #include "io/safetensors_header.h"
@@ -15,23 +16,9 @@ namespace fsdp {
 namespace {
 
 using Names = std::vector<std::string>;
-using Sources = std::map<std::string, TensorSource, std::less<>>;
+using Sources = std::map<std::string, WeightSource, std::less<>>;
 
 constexpr const char* kOtherModel = "these are another model's weights, or its names differ";
-
-std::string list_of(const Names& names) {
-  constexpr size_t kMaxNamed = 8;
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNamed); ++i) {
-    list += fmt::format("{}{}", i > 0 ? ", " : "", quoted_name(names[i]));
-  }
-  if (names.size() > kMaxNamed) list += fmt::format(" and {} more", names.size() - kMaxNamed);
-  return list;
-}
-
-std::string counted(const Names& names) {
-  return fmt::format("{} tensor{}", names.size(), names.size() == 1 ? "" : "s");
-}
 
 [[noreturn]] void refuse(std::string what, const std::filesystem::path& where, std::string hint) {
   throw IoError(ExitCode::kCorruptData,
@@ -44,13 +31,13 @@ std::string_view module_of(std::string_view name) {
 }
 
 // Many files are shards of a folder.
-std::filesystem::path place_of(std::span<const SafetensorsFile> files) {
+std::filesystem::path place_of(const std::vector<const WeightsFile*>& files) {
   if (files.empty()) return {};
-  return files.size() == 1 ? files[0].path() : files[0].path().parent_path();
+  return files.size() == 1 ? files[0]->path() : files[0]->path().parent_path();
 }
 
 // Files it under the parameter that it means.
-void add(Sources& sources, const TensorSource& source, const LoadOptions& options,
+void add(Sources& sources, const WeightSource& source, const LoadOptions& options,
          LoadReport& report) {
   const std::string& stored = source.tensor->name;
   std::string name = options.parameter_name ? options.parameter_name(stored) : stored;
@@ -63,16 +50,16 @@ void add(Sources& sources, const TensorSource& source, const LoadOptions& option
   }
 }
 
-Sources collect(std::span<const SafetensorsFile> files, const LoadOptions& options,
-                LoadReport& report) {
+Sources collect(const WeightsFiles& from, const LoadOptions& options, LoadReport& report) {
   Sources sources, first;
-  for (const SafetensorsFile& file : files) {
-    for (const StoredTensor& tensor : file.tensors())
-      add(sources, {&file, &tensor}, options, report);
+  for (const WeightsFile* file : from.files) {
+    for (const MappedTensor& tensor : file->tensors()) {
+      add(sources, {file, &tensor}, options, report);
+    }
   }
-  if (options.instead == nullptr) return sources;
-  for (const StoredTensor& tensor : options.instead->tensors()) {
-    add(first, {options.instead, &tensor}, options, report);
+  if (from.instead == nullptr) return sources;
+  for (const MappedTensor& tensor : from.instead->tensors()) {
+    add(first, {from.instead, &tensor}, options, report);
   }
   for (const auto& [name, source] : first) {
     if (!sources.insert_or_assign(name, source).second) report.replaced.push_back(name);
@@ -80,8 +67,8 @@ Sources collect(std::span<const SafetensorsFile> files, const LoadOptions& optio
   return sources;
 }
 
-void check_fit(const TensorSource& source, const ExpectedTensor& expected) {
-  const StoredTensor& tensor = *source.tensor;
+void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
+  const MappedTensor& tensor = *source.tensor;
   if (tensor.shape != expected.shape) {
     refuse(fmt::format("tensor {} has shape {}, the model expects {}", quoted_name(tensor.name),
                        format_shape(tensor.shape), format_shape(expected.shape)),
@@ -96,7 +83,7 @@ void check_fit(const TensorSource& source, const ExpectedTensor& expected) {
 }
 
 // A head of which a part is missing was not meant to be initialised afresh.
-void check_missing(std::span<const SafetensorsFile> files, std::span<const ExpectedTensor> expected,
+void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                    const LoadOptions& options, MatchedWeights& matched) {
   Names missing;
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -108,9 +95,9 @@ void check_missing(std::span<const SafetensorsFile> files, std::span<const Expec
     (is_whole ? matched.report.kept : missing).push_back(expected[i].fqn);
   }
   if (!missing.empty()) {
-    refuse(fmt::format("{} of the model missing from the weights: {}", counted(missing),
+    refuse(fmt::format("{} of the model missing from the weights: {}", counted(missing, "tensor"),
                        list_of(missing)),
-           place_of(files), kOtherModel);
+           place_of(files.files), kOtherModel);
   }
 }
 
@@ -127,31 +114,31 @@ void check_rest(const Sources& rest, const LoadOptions& options, LoadReport& rep
     }
   }
   if (!unexpected.empty()) {
-    refuse(fmt::format("{} in the weights that the model does not have: {}", counted(unexpected),
-                       list_of(unexpected)),
+    refuse(fmt::format("{} in the weights that the model does not have: {}",
+                       counted(unexpected, "tensor"), list_of(unexpected)),
            where, kOtherModel);
   }
 }
 
-void add_notes(const LoadOptions& options, LoadReport& report) {
+void add_notes(const WeightsFiles& files, LoadReport& report) {
   if (!report.replaced.empty()) {
     report.notes.push_back(fmt::format("taken from {} instead of the model: {}",
-                                       options.instead->path().string(), list_of(report.replaced)));
+                                       files.instead->path().string(), list_of(report.replaced)));
   }
   if (!report.unused.empty()) {
     report.notes.push_back(
-        fmt::format("{} not used: {}", counted(report.unused), list_of(report.unused)));
+        fmt::format("{} not used: {}", counted(report.unused, "tensor"), list_of(report.unused)));
   }
   if (!report.kept.empty()) {
     report.notes.push_back(fmt::format("{} not in the weights, initialised: {}",
-                                       counted(report.kept), list_of(report.kept)));
+                                       counted(report.kept, "tensor"), list_of(report.kept)));
   }
 }
 
 }  // namespace
 
-MatchedWeights match_weights(std::span<const SafetensorsFile> files,
-                             std::span<const ExpectedTensor> expected, const LoadOptions& options) {
+MatchedWeights match_weights(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
+                             const LoadOptions& options) {
   MatchedWeights matched;
   Sources sources = collect(files, options, matched.report);
   for (const ExpectedTensor& tensor : expected) {
@@ -164,7 +151,7 @@ MatchedWeights match_weights(std::span<const SafetensorsFile> files,
   }
   check_missing(files, expected, options, matched);
   check_rest(sources, options, matched.report);
-  add_notes(options, matched.report);
+  add_notes(files, matched.report);
   return matched;
 }
 

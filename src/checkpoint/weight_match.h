@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fsdp/checkpoint.h>
-#include <fsdp/safetensors_folder.h>
 
 #include <cstdint>
 #include <optional>
@@ -10,7 +9,20 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/weights_file.h"
+
 namespace fsdp {
+
+// What load_weights reads. All live as long as what is matched.
+struct WeightsFiles {
+  std::vector<const WeightsFile*> files;
+  const WeightsFile* instead = nullptr;  // LoadOptions::instead
+};
+
+struct WeightSource {
+  const WeightsFile* file = nullptr;
+  const MappedTensor* tensor = nullptr;
+};
 
 struct ExpectedTensor {
   std::string fqn;
@@ -19,13 +31,13 @@ struct ExpectedTensor {
 
 struct MatchedWeights {
   // One for each expected tensor, in their order; empty only where it may be missing.
-  std::vector<std::optional<TensorSource>> sources;
+  std::vector<std::optional<WeightSource>> sources;
   LoadReport report;
 };
 
 // By the rules of LoadOptions, from integers and names alone: all ranks get the same answer.
 // Errors: as load_weights, but for values, which are not looked at.
-MatchedWeights match_weights(std::span<const SafetensorsFile> files,
-                             std::span<const ExpectedTensor> expected, const LoadOptions& options);
+MatchedWeights match_weights(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
+                             const LoadOptions& options);
 
 }  // namespace fsdp

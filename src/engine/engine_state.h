@@ -72,6 +72,9 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
   GradientMeasure::Measured measure_gradients(double norm_type, double max_norm);
   void zero_grad();
+  // What was frozen and now requires a gradient is to get one. Errors: StateError where gradients
+  // wait for a step.
+  void unfreeze();
   int find_unit(std::string_view fqn) const;  // Errors: InvalidArgument listing what exists
 
   const std::shared_ptr<torch::nn::Module> root;
@@ -95,7 +98,6 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void settle_main_state() const;
   void keep_limit();
   void absorb_changes(bool reseats);
-  void unfreeze();
   void refuse_strays();
   void forget_records();
   void forget_dropped_forwards();

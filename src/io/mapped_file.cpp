@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -55,6 +56,18 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) cannot_read(path, system_cause(errno));
   bytes_ = {static_cast<const std::byte*>(data), size};
+}
+
+// The system maps pages around one that is touched, up to such a block.
+void MappedFile::forget(std::span<const std::byte> part) const {
+  constexpr size_t kBlockBytes = 64 * 1024;
+  if (part.empty()) return;
+  const size_t begin = static_cast<size_t>(part.data() - bytes_.data()) / kBlockBytes * kBlockBytes;
+  const size_t end = static_cast<size_t>(part.data() - bytes_.data()) + part.size();
+  const size_t block_end = (end + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  // What fails here costs memory alone.
+  ::madvise(const_cast<std::byte*>(bytes_.data()) + begin,
+            std::min(block_end, bytes_.size()) - begin, MADV_DONTNEED);
 }
 
 MappedFile::~MappedFile() {

@@ -25,6 +25,9 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
+  // Their pages are no longer this process's memory, until somebody touches them again.
+  // Requires: `part` is of bytes().
+  void forget(std::span<const std::byte> part) const;
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};
   }

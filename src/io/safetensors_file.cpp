@@ -47,4 +47,8 @@ std::span<const std::byte> SafetensorsFile::bytes(const StoredTensor& tensor) co
                                          static_cast<size_t>(tensor.nbytes));
 }
 
+void SafetensorsFile::forget(std::span<const std::byte> part) const {
+  state_->mapping.forget(part);
+}
+
 }  // namespace fsdp

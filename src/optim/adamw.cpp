@@ -15,6 +15,15 @@ struct AdamWState final : Optimizer::State {
 
   double* momentum() override { return &options.beta1; }
 
+  std::string_view name() const override { return "AdamW"; }
+  std::vector<std::string_view> moment_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::map<std::string, double> option_values() const override {
+    return {{"beta1", options.beta1},
+            {"beta2", options.beta2},
+            {"eps", options.eps},
+            {"weight_decay", weight_decay},
+            {"bias_correction", options.bias_correction ? 1 : 0}};
+  }
   kernels::StepBetas betas() const override {
     return {.beta1 = options.beta1, .beta2 = options.beta2};
   }
@@ -36,7 +45,7 @@ struct AdamWState final : Optimizer::State {
            .numel = each.run.numel,
            .lr = each.lr,
            .weight_decay = each.run.weight_decay,
-           .step = options.bias_correction ? each.state.step : nullptr});
+           .step = options.bias_correction ? each.run.step : nullptr});
     }
     kernels::adamw(stream, table,
                    {.beta1 = options.beta1,

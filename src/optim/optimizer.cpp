@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "comm/mesh_state.h"
@@ -28,17 +29,21 @@ std::vector<char> trained_now(const EngineState& engine) {
 
 bool is_bias_or_norm(const ShardedParameter& parameter) { return parameter.shape.size() <= 1; }
 
-Optimizer::State::State(Engine& owner, double learning_rate, double weight_decay,
+Optimizer::State::State(Engine& owner, double learning_rate, double decay,
                         std::vector<ParameterGroup> groups, bool skip_nonfinite, int moments)
     : engine_held(owner.state().shared_from_this()),
       engine(*engine_held),
       lr(learning_rate),
-      weight_decay_(weight_decay),
+      weight_decay(decay),
       groups_(std::move(groups)),
       skip_nonfinite_(skip_nonfinite),
       moments_(moments),
       applied_(add_counters(1)) {
   make_runs();
+}
+
+const SegmentLayout& Optimizer::State::layout_of(const OptimizedSegment& optimized) const {
+  return engine.units[optimized.unit]->shard->layout().segments()[optimized.segment];
 }
 
 // Zeros.
@@ -73,7 +78,10 @@ void Optimizer::State::add_segments() {
     }
   }
   kernels::StepCount* counters = add_counters(segments_.size() - before);
-  for (size_t i = before; i < segments_.size(); ++i) segments_[i].step = counters++;
+  for (size_t i = before; i < segments_.size(); ++i, ++counters) {
+    segments_[i].counters = {counters};
+    segments_[i].step_of.assign(layout_of(segments_[i]).parameters.size(), counters);
+  }
   state_bytes_ += added;
   if (added > 0) engine.add_optimizer_state(added);
 }
@@ -87,12 +95,15 @@ Optimizer::State::~State() {
 // are.
 void Optimizer::State::make_runs() {
   trained_ = trained_now(engine);
+  known_.resize(trained_.size());
+  for (size_t i = 0; i < trained_.size(); ++i) known_[i] |= trained_[i];
   add_segments();
   for (OptimizedSegment& optimized : segments_) {
     const ShardUnit& shard = *engine.units[optimized.unit]->shard;
     optimized.runs.clear();
-    for (const PlacedParameter& placed : shard.layout().segments()[optimized.segment].parameters) {
-      const Interval& interval = shard.main().local(placed.parameter);
+    const std::vector<PlacedParameter>& parameters = layout_of(optimized).parameters;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const Interval& interval = shard.main().local(parameters[i].parameter);
       const ParameterSpec& spec = shard.layout().parameters()[interval.parameter];
       if (interval.numel == 0 || !shard.tensors()[interval.parameter].requires_grad()) continue;
       const ShardedParameter described{.fqn = spec.fqn,
@@ -103,18 +114,18 @@ void Optimizer::State::make_runs() {
       const auto group = std::find_if(
           groups_.begin(), groups_.end(),
           [&](const ParameterGroup& each) { return each.match && each.match(described); });
-      OptimizerRun run{
-          .offset = interval.offset,
-          .numel = interval.numel,
-          .lr_scale = group != groups_.end() ? group->lr_scale : 1.0,
-          .weight_decay = group != groups_.end() ? group->weight_decay : weight_decay_};
+      OptimizerRun run{.offset = interval.offset,
+                       .numel = interval.numel,
+                       .lr_scale = group != groups_.end() ? group->lr_scale : 1.0,
+                       .weight_decay = group != groups_.end() ? group->weight_decay : weight_decay,
+                       .step = optimized.step_of[i]};
       const bool adjoins =
           !optimized.runs.empty() &&
           interval.offset - (optimized.runs.back().offset + optimized.runs.back().numel) <
               ShardLayout::kAlignment;
       OptimizerRun* last = adjoins ? &optimized.runs.back() : nullptr;
       if (last != nullptr && last->lr_scale == run.lr_scale &&
-          last->weight_decay == run.weight_decay) {
+          last->weight_decay == run.weight_decay && last->step == run.step) {
         last->numel = run.offset + run.numel - last->offset;
       } else {
         optimized.runs.push_back(run);
@@ -166,11 +177,89 @@ GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_typ
 
 void Optimizer::State::forget_measured() { clipped_.reset(); }
 
-int64_t Optimizer::State::applied() const {
+int64_t Optimizer::State::read(const kernels::StepCount& counter) const {
   int64_t steps = 0;
   with_place([] { return "count of optimizer steps"; },
-             [&] { engine.context->main_stream().read(&steps, &applied_->step, sizeof steps); });
+             [&] { engine.context->main_stream().read(&steps, &counter.step, sizeof steps); });
   return steps;
+}
+
+int64_t Optimizer::State::applied() const { return read(*applied_); }
+
+void Optimizer::State::follow_trained() {
+  const std::lock_guard lock(engine.clock->mutex);
+  engine.unfreeze();
+  if (trained_now(engine) != trained_) make_runs();
+}
+
+std::vector<OptimizedParameter> Optimizer::State::parameters() const {
+  std::vector<OptimizedParameter> kept;
+  size_t first_of_unit = 0;  // in known_
+  for (const auto& unit : engine.units) {
+    const size_t first = kept.size();
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      const OptimizedSegment& optimized = segments_[i];
+      if (optimized.unit != unit->index) continue;
+      std::map<const kernels::StepCount*, int64_t> steps;
+      for (const kernels::StepCount* each : optimized.counters) steps[each] = read(*each);
+      const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
+      for (size_t j = 0; j < placed.size(); ++j) {
+        if (!known_[first_of_unit + placed[j].parameter]) continue;
+        kept.push_back({.unit = unit->index,
+                        .parameter = placed[j].parameter,
+                        .segment = i,
+                        .steps = steps.at(optimized.step_of[j])});
+      }
+    }
+    std::sort(kept.begin() + static_cast<std::ptrdiff_t>(first), kept.end(),
+              [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
+    first_of_unit += unit->shard->tensors().size();
+  }
+  return kept;
+}
+
+// Parameters of a segment that have seen equally many updates share a counter.
+void Optimizer::State::set_counts(int64_t applied,
+                                  const std::vector<OptimizedParameter>& parameters) {
+  std::vector<int64_t> counts{applied, 0};
+  // By segment, from steps to an index into counts.
+  std::vector<std::map<int64_t, size_t>> counter_of(segments_.size());
+  for (const OptimizedParameter& each : parameters) {
+    if (counter_of[each.segment].emplace(each.steps, counts.size()).second) {
+      counts.push_back(each.steps);
+    }
+  }
+  const std::lock_guard lock(engine.clock->mutex);
+  Stream& stream = engine.context->main_stream();
+  stream.synchronize();  // with what the old ones are read for
+  counters_.clear();
+  applied_ = add_counters(counts.size());
+  const auto bytes = static_cast<int64_t>(counts.size() * sizeof(kernels::StepCount));
+  const Buffer values = engine.context->device.allocate(bytes, MemoryKind::kPinned);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    static_cast<kernels::StepCount*>(values.data())[i] = {.step = counts[i]};
+  }
+  stream.copy(applied_, values.data(), bytes);
+  stream.synchronize();
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    OptimizedSegment& optimized = segments_[i];
+    optimized.counters.clear();
+    for (const auto& [steps, counter] : counter_of[i]) {
+      optimized.counters.push_back(applied_ + counter);
+    }
+    // Parameters of it that are not trained, but may be one day.
+    kernels::StepCount* other = optimized.counters.empty() ? applied_ + 1 : optimized.counters[0];
+    optimized.step_of.assign(optimized.step_of.size(), other);
+  }
+  for (const OptimizedParameter& each : parameters) {
+    OptimizedSegment& optimized = segments_[each.segment];
+    const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
+    for (size_t j = 0; j < placed.size(); ++j) {
+      if (placed[j].parameter != each.parameter) continue;
+      optimized.step_of[j] = applied_ + counter_of[each.segment].at(each.steps);
+    }
+  }
+  make_runs();
 }
 
 StepReport Optimizer::State::step() {
@@ -203,7 +292,7 @@ StepReport Optimizer::State::issue_step() {
                       [&](const MainSegment& each) { return each.segment == optimized.segment; });
     // A unit that no backward touched since zero_grad: not updated, not counted.
     if (segment.grad == nullptr) continue;
-    counters.push_back(optimized.step);
+    counters.insert(counters.end(), optimized.counters.begin(), optimized.counters.end());
     for (const OptimizerRun& run : optimized.runs) {
       updates.push_back({optimized, segment, run, lr * run.lr_scale});
     }

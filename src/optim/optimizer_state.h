@@ -2,8 +2,12 @@
 // skip.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/engine_state.h"
@@ -13,13 +17,14 @@
 
 namespace fsdp {
 
-// Consecutive elements of a segment with one learning rate and decay. Gaps belong to the run before
+// Consecutive elements of a segment with one learning rate, decay and count of updates. Gaps belong to the run before
 // them: they are zero and stay zero.
 struct OptimizerRun {
   int64_t offset = 0;
   int64_t numel = 0;
   double lr_scale = 1.0;
   double weight_decay = 0.0;
+  kernels::StepCount* step = nullptr;  // one of the segment's
 };
 
 // The optimizer's side of one trainable segment.
@@ -27,8 +32,19 @@ struct OptimizedSegment {
   int unit = 0;
   int segment = 0;  // of the unit's layout
   std::vector<OptimizerRun> runs;
-  std::vector<Buffer> moments;         // fp32, as long as the segment
-  kernels::StepCount* step = nullptr;  // in device memory: updates that this segment has seen
+  std::vector<Buffer> moments;  // fp32, as long as the segment
+  // In device memory: updates that parameters of this segment have seen. One for all of them, until
+  // a checkpoint comes whose parameters had other segments.
+  std::vector<kernels::StepCount*> counters;
+  std::vector<kernels::StepCount*> step_of;  // by the segment's parameters; each one of counters
+};
+
+// What is kept of one parameter: its place in the engine, and its state.
+struct OptimizedParameter {
+  int unit = 0;
+  int parameter = 0;   // of the unit
+  size_t segment = 0;  // index into segments()
+  int64_t steps = 0;   // updates it has seen
 };
 
 // One run ready for a kernel.
@@ -48,6 +64,11 @@ struct Optimizer::State {
 
   // What set_momentum changes; null: there is none.
   virtual double* momentum() { return nullptr; }
+  // For checkpoints: "AdamW"; what its moments are called, LibTorch's words; and its options but lr
+  // by name.
+  virtual std::string_view name() const = 0;
+  virtual std::vector<std::string_view> moment_names() const = 0;
+  virtual std::map<std::string, double> option_values() const = 0;
   // Of the corrections that counters hold.
   virtual kernels::StepBetas betas() const { return {}; }
   // `scale` and `found_inf` as kernels take them.
@@ -59,11 +80,25 @@ struct Optimizer::State {
   void forget_measured();
   int64_t applied() const;
 
+  // ---- for checkpoints; between passes ----
+
+  // What was unfrozen since the last step has state from here on. Errors: as EngineState::unfreeze.
+  void follow_trained();
+  const std::vector<OptimizedSegment>& segments() const { return segments_; }
+  // Those that are trained, and those that were before they were frozen, in the order of units.
+  // Waits for what was issued.
+  std::vector<OptimizedParameter> parameters() const;
+  // As if so many steps had been applied. `parameters`: those of parameters(), with new steps.
+  void set_counts(int64_t applied, const std::vector<OptimizedParameter>& parameters);
+
   const std::shared_ptr<EngineState> engine_held;  // a shell, once the engine is gone
   EngineState& engine;
   double lr;
   std::optional<double> initial_lr;  // of the schedulers, from the first one on
   bool momentum_is_set = false;      // by set_momentum: ranks compare it from then on
+
+ protected:
+  const double weight_decay;
 
  private:
   void check_gradients_complete() const;
@@ -71,15 +106,17 @@ struct Optimizer::State {
   StepReport issue_step();
   void add_segments();
   kernels::StepCount* add_counters(size_t count);
+  int64_t read(const kernels::StepCount& counter) const;
+  const SegmentLayout& layout_of(const OptimizedSegment& optimized) const;
   void make_runs();
 
-  double weight_decay_;
   std::vector<ParameterGroup> groups_;
   bool skip_nonfinite_;
   int moments_;
   std::vector<OptimizedSegment> segments_;
   std::vector<char> trained_;     // requires_grad of every parameter when the runs were made
-  std::vector<Buffer> counters_;  // what `step` and applied_ point to
+  std::vector<char> known_;       // of every parameter: it was so once
+  std::vector<Buffer> counters_;  // what `counters` and applied_ point to
   kernels::StepCount* applied_ = nullptr;  // in device memory: steps that were not skipped
   int64_t issued_ = 0;
   std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm, for the next step

@@ -13,6 +13,17 @@ struct SgdState final : Optimizer::State {
         options(std::move(from)) {}
 
   double* momentum() override { return options.momentum != 0 ? &options.momentum : nullptr; }
+  std::string_view name() const override { return "SGD"; }
+  std::vector<std::string_view> moment_names() const override {
+    if (options.momentum == 0) return {};
+    return {"momentum_buffer"};
+  }
+  std::map<std::string, double> option_values() const override {
+    return {{"momentum", options.momentum},
+            {"dampening", options.dampening},
+            {"weight_decay", weight_decay},
+            {"nesterov", options.nesterov ? 1 : 0}};
+  }
 
   void update(Stream& stream, const std::vector<OptimizerUpdate>& updates, const float* scale,
               const float* found_inf) override {
@@ -32,7 +43,7 @@ struct SgdState final : Optimizer::State {
            .numel = each.run.numel,
            .lr = each.lr,
            .weight_decay = each.run.weight_decay,
-           .step = each.state.step});
+           .step = each.run.step});
     }
     kernels::sgd(stream, table,
                  {.momentum = options.momentum,

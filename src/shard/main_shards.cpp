@@ -36,7 +36,7 @@ int64_t MainShards::bytes(int segment) const {
 void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory, void* data) {
   Slice& slice = slices_[segment];
   if (slice.data != nullptr) {
-    copy(segment, data);
+    copy(segment, slice.data, data);
     unit_.shared.compute->synchronize();  // the memory that was read goes
   }
   slice.data = static_cast<float*>(data);
@@ -46,8 +46,8 @@ void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory,
   slice.seen_version = version(segment);
 }
 
-void MainShards::copy(int segment, void* to) const {
-  const kernels::CastRun run{data(segment), to, unit_.segment(segment).slice_numel};
+void MainShards::copy(int segment, const float* from, void* to) const {
+  const kernels::CastRun run{from, to, unit_.segment(segment).slice_numel};
   kernels::cast_pack(*unit_.shared.compute, {&run, 1});
 }
 
@@ -96,24 +96,32 @@ void MainShards::place_own(const std::vector<kernels::CastRun>& runs) const {
 }
 
 void MainShards::copy_whole(std::vector<Buffer>& whole) const {
+  std::vector<float*> slices;
+  for (const Slice& slice : slices_) slices.push_back(slice.data);
+  copy_whole(slices, whole);
+}
+
+void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>& whole) const {
   ShardContext& shared = unit_.shared;
   whole.clear();
   PieceGather gather(unit_);
   std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {
+    whole.emplace_back();
+    if (slices[i] == nullptr) continue;
     const SegmentLayout& layout = unit_.segment(i);
-    whole.push_back(shared.allocate(layout.numel * size_of(DType::kFloat32)));
+    whole.back() = shared.allocate(layout.numel * size_of(DType::kFloat32));
     if (unit_.moves.cuts_main()) {
       const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
       auto* place = static_cast<std::byte*>(whole.back().data());
-      void* own = data(i);
+      void* own = slices[i];
       if (shared.offloads()) {
         own = place + slice.begin * size_of(DType::kFloat32);
-        own_runs.push_back({data(i), own, slice.numel});
+        own_runs.push_back({slices[i], own, slice.numel});
       }
       gather.add(slice, DType::kFloat32, own, place, 0);
     } else if (layout.slice_numel > 0) {
-      copy(i, whole.back().data());
+      copy(i, slices[i], whole.back().data());
     }
   }
   if (!unit_.moves.cuts_main()) return;

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/cast_pack.h"
@@ -52,6 +53,9 @@ class MainShards {
   // Whole fp32 values, segment by segment, padded; collective where main shards are cut. Compute
   // waits.
   void copy_whole(std::vector<Buffer>& whole) const;
+  // The same of other fp32 that is cut as main shards are and lies where they do: an optimizer's
+  // moments. `slices` by segment, null, and then so on every rank, where there is nothing.
+  void copy_whole(std::span<float* const> slices, std::vector<Buffer>& whole) const;
 
   // Rises with every change that is known of.
   int64_t version(int segment) const;
@@ -89,7 +93,7 @@ class MainShards {
   // are handed out, only the content tells.
   // Returns the segments whose content differs from when it was last looked at.
   std::vector<int> look_at_contents();
-  void copy(int segment, void* to) const;
+  void copy(int segment, const float* from, void* to) const;
   // This rank's pieces to where a gather takes them, which comes behind it.
   void place_own(const std::vector<kernels::CastRun>& runs) const;
 

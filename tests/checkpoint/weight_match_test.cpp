@@ -40,13 +40,16 @@ class File {
   explicit File(const std::vector<TensorSpec>& specs) {
     write_zeros(path(), specs);
     file_.emplace(path());
+    weights_.emplace(*file_);
   }
   explicit File(const Names& names) : File(small_tensors(names)) {}
 
   std::filesystem::path path() const { return scratch_ / "w.safetensors"; }
-  const SafetensorsFile& get() const { return *file_; }
-  MatchedWeights matched(const LoadOptions& how = options()) const {
-    return match_weights({&*file_, 1}, kExpected, how);
+  const WeightsFile& get() const { return *weights_; }
+  MatchedWeights matched(const LoadOptions& how = options(), const File* instead = nullptr) const {
+    return match_weights(
+        {.files = {&*weights_}, .instead = instead != nullptr ? &*instead->weights_ : nullptr},
+        kExpected, how);
   }
   std::string refusal(const LoadOptions& how = options()) const {
     try {
@@ -62,6 +65,7 @@ class File {
  private:
   ScratchFolder scratch_;
   std::optional<SafetensorsFile> file_;
+  std::optional<SafetensorsWeights> weights_;
 };
 
 TEST_CASE("equal names match without a word, and without options") {
@@ -95,7 +99,7 @@ TEST_CASE("what was renamed, left out or left alone is reported, and the last tw
 TEST_CASE("a tensor that may be left out is used where the model expects it") {
   const File file(Names{"pooler.weight"});
   const std::vector<ExpectedTensor> expected = {{"pooler.weight", {2}}};
-  const MatchedWeights matched = match_weights({&file.get(), 1}, expected, options());
+  const MatchedWeights matched = match_weights({.files = {&file.get()}}, expected, options());
   CHECK(matched.sources[0]->tensor->name == "pooler.weight");
   CHECK(matched.report.notes.empty());
 }
@@ -103,15 +107,13 @@ TEST_CASE("a tensor that may be left out is used where the model expects it") {
 TEST_CASE("a file given instead comes before the others") {
   const Names head = {"head.weight", "head.bias"};
   const File file(kBody + head), other(head);
-  LoadOptions how = options();
-  how.instead = &other.get();
-  const MatchedWeights matched = file.matched(how);
+  const MatchedWeights matched = file.matched(options(), &other);
   CHECK(matched.sources[0]->file == &file.get());
   CHECK(matched.sources[3]->file == &other.get());
   CHECK(matched.report.replaced == Names{"head.bias", "head.weight"});
   CHECK(matched.report.notes == Names{"taken from " + other.path().string() +
                                       " instead of the model: 'head.bias', 'head.weight'"});
-  CHECK(File(kBody).matched(how).report.notes.empty());
+  CHECK(File(kBody).matched(options(), &other).report.notes.empty());
 }
 
 TEST_CASE("missing, unexpected, unfitting and doubled tensors are refused by name") {

@@ -1,0 +1,200 @@
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fsdp/agreement.h>
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "checkpoint/name_list.h"
+#include "checkpoint/optimizer_file.h"
+#include "checkpoint/read_interval.h"
+#include "fsdp/checkpoint.h"
+#include "fsdp/error.h"
+#include "io/printable_name.h"
+#include "io/safetensors_header.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::string_view kReadingState = "reading the optimizer's state";
+
+using Parameters = std::vector<OptimizedParameter>;
+
+// A moment of a parameter in the file.
+struct MomentSource {
+  const OptimizedParameter* parameter;
+  size_t moment;
+  const MappedTensor* tensor;
+};
+
+[[noreturn]] void refuse(const SafetensorsFile& file, std::string what, std::string cause,
+                         std::string hint) {
+  throw IoError(ExitCode::kCorruptData, {.what = std::move(what),
+                                         .where = file.path().string(),
+                                         .cause = std::move(cause),
+                                         .hint = std::move(hint)});
+}
+
+std::string in_words(const std::vector<std::string>& notes) {
+  return fmt::format("{}", fmt::join(notes, ", "));
+}
+
+// The file is open, and everything in it is what it has to be; but for the moments' values.
+class OptimizerSource {
+ public:
+  OptimizerSource(const std::filesystem::path& path, const Optimizer::State& state,
+                  Parameters trained)
+      : file_(path),
+        weights_(file_),
+        state_(state),
+        head(read_optimizer_head(file_, state)),
+        parameters(std::move(trained)) {
+    check_parameters();
+    std::map<std::string_view, const MappedTensor*> stored;
+    for (const MappedTensor& tensor : weights_.tensors()) stored[tensor.name] = &tensor;
+    for (OptimizedParameter& parameter : parameters) take(parameter, stored);
+    if (stored.empty()) return;
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : stored) names.emplace_back(name);
+    refuse(file_,
+           fmt::format("{} in the state that the optimizer does not have: {}",
+                       counted(names, "tensor"), list_of(names)),
+           in_words(head.notes), "make the optimizer with the options that it was saved with");
+  }
+
+  // What this rank has of every moment: calls take(source, at, values).
+  void read(
+      const std::function<void(const MomentSource&, int64_t, const at::Tensor&)>& take) const {
+    for (const MomentSource& source : sources_) {
+      const OptimizedParameter& parameter = *source.parameter;
+      const Interval& local =
+          state_.engine.units[parameter.unit]->shard->main().local(parameter.parameter);
+      read_interval(weights_, *source.tensor,
+                    {.strides = spec_of(state_, parameter).strides,
+                     .begin = local.begin,
+                     .numel = local.numel},
+                    [&](int64_t at, const at::Tensor& values) { take(source, at, values); });
+    }
+  }
+
+ private:
+  // By their counts of steps, which every parameter has.
+  void check_parameters() const {
+    std::set<std::string, std::less<>> stored;
+    for (const StoredTensor& tensor : file_.tensors()) {
+      const size_t dot = tensor.name.rfind('.');
+      if (dot != tensor.name.npos && std::string_view(tensor.name).substr(dot + 1) == kStepTensor) {
+        stored.insert(tensor.name.substr(0, dot));
+      }
+    }
+    std::vector<std::string> missing;
+    for (const OptimizedParameter& parameter : parameters) {
+      const std::string& fqn = spec_of(state_, parameter).fqn;
+      if (stored.erase(fqn) == 0) missing.push_back(fqn);
+    }
+    constexpr const char* kHint =
+        "another model's state; or freeze and unfreeze parameters before it is loaded as they were "
+        "when it was saved";
+    if (!missing.empty()) {
+      refuse(file_,
+             fmt::format("{} that the optimizer trains missing from its state: {}",
+                         counted(missing, "parameter"), list_of(missing)),
+             {}, kHint);
+    }
+    if (stored.empty()) return;
+    const std::vector<std::string> unexpected(stored.begin(), stored.end());
+    refuse(file_,
+           fmt::format("state of {} that the optimizer does not train: {}",
+                       counted(unexpected, "parameter"), list_of(unexpected)),
+           {}, kHint);
+  }
+
+  void take(OptimizedParameter& parameter,
+            std::map<std::string_view, const MappedTensor*>& stored) {
+    const ParameterSpec& spec = spec_of(state_, parameter);
+    const std::string step = state_name(spec.fqn, kStepTensor);
+    parameter.steps = read_steps(file_, *file_.find(step));
+    stored.erase(step);
+    const std::vector<std::string_view> moments = state_.moment_names();
+    for (size_t moment = 0; moment < moments.size(); ++moment) {
+      const std::string name = state_name(spec.fqn, moments[moment]);
+      const auto found = stored.find(name);
+      if (found == stored.end()) {
+        refuse(file_, fmt::format("tensor {} is missing from the state", quoted_name(name)),
+               in_words(head.notes), "make the optimizer with the options that it was saved with");
+      }
+      const MappedTensor& tensor = *found->second;
+      if (tensor.dtype != StoredDType::kF32 || tensor.shape != spec.shape) {
+        refuse(file_,
+               fmt::format("tensor {} is {} of shape {}, the optimizer expects F32 of shape {}",
+                           quoted_name(name), name_of(tensor.dtype), format_shape(tensor.shape),
+                           format_shape(spec.shape)),
+               {}, "it is another model's state, or its names differ");
+      }
+      sources_.push_back({&parameter, moment, &tensor});
+      stored.erase(found);
+    }
+  }
+
+  const SafetensorsFile file_;
+  const SafetensorsWeights weights_;
+  const Optimizer::State& state_;
+  std::vector<MomentSource> sources_;
+
+ public:
+  const OptimizerHead head;
+  Parameters parameters;  // with the file's counts of steps
+};
+
+// A copy of this rank's values into where they are optimised.
+void write(const Optimizer::State& state, const OptimizerSource& source) {
+  const at::Device device = state.engine.context->main_torch_device();
+  source.read([&](const MomentSource& each, int64_t at, const at::Tensor& values) {
+    const ShardUnit& shard = *state.engine.units[each.parameter->unit]->shard;
+    const Buffer& moment = state.segments()[each.parameter->segment].moments[each.moment];
+    const int64_t offset = shard.main().local(each.parameter->parameter).offset + at;
+    torch_compat::wrap(static_cast<float*>(moment.data()) + offset, values.numel(), DType::kFloat32,
+                       device)
+        .copy_(values);
+  });
+}
+
+}  // namespace
+
+Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path& path,
+                              OptimizerReport& report) {
+  Optimizer::State& state = optimizer.state();
+  state.engine.require_between_passes("load_optimizer");
+  state.follow_trained();
+  const Parameters parameters = state.parameters();  // once the steps under way are done
+  const Mesh& mesh = state.engine.context->mesh;
+  std::optional<OptimizerSource> source;
+  // All ranks look at everything first; then nothing in the file can be wrong any more.
+  Outcome outcome = work_together(mesh, kReadingState, [&] {
+    const at::NoGradGuard no_grad;
+    source.emplace(path, state, parameters);
+    source->read([](const MomentSource&, int64_t, const at::Tensor&) {});
+  });
+  if (outcome.failed()) return outcome;
+  outcome = work_together(mesh, kReadingState, [&] {
+    const at::NoGradGuard no_grad;
+    write(state, *source);
+  });
+  if (outcome.failed()) return outcome;
+  state.set_counts(source->head.steps, source->parameters);
+  optimizer.set_lr(source->head.lr);
+  report.notes = source->head.notes;
+  return outcome;
+}
+
+OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& path) {
+  OptimizerReport report;
+  const Outcome outcome = try_to_load_optimizer(optimizer, path, report);
+  end_together(optimizer.state().engine.context->mesh, outcome);
+  return report;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,107 @@
+#include "checkpoint/optimizer_file.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "fsdp/error.h"
+#include "io/printable_name.h"
+
+namespace fsdp {
+namespace {
+
+using Metadata = std::map<std::string, std::string>;
+
+constexpr std::string_view kFormat = "fsdp-optimizer";
+constexpr std::string_view kVersion = "1";
+
+[[noreturn]] void refuse(const SafetensorsFile& file, std::string what, std::string hint) {
+  throw IoError(ExitCode::kCorruptData,
+                {.what = std::move(what), .where = file.path().string(), .hint = std::move(hint)});
+}
+
+std::string_view entry(const Metadata& metadata, std::string_view key) {
+  const auto at = metadata.find(std::string(key));
+  return at != metadata.end() ? std::string_view(at->second) : std::string_view();
+}
+
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::string state_name(std::string_view fqn, std::string_view what) {
+  return fmt::format("{}.{}", fqn, what);
+}
+
+const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParameter& parameter) {
+  return state.engine.units[parameter.unit]->shard->layout().parameters()[parameter.parameter];
+}
+
+std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state) {
+  Metadata metadata{{"format", std::string(kFormat)},
+                    {"version", std::string(kVersion)},
+                    {"optimizer", std::string(state.name())},
+                    {"lr", fmt::format("{}", state.lr)},
+                    {"steps", fmt::format("{}", state.applied())}};
+  for (const auto& [name, value] : state.option_values()) metadata[name] = fmt::format("{}", value);
+  return metadata;
+}
+
+OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state) {
+  const Metadata& metadata = file.metadata();
+  if (entry(metadata, "format") != kFormat) {
+    refuse(file, "the file is no state of an optimizer",
+           "save_optimizer writes such files; weights are read by load_weights");
+  }
+  if (entry(metadata, "version") != kVersion) {
+    refuse(file,
+           fmt::format("the optimizer's state is of version {}, this program reads {}",
+                       quoted_name(entry(metadata, "version")), kVersion),
+           "read it with the version of fsdp that wrote it, or a newer one");
+  }
+  if (entry(metadata, "optimizer") != state.name()) {
+    refuse(file,
+           fmt::format("the state is of the optimizer {}, and is to be loaded into {}",
+                       quoted_name(entry(metadata, "optimizer")), state.name()),
+           "make the optimizer that was saved; or begin without its state");
+  }
+  const auto lr = number_in<double>(entry(metadata, "lr"));
+  const auto steps = number_in<int64_t>(entry(metadata, "steps"));
+  if (!lr || !std::isfinite(*lr) || *lr < 0 || !steps || *steps < 0) {
+    refuse(file,
+           fmt::format("the state's lr is {} and its steps are {}",
+                       quoted_name(entry(metadata, "lr")), quoted_name(entry(metadata, "steps"))),
+           "the file was changed by somebody; take an earlier one");
+  }
+  OptimizerHead head{.steps = *steps, .lr = *lr, .notes = {}};
+  for (const auto& [name, value] : state.option_values()) {
+    const std::string_view before = entry(metadata, name);
+    if (before == fmt::format("{}", value)) continue;
+    head.notes.push_back(fmt::format("{} is {}; the saved optimizer's was {}", name, value,
+                                     before.empty() ? "not said" : quoted_name(before)));
+  }
+  return head;
+}
+
+int64_t read_steps(const SafetensorsFile& file, const StoredTensor& tensor) {
+  int64_t steps = -1;
+  if (tensor.dtype == StoredDType::kI64 && tensor.numel == 1) {
+    std::memcpy(&steps, file.bytes(tensor).data(), sizeof steps);
+  }
+  if (steps < 0) {
+    refuse(file, fmt::format("tensor {} holds no count of steps", quoted_name(tensor.name)),
+           "the file was changed by somebody; take an earlier one");
+  }
+  return steps;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,153 @@
+#include "checkpoint/read_interval.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "fsdp/error.h"
+#include "io/printable_name.h"
+
+namespace fsdp {
+namespace {
+
+constexpr int64_t kPieceNumel = 1 << 20;
+constexpr int64_t kPieceBytes = 8 << 20;
+
+at::ScalarType scalar_type(StoredDType dtype) {
+  switch (dtype) {
+    case StoredDType::kF16:
+      return at::kHalf;
+    case StoredDType::kBF16:
+      return at::kBFloat16;
+    case StoredDType::kF64:
+      return at::kDouble;
+    default:  // matching lets no other type through
+      return at::kFloat;
+  }
+}
+
+// As the engine has them: a double may have become infinite. `begin` is the first one's number.
+void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
+                  const at::Tensor& floats) {
+  const std::span values(floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel()));
+  // One pass that the compiler vectorises; a second one to name the place.
+  bool finite = true;
+  for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();
+  if (finite) return;
+  const auto at =
+      std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  throw IoError(ExitCode::kCorruptData,
+                {.what = fmt::format("tensor {} is not finite: element {} is {}",
+                                     quoted_name(tensor.name), begin + (at - values.begin()), *at),
+                 .where = file.path().string(),
+                 .hint = "the model was broken when it was saved; take an earlier one"});
+}
+
+bool same_order(const MappedTensor& tensor, const MemoryInterval& interval) {
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != interval.strides[i]) return false;
+  }
+  return true;
+}
+
+// Through a small aligned tensor: a file's bytes lie at any address.
+void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
+                   const MemoryInterval& interval,
+                   const std::function<void(int64_t, const at::Tensor&)>& take) {
+  const int64_t item_bytes = bits_of(tensor.dtype) / 8;
+  const int64_t most = std::min(interval.numel, kPieceNumel);
+  const at::Tensor stored = at::empty({most}, scalar_type(tensor.dtype));
+  const at::Tensor floats =
+      tensor.dtype == StoredDType::kF32 ? stored : at::empty({most}, at::kFloat);
+  for (int64_t done = 0; done < interval.numel; done += most) {
+    const int64_t count = std::min(most, interval.numel - done);
+    const auto bytes = tensor.bytes.subspan(
+        static_cast<size_t>((interval.begin + done) * item_bytes), count * item_bytes);
+    std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
+    file.forget(bytes);
+    const at::Tensor values = floats.narrow(0, 0, count);
+    if (!floats.is_same(stored)) values.copy_(stored.narrow(0, 0, count));
+    check_finite(file, tensor, interval.begin + done, values);
+    take(done, values);
+  }
+}
+
+// Visits the tensor in the order of its bytes, so that its pages come and go one after the other,
+// and puts what is of the interval into its place.
+template <class Stored>
+void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryInterval& interval,
+             float* to) {
+  const std::vector<int64_t>& strides = tensor.strides;
+  std::vector<size_t> order(tensor.shape.size());  // outermost first
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return strides[a] > strides[b]; });
+  std::vector<int64_t> index(order.size());
+  int64_t from = 0, place = -interval.begin, forgotten = 0;
+  while (true) {
+    if (place >= 0 && place < interval.numel) {
+      Stored value;
+      std::memcpy(&value, tensor.bytes.data() + from * sizeof value, sizeof value);
+      to[place] = static_cast<float>(value);
+    }
+    if (const int64_t read = (from - forgotten) * static_cast<int64_t>(sizeof(Stored));
+        read >= kPieceBytes) {
+      file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored), read));
+      forgotten = from;
+    }
+    size_t i = order.size();
+    while (i-- > 0) {
+      const size_t dim = order[i];
+      from += strides[dim];
+      place += interval.strides[dim];
+      if (++index[dim] < tensor.shape[dim]) break;
+      from -= strides[dim] * tensor.shape[dim];
+      place -= interval.strides[dim] * tensor.shape[dim];
+      index[dim] = 0;
+    }
+    if (i > order.size()) break;  // past the outermost
+  }
+  file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored)));
+}
+
+void read_in_other_order(const WeightsFile& file, const MappedTensor& tensor,
+                         const MemoryInterval& interval,
+                         const std::function<void(int64_t, const at::Tensor&)>& take) {
+  const at::Tensor values = at::empty({interval.numel}, at::kFloat);
+  auto* to = values.mutable_data_ptr<float>();
+  switch (tensor.dtype) {
+    case StoredDType::kF16:
+      scatter<c10::Half>(file, tensor, interval, to);
+      break;
+    case StoredDType::kBF16:
+      scatter<c10::BFloat16>(file, tensor, interval, to);
+      break;
+    case StoredDType::kF64:
+      scatter<double>(file, tensor, interval, to);
+      break;
+    default:
+      scatter<float>(file, tensor, interval, to);
+      break;
+  }
+  check_finite(file, tensor, interval.begin, values);
+  take(0, values);
+}
+
+}  // namespace
+
+void read_interval(const WeightsFile& file, const MappedTensor& tensor,
+                   const MemoryInterval& interval,
+                   const std::function<void(int64_t, const at::Tensor&)>& take) {
+  if (interval.numel == 0) return;
+  if (same_order(tensor, interval)) return read_in_order(file, tensor, interval, take);
+  read_in_other_order(file, tensor, interval, take);
+}
+
+}  // namespace fsdp

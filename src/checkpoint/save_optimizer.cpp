@@ -1,0 +1,113 @@
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/optimizer_file.h"
+#include "checkpoint/rank_zero_writer.h"
+#include "fsdp/checkpoint.h"
+#include "runtime/device_error_place.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::string_view kWritingState = "writing the optimizer's state";
+
+using Parameters = std::vector<OptimizedParameter>;
+
+std::vector<TensorSpec> specs_of(const Optimizer::State& state, const Parameters& parameters) {
+  std::vector<TensorSpec> specs;
+  for (const OptimizedParameter& parameter : parameters) {
+    const ParameterSpec& spec = spec_of(state, parameter);
+    for (const std::string_view moment : state.moment_names()) {
+      specs.push_back({state_name(spec.fqn, moment), StoredDType::kF32, spec.shape});
+    }
+    specs.push_back({state_name(spec.fqn, kStepTensor), StoredDType::kI64, {}});
+  }
+  return specs;
+}
+
+// One moment of a unit's segments whole on every rank; collective.
+void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment,
+            std::vector<Buffer>& whole) {
+  std::vector<float*> slices(unit.shard->layout().segments().size());
+  for (const OptimizedSegment& segment : state.segments()) {
+    if (segment.unit != unit.index) continue;
+    slices[segment.segment] = static_cast<float*>(segment.moments[moment].data());
+  }
+  const std::lock_guard lock(state.engine.clock->mutex);
+  with_place([&] { return unit.describe("gather of optimizer state"); },
+             [&] { unit.shard->main().copy_whole(slices, whole); });
+}
+
+// A parameter's part of it, row by row on the host.
+at::Tensor rows_of(const Optimizer::State& state, const OptimizedParameter& parameter,
+                   const std::vector<Buffer>& whole) {
+  const ShardLayout& layout = state.engine.units[parameter.unit]->shard->layout();
+  const ParameterSpec& spec = layout.parameters()[parameter.parameter];
+  auto* data = static_cast<float*>(whole[layout.segment_of(parameter.parameter)].data());
+  const at::Device device = state.engine.context->torch_device;
+  return at::for_blob(data + layout.place_of(parameter.parameter).offset, spec.shape)
+      .strides(spec.strides)
+      .options(at::TensorOptions().dtype(at::kFloat).device(device))
+      .target_device(device)
+      .make_tensor()
+      .to(at::kCPU)
+      .contiguous();
+}
+
+}  // namespace
+
+Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path& file) {
+  const at::NoGradGuard no_grad;
+  Optimizer::State& state = optimizer.state();
+  state.engine.require_between_passes("save_optimizer");
+  state.follow_trained();
+  const Parameters parameters = state.parameters();
+  const std::map<std::string, std::string> metadata = optimizer_metadata(state);
+  std::optional<SafetensorsWriter> writer;
+  const Mesh& mesh = state.engine.context->mesh;
+  RankZeroWriter on_zero(mesh, kWritingState);
+  const auto append = [&](const std::string& name, const void* bytes, size_t size) {
+    writer->append(name, {static_cast<const std::byte*>(bytes), size});
+  };
+  on_zero.write([&] {
+    writer.emplace(file, specs_of(state, parameters), metadata);
+    for (const OptimizedParameter& each : parameters) {
+      append(state_name(spec_of(state, each).fqn, kStepTensor), &each.steps, sizeof each.steps);
+    }
+  });
+  const std::vector<std::string_view> moments = state.moment_names();
+  std::vector<Buffer> whole;
+  for (auto first = parameters.begin(); first != parameters.end();) {
+    const EngineUnit& unit = *state.engine.units[first->unit];
+    const auto end = std::find_if(first, parameters.end(), [&](const OptimizedParameter& each) {
+      return each.unit != unit.index;
+    });
+    for (size_t moment = 0; moment < moments.size() && !on_zero.outcome().failed(); ++moment) {
+      gather(state, unit, moment, whole);
+      for (auto each = first; each != end; ++each) {
+        const at::Tensor rows = mesh.rank() == 0 ? rows_of(state, *each, whole) : at::Tensor();
+        on_zero.write([&] {
+          append(state_name(spec_of(state, *each).fqn, moments[moment]), rows.const_data_ptr(),
+                 rows.nbytes());
+        });
+      }
+    }
+    whole.clear();
+    first = end;
+  }
+  on_zero.write([&] { writer->commit(); });
+  return on_zero.outcome();
+}
+
+void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file) {
+  const Outcome outcome = try_to_save_optimizer(optimizer, file);
+  end_together(optimizer.state().engine.context->mesh, outcome);
+}
+
+}  // namespace fsdp

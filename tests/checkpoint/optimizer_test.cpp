@@ -1,0 +1,438 @@
+// An optimizer's state out of one run and into another, by way of a file.
+#include <fsdp/safetensors.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "checkpoint/support/exact_training.h"
+#include "plan/placement.h"
+#include "support/models.h"
+#include "support/scratch_folder.h"
+#include "support/torch_ranks.h"
+
+namespace fsdp {
+namespace {
+
+using testing::Chain;
+using testing::ExactNet;
+using testing::ExactTraining;
+using testing::run_torch_ranks;
+using testing::take_exact_step;
+using testing::train_exactly;
+
+using Names = std::vector<std::string>;
+
+// Both files, which are the same bytes whoever writes them.
+void check_same_end(const ExactTraining& training) {
+  CHECK(read_whole(weights_at(training, 6, training.tag)) == read_whole(weights_at(training, 6)));
+  CHECK(read_whole(optimizer_at(training, 6, training.tag)) ==
+        read_whole(optimizer_at(training, 6)));
+}
+
+TEST_CASE("a run of 4 ranks goes on, on any number of ranks, as if nothing had been, to the bit") {
+  for (const std::string kind : {"adamw", "sgd"}) {
+    const ScratchFolder folder;
+    ExactTraining training{.folder = folder.path(), .optimizer = kind};
+    run_torch_ranks(4, [&](const Mesh& mesh) { train_exactly(mesh, training); });
+    training.from = 3;
+    training.tag = "-again";
+    for (const int world : {1, 2, 3, 5}) {
+      CAPTURE(kind);
+      CAPTURE(world);
+      run_torch_ranks(world, [&](const Mesh& mesh) { train_exactly(mesh, training); });
+      check_same_end(training);
+    }
+  }
+}
+
+TEST_CASE("under every strategy, on the host and on the device, a file is the same and is read") {
+  const ScratchFolder folder;
+  ExactTraining training{.folder = folder.path()};
+  run_torch_ranks(1, [&](const Mesh& mesh) { train_exactly(mesh, training); });
+  training.from = 3;
+  training.tag = "-again";
+  for (const Strategy strategy : testing::kAllStrategies) {
+    for (const bool offload : {false, true}) {
+      CAPTURE(name_of(strategy));
+      CAPTURE(offload);
+      training.options = {.cpu_offload = offload, .strategy = strategy};
+      run_torch_ranks({.replicate = 2, .shard = 2},
+                      [&](const Mesh& mesh) { train_exactly(mesh, training); });
+      check_same_end(training);
+    }
+  }
+}
+
+// A file's tensors and metadata are what docs and other programs know.
+TEST_CASE("the file holds moments and counts by FQN, and says which optimizer") {
+  const ScratchFolder folder;
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    train_exactly(mesh, {.folder = folder.path(), .to = 3});
+    train_exactly(mesh, {.folder = folder.path(), .optimizer = "sgd", .to = 3, .tag = "-sgd"});
+  });
+  const SafetensorsFile file(folder / "optimizer-3");
+  CHECK(file.metadata() == std::map<std::string, std::string>{{"format", "fsdp-optimizer"},
+                                                              {"version", "1"},
+                                                              {"optimizer", "AdamW"},
+                                                              {"lr", "0.03"},
+                                                              {"steps", "3"},
+                                                              {"beta1", "0.9"},
+                                                              {"beta2", "0.999"},
+                                                              {"eps", "1e-08"},
+                                                              {"weight_decay", "0.1"},
+                                                              {"bias_correction", "1"}});
+  CHECK(file.tensors().size() == 3 * 7);
+  const StoredTensor* moment = file.find("part0.weight.exp_avg_sq");
+  REQUIRE(moment != nullptr);
+  CHECK(moment->shape == std::vector<int64_t>{5, 7});
+  REQUIRE(file.find("scale.step") != nullptr);
+  int64_t steps = 0;
+  std::memcpy(&steps, file.bytes(*file.find("scale.step")).data(), sizeof steps);
+  CHECK(steps == 3);
+  const SafetensorsFile sgd(folder / "optimizer-3-sgd");
+  CHECK(sgd.find("part0.weight.momentum_buffer") != nullptr);
+  CHECK(sgd.tensors().size() == 2 * 7);
+}
+
+TEST_CASE("a resumed run has the losses of the undisturbed one") {
+  const ScratchFolder folder;
+  // Losses of rank 0 at steps [from, to) of a model whose sums are not exact.
+  const auto losses = [&](int from, int to, int saves_at) {
+    std::vector<float> result;
+    run_torch_ranks(3, [&](const Mesh& mesh) {
+      Unit<Chain> model = testing::build_seeded(7, [] { return Unit<Chain>(); });
+      Engine engine(model, mesh);
+      AdamW optimizer(engine, {.lr = 1e-2});
+      if (from > 0) {
+        load_weights(engine, folder / "weights");
+        CHECK(load_optimizer(optimizer, folder / "optimizer").notes.empty());
+        CHECK(optimizer.steps() == from);
+      }
+      for (int step = from; step < to; ++step) {
+        const at::Tensor loss = testing::loss_of(model, testing::batch_of(step, mesh.rank()));
+        loss.backward();
+        optimizer.clip_grad_norm(0.5);
+        optimizer.step();
+        optimizer.zero_grad();
+        if (mesh.rank() == 0) result.push_back(loss.item<float>());
+        if (step + 1 != saves_at) continue;
+        save_weights(engine, folder / "weights");
+        save_optimizer(optimizer, folder / "optimizer");
+      }
+    });
+    return result;
+  };
+  const std::vector<float> whole = losses(0, 8, 4);
+  CHECK(losses(4, 8, -1) == std::vector<float>(whole.begin() + 4, whole.end()));
+}
+
+// Three steps, in which part1 is unfrozen after the first and scale is frozen after the second; and
+// as many again. All of part1's state begins at zero where it is unfrozen, its count too.
+void train_in_phases(const Mesh& mesh, const std::filesystem::path& folder, int from, int to,
+                     bool frozen_at_first) {
+  Unit<ExactNet> model;
+  const auto part1 = [&](bool trained) {
+    for (at::Tensor& each : model->parts[1]->parameters()) each.set_requires_grad(trained);
+  };
+  if (frozen_at_first) part1(false);
+  Engine engine(model, mesh);
+  AdamW optimizer(engine, {.lr = 1e-2});
+  if (from > 0) {
+    if (frozen_at_first) part1(true);
+    model->scale.set_requires_grad(false);
+    load_weights(engine, folder / "weights");
+    load_optimizer(optimizer, folder / "optimizer");
+  }
+  for (int step = from; step < to; ++step) {
+    if (step == 1) part1(true);
+    if (step == 2) model->scale.set_requires_grad(false);
+    take_exact_step(model, optimizer, step);
+    if (step != 2) continue;
+    save_weights(engine, folder / "weights");
+    save_optimizer(optimizer, folder / "optimizer");
+  }
+  save_weights(engine, folder / ("weights" + std::to_string(from)));
+  save_optimizer(optimizer, folder / ("optimizer" + std::to_string(from)));
+}
+
+TEST_CASE("parameters that were unfrozen later keep a count of their own, in whatever segment") {
+  const ScratchFolder folder;
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    train_in_phases(mesh, folder.path(), 0, 6, /*frozen_at_first=*/true);
+  });
+  const SafetensorsFile file(folder / "optimizer");
+  const auto steps_of = [&](const std::string& fqn) {
+    int64_t steps = -1;
+    REQUIRE(file.find(fqn + ".step") != nullptr);
+    std::memcpy(&steps, file.bytes(*file.find(fqn + ".step")).data(), sizeof steps);
+    return steps;
+  };
+  CHECK(steps_of("part0.weight") == 3);
+  CHECK(steps_of("part1.weight") == 2);
+  CHECK(file.find("scale.exp_avg") != nullptr);  // frozen since: it may be unfrozen again
+  for (const int world : {1, 3}) {
+    // Where everything is trained from the start, parameters of other counts share segments.
+    for (const bool frozen_at_first : {false, true}) {
+      CAPTURE(world);
+      CAPTURE(frozen_at_first);
+      run_torch_ranks(world, [&](const Mesh& mesh) {
+        train_in_phases(mesh, folder.path(), 3, 6, frozen_at_first);
+      });
+      CHECK(read_whole(folder / "weights3") == read_whole(folder / "weights0"));
+      CHECK(read_whole(folder / "optimizer3") == read_whole(folder / "optimizer0"));
+    }
+  }
+}
+
+TEST_CASE("frozen parameters are not in the file, and units may be others") {
+  const ScratchFolder folder;
+  const auto frozen = [](torch::nn::Module& model) {
+    for (at::Tensor& each : model.parameters()) each.set_requires_grad(each.dim() > 1);
+  };
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    frozen(*model);
+    Engine engine(model, mesh);
+    SGD optimizer(engine, {.lr = 1e-2, .momentum = 0.5});
+    take_exact_step(model, optimizer, 0);
+    save_optimizer(optimizer, folder / "optimizer");
+  });
+  CHECK(SafetensorsFile(folder / "optimizer").find("scale.step") == nullptr);
+  // The same parameters in one segment of a unit: part1 has seen more updates than the others.
+  struct WholeImpl : torch::nn::Module {
+    WholeImpl() {
+      for (int i = 0; i < 3; ++i) {
+        parts.push_back(
+            register_module("part" + std::to_string(i), testing::ExactPart(i == 0   ? 5
+                                                                           : i == 1 ? 1
+                                                                                    : 33,
+                                                                           i == 0   ? 7
+                                                                           : i == 1 ? 1
+                                                                                    : 17)));
+      }
+      scale = register_parameter("scale", at::arange(3, at::kFloat));
+    }
+    at::Tensor forward(int64_t step) {
+      at::Tensor loss = (scale * testing::integers_like(scale, step)).sum();
+      for (auto& part : parts) loss = loss + part(step);
+      return loss;
+    }
+    std::vector<testing::ExactPart> parts;
+    at::Tensor scale;
+  };
+  run_torch_ranks(3, [&](const Mesh& mesh) {
+    const auto model = std::make_shared<WholeImpl>();
+    frozen(*model);
+    Engine engine(model, mesh,
+                  {.units = by_name([](std::string_view fqn) { return fqn == "part2"; })});
+    SGD optimizer(engine, {.lr = 1e-2, .momentum = 0.5});
+    load_optimizer(optimizer, folder / "optimizer");
+    CHECK(optimizer.steps() == 1);
+    save_optimizer(optimizer, folder / "again");
+  });
+  CHECK(read_whole(folder / "again") == read_whole(folder / "optimizer"));
+}
+
+TEST_CASE("lr comes from the file; other options are the program's, and what differs is told") {
+  const ScratchFolder folder;
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    Engine engine(model, mesh);
+    {
+      AdamW optimizer(engine, {.lr = 0.25, .beta2 = 0.95});
+      save_optimizer(optimizer, folder / "optimizer");
+    }
+    AdamW optimizer(engine, {.lr = 1e-3, .weight_decay = 0});
+    const OptimizerReport report = load_optimizer(optimizer, folder / "optimizer");
+    CHECK(optimizer.lr() == 0.25);
+    CHECK(optimizer.steps() == 0);
+    CHECK(report.notes == Names{"beta2 is 0.999; the saved optimizer's was '0.95'",
+                                "weight_decay is 0; the saved optimizer's was '0.01'"});
+  });
+}
+
+// What load_optimizer says on the rank that says it, and that nothing has changed on any.
+std::string refusal(const ScratchFolder& folder, const std::filesystem::path& file,
+                    const std::function<std::unique_ptr<Optimizer>(Engine&)>& make,
+                    bool frozen = false) {
+  std::string said = "accepted";
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    if (frozen) model->scale.set_requires_grad(false);
+    Engine engine(model, mesh);
+    const std::unique_ptr<Optimizer> optimizer = make(engine);
+    optimizer->set_lr(0.125);
+    take_exact_step(model, *optimizer, 0);
+    save_optimizer(*optimizer, folder / "before");
+    OptimizerReport report;
+    const Outcome outcome = try_to_load_optimizer(*optimizer, file, report);
+    CHECK(outcome.failed());
+    try {
+      if (outcome.mine) std::rethrow_exception(outcome.mine);
+    } catch (const IoError& error) {
+      CHECK(error.text().where.starts_with(file.string()));
+      said = error.text().what;
+      if (!error.text().cause.empty()) said += "; " + error.text().cause;
+    }
+    save_optimizer(*optimizer, folder / "after");
+  });
+  CHECK(read_whole(folder / "before") == read_whole(folder / "after"));
+  return said;
+}
+
+std::unique_ptr<Optimizer> plain_adamw(Engine& engine) {
+  return std::make_unique<AdamW>(engine, AdamWOptions{});
+}
+
+// `edit` is given each tensor's name, shape and bytes, and may change them, or empty the name.
+void rewrite(const std::filesystem::path& from, const std::filesystem::path& to,
+             const std::function<void(TensorSpec&, std::string&)>& edit,
+             const std::map<std::string, std::string>& metadata = {}) {
+  const SafetensorsFile file(from);
+  std::vector<TensorSpec> specs;
+  std::vector<std::string> values;
+  for (const StoredTensor& tensor : file.tensors()) {
+    TensorSpec spec = tensor;
+    const auto bytes = file.bytes(tensor);
+    std::string value(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    edit(spec, value);
+    if (spec.name.empty()) continue;
+    specs.push_back(spec);
+    values.push_back(value);
+  }
+  std::map<std::string, std::string> said = file.metadata();
+  for (const auto& [name, value] : metadata) said[name] = value;
+  SafetensorsWriter writer(to, specs, said);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    writer.append(specs[i].name, std::as_bytes(std::span(values[i])));
+  }
+  writer.commit();
+}
+
+TEST_CASE("what is no state of this optimizer is refused by name, and nothing has changed") {
+  const ScratchFolder folder;
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    train_exactly(mesh, {.folder = folder.path(), .to = 3});
+    train_exactly(mesh, {.folder = folder.path(), .optimizer = "sgd", .to = 3, .tag = "-sgd"});
+  });
+  const std::filesystem::path good = folder / "optimizer-3", bad = folder / "bad";
+  const auto said = [&](const std::function<void(TensorSpec&, std::string&)>& edit,
+                        const std::map<std::string, std::string>& metadata = {}) {
+    rewrite(good, bad, edit, metadata);
+    return refusal(folder, bad, plain_adamw);
+  };
+  const auto nothing = [](TensorSpec&, std::string&) {};
+
+  CHECK(refusal(folder, folder / "optimizer-3-sgd", plain_adamw) ==
+        "the state is of the optimizer 'SGD', and is to be loaded into AdamW");
+  CHECK(refusal(folder, folder / "weights-3", plain_adamw) ==
+        "the file is no state of an optimizer");
+  CHECK(refusal(folder, folder / "missing", plain_adamw) ==
+        "cannot read the file; No such file or directory");
+  CHECK(refusal(folder, folder / "optimizer-3-sgd",
+                [](Engine& engine) {
+                  return std::make_unique<SGD>(engine, SgdOptions{.weight_decay = 0.1});
+                })
+            .starts_with("7 tensors in the state that the optimizer does not have: "
+                         "'part0.bias.momentum_buffer', "));
+  CHECK(refusal(folder, good, plain_adamw, /*frozen=*/true) ==
+        "state of 1 parameter that the optimizer does not train: 'scale'");
+  CHECK(said(nothing, {{"version", "2"}}) ==
+        "the optimizer's state is of version '2', this program reads 1");
+  CHECK(said(nothing, {{"lr", "-1"}}) == "the state's lr is '-1' and its steps are '3'");
+  CHECK(said(nothing, {{"lr", "nan"}}) == "the state's lr is 'nan' and its steps are '3'");
+  CHECK(said(nothing, {{"steps", "3x"}}) == "the state's lr is '0.03' and its steps are '3x'");
+  CHECK(said([](TensorSpec& spec, std::string&) {
+          if (spec.name == "scale.step") spec.name.clear();
+        }) == "1 parameter that the optimizer trains missing from its state: 'scale'");
+  CHECK(said([](TensorSpec& spec, std::string&) {
+          if (spec.name == "scale.exp_avg") spec.name.clear();
+        }).starts_with("tensor 'scale.exp_avg' is missing from the state"));
+  CHECK(said([](TensorSpec& spec, std::string&) {
+          if (spec.name == "scale.exp_avg") spec.name = "scale.max_exp_avg_sq";
+        }).starts_with("tensor 'scale.exp_avg' is missing from the state"));
+  CHECK(said([](TensorSpec& spec, std::string&) {
+          if (spec.name == "part0.weight.exp_avg") spec.shape = {7, 5};
+        }) ==
+        "tensor 'part0.weight.exp_avg' is F32 of shape [7, 5], the optimizer expects F32 of "
+        "shape [5, 7]");
+  CHECK(said([](TensorSpec& spec, std::string& value) {
+          if (spec.name == "scale.step") value.assign(8, '\xff');
+        }) == "tensor 'scale.step' holds no count of steps");
+  // The last that is read: whatever came before it is not written either.
+  CHECK(said([](TensorSpec& spec, std::string& value) {
+          const float nan = std::numeric_limits<float>::quiet_NaN();
+          if (spec.name == "part2.weight.exp_avg_sq") std::memcpy(value.data() + 40, &nan, 4);
+        }).starts_with("tensor 'part2.weight.exp_avg_sq' is not finite: element "));
+  const std::string whole = read_whole(good);
+  folder.write("bad", std::string_view(whole).substr(0, whole.size() - 100));
+  CHECK(refusal(folder, bad, plain_adamw) != "accepted");
+}
+
+TEST_CASE("a state that is saved with momentum needs momentum, and says which options differ") {
+  const ScratchFolder folder;
+  run_torch_ranks(1, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    Engine engine(model, mesh);
+    SGD plain(engine, {.lr = 1e-2});
+    save_optimizer(plain, folder / "plain");
+    SGD momentum(engine, {.lr = 1e-2, .momentum = 0.9});
+    CHECK_THROWS_WITH_AS(
+        load_optimizer(momentum, folder / "plain"),
+        doctest::Contains("tensor 'scale.momentum_buffer' is missing from the state"), IoError);
+    CHECK_THROWS_WITH_AS(load_optimizer(momentum, folder / "plain"),
+                         doctest::Contains("momentum is 0.9; the saved optimizer's was '0'"),
+                         IoError);
+  });
+}
+
+TEST_CASE("a state that cannot be written leaves the file as it was, and all ranks hear of it") {
+  const ScratchFolder folder;
+  folder.write("state", "an earlier one");
+  run_torch_ranks(3, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    Engine engine(model, mesh);
+    AdamW optimizer(engine, {});
+    const Outcome nowhere = try_to_save_optimizer(optimizer, folder / "no/such/folder/state");
+    CHECK(nowhere.code == ExitCode::kCannotCreate);
+    CHECK((nowhere.mine != nullptr) == (mesh.rank() == 0));
+  });
+  // A disk that is full after 4 KiB: in the midst of the moments.
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit full{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &full);
+  run_torch_ranks(3, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    Engine engine(model, mesh);
+    AdamW optimizer(engine, {});
+    const Outcome outcome = try_to_save_optimizer(optimizer, folder / "state");
+    CHECK(outcome.code == ExitCode::kIoError);
+    CHECK((outcome.mine != nullptr) == (mesh.rank() == 0));
+  });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  CHECK(folder.names() == Names{"state"});
+  CHECK(read_whole(folder / "state") == "an earlier one");
+}
+
+TEST_CASE("saving and loading are between steps") {
+  run_torch_ranks(1, [&](const Mesh& mesh) {
+    const ScratchFolder folder;
+    Unit<ExactNet> model;
+    auto engine = std::make_unique<Engine>(model, mesh);
+    AdamW optimizer(*engine, {});
+    engine.reset();
+    CHECK_THROWS_WITH_AS(save_optimizer(optimizer, folder / "s"),
+                         doctest::Contains("save_optimizer after the engine was destroyed"),
+                         StateError);
+    CHECK_THROWS_WITH_AS(load_optimizer(optimizer, folder / "s"),
+                         doctest::Contains("load_optimizer after the engine was destroyed"),
+                         StateError);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp

@@ -1,0 +1,117 @@
+// Training whose bits do not depend on the number of ranks, from one checkpoint to the next.
+#pragma once
+
+#include <fsdp/checkpoint.h>
+#include <fsdp/engine.h>
+#include <fsdp/optim.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace fsdp::testing {
+
+// Gradients are small integers that depend on the step alone: their sum over any number of ranks,
+// and its mean, are exact, so no order of summation shows.
+inline at::Tensor integers_like(const at::Tensor& parameter, int64_t step) {
+  const at::Tensor places = at::arange(parameter.numel(), parameter.options().requires_grad(false));
+  return at::remainder(places * 7 + step * 3, 9).sub_(4).reshape(parameter.sizes());
+}
+
+struct ExactPartImpl : torch::nn::Module {
+  ExactPartImpl(int64_t rows, int64_t columns) {
+    // Column by column in memory, as transposed weights are.
+    const at::Tensor values =
+        at::arange(rows * columns, at::kFloat).sin_().reshape({rows, columns});
+    weight =
+        register_parameter("weight", at::empty_strided({rows, columns}, {1, rows}).copy_(values));
+    bias = register_parameter("bias", at::arange(columns, at::kFloat).cos_());
+  }
+  at::Tensor forward(int64_t step) {
+    at::Tensor loss = at::zeros({});
+    for (const at::Tensor& each : {weight, bias})
+      loss = loss + (each * integers_like(each, step)).sum();
+    return loss;
+  }
+  at::Tensor weight, bias;
+};
+TORCH_MODULE(ExactPart);
+
+// `last` columns: as large as a test wants it.
+struct ExactNetImpl : torch::nn::Module {
+  explicit ExactNetImpl(int64_t last = 17) {
+    for (const auto& [rows, columns] : {std::pair{5L, 7L}, {1L, 1L}, {33L, last}}) {
+      parts.emplace_back(rows, columns);
+      register_module("part" + std::to_string(parts.size() - 1), parts.back());
+    }
+    scale = register_parameter("scale", at::arange(3, at::kFloat));
+  }
+  at::Tensor forward(int64_t step) {
+    at::Tensor loss = (scale * integers_like(scale, step)).sum();
+    for (auto& part : parts) loss = loss + part(step);
+    return loss;
+  }
+  std::vector<Unit<ExactPart>> parts;
+  at::Tensor scale;
+};
+TORCH_MODULE(ExactNet);
+
+// Steps [from, to), from the checkpoint at `from` where that is not 0; saves one at `saves_at`, and
+// at `to`, in `folder` under their steps and `tag`.
+struct ExactTraining {
+  std::filesystem::path folder;
+  std::string optimizer = "adamw";  // or "sgd"
+  int64_t from = 0, saves_at = 3, to = 6;
+  std::string tag;
+  int64_t last = 17;
+  Options options{};
+};
+
+inline std::filesystem::path weights_at(const ExactTraining& training, int64_t step,
+                                        const std::string& tag = {}) {
+  return training.folder / ("weights-" + std::to_string(step) + tag);
+}
+inline std::filesystem::path optimizer_at(const ExactTraining& training, int64_t step,
+                                          const std::string& tag = {}) {
+  return training.folder / ("optimizer-" + std::to_string(step) + tag);
+}
+
+inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::string& kind) {
+  const std::vector<ParameterGroup> groups{{.match = is_bias_or_norm, .lr_scale = 0.5}};
+  if (kind == "sgd") {
+    return std::make_unique<SGD>(
+        engine, SgdOptions{.lr = 1e-2, .momentum = 0.9, .weight_decay = 0.1, .groups = groups});
+  }
+  return std::make_unique<AdamW>(engine,
+                                 AdamWOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
+}
+
+inline void take_exact_step(Unit<ExactNet>& model, Optimizer& optimizer, int64_t step) {
+  if (step == 2) optimizer.set_lr(0.03);  // which a run that goes on from 3 has to learn
+  model(step).backward();
+  optimizer.step();
+  optimizer.zero_grad();
+}
+
+inline void train_exactly(const Mesh& mesh, const ExactTraining& training) {
+  Unit<ExactNet> model(training.last);
+  Engine engine(model, mesh, training.options);
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, training.optimizer);
+  if (training.from > 0) {
+    load_weights(engine, weights_at(training, training.from));
+    load_optimizer(*optimizer, optimizer_at(training, training.from));
+  }
+  for (int64_t step = training.from; step < training.to; ++step) {
+    take_exact_step(model, *optimizer, step);
+    if (step + 1 != training.saves_at && step + 1 != training.to) continue;
+    save_weights(engine, weights_at(training, step + 1, training.tag));
+    save_optimizer(*optimizer, optimizer_at(training, step + 1, training.tag));
+  }
+}
+
+}  // namespace fsdp::testing
