@@ -7,6 +7,7 @@ import json
 import pathlib
 import struct
 import sys
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 IO_RECORDS = ROOT / "tests/io/records"
@@ -62,6 +63,15 @@ def index():
     files = {name: f"model-0000{i % 2 + 1}-of-00002.safetensors" for i, name in enumerate(names)}
     yield json.dumps({"metadata": {"total_size": 96}, "weight_map": files}, indent=2).encode()
     yield json.dumps({"weight_map": files}).encode()
+
+
+def pickle():
+    for path in sorted((ROOT / "tests/checkpoint/records").glob("*.pt")):
+        if path.name == "legacy.pt":
+            yield path.read_bytes()[:1000]
+            continue
+        with zipfile.ZipFile(path) as archive:
+            yield archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl")))
 
 
 def config():
@@ -125,7 +135,7 @@ def tokenizer():
 
 def main():
     makers = {"safetensors": safetensors, "header": header, "index": index, "config": config,
-              "json": lambda: [*index(), *config(), *squad()], "squad": squad,
+              "json": lambda: [*index(), *config(), *squad()], "pickle": pickle, "squad": squad,
               "vocabulary": vocabulary, "tokenizer_json": tokenizer_json, "tokenizer": tokenizer}
     for target, make in makers.items():
         folder = pathlib.Path(sys.argv[1]) / target

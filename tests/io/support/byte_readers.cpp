@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/json_text.h"
+#include "io/pickle.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
 #include "support/safetensors_bytes.h"
@@ -68,11 +69,29 @@ Verdict read_json(std::string_view bytes) {
   return verdict;
 }
 
+Verdict read_pickle(std::string_view bytes) {
+  return verdict_of([&] {
+    const Pickle pickle = parse_pickle(std::as_bytes(std::span(bytes.data(), bytes.size())), "f");
+    demand(pickle.root != nullptr, "a pickle of nothing");
+    for (const PickleValue& value : pickle.values) {
+      using Kind = PickleValue::Kind;
+      const bool has_tensor = value.kind == Kind::kTensor || value.kind == Kind::kStorage;
+      demand(has_tensor == (value.tensor != nullptr), "a tensor that is none");
+      demand(value.kind != Kind::kDict || value.items.size() % 2 == 0, "a key without a value");
+      demand(value.kind != Kind::kObject || value.items.size() <= 1, "an object of two states");
+      if (has_tensor) {
+        demand(std::ssize(value.tensor->shape) <= kMaxDimensions, "too many dimensions");
+      }
+    }
+  });
+}
+
 constexpr ByteReader kReaders[] = {
     {"safetensors", read_safetensors, 1},
     {"header", read_header, 1},
     {"index", read_index, 1},
     {"json", read_json, 1},
+    {"pickle", read_pickle, 512},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The readers of io as fuzz targets: safetensors, header, index, json.
+// The readers of io as fuzz targets: safetensors, header, index, json, pickle.
 #pragma once
 
 #include <span>

@@ -1,0 +1,111 @@
+// Pickles as torch.save writes them, and as nobody should.
+#include "io/pickle.h"
+
+#include <doctest/doctest.h>
+
+#include "fsdp/error.h"
+#include "io/support/byte_readers.h"
+#include "support/hostile_bytes.h"
+#include "support/pickle_bytes.h"
+
+namespace fsdp {
+namespace {
+
+using Kind = PickleValue::Kind;
+using namespace std::string_literals;
+
+Pickle parsed(const std::string& bytes) {
+  return parse_pickle(std::as_bytes(std::span(bytes)), "f");
+}
+
+std::string refusal(const std::string& bytes) {
+  try {
+    parsed(bytes);
+  } catch (const IoError& error) {
+    CHECK(error.code() == ExitCode::kCorruptData);
+    CHECK(error.text().where == "f");
+    CHECK(!error.text().hint.empty());
+    return error.text().what;
+  }
+  return "accepted";
+}
+
+TEST_CASE("a state_dict is a dict of tensors: record, offset, shape and strides") {
+  const Pickle pickle =
+      parsed(pickled_state_dict({.numel = 9, .offset = 2, .shape = {2, 3}, .strides = {1, 2}}));
+  REQUIRE(pickle.root->kind == Kind::kDict);
+  REQUIRE(pickle.root->items.size() == 2);
+  CHECK(pickle.root->items[0]->text == "w");
+  REQUIRE(pickle.root->items[1]->kind == Kind::kTensor);
+  const PickledTensor& tensor = *pickle.root->items[1]->tensor;
+  CHECK(tensor.dtype == StoredDType::kF32);
+  CHECK(tensor.record == "0");
+  CHECK(tensor.record_numel == 9);
+  CHECK(tensor.offset == 2);
+  CHECK(tensor.shape == std::vector<int64_t>{2, 3});
+  CHECK(tensor.strides == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("an OrderedDict is a dict, and what is put into it later is in it") {
+  const Pickle pickle = parsed(
+      "\x80\x02"
+      "ccollections\nOrderedDict\nq\x00)Rq\x01("s +
+      pickled_text("a") + "K\x07"s + pickled_text("b") + "h\x01u}X\x01\x00\x00\x00vNsb."s);
+  REQUIRE(pickle.root->kind == Kind::kDict);
+  REQUIRE(pickle.root->items.size() == 4);
+  CHECK(pickle.root->items[1]->integer == 7);
+  CHECK(pickle.root->items[3] == pickle.root);  // itself
+}
+
+TEST_CASE("a module of TorchScript is its attributes") {
+  const Pickle pickle = parsed(
+      "\x80\x02"
+      "c__torch__.a\nNet\n)\x81}("s +
+      pickled_text("n") + "\x8a\x08\xfe\xff\xff\xff\xff\xff\xff\xff\x75\x62."s);
+  REQUIRE(pickle.root->kind == Kind::kObject);
+  CHECK(pickle.root->text == "__torch__.a.Net");
+  REQUIRE(pickle.root->items.size() == 1);
+  CHECK(pickle.root->items[0]->items[1]->integer == -2);
+}
+
+TEST_CASE("what runs code is refused by name, wherever it stands") {
+  CHECK(refusal("\x80\x02"
+                "cos\nsystem\nX\x02\x00\x00\x00ls\x85R."s) ==
+        "the file holds 'os.system', which is no plain tensor, container or number");
+  CHECK(refusal("\x80\x02"
+                "c__builtin__\neval\n."s)
+            .starts_with("the file holds '__builtin__.eval', "));
+  CHECK(refusal("\x80\x04."s) == "the pickle is of protocol 4, and 2 is read");
+}
+
+TEST_CASE("what no torch.save writes is refused with its byte") {
+  CHECK(refusal("") == "byte 0 of the pickle: it ends too early");
+  CHECK(refusal("PK"s) == "byte 1 of the pickle: it does not begin as one");
+  CHECK(refusal("\x80\x02"s) == "byte 2 of the pickle: it ends too early");
+  CHECK(refusal("\x80\x02."s) == "byte 3 of the pickle: a value is missing");
+  CHECK(refusal("\x80\x02NN."s) == "byte 5 of the pickle: values are left over");
+  CHECK(refusal("\x80\x02(."s) == "byte 4 of the pickle: a value is missing");
+  CHECK(refusal("\x80\x02t."s) == "byte 3 of the pickle: a mark is missing");
+  CHECK(refusal("\x80\x02}(Nu."s) == "byte 6 of the pickle: a key without a value");
+  CHECK(refusal("\x80\x02N(NNu."s) ==
+        "byte 7 of the pickle: values are put into what is no container");
+  CHECK(refusal("\x80\x02h\x05."s) ==
+        "byte 4 of the pickle: a value that was never kept is asked for");
+  CHECK(refusal("\x80\x02X\xff\xff\xff\xff."s) == "byte 7 of the pickle: it ends too early");
+  CHECK(refusal("\x80\x02i."s) ==
+        "byte 2 of the pickle: an instruction that torch.save does not write (0x69)");
+  CHECK(refusal("\x80\x02N)R."s) == "byte 5 of the pickle: what is called is no function");
+  CHECK(refusal("\x80\x02"
+                "ctorch._utils\n_rebuild_tensor_v2\n)R."s)
+            .ends_with("arguments that nothing takes"));
+}
+
+TEST_CASE("a sample, its truncations and every changed byte") {
+  const SampledReader sampled{byte_reader("pickle"), pickled_state_dict({})};
+  check_sample_and_empty(sampled);
+  check_truncations(sampled);
+  check_changed_bytes(sampled);
+}
+
+}  // namespace
+}  // namespace fsdp
