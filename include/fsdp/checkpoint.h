@@ -1,8 +1,9 @@
-// Weights and an optimizer's state in and out of a live engine, as safetensors files. No rank needs
-// room for a whole model besides what it trains: each reads its own intervals, a piece of at most
-// 8 MiB at a time, and what is saved is gathered a unit at a time.
+// Weights and an optimizer's state in and out of a live engine, as safetensors files; weights also
+// from what PyTorch saves. No rank needs room for a whole model besides what it trains: each reads
+// its own intervals, a piece of at most 8 MiB at a time, and what is saved is gathered a unit at a
+// time.
 //
-//   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file
+//   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file, or a .pt
 //   …
 //   fsdp::save_weights(engine, "out/model.safetensors", {.dtype = fsdp::DType::kBFloat16});
 //   fsdp::save_weights_folder(engine, "out", {.max_shard_bytes = 1 << 30});  // shards and index
@@ -67,8 +68,17 @@ struct LoadReport {
 //   before it have changed.
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options = {});
-// The same from a safetensors file or a folder of them (safetensors_folder.h).
-// Errors: also what opening them throws.
+// The same from a file or a folder, whose format its content tells: safetensors, alone or in a folder
+// (safetensors_folder.h); what PyTorch saves, `torch.save(model.state_dict(), file)` from Python,
+// also as the entry "state_dict", "model_state_dict" or "model" of a training script's dict (a note
+// says so), `torch::save(model, file)` from C++, torch.jit.save; a Hugging Face pytorch_model.bin,
+// by its name or in a folder without safetensors. Nothing in a file is run: what is neither plain
+// tensor nor container nor number is refused by name. Tensors may be views of each other and have
+// any strides; one that does not lie in the file as the parameter does in memory takes this rank's
+// part of it once more. A second name of a tensor that is used (tied weights) is left out.
+// Errors: also what opening them throws: kCorruptData for files that were written before PyTorch
+//   1.6, for quantised and sparse tensors, compressed records, another byte order, tensors that are
+//   no views of their storage.
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 

@@ -4,17 +4,23 @@
 #include <fsdp/safetensors_folder.h>
 
 #include <deque>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "checkpoint/read_interval.h"
+#include "checkpoint/torch_archive.h"
 #include "checkpoint/weight_match.h"
 #include "engine/engine_state.h"
 #include "fsdp/checkpoint.h"
+#include "io/safetensors_index.h"
 
 namespace fsdp {
 namespace {
 
 constexpr std::string_view kReading = "reading the weights";
+// Of a folder as transformers wrote it before safetensors.
+constexpr std::string_view kPickledWeights = "pytorch_model.bin";
 
 // Of all parameters, as they lie in memory, in the order of sharded_parameters.
 std::vector<std::vector<int64_t>> strides_of(Engine& engine) {
@@ -49,13 +55,30 @@ LoadReport load_intervals(Engine& engine, const WeightsFiles& files, const LoadO
   return std::move(matched.report);
 }
 
+// Whatever the files are; `notes` come before the report's.
+LoadReport load_files(Engine& engine, WeightsFiles files, const LoadOptions& options,
+                      std::span<const std::string> notes) {
+  std::optional<SafetensorsWeights> instead;
+  if (options.instead != nullptr) files.instead = &instead.emplace(*options.instead);
+  LoadReport report = load_intervals(engine, files, options);
+  report.notes.insert(report.notes.begin(), notes.begin(), notes.end());
+  return report;
+}
+
 LoadReport load_safetensors(Engine& engine, std::span<const SafetensorsFile> files,
-                            const LoadOptions& options) {
+                            const LoadOptions& options, std::span<const std::string> notes = {}) {
   std::deque<SafetensorsWeights> weights;
   WeightsFiles from;
   for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));
-  if (options.instead != nullptr) from.instead = &weights.emplace_back(*options.instead);
-  return load_intervals(engine, from, options);
+  return load_files(engine, std::move(from), options, notes);
+}
+
+// Where a folder has both, safetensors are read.
+bool is_pickled_folder(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path / kPickledWeights, ignored) &&
+         !std::filesystem::exists(path / kWeightsFile, ignored) &&
+         !std::filesystem::exists(path / kWeightsIndex, ignored);
 }
 
 }  // namespace
@@ -73,10 +96,14 @@ LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
   LoadReport report;
   refuse_together(engine.mesh(), kReading, [&] {
     std::error_code ignored;
-    if (std::filesystem::is_directory(path, ignored)) {
+    const std::filesystem::path archive_path =
+        is_pickled_folder(path) ? path / kPickledWeights : path;
+    if (TorchArchive::is_one(archive_path)) {
+      const TorchArchive archive(archive_path);
+      report = load_files(engine, {.files = {&archive}}, options, archive.notes());
+    } else if (std::filesystem::is_directory(path, ignored)) {
       const SafetensorsFolder folder(path);
-      report = load_safetensors(engine, folder.files(), options);
-      report.notes.insert(report.notes.begin(), folder.notes().begin(), folder.notes().end());
+      report = load_safetensors(engine, folder.files(), options, folder.notes());
     } else {
       const SafetensorsFile file(path);
       report = load_safetensors(engine, {&file, 1}, options);

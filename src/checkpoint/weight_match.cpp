@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -101,12 +102,24 @@ void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> ex
   }
 }
 
+// Tied weights have several names in a file that shares their bytes.
+bool is_other_name(const WeightSource& source, const MatchedWeights& matched) {
+  const MappedTensor& tensor = *source.tensor;
+  if (tensor.bytes.empty()) return false;
+  return std::ranges::any_of(matched.sources, [&](const std::optional<WeightSource>& used) {
+    return used && used->tensor->bytes.data() == tensor.bytes.data() &&
+           used->tensor->shape == tensor.shape && used->tensor->strides == tensor.strides;
+  });
+}
+
 // What the model has no parameter for.
-void check_rest(const Sources& rest, const LoadOptions& options, LoadReport& report) {
+void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights& matched) {
+  LoadReport& report = matched.report;
   Names unexpected;
   std::filesystem::path where;
   for (const auto& [name, source] : rest) {
-    if (options.may_be_unused && options.may_be_unused(name)) {
+    const bool may_be_unused = options.may_be_unused && options.may_be_unused(name);
+    if (may_be_unused || is_other_name(source, matched)) {
       report.unused.push_back(source.tensor->name);
     } else {
       if (unexpected.empty()) where = source.file->path();
@@ -116,7 +129,9 @@ void check_rest(const Sources& rest, const LoadOptions& options, LoadReport& rep
   if (!unexpected.empty()) {
     refuse(fmt::format("{} in the weights that the model does not have: {}",
                        counted(unexpected, "tensor"), list_of(unexpected)),
-           where, kOtherModel);
+           where,
+           fmt::format("{}; buffers are the caller's: LoadOptions::may_be_unused leaves them out",
+                       kOtherModel));
   }
 }
 
@@ -150,7 +165,7 @@ MatchedWeights match_weights(const WeightsFiles& files, std::span<const Expected
     sources.erase(at);
   }
   check_missing(files, expected, options, matched);
-  check_rest(sources, options, matched.report);
+  check_rest(sources, options, matched);
   add_notes(files, matched.report);
   return matched;
 }
