@@ -68,14 +68,15 @@ struct LoadReport {
 //   before it have changed.
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options = {});
-// The same from a file or a folder, whose format its content tells: safetensors, alone or in a folder
-// (safetensors_folder.h); what PyTorch saves, `torch.save(model.state_dict(), file)` from Python,
-// also as the entry "state_dict", "model_state_dict" or "model" of a training script's dict (a note
-// says so), `torch::save(model, file)` from C++, torch.jit.save; a Hugging Face pytorch_model.bin,
-// by its name or in a folder without safetensors. Nothing in a file is run: what is neither plain
-// tensor nor container nor number is refused by name. Tensors may be views of each other and have
-// any strides; one that does not lie in the file as the parameter does in memory takes this rank's
-// part of it once more. A second name of a tensor that is used (tied weights) is left out.
+// The same from a file or a folder, whose format its content tells: safetensors, alone or in a
+// folder (safetensors_folder.h); what PyTorch saves, `torch.save(model.state_dict(), file)` from
+// Python, also as the entry "state_dict", "model_state_dict" or "model" of a training script's dict
+// (a note says so), `torch::save(model, file)` from C++, torch.jit.save; a Hugging Face
+// pytorch_model.bin, by its name or in a folder without safetensors. Nothing in a file is run: what
+// is neither plain tensor nor container nor number is refused by name. Tensors may be views of each
+// other and have any strides; one that does not lie in the file as the parameter does in memory
+// takes this rank's part of it once more. A second name of a tensor that is used (tied weights) is
+// left out.
 // Errors: also what opening them throws: kCorruptData for files that were written before PyTorch
 //   1.6, for quantised and sparse tensors, compressed records, another byte order, tensors that are
 //   no views of their storage.

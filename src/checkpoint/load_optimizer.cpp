@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/main_state_writer.h"
 #include "checkpoint/name_list.h"
 #include "checkpoint/optimizer_file.h"
 #include "checkpoint/read_interval.h"
@@ -14,7 +15,6 @@
 #include "fsdp/error.h"
 #include "io/printable_name.h"
 #include "io/safetensors_header.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 namespace {
@@ -67,7 +67,7 @@ class OptimizerSource {
 
   // What this rank has of every moment: calls take(source, at, values).
   void read(
-      const std::function<void(const MomentSource&, int64_t, const at::Tensor&)>& take) const {
+      const std::function<void(const MomentSource&, int64_t, std::span<const float>)>& take) const {
     for (const MomentSource& source : sources_) {
       const OptimizedParameter& parameter = *source.parameter;
       const Interval& local =
@@ -76,7 +76,7 @@ class OptimizerSource {
                     {.strides = spec_of(state_, parameter).strides,
                      .begin = local.begin,
                      .numel = local.numel},
-                    [&](int64_t at, const at::Tensor& values) { take(source, at, values); });
+                    [&](int64_t at, std::span<const float> values) { take(source, at, values); });
     }
   }
 
@@ -149,16 +149,14 @@ class OptimizerSource {
   Parameters parameters;  // with the file's counts of steps
 };
 
-// A copy of this rank's values into where they are optimised.
+// This rank's values to where they are optimised.
 void write(const Optimizer::State& state, const OptimizerSource& source) {
-  const at::Device device = state.engine.context->main_torch_device();
-  source.read([&](const MomentSource& each, int64_t at, const at::Tensor& values) {
+  const MainStateWriter writer(*state.engine.context);
+  source.read([&](const MomentSource& each, int64_t at, std::span<const float> values) {
     const ShardUnit& shard = *state.engine.units[each.parameter->unit]->shard;
     const Buffer& moment = state.segments()[each.parameter->segment].moments[each.moment];
     const int64_t offset = shard.main().local(each.parameter->parameter).offset + at;
-    torch_compat::wrap(static_cast<float*>(moment.data()) + offset, values.numel(), DType::kFloat32,
-                       device)
-        .copy_(values);
+    writer.write(static_cast<float*>(moment.data()) + offset, values);
   });
 }
 
@@ -176,7 +174,7 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
   Outcome outcome = work_together(mesh, kReadingState, [&] {
     const at::NoGradGuard no_grad;
     source.emplace(path, state, parameters);
-    source->read([](const MomentSource&, int64_t, const at::Tensor&) {});
+    source->read([](const MomentSource&, int64_t, std::span<const float>) {});
   });
   if (outcome.failed()) return outcome;
   outcome = work_together(mesh, kReadingState, [&] {

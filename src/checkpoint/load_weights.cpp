@@ -4,10 +4,12 @@
 #include <fsdp/safetensors_folder.h>
 
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "checkpoint/main_state_writer.h"
 #include "checkpoint/read_interval.h"
 #include "checkpoint/torch_archive.h"
 #include "checkpoint/weight_match.h"
@@ -22,41 +24,39 @@ constexpr std::string_view kReading = "reading the weights";
 // Of a folder as transformers wrote it before safetensors.
 constexpr std::string_view kPickledWeights = "pytorch_model.bin";
 
-// Of all parameters, as they lie in memory, in the order of sharded_parameters.
-std::vector<std::vector<int64_t>> strides_of(Engine& engine) {
-  std::vector<std::vector<int64_t>> strides;
-  for (const auto& unit : engine.state().units) {
+// On this rank alone.
+LoadReport load_intervals(const EngineState& engine, const WeightsFiles& files,
+                          const LoadOptions& options) {
+  const at::NoGradGuard no_grad;
+  std::vector<ExpectedTensor> expected;
+  for (const auto& unit : engine.units) {
     for (const ParameterSpec& spec : unit->shard->layout().parameters()) {
-      strides.push_back(spec.strides);
+      expected.push_back({.fqn = spec.fqn, .shape = spec.shape});
     }
   }
-  return strides;
-}
-
-// On this rank alone.
-LoadReport load_intervals(Engine& engine, const WeightsFiles& files, const LoadOptions& options) {
-  const at::NoGradGuard no_grad;
-  const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
-  const std::vector<std::vector<int64_t>> strides = strides_of(engine);
-  std::vector<ExpectedTensor> expected;
-  for (const ShardedParameter& parameter : parameters) {
-    expected.push_back({.fqn = parameter.fqn, .shape = parameter.shape});
-  }
   MatchedWeights matched = match_weights(files, expected, options);
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!matched.sources[i]) continue;
-    const at::Tensor& local = parameters[i].local;
-    read_interval(*matched.sources[i]->file, *matched.sources[i]->tensor,
-                  {.strides = strides[i], .begin = parameters[i].begin, .numel = local.numel()},
-                  [&](int64_t at, const at::Tensor& values) {
-                    local.narrow(0, at, values.numel()).copy_(values);
-                  });
+  const MainStateWriter writer(*engine.context);
+  auto source = matched.sources.begin();
+  for (const auto& unit : engine.units) {
+    const ShardUnit& shard = *unit->shard;
+    for (size_t i = 0; i < shard.tensors().size(); ++i, ++source) {
+      if (!*source) continue;
+      const int parameter = static_cast<int>(i);
+      const Interval& local = shard.main().local(parameter);
+      float* place = shard.main().data(shard.layout().segment_of(parameter)) + local.offset;
+      read_interval(
+          *(*source)->file, *(*source)->tensor,
+          {.strides = shard.layout().parameters()[i].strides,
+           .begin = local.begin,
+           .numel = local.numel},
+          [&](int64_t at, std::span<const float> values) { writer.write(place + at, values); });
+    }
   }
   return std::move(matched.report);
 }
 
 // Whatever the files are; `notes` come before the report's.
-LoadReport load_files(Engine& engine, WeightsFiles files, const LoadOptions& options,
+LoadReport load_files(const EngineState& engine, WeightsFiles files, const LoadOptions& options,
                       std::span<const std::string> notes) {
   std::optional<SafetensorsWeights> instead;
   if (options.instead != nullptr) files.instead = &instead.emplace(*options.instead);
@@ -65,7 +65,7 @@ LoadReport load_files(Engine& engine, WeightsFiles files, const LoadOptions& opt
   return report;
 }
 
-LoadReport load_safetensors(Engine& engine, std::span<const SafetensorsFile> files,
+LoadReport load_safetensors(const EngineState& engine, std::span<const SafetensorsFile> files,
                             const LoadOptions& options, std::span<const std::string> notes = {}) {
   std::deque<SafetensorsWeights> weights;
   WeightsFiles from;
@@ -81,35 +81,45 @@ bool is_pickled_folder(const std::filesystem::path& path) {
          !std::filesystem::exists(path / kWeightsIndex, ignored);
 }
 
+LoadReport load_together(Engine& engine,
+                         const std::function<LoadReport(const EngineState&)>& load) {
+  EngineState& state = engine.state();
+  state.require_between_passes("load_weights");
+  LoadReport report;
+  const Outcome outcome = work_together(engine.mesh(), kReading, [&] { report = load(state); });
+  {
+    const std::lock_guard lock(state.clock->mutex);
+    for (const auto& unit : state.units) unit->shard->mark_changed(/*copies_written=*/false);
+  }
+  end_together(engine.mesh(), outcome);
+  return report;
+}
+
 }  // namespace
 
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options) {
-  LoadReport report;
-  refuse_together(engine.mesh(), kReading,
-                  [&] { report = load_safetensors(engine, files, options); });
-  return report;
+  return load_together(
+      engine, [&](const EngineState& state) { return load_safetensors(state, files, options); });
 }
 
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options) {
-  LoadReport report;
-  refuse_together(engine.mesh(), kReading, [&] {
+  return load_together(engine, [&](const EngineState& state) {
     std::error_code ignored;
     const std::filesystem::path archive_path =
         is_pickled_folder(path) ? path / kPickledWeights : path;
     if (TorchArchive::is_one(archive_path)) {
       const TorchArchive archive(archive_path);
-      report = load_files(engine, {.files = {&archive}}, options, archive.notes());
-    } else if (std::filesystem::is_directory(path, ignored)) {
-      const SafetensorsFolder folder(path);
-      report = load_safetensors(engine, folder.files(), options, folder.notes());
-    } else {
-      const SafetensorsFile file(path);
-      report = load_safetensors(engine, {&file, 1}, options);
+      return load_files(state, {.files = {&archive}}, options, archive.notes());
     }
+    if (std::filesystem::is_directory(path, ignored)) {
+      const SafetensorsFolder folder(path);
+      return load_safetensors(state, folder.files(), options, folder.notes());
+    }
+    const SafetensorsFile file(path);
+    return load_safetensors(state, {&file, 1}, options);
   });
-  return report;
 }
 
 }  // namespace fsdp

@@ -36,8 +36,7 @@ at::ScalarType scalar_type(StoredDType dtype) {
 
 // As the engine has them: a double may have become infinite. `begin` is the first one's number.
 void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
-                  const at::Tensor& floats) {
-  const std::span values(floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel()));
+                  std::span<const float> values) {
   // One pass that the compiler vectorises; a second one to name the place.
   bool finite = true;
   for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();
@@ -58,10 +57,13 @@ bool same_order(const MappedTensor& tensor, const MemoryInterval& interval) {
   return true;
 }
 
+std::span<const float> values_of(const at::Tensor& floats) {
+  return {floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel())};
+}
+
 // Through a small aligned tensor: a file's bytes lie at any address.
 void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
-                   const MemoryInterval& interval,
-                   const std::function<void(int64_t, const at::Tensor&)>& take) {
+                   const MemoryInterval& interval, const TakeValues& take) {
   const int64_t item_bytes = bits_of(tensor.dtype) / 8;
   const int64_t most = std::min(interval.numel, kPieceNumel);
   const at::Tensor stored = at::empty({most}, scalar_type(tensor.dtype));
@@ -75,8 +77,8 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
     file.forget(bytes);
     const at::Tensor values = floats.narrow(0, 0, count);
     if (!floats.is_same(stored)) values.copy_(stored.narrow(0, 0, count));
-    check_finite(file, tensor, interval.begin + done, values);
-    take(done, values);
+    check_finite(file, tensor, interval.begin + done, values_of(values));
+    take(done, values_of(values));
   }
 }
 
@@ -118,8 +120,7 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
 }
 
 void read_in_other_order(const WeightsFile& file, const MappedTensor& tensor,
-                         const MemoryInterval& interval,
-                         const std::function<void(int64_t, const at::Tensor&)>& take) {
+                         const MemoryInterval& interval, const TakeValues& take) {
   const at::Tensor values = at::empty({interval.numel}, at::kFloat);
   auto* to = values.mutable_data_ptr<float>();
   switch (tensor.dtype) {
@@ -136,15 +137,14 @@ void read_in_other_order(const WeightsFile& file, const MappedTensor& tensor,
       scatter<float>(file, tensor, interval, to);
       break;
   }
-  check_finite(file, tensor, interval.begin, values);
-  take(0, values);
+  check_finite(file, tensor, interval.begin, values_of(values));
+  take(0, values_of(values));
 }
 
 }  // namespace
 
 void read_interval(const WeightsFile& file, const MappedTensor& tensor,
-                   const MemoryInterval& interval,
-                   const std::function<void(int64_t, const at::Tensor&)>& take) {
+                   const MemoryInterval& interval, const TakeValues& take) {
   if (interval.numel == 0) return;
   if (same_order(tensor, interval)) return read_in_order(file, tensor, interval, take);
   read_in_other_order(file, tensor, interval, take);

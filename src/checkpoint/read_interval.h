@@ -1,8 +1,6 @@
 // Reads what a rank holds of a parameter out of a mapped file, in a bounded piece of memory.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -18,14 +16,15 @@ struct MemoryInterval {
   int64_t numel = 0;
 };
 
-// Calls take(at, values) with 1-d float32 tensors of the host, valid during the call, that make up
-// the interval; `at` is a piece's first element, counted from the interval's begin. Pieces are of
+// Is given a piece of the values, valid during the call; `at` is its first element's number.
+using TakeValues = std::function<void(int64_t at, std::span<const float> values)>;
+
+// Calls `take` with pieces that make up the interval, counted from its begin. Pieces are of
 // at most 8 MiB, and a piece's pages are given back before the next. A tensor that lies in the file
 // in another order than the parameter in memory comes in one piece, and is read from end to end.
 // Requires: the tensor has the parameter's shape, and an element type of weights.
 // Errors: IoError kCorruptData with tensor and element for a value that is not finite as float32.
 void read_interval(const WeightsFile& file, const MappedTensor& tensor,
-                   const MemoryInterval& interval,
-                   const std::function<void(int64_t at, const at::Tensor& values)>& take);
+                   const MemoryInterval& interval, const TakeValues& take);
 
 }  // namespace fsdp

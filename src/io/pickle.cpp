@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -10,6 +9,8 @@
 #include <string_view>
 
 #include "fsdp/error.h"
+#include "io/pickle_names.h"
+#include "io/pickle_opcode.h"
 #include "io/printable_name.h"
 #include "io/safetensors_header.h"
 
@@ -17,86 +18,7 @@ namespace fsdp {
 namespace {
 
 using Kind = PickleValue::Kind;
-
-// Those of protocol 2 that torch.save and torch::save write.
-enum class Opcode : uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kBinFloat = 'G',
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kNone = 'N',
-  kBinPersId = 'Q',
-  kReduce = 'R',
-  kBinUnicode = 'X',
-  kEmptyList = ']',
-  kAppend = 'a',
-  kBuild = 'b',
-  kGlobal = 'c',
-  kAppends = 'e',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kSetItem = 's',
-  kTuple = 't',
-  kEmptyTuple = ')',
-  kSetItems = 'u',
-  kEmptyDict = '}',
-  kProto = 0x80,
-  kNewObj = 0x81,
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kLong1 = 0x8a,
-};
-
-struct StorageType {
-  std::string_view name;
-  StoredDType dtype;
-};
-constexpr std::array kStorageTypes{
-    StorageType{"torch.FloatStorage", StoredDType::kF32},
-    StorageType{"torch.HalfStorage", StoredDType::kF16},
-    StorageType{"torch.BFloat16Storage", StoredDType::kBF16},
-    StorageType{"torch.DoubleStorage", StoredDType::kF64},
-    StorageType{"torch.LongStorage", StoredDType::kI64},
-    StorageType{"torch.IntStorage", StoredDType::kI32},
-    StorageType{"torch.ShortStorage", StoredDType::kI16},
-    StorageType{"torch.CharStorage", StoredDType::kI8},
-    StorageType{"torch.ByteStorage", StoredDType::kU8},
-    StorageType{"torch.BoolStorage", StoredDType::kBool},
-    StorageType{"torch.ComplexFloatStorage", StoredDType::kC64},
-};
-
-std::optional<StoredDType> dtype_of_storage(std::string_view name) {
-  for (const StorageType& type : kStorageTypes) {
-    if (type.name == name) return type.dtype;
-  }
-  return std::nullopt;
-}
-
-// Who is called with a pickle's arguments, to no other effect than what reduce() does.
-enum class Function : uint8_t { kDict, kTensor, kParameter, kFirstArgument };
-const std::map<std::string_view, Function> kFunctions{
-    {"collections.OrderedDict", Function::kDict},
-    {"torch._utils._rebuild_tensor", Function::kTensor},
-    {"torch._utils._rebuild_tensor_v2", Function::kTensor},
-    {"torch._utils._rebuild_parameter", Function::kParameter},
-    {"torch.Size", Function::kFirstArgument},
-    {"torch.device", Function::kFirstArgument},
-    {"torch.jit._pickle.restore_type_tag", Function::kFirstArgument},
-    {"torch.jit._pickle.build_intlist", Function::kFirstArgument},
-    {"torch.jit._pickle.build_doublelist", Function::kFirstArgument},
-    {"torch.jit._pickle.build_boollist", Function::kFirstArgument},
-    {"torch.jit._pickle.build_tensorlist", Function::kFirstArgument},
-};
-
-// A class of TorchScript's, and so of torch::save of a module.
-bool is_script_class(std::string_view name) { return name.starts_with("__torch__."); }
+using Opcode = PickleOpcode;
 
 class PickleParser {
  public:
@@ -216,8 +138,7 @@ class PickleParser {
   void push_global() {
     const std::string module = line();
     std::string name = fmt::format("{}.{}", module, line());
-    const bool is_known =
-        kFunctions.contains(name) || dtype_of_storage(name) || is_script_class(name);
+    const bool is_known = pickle_function(name) || dtype_of_storage(name) || is_script_class(name);
     if (!is_known) {
       refuse(fmt::format("the file holds {}, which is no plain tensor, container or number",
                          quoted_name(name)),
@@ -270,16 +191,16 @@ class PickleParser {
     const PickleValue& arguments = *pop();
     const PickleValue& called = *pop();
     const auto function =
-        called.kind == Kind::kGlobal ? kFunctions.find(called.text) : kFunctions.end();
-    if (function == kFunctions.end() || arguments.kind != Kind::kSequence) {
+        called.kind == Kind::kGlobal ? pickle_function(called.text) : std::nullopt;
+    if (!function || arguments.kind != Kind::kSequence) {
       broken("what is called is no function");
     }
-    switch (function->second) {
-      case Function::kDict:
+    switch (*function) {
+      case PickleFunction::kDict:
         if (!arguments.items.empty()) broken("an OrderedDict of arguments");
         push({.kind = Kind::kDict});
         break;
-      case Function::kTensor: {
+      case PickleFunction::kTensor: {
         PickledTensor tensor = *item(arguments, 0, Kind::kStorage).tensor;
         tensor.offset = item(arguments, 1, Kind::kInteger).integer;
         tensor.shape = integers(item(arguments, 2, Kind::kSequence));
@@ -287,10 +208,10 @@ class PickleParser {
         push_tensor(Kind::kTensor, std::move(tensor));
         break;
       }
-      case Function::kParameter:
+      case PickleFunction::kParameter:
         push_tensor(Kind::kTensor, *item(arguments, 0, Kind::kTensor).tensor);
         break;
-      case Function::kFirstArgument:
+      case PickleFunction::kFirstArgument:
         if (arguments.items.empty()) broken("a function without arguments");
         stack_.push_back(const_cast<PickleValue*>(arguments.items[0]));
         break;

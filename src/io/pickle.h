@@ -1,8 +1,9 @@
 // Reads the pickles of torch.save and torch::save: containers, texts, numbers and tensors. Nothing
 // that a file names is ever called: what is no such thing is refused by name.
 //
-// Not LibTorch's Unpickler: it makes None of an OrderedDict, which every state_dict is, and believes
-// what a file says of counts and places. This one checks each byte, and is tested without LibTorch.
+// Not LibTorch's Unpickler: it makes None of an OrderedDict, which every state_dict is, and
+// believes what a file says of counts and places. This one checks each byte, and is tested without
+// LibTorch.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -54,8 +55,9 @@ struct Pickle {
 };
 
 // Memory in proportion to the bytes. `file` is used for messages only.
-// Errors: IoError kCorruptData with the byte: for what no torch.save writes, and by name for what
-//   is neither container nor number nor plain tensor (quantised, sparse, objects of Python classes).
+// Errors: IoError kCorruptData: with the byte for what no torch.save writes, and by name for what
+//   is neither container nor number nor plain tensor (quantised, sparse, objects of Python
+//   classes).
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace fsdp

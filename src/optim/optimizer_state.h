@@ -17,8 +17,8 @@
 
 namespace fsdp {
 
-// Consecutive elements of a segment with one learning rate, decay and count of updates. Gaps belong to the run before
-// them: they are zero and stay zero.
+// Consecutive elements of a segment with one learning rate, decay and count of updates. Gaps belong
+// to the run before them: they are zero and stay zero.
 struct OptimizerRun {
   int64_t offset = 0;
   int64_t numel = 0;

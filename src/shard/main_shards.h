@@ -7,7 +7,7 @@
 //   fsdp::AdamW, SGD      through data(): they call mark_changed
 //   Gathered's write-back through data(): it calls mark_changed
 //   torch::optim, users   through views: their version counter, or the content (see the Note)
-//   load_weights          through views: their version counter
+//   load_weights          through data(): it calls mark_changed
 //   forwards              where parameters are seated on the slices themselves (one rank, DDP, in
 //                         fp32): keep_writes
 #pragma once

@@ -29,8 +29,8 @@ std::vector<float> rows(const WeightsFile& file, const MappedTensor& tensor, int
                         int64_t numel) {
   std::vector<float> values(numel, -99);
   read_interval(file, tensor, {.strides = row_major(tensor.shape), .begin = begin, .numel = numel},
-                [&](int64_t at, const at::Tensor& piece) {
-                  std::memcpy(values.data() + at, piece.const_data_ptr(), piece.nbytes());
+                [&](int64_t at, std::span<const float> piece) {
+                  std::ranges::copy(piece, values.begin() + at);
                 });
   return values;
 }
