@@ -29,7 +29,7 @@ std::string refusal(const ScratchFolder& folder, const std::filesystem::path& fi
     Engine engine(model, mesh);
     const std::unique_ptr<Optimizer> optimizer = make(engine);
     optimizer->set_lr(0.125);
-    take_exact_step(model, *optimizer, 0);
+    take_exact_step(engine, model, *optimizer, 0);
     save_optimizer(*optimizer, folder / "before");
     OptimizerReport report;
     const Outcome outcome = try_to_load_optimizer(*optimizer, file, report);

@@ -62,6 +62,17 @@ TEST_CASE("under every strategy, on the host and on the device, a file is the sa
   }
 }
 
+TEST_CASE("units by policy go on from what units by type saved") {
+  const ScratchFolder folder;
+  ExactTraining training{.folder = folder.path()};
+  run_torch_ranks(2, [&](const Mesh& mesh) { train_exactly(mesh, training); });
+  training.from = 3;
+  training.tag = "-again";
+  training.by_policy = true;
+  run_torch_ranks(3, [&](const Mesh& mesh) { train_exactly(mesh, training); });
+  check_same_end(training);
+}
+
 // A file's tensors and metadata are what docs and other programs know.
 TEST_CASE("the file holds moments and counts by FQN, and says which optimizer") {
   const ScratchFolder folder;
@@ -145,7 +156,7 @@ void train_in_phases(const Mesh& mesh, const std::filesystem::path& folder, int 
   for (int step = from; step < to; ++step) {
     if (step == 1) part1(true);
     if (step == 2) model->scale.set_requires_grad(false);
-    take_exact_step(model, optimizer, step);
+    take_exact_step(engine, model, optimizer, step);
     if (step != 2) continue;
     save_weights(engine, folder / "weights");
     save_optimizer(optimizer, folder / "optimizer");
@@ -193,34 +204,13 @@ TEST_CASE("frozen parameters are not in the file, and units may be others") {
     frozen(*model);
     Engine engine(model, mesh);
     SGD optimizer(engine, {.lr = 1e-2, .momentum = 0.5});
-    take_exact_step(model, optimizer, 0);
+    take_exact_step(engine, model, optimizer, 0);
     save_optimizer(optimizer, folder / "optimizer");
   });
   CHECK(SafetensorsFile(folder / "optimizer").find("scale.step") == nullptr);
-  // The same parameters in one segment of a unit: part1 has seen more updates than the others.
-  struct WholeImpl : torch::nn::Module {
-    WholeImpl() {
-      for (int i = 0; i < 3; ++i) {
-        parts.push_back(
-            register_module("part" + std::to_string(i), testing::ExactPart(i == 0   ? 5
-                                                                           : i == 1 ? 1
-                                                                                    : 33,
-                                                                           i == 0   ? 7
-                                                                           : i == 1 ? 1
-                                                                                    : 17)));
-      }
-      scale = register_parameter("scale", at::arange(3, at::kFloat));
-    }
-    at::Tensor forward(int64_t step) {
-      at::Tensor loss = (scale * testing::integers_like(scale, step)).sum();
-      for (auto& part : parts) loss = loss + part(step);
-      return loss;
-    }
-    std::vector<testing::ExactPart> parts;
-    at::Tensor scale;
-  };
+  // part0 and part1 lie in the root's segment here.
   run_torch_ranks(3, [&](const Mesh& mesh) {
-    const auto model = std::make_shared<WholeImpl>();
+    testing::PlainNet model;
     frozen(*model);
     Engine engine(model, mesh,
                   {.units = by_name([](std::string_view fqn) { return fqn == "part2"; })});

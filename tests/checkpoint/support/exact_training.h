@@ -42,9 +42,10 @@ struct ExactPartImpl : torch::nn::Module {
 };
 TORCH_MODULE(ExactPart);
 
-// `last` columns: as large as a test wants it.
-struct ExactNetImpl : torch::nn::Module {
-  explicit ExactNetImpl(int64_t last = 17) {
+// `last` columns: as large as a test wants it. `Part` is ExactPart, or a unit of it.
+template <class Part>
+struct ExactNetOf : torch::nn::Module {
+  explicit ExactNetOf(int64_t last = 17) {
     for (const auto& [rows, columns] : {std::pair{5L, 7L}, {1L, 1L}, {33L, last}}) {
       parts.emplace_back(rows, columns);
       register_module("part" + std::to_string(parts.size() - 1), parts.back());
@@ -56,10 +57,13 @@ struct ExactNetImpl : torch::nn::Module {
     for (auto& part : parts) loss = loss + part(step);
     return loss;
   }
-  std::vector<Unit<ExactPart>> parts;
+  std::vector<Part> parts;
   at::Tensor scale;
 };
+using ExactNetImpl = ExactNetOf<Unit<ExactPart>>;
 TORCH_MODULE(ExactNet);
+using PlainNetImpl = ExactNetOf<ExactPart>;
+TORCH_MODULE(PlainNet);
 
 // Steps [from, to), from the checkpoint at `from` where that is not 0; saves one at `saves_at`, and
 // at `to`, in `folder` under their steps and `tag`.
@@ -69,6 +73,7 @@ struct ExactTraining {
   int64_t from = 0, saves_at = 3, to = 6;
   std::string tag;
   int64_t last = 17;
+  bool by_policy = false;  // units are chosen in a model that knows of none
   Options options{};
 };
 
@@ -91,15 +96,16 @@ inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::stri
                                  AdamWOptions{.lr = 1e-2, .weight_decay = 0.1, .groups = groups});
 }
 
-inline void take_exact_step(Unit<ExactNet>& model, Optimizer& optimizer, int64_t step) {
+template <class Model>
+void take_exact_step(Engine& engine, Model& model, Optimizer& optimizer, int64_t step) {
   if (step == 2) optimizer.set_lr(0.03);  // which a run that goes on from 3 has to learn
-  model(step).backward();
+  engine.forward([&](int64_t now) { return model(now); }, step).backward();
   optimizer.step();
   optimizer.zero_grad();
 }
 
-inline void train_exactly(const Mesh& mesh, const ExactTraining& training) {
-  Unit<ExactNet> model(training.last);
+template <class Model>
+void train_exactly(const Mesh& mesh, const ExactTraining& training, Model model) {
   Engine engine(model, mesh, training.options);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(engine, training.optimizer);
   if (training.from > 0) {
@@ -107,11 +113,17 @@ inline void train_exactly(const Mesh& mesh, const ExactTraining& training) {
     load_optimizer(*optimizer, optimizer_at(training, training.from));
   }
   for (int64_t step = training.from; step < training.to; ++step) {
-    take_exact_step(model, *optimizer, step);
+    take_exact_step(engine, model, *optimizer, step);
     if (step + 1 != training.saves_at && step + 1 != training.to) continue;
     save_weights(engine, weights_at(training, step + 1, training.tag));
     save_optimizer(*optimizer, optimizer_at(training, step + 1, training.tag));
   }
+}
+
+inline void train_exactly(const Mesh& mesh, ExactTraining training) {
+  if (!training.by_policy) return train_exactly(mesh, training, Unit<ExactNet>(training.last));
+  training.options.units = by_type<ExactPart>();
+  train_exactly(mesh, training, PlainNet(training.last));
 }
 
 }  // namespace fsdp::testing
