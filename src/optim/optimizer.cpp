@@ -221,13 +221,18 @@ std::vector<OptimizedParameter> Optimizer::State::parameters() const {
 // Parameters of a segment that have seen equally many updates share a counter.
 void Optimizer::State::set_counts(int64_t applied,
                                   const std::vector<OptimizedParameter>& parameters) {
-  std::vector<int64_t> counts{applied, 0};
+  std::vector<int64_t> counts{applied};
   // By segment, from steps to an index into counts.
   std::vector<std::map<int64_t, size_t>> counter_of(segments_.size());
   for (const OptimizedParameter& each : parameters) {
     if (counter_of[each.segment].emplace(each.steps, counts.size()).second) {
       counts.push_back(each.steps);
     }
+  }
+  for (auto& counter : counter_of) {  // segments of which nothing is trained, but may be one day
+    if (!counter.empty()) continue;
+    counter.emplace(0, counts.size());
+    counts.push_back(0);
   }
   const std::lock_guard lock(engine.clock->mutex);
   Stream& stream = engine.context->main_stream();
@@ -247,9 +252,7 @@ void Optimizer::State::set_counts(int64_t applied,
     for (const auto& [steps, counter] : counter_of[i]) {
       optimized.counters.push_back(applied_ + counter);
     }
-    // Parameters of it that are not trained, but may be one day.
-    kernels::StepCount* other = optimized.counters.empty() ? applied_ + 1 : optimized.counters[0];
-    optimized.step_of.assign(optimized.step_of.size(), other);
+    optimized.step_of.assign(optimized.step_of.size(), optimized.counters.front());
   }
   for (const OptimizedParameter& each : parameters) {
     OptimizedSegment& optimized = segments_[each.segment];

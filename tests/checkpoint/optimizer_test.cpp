@@ -194,6 +194,30 @@ TEST_CASE("parameters that were unfrozen later keep a count of their own, in wha
   }
 }
 
+TEST_CASE("what was never trained when a state was loaded is counted from its first step on") {
+  const ScratchFolder folder;
+  for (const std::string name : {"undisturbed", "loaded"}) {
+    run_torch_ranks(2, [&](const Mesh& mesh) {
+      Unit<ExactNet> model;
+      Engine engine(model, mesh);  // for which part1 is to be trained
+      const auto part1 = [&](bool trained) {
+        for (at::Tensor& each : model->parts[1]->parameters()) each.set_requires_grad(trained);
+      };
+      part1(false);
+      AdamW optimizer(engine, {.lr = 1e-2});
+      take_exact_step(engine, model, optimizer, 0);
+      if (name == "loaded") {
+        save_optimizer(optimizer, folder / "between");
+        load_optimizer(optimizer, folder / "between");
+      }
+      part1(true);
+      for (int step = 1; step < 3; ++step) take_exact_step(engine, model, optimizer, step);
+      save_optimizer(optimizer, folder / name);
+    });
+  }
+  CHECK(read_whole(folder / "undisturbed") == read_whole(folder / "loaded"));
+}
+
 TEST_CASE("frozen parameters are not in the file, and units may be others") {
   const ScratchFolder folder;
   const auto frozen = [](torch::nn::Module& model) {
