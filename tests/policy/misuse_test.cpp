@@ -284,6 +284,10 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
     trainee.layers->zero_grad();
     trainee.loss().backward();
     CHECK(trainee.engine.measure_gradients().norm() == once);
+    const at::Tensor loss = trainee.loss();
+    trainee.layers->zero_grad();  // between forward and backward, as a GAN's generator is
+    loss.backward();
+    CHECK(trainee.engine.measure_gradients().norm() == once);
     trainee.layer(1).weight.mutable_grad() = at::Tensor();
     check_refused([&] { trainee.loss(); },
                   "gradients of some parameters were taken away by hand (unit '1')");
