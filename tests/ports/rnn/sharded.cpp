@@ -1,0 +1,64 @@
+// The language model with units for its embedding and its LSTM.
+#include <fsdp/fsdp.h>
+#include <torch/torch.h>
+
+#include <tuple>
+
+#include "ports/support/port.h"
+
+namespace nn = torch::nn;
+
+using State = std::tuple<at::Tensor, at::Tensor>;
+
+struct LanguageModelImpl : nn::Module {
+  LanguageModelImpl(int64_t vocabulary, int64_t width)
+      : encoder(register_module("encoder", fsdp::Unit<nn::Embedding>(vocabulary, width))),
+        rnn(register_module("rnn",
+                            fsdp::Unit<nn::LSTM>(nn::LSTMOptions(width, width).num_layers(2)))),
+        decoder(register_module("decoder", nn::Linear(width, vocabulary))) {}
+  std::tuple<at::Tensor, State> forward(at::Tensor ids, State hidden) {
+    const auto [seen, next] = rnn(encoder(ids), hidden);
+    return {decoder(seen), next};
+  }
+  fsdp::Unit<nn::Embedding> encoder;
+  fsdp::Unit<nn::LSTM> rnn;
+  nn::Linear decoder;
+};
+TORCH_MODULE(LanguageModel);
+
+int main() {
+  const fsdp::Mesh mesh = fsdp::Mesh::from_env();
+  ports::Run run(mesh);
+  torch::manual_seed(1);
+  fsdp::Unit<LanguageModel> model(29, 20);
+  fsdp::Engine engine(model, mesh);
+#ifdef PORTS_TORCH_OPTIM
+  std::vector<at::Tensor> shards;
+  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
+    shards.push_back(parameter.local);
+  torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(1.0));
+#else
+  fsdp::SGD optimizer(engine, {.lr = 1.0});
+#endif
+
+  std::vector<State> hidden;
+  for (const ports::Part& part : run.parts(0)) {
+    const at::Tensor zeros = torch::zeros({2, ports::kBatch / part.count, 20});
+    hidden.push_back({zeros, zeros});
+  }
+  for (int64_t step = 0; step < ports::kSteps; ++step) {
+    model->zero_grad();
+    for (const ports::Part& part : run.parts(step)) {
+      const auto [ids, next] = ports::counting(part, 29, 7);
+      const auto [h, c] = hidden[part.slot];
+      const auto [logits, carried] = model(ids.t(), State(h.detach(), c.detach()));
+      const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), next.t().flatten());
+      (loss / run.part_count()).backward();
+      hidden[part.slot] = carried;
+      run.add("loss", loss);
+    }
+    engine.clip_grad_norm(0.25);
+    optimizer.step();
+    run.end_step();
+  }
+}

@@ -1,0 +1,1 @@
+// Only here to own the precompiled header that all ports reuse.
