@@ -1,0 +1,31 @@
+// What the tests of ports share: optimizers of both makers on one training loop.
+#pragma once
+
+#include <fsdp/optim.h>
+
+#include <vector>
+
+#include "support/torch_ranks.h"
+
+namespace fsdp::testing {
+
+inline constexpr int kPortRanks[] = {1, 2, 4};
+
+inline std::vector<at::Tensor> trainable_shards(Engine& engine) {
+  std::vector<at::Tensor> shards;
+  for (const ShardedParameter& parameter : engine.sharded_parameters())
+    if (parameter.trainable) shards.push_back(parameter.local);
+  return shards;
+}
+
+// `most`: 0 for the same bits, else the largest difference, of a value or of 0.01.
+inline void check_values(const std::vector<double>& got, const std::vector<double>& plain,
+                         double most) {
+  REQUIRE(got.size() == plain.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i);
+    CHECK(std::abs(got[i] - plain[i]) <= most * std::max(std::abs(plain[i]), 0.01));
+  }
+}
+
+}  // namespace fsdp::testing
