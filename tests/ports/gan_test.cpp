@@ -93,7 +93,7 @@ std::vector<double> train_gan(const Mesh& mesh, MakeOptimizer make_optimizer) {
   std::vector<double> losses;
   for (int64_t step = 0; step < ports::kSteps; ++step) {
     const ports::Part part{.step = step, .index = mesh.rank(), .count = mesh.world_size()};
-    discriminator_optimizer->zero_grad();
+    discriminator->zero_grad();
     const at::Tensor of_real =
         real_loss(discriminator_engine.forward(discriminate, ports::images(part, 1, 16, 3).inputs));
     of_real.backward();
@@ -102,7 +102,7 @@ std::vector<double> train_gan(const Mesh& mesh, MakeOptimizer make_optimizer) {
     of_fake.backward();
     discriminator_optimizer->step();
 
-    generator_optimizer->zero_grad();
+    generator->zero_grad();  // after its forward, before its backward
     const at::Tensor of_fooled = fooled_loss(discriminator_engine.forward(discriminate, fake));
     of_fooled.backward();
     generator_optimizer->step();
