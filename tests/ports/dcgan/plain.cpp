@@ -11,10 +11,10 @@ int main() {
   torch::manual_seed(1);
   ports::Generator generator;
   nn::Sequential discriminator = ports::make_discriminator();
-  torch::optim::Adam generator_optimizer(generator->parameters(),
-                                         torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
-  torch::optim::Adam discriminator_optimizer(discriminator->parameters(),
-                                             torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
+  torch::optim::Adam g_optimizer(generator->parameters(),
+                                 torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
+  torch::optim::Adam d_optimizer(discriminator->parameters(),
+                                 torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
 
   for (int64_t step = 0; step < ports::kSteps; ++step) {
     discriminator->zero_grad();
@@ -34,7 +34,7 @@ int main() {
       (fake_loss / run.part_count()).backward();
       run.add("discriminator loss", real_loss + fake_loss);
     }
-    discriminator_optimizer.step();
+    d_optimizer.step();
 
     generator->zero_grad();
     for (const ports::Part& part : run.parts(step)) {
@@ -43,7 +43,7 @@ int main() {
       (loss / run.part_count()).backward();
       run.add("generator loss", loss);
     }
-    generator_optimizer.step();
+    g_optimizer.step();
     run.end_step();
   }
 }

@@ -1,4 +1,5 @@
-// A U-Net marks what stands out of a picture: what is skipped on the way down returns on the way up.
+// A U-Net marks what stands out of a picture: what is skipped on the way down returns on the way
+// up.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
