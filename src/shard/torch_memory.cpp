@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -131,10 +132,13 @@ class CountingHost final : public c10::Allocator {
     return *allocator;
   }
 
+  // Requires: before LibTorch has it.
+  void lie_over(c10::Allocator* below) { below_.store(below); }
+
   c10::DataPtr allocate(size_t bytes) override {
-    if (counting == nullptr || bytes == 0) return below_->allocate(bytes);
+    if (counting == nullptr || bytes == 0) return below().allocate(bytes);
     Counted counted(*counting, bytes);
-    c10::DataPtr block = below_->allocate(bytes);
+    c10::DataPtr block = below().allocate(bytes);
     void* const data = block.get();
     const c10::Device device = block.device();
     out_.add(data, {std::move(counted), std::move(block)});
@@ -142,17 +146,19 @@ class CountingHost final : public c10::Allocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
-    below_->copy_data(to, from, bytes);
+    below().copy_data(to, from, bytes);
   }
 
  private:
   static void give_back(void* data) {
     CountingHost& self = instance();
     if (const std::optional<Block> block = self.out_.take(data)) return;
-    self.below_->raw_deleter()(data);
+    self.below().raw_deleter()(data);
   }
 
-  c10::Allocator* const below_ = host_blocks();
+  c10::Allocator& below() const { return *below_.load(std::memory_order_acquire); }
+
+  std::atomic<c10::Allocator*> below_ = nullptr;
   BlocksOut out_;
 };
 
@@ -163,8 +169,12 @@ class CountingMeta final : public c10::Allocator {
     return *allocator;
   }
 
+  void lie_over(c10::Allocator* below) { below_.store(below); }
+
   c10::DataPtr allocate(size_t bytes) override {
-    if (counting == nullptr || bytes == 0) return below_->allocate(bytes);
+    if (counting == nullptr || bytes == 0) {
+      return below_.load(std::memory_order_acquire)->allocate(bytes);
+    }
     auto counted = std::make_unique<Counted>(*counting, bytes);
     return {nullptr, counted.release(), &give_back, c10::Device(c10::kMeta)};
   }
@@ -173,14 +183,25 @@ class CountingMeta final : public c10::Allocator {
  private:
   static void give_back(void* counted) { delete static_cast<Counted*>(counted); }
 
-  c10::Allocator* const below_ = c10::GetAllocator(c10::kMeta);
+  std::atomic<c10::Allocator*> below_ = nullptr;
 };
+
+// LibTorch publishes an allocator by a plain pointer, and other threads may be allocating by then:
+// these are there before any thread is.
+const bool are_made = [] {
+  KeepingHost::instance();
+  CountingHost::instance();
+  CountingMeta::instance();
+  return true;
+}();
 
 }  // namespace
 
 void install() {
   static const bool installed = [] {
     constexpr uint8_t kPriority = 200;
+    CountingHost::instance().lie_over(host_blocks());
+    CountingMeta::instance().lie_over(c10::GetAllocator(c10::kMeta));
     c10::SetAllocator(c10::kCPU, &CountingHost::instance(), kPriority);
     c10::SetAllocator(c10::kMeta, &CountingMeta::instance(), kPriority);
     return true;
