@@ -106,9 +106,8 @@ std::vector<double> train_gan(const Mesh& mesh, MakeOptimizer make_optimizer) {
     const at::Tensor of_fooled = fooled_loss(discriminator_engine.forward(discriminate, fake));
     of_fooled.backward();
     generator_optimizer->step();
-    losses.push_back(mean_over_ranks(mesh, of_real.item<double>(), "real") +
-                     mean_over_ranks(mesh, of_fake.item<double>(), "fake"));
-    losses.push_back(mean_over_ranks(mesh, of_fooled.item<double>(), "fooled"));
+    losses.push_back(mesh.mean(of_real, "real") + mesh.mean(of_fake, "fake"));
+    losses.push_back(mesh.mean(of_fooled, "fooled"));
   }
   return losses;
 }

@@ -77,7 +77,7 @@ GptRun run_gpt(Unit<ports::sharded_gpt::Gpt>& model, Engine& engine, Optimizer o
     loss.backward();
     engine.clip_grad_norm(1.0);
     optimizer->step();
-    run.losses.push_back(mean_over_ranks(mesh, loss.item<double>(), "loss"));
+    run.losses.push_back(mesh.mean(loss, "loss"));
   }
   const UnitScope scope(*model);
   run.written = write_on(model);

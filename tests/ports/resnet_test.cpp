@@ -58,7 +58,7 @@ ResNetRun train_resnet(const Mesh& mesh, MakeOptimizer make_optimizer) {
                     [&](const at::Tensor& x) { return engine.forward(model, x); });
     loss.backward();
     optimizer->step();
-    run.losses.push_back(mean_over_ranks(mesh, loss.item<double>(), "loss"));
+    run.losses.push_back(mesh.mean(loss, "loss"));
   }
   run.parameters = full_parameters(engine);
   return run;

@@ -42,12 +42,12 @@ class Run {
     mine_ = count_;
     at::set_num_threads(1);  // their number changes rounding
   }
-  // Of a rank; `mean_over_ranks` of its job is found beside the type of `mesh`.
+  // Of a rank.
   template <class Mesh>
   explicit Run(const Mesh& mesh)
       : first_(mesh.rank()),
         count_(mesh.world_size()),
-        over_ranks_([mesh](double value) { return mean_over_ranks(mesh, value, "loss"); }) {
+        over_ranks_([mesh](double value) { return mesh.mean(value, "loss"); }) {
     at::set_num_threads(1);
   }
 

@@ -35,6 +35,11 @@ class ProcessGroup {
       rank == 0 ? tensor.copy_(other) : tensor.add_(other);
     }
   }
+  double mean(double value, std::string_view) const {
+    at::Tensor sum = torch::tensor({value}, torch::kDouble);
+    all_reduce(sum);
+    return sum.item<double>() / world_size_;
+  }
 
  private:
   int rank_, world_size_;
@@ -42,11 +47,5 @@ class ProcessGroup {
   c10::intrusive_ptr<c10d::FileStore> store_;
   std::shared_ptr<int> calls_ = std::make_shared<int>(0);
 };
-
-inline double mean_over_ranks(const ProcessGroup& group, double value, std::string_view) {
-  at::Tensor sum = torch::tensor({value}, torch::kDouble);
-  group.all_reduce(sum);
-  return sum.item<double>() / group.world_size();
-}
 
 }  // namespace ports
