@@ -79,8 +79,12 @@ GptRun run_gpt(Unit<ports::sharded_gpt::Gpt>& model, Engine& engine, Optimizer o
     optimizer->step();
     run.losses.push_back(mesh.mean(loss, "loss"));
   }
-  const UnitScope scope(*model);
-  run.written = write_on(model);
+  {
+    const UnitScope scope(*model);
+    run.written = write_on(model);
+  }
+  // It draws, although it has no choice: no rank builds its next model meanwhile.
+  sum_over_ranks(mesh, 0, "written");
   return run;
 }
 
