@@ -60,6 +60,12 @@ void EngineState::zero_grad() {
   }
 }
 
+void EngineState::follow_zero_grads() {
+  for (const auto& unit : units) {
+    if (unit->is_by_policy()) unit->follow_zero_grad();
+  }
+}
+
 // What was frozen when the engine was built and is to be trained now. Every rank does the same, or
 // the next reduction tells.
 void EngineState::unfreeze() {
@@ -154,6 +160,7 @@ GradientMeasure::Measured EngineState::measure_gradients(double norm_type, doubl
                       const ContextSpan span =
                           context->span(*context->compute, "gradient norm", "");
                       const std::lock_guard lock(clock->mutex);
+                      follow_zero_grads();
                       return gradients.measure(norm_type, max_norm);
                     });
 }

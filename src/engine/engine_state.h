@@ -72,6 +72,8 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
   GradientMeasure::Measured measure_gradients(double norm_type, double max_norm);
   void zero_grad();
+  // EngineUnit::follow_zero_grad of all units by policy. Requires: the clock's mutex.
+  void follow_zero_grads();
   // What was frozen and now requires a gradient is to get one. Errors: StateError where gradients
   // wait for a step.
   void unfreeze();

@@ -106,9 +106,7 @@ void EngineState::begin_backward() {
   keeps_graph_ = autograd_hooks::keeps_graph();
   context->ledger.begin_phase();
   absorb_changes(/*reseats=*/false);
-  for (const auto& unit : units) {  // zero_grad of the model, since forward
-    if (unit->is_by_policy()) unit->follow_zero_grad();
-  }
+  follow_zero_grads();  // since forward
   context->begin_reading();
   pass->begin_backward();
 }

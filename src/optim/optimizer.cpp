@@ -273,6 +273,10 @@ StepReport Optimizer::State::step() {
 StepReport Optimizer::State::issue_step() {
   engine.require_between_passes("an optimizer's step");
   engine.require_not_gathered("an optimizer's step");
+  {
+    const std::lock_guard lock(engine.clock->mutex);
+    engine.follow_zero_grads();
+  }
   check_gradients_complete();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();

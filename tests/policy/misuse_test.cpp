@@ -1,6 +1,7 @@
 // What a model by policy must not do, and what it is told.
 #include <ATen/autocast_mode.h>
 #include <fsdp/error.h>
+#include <fsdp/optim.h>
 #include <fsdp/recompute.h>
 
 #include <sstream>
@@ -288,6 +289,14 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
     trainee.layers->zero_grad();  // between forward and backward, as a GAN's generator is
     loss.backward();
     CHECK(trainee.engine.measure_gradients().norm() == once);
+    trainee.layers->zero_grad();  // a batch that is passed over
+    CHECK(trainee.engine.measure_gradients().norm() == 0);
+    trainee.loss().backward();
+    trainee.layers->zero_grad();
+    SGD optimizer(trainee.engine, {.lr = 1.0, .skip_nonfinite = false});
+    const at::Tensor before = trainee.engine.sharded_parameters()[0].local.clone();
+    optimizer.step();
+    CHECK(at::equal(before, trainee.engine.sharded_parameters()[0].local));
     trainee.layer(1).weight.mutable_grad() = at::Tensor();
     check_refused([&] { trainee.loss(); },
                   "gradients of some parameters were taken away by hand (unit '1')");

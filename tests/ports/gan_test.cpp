@@ -1,6 +1,5 @@
 // The GAN of ports/dcgan on thread ranks: a pair of engines, graphs that cross from one to the
 // other, and two backwards a step.
-#include <fsdp/rank_values.h>
 
 #include "ports/dcgan/model.h"
 #include "ports/support/port.h"

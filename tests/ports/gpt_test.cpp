@@ -1,5 +1,4 @@
 // The GPT of ports/nanogpt on thread ranks: tied weights, a norm that clips, generated text.
-#include <fsdp/rank_values.h>
 #include <fsdp/unit.h>
 
 #include "ports/nanogpt/plain_model.h"
@@ -84,7 +83,7 @@ GptRun run_gpt(Unit<ports::sharded_gpt::Gpt>& model, Engine& engine, Optimizer o
     run.written = write_on(model);
   }
   // It draws, although it has no choice: no rank builds its next model meanwhile.
-  sum_over_ranks(mesh, 0, "written");
+  mesh.sum(0, "written");
   return run;
 }
 

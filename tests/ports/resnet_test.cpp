@@ -1,5 +1,4 @@
 // The ResNet of ports/resnet on thread ranks: BatchNorm of each rank's own batch.
-#include <fsdp/rank_values.h>
 
 #include "ports/resnet/model.h"
 #include "ports/support/port.h"

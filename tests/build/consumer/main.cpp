@@ -63,7 +63,7 @@ Losses train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run,
     optimizer.clip_grad_norm(1.0);
     optimizer.step();
     optimizer.zero_grad();
-    losses.last = fsdp::mean_over_ranks(mesh, loss.item<double>(), "loss");
+    losses.last = mesh.mean(loss, "loss");
     if (step == 1) losses.first = losses.last;
     status.update(step, "training");
   }
