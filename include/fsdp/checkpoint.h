@@ -15,7 +15,7 @@
 // are the caller's. All functions are collective, outside forward and backward; what fails on one
 // rank ends all ranks, and one of them says it (agreement.h). A run that goes on from its weights
 // (float32, the default) and its optimizer's state takes the steps that it would have taken, to the
-// bit, on as many ranks.
+// bit, on as many ranks; random numbers (dropout) are the program's.
 #pragma once
 
 #include <fsdp/agreement.h>

@@ -20,8 +20,9 @@ Failure disagreement(const std::string& difference, std::string where) {
           .text = {.what = "ranks disagree about a collective: " + difference,
                    .where = std::move(where),
                    .cause = {},
-                   .hint = "every rank must issue the same collectives in the same order; look "
-                           "for a condition that depends on the rank or its data"}};
+                   .hint = "every rank must issue the same collectives in the same order, and step "
+                           "with the same settings; look for a condition that depends on the "
+                           "rank or its data"}};
 }
 
 }  // namespace

@@ -122,7 +122,8 @@ void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {
         static_cast<int64_t>(tensor.nbytes()), tensor.device(),
         fmt::format("fsdp: parameter '{}' was sharded when its unit was constructed and cannot be "
                     "read or written; hint: initialise parameters in the constructor of the unit "
-                    "that owns them",
+                    "that owns them; if a forward reads it, the unit is not in the engine's model: "
+                    "register_module",
                     parameters[i].fqn));
     tensor.set_data(unreadable.view(*torch_compat::dtype_of(tensor.scalar_type()), 0, spec.shape,
                                     spec.strides));

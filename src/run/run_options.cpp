@@ -93,6 +93,7 @@ void RunOptions::refuse(std::string_view word, const std::vector<std::string>& o
   const std::string name = Word(word).name, here = name_here(name, names);
   const std::string nearest = here.empty() ? nearest_of(name, names) : "";
   std::string hint = "--help lists the flags";
+  if (name == "--help") hint = "a program with flags of its own prints RunOptions::help_text there";
   if (!here.empty()) hint = fmt::format("here it is {}; ", here) + hint;
   if (!nearest.empty()) hint = fmt::format("did you mean {}? ", nearest) + hint;
   throw InvalidArgument({.what = fmt::format("there is no flag {}", word.substr(0, name.size())),

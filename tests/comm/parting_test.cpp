@@ -45,7 +45,8 @@ TEST_CASE("the error of ranks that parted ways says what each came to do") {
         "ranks disagree about a collective: rank 0 issued all_gather of 300 float32 'u2' #20, rank "
         "1 issued reduce_scatter (sum) of 300 float32 'u2' #20 (place 20 of the host order, in "
         "different communicators); hint: every rank must issue the same collectives in the same "
-        "order; look for a condition that depends on the rank or its data");
+        "order, and step with the same settings; look for a condition that depends on the rank or "
+        "its data");
 }
 
 TEST_CASE("numbers that begin anew in each communicator are no disagreement") {

@@ -297,6 +297,7 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
     const at::Tensor before = trainee.engine.sharded_parameters()[0].local.clone();
     optimizer.step();
     CHECK(at::equal(before, trainee.engine.sharded_parameters()[0].local));
+    trainee.loss().backward();
     trainee.layer(1).weight.mutable_grad() = at::Tensor();
     check_refused([&] { trainee.loss(); },
                   "gradients of some parameters were taken away by hand (unit '1')");

@@ -83,7 +83,7 @@ double loss_of_file(const std::filesystem::path& file) {
     if (stored.find("out.bias") == nullptr) throw fsdp::StateError({.what = "no out.bias"});
   });
   const torch::NoGradGuard no_grad;
-  return fsdp::max_over_ranks(mesh, loss_of(net, all).item<double>());
+  return mesh.max(loss_of(net, all));
 }
 
 }  // namespace
