@@ -83,15 +83,12 @@ class Optimizer {
   void set_momentum(double momentum);
   int64_t steps() const;  // that were applied; waits for them
 
-  struct State;  // for the optimizers, and for checkpoints
+  struct State;  // for the optimizers, their schedulers, and checkpoints
   State& state() { return *state_; }
 
  protected:
   explicit Optimizer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
-
- private:
-  friend class LRScheduler;  // State::initial_lr
 };
 
 class AdamW : public Optimizer {

@@ -59,15 +59,15 @@ std::string prefix_of(size_t scheduler) { return fmt::format("schedulers.{}.", s
 }  // namespace
 
 LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(optimizer) {
-  std::optional<double>& initial = optimizer.state_->initial_lr;
+  std::optional<double>& initial = optimizer.state().initial_lr;
   if (!initial) initial = optimizer.lr();
   base_lr_ = *initial;
 }
 
-double LRScheduler::initial_lr() const { return optimizer_.state_->initial_lr.value(); }
+double LRScheduler::initial_lr() const { return optimizer_.state().initial_lr.value(); }
 
 void LRScheduler::set_initial_lr(double lr) {
-  optimizer_.state_->initial_lr = lr;
+  optimizer_.state().initial_lr = lr;
   base_lr_ = lr;
 }
 
