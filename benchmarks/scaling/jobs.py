@@ -107,11 +107,19 @@ class Bench:
         row.update(parameters=own["parameters"], formula=own["formula"])
         why = peers.cannot_do(by, cell) or peers.cannot_hold(row)
         if not why:
+            kills = oom_kills()
             try:
                 return {**row, "measured": peers.run(by, cell, self.steps_of(cell))}
             except runs.RunFailed as error:
-                why = error.why
+                killed = oom_kills() > kills
+                why = f"{runs.CANNOT_HOLD}the kernel ended one of {cell.ranks} ranks" if killed else error.why
         return {**row, "status": "impossible", "why": why}
+
+
+def oom_kills():
+    """How many processes the kernel has ended for lack of memory; 0 where it does not tell."""
+    with open("/proc/vmstat", encoding="ascii") as counts:
+        return next((int(line.split()[1]) for line in counts if line.startswith("oom_kill ")), 0)
 
 
 def cannot_hold(row):

@@ -14,6 +14,7 @@ SHAPES = {"bert-tiny": (2, 128, 2), "bert-mini": (4, 256, 4), "bert-small": (4, 
 # An upper bound of what a process of a peer needs beside the state of its strategy: interpreter and libraries of
 # its own, and for sharded ones some units whole, several times.
 PROCESS_BYTES = 250 * 2**20
+NOTHING_TO_SHARD = "on one rank FSDP1 shards nothing (NO_SHARD)"
 
 
 def peers_of(cell, on_gpu=False):
@@ -32,7 +33,7 @@ def words_of(mode, cell, last):
 def cannot_do(peer, cell):
     """Why the peer has no such strategy; None where it has."""
     if peer == "FSDP1" and cell.ranks == 1:
-        return "on one rank FSDP1 shards nothing (NO_SHARD)"
+        return NOTHING_TO_SHARD
     return None
 
 

@@ -59,6 +59,13 @@ def as_ink(color):
     return tuple(0.78 * part for part in colors.to_rgb(color))
 
 
+def halo():
+    """Path effects of a text that lies over lines."""
+    from matplotlib import patheffects
+
+    return [patheffects.withStroke(linewidth=4, foreground="white")]
+
+
 def doublings(least, most, most_ticks=12):
     """Powers of two from the one at or below `least` to one at or above `most`: every one, or every second, …, so
     that there are at most so many."""

@@ -64,7 +64,7 @@ def name_models(axes, shown, drawn):
     for model in {row["model"] for row in drawn}:
         most = max(suite.device_peak(row) for row in drawn if row["model"] == model)
         axes.annotate(pictures.model_name(model), (most, shown.parameters[model]), xytext=(8, -1),
-                      textcoords="offset points", va="center")
+                      textcoords="offset points", va="center", path_effects=pictures.halo(), zorder=5)
 
 
 def spell_parameters(count):

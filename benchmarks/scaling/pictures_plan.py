@@ -63,8 +63,8 @@ def draw(shown, folder):
     exact = "; the engine's buffers alone: to the byte" if all(map(suite.is_exact, measured)) else ""
     pictures.say(figure, message(measured, worst),
                  f"The most of a rank's engine buffers and LibTorch's tensors together{exact}")
-    for axes in (left, right):
-        pictures.bytes_axis(axes.xaxis, ticks)
+    for axes, shown_ticks in ((left, ticks[::2]), (right, ticks)):  # the left one is narrow
+        pictures.bytes_axis(axes.xaxis, shown_ticks)
         axes.set_xlim(ticks[0], ticks[-1])
         axes.set_xlabel("planned")
     draw_diagonal(left, measured, ticks)

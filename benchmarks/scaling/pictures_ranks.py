@@ -52,8 +52,8 @@ def label_simulated(axes, drawn):
     found = sorted((row for row in drawn if row["simulated"]), key=lambda row: row["ranks"])
     if found:
         axes.annotate("one process, its peers simulated:\nunits are gathered whole",
-                      (found[-1]["ranks"], suite.growth(found[-1])), xytext=(4, -10), textcoords="offset points",
-                      ha="right", va="top", color=pictures.as_ink(pictures.COLORS[found[-1]["strategy"]]))
+                      (found[-1]["ranks"], suite.growth(found[-1])), xytext=(4, 9), textcoords="offset points",
+                      ha="right", va="bottom", color=pictures.as_ink(pictures.COLORS[found[-1]["strategy"]]))
 
 
 def draw_peers(axes, shown, model):

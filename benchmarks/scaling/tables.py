@@ -1,5 +1,5 @@
 """Tables of a run of the suite, in Markdown."""
-from scaling import checks, pictures, quantities, suite
+from scaling import checks, peers, pictures, quantities, suite
 
 NONE = "–"
 PEER_SHORT = {"ZeroRedundancyOptimizer": "ZeRO"}
@@ -107,12 +107,15 @@ def short_line(shown, model, ranks):
 
 
 def grown(peer):
-    """MiB of a peer's process; said where there was no room for it, or where it has no such strategy."""
+    """MiB of a peer's process; said where there was no room for it, where it has no such strategy, and where it came
+    to nothing."""
     if peer is None:
         return NONE
     if suite.is_measured(peer):
         return quantities.spell_mib(suite.growth(peer))
-    return "does not fit" if suite.is_too_large(peer) else "has none"
+    if suite.is_too_large(peer):
+        return "does not fit"
+    return "has none" if peer["why"] == peers.NOTHING_TO_SHARD else "failed"
 
 
 def model_tables(shown):
@@ -187,9 +190,13 @@ def tracker_table(shown):
     return table(head, lines) if lines else "FSDP2's tracker was not asked."
 
 
+def first_sentence(text):
+    return text.split(". ")[0].strip()
+
+
 def left_out(shown):
     """Cells that were planned only, and peers that could not, with why."""
-    lines = [[row["cell"], "planned only" if suite.is_ours(row) else row["by"], row["why"] or NONE]
+    lines = [[row["cell"], "planned only" if suite.is_ours(row) else row["by"], first_sentence(row["why"] or NONE)]
              for row in shown.rows if not suite.is_measured(row)]
     if not lines:
         return "None: every cell was measured, and every peer."

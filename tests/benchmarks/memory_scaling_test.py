@@ -5,11 +5,13 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
-from scaling import cells, checks, golden, progress, rows  # noqa: E402
+from scaling import cells, checks, golden, jobs, progress, rows, runs  # noqa: E402
 
 PROGRAMS = None
 WHO = {"machine": "m", "torch": "2.15.0", "date": "2026-01-01"}
@@ -144,6 +146,27 @@ class ChecksTest(unittest.TestCase):
 
         self.assertEqual(faults(399), "")
         self.assertIn("60.0% saved against DDP", faults(400))
+
+
+class PeersTest(unittest.TestCase):
+    def run_that_fails(self, kills):
+        bench = jobs.Bench(pathlib.Path())
+        bench.who = WHO
+        cell = cells.Cell("bert-mini", "full-shard", 4)
+        results = types.SimpleNamespace(rows={(cell.name, rows.OURS): {**row(), "parameters": 8, "formula": {"step": 8}}})
+        failure = runs.RunFailed(1, "Connection closed by peer")
+        with unittest.mock.patch.object(jobs, "oom_kills", side_effect=kills), \
+                unittest.mock.patch.object(jobs.peers, "run", side_effect=failure):
+            return bench.run(cell, "FSDP2", results)
+
+    def test_what_a_peer_cannot_do_is_a_row_that_says_why(self):
+        failed = self.run_that_fails(kills=[3, 3])
+        self.assertEqual((failed["status"], failed["why"]), ("impossible", "Connection closed by peer"))
+
+    def test_a_peer_that_the_kernel_ended_did_not_fit(self):
+        killed = self.run_that_fails(kills=[3, 4])
+        self.assertEqual(killed["why"], "this machine cannot hold it: the kernel ended one of 4 ranks")
+        self.assertGreaterEqual(jobs.oom_kills(), 0)
 
 
 class GoldenTest(Scratch):

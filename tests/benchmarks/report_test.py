@@ -15,7 +15,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import measure  # noqa: E402
-from scaling import cells, largest, pictures, pictures_step, quantities, report, rows, runs, suite, tables  # noqa: E402
+from scaling import cells, largest, peers, pictures, pictures_step, quantities, report, rows, runs, suite, tables  # noqa: E402
 
 WHO = {"commit": "abc", "dirty": False, "sources": "def", "fsdp": "1.0", "torch": "2.15.0", "peers torch": "2.15.0",
        "machine": "2 x cpu, 23 GiB", "seed": 1, "date": "2026-01-01"}
@@ -96,8 +96,10 @@ class TablesTest(unittest.TestCase):
         self.assertIn("does not fit", lines[5])
 
     def test_a_peer_without_the_strategy_is_told_from_one_that_does_not_fit(self):
-        row = peer_row(plain("full-shard", 1), "FSDP1", why="on one rank FSDP1 shards nothing")
+        row = peer_row(plain("full-shard", 1), "FSDP1", why=peers.NOTHING_TO_SHARD)
         self.assertEqual(tables.grown(row), "has none")
+        row = peer_row(plain("full-shard", 1), "FSDP1", why="Connection closed by peer")
+        self.assertEqual(tables.grown(row), "failed")
 
     def test_cells_that_were_not_measured_are_named_with_their_reason(self):
         told = tables.left_out(self.shown)
