@@ -29,9 +29,8 @@ class MetaStream final : public Stream {
   void tell_time(std::function<void(int64_t ns)> tell) override { tell(span_clock_ns()); }
 
  protected:
-  std::shared_ptr<EventMark> mark(std::source_location /*place*/) override { return nullptr; }
-  void wait_for(const std::shared_ptr<EventMark>& /*mark*/,
-                std::source_location /*place*/) override {}
+  std::shared_ptr<EventMark> mark(CodePlace /*place*/) override { return nullptr; }
+  void wait_for(const std::shared_ptr<EventMark>& /*mark*/, CodePlace /*place*/) override {}
 
  private:
   const bool is_inline_;

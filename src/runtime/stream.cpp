@@ -16,12 +16,12 @@ void Stream::require_own(const Event& event) const {
                     .hint = "make the event by the stream's own device"});
 }
 
-void Stream::record(Event& event, std::source_location place) {
+void Stream::record(Event& event, CodePlace place) {
   require_own(event);
   event.mark_ = mark(place);
 }
 
-void Stream::wait(const Event& event, std::source_location place) {
+void Stream::wait(const Event& event, CodePlace place) {
   require_own(event);
   if (event.mark_) wait_for(event.mark_, place);
 }

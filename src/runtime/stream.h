@@ -8,8 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <utility>
+
+#include "base/code_place.h"
 
 namespace fsdp {
 
@@ -57,13 +58,13 @@ class Stream {
   // Marks the point reached by the work issued so far. Re-recording moves the mark.
   // `place` is who records, as in wait.
   // Errors: StateError if the event is another device's.
-  void record(Event& event, std::source_location place = std::source_location::current());
+  void record(Event& event, CodePlace place = CodePlace::current());
   // Work issued after this call starts only once the event's last recorded point is reached.
   // An event never recorded is reached. On an inline stream the caller's thread blocks.
   // `place` is who waits, for a stream that checks the order of work: leave it out.
   // Errors: StateError if the event is another device's; rethrows what the recording stream's work
   //   threw before that point.
-  void wait(const Event& event, std::source_location place = std::source_location::current());
+  void wait(const Event& event, CodePlace place = CodePlace::current());
   // Blocks the caller until everything issued is done. Errors: rethrows what the work threw; a
   // stream whose work threw runs nothing more and stays in that state.
   virtual void synchronize() = 0;
@@ -91,8 +92,8 @@ class Stream {
 
  protected:
   // The new mark; null if it is reached already.
-  virtual std::shared_ptr<EventMark> mark(std::source_location place) = 0;
-  virtual void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) = 0;
+  virtual std::shared_ptr<EventMark> mark(CodePlace place) = 0;
+  virtual void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) = 0;
 
  private:
   void require_own(const Event& event) const;

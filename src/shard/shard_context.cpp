@@ -302,7 +302,7 @@ void ShardContext::gather_after_compute() {
   gather_after(written);  // wait 10
 }
 
-void ShardContext::gather_after(const Event& event, std::source_location place) const {
+void ShardContext::gather_after(const Event& event, CodePlace place) const {
   gather_stream->wait(event, place);
   if (offloads()) upload_stream->wait(event, place);
 }

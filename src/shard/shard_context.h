@@ -12,11 +12,11 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <source_location>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "base/code_place.h"
 #include "comm/mesh_state.h"
 #include "comm/ranks_view.h"
 #include "plan/placement.h"
@@ -113,8 +113,7 @@ class ShardContext {
   // a pass its begin has (wait 1).
   void gather_after_compute();
   // What gathers write, from here on, comes after the event.
-  void gather_after(const Event& event,
-                    std::source_location place = std::source_location::current()) const;
+  void gather_after(const Event& event, CodePlace place = CodePlace::current()) const;
 
   // A gather that nobody has waited for (it was ahead of a use that did not come) may still read
   // main shards when its unit is resharded. Compute waits for such at the end of the forward or

@@ -192,8 +192,8 @@ class OtherDeviceStream final : public Stream {
   void tell_time(std::function<void(int64_t)> tell) override { tell(0); }
 
  private:
-  std::shared_ptr<EventMark> mark(std::source_location) override { return nullptr; }
-  void wait_for(const std::shared_ptr<EventMark>&, std::source_location) override {}
+  std::shared_ptr<EventMark> mark(CodePlace) override { return nullptr; }
+  void wait_for(const std::shared_ptr<EventMark>&, CodePlace) override {}
 };
 
 TEST_CASE("a read and a copy come after the work that was issued before them") {

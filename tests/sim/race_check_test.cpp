@@ -25,9 +25,7 @@ struct Streams {
     const TouchedBytes bytes{memory.data() + at, count, write};
     check.work(stream, what, {&bytes, 1});
   }
-  void order(int before, int after) {
-    check.wait(after, check.mark(before), std::source_location::current());
-  }
+  void order(int before, int after) { check.wait(after, check.mark(before), CodePlace::current()); }
 };
 
 }  // namespace

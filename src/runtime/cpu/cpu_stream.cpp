@@ -51,10 +51,8 @@ class InlineCpuStream final : public CpuStream {
   void call(std::function<void()> on_host) override { on_host(); }
 
  private:
-  std::shared_ptr<EventMark> mark(std::source_location) override { return nullptr; }
-  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location) override {
-    mark->wait();
-  }
+  std::shared_ptr<EventMark> mark(CodePlace) override { return nullptr; }
+  void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) override { mark->wait(); }
 };
 
 class ThreadedCpuStream final : public CpuStream {
@@ -78,13 +76,13 @@ class ThreadedCpuStream final : public CpuStream {
   void call(std::function<void()> on_host) override { push(std::move(on_host), /*always=*/false); }
 
  private:
-  std::shared_ptr<EventMark> mark(std::source_location = {}) override {
+  std::shared_ptr<EventMark> mark(CodePlace = {}) override {
     auto mark = std::make_shared<Mark>();
     push([this, mark] { mark->reach(failure()); }, /*always=*/true);
     return mark;
   }
 
-  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location) override {
+  void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) override {
     push([mark] { mark->wait(); }, /*always=*/false);
   }
 

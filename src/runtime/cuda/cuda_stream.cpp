@@ -53,12 +53,12 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
   return std::make_shared<CudaMark>(device_, handle_);
 }
 
-std::shared_ptr<EventMark> CudaStream::mark(std::source_location) {
+std::shared_ptr<EventMark> CudaStream::mark(CodePlace) {
   make_due_calls();
   return make_mark();
 }
 
-void CudaStream::wait_for(const std::shared_ptr<EventMark>& mark, std::source_location) {
+void CudaStream::wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) {
   const auto& reached = static_cast<const CudaMark&>(*mark);
   if (reached.stream() == handle_) return;  // its own work is in order already
   const CudaScope scope(ordinal());

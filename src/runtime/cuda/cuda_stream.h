@@ -42,8 +42,8 @@ class CudaStream : public Stream {
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
  protected:
-  std::shared_ptr<EventMark> mark(std::source_location place) override;
-  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) override;
+  std::shared_ptr<EventMark> mark(CodePlace place) override;
+  void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) override;
 
  private:
   struct Call {

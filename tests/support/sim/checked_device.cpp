@@ -263,13 +263,13 @@ void CheckedStream::copy(void* to, const void* from, int64_t bytes) {
   inner_->copy(to, from, bytes);
 }
 
-std::shared_ptr<EventMark> CheckedStream::mark(std::source_location) {
+std::shared_ptr<EventMark> CheckedStream::mark(CodePlace) {
   Event inner = cpu_device().make_event();
   inner_->record(inner);
   return std::make_shared<CheckedMark>(check_, std::move(inner), check_.mark(number_));
 }
 
-void CheckedStream::wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) {
+void CheckedStream::wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) {
   const auto& checked = static_cast<const CheckedMark&>(*mark);
   inner_->wait(checked.inner);  // what is left out is left out of the check alone
   check_.wait(number_, checked.clock, place);

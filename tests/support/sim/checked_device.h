@@ -36,8 +36,8 @@ class CheckedStream : public CpuStream {
   void call(std::function<void()> on_host) override { inner_->call(std::move(on_host)); }
 
  private:
-  std::shared_ptr<EventMark> mark(std::source_location place) override;
-  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) override;
+  std::shared_ptr<EventMark> mark(CodePlace place) override;
+  void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) override;
 
   RaceCheck& check_;
   const int number_;

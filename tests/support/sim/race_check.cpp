@@ -8,9 +8,9 @@
 namespace fsdp::testing {
 namespace {
 
-std::string name_of(const std::source_location& place) {
-  const std::string_view file = place.file_name();
-  return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), place.line());
+std::string name_of(const CodePlace& place) {
+  const std::string_view file = place.file;
+  return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), place.line);
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ RaceCheck::Clock RaceCheck::mark(int stream) {
   return clocks_[stream];
 }
 
-void RaceCheck::wait(int stream, const Clock& mark, const std::source_location& place) {
+void RaceCheck::wait(int stream, const Clock& mark, const CodePlace& place) {
   const std::lock_guard lock(mutex_);
   const std::string name = name_of(place);
   places_.insert(name);

@@ -12,11 +12,12 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/code_place.h"
 
 namespace fsdp::testing {
 
@@ -37,7 +38,7 @@ class RaceCheck {
 
   Clock mark(int stream);
   // `place` is who waits; the place that is left out learns nothing from the mark.
-  void wait(int stream, const Clock& mark, const std::source_location& place);
+  void wait(int stream, const Clock& mark, const CodePlace& place);
   // The host has waited: whatever it issues from now on comes after.
   void host_waits(const Clock& mark);
   void work(int stream, std::string_view what, std::span<const TouchedBytes> touched);

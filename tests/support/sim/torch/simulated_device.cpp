@@ -16,9 +16,9 @@ namespace {
 
 thread_local const ComputeStreamOfThread* bound = nullptr;
 
-std::string name_of(const std::source_location& place) {
-  const std::string_view file = place.file_name();
-  return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), place.line());
+std::string name_of(const CodePlace& place) {
+  const std::string_view file = place.file;
+  return fmt::format("{}:{}", file.substr(file.rfind('/') + 1), place.line);
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ class SimulatedStreamOfTest final : public CudaStream {
       : CudaStream(device, own ? own->get() : nullptr), device_(device), own_(std::move(own)) {}
 
  private:
-  std::shared_ptr<EventMark> mark(std::source_location place) override {
+  std::shared_ptr<EventMark> mark(CodePlace place) override {
     std::shared_ptr<EventMark> now = CudaStream::mark(place);
     marks_.push_back(now);
     if (device_.is_mutated(Mutation::kRecordEarly, place)) {
@@ -41,7 +41,7 @@ class SimulatedStreamOfTest final : public CudaStream {
     // What the place has recorded before; nothing is the same as reached.
     return nullptr;
   }
-  void wait_for(const std::shared_ptr<EventMark>& mark, std::source_location place) override {
+  void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) override {
     if (!device_.is_mutated(Mutation::kWaitLeftOut, place)) CudaStream::wait_for(mark, place);
   }
 
@@ -71,7 +71,7 @@ void SimulatedDevice::mutate(MutatedPlace mutated) {
   mutated_ = std::move(mutated);
 }
 
-bool SimulatedDevice::is_mutated(Mutation mutation, const std::source_location& place) const {
+bool SimulatedDevice::is_mutated(Mutation mutation, const CodePlace& place) const {
   const std::lock_guard lock(mutex_);
   const std::string name = name_of(place);
   (mutation == Mutation::kWaitLeftOut ? waits_ : records_).insert(name);

@@ -7,9 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <source_location>
 #include <string>
 
+#include "base/code_place.h"
 #include "runtime/cuda/cuda_device.h"
 #include "support/sim/cuda/simulated_gpu.h"
 
@@ -50,7 +50,7 @@ class SimulatedDevice : public CudaDevice {
 
  private:
   friend class SimulatedStreamOfTest;
-  bool is_mutated(Mutation mutation, const std::source_location& place) const;
+  bool is_mutated(Mutation mutation, const CodePlace& place) const;
 
   sim::SimulatedGpu& gpu_;
   mutable std::mutex mutex_;
