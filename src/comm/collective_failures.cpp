@@ -45,7 +45,7 @@ Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::millisec
           .text = {.what = fmt::format("rank {} did not arrive within {}", fmt::join(missing, ", "),
                                        seconds_text(within)),
                    .where = std::move(where),
-                   .cause = "it is alive, but stopped, stuck, slow or doing something else",
+                   .cause = std::string(kLateCause),
                    .hint = std::string(kLookAtRankHint)}};
 }
 

@@ -15,6 +15,10 @@ namespace fsdp {
 inline constexpr std::string_view kLookAtRankHint =
     "look at that rank with a debugger, or raise MeshOptions::timeout if it may be that slow";
 
+// What is known of one that did not come in time, and has not ended.
+inline constexpr std::string_view kLateCause =
+    "it is alive, but stopped, stuck, slow or doing something else";
+
 // "30.0 s".
 std::string seconds_text(std::chrono::milliseconds time);
 

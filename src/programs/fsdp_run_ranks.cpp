@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "comm/collective_failures.h"
 #include "comm/cpu/job_member.h"
 #include "comm/mesh_parts.h"
 #include "comm/process_end.h"
@@ -309,7 +310,9 @@ JobEnd RankProcesses::judge() const {
   if (failure) {
     text = failure->text;
     const bool how_is_known = names_one && !guilty.killed_here;
-    if (how_is_known) {
+    if (how_is_known && text.cause == kLateCause) {
+      text.cause = describe_end(root, guilty.wait_status);  // since then
+    } else if (how_is_known) {
       text.what = describe_end(root, guilty.wait_status);
       text.hint = hint;
     }

@@ -91,6 +91,18 @@ TEST_CASE("a stopped rank is named when the time is over, and does not stay") {
   CHECK(result.seconds < 8 * kPatience);
 }
 
+TEST_CASE("a rank that comes back when the time is over is named for that, and not said to live") {
+  const ProcessResult result =
+      fsdp_run(3, {"steps", "100000", "pause", "1", "10"}, {{"TEST_TIMEOUT_MS", "400"}});
+  CAPTURE(result.err);
+  CHECK(result.code == 75);
+  const size_t last = result.err.rfind("fsdp: error[75] ");
+  REQUIRE(last != std::string::npos);
+  const std::string line = result.err.substr(last);
+  CHECK(line.find("rank 1 did not arrive within 0.4 s (") != std::string::npos);
+  CHECK(line.find("; rank 1 ended with code 75; hint: look at that rank") != std::string::npos);
+}
+
 TEST_CASE("a slow rank is named in one warning line, and the run goes on") {
   const ProcessResult result =
       fsdp_run(3, {"steps", "20", "pause", "1", "10"}, {{"TEST_TIMEOUT_MS", "3000"}});
