@@ -34,6 +34,7 @@ constexpr std::array kDevices{Choice{"auto", DeviceKind::kAuto}, Choice{"cpu", D
                               Choice{"cuda", DeviceKind::kCuda}};
 constexpr std::array kStrategies{Choice{"full-shard", Strategy::kFullShard},
                                  Choice{"zero3", Strategy::kFullShard, true},
+                                 Choice{"fsdp", Strategy::kFullShard, true},
                                  Choice{"zero2", Strategy::kZero2},
                                  Choice{"zero1", Strategy::kZero1},
                                  Choice{"replicate", Strategy::kReplicate},

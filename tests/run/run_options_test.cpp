@@ -61,6 +61,7 @@ TEST_CASE("every choice of a flag can be made") {
                                        {"ddp", Strategy::kReplicate},
                                        {"zero1", Strategy::kZero1},
                                        {"zero3", Strategy::kFullShard},
+                                       {"fsdp", Strategy::kFullShard},
                                        {"hybrid-shard", Strategy::kHybridShard},
                                        {"hsdp", Strategy::kHybridShard},
                                        {"hfsdp", Strategy::kHfsdp},
