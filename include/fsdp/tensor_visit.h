@@ -7,6 +7,7 @@
 #include <concepts>
 #include <optional>
 #include <ranges>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -36,8 +37,10 @@ template <class T>
 concept TensorFree =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_empty_v<T> ||
     (std::is_pointer_v<T> && !TensorPointer<T>) ||
-    std::is_convertible_v<T, std::string_view> || std::is_same_v<T, std::nullopt_t> ||
-    std::is_same_v<T, at::ScalarType> || std::is_same_v<T, at::Device>;
+    std::is_convertible_v<T, std::string_view> ||
+    std::is_convertible_v<T, std::string> ||  // a std::filesystem::path: a range of paths
+    std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, at::ScalarType> ||
+    std::is_same_v<T, at::Device>;
 
 template <class T>
 struct Opaque {
@@ -72,6 +75,10 @@ void for_each_tensor(T& value, Visit&& visit) {
     if (value.has_value()) for_each_tensor(*value, visit);
   } else if constexpr (std::ranges::range<Plain>) {
     if constexpr (!TensorFree<std::remove_cvref_t<std::ranges::range_value_t<Plain>>>) {
+      static_assert(!std::ranges::view<Plain>,
+                    "fsdp puts another tensor (cast, or of its graph) in the place of one that is "
+                    "given, and in a view (std::span) that would be the caller's: give or return "
+                    "std::vector<at::Tensor>");
       for (auto&& element : value) for_each_tensor(element, visit);
     }
   } else if constexpr (TupleLike<Plain>) {

@@ -6,6 +6,7 @@
 #include <any>
 #include <functional>
 #include <memory>
+#include <span>
 
 namespace {
 
@@ -194,7 +195,7 @@ void aggregates(DerivedWith& derived, DerivedWithout& derived_without, Tagged& t
 
 void more_types(ReferenceLast& reference, Either& either, Seventeen& seventeen, Closed& closed,
                 Greedy& greedy, Held& held, Const& constant, at::Tensor*& pointer,
-                at::TensorList& list) {
+                at::TensorList& list, std::span<at::Tensor>& span) {
   // refused: reference or union among them
   look(reference);
   // refused: reference or union among them
@@ -213,6 +214,8 @@ void more_types(ReferenceLast& reference, Either& either, Seventeen& seventeen, 
   look(pointer);
   // refused: std::vector<at::Tensor> rather than at::TensorList
   look(list);
+  // refused: and in a view (std::span) that would be the caller's
+  look(span);
 }
 
 }  // namespace

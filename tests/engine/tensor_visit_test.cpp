@@ -2,6 +2,7 @@
 // tests/build/unit_refusals.cpp.
 #include "fsdp/tensor_visit.h"
 
+#include <filesystem>
 #include <map>
 
 #include "support/torch_doctest.h"
@@ -106,7 +107,7 @@ TEST_CASE("a class with base classes, arrays or privacy says itself where tensor
   CHECK(number(closed.seen()) == 1);
 }
 
-TEST_CASE("what holds nothing is passed over: empty classes, function objects, const numbers") {
+TEST_CASE("what holds nothing is passed over: empty classes, functions, const numbers, paths") {
   Nothing nothing;
   StillNothing still_nothing;
   Numbers numbers;
@@ -115,6 +116,10 @@ TEST_CASE("what holds nothing is passed over: empty classes, function objects, c
   CHECK(fill(still_nothing) == 0);
   CHECK(fill(numbers) == 0);
   CHECK(fill(function) == 0);
+  std::filesystem::path path("a/b");  // a range of paths, of which the last is one of itself
+  std::vector<std::filesystem::path> paths{path};
+  CHECK(fill(path) == 0);
+  CHECK(fill(paths) == 0);
 }
 
 TEST_CASE("const values are looked into by who only looks") {
