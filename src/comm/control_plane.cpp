@@ -38,8 +38,8 @@ std::optional<Difference> first_difference(std::string_view a, std::string_view 
 
 }  // namespace
 
-void ControlPlane::agree(std::string_view what, const std::vector<std::string>& lines) {
-  const auto texts = exchange(what, lines_as_text(lines));
+void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string>& lines) {
+  const auto texts = exchange(tag, lines_as_text(lines));
   for (int other = 1; other < world_size(); ++other) {
     const auto difference = first_difference(texts[0], texts[other]);
     if (!difference) continue;
@@ -48,8 +48,8 @@ void ControlPlane::agree(std::string_view what, const std::vector<std::string>& 
           .code = ExitCode::kConfiguration,
           .text = {.what = fmt::format("ranks do not agree on the {}: rank 0 has '{}', rank {} has "
                                        "'{}'",
-                                       what, difference->first, other, difference->second),
-                   .where = fmt::format("{}, line {}", what, difference->line),
+                                       tag.label, difference->first, other, difference->second),
+                   .where = fmt::format("{}, line {}", tag.label, difference->line),
                    .hint = "start all ranks with the same program, options and files"}});
     throw_first_failure({});
   }

@@ -34,18 +34,19 @@ class ControlPlane {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // The texts of all ranks, in rank order, of any lengths.
-  // Requires: collective over all ranks, with equal `what`, outside steps: the control communicator
+  // The texts of all ranks, in rank order, of any lengths. `tag` says what they are about and, once
+  // there is a host order, the place in it: so a rank that trains meanwhile is found at once.
+  // Requires: collective over all ranks, with an equal tag, outside steps: the control communicator
   //   is not in use.
   // Errors: CommError, the job's first failure: a rank is gone or missing at the deadline, or the
   //   ranks do different things.
-  virtual std::vector<std::string> exchange(std::string_view what, std::string_view text) = 0;
+  virtual std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) = 0;
 
   // Compares `lines` over all ranks, line by line.
   // Requires: as exchange.
   // Errors: as exchange; CommError (78) on ALL ranks if they differ, with the first difference and
   //   both values and ranks.
-  virtual void agree(std::string_view what, const std::vector<std::string>& lines);
+  virtual void agree(const CollectiveTag& tag, const std::vector<std::string>& lines);
 
   // Makes `failure` the job's, unless it has one, and wakes every rank that waits: from here on
   // every collective and exchange of every rank ends by throwing the first failure. Never blocks.

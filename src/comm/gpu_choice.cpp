@@ -83,7 +83,7 @@ bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPl
   // A mark, what it stands for, and the hint behind a line break.
   const std::string text =
       own.device != nullptr ? "+" + own.place : fmt::format("-{}\n{}", own.why_none, own.hint);
-  const std::vector<std::string> texts = plane.exchange("GPUs of the ranks", text);
+  const std::vector<std::string> texts = plane.exchange({.label = "GPUs of the ranks"}, text);
   std::map<std::string_view, int> first_of_place;
   for (int rank = 0; rank < plane.world_size(); ++rank) {
     const std::string_view said = texts[static_cast<size_t>(rank)];

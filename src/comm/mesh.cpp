@@ -84,6 +84,11 @@ std::vector<Mesh> meshes_of(std::vector<MeshParts> ranks) {
   return meshes;
 }
 
+// Ranks' texts have lengths of their own, which are not compared.
+CollectiveTag tag_of_text(MeshState& state, std::string_view what) {
+  return state.next_control_tag(Operation::kAllGather, 0, what);
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -142,11 +147,11 @@ int Mesh::size(Axis axis) const { return state_->shape().size(axis); }
 int Mesh::rank(Axis axis) const { return state_->shape().rank(axis, rank()); }
 
 void Mesh::agree(std::string_view what, const std::vector<std::string>& lines) const {
-  state_->parts().control_plane->agree(what, lines);
+  state_->parts().control_plane->agree(tag_of_text(*state_, what), lines);
 }
 
 std::vector<std::string> Mesh::exchange(std::string_view what, std::string_view text) const {
-  return state_->parts().control_plane->exchange(what, text);
+  return state_->parts().control_plane->exchange(tag_of_text(*state_, what), text);
 }
 
 void Mesh::warn(const ErrorText& warning) const {

@@ -55,6 +55,12 @@ const AxisCommunicators& MeshState::at(Axis axis) const {
   return axis == Axis::kShard ? parts_.shard : parts_.replicate;
 }
 
+CollectiveTag MeshState::next_control_tag(Operation operation, int64_t numel,
+                                          std::string_view label) {
+  if (parts_.control_plane->world_size() == 1) return {.label = label};
+  return order_.next(operation, numel, label);
+}
+
 MeshStreams MeshState::streams(bool run_beside) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<OwnStreams> own = streams_.lock();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 #include "comm/communicator.h"
 #include "comm/host_order.h"
@@ -69,6 +70,9 @@ class MeshState {
   // In which all collectives of the mesh are issued, over all its communicators and engines; the
   // same on every rank.
   HostOrder& order() { return order_; }
+  // Of a collective on the control communicator: the next place in it; for one rank, which moves
+  // nothing, none.
+  CollectiveTag next_control_tag(Operation operation, int64_t numel, std::string_view label);
 
   // What the engines of this mesh hold in common: that of the engines that live, else what `make`
   // returns. It ends with its last holder. Thread-safe.

@@ -7,14 +7,14 @@
 namespace fsdp {
 
 std::vector<std::string> exchange_texts(Communicator& communicator, std::string_view text,
-                                        std::string_view label) {
+                                        const CollectiveTag& tag) {
   Stream& stream = cpu_device().compute_stream();
   const int size = communicator.size();
   const auto mine = static_cast<int64_t>(text.size());
   std::vector<int64_t> lengths(size);
   const CollectivePart length_part{
       .send = &mine, .recv = lengths.data(), .numel = 1, .dtype = DType::kInt64};
-  communicator.all_gather({&length_part, 1}, {.label = label}, stream);
+  communicator.all_gather({&length_part, 1}, tag, stream);
 
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end());
   std::string padded(text);
@@ -22,7 +22,7 @@ std::vector<std::string> exchange_texts(Communicator& communicator, std::string_
   std::string all(longest * size, '\0');
   const CollectivePart text_part{
       .send = padded.data(), .recv = all.data(), .numel = longest, .dtype = DType::kUInt8};
-  communicator.all_gather({&text_part, 1}, {.label = label}, stream);
+  communicator.all_gather({&text_part, 1}, {.label = tag.label}, stream);  // a place is used once
 
   std::vector<std::string> texts;
   for (int rank = 0; rank < size; ++rank) {

@@ -10,8 +10,8 @@
 namespace fsdp {
 
 // The texts of all ranks of `communicator`, in its order: what ControlPlane::exchange promises, for
-// control planes that have a communicator on host memory. `label` names it in error texts.
+// control planes that have a communicator on host memory.
 std::vector<std::string> exchange_texts(Communicator& communicator, std::string_view text,
-                                        std::string_view label);
+                                        const CollectiveTag& tag);
 
 }  // namespace fsdp

@@ -42,7 +42,7 @@ TEST_CASE("texts of any lengths reach every rank, in rank order") {
   on_local_planes(3, [](ControlPlane& plane) {
     for (const size_t length : {0, 1, 1000, 3'000'000}) {
       const std::string mine(length * plane.rank(), static_cast<char>('a' + plane.rank()));
-      const auto texts = plane.exchange("text", mine);
+      const auto texts = plane.exchange({.label = "text"}, mine);
       REQUIRE(texts.size() == 3);
       for (int rank = 0; rank < 3; ++rank) {
         CHECK(texts[rank] == std::string(length * rank, static_cast<char>('a' + rank)));
@@ -50,17 +50,17 @@ TEST_CASE("texts of any lengths reach every rank, in rank order") {
     }
   });
   SimulatedControlPlane simulated(1, 3);
-  CHECK(simulated.exchange("text", "alike") == std::vector<std::string>(3, "alike"));
+  CHECK(simulated.exchange({.label = "text"}, "alike") == std::vector<std::string>(3, "alike"));
   CHECK(simulated.rank() == 1);
 }
 
 TEST_CASE("all ranks live, and nothing has failed, until something does") {
   on_every_plane([](ControlPlane& plane) {
-    plane.agree("lines", {"a", "b"});
+    plane.agree({.label = "lines"}, {"a", "b"});
     CHECK_FALSE(plane.first_failure().has_value());
     CHECK(thrown_text(plane, "here") == "no rank failed");
     for (int rank = 0; rank < plane.world_size(); ++rank) CHECK_FALSE(plane.end_of(rank));
-    plane.agree("end", {});  // nobody has gone before all have looked
+    plane.agree({.label = "end"}, {});  // nobody has gone before all have looked
   });
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("the first failure stands, and is what every later call throws") {
     while (!plane.first_failure()) std::this_thread::yield();
     CHECK(plane.first_failure()->rank == 2);
     CHECK(thrown_text(plane, "here") == "the first (here)");
-    CHECK_THROWS_AS(plane.exchange("text", ""), CommError);
+    CHECK_THROWS_AS(plane.exchange({.label = "text"}, ""), CommError);
   });
 }
 

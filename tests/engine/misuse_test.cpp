@@ -1,6 +1,8 @@
 // Programs that would train wrong in silence: each ends with an error that names the fix.
 #include <fsdp/recompute.h>
 
+#include <chrono>
+#include <span>
 #include <thread>
 
 #include "engine/support/twin.h"
@@ -330,4 +332,44 @@ TEST_CASE("two backwards on two threads at once are refused") {
     trainee.loss().backward();
     CHECK(what.find("two backwards at once, on two threads") != std::string::npos);
   });
+}
+
+TEST_CASE("what only rank 0 does that all ranks must do is told at once, with both sides") {
+  using Alone = std::function<void(const Mesh&, Trainee&)>;
+  const std::vector<std::pair<std::string, Alone>> cases = {
+      {"rank 0 issued all_reduce (sum) of 1 float64 'mean'",
+       [](const Mesh& mesh, Trainee&) { mesh.mean(0.5); }},
+      {"rank 0 issued all_gather of 1 float64 'losses'",
+       [](const Mesh& mesh, Trainee&) {
+         const double loss = 0.5;
+         mesh.gather(std::span(&loss, 1), "losses");
+       }},
+      {"rank 0 issued all_gather of 1 int64 'epoch'",
+       [](const Mesh& mesh, Trainee&) { mesh.agree("epoch", {"1"}); }},
+      {"rank 0 issued all_gather",
+       [](const Mesh&, Trainee& trainee) {
+         const torch::NoGradGuard no_grad;
+         trainee.loss(7);
+       }},
+  };
+  for (const auto& [text, alone] : cases) {
+    CAPTURE(text);
+    const auto start = std::chrono::steady_clock::now();
+    const auto errors =
+        errors_of_ranks(3,
+                        [&](const Mesh& mesh) {
+                          Trainee trainee(mesh, in_a_row);
+                          for (int step = 0; step < 3; ++step) {
+                            trainee.loss(step).backward();
+                            if (mesh.rank() == 0 && step == 1) alone(mesh, trainee);
+                          }
+                        },
+                        {.mesh = {.timeout = std::chrono::seconds(60)}, .in_each_thread = {}});
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the time-out
+    for (const std::string& error : errors) {
+      CHECK(error == errors[0]);
+      CHECK(error.find("ranks disagree about a collective: ") == 0);
+      CHECK(error.find(text) != std::string::npos);
+    }
+  }
 }

@@ -39,7 +39,7 @@ int rounds(ControlPlane& plane, const std::vector<std::string>& words) {
     while (is_busy && std::stoi(words[3]) == round && !plane.first_failure()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    heard = plane.exchange("round", fmt::format("{}.{}", plane.rank(), round));
+    heard = plane.exchange({.label = "round"}, fmt::format("{}.{}", plane.rank(), round));
   }
   fmt::print("{}\n", fmt::join(heard, " "));
   return 0;

@@ -71,7 +71,7 @@ TEST_CASE("a group of a split is connected when it is made") {
     };
     // Who issues the first collective does not wait for the other rank to come.
     if (rank.mesh.rank() == 0) sum();
-    rank.mesh.agree("rank 0 has issued it", {});
+    rank.meet("rank 0 has issued it");
     if (rank.mesh.rank() == 1) sum();
     stream->synchronize();
   });

@@ -112,12 +112,12 @@ TEST_CASE("a rank that has left is the cause, long before the time is over") {
 TEST_CASE("a watchdog that cannot choose its device ends the job, not the process") {
   NcclMachine machine(2, {.timeout = std::chrono::milliseconds(5000)});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
-    rank.mesh.agree("made", {});
+    rank.meet("made");
     machine.gpu().choose([](std::string_view name) {
       return name == "cudaSetDevice" ? std::optional(cudaErrorInvalidDevice) : std::nullopt;
     });
     const std::string told = told_in([&] {
-      while (true) rank.mesh.agree("it watches", {});
+      while (true) rank.meet("it watches");
     });
     CAPTURE(told);
     CHECK(contains(told, "gave up"));
@@ -161,7 +161,7 @@ TEST_CASE("a watchdog that hangs in a question of the device's is told of") {
           }});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const auto communicator = rank.make("gather");
-    rank.mesh.agree("made", {});
+    rank.meet("made");
     machine.nccl().hang_collectives();
     if (rank.mesh.rank() == 0) {
       hangs = true;

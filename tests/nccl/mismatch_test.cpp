@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/mesh_state.h"
 #include "nccl/support/nccl_ranks.h"
 #include "runtime/stream.h"
 #include "support/store_ranks.h"
@@ -92,6 +93,35 @@ TEST_CASE("ranks that would send different things are told so before NCCL is, bo
                       {.operation = Operation::kBroadcast, .root = 1},
                       "broadcast from rank 0 of 300 float32 'layers.1' #7",
                       "broadcast from rank 1 of 300 float32 'layers.1' #7");
+}
+
+TEST_CASE("a rank that meets the others on the host while they send is told so, both sides named") {
+  for (const int odd : {0, 2}) {
+    CAPTURE(odd);
+    NcclMachine machine(3, {.seed = static_cast<uint32_t>(odd + 1)});
+    std::vector<std::string> told(3);
+    run_nccl_ranks(3, machine, [&](const NcclRank& rank) {
+      const auto stream = rank.device.make_stream({.name = "gather"});
+      try {
+        const auto gather = rank.make("gather");
+        if (rank.mesh.rank() == odd) rank.mesh.mean(0.5, "loss");
+        gather->barrier(rank.mesh.state().order().next(Operation::kBarrier, 0, "u0"), *stream);
+        stream->synchronize();
+        if (rank.mesh.rank() != odd) rank.mesh.mean(0.5, "loss");
+      } catch (const CommError& error) {
+        told[static_cast<size_t>(rank.mesh.rank())] = error.what();
+      }
+    });
+    CAPTURE(told[0]);
+    CHECK(told[0].starts_with("ranks disagree about a collective: rank "));
+    CHECK(contains(told[0],
+                   fmt::format("rank {} issued all_reduce (sum) of 1 float64 'loss' #1", odd)));
+    CHECK(contains(told[0], "issued barrier 'u0' #1"));
+    CHECK(contains(told[0], "(place 1 of the host order, in different communicators)"));
+    CHECK(told[1] == told[0]);
+    CHECK(told[2] == told[0]);
+    CHECK(machine.gpu().take_reports().empty());
+  }
 }
 
 TEST_CASE("on several hosts ranks that differ are told so once it is late, both sides named") {

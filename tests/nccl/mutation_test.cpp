@@ -103,9 +103,9 @@ void gather_and_read(const NcclRank& rank, Communicator& communicator) {
 
 // Mutated from here on, on both ranks.
 void mutate(const NcclRank& rank) {
-  rank.mesh.agree("made", {});
+  rank.meet("made");
   if (rank.mesh.rank() == 0) is_mutated = true;
-  rank.mesh.agree("mutated", {});
+  rank.meet("mutated");
 }
 
 }  // namespace
@@ -173,7 +173,7 @@ TEST_CASE("mutation: launches of two communicators in another order on one rank"
         if (rank.mesh.rank() == 1) issue_one();
         one->synchronize();
         two->synchronize();
-        rank.mesh.agree("done", {});
+        rank.meet("done");
       } catch (const Error& error) {
         if (std::string_view(error.what()).find("in different communicators") !=
             std::string_view::npos) {
@@ -195,14 +195,14 @@ TEST_CASE("mutation: an abort while a thread is inside another call") {
     const auto communicator = rank.make("gather");
     const auto stream = rank.device.make_stream({.name = "gather"});
     const auto wait_for_ever = [&] {
-      rank.mesh.agree("made", {});
-      rank.mesh.agree("never", {});
+      rank.meet("made");
+      rank.meet("never");
     };
     if (rank.mesh.rank() == 1) {
       CHECK_THROWS_AS(wait_for_ever(), Error);
       return;
     }
-    rank.mesh.agree("made", {});
+    rank.meet("made");
     const int64_t before = machine.nccl().calls("ncclGroupEnd", 0);
     machine.nccl().script({.name = "ncclGroupEnd", .device = 0, .wrong = sim::NcclWrong::kHangs});
     std::thread impatient([&] {
@@ -225,7 +225,7 @@ TEST_CASE("mutation: memory freed before the abort") {
       const auto communicator = rank.make("gather");
       const auto stream = rank.device.make_stream({.name = "gather"});
       Memory memory(rank);
-      rank.mesh.agree("made", {});
+      rank.meet("made");
       machine.nccl().hang_collectives();
       communicator->all_gather({&memory.part, 1}, {.sequence = 1, .label = "unit"}, *stream);
       if (mutated) memory.buffer = Buffer();

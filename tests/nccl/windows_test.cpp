@@ -154,7 +154,7 @@ TEST_CASE("a registration that fails, hangs or does not end, ends the job on all
         const Buffer memory = on.windows->allocate(kBytes);
         gather(*on.windows, memory, *on.stream);
         on.stream->synchronize();
-        rank.mesh.agree("end", {});
+        rank.meet("end");
       } catch (const CommError& error) {
         told = error.what();
       }
@@ -227,7 +227,7 @@ TEST_CASE("mutation: a window that is given back while a collective uses it") {
     run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
       const InWindows on(rank);
       std::optional<Buffer> memory = on.windows->allocate(kBytes);
-      rank.mesh.agree("made", {});
+      rank.meet("made");
       if (mutated) machine.nccl().hang_collectives();
       gather(*on.windows, *memory, *on.stream);
       if (!mutated) on.stream->synchronize();
@@ -247,7 +247,7 @@ TEST_CASE("mutation: another place of a window on one rank") {
     const auto run = [&] {
       gather(*on.windows, memory, *on.stream, rank.mesh.rank() * 1024);
       on.stream->synchronize();
-      rank.mesh.agree("end", {});
+      rank.meet("end");
     };
     CHECK_THROWS_AS(run(), CommError);
   });

@@ -10,6 +10,7 @@
 
 #include "comm/collective_failures.h"
 #include "comm/cpu/futex.h"
+#include "comm/cpu/posted_collectives.h"
 
 namespace fsdp {
 namespace {
@@ -46,6 +47,10 @@ int spins_for(int ranks) {
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 0;
   return ranks <= CPU_COUNT(&set) ? kSpins : 0;
+}
+
+std::string in_different_communicators(uint64_t sequence) {
+  return fmt::format("place {} of the host order, in different communicators", sequence);
 }
 
 }  // namespace
@@ -119,6 +124,7 @@ void GroupBarrier::wait() {
     if (all_arrived()) return;
     check_peers();
     check_other_channels();
+    check_devices();
     check_slow(start);
     check_deadline(start);
   }
@@ -177,8 +183,20 @@ void GroupBarrier::check_other_channels() const {
         continue;
       }
       const CollectiveRecord& theirs = there.records[there.records[0].sequence == sequence ? 0 : 1];
-      disagree(me, record_, peer, theirs,
-               fmt::format("place {} of the host order, in different communicators", sequence));
+      disagree(me, record_, peer, theirs, in_different_communicators(sequence));
+    }
+  }
+}
+
+// Where collectives travel between GPUs, only those of the control communicator meet here. A peer
+// that has issued another one with my number is ahead of mine, to which it will not come.
+void GroupBarrier::check_devices() const {
+  if (record_.sequence == 0) return;
+  for (const int peer : group_.ranks) {
+    if (peer == member_->rank()) continue;
+    if (const auto theirs = find_posted(member_->control().posted(peer), record_.sequence)) {
+      disagree(member_->rank(), record_, peer, theirs->record,
+               in_different_communicators(record_.sequence));
     }
   }
 }

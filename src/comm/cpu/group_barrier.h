@@ -63,6 +63,7 @@ class GroupBarrier {
   void sleep_once();
   void check_peers();
   void check_other_channels() const;
+  void check_devices() const;
   // These take and give ranks of the job.
   // Some rank of `peer`'s group there has not come to the barrier at which it arrived last.
   bool is_open(int channel, int peer) const;

@@ -4,9 +4,9 @@
 
 namespace fsdp {
 
-std::vector<std::string> SegmentControlPlane::exchange(std::string_view what,
+std::vector<std::string> SegmentControlPlane::exchange(const CollectiveTag& tag,
                                                        std::string_view text) {
-  return exchange_texts(control_, text, what);
+  return exchange_texts(control_, text, tag);
 }
 
 std::optional<Failure> SegmentControlPlane::first_failure() const {

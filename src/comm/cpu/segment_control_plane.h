@@ -20,7 +20,7 @@ class SegmentControlPlane : public ControlPlane {
 
   int rank() const override { return member_->rank(); }
   int world_size() const override { return member_->size(); }
-  std::vector<std::string> exchange(std::string_view what, std::string_view text) override;
+  std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override;
   void fail(const Failure& failure) noexcept override { member_->fail(failure); }
   std::optional<Failure> first_failure() const override;
   std::optional<PeerEnd> end_of(int rank) const override { return member_->end_of(rank); }

@@ -273,7 +273,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession
     const nccl::UniqueId id = session->make_unique_id();
     own.assign(id.internal.data(), id.internal.size());
   }
-  const std::vector<std::string> ids = plane.exchange(fmt::format("NCCL id of {}", name), own);
+  const std::string what = fmt::format("NCCL id of {}", name);
+  const std::vector<std::string> ids = plane.exchange({.label = what}, own);
   nccl::UniqueId id{};
   std::ranges::copy(ids[static_cast<size_t>(ranks.front())], id.internal.begin());
   const auto rank = static_cast<int>(std::ranges::find(ranks, plane.rank()) - ranks.begin());

@@ -2,15 +2,15 @@
 
 namespace fsdp {
 
-std::vector<std::string> SimulatedControlPlane::exchange(std::string_view what,
+std::vector<std::string> SimulatedControlPlane::exchange(const CollectiveTag& tag,
                                                          std::string_view text) {
-  if (failed(failure_)) throw_first_failure(what);
+  if (failed(failure_)) throw_first_failure(tag.label);
   return std::vector<std::string>(world_size_, std::string(text));
 }
 
-void SimulatedControlPlane::agree(std::string_view what,
+void SimulatedControlPlane::agree(const CollectiveTag& tag,
                                   const std::vector<std::string>& /*lines*/) {
-  if (failed(failure_)) throw_first_failure(what);
+  if (failed(failure_)) throw_first_failure(tag.label);
 }
 
 }  // namespace fsdp

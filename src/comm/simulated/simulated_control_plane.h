@@ -15,9 +15,9 @@ class SimulatedControlPlane final : public ControlPlane {
   int rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   // Errors: CommError, the first failure, if there is one.
-  std::vector<std::string> exchange(std::string_view what, std::string_view text) override;
+  std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override;
   // They agree. Errors: as exchange.
-  void agree(std::string_view what, const std::vector<std::string>& lines) override;
+  void agree(const CollectiveTag& tag, const std::vector<std::string>& lines) override;
   void fail(const Failure& failure) noexcept override { keep_first(failure_, failure); }
   std::optional<Failure> first_failure() const override { return fsdp::first_failure(failure_); }
   std::optional<PeerEnd> end_of(int /*rank*/) const override { return std::nullopt; }

@@ -60,13 +60,15 @@ TEST_CASE("ranks of several hosts exchange texts, and know where each of them is
           ControlPlane& plane = *parts.control_plane;
           CHECK(parts.topology.local_rank == plane.rank() % 2);
           CHECK(parts.shape == MeshShape{.replicate = 2, .shard = 2});
-          const auto texts = plane.exchange("text", std::string(100'000, 'a' + plane.rank()));
+          const auto texts =
+              plane.exchange({.label = "text"}, std::string(100'000, 'a' + plane.rank()));
           for (int rank = 0; rank < 4; ++rank) {
             CHECK(texts[rank] == std::string(100'000, 'a' + rank));
             CHECK_FALSE(plane.end_of(rank));
           }
-          plane.agree("lines", {"a", "b"});
-          CHECK_THROWS_AS(plane.agree("lines", {std::to_string(plane.rank())}), CommError);
+          plane.agree({.label = "lines"}, {"a", "b"});
+          CHECK_THROWS_AS(plane.agree({.label = "lines"}, {std::to_string(plane.rank())}),
+                          CommError);
         }) == kNothing);
 }
 

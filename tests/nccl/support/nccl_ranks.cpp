@@ -4,6 +4,7 @@
 
 #include "comm/mesh_state.h"
 #include "kernels/cuda/kernels.h"
+#include "runtime/device.h"
 #include "support/run_ranks.h"
 
 namespace fsdp::testing {
@@ -36,6 +37,10 @@ std::unique_ptr<Communicator> NcclRank::make(std::string_view name) const {
   std::vector<int> ranks(static_cast<size_t>(mesh.world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return make_nccl_communicator(session, name, ranks);
+}
+
+void NcclRank::meet(std::string_view label) const {
+  mesh.state().control_communicator().barrier({.label = label}, cpu_device().compute_stream());
 }
 
 void run_nccl_ranks(int world, NcclMachine& machine,
