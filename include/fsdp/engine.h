@@ -157,6 +157,9 @@ class Engine {
   // trainable ones: the engine notices the change by itself at the next forward, for which it reads
   // the shards once more as long as somebody holds one of these tensors.
   std::vector<ShardedParameter> sharded_parameters();
+  // Of these the `local` of each trainable one: what LibTorch's optimizers take.
+  //   torch::optim::SGD optimizer(engine.parameters(), 0.1);  // was: model->parameters()
+  std::vector<at::Tensor> parameters();
 
   // Hands the main gradients back. Optimizers' zero_grad calls it.
   void zero_grad();

@@ -20,7 +20,7 @@
 // Errors: InvalidArgument for options that are no schedule; a step() whose rate would be negative
 //   or not finite throws as Optimizer::set_lr.
 //
-// torch::optim's optimizers on Engine::sharded_parameters() have LibTorch's own schedulers.
+// torch::optim's optimizers on Engine::parameters() have LibTorch's own schedulers.
 #pragma once
 
 #include <fsdp/optim.h>

@@ -1,5 +1,5 @@
 // Optimizers on flat shards. Each updates every segment in one pass over memory; state is sharded
-// as the parameters are. Equal results to torch::optim on Engine::sharded_parameters().
+// as the parameters are. Equal results to torch::optim on Engine::parameters().
 #pragma once
 
 #include <fsdp/engine.h>

@@ -93,6 +93,14 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
   return result;
 }
 
+std::vector<at::Tensor> Engine::parameters() {
+  std::vector<at::Tensor> trainable;
+  for (ShardedParameter& parameter : sharded_parameters()) {
+    if (parameter.trainable) trainable.push_back(std::move(parameter.local));
+  }
+  return trainable;
+}
+
 void Engine::zero_grad() { state_->zero_grad(); }
 
 GradientReport Engine::measure_gradients(double norm_type) {

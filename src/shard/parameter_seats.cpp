@@ -13,15 +13,15 @@ constexpr std::string_view kShardedHint =
     "call the unit through fsdp::Unit (forward is not virtual: write "
     "list[i]->as<fsdp::Unit<Block>>(), not as<Block>()), use fsdp::UnitScope for its other "
     "methods, fsdp::Gathered to look at, save or load whole values, and "
-    "Engine::sharded_parameters() or fsdp::AdamW to optimise";
+    "fsdp::AdamW or a LibTorch optimizer on Engine::parameters() to optimise";
 // Of a unit by policy: an operator would have been seen, so this is a raw access.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward and give parameters to LibTorch's operators, which "
     "gather "
     "them, before their memory is read directly; use fsdp::Gathered to look at, save or load whole "
-    "values, and Engine::sharded_parameters() or fsdp::AdamW to optimise";
+    "values, and fsdp::AdamW or a LibTorch optimizer on Engine::parameters() to optimise";
 constexpr std::string_view kGradientHint =
-    "give the optimizer Engine::sharded_parameters() or use fsdp::AdamW or fsdp::SGD, clip with "
+    "give the optimizer Engine::parameters() or use fsdp::AdamW or fsdp::SGD, clip with "
     "their clip_grad_norm or Engine::clip_grad_norm, and read gradients in `local.grad()` of "
     "Engine::sharded_parameters()";
 

@@ -301,7 +301,7 @@ TEST_CASE("a backward through a graph older than the last step is refused") {
     run_torch_ranks(world, [&](Mesh mesh) {
       const auto model = build_seeded(7, graph_twin(3, 6, in_a_row).make);
       Engine engine(model, mesh, {});
-      torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(0.1));
+      torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.1));
       const at::Tensor old = graph_loss(*model, 0, mesh.rank());
       graph_loss(*model, 1, mesh.rank()).backward();
       optimizer.step();

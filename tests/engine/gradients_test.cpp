@@ -142,7 +142,7 @@ TEST_CASE("a view that the user kept follows its parameter: readable again when 
         });
       });
       Engine engine(model, mesh, {.debug = true});
-      torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(0.1));
+      torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.1));
       for (int step = 0; step < 2; ++step) {
         graph_loss(*model, step, mesh.rank()).backward();
         CHECK_THROWS_WITH(kept.sum(), doctest::Contains("is sharded"));

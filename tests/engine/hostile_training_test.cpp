@@ -51,7 +51,7 @@ TEST_CASE(
       run_torch_ranks(world, [&](Mesh mesh) {
         const auto model = build_seeded(7, graph_twin(2, 3, in_a_row).make);
         Engine engine(model, mesh, {.debug = true});
-        torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(lr));
+        torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(lr));
         at::Tensor before, after;
         for (int step = 0; step < rounds(70, 8); ++step) {
           graph_loss(*model, step % 3, mesh.rank()).backward();
@@ -104,7 +104,7 @@ TEST_CASE("parameters are unfrozen between steps") {
         for (int step = 0; step < twin.steps; ++step) {
           thaw(*model, step);
           graph_loss(*model, step, mesh.rank()).backward();
-          auto sgd = optimizer_of(local_shards(engine));
+          auto sgd = optimizer_of(engine.parameters());
           sgd.step();
           engine.zero_grad();
         }

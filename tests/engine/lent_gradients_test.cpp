@@ -120,7 +120,7 @@ TEST_CASE("a second reduction of a step is added to the first") {
       run_torch_ranks(world, [&](Mesh mesh) {
         const auto model = build_seeded(7, table_twin(looked_up).make);
         Engine engine(model, mesh, {.debug = true, .cpu_streams = streams});
-        torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(0.2));
+        torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.2));
         for (int micro = 0; micro < 2; ++micro) table_loss(*model, micro, mesh.rank()).backward();
         optimizer.step();
         for (const auto& [fqn, value] : full_parameters(engine)) {

@@ -233,6 +233,7 @@ TEST_CASE("train, eval, sizes, printing and freezing work on a sharded model") {
       whole += of_one;
     }
     CHECK(numel == whole);
+    CHECK(engine.parameters().size() == engine.sharded_parameters().size());
     std::stringstream text;
     text << *model;
     CHECK(text.str().find("head") != std::string::npos);
@@ -241,6 +242,9 @@ TEST_CASE("train, eval, sizes, printing and freezing work on a sharded model") {
     for (const ShardedParameter& each : engine.sharded_parameters()) {
       CHECK(each.trainable == (each.fqn != "head.bias"));
     }
+    const std::vector<at::Tensor> trained = engine.parameters();
+    CHECK(trained.size() + 1 == engine.sharded_parameters().size());
+    CHECK(trained.front().is_same(engine.sharded_parameters().front().local));
   });
 }
 

@@ -126,7 +126,7 @@ TEST_CASE("optimizers and clipping over model->parameters() end at their first s
   run_torch_ranks(2, [](Mesh mesh) {
     Trainee trainee(mesh, in_a_row);
     const std::vector<at::Tensor> parameters = trainee.model->parameters();
-    const std::string fix = "Engine::sharded_parameters()";
+    const std::string fix = "Engine::parameters()";
     const auto step = [&] {
       torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(0.1));
       torch::optim::AdamW adam(parameters, torch::optim::AdamWOptions(0.1));
@@ -155,7 +155,7 @@ TEST_CASE("so they do if zero_grad is called between forward and backward") {
       const at::Tensor loss = trainee.loss();
       sgd.zero_grad();
       loss.backward();
-      CHECK_THROWS_WITH(sgd.step(), doctest::Contains("Engine::sharded_parameters()"));
+      CHECK_THROWS_WITH(sgd.step(), doctest::Contains("Engine::parameters()"));
     }
   });
 }

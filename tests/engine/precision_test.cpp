@@ -54,7 +54,7 @@ Trained train_micro_batches(const Twin& twin, int world, const Options& options,
   run_torch_ranks(world, [&](Mesh mesh) {
     const auto model = build_seeded(7, twin.make);
     Engine engine(model, mesh, options);
-    torch::optim::SGD optimizer(local_shards(engine), torch::optim::SGDOptions(0.2));
+    torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.2));
     for (int step = 0; step < twin.steps; ++step) {
       for (int micro = 0; micro < micro_batches; ++micro) {
         const at::Tensor loss = twin.loss(*model, step * micro_batches + micro, mesh.rank());

@@ -303,7 +303,7 @@ TEST_CASE("dropout in recomputed units draws as in forward") {
     run_torch_ranks(1, [&](Mesh mesh) {
       auto model = build_seeded(7, [] { return Unit<Dropouts>(8); });
       Engine engine(model, mesh, {.recompute = every});
-      const auto optimizer = twin_optimizer(TwinOptimizer::kSgd, local_shards(engine));
+      const auto optimizer = twin_optimizer(TwinOptimizer::kSgd, engine.parameters());
       torch::manual_seed(5);
       for (int step = 0; step < 3; ++step) {
         model(values({4, 8}, step)).square().mean().backward();

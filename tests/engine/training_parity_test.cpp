@@ -19,10 +19,7 @@ Result train_sharded(int world, const Options& options, int micro_batches = 1) {
   run_torch_ranks(world, [&](Mesh mesh) {
     auto model = build_seeded(7, [] { return Unit<Chain>(8, 3); });
     Engine engine(model, mesh, options);
-    std::vector<at::Tensor> shards;
-    for (const ShardedParameter& parameter : engine.sharded_parameters())
-      shards.push_back(parameter.local);
-    torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(0.5));
+    torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.5));
     for (int step = 0; step < kSteps; ++step) {
       for (int micro = 0; micro < micro_batches; ++micro) {
         const at::Tensor loss = loss_of(model, batch_of(step * micro_batches + micro, mesh.rank()));

@@ -23,8 +23,8 @@ Values train_against_each_other(int world, CpuStreamKind streams, bool delays) {
     Engine tells(discriminator, mesh, options);
     if (delays) inject_delays(makes, mesh.rank());
     if (delays) inject_delays(tells, mesh.rank() + 1);
-    const auto make_step = twin_optimizer(TwinOptimizer::kAdam, local_shards(makes));
-    const auto tell_step = twin_optimizer(TwinOptimizer::kSgd, local_shards(tells));
+    const auto make_step = twin_optimizer(TwinOptimizer::kAdam, makes.parameters());
+    const auto tell_step = twin_optimizer(TwinOptimizer::kSgd, tells.parameters());
     for (int step = 0; step < 4; ++step) {
       const at::Tensor noise = values({3, kWidth}, 100 * step + mesh.rank());
       const at::Tensor real = values({3, kWidth}, 100 * step + 50 + mesh.rank());

@@ -36,7 +36,7 @@ void with_ours(torch::nn::Module& model, Engine& engine, int rank) {
 }
 
 void with_plain(torch::nn::Module& model, Engine& engine, int rank) {
-  torch::optim::SGD optimizer(local_shards(engine), 0.1);
+  torch::optim::SGD optimizer(engine.parameters(), 0.1);
   for (int step = 0; step < 3; ++step) {
     backward_twice(model, step, rank);
     optimizer.step();

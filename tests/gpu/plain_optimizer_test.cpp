@@ -31,9 +31,7 @@ TrainedPlainly train(int world, int units, const RunRanksOptions& options,
       [&](const Mesh& mesh) {
         const auto model = build_seeded(7, graph_twin(units, 6, in_a_row).make);
         Engine engine(model, mesh);
-        std::vector<at::Tensor> parameters;
-        for (const auto& each : engine.sharded_parameters()) parameters.push_back(each.local);
-        torch::optim::SGD optimizer(parameters, 0.1);
+        torch::optim::SGD optimizer(engine.parameters(), 0.1);
         int64_t before = 0;
         for (int step = 0; step < kSteps; ++step) {
           mesh.agree("step", {});

@@ -15,7 +15,7 @@ TEST_CASE("shards, gradients and optimizers that outlive the engine keep their m
       const auto model = build_seeded(7, graph_twin(3, 48, in_a_row).make);
       auto engine = std::make_unique<Engine>(model, std::move(mesh), Options{});
       AdamW optimizer(*engine, {.lr = 1e-2});
-      torch::optim::SGD plain(local_shards(*engine), torch::optim::SGDOptions(0.1));
+      torch::optim::SGD plain(engine->parameters(), torch::optim::SGDOptions(0.1));
       graph_loss(*model, 0, engine->mesh().rank()).backward();
       const std::vector<ShardedParameter> shards = engine->sharded_parameters();
       std::vector<at::Tensor> values, gradients;

@@ -208,7 +208,7 @@ TEST_CASE("clipping by norm 1, 2 and infinity equals torch's clip_grad_norm_") {
       check_near(train(world, kTwin,
                        [&](Engine& engine) {
                          auto optimizer = std::make_shared<torch::optim::SGD>(
-                             local_shards(engine), torch::optim::SGDOptions(0.1));
+                             engine.parameters(), torch::optim::SGDOptions(0.1));
                          return [&, optimizer](int step) {
                            CHECK(engine.clip_grad_norm(max_norm, type).norm() ==
                                  doctest::Approx(norms[step]).epsilon(1e-5));
@@ -288,7 +288,7 @@ TEST_CASE("a unit that no backward touched is neither decayed nor counted") {
              train(2, twin,
                    [](Engine& engine) {
                      auto optimizer = std::make_shared<torch::optim::AdamW>(
-                         local_shards(engine), torch::optim::AdamWOptions(1e-2).weight_decay(0.5));
+                         engine.parameters(), torch::optim::AdamWOptions(1e-2).weight_decay(0.5));
                      return [=](int) {
                        optimizer->step();
                        optimizer->zero_grad();

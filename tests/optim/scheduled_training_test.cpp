@@ -61,7 +61,7 @@ TEST_CASE("a beta1 that cycles gives torch::optim::AdamW's steps with that beta1
     size_t at = 0;
     const Parameters plain = train(mesh, 8, [&](Engine& engine) {
       auto optimizer = std::make_shared<torch::optim::AdamW>(
-          local_shards(engine), torch::optim::AdamWOptions().weight_decay(0.1));
+          engine.parameters(), torch::optim::AdamWOptions().weight_decay(0.1));
       return [&, optimizer] {
         options_of<torch::optim::AdamWOptions>(*optimizer).lr(used[at].first);
         options_of<torch::optim::AdamWOptions>(*optimizer).betas({used[at++].second, 0.999});
@@ -87,7 +87,7 @@ TEST_CASE("a momentum that cycles gives torch::optim::SGD's bits with that momen
     size_t at = 0;
     const Parameters plain = train(mesh, 8, [&](Engine& engine) {
       auto optimizer = std::make_shared<torch::optim::SGD>(
-          local_shards(engine), torch::optim::SGDOptions(1).momentum(0.9).nesterov(true));
+          engine.parameters(), torch::optim::SGDOptions(1).momentum(0.9).nesterov(true));
       return [&, optimizer] {
         options_of<torch::optim::SGDOptions>(*optimizer).lr(used[at].first);
         options_of<torch::optim::SGDOptions>(*optimizer).momentum(used[at++].second);
@@ -116,7 +116,7 @@ TEST_CASE("LibTorch's schedulers serve LibTorch's optimizers on the shards") {
   const Parameters expected = plain_parameters(*plain);
   run_torch_ranks(2, [&](Mesh mesh) {
     const Parameters sharded =
-        train(mesh, 4, [&](Engine& engine) { return with_libtorch(local_shards(engine)); });
+        train(mesh, 4, [&](Engine& engine) { return with_libtorch(engine.parameters()); });
     for (const auto& [fqn, value] : sharded) CHECK(bit_equal(value, expected.at(fqn)));
     // Its step() decays one call later than PyTorch's.
     const Parameters ours = train(mesh, 4, [](Engine& engine) {

@@ -127,7 +127,7 @@ TEST_CASE("a GAN on a pair of engines learns as the plain program, with either A
                    plain, 2e-5);  // it rounds some parameters otherwise in the last place
       check_values(train_gan(mesh,
                              [](Engine& engine) {
-                               return std::make_unique<torch::optim::Adam>(trainable_shards(engine),
+                               return std::make_unique<torch::optim::Adam>(engine.parameters(),
                                                                            kGanAdam);
                              }),
                    plain, 2e-5);

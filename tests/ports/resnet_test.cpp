@@ -88,8 +88,8 @@ TEST_CASE("a ResNet by policy has the plain program's bits, with fsdp's SGD and 
           plain);
       check_resnet(train_resnet(mesh,
                                 [](Engine& engine) {
-                                  return std::make_unique<torch::optim::SGD>(
-                                      trainable_shards(engine), kResNetSgd);
+                                  return std::make_unique<torch::optim::SGD>(engine.parameters(),
+                                                                             kResNetSgd);
                                 }),
                    plain);
     });

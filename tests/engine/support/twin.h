@@ -86,14 +86,6 @@ inline std::unique_ptr<torch::optim::Optimizer> twin_optimizer(TwinOptimizer kin
   return std::make_unique<torch::optim::Adam>(std::move(tensors), torch::optim::AdamOptions(1e-2));
 }
 
-inline std::vector<at::Tensor> local_shards(Engine& engine) {
-  std::vector<at::Tensor> shards;
-  for (const ShardedParameter& parameter : engine.sharded_parameters()) {
-    if (parameter.trainable) shards.push_back(parameter.local);
-  }
-  return shards;
-}
-
 // Sleeps of 1 to 8 ms on the communication streams in front of gathers and reductions, and on the
 // host after forwards, in a pattern of their own on each rank: a wait that is missing shows as
 // values of unfinished or overwritten slots.
@@ -116,7 +108,7 @@ inline Trained train_sharded(const Twin& twin, const MeshShape& shape, const Opt
     const auto model = build_seeded(7, twin.make);
     Engine engine(model, mesh, options);
     if (delays) inject_delays(engine, mesh.rank());
-    const auto optimizer = twin_optimizer(twin.optimizer, local_shards(engine));
+    const auto optimizer = twin_optimizer(twin.optimizer, engine.parameters());
     for (int step = 0; step < twin.steps; ++step) {
       if (twin.before_step) twin.before_step(*model, &engine, step);
       const at::Tensor loss = twin.loss(*model, step, mesh.rank());

@@ -37,11 +37,7 @@ PolicyResult train_rank(const PlainModel& model, const Mesh& mesh, Options optio
   options.units = model.units;
   const auto module = build_seeded(3, model.make);
   Engine engine(module, mesh, options);
-  std::vector<at::Tensor> shards;
-  for (const ShardedParameter& parameter : engine.sharded_parameters()) {
-    shards.push_back(parameter.local);
-  }
-  torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(kRate));
+  torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(kRate));
   engine.observe_events([&](std::string_view event, std::string_view unit) {
     result.events.push_back(fmt::format("{} {}", event, unit));
   });

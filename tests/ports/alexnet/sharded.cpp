@@ -35,10 +35,7 @@ int main() {
   AlexNet model(10);
   fsdp::Engine engine(model, mesh, {.units = fsdp::by_type<nn::Conv2d, nn::Linear>()});
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
-  torch::optim::SGD optimizer(shards,
+  torch::optim::SGD optimizer(engine.parameters(),
                               torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(5e-4));
 #else
   fsdp::SGD optimizer(engine, {.lr = 0.05, .momentum = 0.9, .weight_decay = 5e-4});

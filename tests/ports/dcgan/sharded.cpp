@@ -17,13 +17,10 @@ int main() {
   fsdp::Engine d_engine(discriminator, mesh, {.units = fsdp::by_type<nn::Conv2d>()});
   const auto discriminate = [&](at::Tensor x) { return discriminator->forward(x); };
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> g_shards, d_shards;
-  for (const fsdp::ShardedParameter& parameter : g_engine.sharded_parameters())
-    g_shards.push_back(parameter.local);
-  for (const fsdp::ShardedParameter& parameter : d_engine.sharded_parameters())
-    d_shards.push_back(parameter.local);
-  torch::optim::Adam g_optimizer(g_shards, torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
-  torch::optim::Adam d_optimizer(d_shards, torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
+  torch::optim::Adam g_optimizer(g_engine.parameters(),
+                                 torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
+  torch::optim::Adam d_optimizer(d_engine.parameters(),
+                                 torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}));
 #else
   fsdp::AdamW g_optimizer(g_engine, {.lr = 2e-3, .beta1 = 0.5, .weight_decay = 0});
   fsdp::AdamW d_optimizer(d_engine, {.lr = 2e-3, .beta1 = 0.5, .weight_decay = 0});

@@ -32,10 +32,7 @@ int main() {
   fsdp::Unit<Net> model;
   fsdp::Engine engine(model, mesh);
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
-  torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(0.05));
+  torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.05));
 #else
   fsdp::SGD optimizer(engine, {.lr = 0.05});
 #endif

@@ -85,10 +85,7 @@ int main() {
   GoogLeNet model(10);
   fsdp::Engine engine(model, mesh, {.units = fsdp::by_type<Inception, Auxiliary>()});
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
-  torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(0.05).momentum(0.9));
+  torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
 #else
   fsdp::SGD optimizer(engine, {.lr = 0.05, .momentum = 0.9});
 #endif

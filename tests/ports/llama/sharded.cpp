@@ -99,10 +99,8 @@ int main() {
   fsdp::Unit<Llama> model(LlamaConfig{});
   fsdp::Engine engine(model, building);
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
-  torch::optim::AdamW optimizer(shards, torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
+  torch::optim::AdamW optimizer(engine.parameters(),
+                                torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
 #else
   fsdp::AdamW optimizer(engine, {.lr = 1e-2, .weight_decay = 0.1});
 #endif

@@ -47,10 +47,7 @@ int main() {
   Net model;
   fsdp::Engine engine(model, mesh, {.units = fsdp::by_type<LoraLinear>()});
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> trained;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    if (parameter.trainable) trained.push_back(parameter.local);
-  torch::optim::AdamW optimizer(trained, torch::optim::AdamWOptions(1e-2));
+  torch::optim::AdamW optimizer(engine.parameters(), torch::optim::AdamWOptions(1e-2));
 #else
   fsdp::AdamW optimizer(engine, {.lr = 1e-2});
 #endif

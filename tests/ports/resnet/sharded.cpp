@@ -12,11 +12,9 @@ int main() {
   ports::ResNet model(10);
   fsdp::Engine engine(model, mesh, {.units = fsdp::each_child_of("layers")});
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
   torch::optim::SGD optimizer(
-      shards, torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-4).nesterov(true));
+      engine.parameters(),
+      torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(1e-4).nesterov(true));
 #else
   fsdp::SGD optimizer(engine,
                       {.lr = 0.05, .momentum = 0.9, .weight_decay = 1e-4, .nesterov = true});

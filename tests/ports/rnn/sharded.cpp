@@ -33,10 +33,7 @@ int main() {
   fsdp::Unit<LanguageModel> model(29, 20);
   fsdp::Engine engine(model, mesh);
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
-  torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(1.0));
+  torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(1.0));
 #else
   fsdp::SGD optimizer(engine, {.lr = 1.0});
 #endif

@@ -11,13 +11,6 @@ namespace fsdp::testing {
 
 inline constexpr int kPortRanks[] = {1, 2, 4};
 
-inline std::vector<at::Tensor> trainable_shards(Engine& engine) {
-  std::vector<at::Tensor> shards;
-  for (const ShardedParameter& parameter : engine.sharded_parameters())
-    if (parameter.trainable) shards.push_back(parameter.local);
-  return shards;
-}
-
 // `most`: 0 for the same bits, else the largest difference, of a value or of 0.01.
 inline void check_values(const std::vector<double>& got, const std::vector<double>& plain,
                          double most) {

@@ -57,10 +57,7 @@ int main() {
   fsdp::Engine engine(model, mesh,
                       {.units = fsdp::each_child_of("down") | fsdp::each_child_of("up")});
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
-  torch::optim::SGD optimizer(shards, torch::optim::SGDOptions(0.1).momentum(0.9));
+  torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
 #else
   fsdp::SGD optimizer(engine, {.lr = 0.1, .momentum = 0.9});
 #endif

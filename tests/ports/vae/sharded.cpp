@@ -40,10 +40,7 @@ int main() {
   fsdp::Unit<Vae> model;
   fsdp::Engine engine(model, mesh, {.gradient_reduction = fsdp::GradientReduction::kSum});
 #ifdef PORTS_TORCH_OPTIM
-  std::vector<at::Tensor> shards;
-  for (const fsdp::ShardedParameter& parameter : engine.sharded_parameters())
-    shards.push_back(parameter.local);
-  torch::optim::Adam optimizer(shards, torch::optim::AdamOptions(1e-2));
+  torch::optim::Adam optimizer(engine.parameters(), torch::optim::AdamOptions(1e-2));
 #else
   fsdp::AdamW optimizer(engine, {.lr = 1e-2, .weight_decay = 0});
 #endif
