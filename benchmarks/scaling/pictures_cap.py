@@ -61,7 +61,7 @@ def draw_points(axes, shown):
 
 def name_models(axes, shown, drawn):
     """Behind the last point of each."""
-    for model in {row["model"] for row in drawn}:
+    for model in sorted({row["model"] for row in drawn}):
         most = max(suite.device_peak(row) for row in drawn if row["model"] == model)
         axes.annotate(pictures.model_name(model), (most, shown.parameters[model]), xytext=(8, -1),
                       textcoords="offset points", va="center", path_effects=pictures.halo(), zorder=5)
