@@ -57,7 +57,7 @@ struct CollectiveNote {
 
 // What all ranks must agree on about a collective besides its operation, parts and reduce-op.
 struct CollectiveTag {
-  // Position in the mesh's one host order, and of one collective; 0: not part of it (control).
+  // Position in the mesh's one host order, and of one collective; 0: none (before there is a mesh).
   uint64_t sequence = 0;
   // The unit's FQN or the purpose ("gradient norm"); copied. All of it is compared, messages show
   // the last 44 bytes of a long one.
