@@ -3,6 +3,7 @@
 #include <fsdp/safetensors_folder.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -249,6 +250,26 @@ TEST_CASE("who saves where nothing can be written is told, and may write elsewhe
     save_weights(engine, folder / "m");
   });
   CHECK(folder.names() == std::vector<std::string>{"m"});
+}
+
+TEST_CASE("a save by rank 0 alone, while the others train, is told to all, both sides named") {
+  const ScratchFolder folder;
+  const auto errors = testing::errors_of_ranks(
+      2,
+      [&](const Mesh& mesh) {
+        Unit<Chain> model = testing::build_seeded(7, [] { return Unit<Chain>(); });
+        Engine engine(model, mesh);
+        const auto train = [&] { model(torch::ones({2, 6}, torch::kLong)).sum().backward(); };
+        train();
+        if (mesh.rank() == 0) save_weights(engine, folder / "m");
+        train();
+      },
+      {.mesh = {.timeout = std::chrono::seconds(60)}, .in_each_thread = {}});
+  CHECK(errors[0].starts_with("ranks disagree about a collective: rank "));
+  CHECK(errors[0].find("rank 0 issued ") != std::string::npos);
+  CHECK(errors[0].find("rank 1 issued ") != std::string::npos);
+  CHECK(errors[1] == errors[0]);
+  CHECK(folder.names().empty());
 }
 
 }  // namespace

@@ -346,6 +346,8 @@ TEST_CASE("what only rank 0 does that all ranks must do is told at once, with bo
        }},
       {"rank 0 issued all_gather of 1 int64 'epoch'",
        [](const Mesh& mesh, Trainee&) { mesh.agree("epoch", {"1"}); }},
+      {"rank 0 issued all_reduce (sum) of 5 float64 'gradient norm'",
+       [](const Mesh&, Trainee& trainee) { trainee.engine.clip_grad_norm(1.0); }},
       {"rank 0 issued all_gather",
        [](const Mesh&, Trainee& trainee) {
          const torch::NoGradGuard no_grad;
@@ -367,6 +369,7 @@ TEST_CASE("what only rank 0 does that all ranks must do is told at once, with bo
                         {.mesh = {.timeout = std::chrono::seconds(60)}, .in_each_thread = {}});
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));  // not the time-out
     for (const std::string& error : errors) {
+      CAPTURE(error);
       CHECK(error == errors[0]);
       CHECK(error.find("ranks disagree about a collective: ") == 0);
       CHECK(error.find(text) != std::string::npos);
