@@ -48,6 +48,9 @@ enum class NcclRegistration : uint8_t {
 struct UnitOptions {
   std::optional<Strategy> strategy;  // not under a BuildScope, which cuts before it knows the name
   std::optional<DType> param_dtype;
+  // false: floating inputs arrive as the caller has them, a time step in float32 say, which
+  // bfloat16 would round; forward casts the others itself.
+  std::optional<bool> cast_forward_inputs;
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;
   // false: backward of this unit reads no weight (embeddings), so it is not gathered there.

@@ -12,6 +12,7 @@
 #include "engine/device_moves.h"
 #include "engine/engine_state.h"
 #include "engine/memory_refusal.h"
+#include "engine/own_options.h"
 #include "engine/start_lines.h"
 #include "engine/storage_holders.h"
 #include "engine/touched_units.h"
@@ -22,72 +23,6 @@
 
 namespace fsdp {
 namespace {
-
-void check_param_dtype(const std::optional<DType>& dtype) {
-  if (!dtype || (is_floating(*dtype) && *dtype != DType::kFloat64)) return;
-  throw InvalidArgument({.what = fmt::format("param_dtype {} is not supported", name_of(*dtype)),
-                         .where = {},
-                         .cause = {},
-                         .hint = "use float32, bfloat16 or float16"});
-}
-
-// The unit's own where it says something, else the engine's.
-UnitOptions options_of(const Options& options, const std::string& fqn) {
-  UnitOptions own = options.unit_options ? options.unit_options(fqn) : UnitOptions{};
-  if (!own.strategy) own.strategy = options.strategy;
-  if (!own.param_dtype) own.param_dtype = options.param_dtype;
-  if (!own.prefetch_units) own.prefetch_units = options.prefetch_units;
-  check_param_dtype(own.param_dtype);
-  if (*own.prefetch_units < 0) {
-    throw InvalidArgument({.what = fmt::format("prefetch_units is {}", *own.prefetch_units),
-                           .where = name_of_unit(fqn),
-                           .cause = {},
-                           .hint = "use 0 (no prefetch), 1 or 2"});
-  }
-  return own;
-}
-
-// Options::recompute, for the units that say nothing themselves.
-void choose_recomputed(const std::vector<FoundUnit>& units, int every,
-                       std::vector<UnitOptions>& options) {
-  if (every < 0) {
-    throw InvalidArgument({.what = fmt::format("recompute is {}", every),
-                           .where = "Options::recompute",
-                           .hint = "0 (no unit), 1 (all inside the root), or k: every k-th"});
-  }
-  int inside_root = 0;
-  for (size_t i = 0; i < units.size(); ++i) {
-    const bool counts = i > 0 && units[i].parent == 0;
-    const bool chosen = counts && every > 0 && ++inside_root % every == 0;
-    if (!options[i].recompute) options[i].recompute = chosen;
-  }
-}
-
-// What a Unit's call does beside moving bytes, and nobody can do for a unit by policy.
-void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitOptions>& own,
-                        const Options& options) {
-  for (size_t i = 0; i < units.size(); ++i) {
-    if (units[i].unit != nullptr) continue;
-    if (*own[i].recompute) {
-      throw InvalidArgument(
-          {.what = fmt::format("{} is to be recomputed, and is one by policy",
-                               name_of_unit(units[i].fqn)),
-           .where = "Options::recompute",
-           .cause = "backward would have to call its forward, which only its caller can",
-           .hint = "call it through fsdp::recompute, or make it a fsdp::Unit"});
-    }
-    const std::optional<DType>& around = own[units[i].parent].param_dtype;
-    if (!options.cast_forward_inputs || own[i].param_dtype == around) continue;
-    throw InvalidArgument(
-        {.what = fmt::format("{} computes in {}, in a unit that computes in {}",
-                             name_of_unit(units[i].fqn), name_or_unset(own[i].param_dtype),
-                             name_or_unset(around)),
-         .where = "UnitOptions::param_dtype",
-         .cause = "a unit by policy has no inputs to cast: it is the operators on its parameters",
-         .hint = "one param_dtype for the model; or cast_forward_inputs = false, where the model "
-                 "casts for itself; or make it a fsdp::Unit"});
-  }
-}
 
 // A parameter that an engine has, or had, as a unit's by policy.
 at::Tensor first_watched(const FoundUnit& unit) {
@@ -265,30 +200,15 @@ void EngineState::attach(BuildScope::State* building) {
     parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
   }
   check_holders(*root, parameters);
+  own_options = own_options_of(found, options);
   std::vector<UnitRules> rules;
-  std::vector<UnitOptions> own_options;
-  for (const FoundUnit& unit : found) {
-    const UnitOptions& own = own_options.emplace_back(options_of(options, unit.fqn));
-    rules.push_back(
-        {.reshard_after_forward = own.reshard_after_forward.value_or(options.reshard_after_forward),
-         .unshard_in_backward = own.unshard_in_backward.value_or(true),
-         .is_gathered = context->moves_for(*own.strategy).gathers(),
-         .prefetch_units = *own.prefetch_units});
+  for (const UnitOptions& own : own_options) {
+    rules.push_back({.reshard_after_forward = *own.reshard_after_forward,
+                     .unshard_in_backward = *own.unshard_in_backward,
+                     .is_gathered = context->moves_for(*own.strategy).gathers(),
+                     .prefetch_units = *own.prefetch_units});
   }
-  if (options.keep_last_units < 0) {
-    throw InvalidArgument({.what = fmt::format("keep_last_units is {}", options.keep_last_units),
-                           .where = "Options::keep_last_units",
-                           .hint = "how many units stay gathered for backward; 0: none"});
-  }
-  if (options.keep_last_units > 0 && !options.reshard_after_forward) {
-    throw InvalidArgument({.what = fmt::format("keep_last_units is {}, and all units stay gathered",
-                                               options.keep_last_units),
-                           .where = "Options::reshard_after_forward = false",
-                           .hint = "drop one of the two"});
-  }
-  choose_recomputed(found, options.recompute, own_options);
   if (std::ranges::any_of(found, [](const FoundUnit& unit) { return unit.unit == nullptr; })) {
-    check_policy_units(found, own_options, options);
     touched_units::arm();
   }
   context->mesh.agree("configuration", describe_options(options));
@@ -379,7 +299,7 @@ void EngineState::add_unit(const FoundUnit& found, const UnitOptions& own,
   }
   const int index = static_cast<int>(units.size());
   const std::optional<DType> input_dtype =
-      options.cast_forward_inputs ? own.param_dtype : std::nullopt;
+      *own.cast_forward_inputs ? own.param_dtype : std::nullopt;
   auto touched = found.unit == nullptr ? std::make_unique<TouchedUnit>() : nullptr;
   auto shard = std::make_unique<ShardUnit>(found.fqn, *context, std::move(moves), std::move(layout),
                                            std::move(tensors), std::move(main), touched.get());

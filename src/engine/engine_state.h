@@ -86,6 +86,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   std::vector<std::shared_ptr<EngineUnit>> units;
   std::vector<int> parents;
   std::vector<std::string> module_names;  // by unit: the types of their modules
+  std::vector<UnitOptions> own_options;   // by unit: Options and its unit_options, all set
   LiveUnits actions{*this};
   std::unique_ptr<Pass> pass;
   PlannedMemory memory{*context, units};

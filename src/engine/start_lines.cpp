@@ -37,11 +37,11 @@ std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
   std::vector<std::string> lines;
   for (size_t i = 0; i < units.size(); ++i) {
     lines.push_back(fmt::format(
-        "{} param_dtype {} reshard_after_forward {} prefetch {} unshard_in_backward {} strategy {} "
-        "recompute {}",
+        "{} param_dtype {} cast_forward_inputs {} reshard_after_forward {} prefetch {} "
+        "unshard_in_backward {} strategy {} recompute {}",
         name_of_unit(units[i].fqn), name_or_unset(options[i].param_dtype),
-        rules[i].reshard_after_forward, rules[i].prefetch_units, rules[i].unshard_in_backward,
-        name_of(*options[i].strategy), *options[i].recompute));
+        *options[i].cast_forward_inputs, rules[i].reshard_after_forward, rules[i].prefetch_units,
+        rules[i].unshard_in_backward, name_of(*options[i].strategy), *options[i].recompute));
     for (const FoundParameter& found : units[i].parameters) {
       const at::Tensor& tensor = found.tensor;
       lines.push_back(fmt::format(

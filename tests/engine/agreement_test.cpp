@@ -91,26 +91,28 @@ TEST_CASE("a different model is refused on all ranks, with the first parameter t
            }},
       begin + head +
           "rank 2 has 'parameter 'embedding.weight' [17, 8] strides [8, 1] Float frozen'");
-  check_refused({.options = {.unit_options =
-                                 [](std::string_view fqn) {
-                                   UnitOptions own;
-                                   if (fqn == "head") own.unshard_in_backward = false;
-                                   return own;
-                                 }}},
-                begin +
-                    "'unit 'head' param_dtype unset reshard_after_forward true prefetch 1 "
-                    "unshard_in_backward true strategy full-shard recompute false', rank 2 has "
-                    "'unit 'head' ");
-  check_refused({.options = {.unit_options =
-                                 [](std::string_view fqn) {
-                                   UnitOptions own;
-                                   if (fqn == "head") own.strategy = Strategy::kZero2;
-                                   return own;
-                                 }}},
-                begin +
-                    "'unit 'head' param_dtype unset reshard_after_forward true prefetch 1 "
-                    "unshard_in_backward true strategy full-shard recompute false', rank 2 has "
-                    "'unit 'head' ");
+  check_refused(
+      {.options = {.unit_options =
+                       [](std::string_view fqn) {
+                         UnitOptions own;
+                         if (fqn == "head") own.unshard_in_backward = false;
+                         return own;
+                       }}},
+      begin +
+          "'unit 'head' param_dtype unset cast_forward_inputs true reshard_after_forward true "
+          "prefetch 1 unshard_in_backward true strategy full-shard recompute false', "
+          "rank 2 has 'unit 'head' ");
+  check_refused(
+      {.options = {.unit_options =
+                       [](std::string_view fqn) {
+                         UnitOptions own;
+                         if (fqn == "head") own.strategy = Strategy::kZero2;
+                         return own;
+                       }}},
+      begin +
+          "'unit 'head' param_dtype unset cast_forward_inputs true reshard_after_forward true "
+          "prefetch 1 unshard_in_backward true strategy full-shard recompute false', "
+          "rank 2 has 'unit 'head' ");
   check_refused({.options = {.ignore = [](std::string_view fqn) { return fqn == "norm.bias"; }}},
                 begin);
 }

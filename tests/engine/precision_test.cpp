@@ -173,6 +173,37 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("a unit may take its inputs as they are: a time step that bfloat16 would round") {
+  struct TimeImpl : torch::nn::Module {
+    TimeImpl() : layer(1, 2) { register_module("layer", layer); }
+    at::Tensor forward(const at::Tensor& time) {
+      given = time.item<float>();
+      return layer(torch::sin(time).to(layer->weight.scalar_type()));
+    }
+    torch::nn::Linear layer;
+    float given = 0;
+  };
+  struct Time : torch::nn::ModuleHolder<TimeImpl> {
+    using torch::nn::ModuleHolder<TimeImpl>::ModuleHolder;
+  };
+  constexpr float kTime = 998.3897F;
+  for (const bool casts : {true, false}) {
+    run_torch_ranks(2, [&](Mesh mesh) {
+      Unit<Time> model;
+      const Options options{
+          .param_dtype = DType::kBFloat16,
+          .cast_forward_inputs = !casts,
+          .unit_options = [&](auto) { return UnitOptions{.cast_forward_inputs = casts}; }};
+      Engine engine(model, mesh, options);
+      const at::Tensor output = model(torch::full({1, 1}, kTime).to(engine.device()));
+      CHECK(model->given == (casts ? 1000.0F : kTime));
+      CHECK((output.scalar_type() == torch::kBFloat16));
+      output.sum().backward();
+      CHECK(engine.measure_gradients().finite());
+    });
+  }
+}
+
 TEST_CASE("units may differ in type, reshard rule and prefetch, by name") {
   const auto unit_options = [](std::string_view fqn) {
     UnitOptions own;

@@ -244,6 +244,9 @@ TEST_CASE("policies that choose nothing, or what cannot be, are refused by name"
                    return own;
                  }},
             "unit '1' computes in bfloat16, in a unit that computes in unset");
+    refused({.cast_forward_inputs = false,
+             .unit_options = [](auto) { return UnitOptions{.cast_forward_inputs = true}; }},
+            "unit '0' is to cast its inputs, and is one by policy");
     torch::nn::Sequential plain(torch::nn::Linear(4, 4));
     CHECK_THROWS_WITH_AS(Engine(plain, mesh), doctest::Contains("Options::units"), InvalidArgument);
     const Options options{.units = by_type<torch::nn::Linear>()};
