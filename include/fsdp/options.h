@@ -1,11 +1,11 @@
 // How an engine shards, in which types it computes and reduces, and how far it looks ahead.
 #pragma once
 
+#include <fsdp/callback.h>
 #include <fsdp/dtype.h>
 #include <fsdp/unit_policy.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -57,6 +57,7 @@ struct UnitOptions {
   std::optional<bool> unshard_in_backward;
   // Backward runs its forward again (fsdp/recompute.h) instead of keeping its activations.
   std::optional<bool> recompute;
+  bool operator==(const UnitOptions&) const = default;
 };
 
 struct Options {
@@ -111,9 +112,9 @@ struct Options {
   // Divide gradients by this instead of the world size (kMean only).
   std::optional<float> gradient_divide_factor;
   // Per-unit deviations by FQN ("" is the root).
-  std::function<UnitOptions(std::string_view fqn)> unit_options;
+  Callback<UnitOptions(std::string_view fqn)> unit_options;
   // Parameters by FQN that the engine leaves alone: not sharded, not reduced, not optimised.
-  std::function<bool(std::string_view fqn)> ignore;
+  Callback<bool(std::string_view fqn)> ignore;
   // Debugging aid: fills released slots with NaN, so that a read of one is seen in the loss.
   bool debug = false;
   // The engines of a mesh share its streams, so all of them have one kind.
@@ -121,6 +122,7 @@ struct Options {
   // BuildScope seeds construction with it on every rank alike, and random numbers afterwards with
   // seed + rank.
   uint64_t seed = 0;
+  bool operator==(const Options&) const = default;
 };
 
 }  // namespace fsdp

@@ -11,6 +11,8 @@
 // and what a model must not do.
 #pragma once
 
+#include <fsdp/callback.h>
+
 #include <functional>
 #include <string>
 #include <string_view>
@@ -24,7 +26,7 @@ namespace fsdp {
 
 class UnitPolicy {
  public:
-  using Chooses = std::function<bool(std::string_view fqn, const torch::nn::Module& module)>;
+  using Chooses = Callback<bool(std::string_view fqn, const torch::nn::Module& module)>;
 
   // None: only fsdp::Unit makes units.
   UnitPolicy() = default;
@@ -33,11 +35,12 @@ class UnitPolicy {
   UnitPolicy(std::string described, Chooses chooses)
       : described_(std::move(described)), chooses_(std::move(chooses)) {}
 
-  bool is_set() const { return chooses_ != nullptr; }
+  bool is_set() const { return static_cast<bool>(chooses_); }
   bool chooses(std::string_view fqn, const torch::nn::Module& module) const {
     return chooses_ && chooses_(fqn, module);
   }
   const std::string& described() const { return described_; }
+  bool operator==(const UnitPolicy&) const = default;
 
   // What either chooses.
   friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {

@@ -1,8 +1,9 @@
 // Whoever asks for a plan.
 #include "fsdp/plan.h"
 
-#include <map>
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "planner/planned_run.h"
 
@@ -34,17 +35,17 @@ struct Planner::State {
   StepPlan plan(const PlanRequest& request);
 
   std::function<plan_detail::PlannedModel()> build;
-  std::map<std::string, SeenStep> seen;  // by PlannedRun::of_what
+  std::vector<std::pair<StepKey, SeenStep>> seen;
 };
 
 StepPlan Planner::State::plan(const PlanRequest& request) {
   PlannedRun run(request, build);
-  const std::string what = run.of_what();
-  const auto found = seen.find(what);
+  StepKey key = run.key();
+  const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
   if (found != seen.end()) return run.replay(found->second);
   StepPlan plan = run.steady_step();
   // What was learned beyond the record is no part of it.
-  if (plan.memory.learned_bytes == 0) seen.emplace(what, run.seen(plan));
+  if (plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
   return plan;
 }
 

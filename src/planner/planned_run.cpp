@@ -49,7 +49,8 @@ std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments) {
 
 PlannedRun::PlannedRun(const PlanRequest& request,
                        const std::function<plan_detail::PlannedModel()>& build)
-    : mesh_(request),
+    : request_(request),
+      mesh_(request),
       mode_(request.mesh.device != DeviceKind::kCuda),
       metered_(meter_),
       model_(built(build)),
@@ -122,6 +123,8 @@ StepPlan PlannedRun::steady_step() {
   return last;
 }
 
+StepKey PlannedRun::key() { return {request_, engine_.state()}; }
+
 SeenStep PlannedRun::seen(const StepPlan& plan) {
   return {.pass = engine_.state().pass->hint(), .torch = plan.torch, .notes = plan.notes};
 }
@@ -139,29 +142,6 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   StepPlan plan{.torch = seen.torch, .traffic = engine_.stats().sent - before, .notes = seen.notes};
   describe_engine(plan);
   return plan;
-}
-
-std::string PlannedRun::of_what() {
-  EngineState& engine = engine_.state();
-  const Options& options = engine.options;
-  std::string what =
-      fmt::format("reduce {} divide {} cast {} output {} inline {}", name_of(options.reduce_dtype),
-                  options.gradient_divide_factor.value_or(0), options.cast_forward_inputs,
-                  options.output_dtype ? name_of(*options.output_dtype) : "",
-                  engine.context->compute->is_inline());
-  for (const auto& unit : engine.units) {
-    const ShardUnit& shard = *unit->shard;
-    what += fmt::format("\n{} scatters {} in place {}", shard.fqn(),
-                        shard.moves().scatters_gradients(), shard.gradients().captures_in_place());
-    for (const SegmentLayout& segment : shard.layout().segments()) {
-      what += fmt::format(" {} {}", name_of(segment.dtype), segment.trainable);
-    }
-  }
-  // Which units are recomputed is in the guess.
-  for (const PassEvent& event : engine.pass->hint().events()) {
-    what += fmt::format(" {}:{}", static_cast<int>(event.boundary), event.unit);
-  }
-  return what;
 }
 
 std::string place_beyond_limit(PlanRequest request,

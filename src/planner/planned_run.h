@@ -13,6 +13,7 @@
 #include "plan/pass_record.h"
 #include "planner/meta_mode.h"
 #include "planner/planned_mesh.h"
+#include "planner/step_key.h"
 #include "runtime/memory_meter.h"
 #include "shard/torch_memory.h"
 
@@ -39,16 +40,16 @@ class PlannedRun {
   // the engine takes beyond it.
   StepPlan steady_step();
   // The step of another run, without LibTorch: its units are moved as they were there.
-  // Requires: of_what() is the other run's.
+  // Requires: key() is the other run's.
   StepPlan replay(const SeenStep& seen);
   // One step. Errors: as the constructor.
   StepPlan step();
   // Of the last step.
   SeenStep seen(const StepPlan& plan);
 
-  // Equal of two runs of one model and step that differ in nothing that LibTorch's bytes and the
-  // order of units depend on. Requires: before the first step.
-  std::string of_what();
+  // Of two runs of one model and step equal if `seen` of one is what the other would see.
+  // Requires: before the first step.
+  StepKey key();
 
  private:
   static constexpr int kMostSteps = 4;
@@ -60,6 +61,7 @@ class PlannedRun {
   int64_t torch_peak() const { return meter_->reading().peaks.torch; }
 
   const std::shared_ptr<MemoryMeter> meter_ = std::make_shared<MemoryMeter>();
+  const PlanRequest request_;
   PlannedPlace place_;
   PlannedMesh mesh_;
   MetaMode mode_;

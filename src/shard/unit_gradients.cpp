@@ -42,7 +42,7 @@ bool UnitGradients::captures_in_place() const {
 
 int64_t UnitGradients::kept_bytes() const {
   if (narrows()) return wide_places_.whole_bytes();
-  return captures_in_place() && unit_.moves.after_backward.empty() ? 0 : places_.whole_bytes();
+  return captures_in_place() && adds_in_place() ? 0 : places_.whole_bytes();
 }
 
 GradientSink& UnitGradients::sink() {
@@ -61,8 +61,9 @@ GradientSink& UnitGradients::sink() {
 // gradient is: in bf16 the 257th of equal gradients would add nothing any more.
 UnitGradients::Sink UnitGradients::sink_for(GradientSync sync) const {
   const bool will_reduce = sync != GradientSync::kNone;
-  const bool is_final = unit_.moves.after_backward.empty();  // nothing to add to it from elsewhere
-  if (captures_in_place() && (is_final || (will_reduce && !main_.are_ready()))) return Sink::kMain;
+  if (captures_in_place() && (adds_in_place() || (will_reduce && !main_.are_ready()))) {
+    return Sink::kMain;
+  }
   return narrows() && !will_reduce ? Sink::kWideSlot : Sink::kSlot;
 }
 

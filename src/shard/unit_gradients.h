@@ -32,6 +32,12 @@ class UnitGradients {
   bool captures_in_place() const;
   // Of the slot that open takes where they do not.
   int64_t reduce_slot_bytes() const { return captures_in_place() ? 0 : places_.slot_bytes(); }
+  // The same where main gradients of an earlier backward are there.
+  int64_t adding_slot_bytes() const {
+    return captures_in_place() && adds_in_place() ? 0 : places_.slot_bytes();
+  }
+  // The parameter's gradient stays LibTorch's until it is reduced: [Note: lent gradients].
+  bool lends(int parameter) const { return places_.lends(parameter); }
   // Of whole gradients between passes that do not reduce.
   int64_t kept_bytes() const;
 
@@ -71,6 +77,8 @@ class UnitGradients {
   };
   GradientSink& sink();
   Sink sink_for(GradientSync sync) const;
+  // Other ranks have nothing to add to what arrives in the main gradient.
+  bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
   bool narrows() const { return unit_.shared.reduce_dtype != DType::kFloat32; }
   void adopt_user_gradients();
   void zero_gaps();

@@ -127,6 +127,89 @@ TEST_CASE("a plan's engine bytes are the run's where gradients are lent") {
   }
 }
 
+TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has planned before") {
+  const Make make = [] { return Unit<Chain>(64, 2, 4441); };
+  const auto named = [](std::string_view name) {
+    return [name](std::string_view fqn) { return fqn == name; };
+  };
+  const auto own = [](const UnitOptions& of_head) {
+    return [of_head](std::string_view fqn) { return fqn == "head" ? of_head : UnitOptions{}; };
+  };
+  const MeshOptions gpus{.device = DeviceKind::kCuda};
+  const PlanRequest requests[] = {
+      {.ranks = 4},
+      {.ranks = 4, .options = {.ignore = named("head.weight")}},
+      {.ranks = 4, .options = {.ignore = named("head.bias")}},
+      {.ranks = 4, .mesh = gpus, .shares_gpu = true},
+      {.ranks = 4, .mesh = gpus},
+      {.ranks = 4, .maps_shards = true},
+      {.ranks = 2, .optimizer_moments = 0},
+      {.ranks = 4, .options = {.gradient_divide_factor = 3.0F}},
+      {.ranks = 4, .options = {.gradient_reduction = GradientReduction::kSum}},
+      {.ranks = 4, .options = {.reduce_dtype = DType::kBFloat16}},
+      {.ranks = 4, .options = {.cpu_streams = CpuStreamKind::kThreaded}},
+      {.ranks = 4, .options = {.prefetch_units = 2, .debug = true}},
+      {.ranks = 4, .options = {.reshard_after_forward = false}},
+      {.ranks = 4, .options = {.keep_last_units = 1}},
+      {.ranks = 4, .options = {.param_dtype = DType::kBFloat16}},
+      {.ranks = 4, .options = {.param_dtype = DType::kBFloat16, .cast_forward_inputs = false}},
+      {.ranks = 4, .options = {.output_dtype = DType::kFloat64}},
+      {.ranks = 4, .options = {.unit_options = own({.param_dtype = DType::kBFloat16})}},
+      {.ranks = 4,
+       .options = {.param_dtype = DType::kBFloat16,
+                   .unit_options = own({.cast_forward_inputs = false})}},
+      {.ranks = 4, .options = {.unit_options = own({.recompute = true})}},
+      {.ranks = 4, .options = {.unit_options = own({.strategy = Strategy::kReplicate})}},
+      {.ranks = 4, .options = {.units = by_type<torch::nn::LayerNorm>()}},
+  };
+  const auto planned = [&](Planner* planner, const PlanRequest& request) -> StepPlan {
+    try {
+      return planner == nullptr ? plan(request, make, planned_loss) : planner->plan(request);
+    } catch (const std::exception&) {  // a head that is given another type than it computes in
+      return {};
+    }
+  };
+  std::vector<StepPlan> alone;
+  for (const PlanRequest& request : requests) alone.push_back(planned(nullptr, request));
+  for (size_t first = 0; first < std::size(requests); ++first) {
+    CAPTURE(first);
+    Planner planner(make, planned_loss);
+    planned(&planner, requests[first]);
+    for (size_t i = 0; i < std::size(requests); ++i) {
+      CAPTURE(i);
+      const StepPlan later = planned(&planner, requests[i]);
+      check_same(later.memory, alone[i].memory);
+      CHECK((later.traffic == alone[i].traffic));
+      CHECK((later.torch == alone[i].torch));
+      CHECK(later.units == alone[i].units);
+    }
+  }
+}
+
+TEST_CASE("a planner runs the step anew only where LibTorch would meet something else") {
+  int steps = 0;
+  Planner planner(small_chain, [&](Unit<Chain>& model) {
+    ++steps;
+    return planned_loss(model);
+  });
+  const auto runs = [&](const PlanRequest& request) {
+    const int before = steps;
+    planner.plan(request);
+    return steps > before;
+  };
+  CHECK(runs({.ranks = 2}));
+  CHECK_FALSE(runs({.ranks = 2}));
+  CHECK_FALSE(runs({.ranks = 64, .ranks_per_host = 8, .maps_shards = true}));
+  CHECK_FALSE(runs({.ranks = 4, .options = {.strategy = Strategy::kZero2}}));
+  CHECK_FALSE(runs({.ranks = 4,
+                    .options = {.reshard_after_forward = false, .prefetch_units = 0},
+                    .optimizer_moments = 1}));
+  CHECK_FALSE(runs({.ranks = 4, .options = {.keep_last_units = 1, .cpu_offload = true}}));
+  CHECK(runs({.ranks = 4, .options = {.recompute = 1}}));
+  CHECK_FALSE(runs({.ranks = 8, .options = {.recompute = 1}}));
+  CHECK(runs({.ranks = 4, .options = {.seed = 1}}));  // nobody has said that it counts for nothing
+}
+
 TEST_CASE("a planner's later plans are what a plan of its own would be") {
   Planner planner(small_chain, planned_loss);
   const MeshShape shapes[] = {{1, 1}, {1, 2}, {1, 3}, {2, 3}};

@@ -1,0 +1,43 @@
+// A function among options, so that options can be compared as wholes.
+#pragma once
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace fsdp {
+
+template <class Signature>
+class Callback;
+
+// Holds what std::function holds. Two are equal if both are unset, or if one is a copy of the
+// other. Copies share one function. A call of an unset one throws std::bad_function_call.
+template <class R, class... A>
+class Callback<R(A...)> {
+  using Function = std::function<R(A...)>;
+
+ public:
+  Callback() = default;
+  // nullptr and an empty std::function leave it unset.
+  template <class F>
+  requires(!std::same_as<std::remove_cvref_t<F>, Callback> && std::constructible_from<Function, F>)
+      Callback(F&& f)
+      : Callback(Function(std::forward<F>(f)), 0) {}
+
+  explicit operator bool() const { return function_ != nullptr; }
+  R operator()(A... arguments) const {
+    if (!function_) throw std::bad_function_call();
+    return (*function_)(std::forward<A>(arguments)...);
+  }
+  bool operator==(const Callback&) const = default;
+
+ private:
+  Callback(Function f, int /*set*/)
+      : function_(f ? std::make_shared<const Function>(std::move(f)) : nullptr) {}
+
+  std::shared_ptr<const Function> function_;  // shared by copies
+};
+
+}  // namespace fsdp

@@ -1,0 +1,57 @@
+#include "planner/step_key.h"
+
+namespace fsdp {
+namespace {
+
+// Where parameters and main state lie, and when they move, is the engine's matter alone.
+UnitOptions seen_by_torch(UnitOptions of) {
+  const UnitOptions any;
+  of.strategy = any.strategy;
+  of.reshard_after_forward = any.reshard_after_forward;
+  of.prefetch_units = any.prefetch_units;
+  of.unshard_in_backward = any.unshard_in_backward;
+  return of;
+}
+
+Options seen_by_torch(Options of) {
+  const Options any;
+  // Functions cannot be compared. What they answered is the units'.
+  of.units = any.units;
+  of.unit_options = any.unit_options;
+  of.ignore = any.ignore;
+  of.recompute = any.recompute;
+  of.strategy = any.strategy;
+  of.reshard_after_forward = any.reshard_after_forward;
+  of.keep_last_units = any.keep_last_units;
+  of.prefetch_units = any.prefetch_units;
+  of.map_shards = any.map_shards;
+  of.cpu_offload = any.cpu_offload;
+  return of;
+}
+
+UnitKey key_of(const ShardUnit& unit, const UnitOptions& options) {
+  UnitKey key{.fqn = unit.fqn(),
+              .options = seen_by_torch(options),
+              .parameters = unit.layout().parameters(),
+              .scatters_gradients = unit.moves().scatters_gradients(),
+              .captures_in_place = unit.gradients().captures_in_place()};
+  for (size_t i = 0; i < key.parameters.size(); ++i) {
+    key.lends.push_back(unit.gradients().lends(static_cast<int>(i)));
+  }
+  return key;
+}
+
+}  // namespace
+
+StepKey::StepKey(const PlanRequest& request, const EngineState& engine)
+    : options(seen_by_torch(request.options)), guess(engine.pass->hint()) {
+  // A field more does not compile: it is to be placed. The rest shows in the units.
+  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments] = request;
+  device = mesh.device;
+  shares_gpu = shares;
+  for (const auto& unit : engine.units) {
+    units.push_back(key_of(*unit->shard, engine.own_options[unit->index]));
+  }
+}
+
+}  // namespace fsdp
