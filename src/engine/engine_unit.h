@@ -55,6 +55,9 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   // Errors: StateError if it has changed and may not.
   void follow_compute(bool may_change);
 
+  // Errors: StateError while autocast is on for the engine's device.
+  void require_no_autocast() const;
+
   // Behind it the unit's parameters are whole, and `call` is the innermost that runs.
   void begin_forward(const std::shared_ptr<ForwardCall>& call);
 

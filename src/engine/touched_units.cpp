@@ -11,6 +11,7 @@
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
+#include "engine/type_mismatch.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 
@@ -143,6 +144,7 @@ class Touches final : public touch_trap::Listener {
   void failed(const touch_trap::Touch& touch, c10::Error& error) override {
     if (!error.context().empty()) return;  // the innermost has spoken
     const EngineUnit& unit = unit_of(touch.units[0]);
+    refuse_buffers_of_other_type(error, unit);
     std::string text =
         fmt::format("in '{}' on parameters of {}", touch.name, name_of_unit(unit.shard->fqn()));
     if (unit.engine.options.param_dtype) {
@@ -167,6 +169,7 @@ class Touches final : public touch_trap::Listener {
   }
 
   static void read_in_forward(const touch_trap::Touch& touch, Clock& clock, int task) {
+    unit_of(touch.units[0]).require_no_autocast();
     const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
     if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&
         innermost->of == &unit_of(touch.units[0])) {

@@ -6,41 +6,14 @@
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
+#include "engine/type_mismatch.h"
 #include "fsdp/error.h"
 #include "fsdp/unit.h"
 #include "runtime/device_error_place.h"
 
 namespace fsdp {
-namespace {
-
-// A table in a module without parameters (positions, masks) keeps its type, and brings what it is
-// added to back to it: the usual end of such a sum is a layer that wants one type.
-std::string describe_other_type(const torch::nn::Module& module, DType dtype) {
-  const at::ScalarType type = torch_compat::scalar_type_of(dtype);
-  for (const auto& inner : module.named_modules()) {
-    if (!inner.value()->parameters(/*recurse=*/false).empty()) continue;
-    for (const auto& buffer : inner.value()->named_buffers(/*recurse=*/false)) {
-      const at::Tensor& tensor = buffer.value();
-      if (!tensor.is_floating_point() || tensor.scalar_type() == type) continue;
-      const std::string fqn = inner.key().empty() ? buffer.key() : inner.key() + "." + buffer.key();
-      return fmt::format(
-          "; its buffer '{}' is {} where it computes in {}; hint: cast what comes from the buffer "
-          "to the activations' type",
-          fqn, c10::toString(tensor.scalar_type()), c10::toString(type));
-    }
-  }
-  return {};
-}
-
-// There is none for meta tensors, and LibTorch throws where it is asked.
-bool computes_under_autocast(at::Device device) {
-  return !device.is_meta() && at::autocast::is_autocast_enabled(device.type());
-}
-
-}  // namespace
 
 struct UnitCall::State {
-  torch::nn::Module* module = nullptr;
   std::shared_ptr<ForwardCall> call;
   std::vector<at::Tensor> inputs;    // as forward gets them, for their producers
   std::vector<at::Tensor*> outputs;  // in the caller's result
@@ -59,7 +32,6 @@ UnitCall::UnitCall(UnitBase& unit) {
                       .hint = "construct fsdp::Engine before the first forward and keep it alive"});
   }
   state_ = std::make_unique<State>();
-  state_->module = &unit.as_module();
 }
 
 UnitCall::UnitCall(const Engine& engine) {
@@ -67,7 +39,6 @@ UnitCall::UnitCall(const Engine& engine) {
   if (!state.units[0]->is_by_policy()) return;  // the root's own call
   unit_ = state.units[0];
   state_ = std::make_unique<State>();
-  state_->module = state.root.get();
 }
 
 void UnitCall::input(at::Tensor& tensor) {
@@ -88,12 +59,7 @@ void UnitCall::begin() {
   if (at::GradMode::is_enabled())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
-  if (computes_under_autocast(engine.context->torch_device)) {
-    throw StateError({.what = "a sharded unit was called under autocast",
-                      .where = name_of_unit(unit_->shard->fqn()),
-                      .cause = "autocast keeps copies of parameters, which would outlive the unit",
-                      .hint = "choose the type of computation with Options::param_dtype"});
-  }
+  unit_->require_no_autocast();
   const int task = autograd_hooks::current_task();
   if (task >= 0) {
     clock.enter(task);
@@ -128,6 +94,16 @@ void UnitCall::begin() {
                       .cause = {},
                       .hint = "run the whole forward on one thread"});
   }
+}
+
+void EngineUnit::require_no_autocast() const {
+  const at::Device device = engine.context->torch_device;
+  // LibTorch throws where it is asked for meta tensors, which have none.
+  if (device.is_meta() || !at::autocast::is_autocast_enabled(device.type())) return;
+  throw StateError({.what = "a sharded unit was called under autocast",
+                    .where = name_of_unit(shard->fqn()),
+                    .cause = "autocast keeps copies of parameters, which would outlive the unit",
+                    .hint = "choose the type of computation with Options::param_dtype"});
 }
 
 void UnitCall::output(at::Tensor& tensor) { state_->outputs.push_back(&tensor); }
@@ -193,9 +169,8 @@ void UnitCall::end() {
 
 void UnitCall::explain(c10::Error& error) const {
   if (!error.context().empty()) return;  // the innermost unit has spoken
-  std::string text = fmt::format("in the forward of {}", name_of_unit(unit_->shard->fqn()));
-  if (unit_->input_dtype) text += describe_other_type(*state_->module, *unit_->input_dtype);
-  error.add_context(std::move(text));
+  refuse_buffers_of_other_type(error, *unit_);
+  error.add_context(fmt::format("in the forward of {}", name_of_unit(unit_->shard->fqn())));
 }
 
 UnitCall::~UnitCall() {

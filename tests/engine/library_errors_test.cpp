@@ -6,7 +6,7 @@
 using namespace fsdp;
 using namespace fsdp::testing;
 
-TEST_CASE("an error of LibTorch names the unit, and the table that keeps its type in it") {
+TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does not fit") {
   struct PositionsImpl : torch::nn::Module {
     PositionsImpl() { table = register_buffer("table", torch::ones({4})); }
     at::Tensor forward(const at::Tensor& x) { return x + table; }
@@ -15,13 +15,28 @@ TEST_CASE("an error of LibTorch names the unit, and the table that keeps its typ
   struct Positions : torch::nn::ModuleHolder<PositionsImpl> {
     using torch::nn::ModuleHolder<PositionsImpl>::ModuleHolder;
   };
+  // Another one, beside parameters.
+  struct ScaledImpl : torch::nn::Module {
+    ScaledImpl() : weight(register_parameter("weight", torch::ones({4}))) {
+      scale = register_buffer("scale", torch::ones({1, 4}, torch::kDouble));
+    }
+    at::Tensor forward(const at::Tensor& x) { return weight * x; }
+    at::Tensor weight, scale;
+  };
+  struct Scaled : torch::nn::ModuleHolder<ScaledImpl> {
+    using torch::nn::ModuleHolder<ScaledImpl>::ModuleHolder;
+  };
   struct LayerImpl : torch::nn::Module {
     LayerImpl() : linear(4, 4) {
       register_module("positions", positions);
+      register_module("scaled", scaled);
+      register_module("statistics", statistics);
       register_module("linear", linear);
     }
-    at::Tensor forward(const at::Tensor& x) { return linear(positions(x)); }
+    at::Tensor forward(const at::Tensor& x) { return linear(scaled(positions(x))); }
     Positions positions;
+    Scaled scaled;
+    torch::nn::BatchNorm1d statistics{4};  // parameters keep the type of their statistics
     torch::nn::Linear linear;
   };
   struct Layer : torch::nn::ModuleHolder<LayerImpl> {
@@ -48,9 +63,15 @@ TEST_CASE("an error of LibTorch names the unit, and the table that keeps its typ
   run_torch_ranks(2, [&](Mesh mesh) {
     const std::string by_type = refusal(mesh, DType::kBFloat16, torch::ones({2, 4}));
     CAPTURE(by_type);
-    CHECK(by_type.find(
-              "(in the forward of unit 'layer'; its buffer 'positions.table' is Float where it "
-              "computes in BFloat16; hint: cast") != std::string::npos);
+    CHECK(by_type.find("an operator in the forward was given tensors of two types (unit 'layer'); "
+                       "buffer 'layer.positions.table' is float32, buffer 'layer.scaled.scale' is "
+                       "float64 where the unit computes in bfloat16 (LibTorch: ") !=
+          std::string::npos);
+    CHECK(by_type.find("hint: cast what is computed from the buffer") != std::string::npos);
+    CHECK(by_type.find("statistics") == std::string::npos);
+    const std::string low_by_shape = refusal(mesh, DType::kBFloat16, torch::ones({2, 3}));
+    CAPTURE(low_by_shape);
+    CHECK(low_by_shape.find("(in the forward of unit 'layer')") != std::string::npos);
     const std::string by_shape = refusal(mesh, DType::kFloat32, torch::ones({2, 3}));
     CAPTURE(by_shape);
     CHECK(by_shape.find("(in the forward of unit 'layer')") != std::string::npos);

@@ -219,11 +219,49 @@ TEST_CASE("autocast, create_graph and autograd::grad of parameters are refused")
     at::autocast::set_autocast_enabled(at::kCPU, true);
     check_refused([&] { trainee.loss(); }, "called under autocast");
     at::autocast::set_autocast_enabled(at::kCPU, false);
+    // Switched on inside, before the first unit or between two.
+    for (const size_t layers_before : {0, 1}) {
+      const auto forward = [&](at::Tensor x) {
+        for (size_t i = 0; i < 3; ++i) {
+          if (i == layers_before) at::autocast::set_autocast_enabled(at::kCPU, true);
+          x = trainee.layer(i).forward(x);
+        }
+        return x.sum();
+      };
+      check_refused(
+          [&] {
+            trainee.engine.forward(forward, torch::ones({2, 4}));
+          },
+          "a sharded unit was called under autocast");
+      at::autocast::set_autocast_enabled(at::kCPU, false);
+    }
     check_refused(
         [&] { trainee.loss().backward({}, /*retain_graph=*/true, /*create_graph=*/true); },
         "create_graph");
     check_refused([&] { torch::autograd::grad({trainee.loss()}, {trainee.layer(0).weight}); },
                   "autograd::grad with respect to the sharded parameter '0.weight'");
+  });
+}
+
+TEST_CASE("a buffer whose type does not fit is named where its unit is one by policy") {
+  struct ScaledImpl : torch::nn::Module {
+    ScaledImpl() : linear(4, 4) {
+      register_module("linear", linear);
+      scale = register_buffer("scale", torch::ones({4}));
+    }
+    at::Tensor forward(const at::Tensor& x) { return linear(x * scale.to(x.device())); }
+    torch::nn::Linear linear;
+    at::Tensor scale;
+  };
+  run_torch_ranks(2, [](Mesh mesh) {
+    torch::nn::Sequential layers(
+        torch::nn::ModuleHolder<ScaledImpl>(std::make_shared<ScaledImpl>()));
+    Engine engine(layers, mesh, {.units = by_type<ScaledImpl>(), .param_dtype = DType::kBFloat16});
+    CHECK_THROWS_WITH_AS(engine.forward([&](const at::Tensor& x) { return layers->forward(x); },
+                                        torch::ones({2, 4}).to(engine.device())),
+                         doctest::Contains("buffer '0.scale' is float32 where the unit computes in "
+                                           "bfloat16 (LibTorch: "),
+                         InvalidArgument);
   });
 }
 

@@ -1,0 +1,16 @@
+// Names the buffer behind an error of LibTorch about types.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include "engine/engine_unit.h"
+
+namespace fsdp {
+
+// Throws InvalidArgument if LibTorch refuses an operator in the unit's forward because of its
+// tensors' types, and the unit has floating buffers of another type than it computes in: their
+// names, both types and the fix. Param_dtype casts parameters and inputs, never buffers. Else does
+// nothing.
+void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& unit);
+
+}  // namespace fsdp
