@@ -7,15 +7,30 @@
 
 #include "comm/collective_record.h"
 #include "comm/fingerprint.h"
+#include "fsdp/error.h"
 
 namespace fsdp {
 namespace {
 
 constexpr size_t kRecentCollectives = 64;
 
+thread_local std::string_view alone_inside;  // empty: not HostOrder::Alone
+
+[[noreturn]] void refuse_alone(Operation operation, std::string_view label) {
+  throw StateError(
+      {.what = fmt::format("{} '{}' inside {}", name_of(operation), label, alone_inside),
+       .cause = "ranks are threads here, and they are inside it one after another: the others "
+                "cannot come to the collective",
+       .hint = "move it before or behind, or start the ranks as processes (fsdp-run)"});
+}
+
 }  // namespace
 
+HostOrder::Alone::Alone(std::string_view inside) { alone_inside = inside; }
+HostOrder::Alone::~Alone() { alone_inside = {}; }
+
 CollectiveTag HostOrder::next(Operation operation, int64_t numel, std::string_view label) {
+  if (among_threads_ && !alone_inside.empty()) refuse_alone(operation, label);
   const std::lock_guard lock(mutex_);
   ++sequence_;
   hash_ = mix(hash_, static_cast<uint64_t>(operation));

@@ -18,8 +18,23 @@ namespace fsdp {
 // first. Thread-safe.
 class HostOrder {
  public:
+  // `among_threads`: the ranks are threads of this process.
+  explicit HostOrder(bool among_threads = false) : among_threads_(among_threads) {}
+
+  // While one lives, the calling thread holds a lock that other threads wait for. A collective
+  // among threads would wait for ranks that wait for the lock, so `next` refuses it.
+  class Alone {
+   public:
+    // `inside`: what holds the lock, for the error: "an open BuildScope". Of static lifetime.
+    explicit Alone(std::string_view inside);
+    ~Alone();
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+  };
+
   // The next place. Its operation, `numel` (all parts) and `label` are mixed into hash(). The
   // caller issues the collective at once.
+  // Errors: StateError among threads while this thread is Alone.
   CollectiveTag next(Operation operation, int64_t numel, std::string_view label);
   // Says what this rank's program did that all ranks must have done alike and that has no
   // collective of its own: "optimizer step 7: lr 0.001". The next tag takes all that was noted
@@ -43,6 +58,7 @@ class HostOrder {
     std::string label;
   };
 
+  const bool among_threads_;
   mutable std::mutex mutex_;
   uint64_t sequence_ = 0;
   uint64_t hash_ = 0;

@@ -51,7 +51,8 @@ struct MeshParts {
   const Device* device = &cpu_device();  // whose memory and streams the communicators take
   const Device* host = &cpu_device();    // whose kernels work on main state that is offloaded
   std::unique_ptr<ControlPlane> control_plane;
-  bool shares_device = false;  // with other ranks, which are threads of this process
+  bool ranks_are_threads = false;  // several, of this process
+  bool shares_device = false;      // with other ranks, which are threads of this process
   Topology topology;
   // Over all ranks, in rank order, in the host's memory: small values outside steps.
   std::unique_ptr<Communicator> control;

@@ -48,7 +48,9 @@ MemoryCap::~MemoryCap() {
   meter->set_refusal({});
 }
 
-MeshState::MeshState(MeshParts parts) : parts_(std::move(parts)) { require_fitting(parts_); }
+MeshState::MeshState(MeshParts parts) : parts_(std::move(parts)), order_(parts_.ranks_are_threads) {
+  require_fitting(parts_);
+}
 
 const AxisCommunicators& MeshState::at(Axis axis) const {
   if (shape().size(axis) == shape().size(Axis::kWorld)) return parts_.world;

@@ -57,6 +57,7 @@ BuildScope::State::State(Mesh mesh_in, Options options_in)
                       .hint = "give the first one to its engine before the next model is built"});
   }
   building_.lock();
+  alone_.emplace("an open BuildScope");
   default_device_.emplace(context->torch_device);
   return_freed_blocks();
   at::manual_seed(options.seed);
@@ -70,6 +71,7 @@ void BuildScope::State::finish() {
   finished = true;
   current_scope = nullptr;
   default_device_.reset();
+  alone_.reset();
   at::manual_seed(options.seed + static_cast<uint64_t>(mesh.rank()));
   building_.unlock();
   keep_freed_blocks();

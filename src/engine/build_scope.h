@@ -50,6 +50,7 @@ struct BuildScope::State {
   std::unordered_set<const c10::TensorImpl*> sharded_;  // parameters of `units`
   // LibTorch's default generator is one for all threads: thread ranks build one after another.
   std::unique_lock<std::mutex> building_;
+  std::optional<HostOrder::Alone> alone_;  // while it is locked
   std::optional<DefaultDevice> default_device_;
 };
 

@@ -84,3 +84,32 @@ TEST_CASE(
     });
   }
 }
+
+TEST_CASE("a collective of thread ranks inside an open BuildScope is refused at once") {
+  RunRanksOptions options = torch_ranks_options();
+  options.mesh.timeout = std::chrono::minutes(10);
+  const auto refused = [](const auto& call, const char* text) {
+    CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), StateError);
+  };
+  run_ranks(
+      3,
+      [&](Mesh mesh) {
+        auto other = build_seeded(7, [] { return Unit<Chain>(); });
+        Engine engine(other, mesh);
+        {
+          BuildScope building(mesh, {.seed = 11});
+          refused([&] { static_cast<void>(mesh.sum(1.0, "rows")); },
+                  "all_reduce 'rows' inside an open BuildScope");
+          refused([&] { static_cast<void>(mesh.exchange("names", "a")); },
+                  "'names' inside an open");
+          refused([&] { loss_of(other, batch_of(0, mesh.rank())); }, "inside an open BuildScope");
+          Unit<Chain> model;
+          const Engine built(model, building);
+          CHECK(mesh.sum(1.0, "rows") == 3);
+        }
+        const Mesh alone = Mesh::single();
+        const BuildScope building(mesh);
+        CHECK(alone.sum(1.0, "rows") == 1);  // waits for nobody
+      },
+      options);
+}

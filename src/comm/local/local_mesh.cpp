@@ -115,6 +115,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
     meshes.push_back(
         {.device = device == nullptr ? &cpu_device() : device,
          .control_plane = std::move(plane),
+         .ranks_are_threads = world_size > 1,
          .shares_device = device != nullptr && world_size > 1,
          .topology = {.host = host_name(), .local_rank = member->rank()},
          .control = std::move(control),
