@@ -33,6 +33,7 @@ void EngineState::begin_forward() {
   context->compute->record(ready);
   context->gather_after(ready);
   context->begin_reading();
+  memory.begin_forward();
   pass->begin_forward();
 }
 
@@ -104,7 +105,7 @@ void EngineState::post_forward(EngineUnit& unit, const ForwardCall& call) {
 void EngineState::begin_backward() {
   context->count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
-  context->ledger.begin_phase();
+  memory.begin_backward();
   absorb_changes(/*reseats=*/false);
   follow_zero_grads();  // since forward
   context->begin_reading();

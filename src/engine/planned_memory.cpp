@@ -27,7 +27,8 @@ void PlannedMemory::remake(const Pass& pass) {
                       .kept_units = pass.kept_units(),
                       .optimizer_state_bytes = optimizer_state_bytes_,
                       .offloads = context_.offloads(),
-                      .streams_overlap = !context_.reduce_stream->is_inline()};
+                      .streams_overlap = !context_.reduce_stream->is_inline(),
+                      .accumulates = accumulates_};
   std::map<int64_t, int64_t> gradients;  // main gradients by size
   for (const auto& unit : units_) {
     inputs.units.push_back(unit->shard->sizes());
@@ -45,14 +46,25 @@ void PlannedMemory::remake(const Pass& pass) {
   add_learned();
 }
 
+void PlannedMemory::begin_backward() {
+  const MemoryBytes& peak = context_.ledger.phase_peak();
+  if (peak.total() > forward_peak_.total()) forward_peak_ = peak;
+  context_.ledger.begin_phase();
+}
+
 void PlannedMemory::follow(const Pass& pass) {
   learned_gradients_ = 0;
-  learned_peak_ = {};
+  forward_peak_ = learned_forward_ = learned_peak_ = {};
   remake(pass);
 }
 
-// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync,
-// a second reduction before the step) is part of the plan from then on.
+void PlannedMemory::expect_accumulation(const Pass& pass) {
+  if (std::exchange(accumulates_, true)) return;
+  remake(pass);
+}
+
+// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
+// is part of the plan from then on.
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.parameter_slots.learn();
   const bool reduces = context_.reduce_slots.learn();
@@ -60,9 +72,13 @@ void PlannedMemory::learn_from_overflow(const Pass& pass) {
                              main_gradients_after_backward()[MemoryCategory::kMainGradients];
   learned_gradients_ += std::max<int64_t>(unforeseen, 0);
   const MemoryBytes& peak = context_.ledger.phase_peak();
-  const bool higher = peak.total() > plan_.backward_peak.total();
-  if (higher) learned_peak_ = peak;
+  const MemoryBytes forward = std::exchange(forward_peak_, {});
+  const bool higher_forward = forward.total() > plan_.forward_peak.total();
+  if (higher_forward) learned_forward_ = forward;
+  const bool higher_backward = peak.total() > plan_.backward_peak.total();
+  if (higher_backward) learned_peak_ = peak;
   if (parameters || (reduces && !keeps_gradients_)) warn_of_overflow();
+  const bool higher = higher_forward || higher_backward;
   if (parameters || reduces || unforeseen > 0 || higher) remake(pass);
 }
 
@@ -73,8 +89,7 @@ void PlannedMemory::warn_of_overflow() {
       {.what = fmt::format("a pass took {} slots more than the plan had",
                            context_.ledger.stats().overflow_slots),
        .where = "the engine's memory",
-       .cause = "forwards beside it (evaluation, a graph that was dropped), or a second backward "
-                "before the step, need more at once",
+       .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
        .hint = "they are part of memory_plan() from now on"});
 }
 
@@ -89,7 +104,11 @@ void PlannedMemory::add_learned() {
   for (const PlannedSlots& each : plan_.slots) add(each, -1);
   for (const PlannedSlots& each : slots) add(each, 1);
   plan_.slots = std::move(slots);
-  if (learned_peak_.total() > plan_.backward_peak.total()) plan_.backward_peak = learned_peak_;
+  const auto raise = [](MemoryBytes& planned, const MemoryBytes& learned) {
+    if (learned.total() > planned.total()) planned = learned;
+  };
+  raise(plan_.forward_peak, learned_forward_);
+  raise(plan_.backward_peak, learned_peak_);
   main_gradients_after_backward()[MemoryCategory::kMainGradients] += learned_gradients_;
   if (context_.offloads()) {
     plan_.host_held_bytes += learned_gradients_;

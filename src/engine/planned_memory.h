@@ -25,12 +25,18 @@ class PlannedMemory {
   // Plays the pass that is expected. Requires: before the first pass, and where units or their
   // trainable parameters have changed.
   void remake(const Pass& pass);
+  // What they take at their highest is looked at when the pass is over.
+  void begin_forward() { context_.ledger.begin_phase(); }
+  void begin_backward();
   // The pass that has just been was not like the one before.
   void follow(const Pass& pass);
   // It was like the one before: what it took beyond the plan belongs to it from now on.
   void learn_from_overflow(const Pass& pass);
   // Optimizers' own; before the first pass, or between passes.
   void add_optimizer_state(int64_t bytes);
+  // A backward is about to add to gradients of an earlier one: `pass` is planned so from now on,
+  // before the backward takes what it needs more.
+  void expect_accumulation(const Pass& pass);
   // GradSync was used: whole gradients that wait are no news.
   void expect_kept_gradients() { keeps_gradients_ = true; }
 
@@ -45,7 +51,10 @@ class PlannedMemory {
   MemoryPlan plan_;
   int64_t optimizer_state_bytes_ = 0;
   int64_t learned_gradients_ = 0;  // bytes of main gradients that the played order does not show
-  MemoryBytes learned_peak_;       // of a backward that was higher than the plan
+  MemoryBytes forward_peak_;       // of the pass under way
+  MemoryBytes learned_forward_;    // of a forward, and of a backward, that was higher than the plan
+  MemoryBytes learned_peak_;
+  bool accumulates_ = false;
   bool keeps_gradients_ = false;
   bool warned_ = false;
 };

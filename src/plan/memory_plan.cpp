@@ -62,29 +62,33 @@ class CountedUnits : public UnitActions {
   void open_gradients(int unit, GradientSync /*sync*/) override {
     if (units_[unit].gradients == GradientState::kCapturing) return;
     units_[unit].gradients = GradientState::kCapturing;
+    const bool adds = units_[unit].has_main_gradient;
+    units_[unit].reduce_slot_bytes =
+        adds ? sizes(unit).adding_slot_bytes : sizes(unit).reduce_slot_bytes;
     if (sizes(unit).captures_in_place) take_main_gradient(unit);
-    reduce_slots_.take(sizes(unit).reduce_slot_bytes);
-    add(MemoryCategory::kReduceSlots, sizes(unit).reduce_slot_bytes);
+    reduce_slots_.take(units_[unit].reduce_slot_bytes);
+    add(MemoryCategory::kReduceSlots, units_[unit].reduce_slot_bytes);
   }
   void keep_gradients(int unit) override { units_[unit].gradients = GradientState::kKept; }
   void reduce(int unit, bool /*across*/) override {
     units_[unit].gradients = GradientState::kNone;
     take_main_gradient(unit);
-    reduce_slots_.give(sizes(unit).reduce_slot_bytes);
-    add(MemoryCategory::kReduceSlots, -sizes(unit).reduce_slot_bytes);
+    reduce_slots_.give(units_[unit].reduce_slot_bytes);
+    add(MemoryCategory::kReduceSlots, -units_[unit].reduce_slot_bytes);
   }
   void sum_across(int /*unit*/) override {}         // where the main gradients are
   void abandon_gradients(int /*unit*/) override {}  // no recorded pass has failed
 
   void end_forward() {
-    plan_.forward_peak = peak_;
+    raise(plan_.forward_peak);
     plan_.after_forward = now_;
-    peak_ = now_;
+  }
+  void end_backward() {
+    raise(plan_.backward_peak);
+    plan_.after_backward = now_;
   }
 
   MemoryPlan finish() && {
-    plan_.backward_peak = peak_;
-    plan_.after_backward = now_;
     plan_.held_bytes = plan_.rest.total() + now_[MemoryCategory::kMainGradients];
     plan_.host_peak = host_;
     plan_.host_held_bytes = host_.total();
@@ -101,6 +105,7 @@ class CountedUnits : public UnitActions {
     ParameterState parameters = ParameterState::kSharded;
     GradientState gradients = GradientState::kNone;
     bool has_main_gradient = false;
+    int64_t reduce_slot_bytes = 0;  // of the slot that it has taken
   };
 
   const UnitSizes& sizes(int unit) const { return inputs_.units[unit]; }
@@ -120,6 +125,12 @@ class CountedUnits : public UnitActions {
     note_peak();
   }
 
+  // The highest of what was since the last call, if it is higher; counts anew from here.
+  void raise(MemoryBytes& highest) {
+    if (peak_.total() > highest.total()) highest = peak_;
+    peak_ = now_;
+  }
+
   void note_peak() {
     if (now_.total() > peak_.total()) peak_ = now_;
   }
@@ -128,8 +139,10 @@ class CountedUnits : public UnitActions {
     for (const auto& [bytes, count] : counter.peak()) {
       // A slot still being read by a reduce is only worth having where another unit can need it.
       const int64_t units = std::count_if(
-          inputs_.units.begin(), inputs_.units.end(),
-          [&, size = bytes](const UnitSizes& unit) { return unit.reduce_slot_bytes == size; });
+          inputs_.units.begin(), inputs_.units.end(), [&, size = bytes](const UnitSizes& unit) {
+            return unit.reduce_slot_bytes == size ||
+                   (inputs_.accumulates && unit.adding_slot_bytes == size);
+          });
       const int64_t slots =
           in_flight > 0 ? std::min(count + in_flight, std::max(count, units)) : count;
       plan_.slots.push_back({category, bytes, slots});
@@ -149,8 +162,11 @@ class CountedUnits : public UnitActions {
 
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& record) {
   CountedUnits units(inputs);
-  Pass pass(units, inputs.rules, record, inputs.kept_units);
-  play(record, pass, [&] { units.end_forward(); });
+  for (int backwards = inputs.accumulates ? 2 : 1; backwards > 0; --backwards) {
+    Pass pass(units, inputs.rules, record, inputs.kept_units);
+    play(record, pass, [&] { units.end_forward(); });
+    units.end_backward();
+  }
   return std::move(units).finish();
 }
 

@@ -15,6 +15,7 @@ namespace fsdp {
 struct UnitSizes {
   int64_t parameter_slot_bytes = 0;  // 0 where parameters are not sharded
   int64_t reduce_slot_bytes = 0;     // 0 without trainable parameters, or captured in place
+  int64_t adding_slot_bytes = 0;     // the same where main gradients of an earlier backward are
   int64_t main_shard_bytes = 0;
   std::vector<int64_t> main_gradient_slots;  // bytes, of each trainable segment
   int64_t resident_bytes = 0;
@@ -30,10 +31,12 @@ struct MemoryInputs {
   bool offloads = false;  // main shards, main gradients and optimizer state are on the host
   // Communication on streams of its own: a reduce slot may still be read while the next is written.
   bool streams_overlap = false;
+  // Gradients of several backwards are added up before a step.
+  bool accumulates = false;
 };
 
-// Plays `pass`, as the engine will if the next one is like it. Gradients are reduced; none are
-// there at its begin.
+// Plays `pass`, as the engine will if the next one is like it, from a begin without gradients; with
+// `accumulates` a second time, on what the first has left. Gradients are reduced.
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& pass);
 
 }  // namespace fsdp

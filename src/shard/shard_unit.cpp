@@ -19,6 +19,7 @@ ShardUnit::ShardUnit(std::string fqn, ShardContext& shared, Moves moves, ShardLa
 UnitSizes ShardUnit::sizes() const {
   UnitSizes sizes{.parameter_slot_bytes = parameters_.slot_bytes(),
                   .reduce_slot_bytes = gradients_.reduce_slot_bytes(),
+                  .adding_slot_bytes = gradients_.adding_slot_bytes(),
                   .main_shard_bytes = layout().slice_numel() * size_of(DType::kFloat32),
                   .resident_bytes = parameters_.resident_bytes(),
                   .kept_gradient_bytes = gradients_.kept_bytes(),

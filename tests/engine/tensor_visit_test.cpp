@@ -30,7 +30,7 @@ struct Nine {
 struct Sixteen {
   at::Tensor a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p;
 };
-struct Mixed {
+struct MixedFields {
   One one;
   std::vector<at::Tensor> several;
   std::optional<at::Tensor> maybe;
@@ -88,7 +88,8 @@ TEST_CASE("every tensor of an aggregate is found, in order, up to sixteen fields
 }
 
 TEST_CASE("an aggregate's fields may be aggregates, ranges, optionals, arrays of one, bits") {
-  Mixed mixed{.several = std::vector<at::Tensor>(2), .maybe = at::Tensor(), .by_name = {{"x", {}}}};
+  MixedFields mixed{
+      .several = std::vector<at::Tensor>(2), .maybe = at::Tensor(), .by_name = {{"x", {}}}};
   CHECK(fill(mixed) == 6);
   CHECK(number(mixed.one.a) == 1);
   CHECK(number(mixed.several[1]) == 3);

@@ -55,6 +55,31 @@ TEST_CASE("streams of their own get a second reduce slot where two units can use
   CHECK(plan.slots[3] == PlannedSlots{MemoryCategory::kReduceSlots, 800, 2});
 }
 
+TEST_CASE("a second backward before the step finds main gradients, and takes slots for the sums") {
+  MemoryInputs inputs = chain_inputs(false);
+  for (UnitSizes& unit : inputs.units) {
+    unit.adding_slot_bytes = unit.main_gradient_slots.front();
+    unit.reduce_slot_bytes = 0;
+    unit.captures_in_place = true;
+  }
+  const MemoryPlan once = plan_memory(inputs, kChain);
+  inputs.accumulates = true;
+  const MemoryPlan twice = plan_memory(inputs, kChain);
+  const int64_t rest = 1005 + 2000, gradients = 804;
+  CHECK(once.slots.size() == 2);
+  CHECK(once.forward_peak.total() == rest + 2010);
+  CHECK(twice.forward_peak.total() == once.forward_peak.total() + gradients);
+  CHECK(twice.after_forward.total() == once.after_forward.total() + gradients);
+  // Both layers' parameters, the root's and one layer's sums.
+  CHECK(twice.backward_peak.total() == rest + gradients + 10 + 4 + 2000 + 400);
+  CHECK((twice.after_backward == once.after_backward));
+  CHECK((twice.slots == std::vector<PlannedSlots>{{MemoryCategory::kParameterSlots, 10, 1},
+                                                  {MemoryCategory::kParameterSlots, 1000, 2},
+                                                  {MemoryCategory::kReduceSlots, 4, 1},
+                                                  {MemoryCategory::kReduceSlots, 400, 1}}));
+  CHECK(twice.held_bytes == once.held_bytes + 404);
+}
+
 TEST_CASE("units that take no slots plan none, and the table names every category") {
   const MemoryInputs inputs{.units = {UnitSizes{.main_shard_bytes = 64, .resident_bytes = 32}},
                             .rules = {UnitRules{.is_gathered = false}},
