@@ -90,7 +90,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
                                     .seed = settings.engine.seed});
   const int64_t epoch_steps = sampler.batches_per_epoch();
   using Slice = std::pair<at::Tensor, fsdp::MicroBatch>;
-  fsdp::BatchTransfer<Slice> batches(engine.device(), steps, [&](int64_t step) -> Slice {
+  fsdp::BatchTransfer<Slice> batches(engine, steps, [&](int64_t step) -> Slice {
     const auto mine = sampler.batch(step / epoch_steps, step % epoch_steps).micro_batches.front();
     return {samples.index_select(0, torch::tensor(mine.samples)), mine};
   });

@@ -1,6 +1,6 @@
 // Batches on their way to the device while it computes the step before.
 //
-//   fsdp::BatchTransfer<Batch> batches(engine.device(), steps, [&](int64_t step) { return …; });
+//   fsdp::BatchTransfer<Batch> batches(engine, steps, [&](int64_t step) { return …; });
 //   for (int64_t step = 0; step < steps; ++step) { const Batch batch = batches.next(); … }
 #pragma once
 
@@ -9,6 +9,7 @@
 #include <c10/core/Stream.h>
 #include <fsdp/error.h>
 #include <fsdp/tensor_visit.h>
+#include <fsdp/trace.h>
 
 #include <cstdint>
 #include <deque>
@@ -52,7 +53,15 @@ class BatchCopies {
 template <class T>
 class BatchTransfer {
  public:
-  // Requires: ahead >= 0; all calls come from one thread, and `make` runs there.
+  // For an engine's device; its traces show each next() as a span "input".
+  // Requires: ahead >= 0; all calls come from one thread, and `make` runs there; the engine outlives
+  //   them.
+  BatchTransfer(const Engine& engine, int64_t count, std::function<T(int64_t)> make,
+                int64_t ahead = 1)
+      : BatchTransfer(engine.device(), count, std::move(make), ahead) {
+    engine_ = &engine;
+  }
+  // For any device, and no trace.
   BatchTransfer(at::Device device, int64_t count, std::function<T(int64_t)> make, int64_t ahead = 1)
       : count_(count),
         ahead_(device.is_cpu() ? 0 : ahead),
@@ -68,6 +77,8 @@ class BatchTransfer {
                         .where = "batch transfer",
                         .hint = "take as many as were announced"});
     }
+    std::optional<InputSpan> span;
+    if (engine_ != nullptr) span.emplace(*engine_);
     make_until(taken_ + ahead_);
     if (ready_.empty()) std::rethrow_exception(failure_);
     T batch = std::move(ready_.front());
@@ -93,6 +104,7 @@ class BatchTransfer {
     }
   }
 
+  const Engine* engine_ = nullptr;  // null: it has no trace
   const int64_t count_;
   const int64_t ahead_;
   const std::function<T(int64_t)> make_;

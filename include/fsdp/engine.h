@@ -198,6 +198,7 @@ class Engine {
   EngineState& state() { return *state_; }  // for the layers above the engine (optimizers)
 
  private:
+  friend class InputSpan;
   friend class UnitCall;
   std::shared_ptr<EngineState> state_;  // shared with units, weakly: hooks of old graphs look here
 };

@@ -7,13 +7,16 @@
 
 #include <fsdp/engine.h>
 
+#include <cstdint>
 #include <filesystem>
 
 namespace fsdp {
 
-// Records the engine's spans: forwards, gathers, waits, captures of gradients, reductions, meetings
-// of the ranks, gradient norms and optimizer steps on a lane each, units in backward from open to
-// close, and the engine's bytes by category. A process of the trace is a rank, times are those of
+// Records the engine's spans: training steps, each to the end of its optimizer's step (of an
+// optimizer of LibTorch's: to the next forward that finds no gradients); input (InputSpan);
+// forwards, gathers, waits, captures of gradients, reductions, meetings of the ranks, gradient norms
+// and optimizer steps on a lane each, units in backward from open to close, and the engine's bytes
+// by category. A process of the trace is a rank, times are those of
 // one clock (ranks of one host). About 100 bytes an event; a few events a parameter and step.
 // Requires: the engine outlives it.
 class Trace {
@@ -34,6 +37,22 @@ class Trace {
 
  private:
   EngineState& state_;
+};
+
+// The time in which the rank's thread gets a batch, from construction to destruction, as a span
+// "input" of the engine's traces. BatchTransfer makes its own.
+//   { const fsdp::InputSpan span(engine); batch = prefetcher.next(); }
+class InputSpan {
+ public:
+  // Requires: the engine outlives it.
+  explicit InputSpan(const Engine& engine);
+  ~InputSpan();
+  InputSpan(const InputSpan&) = delete;
+  InputSpan& operator=(const InputSpan&) = delete;
+
+ private:
+  EngineState& state_;
+  int64_t begin_ns_ = 0;  // 0: no trace is taken
 };
 
 }  // namespace fsdp

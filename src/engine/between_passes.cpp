@@ -66,6 +66,13 @@ void EngineState::follow_zero_grads() {
   }
 }
 
+bool EngineState::has_gradients() const {
+  return std::ranges::any_of(units, [](const auto& unit) {
+    const MainGradients& main = unit->shard->gradients().main();
+    return main.are_ready() && !main.are_cleared();
+  });
+}
+
 // What was frozen when the engine was built and is to be trained now. Every rank does the same, or
 // the next reduction tells.
 void EngineState::unfreeze() {

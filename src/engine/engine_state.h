@@ -13,6 +13,7 @@
 #include "engine/live_units.h"
 #include "engine/module_walk.h"
 #include "engine/planned_memory.h"
+#include "engine/step_spans.h"
 #include "engine/stray_leaves.h"
 #include "plan/clock.h"
 #include "plan/pass.h"
@@ -91,6 +92,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   std::unique_ptr<Pass> pass;
   PlannedMemory memory{*context, units};
   GradientMeasure gradients{*context, units};
+  StepSpans steps{context->spans};
   Engine::EventObserver observer;
   int64_t passes = 0;
   StrayLeaves strays;
@@ -105,6 +107,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void forget_records();
   void forget_dropped_forwards();
   void check_touched_units();
+  bool has_gradients() const;
   void check_takable(const std::vector<FoundUnit>& found);
   void add_unit(const FoundUnit& found, const UnitOptions& own, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);

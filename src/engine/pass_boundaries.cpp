@@ -26,6 +26,8 @@ void EngineState::begin_forward() {
   unfreeze();
   forward_has_graph_ = at::GradMode::is_enabled();
   check_touched_units();
+  // Of an optimizer that is not the engine's: whatever it did is over here.
+  if (steps.has_reduced() && !has_gradients()) steps.end(*context->compute);
   guard_gradients();
   forget_dropped_forwards();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
@@ -155,7 +157,10 @@ void EngineState::finalize_backward() {
   const bool is_new = pass->take_record(captures);
   guard_gradients();
   if (!captures) return;
-  if (pass->reduces()) ++passes;
+  if (pass->reduces()) {
+    ++passes;
+    steps.note_reduced();
+  }
   if (is_new) {
     memory.follow(*pass);
   } else {

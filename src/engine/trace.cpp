@@ -91,12 +91,13 @@ void append_spans(std::string& events, int rank, std::vector<Span> spans) {
     const size_t row = rows.place(span);
     const int64_t thread = thread_of(rank, row);
     if (row == known) append_label(events, "thread", rank, thread, name_of(span.lane), row);
-    const std::string name =
-        json_text(span.subject.empty() ? span.what : fmt::format("{} {}", span.what, span.subject));
+    std::string name(span.what);
+    if (!span.subject.empty()) name += fmt::format(" {}", span.subject);
+    if (span.number > 0) name += fmt::format(" {}", span.number);
     fmt::format_to(std::back_inserter(events),
                    "{{\"ph\":\"X\",\"name\":{},\"cat\":{},\"pid\":{},\"tid\":{},\"ts\":{},"
                    "\"dur\":{}}},\n",
-                   name, json_text(span.what), rank, thread, microseconds(span.begin_ns),
+                   json_text(name), json_text(span.what), rank, thread, microseconds(span.begin_ns),
                    microseconds(span.end_ns - span.begin_ns));
   }
 }
@@ -147,9 +148,14 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 Trace::Trace(Engine& engine) : state_(engine.state()) {
   settle(*state_.context);  // else a span of earlier work could end in this trace
   state_.context->spans.start();
+  state_.steps.begin(*state_.context->compute);
   state_.context->ledger.note();
 }
-Trace::~Trace() { state_.context->spans.stop(); }
+Trace::~Trace() {
+  SpanLog& spans = state_.context->spans;
+  spans.stop();
+  if (!spans.is_on()) state_.steps.forget();
+}
 
 void Trace::check_file(const std::filesystem::path& file) { create(file, std::ios::app); }
 
@@ -171,6 +177,16 @@ void Trace::write(const std::filesystem::path& file) const {
                                        .cause = std::strerror(errno),
                                        .hint = "is the disk full?"});
   }
+}
+
+InputSpan::InputSpan(const Engine& engine) : state_(*engine.state_) {
+  if (state_.context->spans.is_on()) begin_ns_ = span_clock_ns();
+}
+
+InputSpan::~InputSpan() {
+  SpanLog& spans = state_.context->spans;
+  if (begin_ns_ == 0 || !spans.is_on()) return;
+  spans.add({SpanLane::kInput, "input", {}, begin_ns_, span_clock_ns()});
 }
 
 }  // namespace fsdp

@@ -315,6 +315,7 @@ StepReport Optimizer::State::issue_step() {
                                      [](const MainSegment& each) { return each.grad != nullptr; });
     if (touched) engine.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
+  engine.steps.end(*engine.context->compute);
   return report;
 }
 

@@ -9,6 +9,10 @@ namespace fsdp {
 
 std::string_view name_of(SpanLane lane) {
   switch (lane) {
+    case SpanLane::kStep:
+      return "steps";
+    case SpanLane::kInput:
+      return "input";
     case SpanLane::kCompute:
       return "compute";
     case SpanLane::kGather:
@@ -65,12 +69,11 @@ std::vector<BytesAt> SpanLog::bytes() const {
   return bytes_;
 }
 
-StreamSpan::StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_view what,
-                       std::string_view subject)
+StreamSpan::StreamSpan(SpanLog& log, Stream& stream, const Span& span)
     : log_(log), stream_(stream) {
   if (!log.is_on()) return;
-  span_ = std::make_shared<Span>(Span{.lane = lane, .what = what, .subject = subject});
-  stream_.tell_time([span = span_](int64_t ns) { span->begin_ns = ns; });
+  span_ = std::make_shared<Span>(span);
+  stream_.tell_time([begun = span_](int64_t ns) { begun->begin_ns = ns; });
 }
 
 StreamSpan::~StreamSpan() {

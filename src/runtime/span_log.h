@@ -14,8 +14,16 @@
 namespace fsdp {
 
 // A row of the picture. Spans of kBackward may overlap: a unit closes after the next has opened.
-enum class SpanLane : uint8_t { kCompute, kGather, kReduce, kUpload, kDownload, kBackward };
-inline constexpr int kSpanLanes = 6;
+enum class SpanLane : uint8_t {
+  kStep,
+  kInput,
+  kCompute,
+  kGather,
+  kReduce,
+  kUpload,
+  kDownload,
+  kBackward
+};
 std::string_view name_of(SpanLane lane);
 
 // Nanoseconds of the monotonic clock, which the processes of a host share.
@@ -27,6 +35,7 @@ struct Span {
   std::string_view subject;  // the unit's or parameter's FQN: lives until the log is read
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
+  int64_t number = 0;  // of a step, from 1
 };
 
 inline constexpr int kByteCounts = 6;
@@ -63,7 +72,10 @@ class SpanLog {
 class StreamSpan {
  public:
   StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_view what,
-             std::string_view subject);
+             std::string_view subject)
+      : StreamSpan(log, stream, {.lane = lane, .what = what, .subject = subject}) {}
+  // `span` without its times.
+  StreamSpan(SpanLog& log, Stream& stream, const Span& span);
   ~StreamSpan();
   StreamSpan(const StreamSpan&) = delete;
   StreamSpan& operator=(const StreamSpan&) = delete;

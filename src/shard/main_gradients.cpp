@@ -109,14 +109,18 @@ void MainGradients::attach_views() {
   }
 }
 
-bool MainGradients::adopt_user_gradients() {
-  if (!are_ready() || !main_.has_views()) return true;
-  bool any = false;
+bool MainGradients::are_cleared() const {
+  if (!are_ready() || !main_.has_views()) return false;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int parameter = static_cast<int>(i);
-    any = any || (is_trainable(parameter) && main_.gradient_of(parameter).defined());
+    if (is_trainable(parameter) && main_.gradient_of(parameter).defined()) return false;
   }
-  if (!any) return false;
+  return true;
+}
+
+bool MainGradients::adopt_user_gradients() {
+  if (!are_ready() || !main_.has_views()) return true;
+  if (are_cleared()) return false;
   const at::NoGradGuard no_grad;
   unit_.shared.last_of_reduce().synchronize();  // the main gradient may still be written there
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -57,6 +57,8 @@ class MainGradients {
 
   // Puts views of the slices into the `.grad` of main shards' views that have none.
   void attach_views();
+  // All of them are undefined: LibTorch's zero_grad has cleared what is still kReady here.
+  bool are_cleared() const;
   // What was done to `.grad` since: cleared ones become zero, replaced ones are copied in. False,
   // having done nothing, if all were cleared.
   bool adopt_user_gradients();

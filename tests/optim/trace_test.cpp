@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fsdp/batch_transfer.h>
 #include <fsdp/optim.h>
 #include <fsdp/trace.h>
 #include <unistd.h>
@@ -123,6 +124,69 @@ TEST_CASE("a trace shows each rank's forwards, gathers, captures, reductions and
           stats.memory.in_use[MemoryCategory::kMainShards]);
     check_rows(events);
   }
+  std::filesystem::remove(file);
+}
+
+TEST_CASE("a trace has a span for each step, without gaps, and one for each batch that is got") {
+  const std::filesystem::path file = scratch_file();
+  run_torch_ranks(2, [&](Mesh mesh) {
+    auto model = build_seeded(7, [] { return Unit<Chain>(); });
+    Engine engine(model, mesh);
+    SGD optimizer(engine, {.lr = 0.1});
+    torch::optim::SGD of_libtorch(engine.parameters(), 0.1);
+    BatchTransfer<at::Tensor> batches(engine, 4, [&](int64_t step) {
+      return batch_of(static_cast<int>(step), mesh.rank()).tokens;
+    });
+    const auto backward = [&] { model(batches.next()).sum().backward(); };
+    const auto step = [&](auto& by) {
+      by.step();
+      by.zero_grad();
+    };
+    backward();
+    step(optimizer);  // before the trace
+    const Trace trace(engine);
+    backward();
+    backward();
+    step(optimizer);
+    backward();
+    step(of_libtorch);
+    { const InputSpan span(engine); }
+    model(batch_of(0, 0).tokens.to(engine.device())).sum().backward();  // no step has ended since
+    trace.write(file);
+  });
+  const auto events = nlohmann::json::parse(std::ifstream(file)).at("traceEvents");
+  for (const int rank : {0, 1}) {
+    CAPTURE(rank);
+    CHECK(count(events, rank, "X", "input") == 4);
+    std::vector<nlohmann::json> steps;
+    std::map<std::string, std::vector<double>> begins;
+    for (const auto& event : events) {
+      if (event["pid"] != rank || event["ph"] != "X") continue;
+      if (event["cat"] == "step") steps.push_back(event);
+      begins[event["cat"]].push_back(event["ts"]);
+    }
+    REQUIRE(steps.size() == 2);
+    CHECK(steps[0]["name"] == "step 2");
+    CHECK(steps[1]["name"] == "step 3");
+    CHECK(steps[0]["tid"] == steps[1]["tid"]);
+    const auto end_of = [](const nlohmann::json& span) {
+      return span["ts"].get<double>() + span["dur"].get<double>();
+    };
+    const auto in = [&](const nlohmann::json& span, std::string_view category) {
+      const std::vector<double>& all = begins[std::string(category)];
+      return std::count_if(all.begin(), all.end(), [&](double begin) {
+        return begin >= span["ts"].get<double>() && begin < end_of(span);
+      });
+    };
+    CHECK(in(steps[0], "input") == 2);
+    CHECK(in(steps[0], "optimizer") == 1);
+    CHECK(in(steps[1], "input") == 2);
+    CHECK(in(steps[1], "optimizer") == 0);
+    CHECK(in(steps[0], "forward") == 2 * 6);
+    CHECK(in(steps[1], "forward") == 6);
+    CHECK(std::abs(end_of(steps[0]) - steps[1]["ts"].get<double>()) < 1000);
+  }
+  check_rows(events);
   std::filesystem::remove(file);
 }
 

@@ -75,11 +75,10 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
   const auto round_of = [&](int64_t begin) {
     return Round{.begin = begin, .count = count, .batch_size = batch_size};
   };
-  fsdp::BatchTransfer<Batch> batches(
-      engine.device(), (count + in_round - 1) / in_round, [&](int64_t index) {
-        const Round round = round_of(index * in_round);
-        return make_tensors(make_batch(features, round.windows_of(mesh.rank())));
-      });
+  fsdp::BatchTransfer<Batch> batches(engine, (count + in_round - 1) / in_round, [&](int64_t index) {
+    const Round round = round_of(index * in_round);
+    return make_tensors(make_batch(features, round.windows_of(mesh.rank())));
+  });
   for (int64_t begin = 0; begin < count; begin += in_round) {
     const Round round = round_of(begin);
     const size_t mine = round.windows_of(mesh.rank()).size();

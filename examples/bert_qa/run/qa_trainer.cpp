@@ -80,7 +80,7 @@ TrainSummary QaTrainer::train(const OnStep& on_step) {
   model_->train();
   fsdp::Prefetcher<StepInput> rows(windows_.steps_to_run(), kStepsAhead,
                                    [this](int64_t step) { return windows_.input(step); });
-  fsdp::BatchTransfer<StepTensors> inputs(engine_.device(), windows_.steps_to_run(),
+  fsdp::BatchTransfer<StepTensors> inputs(engine_, windows_.steps_to_run(),
                                           [&](int64_t) { return tensors_of(rows.next()); });
   for (int64_t step = 0; step < windows_.steps_to_run(); ++step) {
     const StepRecord record = train_step(step, inputs);
