@@ -1,22 +1,70 @@
-"""What saved memory costs: step time and bytes sent beside replicate's, on as many ranks."""
+"""What saved memory costs: step time and bytes sent beside replicate's, on as many ranks. Of shards that were mapped
+also what they take where they are gathered, as by GPUs: that is planned, and no time."""
 import collections
+import dataclasses
 
-from scaling import pictures, quantities, suite
+from scaling import cells, pictures, quantities, runs, suite
 
 
+@dataclasses.dataclass(frozen=True)
 class Priced:
-    """One cell beside replicate of the same model and ranks."""
+    """One cell, in multiples of replicate of the same model and ranks."""
+    row: dict
+    memory: float
+    host: float
+    sent: float
+    time: float = None  # not measured: what is gathered
 
-    def __init__(self, row, base):
-        self.row = row
-        self.memory = suite.device_peak(row) / suite.device_peak(base)
-        self.host = row["measured"]["host"] / suite.device_peak(base)
-        self.time = suite.step_ms(row) / suite.step_ms(base)
-        self.sent = row["measured"]["sent"] / base["measured"]["sent"]
+    @property
+    def is_gathered(self):
+        return self.time is None
 
     @property
     def name(self):
-        return " + ".join([pictures.NAMES[self.row["strategy"]], *suite.options_of(self.row)])
+        name = " + ".join([pictures.NAMES[self.row["strategy"]], *suite.options_of(self.row)])
+        return f"{name}, gathered" if self.is_gathered else name
+
+
+def priced(row, base):
+    measured, unit = row["measured"], suite.device_peak(base)
+    return Priced(row, suite.device_peak(row) / unit, measured["host"] / unit,
+                  measured["sent"] / base["measured"]["sent"], suite.step_ms(row) / suite.step_ms(base))
+
+
+class CannotPlan(Exception):
+    """Gathered shards cannot be planned; says why."""
+
+
+def plan(row, maps, programs):
+    """Bytes of a rank by scaling_probe, whose shards are mapped or gathered. Raises CannotPlan."""
+    cell = cells.Cell(row["model"], row["strategy"], row["ranks"], recompute=bool(row["recompute"]),
+                      offload=row["offload"], bfloat16=row["param_dtype"] == "bfloat16", prefetch=row["prefetch"])
+    words = [*cell.words, "--planned-ranks", cell.grouped_ranks, "--device", "cpu", "--map-shards", str(maps).lower()]
+    try:
+        return runs.run_probe(programs, words)[0]["planned"]
+    except runs.RunFailed as error:
+        raise CannotPlan(str(error)) from None
+
+
+def gathered(row, base, programs):
+    """The cell where nothing is mapped; nothing where that is the same. Raises CannotPlan."""
+    mapped = plan(row, True, programs)
+    if mapped["device peak"] != row["planned"]["device peak"]:
+        raise CannotPlan(f"{row['cell']} is planned otherwise than when it was measured")
+    apart = plan(row, False, programs)
+    if apart["device peak"] == mapped["device peak"]:
+        return []
+    unit = suite.device_peak(base)
+    return [Priced(row, apart["device peak"] / unit, apart["host"] / unit, apart["sent"] / base["measured"]["sent"])]
+
+
+def all_gathered(chosen, base, programs):
+    """Of those that full shard maps. What cannot be planned is left out, and said."""
+    try:
+        return [each for row in chosen if row["strategy"] == suite.FULL_SHARD for each in gathered(row, base, programs)]
+    except CannotPlan as error:
+        print(f"left out: gathered shards in the price: {error}")
+        return []
 
 
 def choose(shown):
@@ -33,7 +81,7 @@ def choose(shown):
     if not usable:
         raise pictures.NoData("replicate and something beside it were not measured on the same ranks")
     ranks = max(usable, key=lambda ranks: (len(counted[ranks]), ranks))
-    return [Priced(row, bases[ranks]) for row in counted[ranks]], bases[ranks]
+    return counted[ranks], bases[ranks]
 
 
 def beside_host(each):
@@ -45,18 +93,21 @@ def beside_host(each):
 LONGEST = 2.5  # a bar beyond it is cut, so that the others can be told apart
 
 
-def bars(axes, priced, value_of, word, spelled=None):
+def bars(axes, shown, value_of, word, spelled=None):
     """Of each cell one, from nothing to its value, which stands behind it; replicate's is the line at 1."""
-    values = [value_of(each) for each in priced]
-    lengths = [min(value, LONGEST) for value in values]
-    axes.barh(range(len(priced)), lengths, height=0.62,
-              color=[pictures.COLORS[each.row["strategy"]] for each in priced])
+    values = [value_of(each) for each in shown]
+    lengths = [min(value or 0, LONGEST) for value in values]
+    colors = [pictures.COLORS[each.row["strategy"]] for each in shown]
+    drawn = axes.barh(range(len(shown)), lengths, height=0.62, color=colors)
     axes.axvline(1, color=pictures.FAINT, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-    for row, (each, value, length) in enumerate(zip(priced, values, lengths)):
-        text = spelled(each) if spelled else quantities.spell_factor(value)
-        axes.annotate(text, (length, row), xytext=(5, 0), textcoords="offset points",
-                      va="center", bbox={"boxstyle": "square,pad=0.1", "color": "white"})
-        if length < value:
+    for row, (each, value, length, bar) in enumerate(zip(shown, values, lengths, drawn)):
+        if each.is_gathered and value is not None:
+            bar.set(facecolor="white", edgecolor=colors[row], hatch="////")
+        text = spelled(each) if spelled else "not measured" if value is None else quantities.spell_factor(value)
+        axes.annotate(text, (length, row), xytext=(5, 0), textcoords="offset points", va="center",
+                      color=pictures.FAINT if value is None else pictures.INK,
+                      bbox={"boxstyle": "square,pad=0.1", "color": "white"})
+        if value and length < value:
             axes.plot([0.88 * length, 0.92 * length], [row + 0.38, row - 0.38], color="white", linewidth=3)
     axes.set_xlim(0, max(1, *lengths) * 1.28)
     axes.set_xticks([])
@@ -65,26 +116,32 @@ def bars(axes, priced, value_of, word, spelled=None):
     axes.set_title(word, loc="left", fontsize=12)
 
 
-def message(priced):
-    full = next((each for each in priced if each.row["strategy"] == suite.FULL_SHARD and
-                 suite.is_plain(each.row)), None)
-    if full is None:
+def message(shown):
+    plain = [each for each in shown if each.row["strategy"] == suite.FULL_SHARD and suite.is_plain(each.row)]
+    mapped = next((each for each in plain if not each.is_gathered), None)
+    if mapped is None:
         return "What saved memory costs"
-    return (f"Full shard takes {quantities.spell_percent(full.memory)} of replicate's memory, "
-            f"{quantities.spell_percent(full.time)} of its step time")
+    shares = [quantities.spell_percent(mapped.memory)]
+    shares += [f"gathered {quantities.spell_percent(each.memory)}" for each in plain if each.is_gathered]
+    return (f"Full shard takes {', '.join(shares)} of replicate's memory, "
+            f"{quantities.spell_percent(mapped.time)} of its step time")
 
 
-def draw(shown, folder):
-    """Files of the picture. Raises pictures.NoData."""
-    priced, base = choose(shown)
-    priced.sort(key=lambda each: (-each.memory, each.time))
-    figure, panels = pictures.new_figure(1.7 + 0.36 * len(priced), columns=3, sharey=True)
-    pictures.say(figure, message(priced),
-                 f"{pictures.model_name(base['model'])} on {base['ranks']} processes of one host; each bar as a "
-                 "multiple of replicate's (what DDP does)")
-    bars(panels[0], priced, lambda each: each.memory, "memory of a rank", beside_host)
-    bars(panels[1], priced, lambda each: each.time, "step time")
-    bars(panels[2], priced, lambda each: each.sent, "bytes sent")
-    panels[0].set_yticks(range(len(priced)), [each.name for each in priced])
-    panels[0].set_ylim(len(priced) - 0.5, -0.5)
+def draw(shown, programs, folder):
+    """Files of the picture. `programs`: where scaling_probe lies. Raises pictures.NoData."""
+    chosen, base = choose(shown)
+    cells_shown = [priced(row, base) for row in chosen] + all_gathered(chosen, base, programs)
+    cells_shown.sort(key=lambda each: (-each.memory, each.time or 0))
+    below = (f"{pictures.model_name(base['model'])} on {base['ranks']} processes of one host; each bar as a multiple "
+             "of replicate's (what DDP does)")
+    if any(each.is_gathered for each in cells_shown):
+        below += "\nHatched: fp32 shards gathered, as between GPUs or hosts, by the plan. Else this host maps them"
+    figure, panels = pictures.new_figure(1.7 + 0.2 * below.count("\n") + 0.36 * len(cells_shown), columns=3,
+                                         sharey=True)
+    pictures.say(figure, message(cells_shown), below)
+    bars(panels[0], cells_shown, lambda each: each.memory, "memory of a rank", beside_host)
+    bars(panels[1], cells_shown, lambda each: each.time, "step time")
+    bars(panels[2], cells_shown, lambda each: each.sent, "bytes sent")
+    panels[0].set_yticks(range(len(cells_shown)), [each.name for each in cells_shown])
+    panels[0].set_ylim(len(cells_shown) - 0.5, -0.5)
     return pictures.save(figure, folder, "scaling-price")

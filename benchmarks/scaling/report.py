@@ -63,7 +63,7 @@ def draw_all(shown, folder, trace, traced, programs):
                 "course of a step": lambda: pictures_step.draw(trace, traced, folder),
                 "largest model": lambda: pictures_cap.draw(shown, programs, folder),
                 "plan and measurement": lambda: pictures_plan.draw(shown, folder),
-                "price": lambda: pictures_price.draw(shown, folder)}
+                "price": lambda: pictures_price.draw(shown, programs, folder)}
     drawn = []
     for name, draw in drawings.items():
         try:

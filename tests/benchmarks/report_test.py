@@ -11,11 +11,13 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import measure  # noqa: E402
-from scaling import cells, largest, peers, pictures, pictures_step, quantities, report, rows, runs, suite, tables  # noqa: E402
+from scaling import (cells, largest, peers, pictures, pictures_price, pictures_step, quantities, report,  # noqa: E402
+                     rows, runs, suite, tables)
 
 WHO = {"commit": "abc", "dirty": False, "sources": "def", "fsdp": "1.0", "torch": "2.15.0", "peers torch": "2.15.0",
        "machine": "2 x cpu, 23 GiB", "seed": 1, "date": "2026-01-01"}
@@ -190,6 +192,27 @@ class PicturesTest(Scratch):
         for name in ("ranks", "plan", "price", "step"):
             self.assertIn(f"scaling-{name}.png", names)
             self.assertIn(f"scaling-{name}.svg", names)
+
+    def test_the_price_has_gathered_shards_where_the_plan_knows_better_than_mapped_ones(self):
+        row, base = own_row(plain("full-shard", 2)), own_row(plain("replicate", 2))
+        device = row["planned"]["device peak"]
+
+        def probe(_programs, words):
+            self.assertEqual(words[words.index("--planned-ranks") + 1], "2")
+            maps = words[words.index("--map-shards") + 1] == "true"
+            return {"planned": {"device peak": device if maps else device + gap, "host": 0, "sent": 77}}, None
+
+        with unittest.mock.patch.object(pictures_price.runs, "run_probe", probe):
+            gap = base["measured"]["device peak"]
+            found = pictures_price.gathered(row, base, None)
+            self.assertEqual([each.name for each in found], ["full shard, gathered"])
+            self.assertAlmostEqual(found[0].memory, device / gap + 1)
+            self.assertIsNone(found[0].time)
+            gap = 0  # nothing was mapped
+            self.assertEqual(pictures_price.gathered(row, base, None), [])
+            device += 1
+            with self.assertRaisesRegex(pictures_price.CannotPlan, "planned otherwise"):
+                pictures_price.gathered(row, base, None)
 
     def test_a_picture_without_data_is_left_out_and_said(self):
         said, names = self.write([])
