@@ -26,8 +26,10 @@ class StepSpans {
   // A backward has reduced: the step has gradients.
   void note_reduced() { has_reduced_ = true; }
   bool has_reduced() const { return has_reduced_; }
-  // The optimizer's step is issued, or was, by an optimizer of LibTorch's.
+  // The optimizer's step is issued, or was, by an optimizer of LibTorch's. The second of two
+  // optimizers ends nothing.
   void end(Stream& compute) {
+    if (!has_reduced_) return;
     const bool shown = span_.has_value();
     span_.reset();
     ++number_;
