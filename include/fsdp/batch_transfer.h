@@ -54,8 +54,8 @@ template <class T>
 class BatchTransfer {
  public:
   // For an engine's device; its traces show each next() as a span "input".
-  // Requires: ahead >= 0; all calls come from one thread, and `make` runs there; the engine outlives
-  //   them.
+  // Requires: ahead >= 0; all calls come from one thread, and `make` runs there; the engine
+  //   outlives them.
   BatchTransfer(const Engine& engine, int64_t count, std::function<T(int64_t)> make,
                 int64_t ahead = 1)
       : BatchTransfer(engine.device(), count, std::move(make), ahead) {

@@ -39,9 +39,10 @@ class EngineState;
 // any world size. Parameters must be initialised in the constructor of the unit that owns them (a
 // parent that initialises its units' parameters throws). Ignored parameters need a plain build.
 // Thread ranks build one after another: the scope holds a process-wide lock until the engine takes
-// it, and their collectives inside throw a StateError. On a GPU tensors are made there at once where nobody names a device, as by Python's
-// torch.set_default_device: the GPU's generator draws, so the same seed gives other values than on
-// the CPU, and what the host writes itself (data_ptr, accessor) has to be made with torch::kCPU.
+// it, and their collectives inside throw a StateError. On a GPU tensors are made there at once
+// where nobody names a device, as by Python's torch.set_default_device: the GPU's generator draws,
+// so the same seed gives other values than on the CPU, and what the host writes itself (data_ptr,
+// accessor) has to be made with torch::kCPU.
 class BuildScope {
  public:
   explicit BuildScope(Mesh mesh, Options options = {});

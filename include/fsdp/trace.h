@@ -14,10 +14,10 @@ namespace fsdp {
 
 // Records the engine's spans: training steps, each to the end of its optimizer's step (of an
 // optimizer of LibTorch's: to the next forward that finds no gradients); input (InputSpan);
-// forwards, gathers, waits, captures of gradients, reductions, meetings of the ranks, gradient norms
-// and optimizer steps on a lane each, units in backward from open to close, and the engine's bytes
-// by category. A process of the trace is a rank, times are those of
-// one clock (ranks of one host). About 100 bytes an event; a few events a parameter and step.
+// forwards, gathers, waits, captures of gradients, reductions, meetings of the ranks, gradient
+// norms and optimizer steps on a lane each, units in backward from open to close, and the engine's
+// bytes by category. A process of the trace is a rank, times are those of one clock (ranks of one
+// host). About 100 bytes an event; a few events a parameter and step.
 // Requires: the engine outlives it.
 class Trace {
  public:
