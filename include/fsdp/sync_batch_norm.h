@@ -13,8 +13,7 @@ namespace fsdp {
 // BatchNorm's; eval() and one rank are plain BatchNorm.
 //   fsdp::SyncBatchNorm norm(64, mesh);
 // Ordering: forward in training is one all_reduce of 2·C + 1 fp64 values, its backward one of 2·C.
-//   Both count in the host order: every rank calls the module at the same places. A forward that is
-//   recomputed updates the running statistics again, as BatchNorm does.
+//   Both count in the host order: every rank calls the module at the same places.
 // Gradients: of the input, of the sum of all ranks' losses; of weight and bias, of this rank's own
 //   loss, as for every parameter: the engine reduces them.
 // Errors: InvalidArgument on all ranks if they have one value per channel in all.

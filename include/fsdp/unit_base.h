@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 namespace fsdp {
@@ -36,6 +37,8 @@ class UnitBase {
    private:
     UnitBase& unit_;
   };
+  // "unit 'layers.0'"; for errors.
+  std::string unit_place() const;
   // Of a forward that may write to its arguments, or takes what cannot be copied.
   [[noreturn]] void refuse_recompute() const;
 

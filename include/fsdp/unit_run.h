@@ -90,7 +90,8 @@ template <class R, class... A, class Forward>
 R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
   if (!unit.recomputes()) return run_once<R, A...>(unit, forward, std::forward<A>(arguments)...);
   if constexpr (kCanRunAgain<R, A...>) {
-    return recompute(
+    return recompute_detail::recompute(
+        &unit,
         [&unit, forward](std::decay_t<A>... again) -> R {
           const UnitBase::Again running(unit);
           return run_once<R, std::decay_t<A>...>(unit, forward, std::move(again)...);

@@ -305,6 +305,7 @@ void EngineState::add_unit(const FoundUnit& found, const UnitOptions& own,
                                            std::move(tensors), std::move(main), touched.get());
   units.push_back(std::make_shared<EngineUnit>(*this, index, input_dtype, std::move(touched),
                                                std::move(shard)));
+  units.back()->module = found.module;
   module_names.push_back(found.module->name());
   parents.push_back(found.parent);
   units.back()->capture_gradients();

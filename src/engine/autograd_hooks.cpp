@@ -2,6 +2,7 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -95,6 +96,11 @@ class ProducerHook final : public ag::FunctionPreHook {
 }  // namespace
 
 int current_task() { return ag::get_current_graph_task_id(); }
+
+bool makes_graph() {
+  return at::GradMode::is_enabled() &&
+         !c10::impl::tls_is_dispatch_keyset_excluded(c10::autograd_dispatch_keyset);
+}
 
 uint64_t current_sequence() {
   const auto node = ag::get_current_node();

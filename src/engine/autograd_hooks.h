@@ -21,6 +21,9 @@ namespace fsdp::autograd_hooks {
 
 // Id of the graph task that runs in this thread, or -1 outside backward.
 int current_task();
+// Returns whether operators of this thread make nodes. In the first run of a recomputed function
+// they do not, though grad mode reads as around it.
+bool makes_graph();
 // Sequence number of the node that runs; the highest where it is none's turn (hooks of tensors).
 uint64_t current_sequence();
 // The number that the next node made in this thread will get.

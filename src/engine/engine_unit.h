@@ -12,6 +12,10 @@
 #include "shard/torch_compat.h"
 #include "shard/torch_cuda.h"
 
+namespace torch::nn {
+class Module;
+}
+
 namespace fsdp {
 
 class EngineState;
@@ -91,6 +95,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   EngineState& engine;
   const int index;
+  torch::nn::Module* module = nullptr;  // in the model that the engine keeps
 
  private:
   const std::unique_ptr<TouchedUnit> touched_;  // outlives shard

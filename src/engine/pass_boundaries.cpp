@@ -1,7 +1,6 @@
 // The pass, boundary by boundary. Which unit is finished in backward: clock.h. Where the bytes go:
 // shard/shard_unit.h. What a boundary waits for: docs/streams.md. Between passes:
 // between_passes.cpp.
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +23,7 @@ void EngineState::begin_forward() {
   context->follow_compute();
   absorb_changes(/*reseats=*/true);
   unfreeze();
-  forward_has_graph_ = at::GradMode::is_enabled();
+  forward_has_graph_ = autograd_hooks::makes_graph();
   check_touched_units();
   // Of an optimizer that is not the engine's: whatever it did is over here.
   if (steps.has_reduced() && !has_gradients()) steps.end(*context->compute);

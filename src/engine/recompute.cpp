@@ -2,9 +2,12 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -12,8 +15,11 @@
 #include <mutex>
 
 #include "engine/autograd_hooks.h"
+#include "engine/module_states.h"
 #include "engine/touched_units.h"
 #include "fsdp/error.h"
+#include "fsdp/unit_base.h"
+#include "shard/torch_compat.h"
 
 namespace fsdp::recompute_detail {
 namespace {
@@ -65,12 +71,76 @@ class GeneratorsKept {
   const States states_;
 };
 
+// Marks which tensors of a list are defined: autograd's nodes are given and return no others.
+class Defined {
+ public:
+  Defined() = default;
+  explicit Defined(const Tensors& all) {
+    for (const at::Tensor& each : all) are_.push_back(each.defined());
+  }
+  // The list again, of its defined tensors.
+  Tensors spread(const Tensors& defined) const {
+    Tensors all(are_.size());
+    size_t next = 0;
+    for (size_t i = 0; i < are_.size(); ++i) {
+      if (are_[i]) all[i] = defined[next++];
+    }
+    return all;
+  }
+  bool operator==(const Defined&) const = default;
+
+ private:
+  std::vector<bool> are_;
+};
+
+Tensors defined_of(Tensors all) {
+  std::erase_if(all, [](const at::Tensor& each) { return !each.defined(); });
+  return all;
+}
+
 struct SavedSegment : torch::CustomClassHolder {
-  explicit SavedSegment(Segment of) : segment(std::move(of)) {}
+  SavedSegment(Segment code, const UnitBase* whose) : segment(std::move(code)), unit(whose) {}
   Segment segment;
+  const UnitBase* const unit;  // whose forward it is; null: no unit's
+  Defined inputs, outputs;
   Generators generators;
   States before, after;  // its run in forward
+  ModuleStates modules;
 };
+
+std::string name_of(const UnitBase* unit) {
+  return unit == nullptr ? "fsdp::recompute" : unit->unit_place();
+}
+
+// Errors: InvalidArgument where the segment changes an input in place.
+Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors& inputs) {
+  const auto version = [](const at::Tensor& tensor) {
+    return tensor.defined() && !tensor.is_inference() ? torch_compat::version(tensor) : 0;
+  };
+  std::vector<int64_t> versions;
+  for (const at::Tensor& input : inputs) versions.push_back(version(input));
+  Tensors outputs = segment(inputs);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (version(inputs[i]) == versions[i]) continue;
+    throw InvalidArgument(
+        {.what = fmt::format("a recomputed forward changes its input in place: tensor {}, of "
+                             "shape [{}]",
+                             i, fmt::join(inputs[i].sizes(), ", ")),
+         .where = name_of(unit),
+         .cause = "backward runs it again, and the values that it was given are lost",
+         .hint = "let its first operators make new tensors (ReLU without inplace), let it change "
+                 "a clone, or do not recompute it"});
+  }
+  return outputs;
+}
+
+[[noreturn]] void refuse_other(const SavedSegment& saved, std::string what, std::string cause,
+                               std::string hint) {
+  throw StateError({.what = "a recomputed function " + std::move(what),
+                    .where = name_of(saved.unit),
+                    .cause = std::move(cause),
+                    .hint = std::move(hint)});
+}
 
 // In backward: as in forward, with a graph.
 Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
@@ -79,33 +149,46 @@ Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   const at::AutoGradMode grad_mode(true);
   Tensors outputs = [&] {
     const touched_units::ForwardAgain again;
-    return saved.segment(inputs);
+    return saved.segment(saved.inputs.spread(inputs));
   }();
   const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
-  if (std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) return outputs;
-  throw StateError({.what = "a recomputed function drew other random numbers than in forward",
-                    .where = "fsdp::recompute",
-                    .cause = "it takes another way each time, or ranks that are threads draw from "
-                             "LibTorch's one generator",
-                    .hint = "let it do the same on the same inputs; with random numbers, start "
-                            "ranks as processes"});
+  if (!std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) {
+    refuse_other(saved, "drew other random numbers than in forward",
+                 "it takes another way each time, or ranks that are threads draw from LibTorch's "
+                 "one generator",
+                 "let it do the same on the same inputs; with random numbers, start ranks as "
+                 "processes");
+  }
+  return outputs;
+}
+
+// Returns the outputs that the gradients belong to.
+Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& gradients) {
+  const bool is_as_before = Defined(outputs) == saved.outputs;
+  outputs = defined_of(std::move(outputs));
+  const auto fits = [](const at::Tensor& output, const at::Tensor& gradient) {
+    return !gradient.defined() || output.sizes() == gradient.sizes();
+  };
+  if (is_as_before && std::ranges::equal(outputs, gradients, fits)) return outputs;
+  refuse_other(saved, "returned other tensors than in forward",
+               "their number, their shapes, or which of them are undefined differ",
+               "let it do the same on the same inputs: backward runs it again");
 }
 
 struct Recompute : ag::Function<Recompute> {
   // `anchor` requires a gradient, so that there is a node even if no input does.
-  static Tensors forward(ag::AutogradContext* context, at::TensorList inputs,
+  static Tensors forward(ag::AutogradContext* context, at::TensorList given,
                          const at::Tensor& /*anchor*/, c10::intrusive_ptr<SavedSegment> saved) {
-    context->save_for_backward(inputs.vec());
-    saved->generators = generators_of(inputs.vec());
+    const Tensors inputs = given.vec();
+    saved->generators = generators_of(inputs);
     saved->before = states_of(saved->generators);
-    Tensors outputs = saved->segment(inputs.vec());
+    Tensors outputs = first_run(*saved, saved->inputs.spread(inputs));
     saved->after = states_of(saved->generators);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {  // one tensor cannot be two outputs of a node
-        if (!outputs[i].defined() || !outputs[i].is_same(outputs[j])) continue;
-        outputs[i] = outputs[i].view_as(outputs[i]);
-      }
-    }
+    saved->modules.settle();
+    saved->outputs = Defined(outputs);
+    outputs = defined_of(std::move(outputs));
+    for (at::Tensor& output : outputs) make_own(output, inputs);
+    context->save_for_backward(inputs);
     context->saved_data["segment"] = c10::IValue::make_capsule(std::move(saved));
     return outputs;
   }
@@ -116,27 +199,45 @@ struct Recompute : ag::Function<Recompute> {
         context->saved_data["segment"].toCapsule());
     Tensors inputs;
     for (const at::Tensor& input : context->get_saved_variables()) {
-      inputs.push_back(input.defined() ? input.detach().set_requires_grad(input.requires_grad())
-                                       : input);
+      inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
     }
-    const Tensors outputs = run_again(*saved, inputs);
+    const ModuleStates::Restored restored(saved->modules);  // also while its graph runs
+    const Tensors outputs = outputs_for(*saved, run_again(*saved, inputs), gradients);
     Tensors roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {
-      if (!outputs[i].defined() || !outputs[i].requires_grad()) continue;
+      if (!outputs[i].requires_grad()) continue;
       roots.push_back(outputs[i]);
       root_gradients.push_back(gradients[i]);
     }
     if (!roots.empty()) ag::backward(roots, root_gradients);
     Tensors result;
     for (const at::Tensor& input : inputs) {
-      const bool wanted = input.defined() && input.requires_grad();
-      result.push_back(wanted ? input.grad() : at::Tensor());
+      result.push_back(input.requires_grad() ? input.grad() : at::Tensor());
     }
     result.resize(inputs.size() + 2);  // nothing for the anchor and the segment
     return result;
   }
 
  private:
+  // [Note: grad mode in a first run] The function reads grad mode as its caller has it, as it will
+  // in backward: what it decides by that is the same both times. That its operators make no nodes
+  // is said to the dispatcher instead, below which version counters still count.
+  static Tensors first_run(SavedSegment& saved, const Tensors& inputs) {
+    const at::AutoGradMode grad_mode(true);
+    const at::AutoDispatchBelowAutograd no_graph;
+    if (saved.unit == nullptr) saved.modules.remember_running();
+    const ModuleStates::Recording recording(&saved.modules);
+    return run_on_kept(saved.segment, saved.unit, inputs);
+  }
+  // A function may return a parameter, a buffer, one tensor twice, or one with a graph that a custom
+  // Function has made; the node's outputs are tensors of its own. Of an input it returns a view,
+  // which autograd does not let be changed in place.
+  static void make_own(at::Tensor& output, const Tensors& inputs) {
+    const bool is_input =
+        std::ranges::any_of(inputs, [&](const at::Tensor& input) { return input.is_same(output); });
+    output = is_input ? output.view_as(output) : output.detach();
+  }
+
   static void refuse_odd_backward() {
     const bool is_grad = autograd_hooks::inputs_given();
     if (!is_grad && !at::GradMode::is_enabled()) return;
@@ -150,10 +251,15 @@ struct Recompute : ag::Function<Recompute> {
 
 }  // namespace
 
-Tensors run(Segment segment, const Tensors& inputs) {
+Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   if (!at::GradMode::is_enabled()) return segment(inputs);
-  return Recompute::apply(at::TensorList(inputs), at::empty({0}).set_requires_grad(true),
-                          c10::make_intrusive<SavedSegment>(std::move(segment)));
+  // Inside the first run of a function around it, with which it is recomputed.
+  if (!autograd_hooks::makes_graph()) return run_on_kept(segment, unit, inputs);
+  auto saved = c10::make_intrusive<SavedSegment>(std::move(segment), unit);
+  saved->inputs = Defined(inputs);
+  const Tensors outputs = Recompute::apply(at::TensorList(defined_of(inputs)),
+                                           at::empty({0}).set_requires_grad(true), saved);
+  return saved->outputs.spread(outputs);
 }
 
 }  // namespace fsdp::recompute_detail

@@ -11,6 +11,7 @@
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
+#include "engine/module_states.h"
 #include "engine/type_mismatch.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
@@ -119,7 +120,7 @@ class Touches final : public touch_trap::Listener {
   void after(const touch_trap::Touch& touch, std::span<const at::Tensor> results) override {
     Clock& clock = *unit_of(touch.units[0]).engine.clock;
     const int task = autograd_hooks::current_task();
-    const bool has_graph = c10::GradMode::is_enabled();
+    const bool has_graph = autograd_hooks::makes_graph();
     for (auto* each : touch.units) {
       EngineUnit& unit = unit_of(each);
       const std::shared_ptr<Call> call = [&] {
@@ -170,6 +171,7 @@ class Touches final : public touch_trap::Listener {
 
   static void read_in_forward(const touch_trap::Touch& touch, Clock& clock, int task) {
     unit_of(touch.units[0]).require_no_autocast();
+    for (auto* each : touch.units) ModuleStates::begin(unit_of(each));
     const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
     if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&
         innermost->of == &unit_of(touch.units[0])) {

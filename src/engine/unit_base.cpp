@@ -25,19 +25,22 @@ void UnitBase::refuse_clone() {
 }
 
 void UnitBase::refuse_move() const {
-  const auto unit = engine_unit_.lock();
   throw StateError({.what = "to() on a model that is sharded",
-                    .where = unit ? name_of_unit(unit->shard->fqn()) : std::string(),
+                    .where = unit_place(),
                     .cause = {},
                     .hint = "choose the type of computation with Options::param_dtype and "
                             "output_dtype, or call to() before constructing fsdp::Engine"});
 }
 
-void UnitBase::refuse_recompute() const {
+std::string UnitBase::unit_place() const {
   const auto unit = engine_unit_.lock();
+  return unit ? name_of_unit(unit->shard->fqn()) : std::string();
+}
+
+void UnitBase::refuse_recompute() const {
   throw InvalidArgument({.what = "a forward that may write to its arguments, returns nothing, or "
                                  "takes what cannot be copied is to be recomputed",
-                         .where = unit ? name_of_unit(unit->shard->fqn()) : std::string(),
+                         .where = unit_place(),
                          .hint = "take arguments by value or const reference and return the "
                                  "outputs, or leave this unit out by UnitOptions::recompute"});
 }

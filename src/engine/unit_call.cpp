@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
+#include "engine/module_states.h"
 #include "engine/type_mismatch.h"
 #include "fsdp/error.h"
 #include "fsdp/unit.h"
@@ -19,6 +21,7 @@ struct UnitCall::State {
   std::vector<at::Tensor*> outputs;  // in the caller's result
   torch_compat::NodePtr producer;
   bool outermost = false;
+  std::optional<ModuleStates::Running> running;
 };
 
 UnitCall::UnitCall(UnitBase& unit) {
@@ -52,11 +55,13 @@ void UnitCall::input(const at::Tensor& tensor) { state_->inputs.push_back(tensor
 
 void UnitCall::begin() {
   EngineState& engine = unit_->engine;
+  ModuleStates::begin(*unit_);
+  state_->running.emplace(unit_);
   Clock& clock = *engine.clock;
   // [Note: grad_fn before the clock] LibTorch locks a view while it makes its grad_fn anew, and
   // what that frees may end a hook of ours, which locks the clock: nobody asks for one under the
   // clock.
-  if (at::GradMode::is_enabled())
+  if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
   unit_->require_no_autocast();
@@ -126,10 +131,11 @@ void UnitCall::end() {
       *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
     }
   }
+  state_->running.reset();
   call->range.reset();
   call->span.reset();
   bool in_graph = false;
-  if (at::GradMode::is_enabled()) {
+  if (autograd_hooks::makes_graph()) {
     for (at::Tensor* output : state_->outputs) {
       bool hooked = autograd_hooks::hook_output(*output, call);
       // The unit returned an input on this rank (a dropped layer): the call still has to fire here

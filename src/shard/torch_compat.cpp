@@ -136,6 +136,11 @@ void bump_version(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump
 
 int64_t version(const at::Tensor& tensor) { return static_cast<int64_t>(tensor._version()); }
 
+void set_version(const at::Tensor& tensor, int64_t version) {
+  c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();  // shared
+  counter.set_version(version);
+}
+
 void forbid_access(const at::Tensor& tensor, std::string message) {
   tensor.storage().unsafeGetStorageImpl()->release_data_and_set_meta_custom_data_ptr_error_msg_(
       std::move(message));

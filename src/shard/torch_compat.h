@@ -70,6 +70,8 @@ class SeatedStorage {
 // Marks a tensor as changed, so that a graph that saved it throws in backward.
 void bump_version(const at::Tensor& tensor);
 int64_t version(const at::Tensor& tensor);
+// Requires: the tensor's value is again what it was at that version.
+void set_version(const at::Tensor& tensor, int64_t version);
 
 // Makes every access to the tensor's memory throw `message`, or as it was before. For what has
 // none: its null would be read.

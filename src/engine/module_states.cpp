@@ -1,0 +1,147 @@
+#include "engine/module_states.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "engine/engine_state.h"
+#include "fsdp/error.h"
+#include "shard/torch_compat.h"
+
+namespace fsdp {
+namespace {
+
+using Flags = std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>>;
+
+constexpr int64_t kSmallBytes = 64 * 1024;  // the statistics of 16384 channels
+
+thread_local std::weak_ptr<EngineUnit> running_unit;
+thread_local ModuleStates* recording = nullptr;
+
+// Calls `visit` with the unit's own modules and their FQNs, outer ones first.
+template <class Visit>
+void for_each_own_module(const EngineUnit& unit, const Visit& visit) {
+  const auto is_unit = [&](const torch::nn::Module& module) {
+    return std::ranges::any_of(unit.engine.units,
+                               [&](const auto& each) { return each->module == &module; });
+  };
+  const auto walk = [&](const auto& self, const std::string& fqn,
+                        torch::nn::Module& module) -> void {
+    visit(fqn, module);
+    for (const auto& child : module.named_children()) {
+      if (is_unit(*child.value())) continue;
+      self(self, fqn.empty() ? child.key() : fqn + "." + child.key(), *child.value());
+    }
+  };
+  walk(walk, unit.shard->fqn(), *unit.module);
+}
+
+bool is_as(const Flags& flags) {
+  return std::ranges::all_of(
+      flags, [](const auto& each) { return each.first->is_training() == each.second; });
+}
+
+// Module::train sets what is inside, too: until all are as they should be.
+void set(const Flags& flags) {
+  for (size_t pass = 0; pass < flags.size() && !is_as(flags); ++pass) {
+    for (const auto& [module, training] : flags) {
+      if (module->is_training() != training) module->train(training);
+    }
+  }
+}
+
+// Without a trace in autograd: whoever has saved the buffer sees the old value again.
+void write(at::Tensor buffer, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_version;
+  buffer.copy_(value);
+}
+
+}  // namespace
+
+ModuleStates::Running::Running(std::weak_ptr<EngineUnit> running)
+    : around_(std::exchange(running_unit, std::move(running))) {}
+ModuleStates::Running::~Running() { running_unit = std::move(around_); }
+
+ModuleStates::Recording::Recording(ModuleStates* states)
+    : around_(std::exchange(recording, states)) {}
+ModuleStates::Recording::~Recording() { recording = around_; }
+
+void ModuleStates::begin(const EngineUnit& unit) {
+  if (recording != nullptr) recording->remember(unit, /*is_inside=*/true);
+}
+
+void ModuleStates::remember_running() {
+  running_ = running_unit;
+  if (const auto unit = running_.lock()) remember(*unit, /*is_inside=*/false);
+}
+
+void ModuleStates::remember(const EngineUnit& unit, bool is_inside) {
+  if (std::ranges::find(units_, &unit) != units_.end()) return;
+  units_.push_back(&unit);
+  for_each_own_module(unit, [&](const std::string& fqn, torch::nn::Module& module) {
+    flags_.emplace_back(module.shared_from_this(), module.is_training());
+    for (const auto& item : module.named_buffers(/*recurse=*/false)) {
+      const at::Tensor& buffer = item.value();
+      if (!buffer.defined() || buffer.is_inference()) continue;
+      buffers_.push_back({.fqn = fqn.empty() ? item.key() : fqn + "." + item.key(),
+                          .buffer = buffer,
+                          .found = buffer.detach().clone(),
+                          .version = torch_compat::version(buffer),
+                          .is_inside = is_inside});
+    }
+  });
+}
+
+void ModuleStates::settle() {
+  for (KeptBuffer& each : buffers_) {
+    const int64_t version = torch_compat::version(each.buffer);
+    const bool is_small = each.buffer.numel() * each.buffer.element_size() <= kSmallBytes;
+    if (version == each.version && !is_small) each.found = at::Tensor();
+    each.version = version;
+  }
+}
+
+ModuleStates::Restored::Restored(const ModuleStates& states)
+    : running_(states.running_), recording_(nullptr) {
+  for (const KeptBuffer& each : states.buffers_) {
+    if (each.found.defined() || !each.is_inside) continue;
+    if (torch_compat::version(each.buffer) == each.version) continue;
+    throw StateError({.what = fmt::format("buffer '{}' was changed between a recomputed forward "
+                                          "and its backward",
+                                          each.fqn),
+                      .where = "fsdp::recompute",
+                      .cause = "backward runs the forward again, which would read another value",
+                      .hint = "change it before the forward or after the backward, or do not "
+                              "recompute what reads it"});
+  }
+  for (const KeptBuffer& each : states.buffers_) {
+    if (!each.found.defined()) continue;
+    now_.push_back({each.buffer, each.buffer.detach().clone(), torch_compat::version(each.buffer)});
+    write(each.buffer, each.found);
+  }
+  if (is_as(states.flags_)) return;
+  for (const auto& [module, training] : states.flags_) {
+    for (const auto& inside : module->modules()) {
+      flags_.emplace_back(inside, inside->is_training());
+    }
+  }
+  set(states.flags_);
+}
+
+ModuleStates::Restored::~Restored() {
+  set(flags_);
+  for (const Now& each : now_) {
+    try {
+      write(each.buffer, each.value);
+      torch_compat::set_version(each.buffer, each.version);
+    } catch (const std::exception&) {  // the device is lost, of which backward throws already
+    }
+  }
+}
+
+}  // namespace fsdp
