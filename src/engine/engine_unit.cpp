@@ -143,8 +143,12 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
   if (is_by_policy() && !is_open) {
     fire_unhooked(autograd_hooks::current_task(), autograd_hooks::current_sequence());
   }
+  if (!is_open) engine.clock->fire_running(*this, autograd_hooks::current_task());
+  // Of empty parameters alone nothing is captured.
+  const bool captures =
+      shard->gradients().state() == GradientState::kCapturing || !shard->layout().has_trainable();
   // Kept in release builds: it makes every breach of the closing rule loud.
-  if (!is_open || shard->gradients().state() != GradientState::kCapturing) {
+  if (!is_open || !captures) {
     throw StateError({.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
                                           name_of_unit(shard->fqn())),
                       .where = {},
@@ -186,7 +190,8 @@ void EngineUnit::abandon() {
   forget_written();  // the backward's own error is on its way
   try {
     shard->gradients().abandon();
-    if (shard->parameters().state() != ParameterState::kSharded) engine.actions.reshard(index);
+    const bool is_seated = shard->parameters().state() != ParameterState::kSharded;
+    if (is_seated && engine.pass->active_calls(index) == 0) engine.actions.reshard(index);
   } catch (const DeviceError&) {  // the device is lost, of which backward throws already
   }
 }

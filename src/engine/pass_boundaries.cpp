@@ -106,7 +106,7 @@ void EngineState::post_forward(EngineUnit& unit, const ForwardCall& call) {
 void EngineState::begin_backward() {
   context->count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
-  memory.begin_backward();
+  if (!pass->is_inside_forward()) memory.begin_backward();
   absorb_changes(/*reseats=*/false);
   follow_zero_grads();  // since forward
   context->begin_reading();
@@ -150,7 +150,12 @@ void EngineState::end_backward(bool captures) {
 void EngineState::finalize_backward() {
   if (!pass->in_backward()) return;
   const bool captures = clock->captures();
+  const bool goes_on = pass->is_inside_forward();
   with_place([] { return "end of backward"; }, [&] { end_backward(captures); });
+  if (goes_on) {  // [Note: a backward inside a forward] in pass.h
+    if (captures && pass->reduces()) ++passes;
+    return;
+  }
   forget_records();
   for (const auto& unit : units) unit->forget_unhooked();
   const bool is_new = pass->take_record(captures);
@@ -170,8 +175,10 @@ void EngineState::finalize_backward() {
 
 // A backward threw: nothing is communicated any more, and nothing half-captured survives.
 void EngineState::abandon_backward() {
-  forget_records();
-  for (const auto& unit : units) unit->forget_unhooked();
+  if (!pass->is_inside_forward()) {
+    forget_records();
+    for (const auto& unit : units) unit->forget_unhooked();
+  }
   try {
     pass->abandon();
   } catch (const DeviceError&) {  // the device is lost, of which backward throws already

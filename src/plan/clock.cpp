@@ -91,6 +91,10 @@ void Clock::check_thread() const {
        .hint = "call all units of one forward from one thread"});
 }
 
+bool Clock::is_running(const Call& call) const {
+  return std::ranges::any_of(calls_, [&](const auto& each) { return each.get() == &call; });
+}
+
 bool Clock::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
 }
@@ -196,9 +200,17 @@ void Clock::pre_backward(Call& call, int task, uint64_t sequence) {
   }
   tick(task, sequence);
   const auto parent = call.parent.lock();
-  if (parent && parent->fired_task != task && parent->will_run())
-    pre_backward(*parent, task, sequence);
+  const auto is_around = [&] {
+    return parent->will_run() || (is_running(*parent) && runs_in(task, parent->forward_task));
+  };
+  if (parent && parent->fired_task != task && is_around()) pre_backward(*parent, task, sequence);
   fire(call, task);
+}
+
+void Clock::fire_running(const ClockedUnit& unit, int task) {
+  const auto call = running_call(unit, /*task=*/-1);
+  if (!call) return;
+  pre_backward(*call, tasks_.empty() ? task : tasks_.front(), std::numeric_limits<uint64_t>::max());
 }
 
 void Clock::fire(Call& call, int task) {

@@ -14,7 +14,8 @@
 // still to run in this task, and none fired in an enclosing task. A unit that is over but has calls
 // still to run is idle: resharded when the next other unit unshards, not reduced. Several close in
 // descending order of their oldest fired call. What is left closes at the end of the task it fired
-// in. docs/closing.md.
+// in. Calls around a fired one fire before it: also those that still run, where forward runs a
+// backward. docs/closing.md.
 //
 // [Note: open-ended calls]
 // Nobody reports when a forward of a unit by policy ends, or where it began: what is seen are the
@@ -146,6 +147,9 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   void rest_idle(const ClockedUnit* except);
   // The pre_backward of a call: at the first of its output nodes that runs in a task.
   void pre_backward(Call& call, int task, uint64_t sequence);
+  // Fires the unit's call whose forward runs this backward, if there is one. A gradient of the unit
+  // arrives in `task`.
+  void fire_running(const ClockedUnit& unit, int task);
   // What a failed backward left behind, if the running forward is not part of it.
   void discard_stale_tasks();
 
@@ -166,6 +170,7 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   void abandon_task(int task);
   void close(ClockedUnit& unit);
   bool is_enclosing(int task) const;
+  bool is_running(const Call& call) const;
 
   Queries queries_;
   std::vector<ClockedEngine*> engines_;

@@ -36,6 +36,7 @@ void Pass::begin_forward() {
 
 int Pass::pre_forward(int unit) {
   const int call = record_.next_call();
+  ++forward_calls_;
   order_.needed_in_forward(unit);
   begin_call(unit, order_.ahead_in_forward(rules_[unit].prefetch_units));
   record_.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
@@ -44,6 +45,7 @@ int Pass::pre_forward(int unit) {
 
 void Pass::post_forward(int unit, int call, bool in_graph) {
   end_call(unit);
+  --forward_calls_;
   if (call >= 0) {
     record_.add({.boundary = Boundary::kPostForward, .flag = in_graph, .unit = unit, .call = call});
   }
@@ -63,15 +65,14 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
 }
 
 void Pass::pre_recompute(int unit) {
-  order_.needed_in_backward(unit);
-  begin_call(unit, backward_prefetch(unit));
-  record_.add({.boundary = Boundary::kPreForward, .unit = unit});
+  begin_call(unit, needed_in_backward(unit));
+  note_in_backward({.boundary = Boundary::kPreForward, .unit = unit});
 }
 
 // The unit stays: its own backward follows at once.
 void Pass::post_recompute(int unit) {
   end_call(unit);
-  record_.add({.boundary = Boundary::kPostForward, .unit = unit});
+  note_in_backward({.boundary = Boundary::kPostForward, .unit = unit});
 }
 
 // The unit's own gather is issued before those that are not needed yet.
@@ -94,32 +95,33 @@ void Pass::end_call(int unit) {
 
 void Pass::begin_backward() {
   in_backward_ = true;
+  if (is_inside_forward()) return;
   // Better than a guess: the forward that has just run.
   if (hint_.is_guess()) order_.expect_backward(record_.expected_backward_order());
   order_.begin_backward();
-  record_.add({.boundary = Boundary::kBeginBackward});
+  note_in_backward({.boundary = Boundary::kBeginBackward});
 }
 
 void Pass::pre_backward(int unit, bool captures) {
-  order_.needed_in_backward(unit);
+  const std::vector<int> ahead = needed_in_backward(unit);
   const bool reads = rules_[unit].unshard_in_backward;
   if (reads && actions_.parameters(unit) == ParameterState::kSharded) {
     actions_.unshard(unit, Urgency::kDemand);
   }
-  prefetch(backward_prefetch(unit));
+  prefetch(ahead);
   if (reads) wait(unit);
   if (captures) actions_.open_gradients(unit, sync_);
-  record_.add({.boundary = Boundary::kPreBackward, .flag = captures, .unit = unit});
+  note_in_backward({.boundary = Boundary::kPreBackward, .flag = captures, .unit = unit});
 }
 
 void Pass::rest(int unit) {
   reshard(unit);
-  record_.add({.boundary = Boundary::kRest, .unit = unit});
+  note_in_backward({.boundary = Boundary::kRest, .unit = unit});
 }
 
 void Pass::close(int unit, bool captures) {
   reshard(unit);
-  record_.add({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
+  note_in_backward({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
   if (!captures) return;  // gradients kept by earlier passes stay
   if (actions_.gradients(unit) != GradientState::kCapturing) return;
   if (reduces()) {
@@ -142,7 +144,7 @@ void Pass::end_backward(bool captures) {
     // And of passes that reduced within groups.
     if (captures && sums_across()) actions_.sum_across(unit);
   }
-  record_.add({.boundary = Boundary::kEndBackward});
+  note_in_backward({.boundary = Boundary::kEndBackward});
 }
 
 bool Pass::take_record(bool captures) {
@@ -163,10 +165,11 @@ void Pass::expect(PassRecord hint) {
 
 void Pass::abandon() {
   const bool had_opened = std::exchange(in_backward_, false);
-  record_.clear();
-  kept_calls_ = 0;
+  if (!is_inside_forward()) {
+    record_.clear();
+    kept_calls_ = 0;
+  }
   for (int unit = 0; unit < unit_count(); ++unit) {
-    if (unit_calls_[unit] > 0) continue;
     if (had_opened) actions_.abandon_gradients(unit);
     reshard(unit);
   }
@@ -190,13 +193,20 @@ void Pass::prefetch(const std::vector<int>& ahead) {
   }
 }
 
-std::vector<int> Pass::backward_prefetch(int unit) const {
+std::vector<int> Pass::needed_in_backward(int unit) {
+  if (is_inside_forward()) return {};
+  order_.needed_in_backward(unit);
   std::vector<int> units = order_.ahead_in_backward(rules_[unit].prefetch_units);
   std::erase_if(units, [&](int each) { return !rules_[each].unshard_in_backward; });
   return units;
 }
 
+void Pass::note_in_backward(const PassEvent& event) {
+  if (!is_inside_forward()) record_.add(event);
+}
+
 void Pass::reshard(int unit) {
+  if (unit_calls_[unit] > 0) return;
   if (actions_.parameters(unit) != ParameterState::kSharded) actions_.reshard(unit);
 }
 

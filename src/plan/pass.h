@@ -61,7 +61,12 @@ class Pass {
   void close(int unit, bool captures);
   // Everything is closed.
   void end_backward(bool captures);
-  // A backward failed: nothing is communicated any more, and nothing half-captured survives.
+  // [Note: a backward inside a forward] Units with a call that runs stay seated; the rest is as in
+  // any backward, but that nothing is recorded or fetched ahead: the pass is that of the forward,
+  // which goes on.
+  bool is_inside_forward() const { return forward_calls_ > 0; }
+  // A backward failed: nothing is communicated any more, and nothing half-captured survives. A
+  // forward around it goes on.
   void abandon();
 
   // kNone: closing keeps whole gradients, until a pass that reduces them (GradSync).
@@ -85,11 +90,13 @@ class Pass {
  private:
   int unit_count() const { return static_cast<int>(rules_.size()); }
   bool sums_across() const { return sync_ == GradientSync::kAll; }
+  void note_in_backward(const PassEvent& event);
   void begin_call(int unit, const std::vector<int>& ahead);
   void end_call(int unit);
   void wait(int unit);
   void prefetch(const std::vector<int>& ahead);
-  std::vector<int> backward_prefetch(int unit) const;
+  // Returns what to fetch ahead.
+  std::vector<int> needed_in_backward(int unit);
   void reshard(int unit);
   void choose_kept();
   // Does not stay between forward and backward.
@@ -108,7 +115,8 @@ class Pass {
   bool in_backward_ = false;
   GradientSync sync_ = GradientSync::kAll;
   int active_calls_ = 0;
-  int kept_calls_ = 0;  // by keep_only
+  int forward_calls_ = 0;  // of these, outside backward
+  int kept_calls_ = 0;     // by keep_only
 };
 
 // Plays a recorded pass, as the next one will be if it is like it.

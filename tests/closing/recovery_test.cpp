@@ -66,6 +66,33 @@ TEST_CASE("after an exception in backward the next iteration is right") {
   });
 }
 
+TEST_CASE("after an exception in backward finished gradients are refused until zero_grad") {
+  for (const bool ends_first : {true, false}) {
+    CAPTURE(ends_first);
+    Unit<Scripted> plain = plain_scripted(kWorld, 5);
+    run_torch_ranks(kWorld, [&](Mesh mesh) {
+      auto model = make_scripted(5);
+      Engine engine(model, mesh, {.debug = true});
+      const at::Tensor x = scripted_input(mesh.rank());
+      if (ends_first) model(x).sum().backward();
+      // The failed one closes 'b'.
+      model->script = [](ScriptedImpl& self, const at::Tensor& input) {
+        const at::Tensor between = self.head(input);
+        throw_in_backward(between);
+        return self.b(self.a(between));
+      };
+      CHECK_THROWS_WITH(model(x).sum().backward(), Contains("had enough"));
+      model->script = ScriptedImpl::chain;
+      const auto mixed = Contains("gradients of a backward that failed are mixed with others");
+      CHECK_THROWS_WITH_AS(engine.clip_grad_norm(1.0), mixed, StateError);
+      CHECK_THROWS_WITH_AS(model(x).sum().backward(), mixed, StateError);
+      engine.zero_grad();
+      model(x).sum().backward();
+      check_gradients(engine, *plain);
+    });
+  }
+}
+
 TEST_CASE("after an exception in a recomputed forward the next iteration is right") {
   const auto script = [](ScriptedImpl& self, const at::Tensor& x) {
     return recompute([&self](Tensors in) -> Tensors { return {self.b(self.a(in[0]))}; },

@@ -203,6 +203,26 @@ TEST_CASE("enclosing calls fire first, outermost first, if they are in the graph
   }
 }
 
+TEST_CASE("in a backward inside a forward the calls that run around a fired one fire first") {
+  Scene scene;
+  const auto root = scene.unit("root"), a = scene.unit("a");
+  auto running = std::make_shared<Call>(root, *scene.clock);
+  running->begin = 5;
+  scene.clock->push_call(running);
+  const auto inner = scene.call(a, 10);
+  inner->parent = running;
+  scene.fire(*inner, 19);
+  scene.clock->fire_running(*root, 0);  // it has fired
+  scene.clock->tick(0, 7);              // a node of root's own
+  scene.end_task();
+  CHECK(scene.log == Log{"open root", "open a", "reduce a", "reduce root", "finalize"});
+  scene.log.clear();
+  scene.clock->fire_running(*root, 1);  // the next backward's first gradient is root's
+  scene.end_task();
+  CHECK(scene.log == Log{"open root", "reduce root", "finalize"});
+  scene.clock->pop_call();
+}
+
 TEST_CASE("what no tick closed is closed at the end of the task, newest first") {
   Scene scene;
   const auto a = scene.call(scene.unit("a"), 10), b = scene.call(scene.unit("b"), 20);

@@ -318,7 +318,35 @@ TEST_CASE("what passes reduced within groups is summed over the groups by the fi
   CHECK(units.taken() == "across 1, reshard 2, across 2");
 }
 
-TEST_CASE("a failed backward abandons every unit that runs no forward, and is not recorded") {
+TEST_CASE("a backward inside a forward reshards what runs no forward, and is not recorded") {
+  ScriptedUnits units(3);
+  Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
+  pass.begin_forward();
+  const int root = pass.pre_forward(0);
+  pass.post_forward(1, pass.pre_forward(1), true);
+  units.taken();
+  pass.begin_backward();
+  pass.pre_backward(0, true);
+  pass.pre_backward(1, true);
+  pass.close(1, true);
+  pass.close(0, true);
+  pass.end_backward(true);
+  CHECK(units.taken() ==
+        "open 0, unshard 1, wait 1, open 1, reshard 1, reduce 1, reduce 0, reshard 2");
+  CHECK(units.parameters(0) == ParameterState::kUnsharded);
+  pass.post_forward(2, pass.pre_forward(2), true);
+  pass.post_forward(0, root, true);
+  pass.begin_backward();
+  for (const int unit : {0, 2}) pass.pre_backward(unit, true);
+  for (const int unit : {2, 0}) pass.close(unit, true);
+  pass.end_backward(true);
+  pass.take_record(true);
+  CHECK(pass.hint().forward_order() == std::vector<int>{0, 1, 2});
+  CHECK(pass.hint().backward_order() == std::vector<int>{0, 2});
+}
+
+TEST_CASE(
+    "a failed backward abandons every unit, reshards what runs no forward, and is not recorded") {
   ScriptedUnits units(3);
   Pass pass(units, std::vector<UnitRules>(3), kRootAndTwo);
   pass.begin_forward();
@@ -328,7 +356,7 @@ TEST_CASE("a failed backward abandons every unit that runs no forward, and is no
   pass.pre_recompute(1);
   units.taken();
   pass.abandon();
-  CHECK(units.taken() == "abandon 0, reshard 0, abandon 2");
+  CHECK(units.taken() == "abandon 0, reshard 0, abandon 1, abandon 2");
   CHECK(pass.recorded_calls() == 0);
   CHECK(pass.active_calls(1) == 1);
 }
