@@ -115,10 +115,11 @@ class GatheredSlot : public ParameterSource {
     Stream& stream = waited ? *shared.compute : *shared.gather_stream;
     if (shared.debug) fill_nan(stream);
     stream.record(slot_->released);  // wait 4
-    shared.parameter_slots.release(slot_);
+    shared.parameter_slots.release(std::exchange(slot_, nullptr));
   }
 
   std::byte* whole(int segment) const override {
+    if (slot_ == nullptr) return nullptr;  // all of the unit's parameters are empty
     return slot_->at(unit_.layout.unsharded_offset_bytes(segment));
   }
   int64_t slot_bytes() const override { return bytes_; }

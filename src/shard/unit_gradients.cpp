@@ -106,7 +106,7 @@ void UnitGradients::zero_gaps() {
 
 void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
   // Counts as missing: zero-filled when the unit closes.
-  if (!gradient.defined() || gradient._is_zerotensor()) return;
+  if (!gradient.defined() || gradient._is_zerotensor() || gradient.numel() == 0) return;
   unit_.shared.wait_for_autograd();
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
   const auto dtype = torch_compat::dtype_of(gradient.scalar_type());

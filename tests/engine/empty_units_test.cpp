@@ -1,0 +1,111 @@
+// Units whose parameters are all empty: no byte is gathered or reduced for them.
+#include "engine/support/twin.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+namespace nn = torch::nn;
+
+// The well-known `dummy = torch.empty(0)`, by which a module knows its device.
+struct EmptyImpl : nn::Module {
+  EmptyImpl() {
+    dummy = register_parameter("dummy", torch::empty({0}));
+    frozen = register_parameter("frozen", torch::empty({0, 3}), /*requires_grad=*/false);
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::tanh(x) + dummy.sum() + frozen.sum(); }
+  at::Tensor dummy, frozen;
+};
+TORCH_MODULE(Empty);
+
+template <class Layer, class Hollow>
+struct MixedImpl : nn::Module {
+  MixedImpl() : one(5, 5), two(5, 5) {
+    register_module("one", one);
+    register_module("hollow", hollow);
+    register_module("two", two);
+    mark = register_parameter("mark", torch::empty({2, 0}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return two(hollow(one(x) + mark.sum())); }
+  Layer one, two;
+  Hollow hollow;
+  at::Tensor mark;
+};
+using Units = MixedImpl<Unit<nn::Linear>, Unit<Empty>>;
+using Plain = MixedImpl<nn::Linear, Empty>;
+
+// The root has no bytes of its own.
+template <class Root>
+Twin mixed_twin() {
+  return {.make = [] { return std::make_shared<Root>(); },
+          .loss =
+              [](nn::Module& model, int step, int rank) {
+                return dynamic_cast<Root&>(model)
+                    .forward(values({3, 5}, 100 * step + rank))
+                    .square()
+                    .mean();
+              }};
+}
+
+}  // namespace
+
+TEST_CASE("units of empty parameters train to the plain bits in every strategy") {
+  const Twin twin = mixed_twin<UnitImpl<Units>>();
+  for (const int world : {1, 2, 3}) {
+    const Trained plain = train_plain(twin, world);
+    int number = 0;
+    for (const Strategy strategy : kStrategies) {
+      for (const bool maps : {false, true}) {
+        if (!is_tried(world + ++number)) continue;
+        CAPTURE(world);
+        CAPTURE(name_of(strategy));
+        CAPTURE(maps);
+        check_same_bits(train_sharded(twin, world,
+                                      {.prefetch_units = number % 3,
+                                       .map_shards = maps,
+                                       .recompute = number % 2,
+                                       .cpu_offload = number % 4 == 0,
+                                       .strategy = strategy,
+                                       .debug = true}),
+                        plain);
+      }
+    }
+  }
+}
+
+TEST_CASE("units of empty parameters by policy do, too") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    const auto model = build_seeded(7, mixed_twin<Plain>().make);
+    const auto plain = build_seeded(7, mixed_twin<Plain>().make);
+    Engine engine(model, mesh, {.units = by_type<nn::LinearImpl, EmptyImpl>(), .debug = true});
+    const auto run = [](nn::Module& of, int rank) {
+      return dynamic_cast<Plain&>(of).forward(values({3, 5}, rank)).square().mean();
+    };
+    engine.forward([&] { return run(*model, mesh.rank()); }).backward();
+    mean_gradients(*plain, 2, [&](int rank) { run(*plain, rank).backward(); });
+    const auto expected = plain->named_parameters();
+    for (const ShardedParameter& parameter : engine.sharded_parameters()) {
+      CAPTURE(parameter.fqn);
+      if (parameter.local.numel() == 0) continue;
+      const at::Tensor whole = expected[parameter.fqn].grad().flatten();
+      CHECK(bit_equal(whole.narrow(0, parameter.begin, parameter.local.numel()),
+                      parameter.local.grad()));
+    }
+    CHECK(engine.clip_grad_norm(1.0).norm() > 0);
+    const Gathered whole(engine);
+    CHECK(dynamic_cast<Plain&>(*model).hollow->dummy.sum().item<float>() == 0);
+  });
+}
+
+TEST_CASE("a model of nothing but empty parameters has nothing to train") {
+  for (const int world : {1, 2}) {
+    run_torch_ranks(world, [](Mesh mesh) {
+      Unit<Empty> model;
+      Engine engine(model, mesh, {.debug = true});
+      model(values({3, 5}, 1).requires_grad_()).sum().backward();
+      CHECK(engine.clip_grad_norm(1.0).norm() == 0);
+      engine.zero_grad();
+    });
+  }
+}
