@@ -229,9 +229,9 @@ struct Recompute : ag::Function<Recompute> {
     const ModuleStates::Recording recording(&saved.modules);
     return run_on_kept(saved.segment, saved.unit, inputs);
   }
-  // A function may return a parameter, a buffer, one tensor twice, or one with a graph that a custom
-  // Function has made; the node's outputs are tensors of its own. Of an input it returns a view,
-  // which autograd does not let be changed in place.
+  // A function may return a parameter, a buffer, one tensor twice, or one with a graph that a
+  // custom Function has made; the node's outputs are tensors of its own. Of an input it returns a
+  // view, which autograd does not let be changed in place.
   static void make_own(at::Tensor& output, const Tensors& inputs) {
     const bool is_input =
         std::ranges::any_of(inputs, [&](const at::Tensor& input) { return input.is_same(output); });

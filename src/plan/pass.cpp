@@ -103,12 +103,11 @@ void Pass::begin_backward() {
 }
 
 void Pass::pre_backward(int unit, bool captures) {
-  const std::vector<int> ahead = needed_in_backward(unit);
   const bool reads = rules_[unit].unshard_in_backward;
   if (reads && actions_.parameters(unit) == ParameterState::kSharded) {
     actions_.unshard(unit, Urgency::kDemand);
   }
-  prefetch(ahead);
+  prefetch(needed_in_backward(unit));
   if (reads) wait(unit);
   if (captures) actions_.open_gradients(unit, sync_);
   note_in_backward({.boundary = Boundary::kPreBackward, .flag = captures, .unit = unit});
