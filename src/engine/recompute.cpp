@@ -230,12 +230,13 @@ struct Recompute : ag::Function<Recompute> {
     return run_on_kept(saved.segment, saved.unit, inputs);
   }
   // A function may return a parameter, a buffer, one tensor twice, or one with a graph that a
-  // custom Function has made; the node's outputs are tensors of its own. Of an input it returns a
-  // view, which autograd does not let be changed in place.
+  // custom Function has made; the node's outputs are tensors of its own. What shares memory with an
+  // input stays a view, which autograd does not let be changed in place.
   static void make_own(at::Tensor& output, const Tensors& inputs) {
-    const bool is_input =
-        std::ranges::any_of(inputs, [&](const at::Tensor& input) { return input.is_same(output); });
-    output = is_input ? output.view_as(output) : output.detach();
+    const bool is_of_input = std::ranges::any_of(inputs, [&](const at::Tensor& input) {
+      return input.has_storage() && output.has_storage() && output.is_alias_of(input);
+    });
+    output = is_of_input ? output.view_as(output) : output.detach();
   }
 
   static void refuse_odd_backward() {

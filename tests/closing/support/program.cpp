@@ -6,14 +6,17 @@
 namespace fsdp::testing {
 
 std::string describe(const Program& program) {
-  static constexpr const char* kNames[] = {"linear", "embed",   "add",    "tanh",   "view",
-                                           "halves", "inplace", "choose", "detach", "call"};
-  std::string text = fmt::format("plan {}\n", static_cast<int>(program.plan));
+  static constexpr const char* kNames[] = {"linear", "empty",  "embed",  "add",
+                                           "tanh",   "view",   "halves", "inplace",
+                                           "choose", "detach", "state",  "call"};
+  std::string text = fmt::format("plan {}{}\n", static_cast<int>(program.plan),
+                                 program.evaluates ? ", eval() before backward" : "");
   for (size_t i = 0; i < program.parts.size(); ++i) {
     const Part& part = program.parts[i];
-    text += fmt::format("{} '{}' in {}{}{}, registers 0..{}:\n", i, part.name, part.parent,
+    text += fmt::format("{} '{}' in {}{}{}{}{}, registers 0..{}:\n", i, part.name, part.parent,
                         part.is_unit ? "" : ", no unit", part.frozen ? ", frozen" : "",
-                        part.inputs - 1);
+                        part.has_holes ? ", holes" : "",
+                        part.is_unit && part.weights == 0 ? ", empty" : "", part.inputs - 1);
     int next = part.inputs;
     for (const Op& op : part.ops) {
       text += fmt::format("  {} = {}{} {} of [{}]", next, op.recompute ? "recompute " : "",

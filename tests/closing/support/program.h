@@ -11,6 +11,7 @@ namespace fsdp::testing {
 
 enum class OpKind : uint8_t {
   kLinear,   // args: x; index: weight. Closed gate: the weight is not used.
+  kEmpty,    // args: x. As kLinear, of a unit without weights: its parameter is empty.
   kEmbed,    // args: tokens; index: weight
   kAdd,      // args: a, b. Closed gate: b is not used.
   kTanh,     // args: a
@@ -19,6 +20,7 @@ enum class OpKind : uint8_t {
   kInplace,  // args: a. Changes it, and all that share its memory.
   kChoose,   // args: a, b. Closed gate: b itself, not a.
   kDetach,   // args: a. Closed gate: without its graph.
+  kState,    // args: a. Moves the unit's buffer; reads it, the training flag and the grad mode.
   kCall,     // args: inputs; index: part. Closed gate: skipped, the first input instead.
 };
 
@@ -43,7 +45,8 @@ struct Part {
   int parent = 0;  // in the module tree
   bool is_unit = true;
   bool frozen = false;
-  int weights = 2;
+  bool has_holes = false;  // is given an undefined tensor more, and returns one
+  int weights = 2;         // of a unit 0: one empty parameter
   int inputs = 1;
   std::vector<Op> ops;
   std::vector<int> outputs;  // registers
@@ -68,8 +71,9 @@ struct Program {
   std::vector<Part> parts;
   std::vector<Gate> gates;
   Plan plan = Plan::kOneForward;
-  int throws_at = -1;     // a backward before each step's plan that throws at its n-th pre_backward
-  bool has_twin = false;  // a second engine of the mesh trains a copy of the model in turn with it
+  int throws_at = -1;  // a backward before each step's plan that throws at its n-th pre_backward
+  bool evaluates = false;  // eval() before each backward
+  bool has_twin = false;   // a second engine of the mesh trains a copy of the model in turn with it
 
   int new_gate(uint32_t closed) {
     gates.push_back({closed});
@@ -98,10 +102,12 @@ class PartWriter {
     return std::exchange(next_, next_ + results);
   }
   int linear(int x, int weight = 0, int gate = -1) {
-    return write({OpKind::kLinear, {x}, weight, gate});
+    const bool is_hollow = program_.parts[part_].is_unit && program_.parts[part_].weights == 0;
+    return write({is_hollow ? OpKind::kEmpty : OpKind::kLinear, {x}, weight, gate});
   }
   int add(int a, int b, int gate = -1) { return write({OpKind::kAdd, {a, b}, 0, gate}); }
   int tanh(int a) { return write({OpKind::kTanh, {a}}); }
+  int state(int a) { return write({OpKind::kState, {a}}); }
   int view(int a) { return write({OpKind::kView, {a}}); }
   int inplace(int a) { return write({OpKind::kInplace, {a}}); }
   int choose(int a, int b, int gate) { return write({OpKind::kChoose, {a, b}, 0, gate}); }

@@ -34,9 +34,14 @@ BodyImpl::BodyImpl(std::shared_ptr<Scene> scene, int part)
     add("weight", weights_, {i == 0 ? kVocabulary : kWidth, kWidth}, seed + 1);
     add("bias", biases_, {kWidth}, seed + 2);
   }
+  const bool is_hollow = part_.weights == 0;
+  if (is_hollow) dummy_ = register_parameter("dummy", at::empty({0}), !part_.frozen);
   if (scene_->boundaries == Boundaries::kPolicy) {
-    gain_ = register_parameter("gain", values({kWidth}, 100 * part + 7) * 0.25 + 1, !part_.frozen);
+    gain_ = is_hollow ? dummy_
+                      : register_parameter("gain", values({kWidth}, 100 * part + 7) * 0.25 + 1,
+                                           !part_.frozen);
   }
+  scale_ = register_buffer("scale", values({kWidth}, 100 * part + 8) * 0.25 + 1);
   const auto& parts = scene_->program->parts;
   for (size_t i = 1; i < parts.size(); ++i) {
     if (parts[i].parent != part || !parts[i].is_unit) continue;
@@ -47,12 +52,31 @@ BodyImpl::BodyImpl(std::shared_ptr<Scene> scene, int part)
 Tensors BodyImpl::touched(Tensors tensors) const {
   if (!gain_.defined()) return tensors;
   for (at::Tensor& tensor : tensors) {
-    if (tensor.is_floating_point()) tensor = tensor * gain_;
+    if (!tensor.defined() || !tensor.is_floating_point()) continue;
+    tensor = dummy_.defined() ? tensor + dummy_.sum() : tensor * gain_;
   }
   return tensors;
 }
 
+// Reads and moves what is neither an input nor a parameter.
+at::Tensor BodyImpl::factor_of_state() {
+  at::Tensor factor = scale_ * (is_training() ? 1 : 3) * (at::GradMode::is_enabled() ? 1 : 5);
+  const at::NoGradGuard no_grad;
+  scale_.mul_(0.5).add_(0.25);
+  return factor;
+}
+
 Tensors BodyImpl::forward(Tensors inputs) {
+  if (part_.has_holes) {
+    CHECK_FALSE(inputs.back().defined());
+    inputs.pop_back();
+  }
+  Tensors outputs = run_body(std::move(inputs));
+  if (part_.has_holes) outputs.insert(outputs.begin(), at::Tensor());
+  return outputs;
+}
+
+Tensors BodyImpl::run_body(Tensors inputs) {
   if (gain_.defined()) return touched(run(part_, touched(std::move(inputs))));
   const uint64_t begin = at::sequence_number::peek();
   Tensors outputs = run(part_, std::move(inputs));
@@ -79,6 +103,9 @@ Tensors BodyImpl::run(const Part& part, Tensors registers) {
             open ? at::addmm(biases_[op.index], a, weights_[op.index].narrow(0, 0, kWidth))
                  : a * 0.5);
         break;
+      case OpKind::kEmpty:
+        registers.push_back(open ? a + dummy_.sum() : a * 0.5);
+        break;
       case OpKind::kEmbed:
         registers.push_back(at::embedding(weights_[op.index], a));
         break;
@@ -87,6 +114,9 @@ Tensors BodyImpl::run(const Part& part, Tensors registers) {
         break;
       case OpKind::kTanh:
         registers.push_back(a.tanh());
+        break;
+      case OpKind::kState:
+        registers.push_back(a * factor_of_state());
         break;
       case OpKind::kView:
         registers.push_back(a.view({-1}).view(a.sizes()));
@@ -124,13 +154,53 @@ Tensors BodyImpl::run(const Part& part, Tensors registers) {
   return outputs;
 }
 
-Tensors BodyImpl::call(const Op& op, const Tensors& inputs) {
+Tensors BodyImpl::call(const Op& op, Tensors inputs) {
+  const Part& callee = scene_->program->parts[op.index];
   const SegmentForward forward = [this, index = op.index](Tensors given) {
     const Part& part = scene_->program->parts[index];
     if (part.is_unit) return scene_->units[index](touched(std::move(given)));
     return run(part, std::move(given));
   };
-  return op.recompute ? recompute(forward, inputs) : forward(inputs);
+  if (callee.has_holes) inputs.emplace_back();
+  Tensors outputs = op.recompute ? scene_->again(forward, inputs) : forward(std::move(inputs));
+  if (callee.has_holes) {
+    CHECK_FALSE(outputs.front().defined());
+    outputs.erase(outputs.begin());
+  }
+  return outputs;
+}
+
+// On the plain model nothing but this puts buffers and flags in order for the second run.
+Tensors Scene::again(const SegmentForward& forward, const Tensors& inputs) const {
+  if (!plain) return recompute(forward, inputs);
+  const auto run_plainly = [&model = *root, forward,
+                            found = std::optional<Tensors>()](Tensors given) mutable {
+    if (!found) {
+      found = buffers_of(model);
+      return forward(std::move(given));
+    }
+    const Tensors now = buffers_of(model);
+    const bool trains = model.is_training();
+    set_buffers(model, *found);
+    model.train();
+    Tensors outputs = forward(std::move(given));
+    set_buffers(model, now);
+    model.train(trains);
+    return outputs;
+  };
+  return recompute(run_plainly, inputs);
+}
+
+Tensors buffers_of(const torch::nn::Module& model) {
+  Tensors values;
+  for (const at::Tensor& buffer : model.buffers()) values.push_back(buffer.clone());
+  return values;
+}
+
+void set_buffers(const torch::nn::Module& model, const Tensors& values) {
+  const at::NoGradGuard no_grad;
+  const Tensors buffers = model.buffers();
+  for (size_t i = 0; i < buffers.size(); ++i) at::Tensor(buffers[i]).copy_(values[i]);
 }
 
 ProgramModel::ProgramModel(std::shared_ptr<const Program> program, Boundaries boundaries)
@@ -139,16 +209,17 @@ ProgramModel::ProgramModel(std::shared_ptr<const Program> program, Boundaries bo
   scene->boundaries = boundaries;
   scene->units.resize(scene->program->parts.size());
   root = make_body(scene, 0);
+  scene->root = root.get();
 }
 
 Tensors ProgramModel::forward(Tensors inputs, bool recomputed) {
   SegmentForward whole = scene->units[0];
   if (recomputed) {
-    whole = [keep = root, call = scene->units[0]](Tensors given) {
+    whole = [this, keep = root, call = scene->units[0]](Tensors given) {
       const SegmentForward again = [keep, call](Tensors once_more) {
         return call(std::move(once_more));
       };
-      return recompute(again, given);
+      return scene->again(again, given);
     };
   }
   return scene->in_forward ? scene->in_forward(whole, std::move(inputs)) : whole(std::move(inputs));

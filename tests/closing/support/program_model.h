@@ -17,12 +17,15 @@ inline constexpr int64_t kRows = 2, kWidth = 3, kVocabulary = 5;
 struct Scene {
   std::shared_ptr<const Program> program;
   std::vector<SegmentForward> units;  // by part: the unit's call
+  torch::nn::Module* root = nullptr;
   int step = 0, rank = 0;
   bool plain = true;  // without an engine
   Boundaries boundaries = Boundaries::kUnits;
   std::function<Tensors(const SegmentForward&, Tensors)> in_forward;  // Engine::forward, if set
 
   bool is_open(int gate) const { return program->is_open(gate, step, rank); }
+  // fsdp::recompute.
+  Tensors again(const SegmentForward& forward, const Tensors& inputs) const;
 };
 
 class BodyImpl : public torch::nn::Module {
@@ -32,17 +35,25 @@ class BodyImpl : public torch::nn::Module {
 
  private:
   Tensors run(const Part& part, Tensors registers);
-  Tensors call(const Op& op, const Tensors& inputs);
+  Tensors run_body(Tensors inputs);
+  Tensors call(const Op& op, Tensors inputs);
 
   // By policy: floating ones times the body's own parameter.
   Tensors touched(Tensors tensors) const;
+  at::Tensor factor_of_state();
 
   std::shared_ptr<Scene> scene_;  // shared by all bodies
   const Part& part_;
   Tensors weights_, biases_;
-  at::Tensor gain_;  // by policy
+  at::Tensor gain_;   // by policy
+  at::Tensor dummy_;  // of a unit without weights
+  at::Tensor scale_;  // a buffer
 };
 TORCH_MODULE(Body);
+
+// The values of a model's buffers, and giving it such.
+Tensors buffers_of(const torch::nn::Module& model);
+void set_buffers(const torch::nn::Module& model, const Tensors& values);
 
 struct ProgramModel {
   explicit ProgramModel(std::shared_ptr<const Program> program,

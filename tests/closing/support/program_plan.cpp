@@ -25,29 +25,34 @@ at::Tensor loss_of_forward(ProgramModel& model, int forward) {
 }  // namespace
 
 std::vector<float> run_plan(ProgramModel& model) {
+  const auto backward = [&](const at::Tensor& loss, bool keeps_graph = false) {
+    if (model.scene->program->evaluates) model.root->eval();
+    loss.backward({}, keeps_graph);
+    model.root->train();
+  };
   std::vector<at::Tensor> losses = {loss_of_forward(model, 0)};
   switch (model.scene->program->plan) {
     case Plan::kOneForward:
     case Plan::kRecomputedRoot:
-      losses[0].backward();
+      backward(losses[0]);
       break;
     case Plan::kTwoForwardsOneBackward:
       losses.push_back(loss_of_forward(model, 1));
-      (losses[0] + losses[1]).backward();
+      backward(losses[0] + losses[1]);
       break;
     case Plan::kTwoForwardsTwoBackwards:
       losses.push_back(loss_of_forward(model, 1));
-      losses[0].backward();
-      losses[1].backward();
+      backward(losses[0]);
+      backward(losses[1]);
       break;
     case Plan::kTwoForwardsNewestBackward:
       losses.push_back(loss_of_forward(model, 1));
-      losses[1].backward();
-      losses[0].backward();
+      backward(losses[1]);
+      backward(losses[0]);
       break;
     case Plan::kRetainTwice:
-      losses[0].backward({}, /*retain_graph=*/true);
-      losses[0].backward();
+      backward(losses[0], /*keeps_graph=*/true);
+      backward(losses[0]);
       break;
   }
   std::vector<float> numbers;

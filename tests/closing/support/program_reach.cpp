@@ -142,6 +142,7 @@ class Graph {
     const Value first = registers[op.args[0]];
     switch (op.kind) {
       case OpKind::kLinear:
+      case OpKind::kEmpty:
         registers.push_back(in_new_storage(node(args, open && has_weight(weights_of))));
         return;
       case OpKind::kEmbed:
@@ -151,6 +152,7 @@ class Graph {
         registers.push_back(in_new_storage(node(open ? args : std::vector{args[0]}, false)));
         return;
       case OpKind::kTanh:
+      case OpKind::kState:
         registers.push_back(in_new_storage(node(args, false)));
         return;
       case OpKind::kView:

@@ -23,6 +23,7 @@ class Generator {
     const int plan = below(10);
     if (plan >= 5) program_.plan = static_cast<Plan>(plan - 4);
     if (chance(20)) program_.throws_at = below(6);
+    program_.evaluates = chance(25);
     program_.has_twin = chance(20);
     open_gates_until_ranks_agree();
     return std::move(program_);
@@ -60,7 +61,8 @@ class Generator {
       program_.parts.push_back({.name = random_name(i),
                                 .parent = parent,
                                 .frozen = chance(8),
-                                .weights = 1 + below(2),
+                                .has_holes = chance(20),
+                                .weights = chance(12) ? 0 : 1 + below(2),
                                 .inputs = 1 + below(2),
                                 .ops = {},
                                 .outputs = std::vector<int>(1 + below(2))});
@@ -101,10 +103,10 @@ class Generator {
   }
 
   int random_op(PartWriter& w, const std::vector<int>& from, int weights) {
-    switch (below(8)) {
+    switch (below(9)) {
       case 0:
       case 1:
-        return w.linear(pick(from), below(weights), random_gate(40));
+        return w.linear(pick(from), weights > 0 ? below(weights) : 0, random_gate(40));
       case 2:
         return w.tanh(pick(from));
       case 3:
@@ -113,6 +115,8 @@ class Generator {
         return w.write({OpKind::kHalves, {pick(from), pick(from)}});
       case 5:
         return w.inplace(w.add(pick(from), pick(from)));
+      case 6:
+        return w.state(pick(from));
       default:
         return w.add(pick(from), pick(from), random_gate(35));
     }
@@ -125,7 +129,7 @@ class Generator {
     std::vector<int> registers;
     append(w, registers, 0);
     changes_inputs_[index] = chance(6);
-    if (changes_inputs_[index]) registers.push_back(w.inplace(w.view(0)));
+    if (changes_inputs_[index]) registers.push_back(w.inplace(chance(50) ? 0 : w.view(0)));
     std::vector<int> to_call = callees(index);
     for (const int callee : to_call) {
       changes_inputs_[index] = changes_inputs_[index] || changes_inputs_[callee];
