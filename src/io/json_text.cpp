@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fsdp/error.h"
+#include "io/file_kind.h"
 #include "io/printable_name.h"
 
 namespace fsdp {
@@ -83,9 +84,11 @@ void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits 
   if (start < text.size()) check(text.size(), "a number or white space");
 }
 
-// The library stops in silence at a NUL and skips a byte order mark.
+// The library stops in silence at a NUL and skips a byte order mark. A file of another kind is said
+// to be that, not to be broken JSON.
 void check_characters(const JsonText& source, const JsonCursor& cursor) {
   const std::string_view text = source.text;
+  refuse_other_kind(text, source.file, "JSON");
   if (text.empty()) cursor.fail_at(0, "the JSON text is empty");
   if (text.starts_with("\xef\xbb\xbf")) {
     cursor.fail_at(0, "the JSON text starts with a byte order mark", "save it as plain UTF-8");

@@ -9,6 +9,7 @@
 
 #include "base/bytes.h"
 #include "fsdp/error.h"
+#include "io/file_kind.h"
 #include "io/json_text.h"
 #include "io/printable_name.h"
 
@@ -178,6 +179,9 @@ class HeaderEvents final : public JsonEvents {
 
 // The header's text, or an error that has not looked at more than 9 bytes.
 std::string_view header_of(std::span<const std::byte> bytes, const std::string& file) {
+  const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const FileKind kind = file_kind(whole);
+  if (kind != FileKind::kSafetensors) refuse_other_kind(whole, file, "a file of weights");
   const auto file_bytes = static_cast<int64_t>(bytes.size());
   if (file_bytes < kSafetensorsPrefixBytes) {
     corrupt(file, file_bytes,
@@ -189,7 +193,7 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
     corrupt(
         file, 0,
         fmt::format("the header claims {} bytes; at most {} are allowed", claimed, kMaxHeaderBytes),
-        "this may not be a safetensors file");
+        fmt::format("this may be no safetensors file: it begins as {}", name_of(kind)));
   }
   const auto header_bytes = static_cast<int64_t>(claimed);
   if (header_bytes > file_bytes - kSafetensorsPrefixBytes) {

@@ -47,7 +47,8 @@ TEST_CASE("What strict JSON does not hold is refused with its line and byte") {
        "hint: save it as plain UTF-8"},
       {"{}\0"sv, "a NUL character in the JSON text (f.json, line 1, byte 2)"},
       {"{\"a\0\": 1}"sv, "a NUL character in the JSON text (f.json, line 1, byte 3)"},
-      {"\xff\xfe{}",
+      {"\xff\xfe{}", "the file is text in UTF-16, and JSON is wanted (f.json); hint: convert it"},
+      {"\xff{}",
        "broken JSON: syntax error while parsing value - invalid literal near "
        "'\\xff' (f.json, line 1, byte 0)"},
       {"[\"\xc3(\"]", "ill-formed UTF-8 byte"},

@@ -8,6 +8,7 @@
 
 #include "bert_qa/text/unicode_text.h"
 #include "fsdp/error.h"
+#include "io/file_kind.h"
 #include "io/mapped_file.h"
 #include "io/printable_name.h"
 
@@ -55,6 +56,10 @@ WordPieceVocab WordPieceVocab::read(const std::filesystem::path& path,
 
 WordPieceVocab WordPieceVocab::parse(std::string_view text, const std::string& name,
                                      const SpecialTokens& special) {
+  // A token may be a comma.
+  if (fsdp::file_kind(text) != fsdp::FileKind::kCsv) {
+    fsdp::refuse_other_kind(text, name, "a vocabulary");
+  }
   if (text.starts_with("\xef\xbb\xbf")) {
     refuse(name, 1, "the vocabulary starts with a byte order mark", "save it as plain UTF-8");
   }
