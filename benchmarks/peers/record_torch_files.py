@@ -5,9 +5,11 @@
 
 Element i of a tensor, counted row by row, is i - 3 (halves and doubles too).
 """
+import argparse
 import collections
 import pathlib
 
+import numpy
 import torch
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "tests" / "checkpoint" / "records"
@@ -39,6 +41,31 @@ def state_dict():
     )
 
 
+def with_attributes():
+    """Tensors with attributes of Python's, which torch.save writes in two other ways."""
+    parameter = torch.nn.Parameter(numbers(2, 3))
+    tensor = numbers(4)
+    parameter.tag = tensor.tag = "kept by Python"
+    return {"parameter": parameter, "tensor": tensor, "buffer": torch.nn.Buffer(numbers(2))}
+
+
+def other_values():
+    return {
+        "args": argparse.Namespace(lr=0.1, names=["a", "b"]),
+        "best": numpy.float64(3.5),
+        "table": numpy.arange(3),
+        "seen": {1, 2},
+        "dtype": torch.float16,
+        "path": pathlib.PurePosixPath("a/b"),
+        "large": 1 << 100,
+        "groups": collections.defaultdict(list),
+        "bytes": b"abc",
+        "complex": 1 + 2j,
+        "epoch": 3,
+        "name": "x",
+    }
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     weights = state_dict()
@@ -59,7 +86,23 @@ def main():
         for parameter in script.parameters():
             parameter.copy_(numbers(*parameter.shape))
     torch.jit.save(script, FOLDER / "script.pt")
+    torch.save(with_attributes(), FOLDER / "attributes.pt")
+    torch.save({"w": numbers(2, 3), **other_values()}, FOLDER / "other_values.pt")
+    torch.save(
+        {"epoch": 3, "arch": "resnet", "state_dict": weights, "best_acc1": numbers(), **other_values()},
+        FOLDER / "imagenet.pt",
+    )
+    torch.save(
+        {"w": numbers(2), "u16": numbers(4).abs().to(torch.uint16), "f8": numbers(5).to(torch.float8_e4m3fn)},
+        FOLDER / "types.pt",
+    )
+    torch.serialization.set_crc32_options(False)
+    torch.save({"w": numbers(2, 3)}, FOLDER / "unchecked.pt")
+    torch.serialization.set_crc32_options(True)
     # What is refused.
+    pairs = torch.complex(numbers(4), numbers(4))
+    torch.save({"w": pairs.conj().imag}, FOLDER / "negative.pt")
+    torch.save({"w": pairs.clone().conj()}, FOLDER / "conjugate.pt")
     torch.save(weights, FOLDER / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(layer, FOLDER / "module.pt")
     quantised = torch.quantize_per_tensor(numbers(4), 0.5, 0, torch.qint8)

@@ -11,8 +11,8 @@
 //   …
 //   fsdp::load_optimizer(optimizer, "out/optimizer.safetensors");  // on any number of ranks
 //
-// Weights are the parameters that the engine shards, by their FQNs; buffers and ignored parameters
-// are the caller's. All functions are collective, outside forward and backward; what fails on one
+// Weights are the parameters that the engine shards, by their FQNs; ignored parameters are the
+// caller's. Buffers are loaded from files that have them, and not saved. All functions are collective, outside forward and backward; what fails on one
 // rank ends all ranks, and one of them says it (agreement.h). A run that goes on from its weights
 // (float32, the default) and its optimizer's state takes the steps that it would have taken, to the
 // bit, on as many ranks; random numbers (dropout) are the program's.
@@ -38,6 +38,9 @@ class Optimizer;
 
 // Called on another thread than the caller's, one call at a time; equal on all ranks.
 struct LoadOptions {
+  // A beginning that stored names lose first: "module." of DataParallel, "_orig_mod." of
+  // torch.compile, "model." of a wrapper. Names that do not have it stay; one of them must have it.
+  std::string strip_prefix{};
   // The parameter that a stored tensor means; empty: the one of the same name.
   std::function<std::string(std::string_view stored)> parameter_name{};
   // Whether a tensor for which the model has no parameter may be left out, by its parameter_name;
@@ -52,34 +55,40 @@ struct LoadOptions {
 
 // What was done that a user may not expect; equal on all ranks.
 struct LoadReport {
-  std::vector<std::string> renamed;   // stored names that parameter_name changed
+  std::vector<std::string> renamed;   // stored names that strip_prefix or parameter_name changed
   std::vector<std::string> replaced;  // parameters that `instead` and the other files have
   std::vector<std::string> unused;    // stored names
   std::vector<std::string> kept;      // parameters that no file has
-  // The last three in words, a line each, to be told once.
+  std::vector<std::string> copies;    // stored names of equal copies of a tied parameter
+  // The last four in words, a line each, to be told once.
   std::vector<std::string> notes;
 };
 
 // Fills every rank's main shards from mapped files: only this rank's intervals are read. F32, F16,
-// BF16 and F64 become float32.
-// Errors: IoError kCorruptData with the names for tensors that are missing, unexpected or doubled;
-//   with both for a shape that differs or a type that is no weight's; with tensor and element for a
-//   value that is not finite as float32: no step could be taken from there. Shards that were read
-//   before it have changed.
+// BF16 and F64 become float32. A buffer whose name a file has is filled on every rank, in its own
+// type; others keep their values. A parameter that is registered under several names (tied weights)
+// is found under any of them; where the files have it more than once, equal copies are one
+// parameter, with a note.
+// Errors: IoError kCorruptData with the names for tensors that are missing, unexpected or doubled,
+//   and for copies of a tied parameter that differ; with both for a shape that differs or a type
+//   that is no weight's; with tensor and element for a value of a parameter that is not finite as
+//   float32: no step could be taken from there. Shards that were read before it have changed,
+//   buffers have not. InvalidArgument for a strip_prefix that no name has.
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options = {});
 // The same from a file or a folder, whose format its content tells: safetensors, alone or in a
 // folder (safetensors_folder.h); what PyTorch saves, `torch.save(model.state_dict(), file)` from
 // Python, also as the entry "state_dict", "model_state_dict" or "model" of a training script's dict
 // (a note says so), `torch::save(model, file)` from C++, torch.jit.save; a Hugging Face
-// pytorch_model.bin, by its name or in a folder without safetensors. Nothing in a file is run: what
-// is neither plain tensor nor container nor number is refused by name. Tensors may be views of each
-// other and have any strides; one that does not lie in the file as the parameter does in memory
-// takes this rank's part of it once more. A second name of a tensor that is used (tied weights) is
-// left out.
+// pytorch_model.bin, by its name or in a folder without safetensors, there also in shards with an
+// index. Nothing in a file is run: entries that are no tensors are left out, and a note names them.
+// Tensors may be views of each other and have any strides; one that does not lie in the file as the
+// parameter does in memory takes this rank's part of it once more. The archive's check sums are
+// compared, each rank reading its share of the records for it.
 // Errors: also what opening them throws: kCorruptData for files that were written before PyTorch
-//   1.6, for quantised and sparse tensors, compressed records, another byte order, tensors that are
-//   no views of their storage.
+//   1.6, for weights that are quantised, sparse, or have their neg or conj bit set, for records that
+//   are damaged, compressed or encrypted, another byte order, tensors that are no views of their
+//   storage, and names of functions that run code.
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 

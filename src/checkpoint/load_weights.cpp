@@ -1,124 +1,203 @@
 #include <c10/core/GradMode.h>
 #include <fsdp/agreement.h>
 #include <fsdp/engine.h>
-#include <fsdp/safetensors_folder.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "checkpoint/load_stored_weights.h"
+#include "checkpoint/loaded_buffers.h"
 #include "checkpoint/main_state_writer.h"
 #include "checkpoint/read_interval.h"
-#include "checkpoint/torch_archive.h"
 #include "checkpoint/weight_match.h"
 #include "engine/engine_state.h"
 #include "fsdp/checkpoint.h"
-#include "io/safetensors_index.h"
 
 namespace fsdp {
 namespace {
 
 constexpr std::string_view kReading = "reading the weights";
-// Of a folder as transformers wrote it before safetensors.
-constexpr std::string_view kPickledWeights = "pytorch_model.bin";
+
+// What a load gives a buffer once no rank has refused anything.
+struct LoadedBuffer {
+  at::Tensor buffer;
+  at::Tensor value;  // on the host
+};
+
+struct Loaded {
+  LoadReport report;
+  std::vector<LoadedBuffer> buffers;
+};
 
 // On this rank alone.
-LoadReport load_intervals(const EngineState& engine, const WeightsFiles& files,
-                          const LoadOptions& options) {
-  const at::NoGradGuard no_grad;
-  std::vector<ExpectedTensor> expected;
-  for (const auto& unit : engine.units) {
-    for (const ParameterSpec& spec : unit->shard->layout().parameters()) {
-      expected.push_back({.fqn = spec.fqn, .shape = spec.shape});
+class WeightLoad {
+ public:
+  explicit WeightLoad(const EngineState& engine) : engine_(engine) {
+    std::map<const c10::TensorImpl*, std::vector<std::string>> names;
+    for (const auto& item : engine.root->named_parameters()) {
+      if (item.value().defined()) {
+        names[item.value().unsafeGetTensorImpl()].push_back(item.key());
+      }
+    }
+    for (const auto& unit : engine.units) {
+      const ShardUnit& shard = *unit->shard;
+      for (size_t i = 0; i < shard.tensors().size(); ++i) {
+        const ParameterSpec& spec = shard.layout().parameters()[i];
+        std::vector<std::string> aliases = names[shard.tensors()[i].unsafeGetTensorImpl()];
+        std::erase(aliases, spec.fqn);
+        expected_.push_back({.fqn = spec.fqn, .shape = spec.shape, .aliases = std::move(aliases)});
+      }
+    }
+    parameters_ = expected_.size();
+    for (LoadableBuffer& each : loadable_buffers(*engine.root)) {
+      expected_.push_back({.fqn = each.fqn,
+                           .shape = each.buffer.sizes().vec(),
+                           .aliases = std::move(each.aliases),
+                           .buffer = stored_type(each.buffer.scalar_type())});
+      buffers_.push_back(std::move(each.buffer));
     }
   }
-  MatchedWeights matched = match_weights(files, expected, options);
-  const MainStateWriter writer(*engine.context);
-  auto source = matched.sources.begin();
-  for (const auto& unit : engine.units) {
-    const ShardUnit& shard = *unit->shard;
-    for (size_t i = 0; i < shard.tensors().size(); ++i, ++source) {
-      if (!*source) continue;
-      const int parameter = static_cast<int>(i);
-      const Interval& local = shard.main().local(parameter);
-      float* place = shard.main().data(shard.layout().segment_of(parameter)) + local.offset;
+
+  Loaded run(const WeightsFiles& files, const LoadOptions& options) const {
+    const at::NoGradGuard no_grad;
+    const Mesh& mesh = engine_.context->mesh;
+    MatchedWeights matched = match_weights(files, expected_, options);
+    for (const WeightsFile* file : files.files) file->check_sums(mesh.rank(), mesh.world_size());
+    load_parameters(matched);
+    Loaded loaded;
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      const std::optional<WeightSource>& source = matched.sources[parameters_ + i];
+      if (source)
+        loaded.buffers.push_back({buffers_[i], read_whole(*source->file, *source->tensor)});
+    }
+    check_copies(matched);
+    loaded.report = std::move(matched.report);
+    return loaded;
+  }
+
+ private:
+  // This rank's interval of parameter `index` in all; `call` is given shard and index in its unit.
+  template <class Call>
+  void visit_parameters(const Call& call) const {
+    size_t index = 0;
+    for (const auto& unit : engine_.units) {
+      const ShardUnit& shard = *unit->shard;
+      for (size_t i = 0; i < shard.tensors().size(); ++i, ++index) {
+        const Interval& local = shard.main().local(static_cast<int>(i));
+        const MemoryInterval interval{.strides = shard.layout().parameters()[i].strides,
+                                      .begin = local.begin,
+                                      .numel = local.numel};
+        float* place =
+            shard.main().data(shard.layout().segment_of(static_cast<int>(i))) + local.offset;
+        call(index, interval, place);
+      }
+    }
+  }
+
+  void load_parameters(const MatchedWeights& matched) const {
+    const MainStateWriter writer(*engine_.context);
+    visit_parameters([&](size_t index, const MemoryInterval& interval, float* place) {
+      const std::optional<WeightSource>& source = matched.sources[index];
+      if (!source) return;
       read_interval(
-          *(*source)->file, *(*source)->tensor,
-          {.strides = shard.layout().parameters()[i].strides,
-           .begin = local.begin,
-           .numel = local.numel},
+          *source->file, *source->tensor, interval,
           [&](int64_t at, std::span<const float> values) { writer.write(place + at, values); });
-    }
+    });
   }
-  return std::move(matched.report);
-}
+
+  // Each rank compares what it holds of a parameter; a buffer as a whole.
+  void check_copies(const MatchedWeights& matched) const {
+    for (const MatchedWeights::Copy& copy : matched.copies) {
+      if (copy.of < parameters_) continue;
+      const WeightSource& source = *matched.sources[copy.of];
+      const at::Tensor value = read_whole(*source.file, *source.tensor);
+      if (!value.equal(read_whole(*copy.source.file, *copy.source.tensor).to(value.dtype()))) {
+        refuse_copy(matched, copy);
+      }
+    }
+    visit_parameters([&](size_t index, const MemoryInterval& interval, float*) {
+      for (const MatchedWeights::Copy& copy : matched.copies) {
+        if (copy.of == index && !are_equal(*matched.sources[index], copy.source, interval)) {
+          refuse_copy(matched, copy);
+        }
+      }
+    });
+  }
+
+  static bool are_equal(const WeightSource& a, const WeightSource& b,
+                        const MemoryInterval& interval) {
+    bool equal = true;
+    read_interval(*a.file, *a.tensor, interval, [&](int64_t at, std::span<const float> piece) {
+      const MemoryInterval part{
+          .strides = interval.strides, .begin = interval.begin + at, .numel = std::ssize(piece)};
+      read_interval(*b.file, *b.tensor, part, [&](int64_t from, std::span<const float> values) {
+        equal &= std::ranges::equal(values, piece.subspan(from, values.size()));
+      });
+    });
+    return equal;
+  }
+
+  const EngineState& engine_;
+  std::vector<ExpectedTensor> expected_;  // parameters, then buffers
+  size_t parameters_ = 0;
+  std::vector<at::Tensor> buffers_;
+};
 
 // Whatever the files are; `notes` come before the report's.
-LoadReport load_files(const EngineState& engine, WeightsFiles files, const LoadOptions& options,
-                      std::span<const std::string> notes) {
+Loaded load_files(const EngineState& engine, WeightsFiles files, const LoadOptions& options,
+                  std::span<const std::string> notes) {
   std::optional<SafetensorsWeights> instead;
   if (options.instead != nullptr) files.instead = &instead.emplace(*options.instead);
-  LoadReport report = load_intervals(engine, files, options);
-  report.notes.insert(report.notes.begin(), notes.begin(), notes.end());
-  return report;
+  Loaded loaded = WeightLoad(engine).run(files, options);
+  loaded.report.notes.insert(loaded.report.notes.begin(), notes.begin(), notes.end());
+  return loaded;
 }
 
-LoadReport load_safetensors(const EngineState& engine, std::span<const SafetensorsFile> files,
-                            const LoadOptions& options, std::span<const std::string> notes = {}) {
-  std::deque<SafetensorsWeights> weights;
-  WeightsFiles from;
-  for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));
-  return load_files(engine, std::move(from), options, notes);
-}
-
-// Where a folder has both, safetensors are read.
-bool is_pickled_folder(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path / kPickledWeights, ignored) &&
-         !std::filesystem::exists(path / kWeightsFile, ignored) &&
-         !std::filesystem::exists(path / kWeightsIndex, ignored);
-}
-
-LoadReport load_together(Engine& engine,
-                         const std::function<LoadReport(const EngineState&)>& load) {
+LoadReport load_together(Engine& engine, const std::function<Loaded(const EngineState&)>& load) {
   EngineState& state = engine.state();
   state.require_between_passes("load_weights");
-  LoadReport report;
-  const Outcome outcome = work_together(engine.mesh(), kReading, [&] { report = load(state); });
+  Loaded loaded;
+  const Outcome outcome = work_together(engine.mesh(), kReading, [&] { loaded = load(state); });
   {
     const std::lock_guard lock(state.clock->mutex);
     for (const auto& unit : state.units) unit->shard->mark_changed(/*copies_written=*/false);
   }
   end_together(engine.mesh(), outcome);
-  return report;
+  // Here and not on the thread that read: behind what this one has queued on its stream.
+  const at::NoGradGuard no_grad;
+  for (const LoadedBuffer& each : loaded.buffers) at::Tensor(each.buffer).copy_(each.value);
+  return std::move(loaded.report);
 }
 
 }  // namespace
 
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options) {
-  return load_together(
-      engine, [&](const EngineState& state) { return load_safetensors(state, files, options); });
+  return load_together(engine, [&](const EngineState& state) {
+    std::deque<SafetensorsWeights> weights;
+    WeightsFiles from;
+    for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));
+    return load_files(state, std::move(from), options, {});
+  });
+}
+
+LoadReport load_weights(Engine& engine, const StoredWeights& weights, const LoadOptions& options) {
+  return load_together(engine, [&](const EngineState& state) {
+    return load_files(state, {.files = weights.files()}, options, weights.notes());
+  });
 }
 
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options) {
   return load_together(engine, [&](const EngineState& state) {
-    std::error_code ignored;
-    const std::filesystem::path archive_path =
-        is_pickled_folder(path) ? path / kPickledWeights : path;
-    if (TorchArchive::is_one(archive_path)) {
-      const TorchArchive archive(archive_path);
-      return load_files(state, {.files = {&archive}}, options, archive.notes());
-    }
-    if (std::filesystem::is_directory(path, ignored)) {
-      const SafetensorsFolder folder(path);
-      return load_safetensors(state, folder.files(), options, folder.notes());
-    }
-    const SafetensorsFile file(path);
-    return load_safetensors(state, {&file, 1}, options);
+    const StoredWeights weights(path);
+    return load_files(state, {.files = weights.files()}, options, weights.notes());
   });
 }
 

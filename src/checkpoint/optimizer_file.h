@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/weights_file.h"
+#include "io/weights_file.h"
 #include "optim/optimizer_state.h"
 #include "plan/shard_layout.h"
 

@@ -5,7 +5,7 @@
 #include <functional>
 #include <span>
 
-#include "checkpoint/weights_file.h"
+#include "io/weights_file.h"
 
 namespace fsdp {
 

@@ -41,7 +41,9 @@ std::filesystem::path place_of(const std::vector<const WeightsFile*>& files) {
 void add(Sources& sources, const WeightSource& source, const LoadOptions& options,
          LoadReport& report) {
   const std::string& stored = source.tensor->name;
-  std::string name = options.parameter_name ? options.parameter_name(stored) : stored;
+  std::string name = stored;
+  if (name.starts_with(options.strip_prefix)) name.erase(0, options.strip_prefix.size());
+  if (options.parameter_name) name = options.parameter_name(name);
   if (name != stored) report.renamed.push_back(stored);
   const auto [at, is_new] = sources.emplace(std::move(name), source);
   if (!is_new) {
@@ -51,7 +53,20 @@ void add(Sources& sources, const WeightSource& source, const LoadOptions& option
   }
 }
 
+void check_prefix(const WeightsFiles& from, const std::string& prefix) {
+  for (const WeightsFile* file : from.files) {
+    for (const MappedTensor& tensor : file->tensors()) {
+      if (tensor.name.starts_with(prefix)) return;
+    }
+  }
+  throw InvalidArgument(
+      {.what = fmt::format("no tensor's name begins with {}", quoted_name(prefix)),
+       .where = fmt::format("LoadOptions::strip_prefix, {}", place_of(from.files).string()),
+       .hint = "fsdp-inspect --summary shows how the names begin"});
+}
+
 Sources collect(const WeightsFiles& from, const LoadOptions& options, LoadReport& report) {
+  if (!options.strip_prefix.empty()) check_prefix(from, options.strip_prefix);
   Sources sources, first;
   for (const WeightsFile* file : from.files) {
     for (const MappedTensor& tensor : file->tensors()) {
@@ -76,30 +91,58 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
            source.file->path(), kOtherModel);
   }
   const auto dtype = engine_dtype(tensor.dtype);
-  if (!dtype || !is_floating(*dtype)) {
+  const bool is_floating_type = dtype && is_floating(*dtype);
+  if (expected.buffer) {
+    const auto wanted = engine_dtype(*expected.buffer);
+    if (tensor.dtype == *expected.buffer || (is_floating_type && wanted && is_floating(*wanted))) {
+      return;
+    }
+    refuse(fmt::format("tensor {} is {}, the model's buffer {}", quoted_name(tensor.name),
+                       name_of(tensor.dtype), name_of(*expected.buffer)),
+           source.file->path(), kOtherModel);
+  }
+  if (!is_floating_type) {
     refuse(fmt::format("tensor {} is {}, which is no type of weights", quoted_name(tensor.name),
                        name_of(tensor.dtype)),
            source.file->path(), "convert it to F32, F16, BF16 or F64");
   }
 }
 
+// With which all of `names` are among the tensors that the model has no use for; empty if there is
+// none.
+std::string shared_prefix(const Names& names, const Sources& rest) {
+  for (const auto& [stored, source] : rest) {
+    if (!stored.ends_with("." + names[0])) continue;
+    std::string prefix = stored.substr(0, stored.size() - names[0].size());
+    const bool shared = std::ranges::all_of(
+        names, [&](const std::string& name) { return rest.contains(prefix + name); });
+    if (shared) return prefix;
+  }
+  return {};
+}
+
 // A head of which a part is missing was not meant to be initialised afresh.
 void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
-                   const LoadOptions& options, MatchedWeights& matched) {
+                   const LoadOptions& options, const Sources& rest, MatchedWeights& matched) {
   Names missing;
   for (size_t i = 0; i < expected.size(); ++i) {
-    if (matched.sources[i]) continue;
+    if (matched.sources[i] || expected[i].buffer) continue;
     bool is_whole = options.may_be_missing && options.may_be_missing(expected[i].fqn);
     for (size_t j = 0; j < expected.size() && is_whole; ++j) {
       is_whole = !matched.sources[j] || module_of(expected[j].fqn) != module_of(expected[i].fqn);
     }
     (is_whole ? matched.report.kept : missing).push_back(expected[i].fqn);
   }
-  if (!missing.empty()) {
-    refuse(fmt::format("{} of the model missing from the weights: {}", counted(missing, "tensor"),
-                       list_of(missing)),
-           place_of(files.files), kOtherModel);
-  }
+  if (missing.empty()) return;
+  const std::string prefix = shared_prefix(missing, rest);
+  refuse(fmt::format("{} of the model missing from the weights: {}", counted(missing, "tensor"),
+                     list_of(missing)),
+         place_of(files.files),
+         prefix.empty()
+             ? kOtherModel
+             : fmt::format("the file has them as {} and so on: LoadOptions::strip_prefix "
+                           "= \"{}\" removes what its names begin with",
+                           quoted_name(prefix + missing[0]), printable_name(prefix)));
 }
 
 // Tied weights have several names in a file that shares their bytes.
@@ -129,10 +172,22 @@ void check_rest(const Sources& rest, const LoadOptions& options, MatchedWeights&
   if (!unexpected.empty()) {
     refuse(fmt::format("{} in the weights that the model does not have: {}",
                        counted(unexpected, "tensor"), list_of(unexpected)),
-           where,
-           fmt::format("{}; buffers are the caller's: LoadOptions::may_be_unused leaves them out",
-                       kOtherModel));
+           where, fmt::format("{}; LoadOptions::may_be_unused leaves tensors out", kOtherModel));
   }
+}
+
+// Of a file that has some of the model's buffers.
+void note_kept_buffers(std::span<const ExpectedTensor> expected, MatchedWeights& matched) {
+  Names kept;
+  bool any = false;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    if (!expected[i].buffer) continue;
+    any |= matched.sources[i].has_value();
+    if (!matched.sources[i]) kept.push_back(expected[i].fqn);
+  }
+  if (!any || kept.empty()) return;
+  matched.report.notes.push_back(
+      fmt::format("{} not in the weights, unchanged: {}", counted(kept, "buffer"), list_of(kept)));
 }
 
 void add_notes(const WeightsFiles& files, LoadReport& report) {
@@ -148,6 +203,37 @@ void add_notes(const WeightsFiles& files, LoadReport& report) {
     report.notes.push_back(fmt::format("{} not in the weights, initialised: {}",
                                        counted(report.kept, "tensor"), list_of(report.kept)));
   }
+  if (!report.copies.empty()) {
+    const bool one = report.copies.size() == 1;
+    report.notes.push_back(
+        fmt::format("{} of tied weights, loaded as one with {}: {}",
+                    one ? "1 equal copy" : fmt::format("{} equal copies", report.copies.size()),
+                    one ? "its original" : "their originals", list_of(report.copies)));
+  }
+}
+
+// The first of its names that the files have; other ones, where they have their own bytes, are
+// copies.
+void match(size_t index, const ExpectedTensor& expected, Sources& sources,
+           MatchedWeights& matched) {
+  std::optional<WeightSource>& source = matched.sources.emplace_back();
+  const auto take = [&](const std::string& name) {
+    const auto at = sources.find(name);
+    if (at == sources.end()) return;
+    if (!source) {
+      check_fit(at->second, expected);
+      source = at->second;
+    } else if (is_other_name(at->second, matched)) {
+      return;  // check_rest reports it
+    } else {
+      check_fit(at->second, expected);
+      matched.copies.push_back({index, at->second});
+      matched.report.copies.push_back(at->second.tensor->name);
+    }
+    sources.erase(at);
+  };
+  take(expected.fqn);
+  for (const std::string& alias : expected.aliases) take(alias);
 }
 
 }  // namespace
@@ -156,18 +242,19 @@ MatchedWeights match_weights(const WeightsFiles& files, std::span<const Expected
                              const LoadOptions& options) {
   MatchedWeights matched;
   Sources sources = collect(files, options, matched.report);
-  for (const ExpectedTensor& tensor : expected) {
-    const auto at = sources.find(tensor.fqn);
-    matched.sources.emplace_back();
-    if (at == sources.end()) continue;
-    check_fit(at->second, tensor);
-    matched.sources.back() = at->second;
-    sources.erase(at);
-  }
-  check_missing(files, expected, options, matched);
+  for (size_t i = 0; i < expected.size(); ++i) match(i, expected[i], sources, matched);
+  check_missing(files, expected, options, sources, matched);
   check_rest(sources, options, matched);
   add_notes(files, matched.report);
+  note_kept_buffers(expected, matched);
   return matched;
+}
+
+void refuse_copy(const MatchedWeights& matched, const MatchedWeights::Copy& copy) {
+  refuse(fmt::format("tensors {} and {} differ, and the model has one parameter for both",
+                     quoted_name(matched.sources[copy.of]->tensor->name),
+                     quoted_name(copy.source.tensor->name)),
+         copy.source.file->path(), "remove one of them, or leave the weights untied");
 }
 
 }  // namespace fsdp

@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "fsdp/error.h"
 #include "io/pickle_names.h"
 #include "io/pickle_opcode.h"
+#include "io/pickle_tensors.h"
 #include "io/printable_name.h"
 #include "io/safetensors_header.h"
 
@@ -104,6 +106,13 @@ class PickleParser {
     return value;
   }
 
+  // What is put into an object that is read over is read over, too.
+  bool top_is_unread() {
+    PickleValue* value = pop();
+    stack_.push_back(value);
+    return value->kind == Kind::kUnread || value->kind == Kind::kUnreadTensor;
+  }
+
   void push_sequence(const std::vector<PickleValue*>& values) {
     push({.kind = Kind::kSequence, .items = {values.begin(), values.end()}});
   }
@@ -124,6 +133,7 @@ class PickleParser {
   }
   void set_items(const std::vector<PickleValue*>& values) {
     if (values.size() % 2 != 0) broken("a key without a value");
+    if (top_is_unread()) return;
     PickleValue* dict = top(Kind::kDict);
     for (size_t i = 0; i < values.size(); i += 2) {
       dict->items.push_back(values[i]);
@@ -131,6 +141,7 @@ class PickleParser {
     }
   }
   void append(const std::vector<PickleValue*>& values) {
+    if (top_is_unread()) return;
     PickleValue* list = top(Kind::kSequence);
     list->items.insert(list->items.end(), values.begin(), values.end());
   }
@@ -138,90 +149,81 @@ class PickleParser {
   void push_global() {
     const std::string module = line();
     std::string name = fmt::format("{}.{}", module, line());
-    const bool is_known = pickle_function(name) || dtype_of_storage(name) || is_script_class(name);
-    if (!is_known) {
-      refuse(fmt::format("the file holds {}, which is no plain tensor, container or number",
+    constexpr size_t kMaxNameBytes = 256;  // objects keep a copy
+    if (name.size() > kMaxNameBytes) broken("a class of too long a name");
+    if (runs_code(name)) {
+      refuse(fmt::format("the file names {}, which runs code and stands in no file of weights",
                          quoted_name(name)),
-             "save model.state_dict(), dense and not quantised; objects of other classes are not "
-             "read, since making them runs code");
+             "nothing of it was run; do not open this file with torch.load, and fetch the weights "
+             "from elsewhere");
     }
     push({.kind = Kind::kGlobal, .text = std::move(name)});
   }
 
-  const PickleValue& item(const PickleValue& sequence, size_t index, Kind kind) const {
-    if (sequence.kind != Kind::kSequence || index >= sequence.items.size() ||
-        sequence.items[index]->kind != kind) {
-      broken("arguments that nothing takes");
-    }
-    return *sequence.items[index];
-  }
-  std::vector<int64_t> integers(const PickleValue& sequence) const {
-    if (std::ssize(sequence.items) > kMaxDimensions) broken("a tensor of too many dimensions");
-    std::vector<int64_t> values;
-    for (size_t i = 0; i < sequence.items.size(); ++i) {
-      values.push_back(item(sequence, i, Kind::kInteger).integer);
-    }
-    return values;
-  }
-
-  // ('storage', torch.FloatStorage, key, device, numel)
   void push_storage() {
     const PickleValue& id = *pop();
-    if (item(id, 0, Kind::kText).text != "storage") broken("a persistent value of unknown kind");
-    const auto dtype = dtype_of_storage(item(id, 1, Kind::kGlobal).text);
-    if (!dtype) broken("a storage of unknown type");
-    const std::string& key = item(id, 2, Kind::kText).text;
-    constexpr size_t kMaxKeyBytes = 256;
-    if (key.size() > kMaxKeyBytes) broken("a storage of too long a name");
-    push_tensor(
-        Kind::kStorage,
-        {.dtype = *dtype, .record = key, .record_numel = item(id, 4, Kind::kInteger).integer});
+    RebuiltTensor storage = rebuilt([&] { return rebuild_storage(id); });
+    if (storage.tensor) {
+      const PickledTensor& said = *storage.tensor;
+      const auto [at, is_new] =
+          storages_.emplace(said.record, std::pair(said.dtype, said.record_bytes));
+      if (!is_new && at->second != std::pair(said.dtype, said.record_bytes)) {
+        broken("a storage of two types or sizes");
+      }
+    }
+    push_tensor(Kind::kStorage, std::move(storage));
   }
-  void push_tensor(Kind kind, PickledTensor tensor) {
+  template <class Rebuild>
+  RebuiltTensor rebuilt(const Rebuild& rebuild) {
+    try {
+      return rebuild();
+    } catch (const WrongArguments& wrong) {
+      broken(wrong.why);
+    }
+  }
+  void push_tensor(Kind kind, RebuiltTensor made) {
     // Of weights, and of what a training script keeps beside them.
     constexpr int64_t kMaxTensors = 4 * kMaxEntries;
     if (++tensors_ > kMaxTensors) {
       refuse(fmt::format("more than {} tensors and storages", kMaxTensors),
              "save model.state_dict() alone");
     }
-    push({.kind = kind, .tensor = std::make_unique<PickledTensor>(std::move(tensor))});
+    if (!made.tensor) kind = Kind::kUnreadTensor;
+    push({.kind = kind, .text = std::move(made.unread), .tensor = std::move(made.tensor)});
   }
 
   void reduce() {
     const PickleValue& arguments = *pop();
     const PickleValue& called = *pop();
-    const auto function =
-        called.kind == Kind::kGlobal ? pickle_function(called.text) : std::nullopt;
-    if (!function || arguments.kind != Kind::kSequence) {
-      broken("what is called is no function");
+    if (arguments.kind != Kind::kSequence) broken("what is called is no function");
+    if (called.kind == Kind::kUnread) return push_unread(called.text);
+    if (called.kind != Kind::kGlobal) broken("what is called is no function");
+    const auto function = pickle_function(called.text);
+    if (!function && makes_tensor(called.text)) {
+      return push_tensor(Kind::kUnreadTensor,
+                         {.unread = fmt::format("is made by {}", quoted_name(called.text))});
     }
+    if (!function) return push_unread(called.text);
     switch (*function) {
       case PickleFunction::kDict:
         if (!arguments.items.empty()) broken("an OrderedDict of arguments");
         push({.kind = Kind::kDict});
         break;
-      case PickleFunction::kTensor: {
-        PickledTensor tensor = *item(arguments, 0, Kind::kStorage).tensor;
-        tensor.offset = item(arguments, 1, Kind::kInteger).integer;
-        tensor.shape = integers(item(arguments, 2, Kind::kSequence));
-        tensor.strides = integers(item(arguments, 3, Kind::kSequence));
-        push_tensor(Kind::kTensor, std::move(tensor));
-        break;
-      }
-      case PickleFunction::kParameter:
-        push_tensor(Kind::kTensor, *item(arguments, 0, Kind::kTensor).tensor);
-        break;
       case PickleFunction::kFirstArgument:
         if (arguments.items.empty()) broken("a function without arguments");
         stack_.push_back(const_cast<PickleValue*>(arguments.items[0]));
         break;
+      default:
+        push_tensor(Kind::kTensor, rebuilt([&] { return rebuild_tensor(*function, arguments); }));
     }
   }
+  void push_unread(const std::string& name) { push({.kind = Kind::kUnread, .text = name}); }
 
   void new_object() {
     pop();  // the arguments: none in TorchScript
     const PickleValue& type = *pop();
-    if (type.kind != Kind::kGlobal || !is_script_class(type.text)) broken("an object of no class");
+    if (type.kind != Kind::kGlobal) broken("an object of no class");
+    if (!is_script_class(type.text)) return push_unread(type.text);
     push({.kind = Kind::kObject, .text = type.text});
   }
 
@@ -230,7 +232,7 @@ class PickleParser {
     const PickleValue& state = *pop();
     PickleValue* built = pop();
     stack_.push_back(built);
-    if (built->kind == Kind::kDict) return;
+    if (built->kind == Kind::kDict || built->kind == Kind::kUnread) return;
     if (built->kind != Kind::kObject) broken("attributes of what has none");
     if (state.kind != Kind::kDict) {
       refuse(fmt::format("an object of class {} keeps its state in a way of its own",
@@ -240,16 +242,16 @@ class PickleParser {
     built->items = {&state};
   }
 
-  int64_t long1() {
-    const auto bytes = take(number<uint8_t>());
-    if (bytes.size() > sizeof(int64_t)) return 0;  // no size, stride or step is that large
+  void push_long(size_t size) {
+    const auto bytes = take(size);
+    if (bytes.size() > sizeof(int64_t)) return void(push({}));
     uint64_t value = 0;
     for (size_t i = 0; i < sizeof value; ++i) {
       const bool is_negative = !bytes.empty() && (bytes.back() & std::byte{0x80}) != std::byte{};
       const auto byte = i < bytes.size() ? static_cast<uint64_t>(bytes[i]) : is_negative ? 0xff : 0;
       value |= byte << (8 * i);
     }
-    return static_cast<int64_t>(value);
+    push_integer(static_cast<int64_t>(value));
   }
 
   // False: it is over.
@@ -258,6 +260,12 @@ class PickleParser {
     switch (opcode()) {
       case Opcode::kStop:
         return false;
+      case Opcode::kPop:
+        pop();
+        break;
+      case Opcode::kPopMark:
+        pop_to_mark();
+        break;
       case Opcode::kMark:
         marks_.push_back(stack_.size());
         break;
@@ -282,7 +290,10 @@ class PickleParser {
         push_integer(number<uint16_t>());
         break;
       case Opcode::kLong1:
-        push_integer(long1());
+        push_long(number<uint8_t>());
+        break;
+      case Opcode::kLong4:
+        push_long(number<uint32_t>());
         break;
       case Opcode::kBinUnicode:
         push({.kind = Kind::kText, .text = text(number<uint32_t>())});
@@ -360,6 +371,7 @@ class PickleParser {
   const std::string& file_;
   size_t at_ = 0;
   int64_t tensors_ = 0;
+  std::map<std::string, std::pair<StoredDType, int64_t>> storages_;  // by record: type, bytes
   Pickle pickle_;
   std::vector<PickleValue*> stack_;
   std::vector<size_t> marks_;

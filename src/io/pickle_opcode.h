@@ -5,10 +5,12 @@
 
 namespace fsdp {
 
-// Those of protocol 2 that torch.save and torch::save write.
+// Those of protocol 2 that torch.save, with any objects in it, and torch::save write.
 enum class PickleOpcode : uint8_t {
   kMark = '(',
   kStop = '.',
+  kPop = '0',
+  kPopMark = '1',
   kBinFloat = 'G',
   kBinInt = 'J',
   kBinInt1 = 'K',
@@ -39,6 +41,7 @@ enum class PickleOpcode : uint8_t {
   kNewTrue = 0x88,
   kNewFalse = 0x89,
   kLong1 = 0x8a,
+  kLong4 = 0x8b,
 };
 
 }  // namespace fsdp

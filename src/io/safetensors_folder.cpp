@@ -8,7 +8,6 @@
 
 #include "fsdp/error.h"
 #include "io/mapped_file.h"
-#include "io/printable_name.h"
 #include "io/safetensors_index.h"
 
 namespace fsdp {
@@ -24,14 +23,6 @@ bool is_there(const std::filesystem::path& path) {
   throw IoError(
       ExitCode::kIoError,
       {.what = std::move(what), .where = path.string(), .cause = {}, .hint = std::move(hint)});
-}
-
-[[noreturn]] void corrupt(std::string what, const std::filesystem::path& path) {
-  throw IoError(ExitCode::kCorruptData, {.what = std::move(what),
-                                         .where = path.string(),
-                                         .cause = {},
-                                         .hint = "the index and the shards do not belong together; "
-                                                 "fetch the model again"});
 }
 
 // Which file has the name now.
@@ -58,12 +49,11 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
   } else if (is_there(path_ / kWeightsIndex)) {
     open_shards(path_ / kWeightsIndex);
   } else {
-    const bool pickled = is_there(path_ / "pytorch_model.bin");
     cannot_read(fmt::format("the model folder has neither {} nor {}", kWeightsFile, kWeightsIndex),
                 path_,
-                pickled ? "pytorch_model.bin can run code and is not read; save the model as "
-                          "safetensors"
-                        : "check the path");
+                is_there(path_ / "pytorch_model.bin")
+                    ? "only safetensors are read here; load_weights reads pytorch_model.bin, too"
+                    : "check the path");
   }
   for (const SafetensorsFile& file : files_) {
     for (const StoredTensor& tensor : file.tensors()) tensors_.push_back({&file, &tensor});
@@ -76,7 +66,11 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   const SafetensorsIndex index = parse_safetensors_index(mapping.text(), index_path.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
-  if (names.empty()) corrupt("the index names no tensor", index_path);
+  if (names.empty()) {
+    throw IoError(ExitCode::kCorruptData, {.what = "the index names no tensor",
+                                           .where = index_path.string(),
+                                           .hint = "fetch the model again"});
+  }
   for (const std::string& name : names) files_.emplace_back(path_ / name);
   // A writer takes the index away before it replaces a shard (SafetensorsFolderWriter): while it is
   // the same, so were they.
@@ -86,29 +80,15 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   }
 
   int64_t total_bytes = 0;
-  size_t found = 0;
+  std::vector<ShardNames> shards;
   for (const SafetensorsFile& file : files_) {
+    ShardNames& shard = shards.emplace_back(file.path().filename().string());
     for (const StoredTensor& tensor : file.tensors()) {
-      const auto entry = index.file_of_tensor.find(tensor.name);
-      if (entry == index.file_of_tensor.end() || entry->second != file.path().filename()) {
-        corrupt(fmt::format("tensor {} is in {}, where the index does not have it",
-                            quoted_name(tensor.name), file.path().filename().string()),
-                index_path);
-      }
+      shard.tensors.push_back(tensor.name);
       total_bytes += tensor.nbytes;
-      ++found;
     }
   }
-  if (found != index.file_of_tensor.size()) {
-    for (const auto& [tensor, name] : index.file_of_tensor) {
-      for (const SafetensorsFile& file : files_) {
-        if (file.path().filename() != name || file.find(tensor) != nullptr) continue;
-        corrupt(fmt::format("the index has tensor {} in {}, which does not hold it",
-                            quoted_name(tensor), name),
-                index_path);
-      }
-    }
-  }
+  check_shards(index, index_path, shards);
   if (index.total_bytes && *index.total_bytes != total_bytes) {
     notes_.push_back(fmt::format("{} says {} bytes in all; the shards hold {}", kWeightsIndex,
                                  *index.total_bytes, total_bytes));

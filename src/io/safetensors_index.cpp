@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
+#include "fsdp/error.h"
 #include "io/json_text.h"
 #include "io/printable_name.h"
 
@@ -92,6 +95,32 @@ SafetensorsIndex parse_safetensors_index(std::string_view text, const std::strin
   IndexEvents events(index);
   parse_json({.text = text, .file = file}, events, kDocumentLimits);
   return index;
+}
+
+void check_shards(const SafetensorsIndex& index, const std::filesystem::path& index_path,
+                  std::span<const ShardNames> shards) {
+  const auto corrupt = [&](std::string what) {
+    throw IoError(ExitCode::kCorruptData, {.what = std::move(what),
+                                           .where = index_path.string(),
+                                           .hint = "the index and the shards do not belong "
+                                                   "together; fetch the model again"});
+  };
+  std::set<std::string_view> found;
+  for (const ShardNames& shard : shards) {
+    for (const std::string_view tensor : shard.tensors) {
+      const auto entry = index.file_of_tensor.find(std::string(tensor));
+      if (entry == index.file_of_tensor.end() || entry->second != shard.file ||
+          !found.insert(tensor).second) {
+        corrupt(fmt::format("tensor {} is in {}, where the index does not have it",
+                            quoted_name(tensor), shard.file));
+      }
+    }
+  }
+  for (const auto& [tensor, file] : index.file_of_tensor) {
+    if (found.contains(tensor)) continue;
+    corrupt(fmt::format("the index has tensor {} in {}, which does not hold it",
+                        quoted_name(tensor), file));
+  }
 }
 
 std::string format_safetensors_index(const SafetensorsIndex& index) {

@@ -142,6 +142,21 @@ TEST_CASE("missing, unexpected, unfitting and doubled tensors are refused by nam
   }
 }
 
+TEST_CASE("names lose the beginning that the options name, and a missing one is looked for") {
+  const Names wrapped = {"module.body.weight", "module.norm.weight", "module.norm.bias"};
+  const File file(wrapped + Names{"epoch.head.weight", "epoch.head.bias"});
+  LoadOptions with = options();
+  with.may_be_unused = [](std::string_view name) { return name.starts_with("epoch."); };
+  CHECK(file.refusal(with).starts_with("3 tensors of the model missing from the weights"));
+  with.strip_prefix = "module.";
+  const MatchedWeights matched = file.matched(with);
+  CHECK(matched.report.renamed == wrapped);
+  CHECK(matched.sources[0]->tensor->name == "module.body.weight");
+  with.strip_prefix = "net.";
+  CHECK_THROWS_WITH_AS(file.matched(with), doctest::Contains("no tensor's name begins with 'net.'"),
+                       InvalidArgument);
+}
+
 TEST_CASE("a long list of names is cut") {
   Names names = kBody;
   for (int i = 10; i < 30; ++i) names.push_back("extra." + std::to_string(i));

@@ -40,7 +40,7 @@ TEST_CASE("a state_dict is a dict of tensors: record, offset, shape and strides"
   const PickledTensor& tensor = *pickle.root->items[1]->tensor;
   CHECK(tensor.dtype == StoredDType::kF32);
   CHECK(tensor.record == "0");
-  CHECK(tensor.record_numel == 9);
+  CHECK(tensor.record_bytes == 36);
   CHECK(tensor.offset == 2);
   CHECK(tensor.shape == std::vector<int64_t>{2, 3});
   CHECK(tensor.strides == std::vector<int64_t>{1, 2});
@@ -71,11 +71,75 @@ TEST_CASE("a module of TorchScript is its attributes") {
 TEST_CASE("what runs code is refused by name, wherever it stands") {
   CHECK(refusal("\x80\x02"
                 "cos\nsystem\nX\x02\x00\x00\x00ls\x85R."s) ==
-        "the file holds 'os.system', which is no plain tensor, container or number");
+        "the file names 'os.system', which runs code and stands in no file of weights");
   CHECK(refusal("\x80\x02"
                 "c__builtin__\neval\n."s)
-            .starts_with("the file holds '__builtin__.eval', "));
+            .starts_with("the file names '__builtin__.eval', "));
   CHECK(refusal("\x80\x04."s) == "the pickle is of protocol 4, and 2 is read");
+}
+
+TEST_CASE(
+    "an object of another class is read over with all that is put into it, and has its name") {
+  const std::string empty_namespace = "cargparse\nNamespace\n)\x81";
+  const std::string set = "c__builtin__\nset\n](K\x01K\x02\x65\x85R";
+  for (const std::string& value :
+       {empty_namespace + "}" + pickled_text("a") + "K\x01sb", empty_namespace,
+        empty_namespace + "(" + pickled_text("a") + "K\x01u", empty_namespace + "K\x01\x61",
+        empty_namespace + ")R"}) {
+    CAPTURE(value);
+    const Pickle pickle = parsed("\x80\x02" + value + ".");
+    CHECK(pickle.root->kind == Kind::kUnread);
+    CHECK(pickle.root->text == "argparse.Namespace");
+  }
+  CHECK(parsed("\x80\x02" + set + ".").root->text == "__builtin__.set");
+  CHECK(parsed("\x80\x02"
+               "ctorch\nfloat16\n."s)
+            .root->text == "torch.float16");
+  // A number that no 64 bits hold is none, not 0.
+  CHECK(parsed("\x80\x02\x8a\x09\x01\0\0\0\0\0\0\0\0."s).root->kind == Kind::kOther);
+}
+
+// torch._utils.FUNCTION(storage of 6 floats, 0, (6,), (1,), MORE)
+std::string rebuilt(const std::string& function, const std::string& more,
+                    const std::string& type = "FloatStorage") {
+  return "ctorch._utils\n" + function + "\n((" + pickled_text("storage") + "ctorch\n" + type +
+         "\n" + pickled_text("0") + pickled_text("cpu") + "K\x06tQK" + '\0' + "K\x06\x85K\x01\x85" +
+         more + "tR";
+}
+
+TEST_CASE("every argument of a tensor's function is honoured or makes the tensor unreadable") {
+  const std::string hooks = "ccollections\nOrderedDict\n)R", grad = "\x88";
+  const auto value = [](const std::string& bytes) { return parsed("\x80\x02" + bytes + "."); };
+  const auto unread = [&](const std::string& bytes) {
+    const Pickle pickle = value(bytes);
+    return pickle.root->kind == Kind::kUnreadTensor ? pickle.root->text : "read";
+  };
+  const auto metadata = [](const std::string& key, const std::string& flag) {
+    return "}" + pickled_text(key) + flag + "s";
+  };
+  CHECK(unread(rebuilt("_rebuild_tensor", "")) == "read");
+  CHECK(unread(rebuilt("_rebuild_tensor_v2", grad + hooks)) == "read");
+  CHECK(unread(rebuilt("_rebuild_tensor_v2", grad + hooks + "}")) == "read");
+  CHECK(unread(rebuilt("_rebuild_tensor_v2", grad + hooks + metadata("neg", "\x89"))) == "read");
+  CHECK(unread(rebuilt("_rebuild_tensor_v2", grad + hooks + metadata("neg", "\x88"))) ==
+        "has its 'neg' bit set");
+  CHECK(unread(rebuilt("_rebuild_tensor_v2", grad + hooks + metadata("new", "\x88"))) ==
+        "has its 'new' bit set");
+  CHECK(unread(rebuilt("_rebuild_tensor_v2", grad + hooks, "QInt8Storage")) ==
+        "is of a 'torch.QInt8Storage'");
+  CHECK(unread(rebuilt("_rebuild_tensor_v3", grad + hooks + "ctorch\nuint32\n")) == "read");
+  CHECK(unread(rebuilt("_rebuild_tensor_v3", grad + hooks + "ctorch\nbits8\n")) ==
+        "is of type 'torch.bits8'");
+  CHECK(unread(rebuilt("_rebuild_qtensor", grad + hooks)) ==
+        "is made by 'torch._utils._rebuild_qtensor'");
+  const auto refused = [](const std::string& bytes) { return refusal("\x80\x02" + bytes + "."); };
+  CHECK(refused(rebuilt("_rebuild_tensor_v2", grad)).ends_with("arguments that nothing takes"));
+  CHECK(refused(rebuilt("_rebuild_tensor", grad)).ends_with("arguments that nothing takes"));
+  CHECK(refused(rebuilt("_rebuild_tensor_v2", grad + hooks + "K\x01K\x01s"))
+            .ends_with("a tensor with hooks of its backward"));
+  const std::string other = rebuilt("_rebuild_tensor", "", "IntStorage");
+  CHECK(refused(rebuilt("_rebuild_tensor", "") + other + "\x86")
+            .ends_with("a storage of two types or sizes"));
 }
 
 TEST_CASE("what no torch.save writes is refused with its byte") {

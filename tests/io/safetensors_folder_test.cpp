@@ -78,7 +78,7 @@ TEST_CASE("A folder without weights is an I/O error that says what was looked fo
 
   folder.write("pytorch_model.bin", "x");
   CHECK(folder_refusal(folder.path()).text().hint ==
-        "pytorch_model.bin can run code and is not read; save the model as safetensors");
+        "only safetensors are read here; load_weights reads pytorch_model.bin, too");
 
   const IoError missing = folder_refusal(folder / "missing");
   CHECK(missing.code() == ExitCode::kIoError);

@@ -21,12 +21,13 @@ inline std::string pickled_number(int32_t value) {
   return bytes;
 }
 
-// A view of record "0", which holds `numel` floats.
+// A view of a record, which holds `numel` floats.
 struct PickledView {
   int numel = 6;
   int offset = 0;
   std::vector<int> shape{2, 3};
   std::vector<int> strides{3, 1};
+  std::string record = "0";
 };
 
 inline std::string pickled_tensor(const PickledView& view) {
@@ -36,7 +37,7 @@ inline std::string pickled_tensor(const PickledView& view) {
     return bytes + "t";
   };
   return "ctorch._utils\n_rebuild_tensor_v2\n((" + pickled_text("storage") +
-         "ctorch\nFloatStorage\n" + pickled_text("0") + pickled_text("cpu") +
+         "ctorch\nFloatStorage\n" + pickled_text(view.record) + pickled_text("cpu") +
          pickled_number(view.numel) + "tQ" + pickled_number(view.offset) + tuple(view.shape) +
          tuple(view.strides) + "\x89" + "ccollections\nOrderedDict\n)RtR";
 }

@@ -9,6 +9,7 @@
 #include "io/pickle.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
+#include "io/torch_archive.h"
 #include "support/safetensors_bytes.h"
 
 namespace fsdp {
@@ -86,12 +87,37 @@ Verdict read_pickle(std::string_view bytes) {
   });
 }
 
+Verdict read_archive(std::string_view bytes) {
+  return verdict_of([&] {
+    const TorchLayout layout =
+        parse_torch_archive(std::as_bytes(std::span(bytes.data(), bytes.size())), "f");
+    for (const auto& [name, record] : layout.records.records) {
+      if (layout.has_check_sums) check_record(record, name, "f");
+    }
+    const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+    for (const MappedTensor& tensor : layout.tensors) {
+      const auto count = count_elements(tensor.dtype, tensor.shape);
+      demand(count && tensor.strides.size() == tensor.shape.size(), "a tensor without a size");
+      if (count->numel == 0) continue;
+      int64_t last = 0;
+      for (size_t i = 0; i < tensor.shape.size(); ++i) {
+        last += (tensor.shape[i] - 1) * tensor.strides[i];
+      }
+      demand(std::ssize(tensor.bytes) == (last + 1) * bits_of(tensor.dtype) / 8 &&
+                 tensor.bytes.data() >= begin &&
+                 tensor.bytes.data() + tensor.bytes.size() <= begin + bytes.size(),
+             "a tensor that lies outside of the file");
+    }
+  });
+}
+
 constexpr ByteReader kReaders[] = {
     {"safetensors", read_safetensors, 1},
     {"header", read_header, 1},
     {"index", read_index, 1},
     {"json", read_json, 1},
     {"pickle", read_pickle, 512},
+    {"archive", read_archive, 512},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The readers of io as fuzz targets: safetensors, header, index, json, pickle.
+// The readers of io as fuzz targets: safetensors, header, index, json, pickle, archive.
 #pragma once
 
 #include <span>

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,12 @@ class WeightsFile {
   // Gives the pages of bytes that were read back to the system. Requires: `part` is of a tensor's
   // bytes.
   virtual void forget(std::span<const std::byte> part) const = 0;
+  // Reads one of `parts` parts of the file and compares its check sums, if the format has any: all
+  // parts together are the whole file.
+  // Errors: IoError kCorruptData with the record that is damaged.
+  virtual void check_sums(int /*part*/, int /*parts*/) const {}
+  // What the file says of itself, if its format can.
+  virtual std::map<std::string, std::string> metadata() const { return {}; }
 };
 
 // Of a file that lives as long.
@@ -43,6 +50,7 @@ class SafetensorsWeights final : public WeightsFile {
   const std::filesystem::path& path() const override { return file_.path(); }
   const std::vector<MappedTensor>& tensors() const override { return tensors_; }
   void forget(std::span<const std::byte> part) const override { file_.forget(part); }
+  std::map<std::string, std::string> metadata() const override { return file_.metadata(); }
 
  private:
   const SafetensorsFile& file_;

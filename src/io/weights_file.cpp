@@ -1,4 +1,4 @@
-#include "checkpoint/weights_file.h"
+#include "io/weights_file.h"
 
 namespace fsdp {
 

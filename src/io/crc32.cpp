@@ -1,0 +1,48 @@
+#include "io/crc32.h"
+
+#include <array>
+#include <cstring>
+
+namespace fsdp {
+namespace {
+
+// kTables[i][b]: what byte b does to the sum when i bytes follow it.
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+constexpr Tables make_tables() {
+  Tables tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t sum = byte;
+    for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320U : 0U);
+    tables[0][byte] = sum;
+  }
+  for (size_t i = 1; i < tables.size(); ++i) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const uint32_t sum = tables[i - 1][byte];
+      tables[i][byte] = sum >> 8 ^ tables[0][sum & 0xff];
+    }
+  }
+  return tables;
+}
+constexpr Tables kTables = make_tables();
+
+}  // namespace
+
+// Eight bytes at a time ("slicing by 8"): the tables' look-ups do not wait for each other.
+uint32_t crc32(std::span<const std::byte> bytes, uint32_t before) {
+  uint32_t sum = ~before;
+  while (bytes.size() >= 8) {
+    uint64_t word = 0;  // little-endian, as the hosts that this runs on
+    std::memcpy(&word, bytes.data(), sizeof word);
+    word ^= sum;
+    sum = 0;
+    for (size_t i = 0; i < 8; ++i) sum ^= kTables[7 - i][word >> (8 * i) & 0xff];
+    bytes = bytes.subspan(8);
+  }
+  for (const std::byte byte : bytes) {
+    sum = sum >> 8 ^ kTables[0][(sum ^ static_cast<uint32_t>(byte)) & 0xff];
+  }
+  return ~sum;
+}
+
+}  // namespace fsdp

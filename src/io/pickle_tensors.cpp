@@ -1,0 +1,156 @@
+#include "io/pickle_tensors.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/bytes.h"
+#include "io/printable_name.h"
+#include "io/safetensors_header.h"
+
+namespace fsdp {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+// What a function was given, by place and kind.
+class Arguments {
+ public:
+  Arguments(const PickleValue& tuple, size_t least, size_t most) : tuple_(tuple) {
+    if (tuple.kind != Kind::kSequence || tuple.items.size() < least || tuple.items.size() > most) {
+      throw WrongArguments("arguments that nothing takes");
+    }
+  }
+  size_t size() const { return tuple_.items.size(); }
+  const PickleValue& any(size_t index) const { return *tuple_.items[index]; }
+  const PickleValue& at(size_t index, Kind kind) const {
+    if (any(index).kind != kind) throw WrongArguments("arguments that nothing takes");
+    return any(index);
+  }
+  int64_t integer(size_t index) const { return at(index, Kind::kInteger).integer; }
+  std::vector<int64_t> integers(size_t index) const {
+    const PickleValue& list = at(index, Kind::kSequence);
+    if (std::ssize(list.items) > kMaxDimensions) {
+      throw WrongArguments("a tensor of too many dimensions");
+    }
+    const Arguments each(list, 0, list.items.size());
+    std::vector<int64_t> values;
+    for (size_t i = 0; i < each.size(); ++i) values.push_back(each.integer(i));
+    return values;
+  }
+
+ private:
+  const PickleValue& tuple_;
+};
+
+RebuiltTensor unread(std::string why) { return {.unread = std::move(why)}; }
+
+// requires_grad changes no value; hooks run in backward, and torch.save writes none.
+void check_autograd(const Arguments& arguments, size_t requires_grad) {
+  arguments.integer(requires_grad);
+  const PickleValue& hooks = arguments.any(requires_grad + 1);
+  if (hooks.kind == Kind::kOther) return;
+  if (hooks.kind != Kind::kDict || !hooks.items.empty()) {
+    throw WrongArguments("a tensor with hooks of its backward");
+  }
+}
+
+// {'conj': True} or {'neg': True}: values that are others than those of the storage. Empty: none.
+std::string metadata_of(const PickleValue& metadata) {
+  if (metadata.kind == Kind::kOther) return {};
+  if (metadata.kind != Kind::kDict) throw WrongArguments("arguments that nothing takes");
+  for (size_t i = 0; i + 1 < metadata.items.size(); i += 2) {
+    const PickleValue& key = *metadata.items[i];
+    const PickleValue& value = *metadata.items[i + 1];
+    if (key.kind != Kind::kText || value.kind != Kind::kInteger) {
+      throw WrongArguments("arguments that nothing takes");
+    }
+    if (value.integer != 0) return fmt::format("has its {} bit set", quoted_name(key.text));
+  }
+  return {};
+}
+
+// _rebuild_tensor(storage, offset, size, stride); v2: …, requires_grad, hooks[, metadata]; v3: …,
+// requires_grad, hooks, dtype[, metadata]
+RebuiltTensor from_storage(PickleFunction function, const PickleValue& tuple) {
+  const bool is_v2 = function == PickleFunction::kTensorV2;
+  const bool is_v3 = function == PickleFunction::kTensorV3;
+  const size_t least = is_v3 ? 7 : is_v2 ? 6 : 4;
+  const Arguments arguments(tuple, least, least + (is_v2 || is_v3 ? 1 : 0));
+  if (is_v2 || is_v3) check_autograd(arguments, 4);
+  std::string metadata = arguments.size() > least ? metadata_of(arguments.any(least)) : "";
+  if (arguments.any(0).kind == Kind::kUnreadTensor) return unread(arguments.any(0).text);
+  auto tensor = std::make_unique<PickledTensor>(*arguments.at(0, Kind::kStorage).tensor);
+  tensor->offset = arguments.integer(1);
+  tensor->shape = arguments.integers(2);
+  tensor->strides = arguments.integers(3);
+  if (is_v3) {
+    const std::string& name = arguments.at(6, Kind::kGlobal).text;
+    const auto dtype = dtype_of_name(name);
+    if (!dtype) return unread(fmt::format("is of type {}", quoted_name(name)));
+    tensor->dtype = *dtype;
+  }
+  if (!metadata.empty()) return unread(std::move(metadata));
+  return {.tensor = std::move(tensor)};
+}
+
+// _rebuild_parameter(data, requires_grad, hooks), …_with_state(…, state): attributes of Python's.
+RebuiltTensor parameter(const PickleValue& tuple, size_t count) {
+  const Arguments arguments(tuple, count, count);
+  check_autograd(arguments, 1);
+  const PickleValue& data = arguments.any(0);
+  if (data.kind == Kind::kUnreadTensor) return unread(data.text);
+  return {.tensor = std::make_unique<PickledTensor>(*arguments.at(0, Kind::kTensor).tensor)};
+}
+
+// _rebuild_from_type_v2(function, class, its arguments, state): a tensor with attributes of
+// Python's.
+RebuiltTensor from_type(const PickleValue& tuple) {
+  const Arguments arguments(tuple, 4, 4);
+  const std::string& made_by = arguments.at(0, Kind::kGlobal).text;
+  const std::string& type = arguments.at(1, Kind::kGlobal).text;
+  const auto function = pickle_function(made_by);
+  if (!is_tensor_class(type)) return unread(fmt::format("is a {}", quoted_name(type)));
+  if (!function || function == PickleFunction::kDict || function == PickleFunction::kFromType ||
+      function == PickleFunction::kFirstArgument) {
+    return unread(fmt::format("is made by {}", quoted_name(made_by)));
+  }
+  return rebuild_tensor(*function, arguments.at(2, Kind::kSequence));
+}
+
+}  // namespace
+
+RebuiltTensor rebuild_tensor(PickleFunction function, const PickleValue& arguments) {
+  switch (function) {
+    case PickleFunction::kParameter:
+      return parameter(arguments, 3);
+    case PickleFunction::kParameterWithState:
+      return parameter(arguments, 4);
+    case PickleFunction::kFromType:
+      return from_type(arguments);
+    default:
+      return from_storage(function, arguments);
+  }
+}
+
+RebuiltTensor rebuild_storage(const PickleValue& id) {
+  const Arguments arguments(id, 5, 5);
+  if (arguments.at(0, Kind::kText).text != "storage") {
+    throw WrongArguments("a persistent value of unknown kind");
+  }
+  const std::string& type = arguments.at(1, Kind::kGlobal).text;
+  const std::string& key = arguments.at(2, Kind::kText).text;
+  constexpr size_t kMaxKeyBytes = 256;
+  if (key.size() > kMaxKeyBytes) throw WrongArguments("a storage of too long a name");
+  const auto dtype = dtype_of_storage(type);
+  if (!dtype) {
+    if (!makes_tensor(type)) throw WrongArguments("a storage of unknown type");
+    return unread(fmt::format("is of a {}", quoted_name(type)));
+  }
+  const auto bytes = checked_product(arguments.integer(4), bits_of(*dtype) / 8);
+  if (!bytes || *bytes < 0) throw WrongArguments("a storage of no size");
+  PickledTensor storage{.dtype = *dtype, .record = key, .record_bytes = *bytes};
+  return {.tensor = std::make_unique<PickledTensor>(std::move(storage))};
+}
+
+}  // namespace fsdp

@@ -1,0 +1,29 @@
+// Tensors from the arguments of the functions with which torch.save writes them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "io/pickle.h"
+#include "io/pickle_names.h"
+
+namespace fsdp {
+
+// One of the two is there.
+struct RebuiltTensor {
+  std::unique_ptr<PickledTensor> tensor;
+  std::string unread;  // PickleValue::text of a kUnreadTensor
+};
+
+// Thrown for arguments that the function does not have; the parser adds the place.
+struct WrongArguments {
+  const char* why;
+};
+
+// Requires: `function` is one that makes tensors; `arguments` is a kSequence.
+RebuiltTensor rebuild_tensor(PickleFunction function, const PickleValue& arguments);
+
+// ('storage', torch.FloatStorage, key, device, numel)
+RebuiltTensor rebuild_storage(const PickleValue& id);
+
+}  // namespace fsdp
