@@ -35,24 +35,26 @@ std::map<std::string, Shape> shapes_of(const bert::Config& config) {
 
 }  // namespace
 
-void check_sizes(const bert::Config& config, const fsdp::SafetensorsFolder& folder) {
+void check_sizes(const bert::Config& config, const fsdp::StoredWeights& weights) {
   std::map<std::string, Shape> expected = shapes_of(config);
-  for (const fsdp::TensorSource& source : folder.tensors()) {
-    const auto at = expected.find(current_name(source.tensor->name));
-    if (at == expected.end()) continue;
-    if (source.tensor->shape != at->second) {
-      refuse(fmt::format("tensor {} has shape {}, the configuration says {}",
-                         fsdp::quoted_name(source.tensor->name),
-                         fsdp::format_shape(source.tensor->shape), fsdp::format_shape(at->second)),
-             source.file->path());
+  for (const fsdp::WeightsFile* file : weights.files()) {
+    for (const fsdp::MappedTensor& tensor : file->tensors()) {
+      const auto at = expected.find(current_name(tensor.name));
+      if (at == expected.end()) continue;
+      if (tensor.shape != at->second) {
+        refuse(fmt::format("tensor {} has shape {}, the configuration says {}",
+                           fsdp::quoted_name(tensor.name), fsdp::format_shape(tensor.shape),
+                           fsdp::format_shape(at->second)),
+               file->path());
+      }
+      expected.erase(at);
     }
-    expected.erase(at);
   }
   if (!expected.empty()) {
     refuse(fmt::format("tensor {} of shape {}, which the configuration implies, is not there",
                        fsdp::quoted_name(expected.begin()->first),
                        fsdp::format_shape(expected.begin()->second)),
-           folder.path());
+           weights.path());
   }
 }
 

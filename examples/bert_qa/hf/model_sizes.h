@@ -1,8 +1,7 @@
 // Whether a configuration's sizes are those of the weights beside it.
 #pragma once
 
-#include <fsdp/safetensors_folder.h>
-
+#include "io/stored_weights.h"
 #include "models/bert/config.h"
 
 namespace bert_qa {
@@ -11,6 +10,6 @@ namespace bert_qa {
 // claims beyond them would be allocated before a single weight is loaded. That all tensors are
 // there is load_weights' to say.
 // Errors: IoError kCorruptData with the tensor and both shapes.
-void check_sizes(const bert::Config& config, const fsdp::SafetensorsFolder& folder);
+void check_sizes(const bert::Config& config, const fsdp::StoredWeights& weights);
 
 }  // namespace bert_qa

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+
+#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {
@@ -16,9 +19,19 @@ bool is_old_norm(std::string_view stored) {
   return stored.ends_with(".gamma") || stored.ends_with(".beta");
 }
 
+// What DataParallel, torch.compile and wrappers of models put before all names; one in another.
+std::string_view without_wrappers(std::string_view stored) {
+  constexpr std::array<std::string_view, 3> kWrappers{"module.", "_orig_mod.", "model."};
+  for (const std::string_view wrapper : kWrappers) {
+    if (stored.starts_with(wrapper)) return without_wrappers(stored.substr(wrapper.size()));
+  }
+  return stored;
+}
+
 }  // namespace
 
 std::string current_name(std::string_view stored) {
+  stored = without_wrappers(stored);
   std::string name(stored);
   for (const char* part : {"embeddings.", "encoder.", "pooler."}) {
     if (stored.starts_with(part)) name = fmt::format("bert.{}", stored);
@@ -48,6 +61,16 @@ std::vector<std::string> notes_of(const fsdp::LoadReport& report) {
   if (old_norms > 0) {
     notes.push_back(fmt::format("{} tensor{} named gamma or beta read as weight or bias", old_norms,
                                 old_norms == 1 ? "" : "s"));
+  }
+  const auto is_wrapped = [](const std::string& stored) {
+    return without_wrappers(stored).size() < stored.size();
+  };
+  const auto wrapped = std::ranges::count_if(report.renamed, is_wrapped);
+  if (wrapped > 0) {
+    const std::string& first = *std::ranges::find_if(report.renamed, is_wrapped);
+    const std::string before = first.substr(0, first.size() - without_wrappers(first).size());
+    notes.push_back(fmt::format("{} tensor{} read without the {} before the name", wrapped,
+                                wrapped == 1 ? "" : "s", fsdp::quoted_name(before)));
   }
   notes.insert(notes.end(), report.notes.begin(), report.notes.end());
   return notes;

@@ -10,7 +10,8 @@
 namespace bert_qa {
 
 // The name that today's models have for a tensor: with `bert.` before an encoder's own names, and
-// LayerNorm.weight and .bias where older files say gamma and beta.
+// LayerNorm.weight and .bias where older files say gamma and beta; without the `module.`,
+// `_orig_mod.` and `model.` of what a model was wrapped in.
 std::string current_name(std::string_view stored);
 
 // A parameter of the question-answering head, which a pretrained encoder lacks.

@@ -26,6 +26,7 @@
 #include "bert_qa/run/qa_trainer.h"
 #include "bert_qa/run/questions.h"
 #include "bert_qa/run/synthetic_task.h"
+#include "checkpoint/load_stored_weights.h"
 
 namespace bert_qa {
 namespace {
@@ -117,15 +118,15 @@ ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::M
   fsdp::Unit<bert::QuestionAnswering> model(inputs.config);
   auto engine = std::make_unique<fsdp::Engine>(model, building);
   const fsdp::SafetensorsFile* head = inputs.head ? &*inputs.head : nullptr;
-  if (inputs.folder) {
+  if (inputs.weights) {
     const fsdp::LoadReport report =
-        fsdp::load_weights(*engine, inputs.folder->files(), load_options(head));
+        fsdp::load_weights(*engine, *inputs.weights, load_options(head));
     for (const std::string& note : notes_of(report))
       say(console, "note: {}\n", fsdp::printable(note));
   } else if (head != nullptr) {
     fsdp::load_weights(*engine, {head, 1}, head_options());
   }
-  inputs.folder.reset();
+  inputs.weights.reset();
   inputs.head.reset();
   return {std::move(model), std::move(engine)};
 }

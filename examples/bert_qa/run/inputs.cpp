@@ -60,10 +60,9 @@ bert::Config read_config(const std::filesystem::path& file) {
 
 void read_model(const ModelSource& source, Inputs& inputs) {
   if (source.preset.empty()) {
-    inputs.folder.emplace(source.folder);
+    inputs.weights = std::make_unique<fsdp::StoredWeights>(source.folder);
     inputs.config = read_config(source.folder / "config.json");
-    check_sizes(inputs.config, *inputs.folder);
-    inputs.notes.assign(inputs.folder->notes().begin(), inputs.folder->notes().end());
+    check_sizes(inputs.config, *inputs.weights);
   } else {
     inputs.config = bert::preset_config(source.preset);
   }
@@ -98,7 +97,7 @@ std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<st
 void read_vocabulary(const ModelSource& source, Inputs& inputs) {
   const std::filesystem::path folder = tokenizer_folder(source, inputs.notes);
   inputs.tokenizer.emplace(read_tokenizer(folder, inputs.notes, source.vocab_file));
-  if (inputs.folder) return;
+  if (inputs.weights) return;
   inputs.config.vocab_size = inputs.tokenizer->vocab().size();
   inputs.config.pad_token_id = inputs.tokenizer->vocab().pad_id();
 }

@@ -2,21 +2,22 @@
 #pragma once
 
 #include <fsdp/safetensors.h>
-#include <fsdp/safetensors_folder.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bert_qa/run/settings.h"
 #include "bert_qa/text/wordpiece_tokenizer.h"
+#include "io/stored_weights.h"
 #include "models/bert/config.h"
 
 namespace bert_qa {
 
 struct Inputs {
   bert::Config config;
-  std::optional<fsdp::SafetensorsFolder> folder;  // empty for a preset
+  std::unique_ptr<fsdp::StoredWeights> weights;  // null for a preset
   std::optional<fsdp::SafetensorsFile> head;
   std::optional<WordPieceTokenizer> tokenizer;  // empty for synthetic data
   std::vector<std::string> notes;               // to be told once

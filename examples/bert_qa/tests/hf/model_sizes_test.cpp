@@ -11,7 +11,7 @@
 namespace bert_qa {
 namespace {
 
-std::string sizes_refusal(const bert::Config& config, const fsdp::SafetensorsFolder& folder) {
+std::string sizes_refusal(const bert::Config& config, const fsdp::StoredWeights& folder) {
   try {
     check_sizes(config, folder);
   } catch (const fsdp::IoError& error) {
@@ -23,13 +23,13 @@ std::string sizes_refusal(const bert::Config& config, const fsdp::SafetensorsFol
 
 TEST_CASE("the recorded models have the sizes that their configurations say") {
   for (const char* name : {"bert_small", "megatron_small"}) {
-    const fsdp::SafetensorsFolder folder(record_file(name));
+    const fsdp::StoredWeights folder(record_file(name));
     CHECK(sizes_refusal(read_model_config(folder.path() / "config.json"), folder) == "accepted");
   }
 }
 
 TEST_CASE("a size that the weights do not have is refused with the tensor and both shapes") {
-  const fsdp::SafetensorsFolder folder(record_file("bert_small"));
+  const fsdp::StoredWeights folder(record_file("bert_small"));
   const bert::Config good = read_model_config(folder.path() / "config.json");
   const auto changed = [&](int64_t bert::Config::*size, int64_t value) {
     bert::Config config = good;
@@ -55,7 +55,7 @@ TEST_CASE("a size that the weights do not have is refused with the tensor and bo
 TEST_CASE("weights without the tensors that show the sizes are refused") {
   const fsdp::ScratchFolder scratch;
   fsdp::write_zeros(scratch / "model.safetensors", fsdp::small_tensors({"x"}));
-  CHECK(sizes_refusal({}, fsdp::SafetensorsFolder(scratch.path()))
+  CHECK(sizes_refusal({}, fsdp::StoredWeights(scratch.path()))
             .find("which the configuration implies") != std::string::npos);
 }
 

@@ -13,6 +13,8 @@ TEST_CASE("Names of other times are known") {
   CHECK(current_name("pooler.dense.weight") == "bert.pooler.dense.weight");
   CHECK(current_name("cls.predictions.bias") == "cls.predictions.bias");
   CHECK(current_name("qa_outputs.bias") == "qa_outputs.bias");
+  CHECK(current_name("module._orig_mod.bert.pooler.dense.bias") == "bert.pooler.dense.bias");
+  CHECK(current_name("model.embeddings.LayerNorm.gamma") == "bert.embeddings.LayerNorm.weight");
 }
 
 TEST_CASE("What pretraining leaves over may be unused, and the head alone may be missing") {
@@ -40,6 +42,8 @@ TEST_CASE("Old names of norms are told once, before what the load says itself") 
                   .notes = {"1 tensor not used: 'x'"}}) ==
         std::vector<std::string>{"2 tensors named gamma or beta read as weight or bias",
                                  "1 tensor not used: 'x'"});
+  CHECK(notes_of({.renamed = {"module.a", "module.b"}}) ==
+        std::vector<std::string>{"2 tensors read without the 'module.' before the name"});
 }
 
 }  // namespace
