@@ -8,12 +8,12 @@
 #include <system_error>
 #include <variant>
 
+#include "base/nearest.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
 #include "models/gpt.h"
 #include "models/llama.h"
 #include "planning/folder_config.h"
-#include "run/nearest.h"
 
 namespace planning {
 namespace {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/help_text.h"
+#include "base/nearest.h"
 #include "base/standard_streams.h"
 #include "fsdp/error.h"
 #include "fsdp_run_ranks.h"
-#include "run/nearest.h"
 #include "run/other_names.h"
 
 namespace {

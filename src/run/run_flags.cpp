@@ -11,8 +11,8 @@
 #include <type_traits>
 
 #include "base/bytes.h"
+#include "base/nearest.h"
 #include "fsdp/run_options.h"
-#include "run/nearest.h"
 
 namespace fsdp {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/help_text.h"
-#include "run/nearest.h"
+#include "base/nearest.h"
 #include "run/other_names.h"
 
 namespace fsdp {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/nearest.h"
 #include "bert_qa/run/command_help.h"
 #include "models/bert/presets.h"
-#include "run/nearest.h"
 
 namespace bert_qa {
 namespace {

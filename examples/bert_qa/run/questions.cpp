@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <fsdp/error.h>
 
+#include <algorithm>
 #include <functional>
+
+#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {
@@ -11,8 +14,11 @@ namespace {
 Questions read_file(const std::filesystem::path& file, const Settings& settings,
                     const WordPieceTokenizer& tokenizer, bool for_training,
                     std::vector<std::string>& notes) {
-  QaDataset dataset = read_squad(
-      file, {.check_answers = for_training, .skip_bad_rows = settings.data.skip_bad_rows});
+  // Who only asks need not know the answers.
+  const bool asks = settings.command == Command::kPredict;
+  QaDataset dataset = read_squad(file, {.check_answers = for_training,
+                                        .need_answers = !asks,
+                                        .skip_bad_rows = settings.data.skip_bad_rows});
   const FeatureOptions windows{.max_seq_length = settings.data.max_seq_length,
                                .doc_stride = settings.data.doc_stride};
   if (settings.data.skip_bad_rows) leave_out_long_questions(dataset, tokenizer, windows);
@@ -30,13 +36,15 @@ Questions read_file(const std::filesystem::path& file, const Settings& settings,
     throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
                         {.what = "there is no question in it", .where = file.string()});
   }
-  // Who only asks need not know the answers.
-  const bool asks = settings.command == Command::kPredict;
   if (!asks && !settings.answers.version_2 && dataset.unanswerable_count() > 0) {
-    throw fsdp::InvalidArgument({.what = fmt::format("{} questions of {} have no answer",
-                                                     dataset.unanswerable_count(), file.string()),
-                                 .hint = "--version-2-with-negative"},
-                                fsdp::ExitCode::kUsage);
+    const auto first = std::ranges::find_if(
+        dataset.questions, [](const QaQuestion& question) { return question.answers.empty(); });
+    throw fsdp::InvalidArgument(
+        {.what =
+             fmt::format("{} questions of {} have no answer, first {}",
+                         dataset.unanswerable_count(), file.string(), fsdp::quoted_name(first->id)),
+         .hint = "--version-2-with-negative, if their contexts do not answer them"},
+        fsdp::ExitCode::kUsage);
   }
   QaFeatures features(dataset, tokenizer, windows);
   return {std::move(dataset), std::move(features)};

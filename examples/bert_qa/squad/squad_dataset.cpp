@@ -66,6 +66,7 @@ std::optional<std::string> misplaced(const QaAnswer& answer, const std::string& 
 std::optional<std::string> fault_of(const SquadEvents::Row& row, const std::string& context,
                                     const SquadOptions& options) {
   const auto& answers = row.question.answers;
+  if (options.need_answers && !row.without_answers.empty()) return row.without_answers;
   if (row.impossible && !answers.empty()) return "is_impossible is true, but there is an answer";
   if (!options.check_answers) return std::nullopt;
   for (const QaAnswer& answer : answers) {

@@ -45,13 +45,17 @@ struct SquadOptions {
   // An answer must stand in the context where its answer_start says: training needs that, scoring
   // does not.
   bool check_answers = true;
+  // A question must have answers, or say that it has none: [] or is_impossible. Who only asks need
+  // not know them.
+  bool need_answers = true;
   // Bad rows (an answer not at its offset, which may be negative, an id twice, an impossible
   // question with an answer) are left out and listed, and are no error.
   bool skip_bad_rows = false;
 };
 
 // Errors: IoError kIoError if the file cannot be read; IoError kCorruptData for anything that is
-//   not the schema, with the file and the line and byte, or the id of the row.
+//   not the schema, with the file and the line and byte, or the id of the row; a key that is missing
+//   where one that is nearly it is there is named with it.
 QaDataset read_squad(const std::filesystem::path& path, const SquadOptions& options = {});
 // The same from memory; `name` stands for the file in errors.
 QaDataset parse_squad(std::string_view text, const std::string& name,

@@ -69,6 +69,26 @@ void SquadEvents::refuse(const char* got) const {
 
 void SquadEvents::scalar(const char* got) {
   if (expected() != Key::kOther) refuse(got);
+  note_unknown(/*array=*/false);
+}
+
+void SquadEvents::note_unknown(bool array) {
+  const Scope scope = scopes_.back();
+  if (scope == Scope::kAnswer || scope == Scope::kAnswerTable) unknown_in_answer_.add(key_);
+  if (scope != Scope::kRecord) return;
+  (array ? records_.back().unknown_arrays : records_.back().unknown).add(key_);
+}
+
+void SquadEvents::refuse_key(const Record& record, std::string_view key,
+                             std::string_view meant) const {
+  const std::string name = record.name();
+  fail(fmt::format("{}{}{}", name, name.empty() ? "" : ": ", misspelled(key, meant)),
+       fmt::format("rename the key to '{}'", meant));
+}
+
+std::string SquadEvents::Record::name() const {
+  if (id) return fmt::format("question {}", fsdp::quoted_name(*id));
+  return question ? fmt::format("the question {}", fsdp::quoted_name(*question)) : "";
 }
 
 void SquadEvents::on_boolean(bool value) {
@@ -135,6 +155,7 @@ void SquadEvents::on_key(std::string& key) {
     meaning = key == "text" ? Key::kText : key == "answer_start" ? Key::kStart : Key::kOther;
   }
   keys_.back() = meaning;
+  if (meaning == Key::kOther) key_ = std::move(key);
 }
 
 SquadEvents::Scope SquadEvents::scope_below(bool object) const {
@@ -159,6 +180,17 @@ SquadEvents::Scope SquadEvents::scope_below(bool object) const {
 
 void SquadEvents::open(bool object) {
   const Scope scope = scope_below(object);
+  if (scope == Scope::kSkipped) note_unknown(!object);
+  if (scope == Scope::kRecords) records_.back().has_records = true;
+  if (scope == Scope::kAnswerList || scope == Scope::kAnswerTable) {
+    records_.back().has_answers = true;
+  }
+  if (scope == Scope::kAnswer || scope == Scope::kAnswerTable) {
+    unknown_in_answer_ = {};
+    has_texts_ = has_starts_ = false;
+  }
+  has_texts_ |= scope == Scope::kTexts;
+  has_starts_ |= scope == Scope::kStarts;
   if (scope == Scope::kRecord) records_.push_back({.first_row = rows.size()});
   scopes_.push_back(scope);
   keys_.push_back(Key::kOther);
@@ -188,14 +220,36 @@ void SquadEvents::end_array() {
   keys_.pop_back();
 }
 
+// ": the key 'start' is not known, 'answer_start' is meant", for the first that is missing.
+std::string SquadEvents::meant_in_answer(std::initializer_list<std::string_view> missing) const {
+  for (const std::string_view meant : missing) {
+    const std::string_view key = unknown_in_answer_.like(meant);
+    if (!key.empty()) return ": " + misspelled(key, meant);
+  }
+  return {};
+}
+
 void SquadEvents::close_answer() {
-  if (!text_ || !start_) fail("an answer without text or answer_start");
+  if (!text_ || !start_) {
+    const std::string name = records_.back().name();
+    const std::string why = !text_ && !start_ ? meant_in_answer({"text", "answer_start"})
+                            : !text_          ? meant_in_answer({"text"})
+                                              : meant_in_answer({"answer_start"});
+    fail(fmt::format("an answer{}{} without text or answer_start{}", name.empty() ? "" : " of ",
+                     name, why));
+  }
   records_.back().answers.push_back({std::move(*text_), *start_});
   text_.reset();
   start_.reset();
 }
 
 void SquadEvents::close_answer_table() {
+  if ((!has_texts_ || !has_starts_) && !text_ && !start_) {
+    const std::string name = records_.back().name();
+    const char* missing = has_texts_ ? "answer_start" : "text";
+    fail(fmt::format("answers{}{} without {}{}", name.empty() ? "" : " of ", name, missing,
+                     meant_in_answer({missing})));
+  }
   if (texts_.size() != starts_.size() || text_ || start_) {
     fail(fmt::format("answers with {} texts and {} answer_start, as many of each belong together",
                      texts_.size(), starts_.size()));
@@ -207,16 +261,49 @@ void SquadEvents::close_answer_table() {
   starts_.clear();
 }
 
+// A key of the schema that is missing where one that is like it is there: what it holds would be
+// read over.
+void SquadEvents::check_keys(const Record& record) const {
+  const auto check = [&](const UnknownKeys& keys, std::string_view meant) {
+    const std::string_view key = keys.like(meant);
+    if (!key.empty()) refuse_key(record, key, meant);
+  };
+  if (record.question) {
+    if (!record.impossible) check(record.unknown, "is_impossible");
+    if (!record.id) check(record.unknown, "id");
+  } else if (record.id || record.has_answers) {
+    check(record.unknown, "question");
+  } else if (!record.has_records) {
+    for (const char* meant : {"data", "paragraphs", "qas"}) check(record.unknown_arrays, meant);
+  }
+}
+
+SquadEvents::Row SquadEvents::row_of(Record& record) const {
+  if (!record.id) fail("a question without an id");
+  Row row{.question = {.id = std::move(*record.id),
+                       .question = std::move(*record.question),
+                       .context = kNoContext,
+                       .answers = std::move(record.answers)},
+          .impossible = record.impossible.value_or(false)};
+  if (record.has_answers || row.impossible) return row;
+  for (const UnknownKeys* keys : {&record.unknown_arrays, &record.unknown}) {
+    const std::string_view key = keys->like("answers");
+    if (key.empty()) continue;
+    row.without_answers = misspelled(key, "answers");
+    return row;
+  }
+  const std::string keys = record.unknown_arrays.list() + record.unknown.list();
+  row.without_answers = fmt::format("the key 'answers' is missing{}{}",
+                                    keys.empty() ? "" : "; keys that are not known:", keys);
+  return row;
+}
+
 void SquadEvents::close_record() {
   Record record = std::move(records_.back());
   records_.pop_back();
+  check_keys(record);
   if (record.question) {
-    if (!record.id) fail("a question without an id");
-    rows.push_back({.question = {.id = std::move(*record.id),
-                                 .question = std::move(*record.question),
-                                 .context = kNoContext,
-                                 .answers = std::move(record.answers)},
-                    .impossible = record.impossible});
+    rows.push_back(row_of(record));
   } else if (!record.answers.empty()) {
     fail("answers without a question");
   }
@@ -225,11 +312,15 @@ void SquadEvents::close_record() {
     for (size_t i = record.first_row; i < rows.size(); ++i) {
       if (rows[i].question.context == kNoContext) rows[i].question.context = context;
     }
+  } else if (context_key_.empty()) {
+    context_key_ = record.unknown.like("context");
   }
   if (!records_.empty()) return;
   for (size_t i = record.first_row; i < rows.size(); ++i) {
     if (rows[i].question.context != kNoContext) continue;
-    fail(fmt::format("the question {} has no context", fsdp::quoted_name(rows[i].question.id)));
+    fail(fmt::format("the question {} has no context{}{}", fsdp::quoted_name(rows[i].question.id),
+                     context_key_.empty() ? "" : ": ",
+                     context_key_.empty() ? "" : misspelled(context_key_, "context")));
   }
 }
 

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "bert_qa/squad/meant_key.h"
 #include "bert_qa/squad/squad_dataset.h"
 #include "io/json_text.h"
 
@@ -19,6 +22,8 @@ class SquadEvents final : public fsdp::JsonEvents {
   struct Row {
     QaQuestion question;
     bool impossible = false;
+    // Why it has no answers, where it does not say that there are none.
+    std::string without_answers{};
   };
 
   // May be passed through several documents (one a line). Contexts are equal next to equal: once.
@@ -62,9 +67,13 @@ class SquadEvents final : public fsdp::JsonEvents {
   };
   struct Record {
     std::optional<std::string> id, question, context;
-    bool impossible = false;
+    std::optional<bool> impossible;
     std::vector<QaAnswer> answers;
+    bool has_answers = false, has_records = false;
     size_t first_row = 0;  // rows before it began
+    UnknownKeys unknown, unknown_arrays;
+
+    std::string name() const;  // "question '17'", as far as it is known
   };
 
   void open(bool object);
@@ -73,6 +82,12 @@ class SquadEvents final : public fsdp::JsonEvents {
   void scalar(const char* got);
   void put_start(int64_t start);
   [[noreturn]] void refuse(const char* got) const;
+  [[noreturn]] void refuse_key(const Record& record, std::string_view key,
+                               std::string_view meant) const;
+  void note_unknown(bool array);
+  void check_keys(const Record& record) const;
+  std::string meant_in_answer(std::initializer_list<std::string_view> missing) const;
+  Row row_of(Record& record) const;
   void close_record();
   void close_answer();
   void close_answer_table();
@@ -85,6 +100,10 @@ class SquadEvents final : public fsdp::JsonEvents {
   std::optional<int64_t> start_;
   std::vector<std::string> texts_;
   std::vector<int64_t> starts_;
+  bool has_texts_ = false, has_starts_ = false;  // of the table that is open
+  std::string key_;                              // the last one that is not the schema's
+  UnknownKeys unknown_in_answer_;
+  std::string context_key_;  // one that may have been meant for a context
 };
 
 }  // namespace bert_qa

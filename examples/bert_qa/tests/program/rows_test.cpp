@@ -78,8 +78,19 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
       run_ranks_of(BERT_QA, 1,
                    Words{"evaluate", "--model", model, "--validation-file", asked,
                          "--max-seq-length", "64", "--doc-stride", "8"});
-  CHECK(compared.code == 64);
-  CHECK(compared.err.find("3 questions of " + asked + " have no answer") != std::string::npos);
+  CHECK(compared.code == 65);
+  CHECK(compared.err.find("the key 'answers' is missing (" + asked + ", question 'a')") !=
+        std::string::npos);
+  const std::string none = place.path() + "/none.jsonl";
+  std::ofstream(none) << row("a", "what jumps?", R"(,"answers":[])");
+  const ProcessResult without =
+      run_ranks_of(BERT_QA, 1,
+                   Words{"evaluate", "--model", model, "--validation-file", none,
+                         "--max-seq-length", "64", "--doc-stride", "8"});
+  CHECK(without.code == 64);
+  CHECK(without.err.find("1 questions of " + none +
+                         " have no answer, first 'a'; hint: --version-2-with-negative, if") !=
+        std::string::npos);
 }
 
 TEST_CASE("names of files reach a terminal without what it would obey") {

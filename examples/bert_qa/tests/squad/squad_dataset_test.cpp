@@ -111,8 +111,9 @@ TEST_CASE("files that are not the schema are refused with line and byte") {
         std::string::npos);
   CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a","answer_start":"0"}])")))
             .find("got a string") != std::string::npos);
-  CHECK(dataset_refusal(nested(qa("1", R"([{"text":"a"}])")))
-            .starts_with("an answer without text or answer_start (q.json, line 1, byte "));
+  CHECK(
+      dataset_refusal(nested(qa("1", R"([{"text":"a"}])")))
+          .starts_with("an answer of question '1' without text or answer_start (q.json, line 1, "));
   CHECK(dataset_refusal(nested(R"({"question":"Q?","answers":[]})"))
             .starts_with("a question without an id"));
   CHECK(dataset_refusal(R"({"id":"1","question":"Q?","answers":{"text":["a"],"answer_start":[]}})")
@@ -124,6 +125,81 @@ TEST_CASE("files that are not the schema are refused with line and byte") {
             nested(R"({"id":"1","question":"Q?","answers":[{"text":"a","answer_start":0}],)"
                    R"("is_impossible":true})"))
             .starts_with("is_impossible is true, but there is an answer (q.json, question '1')"));
+}
+
+TEST_CASE("a key that is nearly the schema's, where that is missing, is named with the one meant") {
+  const auto said = [](const std::string& text) { return dataset_refusal(text); };
+  const auto replaced = [](std::string text, const std::string& key, const std::string& by) {
+    const std::string quoted = '"' + key + '"';
+    for (size_t at = 0; (at = text.find(quoted, at)) != text.npos; at += by.size()) {
+      text.replace(at, quoted.size(), '"' + by + '"');
+    }
+    return text;
+  };
+  const std::string whole = nested(qa("1", R"([{"text":"北","answer_start":2}])"));
+  REQUIRE(said(whole) == "accepted");
+  CHECK(
+      said(replaced(whole, "answers", "answer")) ==
+      "the key 'answer' is not known, 'answers' is meant (q.json, question '1'); hint: repair the "
+      "row, or leave bad rows out with --skip-bad-rows");
+  CHECK(said(replaced(kFlat, "answers", "Answers"))
+            .starts_with(
+                "the key 'Answers' is not known, 'answers' is meant (q.json, question '1')"));
+  CHECK(said(replaced(whole, "answers", "solutions"))
+            .starts_with("the key 'answers' is missing; keys that are not known: 'solutions' "
+                         "(q.json, question '1')"));
+  const std::pair<std::string, std::string> containers[] = {{"data", "rows"},
+                                                            {"data", "Data"},
+                                                            {"data", "dat"},
+                                                            {"paragraphs", "paragraph"},
+                                                            {"paragraphs", "passages"},
+                                                            {"qas", "questions"},
+                                                            {"qas", "qa"}};
+  for (const auto& [meant, key] : containers) {
+    CAPTURE(key);
+    CHECK(said(replaced(whole, meant, key))
+              .starts_with("the key '" + key + "' is not known, '" + meant +
+                           "' is meant (q.json, line 1, byte "));
+  }
+  CHECK(said(replaced(whole, "question", "questoin"))
+            .starts_with("question '1': the key 'questoin' is not known, 'question' is meant"));
+  CHECK(said(replaced(whole, "id", "ID"))
+            .starts_with("the question 'Q?': the key 'ID' is not known, 'id' is meant"));
+  CHECK(
+      said(replaced(whole, "context", "contxt"))
+          .starts_with("the question '1' has no context: the key 'contxt' is not known, 'context' "
+                       "is meant"));
+  CHECK(
+      said(replaced(whole, "answer_start", "start"))
+          .starts_with("an answer of question '1' without text or answer_start: the key 'start' is "
+                       "not known, 'answer_start' is meant"));
+  CHECK(
+      said(replaced(kFlat, "text", "texts"))
+          .starts_with("answers of question '1' without text: the key 'texts' is not known, 'text' "
+                       "is meant"));
+  CHECK(said(nested(R"({"id":"1","question":"Q?","answers":[],"is_imposible":true})"))
+            .starts_with("question '1': the key 'is_imposible' is not known, 'is_impossible' is "
+                         "meant"));
+}
+
+TEST_CASE("keys of other data sets beside the schema's are read over") {
+  const QaDataset dataset = parse_squad(
+      R"({"version":"2","date":["x"],"data":[{"title":"t","document_id":1,"paragraphs":[)"
+      R"({"context":"aé北 b","contexts":["c"],"qas":[{"id":"1","qid":"q","question":"Q?",)"
+      R"("questions":["R?"],"context_id":"7","answer":"b","answers":[{"text":"b","texts":["b"],)"
+      R"("answer_start":4,"start":1}],"plausible_answers":[{"text":"a","answer_start":0}]},)"
+      R"({"id":"2","question":"Q?","is_impossible":true}]}]}]})",
+      "q.json");
+  CHECK(dataset.questions.size() == 2);
+  // Who asks need not know the answers.
+  const std::string asked = nested(R"({"id":"1","question":"Q?","answer":"b"})");
+  CHECK(dataset_refusal(asked).starts_with("the key 'answer' is not known, 'answers' is meant"));
+  CHECK(dataset_refusal(asked, {.need_answers = false}) == "accepted");
+  const QaDataset skipped = parse_squad(nested(R"({"id":"1","question":"Q?"},)" + qa("2", "[]")),
+                                        "q.json", {.skip_bad_rows = true});
+  CHECK(skipped.questions.size() == 1);
+  REQUIRE(skipped.skipped.size() == 1);
+  CHECK(skipped.skipped[0].reason == "the key 'answers' is missing");
 }
 
 TEST_CASE("an answer_start below 0 is a bad row, and nothing where offsets do not matter") {

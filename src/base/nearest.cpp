@@ -1,4 +1,4 @@
-#include "run/nearest.h"
+#include "base/nearest.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,16 @@
 namespace fsdp {
 namespace {
 
-// Levenshtein's, by rows: letters to put in, take out or exchange.
+// How far a name is from what was typed: a beginning of it, or more than all of it, is nearest.
+size_t distance_of(std::string_view typed, std::string_view name) {
+  constexpr size_t kTelling = 5;  // "--" and three letters
+  const bool begins = typed.starts_with(name) || name.starts_with(typed);
+  return begins && typed.size() >= kTelling ? 1 : edit_distance(typed, name);
+}
+
+}  // namespace
+
+// By rows.
 size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -21,15 +30,6 @@ size_t edit_distance(std::string_view from, std::string_view to) {
   }
   return row.back();
 }
-
-// How far a name is from what was typed: a beginning of it, or more than all of it, is nearest.
-size_t distance_of(std::string_view typed, std::string_view name) {
-  constexpr size_t kTelling = 5;  // "--" and three letters
-  const bool begins = typed.starts_with(name) || name.starts_with(typed);
-  return begins && typed.size() >= kTelling ? 1 : edit_distance(typed, name);
-}
-
-}  // namespace
 
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names) {
   constexpr size_t kFar = 4;
