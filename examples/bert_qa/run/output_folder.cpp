@@ -5,8 +5,10 @@
 #include <fsdp/checkpoint.h>
 #include <fsdp/error.h>
 #include <fsdp/safetensors_folder_writer.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -51,14 +53,9 @@ std::vector<std::string> results_of(const Settings& settings) {
                                                       .hint = std::move(hint)});
 }
 
-const fs::path& made(const Settings& settings) {
+const fs::path& checked(const Settings& settings) {
   const fs::path& folder = settings.output_dir;
   std::error_code code;
-  fs::create_directories(folder, code);
-  if (code) {
-    cannot_create("the output folder cannot be made", folder, code.message(),
-                  "--output-dir DIR with a folder that you may write");
-  }
   if (settings.writes_model() && fs::equivalent(folder, settings.model.folder, code)) {
     throw fsdp::InvalidArgument(
         {.what = "--output-dir is the folder of --model, whose files it would replace",
@@ -67,6 +64,13 @@ const fs::path& made(const Settings& settings) {
         fsdp::ExitCode::kUsage);
   }
   return folder;
+}
+
+// Innermost first; ends at one that something is in.
+void remove_empty(const std::vector<fs::path>& folders) {
+  for (const fs::path& folder : folders) {
+    if (::rmdir(folder.c_str()) != 0 && errno != ENOENT) return;
+  }
 }
 
 // Of a model, whose names depend on their number.
@@ -149,8 +153,24 @@ std::string reason_of(const std::exception_ptr& thrown) {
 
 }  // namespace
 
+NewFolders::NewFolders(const fs::path& folder) {
+  std::error_code code;
+  for (fs::path path = folder; !path.empty() && !fs::exists(path, code);
+       path = path.parent_path()) {
+    made_.push_back(path);
+  }
+  fs::create_directories(folder, code);
+  if (code) {
+    remove_empty(made_);
+    cannot_create("the output folder cannot be made", folder, code.message(),
+                  "--output-dir DIR with a folder that you may write");
+  }
+}
+
+NewFolders::~NewFolders() { remove_empty(made_); }
+
 OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& notes)
-    : lock_(made(settings), kLock) {
+    : folders_(settings.output_dir), lock_(checked(settings), kLock) {
   if (lock_.note()) notes.push_back(*lock_.note());
   std::vector<std::string> names = results_of(settings);
   if (settings.command == Command::kFinetune) names.emplace_back(kLog);

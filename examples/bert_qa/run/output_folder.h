@@ -16,10 +16,24 @@
 
 namespace bert_qa {
 
+// The folders of a path that were not there before: made now, and removed at the end of a run that
+// has left nothing in them. Move-only.
+class NewFolders {
+ public:
+  // Errors: IoError kCannotCreate.
+  explicit NewFolders(const std::filesystem::path& folder);
+  NewFolders(NewFolders&&) noexcept = default;
+  NewFolders& operator=(NewFolders&&) = delete;
+  ~NewFolders();
+
+ private:
+  std::vector<std::filesystem::path> made_;  // innermost first
+};
+
 // --output-dir, held for this run alone while it lives. Of rank 0.
 class OutputFolder {
  public:
-  // Makes the folder, locks it, removes what killed runs left of files half written, and sees that
+  // Makes the folder (a run that is refused takes it away again), locks it, removes what killed runs left of files half written, and sees that
   // this run's files can be written, long before one has to be. What a user should be told of that
   // goes to `notes`.
   // Errors: IoError kCannotCreate if it cannot be made or written, another run holds it, a folder
@@ -28,6 +42,7 @@ class OutputFolder {
   OutputFolder(const Settings& settings, std::vector<std::string>& notes);
 
  private:
+  NewFolders folders_;
   fsdp::FolderLock lock_;
 };
 

@@ -87,20 +87,32 @@ TEST_CASE("a broken data file ends with 65, file and place") {
 
 TEST_CASE("data that is read while the model is built is refused with its place") {
   const TemporaryDirectory place;
-  const std::string file = place.path() + "/train.json", out = place.path() + "/out";
+  const std::string file = place.path() + "/train.json", out = place.path() + "/out/deep";
   const auto refused = [&](const std::string& content, int code, const std::string& text) {
     std::ofstream(file, std::ios::binary) << content;
     check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file", file,
                    "--output-dir", out},
                   code, text);
+    CHECK(!std::filesystem::exists(place.path() + "/out"));
   };
   refused("", 65, file + ", line 1, byte 0");
   refused("\xef\xbb\xbf{}", 65, "a byte order mark (" + file);
   refused("{\"data\":\n[\xff]}", 65, file + ", line 2, byte 10");
+  refused("\x1f\x8b\x08", 65, "the file is a gzip archive, and JSON is wanted (" + file);
+  refused("\xff\xfe{", 65, "the file is text in UTF-16, and JSON is wanted (" + file);
+  refused("id,question\n1,why?\n", 65, "the file is a CSV table, and JSON is wanted (" + file);
+  refused("{\"rows\":[{}]}", 65, "the key 'rows' is not known, 'data' is meant (" + file);
   refused("{\"data\":[]}", 65, "no question in the file (" + file);
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
                  place.path() + "/nowhere.json", "--output-dir", out},
                 74, "nowhere.json");
+  CHECK(!std::filesystem::exists(place.path() + "/out"));
+  // What was there stays, also if it is empty.
+  std::filesystem::create_directory(place.path() + "/out");
+  check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
+                 place.path() + "/nowhere.json", "--output-dir", out},
+                74, "nowhere.json");
+  CHECK(std::filesystem::is_empty(place.path() + "/out"));
 }
 
 TEST_CASE("a vocabulary that is not the model's ends with 65 and both sizes") {
