@@ -1,4 +1,5 @@
-// fsdp-inspect PATH: what is in a safetensors file or a model folder, and whether it is sound.
+// fsdp-inspect [--summary] PATH: what is in a file of weights or a model folder, and whether it is
+// sound; of any other file what it is.
 //
 // Exit codes: 0 sound, 64 usage, 65 malformed (one line on stderr names the tensor and the byte),
 // 74 cannot be read.
@@ -9,15 +10,20 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "fsdp/error.h"
-#include "fsdp/safetensors_folder.h"
+#include "io/file_kind.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
 #include "io/printable_name.h"
+#include "io/safetensors_header.h"
+#include "io/safetensors_index.h"
+#include "io/stored_weights.h"
 #include "programs/run_alone.h"
 #include "programs/tensor_listing.h"
 
@@ -42,22 +48,32 @@ std::string shown(const nlohmann::json& value) {
   return printable_name(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
-std::string listing_of(const SafetensorsFile& file) {
+std::vector<StoredTensor> tensors_of(const WeightsFile& file) {
+  std::vector<StoredTensor> tensors;
+  for (const MappedTensor& tensor : file.tensors()) {
+    const auto count = count_elements(tensor.dtype, tensor.shape);
+    tensors.push_back({{.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape},
+                       count->numel,
+                       count->nbytes});
+  }
+  return tensors;
+}
+
+std::string listing_of(const WeightsFile& file) {
   std::string text = fmt::format("{}\n", printable_name(file.path().string()));
   for (const auto& [key, value] : file.metadata()) {
     text += fmt::format("metadata {} = {}\n", printable_name(key), quoted_name(value));
   }
-  return text + format_tensors(file.tensors());
+  const std::vector<StoredTensor> tensors = tensors_of(file);
+  const std::string dtypes = format_dtype_counts(tensors);
+  return text + format_tensors(tensors) + format_totals(totals_of(tensors)) +
+         (dtypes.empty() ? "\n" : fmt::format(": {}\n", dtypes));
 }
 
-std::string totals_line(const TensorTotals& totals, const std::string& dtypes) {
-  return format_totals(totals) + (dtypes.empty() ? "\n" : fmt::format(": {}\n", dtypes));
-}
-
-void list_file(const std::filesystem::path& path) {
-  const SafetensorsFile file(path);
-  print(listing_of(file));
-  print(totals_line(totals_of(file.tensors()), format_dtype_counts(file.tensors())));
+void print_notes(const StoredWeights& weights) {
+  for (const std::string& note : weights.notes()) {
+    print(fmt::format("note: {}\n", printable_name(note)));
+  }
 }
 
 // The sizes that Hugging Face's configurations have in common, as far as this one has them.
@@ -90,43 +106,119 @@ std::string describe_config(const std::filesystem::path& path) {
   return text + "\n";
 }
 
-void list_folder(const std::filesystem::path& path) {
-  const SafetensorsFolder folder(path);
-  print(describe_config(path / "config.json"));
-  for (const std::string& note : folder.notes()) print(fmt::format("note: {}\n", note));
+// All tensors, and every check sum.
+void list_weights(const StoredWeights& weights) {
   TensorTotals all;
-  for (const SafetensorsFile& file : folder.files()) {
-    const TensorTotals totals = totals_of(file.tensors());
-    print("\n" + listing_of(file));
-    print(totals_line(totals, format_dtype_counts(file.tensors())));
+  const bool several = weights.files().size() > 1;
+  for (const WeightsFile* file : weights.files()) {
+    file->check_sums(0, 1);
+    print((several ? "\n" : "") + listing_of(*file));
+    const TensorTotals totals = totals_of(tensors_of(*file));
     all.tensors += totals.tensors;
     all.numel += totals.numel;
     all.nbytes += totals.nbytes;
   }
-  if (folder.files().size() > 1) {
-    print(fmt::format("\nin {} files: {}\n", folder.files().size(), format_totals(all)));
+  if (several)
+    print(fmt::format("\nin {} files: {}\n", weights.files().size(), format_totals(all)));
+}
+
+void summarise_weights(const StoredWeights& weights) {
+  std::vector<StoredTensor> all;
+  int64_t bytes = 0;
+  for (const WeightsFile* file : weights.files()) {
+    const std::vector<StoredTensor> tensors = tensors_of(*file);
+    all.insert(all.end(), tensors.begin(), tensors.end());
+    bytes += static_cast<int64_t>(std::filesystem::file_size(file->path()));
+  }
+  const WeightsFile& first = *weights.files().front();
+  const bool pickled = kind_of_file(first.path()) == FileKind::kZip;
+  print(fmt::format("{}: {}, {} bytes\n", printable_name(weights.path().string()),
+                    weights.files().size() > 1 ? fmt::format("{} {} files", weights.files().size(),
+                                                             pickled ? "torch.save" : "safetensors")
+                    : pickled                  ? "a file of torch.save"
+                                               : std::string(name_of(FileKind::kSafetensors)),
+                    bytes));
+  for (const auto& [key, value] : first.metadata()) {
+    print(fmt::format("metadata {} = {}\n", printable_name(key), quoted_name(value)));
+  }
+  print(format_totals(totals_of(all)) + "\n" + format_groups(all));
+}
+
+// JSON says more of itself than that it is that.
+std::string describe_json(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  if (name.ends_with(".index.json")) {
+    const SafetensorsIndex index = parse_safetensors_index(MappedFile(path).text(), path.string());
+    std::set<std::string> files;
+    for (const auto& [tensor, file] : index.file_of_tensor) files.insert(file);
+    return fmt::format("an index of {} tensors in {} file{}", index.file_of_tensor.size(),
+                       files.size(), files.size() == 1 ? "" : "s");
+  }
+  if (name == "config.json") {
+    std::string text = "a configuration, " + describe_config(path);
+    text.pop_back();
+    return text;
+  }
+  return std::string(name_of(FileKind::kJson));
+}
+
+// Of what holds no weights that could be read. Empty: `kind` may.
+std::string describe_other(FileKind kind, const std::filesystem::path& path) {
+  switch (kind) {
+    case FileKind::kUnknown:
+    case FileKind::kEmpty:
+    case FileKind::kSafetensors:
+    case FileKind::kZip:
+      return {};
+    case FileKind::kPickle:
+      return "a plain pickle, as torch.save wrote before PyTorch 1.6";
+    case FileKind::kJson:
+      return describe_json(path);
+    default:
+      return std::string(name_of(kind));
   }
 }
 
-void inspect(const std::filesystem::path& path) {
+void inspect(const std::filesystem::path& path, bool summary) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    list_folder(path);
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  const std::string other = is_folder ? "" : describe_other(kind_of_file(path), path);
+  if (!other.empty()) {
+    print(fmt::format("{}: {}, {} bytes\n", printable_name(path.string()), other,
+                      std::filesystem::file_size(path)));
   } else {
-    list_file(path);
+    const StoredWeights weights(path);
+    const std::filesystem::path config = path / "config.json";
+    if (is_folder && (!summary || std::filesystem::exists(config, ignored))) {
+      print(describe_config(config));
+    }
+    print_notes(weights);
+    if (summary) {
+      summarise_weights(weights);
+    } else {
+      list_weights(weights);
+    }
   }
   if (std::fflush(stdout) != 0) cannot_write();
 }
 
-// Empty if only help was asked for, which is then printed.
-std::filesystem::path path_from(int argc, char** argv) {
+struct Asked {
+  std::filesystem::path path;  // empty if only help was asked for, which is then printed
+  bool summary = false;
+};
+
+Asked command_line(int argc, char** argv) {
   CLI::App app(
-      "Lists the tensors of a safetensors file or a model folder and checks that it is "
-      "sound.",
+      "Lists the tensors of a file of weights or a model folder and checks that it is sound. Of "
+      "another file it says what it is.",
       "fsdp-inspect");
   std::string path;
-  app.add_option("PATH", path, "a safetensors file, or a folder with config.json and weights")
+  bool summary = false;
+  app.add_option("PATH", path,
+                 "safetensors, a file of torch.save, or a folder with config.json and weights")
       ->required();
+  app.add_flag("--summary", summary,
+               "totals by type and by what names begin with; no check sums are compared");
   app.footer("Exit codes: 0 sound, 64 usage, 65 malformed, 74 cannot be read.");
   try {
     app.parse(argc, argv);
@@ -145,7 +237,7 @@ std::filesystem::path path_from(int argc, char** argv) {
         {.what = "PATH is empty", .where = "command line", .cause = {}, .hint = {}},
         ExitCode::kUsage);
   }
-  return path;
+  return {.path = path, .summary = summary};
 }
 
 }  // namespace
@@ -153,7 +245,7 @@ std::filesystem::path path_from(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return fsdp::run_alone([&] {
-    const std::filesystem::path path = fsdp::path_from(argc, argv);
-    if (!path.empty()) fsdp::inspect(path);
+    const fsdp::Asked asked = fsdp::command_line(argc, argv);
+    if (!asked.path.empty()) fsdp::inspect(asked.path, asked.summary);
   });
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -79,6 +81,61 @@ std::string format_totals(const TensorTotals& totals) {
                                  counted(totals.numel, "element"), counted(totals.nbytes, "byte"));
   if (totals.nbytes >= 1024) text += fmt::format(" ({})", format_bytes(totals.nbytes));
   return text;
+}
+
+namespace {
+
+constexpr size_t kMaxGroups = 16;
+
+// "module.", "bert.encoder.": whole parts of the names.
+std::string shared_beginning(std::span<const StoredTensor> tensors) {
+  std::string shared = tensors.size() > 1 ? tensors[0].name : "";
+  for (const StoredTensor& tensor : tensors) {
+    const auto differs = std::ranges::mismatch(shared, tensor.name);
+    shared.erase(differs.in1, shared.end());
+  }
+  shared.resize(shared.rfind('.') + 1);  // npos + 1: none
+  return shared;
+}
+
+template <class Key>
+std::string format_by(std::string_view title, std::span<const StoredTensor> tensors,
+                      const Key& key) {
+  std::map<std::string, std::vector<StoredTensor>, std::less<>> groups;
+  for (const StoredTensor& tensor : tensors) groups[key(tensor)].push_back(tensor);
+  std::vector<std::pair<std::string, TensorTotals>> rows;
+  for (const auto& [name, group] : groups)
+    rows.emplace_back(printable_name(name), totals_of(group));
+  std::ranges::stable_sort(rows, std::ranges::greater(),
+                           [](const auto& row) { return row.second.nbytes; });
+  int64_t columns = 0;
+  for (const auto& [name, totals] : rows) columns = std::max(columns, columns_of(name));
+  columns = std::min(columns, kMaxNameColumns);
+  std::string text;
+  for (size_t i = 0; i < std::min(rows.size(), kMaxGroups); ++i) {
+    text += fmt::format("{:<8}  {}  {}\n", i == 0 ? title : "", padded(rows[i].first, columns),
+                        format_totals(rows[i].second));
+  }
+  if (rows.size() > kMaxGroups) {
+    text += fmt::format("{:<8}  and {} more\n", "", rows.size() - kMaxGroups);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string format_groups(std::span<const StoredTensor> tensors) {
+  const std::string shared = shared_beginning(tensors);
+  std::string text = format_by("by type", tensors, [](const StoredTensor& tensor) {
+    return std::string(name_of(tensor.dtype));
+  });
+  if (!shared.empty()) {
+    text += fmt::format("all names begin with {}\n", quoted_name(shared));
+  }
+  return text + format_by("by name", tensors, [&](const StoredTensor& tensor) {
+           const size_t dot = tensor.name.find('.', shared.size());
+           return tensor.name.substr(0, dot == std::string::npos ? dot : dot + 1);
+         });
 }
 
 std::string format_dtype_counts(std::span<const StoredTensor> tensors) {

@@ -25,4 +25,8 @@ std::string format_totals(const TensorTotals& totals);
 // "F32 2, I64 1"
 std::string format_dtype_counts(std::span<const StoredTensor> tensors);
 
+// "by type    F32  2 tensors, 8 elements, 32 bytes", a line a type, and so on by what names begin
+// with up to the first dot in which they differ; what all begin with has a line of its own.
+std::string format_groups(std::span<const StoredTensor> tensors);
+
 }  // namespace fsdp

@@ -113,6 +113,73 @@ TEST_CASE("fsdp-inspect lists a model folder with its configuration and notes") 
   CHECK(ending.out.ends_with("\nin 2 files: 3 tensors, 6 elements, 24 bytes\n"));
 }
 
+TEST_CASE("fsdp-inspect lists what torch.save wrote, and compares its check sums") {
+  if (!is_built()) return;
+  const std::filesystem::path path = source_file("tests/checkpoint/records/state_dict.pt");
+  const Ending ending = run({path});
+  CHECK(ending.code == 0);
+  CHECK(ending.out.starts_with(path.string() + "\nname "));
+  CHECK(ending.out.find("\nbody.transposed   F32    [4, 3]     48\n") != std::string::npos);
+  const Ending script = run({source_file("tests/checkpoint/records/imagenet.pt")});
+  CHECK(script.out.starts_with("note: "));
+  CHECK(script.out.find("the weights are its entry 'state_dict'") != std::string::npos);
+  const ScratchFolder folder;
+  std::string changed = read_whole(path);
+  changed[changed.find(std::string("\x00\x00\x40\xc0", 4))] = 1;
+  check_refused({folder.write("m.pt", changed)}, 65, "is damaged: its check sum is");
+  CHECK(run({folder.path() / "m.pt", "--summary"}).code == 0);
+}
+
+TEST_CASE("fsdp-inspect --summary says totals by type and by what names begin with") {
+  if (!is_built()) return;
+  const ScratchFolder folder;
+  const auto path = folder / "m.safetensors";
+  write_zeros(path, {{"module.encoder.0.weight", StoredDType::kF32, {100, 3}},
+                     {"module.encoder.1.weight", StoredDType::kBF16, {100, 3}},
+                     {"module.head", StoredDType::kF32, {2}}});
+  const Ending ending = run({"--summary", path});
+  CHECK(ending.code == 0);
+  CHECK(ending.out ==
+        path.string() + ": a safetensors file, " +
+            std::to_string(std::filesystem::file_size(path)) +
+            " bytes\n"
+            "metadata format = 'pt'\n"
+            "3 tensors, 602 elements, 1,808 bytes (1.8 KiB)\n"
+            "by type   F32   2 tensors, 302 elements, 1,208 bytes (1.2 KiB)\n"
+            "          BF16  1 tensor, 300 elements, 600 bytes\n"
+            "all names begin with 'module.'\n"
+            "by name   module.encoder.  2 tensors, 600 elements, 1,800 bytes (1.8 KiB)\n"
+            "          module.head      1 tensor, 2 elements, 8 bytes\n");
+  const Ending archive = run({"--summary", source_file("tests/checkpoint/records/state_dict.pt")});
+  CHECK(archive.out.find(": a file of torch.save, 4085 bytes\n11 tensors, ") != std::string::npos);
+}
+
+TEST_CASE("fsdp-inspect says of any other file what it is") {
+  if (!is_built()) return;
+  const ScratchFolder folder;
+  const auto said = [&](const std::string& name, const std::string& bytes) {
+    const std::filesystem::path path = folder.write(name, bytes);
+    const Ending ending = run({"--summary", path});
+    CHECK(ending.code == 0);
+    CHECK(ending.out == run({path}).out);
+    REQUIRE(ending.out.starts_with(path.string() + ": "));
+    return ending.out.substr(path.string().size() + 2);
+  };
+  CHECK(said("f", "\x1f\x8b\x08") == "a gzip archive, 3 bytes\n");
+  CHECK(said("f", "hello\n") == "text, 6 bytes\n");
+  CHECK(said("f", "{}") == "JSON, 2 bytes\n");
+  CHECK(said("config.json", R"({"model_type":"bert"})") == "a configuration, bert, 21 bytes\n");
+  CHECK(said("x.index.json", R"({"weight_map":{"a":"b","c":"b"}})") ==
+        "an index of 2 tensors in 1 file, 32 bytes\n");
+  CHECK(said("f", "\x80\x02}q") ==
+        "a plain pickle, as torch.save wrote before PyTorch 1.6, 4 bytes\n");
+  CHECK(said("f",
+             "\x7f"
+             "ELF") == "a program (ELF), 4 bytes\n");
+  check_refused({folder.write("f", "PK\x05\x06" + std::string(18, '\0'))}, 65, "it has no records");
+  check_refused({folder.write("f", std::string(20, '\x01'))}, 65, "a file of unknown kind");
+}
+
 TEST_CASE("fsdp-inspect refuses what is malformed with code 65 and one line") {
   if (!is_built()) return;
   const ScratchFolder folder;
