@@ -12,10 +12,11 @@
 //   fsdp::load_optimizer(optimizer, "out/optimizer.safetensors");  // on any number of ranks
 //
 // Weights are the parameters that the engine shards, by their FQNs; ignored parameters are the
-// caller's. Buffers are loaded from files that have them, and not saved. All functions are collective, outside forward and backward; what fails on one
-// rank ends all ranks, and one of them says it (agreement.h). A run that goes on from its weights
-// (float32, the default) and its optimizer's state takes the steps that it would have taken, to the
-// bit, on as many ranks; random numbers (dropout) are the program's.
+// caller's. Buffers are loaded from files that have them, and not saved. All functions are
+// collective, outside forward and backward; what fails on one rank ends all ranks, and one of them
+// says it (agreement.h). A run that goes on from its weights (float32, the default) and its
+// optimizer's state takes the steps that it would have taken, to the bit, on as many ranks; random
+// numbers (dropout) are the program's.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -86,9 +87,9 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 // parameter does in memory takes this rank's part of it once more. The archive's check sums are
 // compared, each rank reading its share of the records for it.
 // Errors: also what opening them throws: kCorruptData for files that were written before PyTorch
-//   1.6, for weights that are quantised, sparse, or have their neg or conj bit set, for records that
-//   are damaged, compressed or encrypted, another byte order, tensors that are no views of their
-//   storage, and names of functions that run code.
+//   1.6, for weights that are quantised, sparse, or have their neg or conj bit set, for records
+//   that are damaged, compressed or encrypted, another byte order, tensors that are no views of
+//   their storage, and names of functions that run code.
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options = {});
 

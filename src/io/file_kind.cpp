@@ -164,9 +164,8 @@ FileKind file_kind(std::string_view begin) {
   if (begin.empty()) return FileKind::kEmpty;
   if (is_safetensors(begin)) return FileKind::kSafetensors;
   for (const Magic& magic : kMagics) {
-    if (begin.size() >= magic.at && begin.substr(magic.at).starts_with(magic.bytes)) {
-      return magic.kind;
-    }
+    if (begin.size() < magic.at || !begin.substr(magic.at).starts_with(magic.bytes)) continue;
+    if (magic.at == 0 || !is_text(begin)) return magic.kind;  // a text may have the word there
   }
   if (is_pickle(begin)) return FileKind::kPickle;
   if (is_utf16(begin)) return FileKind::kUtf16;

@@ -82,11 +82,12 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   int64_t total_bytes = 0;
   std::vector<ShardNames> shards;
   for (const SafetensorsFile& file : files_) {
-    ShardNames& shard = shards.emplace_back(file.path().filename().string());
+    ShardNames shard{.file = file.path().filename().string()};
     for (const StoredTensor& tensor : file.tensors()) {
       shard.tensors.push_back(tensor.name);
       total_bytes += tensor.nbytes;
     }
+    shards.push_back(std::move(shard));
   }
   check_shards(index, index_path, shards);
   if (index.total_bytes && *index.total_bytes != total_bytes) {

@@ -1,6 +1,7 @@
 #include "io/stored_weights.h"
 
 #include <set>
+#include <utility>
 
 #include "fsdp/error.h"
 #include "io/mapped_file.h"
@@ -62,10 +63,11 @@ void StoredWeights::open_archives(const std::filesystem::path& index_path) {
   std::vector<ShardNames> shards;
   for (const std::string& name : names) {
     open_archive(path_ / name);
-    ShardNames& shard = shards.emplace_back(name);
+    ShardNames shard{.file = name};
     for (const MappedTensor& tensor : archives_.back().tensors()) {
       shard.tensors.push_back(tensor.name);
     }
+    shards.push_back(std::move(shard));
   }
   check_shards(index, index_path, shards);
 }

@@ -42,12 +42,14 @@ class Records {
     if (record == nullptr) {
       place_.refuse(fmt::format("the archive has no record {}", quoted_name(name)), kBroken);
     }
+    require_readable(*record, name, place_.where);
     return *record;
   }
   // A small one, checked; empty if it is not there.
   std::optional<std::string_view> text(const std::string& name) const {
     const ZipRecord* record = directory_.find(name);
     if (record == nullptr) return std::nullopt;
+    require_readable(*record, name, place_.where);
     if (has_check_sums_) check_record(*record, name, place_.where);
     return std::string_view(reinterpret_cast<const char*>(record->bytes.data()),
                             record->bytes.size());
@@ -184,7 +186,7 @@ TorchArchive::TorchArchive(std::filesystem::path path) : path_(std::move(path)),
   layout_ = parse_torch_archive(mapping_.bytes(), file);
 }
 
-// Whole records, in the order of their names: a part has those that begin in its share of the bytes.
+// Whole records, in the order of their names; a part has those that begin in its share of bytes.
 void TorchArchive::check_sums(int part, int parts) const {
   if (!layout_.has_check_sums) return;
   uint64_t all = 0, before = 0;
@@ -193,7 +195,7 @@ void TorchArchive::check_sums(int part, int parts) const {
   for (const auto& [name, record] : layout_.records.records) {
     const uint64_t of = before / share;
     before += record.bytes.size();
-    if (of != static_cast<uint64_t>(part)) continue;
+    if (of != static_cast<uint64_t>(part) || !record.unread.empty()) continue;
     check_record(record, name, path_.string(), [&](auto piece) { mapping_.forget(piece); });
   }
 }

@@ -156,16 +156,17 @@ class ZipParser {
     }
   }
 
+  // A flag changes how the bytes are to be read, or is one of those that do not.
+  static std::string why_unread(const Entry& entry) {
+    if ((entry.flags & kIsEncrypted) != 0) return "is encrypted";
+    if (entry.method != 0) return "is compressed";
+    if ((entry.flags & ~kKnownFlags) == 0) return {};
+    return fmt::format("has flags {:#06x}, which are not read", entry.flags);
+  }
+
   void add(Entry entry) {
-    constexpr const char* kPlain =
-        "torch.save writes plain records: read the file with it and save it again";
-    if ((entry.flags & kIsEncrypted) != 0) refuse_record(entry, "is encrypted", kPlain);
-    if (entry.method != 0) refuse_record(entry, "is compressed", kPlain);
-    if ((entry.flags & ~kKnownFlags) != 0) {
-      refuse_record(entry, fmt::format("has flags {:#06x}, which are not read", entry.flags),
-                    kPlain);
-    }
-    if (entry.stored_bytes != entry.bytes) refuse_record(entry, "has two sizes");
+    ZipRecord record{.check_sum = entry.check_sum, .unread = why_unread(entry)};
+    if (entry.method == 0 && entry.stored_bytes != entry.bytes) refuse_record(entry, "has two sizes");
     if (directory_.folder.empty()) {
       directory_.folder = entry.name.substr(0, entry.name.find('/'));
       if (directory_.folder.size() == entry.name.size()) {
@@ -176,8 +177,9 @@ class ZipParser {
     std::string without_case = entry.name;
     for (char& c : without_case) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     if (!names_.insert(std::move(without_case)).second) refuse_record(entry, "is there twice");
-    const ZipRecord record{.bytes = bytes_of(entry), .check_sum = entry.check_sum};
-    directory_.records.emplace(std::move(entry.name), record);
+    const Bytes bytes = bytes_of(entry);
+    if (record.unread.empty()) record.bytes = bytes;
+    directory_.records.emplace(std::move(entry.name), std::move(record));
   }
 
   // Behind the record's own header, which must say the same.
@@ -188,7 +190,7 @@ class ZipParser {
     const Bytes from = bytes_.subspan(static_cast<size_t>(entry.offset));
     const size_t name = number<uint16_t>(from, 26), extra = number<uint16_t>(from, 28);
     const size_t header = kRecordBytes + name + extra;
-    if (header > from.size() || entry.bytes > from.size() - header) {
+    if (header > from.size() || entry.stored_bytes > from.size() - header) {
       refuse_record(entry, "ends beyond the file");
     }
     const std::string_view said(reinterpret_cast<const char*>(from.data()) + kRecordBytes, name);
@@ -196,7 +198,7 @@ class ZipParser {
         number<uint16_t>(from, 6) != entry.flags || number<uint16_t>(from, 8) != entry.method) {
       refuse_record(entry, "differs from what the directory says of it");
     }
-    return from.subspan(header, static_cast<size_t>(entry.bytes));
+    return from.subspan(header, static_cast<size_t>(entry.stored_bytes));
   }
 
   const Bytes bytes_;
@@ -216,8 +218,17 @@ ZipDirectory parse_zip(std::span<const std::byte> bytes, const std::string& file
   return ZipParser(bytes, file).parse();
 }
 
+void require_readable(const ZipRecord& record, std::string_view name, const std::string& file) {
+  if (record.unread.empty()) return;
+  throw IoError(ExitCode::kCorruptData,
+                {.what = fmt::format("record {} {}", quoted_name(name), record.unread),
+                 .where = file,
+                 .hint = "torch.save writes plain records: read the file with it and save it again"});
+}
+
 void check_record(const ZipRecord& record, std::string_view name, const std::string& file,
                   const std::function<void(std::span<const std::byte>)>& read) {
+  require_readable(record, name, file);
   constexpr size_t kPieceBytes = 8 << 20;
   uint32_t sum = 0;
   for (Bytes rest = record.bytes; !rest.empty();) {

@@ -187,7 +187,7 @@ TEST_CASE("a tensor that is no view of its record, and records that are not plai
         "tensor 'w' is of a storage of 28 bytes, and its record has 24");
   CHECK(said(pickled_state_dict({6, 0, {2}, {1}}), {}) == "the archive has no record 'data/0'");
   CHECK(said(pickled_state_dict({6, 0, {2}, {1}}), {{"data/0", floats, /*compressed=*/true}}) ==
-        "record 'm/data/0' is compressed");
+        "record 'data/0' is compressed");
   CHECK(said(pickled_state_dict({6, 0, {2}, {1}}), {{"data/0", floats}, {"byteorder", "big"}}) ==
         "the archive's byte order is 'big'");
   CHECK(said("\x80\x02}.", {{"byteorder", "little"}})

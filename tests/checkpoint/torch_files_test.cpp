@@ -62,6 +62,8 @@ std::string refusal(Engine& engine, const std::filesystem::path& path,
     load_weights(engine, path, options);
   } catch (const Error& error) {
     return error.text().what + "; " + error.text().hint;
+  } catch (const std::exception& error) {
+    return error.what();  // another rank says it
   }
   return "accepted";
 }

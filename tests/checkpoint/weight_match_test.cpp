@@ -143,7 +143,7 @@ TEST_CASE("missing, unexpected, unfitting and doubled tensors are refused by nam
 }
 
 TEST_CASE("names lose the beginning that the options name, and a missing one is looked for") {
-  const Names wrapped = {"module.body.weight", "module.norm.weight", "module.norm.bias"};
+  const Names wrapped = {"module.body.weight", "module.norm.bias", "module.norm.weight"};
   const File file(wrapped + Names{"epoch.head.weight", "epoch.head.bias"});
   LoadOptions with = options();
   with.may_be_unused = [](std::string_view name) { return name.starts_with("epoch."); };

@@ -44,7 +44,8 @@ TEST_CASE("a file is known by its first bytes") {
       {"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", FileKind::kLfsPointer},
       {"<!DOCTYPE html>\n<html>", FileKind::kHtml},
       {"\x93NUMPY\x01"s, FileKind::kNumpy},
-      {std::string(257, 'x') + "ustar", FileKind::kTar},
+      {std::string(257, '\0') + "ustar", FileKind::kTar},
+      {std::string(257, 'x') + "ustar", FileKind::kText},
       {"\x01\x02\x03"s, FileKind::kUnknown},
   };
   for (const auto& [bytes, kind] : cases) {

@@ -67,6 +67,14 @@ TEST_CASE("every flag of a record is honoured or refused by name") {
   CHECK(part_refusal({"a/r", "2", 0, /*method=*/8}) == "record 'a/r' is compressed");
 }
 
+TEST_CASE("a record that cannot be read is no harm to the others") {
+  const std::string file = zip_of({{"a/code.py", "1"}, {"a/code.pyc", "2", 0, 8}, {"a/data/0", "3"}});
+  const ZipDirectory directory = parse_zip(std::as_bytes(std::span(file)), "f");
+  CHECK(text_of(directory.find("data/0")) == "3");
+  CHECK(text_of(directory.find("code.pyc")).empty());
+  CHECK(directory.find("code.pyc")->unread == "is compressed");
+}
+
 TEST_CASE("a record that is damaged, there twice or two things at once is refused by name") {
   CHECK(part_refusal({.name = "a/r", .bytes = "123456789", .check_sum = 7}) ==
         "record 'a/r' is damaged: its check sum is cbf43926, the archive says 00000007");

@@ -33,9 +33,9 @@ class NewFolders {
 // --output-dir, held for this run alone while it lives. Of rank 0.
 class OutputFolder {
  public:
-  // Makes the folder (a run that is refused takes it away again), locks it, removes what killed runs left of files half written, and sees that
-  // this run's files can be written, long before one has to be. What a user should be told of that
-  // goes to `notes`.
+  // Makes the folder, which a run that is refused takes away again; locks it, removes what killed
+  // runs left of files half written, and sees that this run's files can be written, long before one
+  // has to be. What a user should be told of that goes to `notes`.
   // Errors: IoError kCannotCreate if it cannot be made or written, another run holds it, a folder
   //   stands where a file has to go, or results are there and --overwrite-output-dir was not given;
   //   InvalidArgument kUsage if a model is to be written where the model is read.

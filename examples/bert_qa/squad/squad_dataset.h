@@ -54,8 +54,8 @@ struct SquadOptions {
 };
 
 // Errors: IoError kIoError if the file cannot be read; IoError kCorruptData for anything that is
-//   not the schema, with the file and the line and byte, or the id of the row; a key that is missing
-//   where one that is nearly it is there is named with it.
+//   not the schema, with the file and the line and byte, or the id of the row; a key that is
+//   missing where one that is nearly it is there is named with it.
 QaDataset read_squad(const std::filesystem::path& path, const SquadOptions& options = {});
 // The same from memory; `name` stands for the file in errors.
 QaDataset parse_squad(std::string_view text, const std::string& name,
