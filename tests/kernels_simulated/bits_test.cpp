@@ -273,6 +273,27 @@ TEST_CASE("fills of every width, and digests") {
   }
 }
 
+// `bad_at`: the offset of an element that becomes NaN; negative: none.
+void check_norm(Arena& arena, const std::vector<Copy>& copies, NormType type, int64_t bad_at) {
+  const int64_t norm = arena.value(GradNorm{}), first = arena.value(0.0);
+  std::vector<double> scratch;
+  check_same_bits(arena, [&](Stream& stream, std::byte* base) {
+    std::vector<GradSegment> segments;
+    int64_t position = 0;
+    for (const Copy& each : copies) {
+      segments.push_back(
+          {reinterpret_cast<const float*>(base + each.source), each.numel, position});
+      position += each.numel + 3;
+    }
+    if (bad_at >= 0) std::memset(base + bad_at, 0xff, 4);
+    scratch.resize(static_cast<size_t>(norm_scratch_bytes(stream, segments)) / 8);
+    grad_norm(stream, segments, type,
+              {.norm = reinterpret_cast<GradNorm*>(base + norm),
+               .first_non_finite = reinterpret_cast<double*>(base + first),
+               .scratch = scratch.data()});
+  });
+}
+
 TEST_CASE("norms over many segments, with one that is not finite and without") {
   for (const NormType type : {NormType::kOne, NormType::kTwo, NormType::kInf}) {
     for (const bool many : {false, true}) {
@@ -280,24 +301,24 @@ TEST_CASE("norms over many segments, with one that is not finite and without") {
         if (many && type != NormType::kTwo) continue;
         Arena arena;
         const auto copies = copies_of(arena, 4, 4, many, true);
-        const int64_t norm = arena.value(GradNorm{}), first = arena.value(0.0);
-        std::vector<double> scratch;
-        check_same_bits(arena, [&](Stream& stream, std::byte* base) {
-          std::vector<GradSegment> segments;
-          int64_t position = 0;
-          for (const Copy& each : copies) {
-            segments.push_back(
-                {reinterpret_cast<const float*>(base + each.source), each.numel, position});
-            position += each.numel + 3;
-          }
-          if (bad) std::memset(base + copies[copies.size() / 2].source, 0xff, 4);
-          scratch.resize(static_cast<size_t>(norm_scratch_bytes(stream, segments)) / 8);
-          grad_norm(stream, segments, type,
-                    {.norm = reinterpret_cast<GradNorm*>(base + norm),
-                     .first_non_finite = reinterpret_cast<double*>(base + first),
-                     .scratch = scratch.data()});
-        });
+        check_norm(arena, copies, type, bad ? copies[copies.size() / 2].source : -1);
       }
+    }
+  }
+}
+
+// A launch of the tree joins 2,048 blocks of 1,024 elements: with one more, a second launch joins
+// its results.
+TEST_CASE("norms of 2,097,152 elements and more") {
+  constexpr int64_t kOneLaunch = int64_t{2048} * 1024;
+  for (const int64_t numel : {kOneLaunch, kOneLaunch + 1, 3 * kOneLaunch + 77}) {
+    CAPTURE(numel);
+    for (const bool bad : {false, true}) {
+      if (bad && numel != kOneLaunch + 1) continue;
+      Arena arena;
+      const int64_t source = arena.floats(numel, 0);
+      check_norm(arena, {{.source = source, .destination = 0, .numel = numel}}, NormType::kTwo,
+                 bad ? source + (numel - 1) * 4 : -1);
     }
   }
 }

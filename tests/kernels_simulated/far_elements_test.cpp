@@ -2,10 +2,16 @@
 // 64 bits say.
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 
 #include "fsdp/error.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/element/adamw.h"
+#include "kernels/element/digest.h"
 #include "kernels/element_cast.h"
 #include "runtime/cuda/cuda_device.h"
 #include "support/sim/cuda/simulated_gpu.h"
@@ -14,33 +20,153 @@ namespace fsdp::kernels {
 namespace {
 
 constexpr int64_t kTwo31 = int64_t{1} << 31;
+constexpr std::array kFarNumels{kTwo31 - 1, kTwo31 + 1, 4 * kTwo31 + 3};
+
+// A GPU whose launches run their first and last blocks, and a stream.
+struct FarGpu {
+  explicit FarGpu(uint64_t edge_blocks) { gpu.run_only_edges(edge_blocks); }
+  // Zeros.
+  template <class T>
+  T* array(int64_t numel) {
+    return static_cast<T*>(gpu.sparse_memory(numel * static_cast<int64_t>(sizeof(T))));
+  }
+
+  testing::sim::SimulatedGpu gpu;
+  const CudaDevice device{0, cuda::kernel_table()};
+  const std::unique_ptr<Stream> stream = device.make_stream({.name = "far"});
+};
 
 TEST_CASE("the first and the last elements of huge runs are the ones that are touched") {
-  for (const int64_t numel : {kTwo31 - 1, kTwo31 + 1, 4 * kTwo31 + 3}) {
+  for (const int64_t numel : kFarNumels) {
     CAPTURE(numel);
-    testing::sim::SimulatedGpu gpu;
-    gpu.run_only_edges(2);
-    auto* const source = static_cast<float*>(gpu.sparse_memory(numel * 4));
-    auto* const destination = static_cast<uint16_t*>(gpu.sparse_memory(numel * 2 + 2));
-    const CudaDevice device(0, cuda::kernel_table());
-    const auto stream = device.make_stream({.name = "far"});
+    FarGpu far(2);
+    auto* const source = far.array<float>(numel);
+    auto* const destination = far.array<uint16_t>(numel + 1);
     source[0] = 1;
     source[numel - 1] = 2;
     const CastRun run{source, destination, numel, DType::kFloat32, DType::kBFloat16};
-    cuda::cast_pack(*stream, {&run, 1}, 1.0F);
-    stream->synchronize();
+    cuda::cast_pack(*far.stream, {&run, 1}, 1.0F);
+    far.stream->synchronize();
     CHECK(destination[0] == from_float<BFloat16>(1).bits);
     CHECK(destination[numel - 1] == from_float<BFloat16>(2).bits);
     CHECK(destination[numel] == 0);
 
     const FillRun fill{destination, numel, DType::kBFloat16};
-    cuda::fill_nan(*stream, {&fill, 1});
-    stream->synchronize();
+    cuda::fill_nan(*far.stream, {&fill, 1});
+    far.stream->synchronize();
     CHECK(destination[0] == 0x7fc0);
     CHECK(destination[numel - 1] == 0x7fc0);
     CHECK(destination[numel] == 0);
-    CHECK(gpu.take_reports().empty());
+    CHECK(far.gpu.take_reports().empty());
   }
+}
+
+TEST_CASE("AdamW updates the first and the last elements of huge runs") {
+  for (const int64_t numel : kFarNumels) {
+    CAPTURE(numel);
+    FarGpu far(2);
+    AdamWSegment segment{.param = far.array<float>(numel + 1),
+                         .exp_avg = far.array<float>(numel),
+                         .exp_avg_sq = far.array<float>(numel),
+                         .low_precision_copy = far.array<uint16_t>(numel + 1),
+                         .numel = numel,
+                         .weight_decay = 0.1};
+    auto* const grad = far.array<float>(numel);
+    segment.grad = grad;
+    const auto* const copy = static_cast<const uint16_t*>(segment.low_precision_copy);
+    for (const int64_t i : {int64_t{0}, numel - 1}) {
+      segment.param[i] = 2;
+      grad[i] = i == 0 ? 0.5F : -0.25F;
+    }
+    segment.param[numel] = 7;
+    const AdamWOptions options;
+    cuda::adamw(*far.stream, {&segment, 1}, options);
+    far.stream->synchronize();
+    for (const int64_t i : {int64_t{0}, numel - 1}) {
+      float param = 2, exp_avg = 0, exp_avg_sq = 0;
+      adamw_element(param, i == 0 ? 0.5F : -0.25F, exp_avg, exp_avg_sq,
+                    host_scalars(segment.lr, segment.weight_decay, options));
+      CHECK(segment.param[i] == param);
+      CHECK(segment.exp_avg[i] == exp_avg);
+      CHECK(segment.exp_avg_sq[i] == exp_avg_sq);
+      CHECK(copy[i] == from_float<BFloat16>(param).bits);
+    }
+    CHECK(segment.param[numel] == 7);
+    CHECK(copy[numel] == 0);
+    CHECK(far.gpu.take_reports().empty());
+  }
+}
+
+TEST_CASE("a reduction sums the first and the last elements of huge runs") {
+  for (const int64_t numel : kFarNumels) {
+    CAPTURE(numel);
+    FarGpu far(2);
+    auto* const one = far.array<float>(numel);
+    auto* const other = far.array<float>(numel);
+    auto* const out = far.array<float>(numel + 1);
+    one[0] = 1, other[0] = 2;
+    one[numel - 1] = 3, other[numel - 1] = 4;
+    const std::array<const void*, 2> sources{one, other};
+    const ReduceRun run{sources, out, numel};
+    cuda::reduce(*far.stream, {&run, 1}, ReduceOp::kSum);
+    far.stream->synchronize();
+    CHECK(out[0] == 3);
+    CHECK(out[numel - 1] == 7);
+    CHECK(out[numel] == 0);
+    CHECK(far.gpu.take_reports().empty());
+  }
+}
+
+// Of the longest run the tree takes three launches.
+TEST_CASE("a norm counts the first and the last elements of huge runs") {
+  for (const int64_t numel : kFarNumels) {
+    CAPTURE(numel);
+    FarGpu far(2);
+    auto* const grad = far.array<float>(numel);
+    grad[0] = 3;
+    grad[numel - 1] = 4;
+    const GradSegment segment{grad, numel, 0};
+    auto* const norm = far.array<GradNorm>(1);
+    auto* const first = far.array<double>(1);
+    const NormOutputs outputs{
+        .norm = norm,
+        .first_non_finite = first,
+        .scratch = far.array<std::byte>(cuda::norm_scratch_bytes({&segment, 1}))};
+    cuda::grad_norm(*far.stream, {&segment, 1}, NormType::kTwo, outputs);
+    far.stream->synchronize();
+    CHECK(norm->power == 25);
+    CHECK(*first == 0);
+    grad[numel - 1] = std::numeric_limits<float>::infinity();
+    cuda::grad_norm(*far.stream, {&segment, 1}, NormType::kTwo, outputs);
+    far.stream->synchronize();
+    CHECK(norm->non_finite == 1);
+    CHECK(*first == static_cast<double>(numel));
+    CHECK(far.gpu.take_reports().empty());
+  }
+}
+
+// Each of its blocks walks over the whole run: two of them, and the words that are theirs.
+TEST_CASE("a digest of more than 2^31 words has the terms of the words that its blocks read") {
+  constexpr int64_t kCount = kTwo31 + 5, kLastBlock = kDigestParts - 1;
+  FarGpu far(1);
+  auto* const words = far.array<uint64_t>(kCount);
+  far.gpu.only_read(words);
+  words[0] = 1;
+  words[kTwo31 - 1] = 2;  // the last block's
+  words[kCount - 1] = 3;
+  const DigestRun run{words, kCount * 8, far.array<uint64_t>(1), far.array<uint64_t>(kDigestParts)};
+  cuda::digest(*far.stream, {&run, 1});
+  far.stream->synchronize();
+  uint64_t expected = 0;
+  for (const int64_t block : {int64_t{0}, kLastBlock}) {
+    for (int64_t at = block * kBlockThreads; at < kCount; at += kDigestParts * kBlockThreads) {
+      for (int64_t i = at; i < at + kBlockThreads && i < kCount; ++i) {
+        expected += digest_term(words[i], i);
+      }
+    }
+  }
+  CHECK(*run.digest == expected);
+  CHECK(far.gpu.take_reports().empty());
 }
 
 TEST_CASE("a run that no launch can hold is refused, with its blocks") {

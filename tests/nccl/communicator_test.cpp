@@ -1,6 +1,7 @@
 // NCCL's communicator between simulated GPUs.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string>
@@ -94,6 +95,54 @@ TEST_CASE("maxima and barriers on several streams are in order where they share 
       all->barrier({.label = "barrier"}, *two);
       one->synchronize();
       two->synchronize();
+    });
+    CHECK(machine.gpu().take_reports() == kNone);
+  }
+}
+
+TEST_CASE("maxima of several parts are each their own") {
+  constexpr std::array<int64_t, 4> kNumels{5, 0, 129, 3};
+  for (const int world : {2, 3}) {
+    NcclMachine machine(world);
+    run_nccl_ranks(world, machine, [&](const NcclRank& rank) {
+      // Of the part, and in each of its elements another rank's is the largest.
+      const auto value = [](size_t part, int of, int64_t i) {
+        return static_cast<float>(1000 * (part + 1)) + static_cast<float>((7 * i + 5 * of) % 97);
+      };
+      const auto largest = [&](size_t part, int64_t i) {
+        float found = 0;
+        for (int of = 0; of < world; ++of) found = std::max(found, value(part, of, i));
+        return found;
+      };
+      StagedCommunicator staged(rank.make("all"), rank.device);
+      const auto stream = make_cpu_stream(CpuStreams::kInline, "all");
+      for (const int pieces : {1, world}) {  // of all_reduce, and of reduce_scatter
+        std::vector<std::vector<float>> sent, received;
+        std::vector<CollectivePart> parts;
+        for (size_t part = 0; part < kNumels.size(); ++part) {
+          received.emplace_back(kNumels[part] + 1, -1.0F);
+          std::vector<float>& values = sent.emplace_back(kNumels[part] * pieces + 1);
+          for (int64_t i = 0; i < kNumels[part] * pieces; ++i) {
+            values[static_cast<size_t>(i)] = value(part, rank.mesh.rank(), i);
+          }
+        }
+        for (size_t part = 0; part < kNumels.size(); ++part) {
+          parts.push_back({sent[part].data(), received[part].data(), kNumels[part]});
+        }
+        if (pieces == 1) {
+          staged.all_reduce(parts, ReduceOp::kMax, {.label = "maxima"}, *stream);
+        } else {
+          staged.reduce_scatter(parts, ReduceOp::kMax, {.label = "maxima"}, *stream);
+        }
+        for (size_t part = 0; part < kNumels.size(); ++part) {
+          CAPTURE(part);
+          const int64_t first = pieces == 1 ? 0 : rank.mesh.rank() * kNumels[part];
+          std::vector<float> expected;
+          for (int64_t i = 0; i < kNumels[part]; ++i) expected.push_back(largest(part, first + i));
+          expected.push_back(-1);
+          CHECK(received[part] == expected);
+        }
+      }
     });
     CHECK(machine.gpu().take_reports() == kNone);
   }

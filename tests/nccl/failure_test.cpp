@@ -60,6 +60,33 @@ TEST_CASE("a collective that does not end is left when its time is over, by all 
   CHECK(machine.gpu().take_reports().empty());
 }
 
+// Collectives end faster than the watchdog looks: one look lets go of all that are over.
+TEST_CASE("a collective that does not end behind a thousand that have ended is left in time") {
+  using std::chrono::seconds;
+  constexpr int kEnded = 1000;
+  constexpr auto kLook = std::chrono::milliseconds(20);
+  NcclMachine machine(2, {.timeout = seconds(2), .looks_every = kLook});
+  run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
+    const auto communicator = rank.make("gather");
+    const auto stream = rank.device.make_stream({.name = "gather"});
+    const Buffer memory = rank.device.allocate(1024, MemoryKind::kDevice);
+    const CollectivePart part{memory.at(0), memory.at(256), 16, DType::kFloat32};
+    for (uint64_t i = 0; i < kEnded; ++i) {
+      communicator->all_gather({&part, 1}, {.sequence = i, .label = "layers.3"}, *stream);
+    }
+    stream->synchronize();
+    rank.meet("a thousand have ended");
+    machine.nccl().hang_collectives();
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string told = gather_and_wait(rank, *communicator);
+    CAPTURE(told);
+    CHECK(contains(told, "NCCL is not through after 2.0 s"));
+    // With a look for each of them it would be kEnded looks later.
+    CHECK(std::chrono::steady_clock::now() - begin < kEnded / 2 * kLook);
+  });
+  CHECK(machine.gpu().take_reports().empty());
+}
+
 TEST_CASE("a call that NCCL refuses ends the job, and names the rank and the collective") {
   struct Refused {
     std::string name;

@@ -126,4 +126,9 @@ TEST_CASE("of a launch that is too long the first and last blocks run, over spar
   CHECK(x[128] == 0);
   CHECK(x[numel - 1] == 1);
   CHECK(x[numel - 8 - 64] == 0);
+  gpu.only_read(x);
+  samples::launch_fill(x, 2, numel, stream);
+  CHECK(cudaStreamSynchronize(stream) == cudaErrorLaunchFailure);
+  check_one_report(gpu, {"a write to sparse memory of ", ", which may only be read, "});
+  CHECK(x[0] == 1);
 }

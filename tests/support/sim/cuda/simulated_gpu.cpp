@@ -92,6 +92,12 @@ void* SimulatedGpu::sparse_memory(int64_t bytes) {
   throw DeviceError({.what = fmt::format("no addresses for {} bytes of sparse memory", bytes)});
 }
 
+void SimulatedGpu::only_read(const void* begin) {
+  const std::lock_guard lock(runtime_mutex());
+  GpuMemory& memory = simulation_->memory();
+  memory.of(memory.device_of(begin)).only_read(begin);
+}
+
 void SimulatedGpu::name_memory(const void* begin, std::string name) {
   const std::lock_guard lock(runtime_mutex());
   simulation_->memory().rename(begin, name);

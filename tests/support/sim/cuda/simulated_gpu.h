@@ -57,6 +57,9 @@ class SimulatedGpu {
   // Zeroed memory of the first device, of which only what is touched takes memory of the host's.
   // The host may touch it. Errors: DeviceError if there is no room for so many addresses.
   void* sparse_memory(int64_t bytes);
+  // Refuses writes to this allocation from now on. Reads of it are not recorded, so that a launch
+  // may read all of a huge one; they conflict with nothing.
+  void only_read(const void* begin);
   void name_memory(const void* begin, std::string name);
   void name_stream(cudaStream_t stream, std::string name);
   // The last operation that was issued to the stream is called so; see is_ordered.

@@ -73,9 +73,13 @@ class Access {
   std::byte* global(uint64_t address) {
     Allocation* allocation = block_.memory->find(address, bytes_);
     if (allocation == nullptr) object(block_.memory->describe(address, bytes_));
-    Shadow& shadow = block_.memory->touch(*allocation, address);
-    touch(shadow, address, allocation->begin, allocation->name);
-    shadow.note(address, bytes_, writes_);
+    if (allocation->only_read) {
+      if (writes_) object(allocation->refused_write());
+    } else {
+      Shadow& shadow = block_.memory->touch(*allocation, address);
+      touch(shadow, address, allocation->begin, allocation->name);
+      shadow.note(address, bytes_, writes_);
+    }
     ++(writes_ ? block_.report->stores : block_.report->loads);
     return reinterpret_cast<std::byte*>(address);
   }

@@ -22,6 +22,10 @@ uint64_t address_of(const void* begin) { return reinterpret_cast<uint64_t>(begin
 
 }  // namespace
 
+std::string Allocation::refused_write() const {
+  return fmt::format("a write to {}, which may only be read", name);
+}
+
 Shadow& Allocation::shadow_of(uint64_t address) {
   auto& shadow = shadows[address / kWindow - begin / kWindow];
   if (!shadow) {
@@ -141,6 +145,8 @@ void DeviceMemory::for_each_shadow(
 }
 
 void DeviceMemory::define(const void* begin, int64_t bytes) {
+  const Allocation& allocation = require(begin, bytes);
+  if (allocation.only_read) throw Objection(allocation.refused_write());
   for_each_shadow(begin, bytes,
                   [](Shadow& shadow, uint64_t at, int64_t count) { shadow.define(at, count); });
 }

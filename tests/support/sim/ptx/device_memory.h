@@ -17,9 +17,11 @@ struct Allocation {
   uint64_t begin = 0;
   uint64_t bytes = 0;
   bool defined_at_first = false;
+  bool only_read = false;                        // a write is an Objection, a read leaves no trace
   std::vector<std::unique_ptr<Shadow>> shadows;  // by 64 KiB of addresses; null: as at first
   uint64_t end() const { return begin + bytes; }
   Shadow& shadow_of(uint64_t address);
+  std::string refused_write() const;
 };
 
 // Of one device; used by one thread at a time.
@@ -36,6 +38,8 @@ class DeviceMemory {
   void carve(const void* begin, int64_t bytes, std::string name);
   void give_back(const void* part);
   void rename(const void* begin, std::string name);
+  // Refuses writes to the allocation of this byte, which has values, and records no reads of it.
+  void only_read(const void* begin) { require(begin, 1).only_read = true; }
 
   // The allocation that holds all of these bytes; null if there is none.
   Allocation* find(uint64_t address, int64_t bytes);
