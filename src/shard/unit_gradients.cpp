@@ -21,6 +21,7 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
       wide_sink_(unit, wide_places_, DType::kFloat32),
       main_sink_(unit, main_),
       lent_(unit, places_),
+      table_(unit),
       arrived_(parameters.size(), 0),
       captured_(unit.shared.device) {
   make_places();
@@ -89,11 +90,12 @@ void UnitGradients::open(GradientSync sync) {
   if (adds_to_earlier_) return;
   sink().open();
   lent_.open();
-  zero_gaps();
+  if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.compute);
 }
 
 // Gaps and padding travel with every reduction and end in the main gradient: they are always zero.
-void UnitGradients::zero_gaps() {
+// Those of a slot are filled on the stream that reduces it, beside compute.
+void UnitGradients::zero_gaps(Stream& stream) {
   std::vector<kernels::FillRun> runs;
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!unit_.segment(i).trainable) continue;
@@ -101,7 +103,7 @@ void UnitGradients::zero_gaps() {
       runs.push_back({sink().place(i, gap.offset), gap.numel, sink().dtype()});
     }
   }
-  kernels::fill_zero(*unit_.shared.compute, runs);
+  kernels::fill_zero(stream, runs);
 }
 
 void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
@@ -137,19 +139,18 @@ void UnitGradients::add(const at::Tensor& gradient, DType dtype, int parameter) 
   const DType to = sink().dtype();
   const bool adds = arrived_[parameter] != 0;
   arrived_[parameter] = 1;
-  Stream& stream = *shared.compute;
-  const ContextSpan span = shared.span(*shared.compute, "capture", spec.fqn);
+  if (adds && table_.has(place)) table_.issue();
   if (lies_like(gradient, spec)) {
-    kernels::accumulate(stream,
-                        std::vector<kernels::AccumulateRun>{{.source = gradient.const_data_ptr(),
-                                                             .destination = place,
-                                                             .numel = spec.numel,
-                                                             .source_dtype = dtype,
-                                                             .destination_dtype = to,
-                                                             .overwrite = !adds}},
-                        shared.capture_scale());
-    return;
+    return table_.add(parameter, gradient,
+                      {.source = gradient.const_data_ptr(),
+                       .destination = place,
+                       .numel = spec.numel,
+                       .source_dtype = dtype,
+                       .destination_dtype = to,
+                       .overwrite = !adds});
   }
+  Stream& stream = *shared.compute;
+  const ContextSpan span = shared.span(stream, "capture", spec.fqn);
   at::Tensor ordered = gradient.permute(memory_order(spec));
   if (ordered.dim() > kernels::kMaxDims) ordered = ordered.contiguous().flatten();
   kernels::StridedSource source{.data = ordered.const_data_ptr(), .dtype = dtype};
@@ -195,6 +196,7 @@ void UnitGradients::narrow() {
 void UnitGradients::reduce(bool across) {
   if (sink_ != Sink::kMain) adopt_user_gradients();  // who has cleared all has cleared kept ones
   if (state_ == GradientState::kNone) return;
+  table_.issue();
   zero_missing();
   narrow();
   ShardContext& shared = unit_.shared;
@@ -223,6 +225,7 @@ void UnitGradients::reduce(bool across) {
   const ExposedTimer timer(shared);
   stream.wait(captured_);  // wait 5
   const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
+  if (!in_main) zero_gaps(stream);
   for (const Move& move : moves) issue(move, sums, lands && &move == &moves.back());
   ++shared.reduces;
   const bool goes_across = across && !unit_.moves.across.empty();
@@ -351,11 +354,15 @@ void UnitGradients::give_back(Stream& stream, bool reduced) {
 void UnitGradients::keep() {
   if (state_ != GradientState::kCapturing) return;
   if (sink_ == Sink::kMain) return reduce(/*across=*/true);  // one rank: it is there already
+  table_.issue();
   state_ = GradientState::kKept;
   lent_.keep();
 }
 
-void UnitGradients::drop() { give_back(*unit_.shared.compute, /*reduced=*/false); }
+void UnitGradients::drop() {
+  table_.drop();
+  give_back(*unit_.shared.compute, /*reduced=*/false);
+}
 
 void UnitGradients::abandon() {
   if (state_ == GradientState::kCapturing) {

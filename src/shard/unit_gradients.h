@@ -14,6 +14,7 @@
 
 #include "plan/unit_actions.h"
 #include "shard/gradient_sinks.h"
+#include "shard/gradient_table.h"
 #include "shard/lent_gradients.h"
 
 namespace fsdp {
@@ -81,7 +82,7 @@ class UnitGradients {
   bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
   bool narrows() const { return unit_.shared.reduce_dtype != DType::kFloat32; }
   void adopt_user_gradients();
-  void zero_gaps();
+  void zero_gaps(Stream& stream);
   void zero_missing();
   void narrow();
   std::byte* place_of(int parameter);
@@ -109,6 +110,7 @@ class UnitGradients {
   SlotSink wide_sink_;
   MainSink main_sink_;
   LentGradients lent_;
+  GradientTable table_;
   GradientState state_ = GradientState::kNone;
   Sink sink_ = Sink::kSlot;       // of the last open
   bool adds_to_earlier_ = false;  // while capturing: earlier passes' gradients are in it too

@@ -203,6 +203,35 @@ TEST_CASE("a GPU's streams run beside compute, as threads of the host do") {
   CHECK(on_gpu > held({.ranks = 2}));
 }
 
+struct LinearsImpl : torch::nn::Module {
+  explicit LinearsImpl(int count) {
+    for (int i = 0; i < count; ++i) {
+      layers.push_back(register_module(
+          std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(200, 200).bias(false))));
+    }
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (auto& layer : layers) x = layer(x);
+    return x;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+TORCH_MODULE(Linears);
+
+TEST_CASE("on a GPU LibTorch's bytes have the small gradients that wait for their unit's close") {
+  constexpr int64_t kEach = 200 * 200 * 4;
+  constexpr int kLayers = 8;
+  const auto peak = [](DeviceKind device) {
+    return plan(
+               {.ranks = 2, .mesh = {.device = device}}, [] { return Unit<Linears>(kLayers); },
+               [](Unit<Linears>& model) { return model(torch::ones({4, 200})).sum(); })
+        .torch.backward_peak;
+  };
+  const int64_t waiting = peak(DeviceKind::kCuda) - peak(DeviceKind::kCpu);
+  CHECK(waiting > (kLayers - 2) * kEach);
+  CHECK(waiting <= kLayers * kEach);
+}
+
 TEST_CASE("the table for people has no line of more than 80 columns") {
   const std::string text = plan({.ranks = 2}, tiny, chain_loss).to_string();
   std::istringstream lines(text);

@@ -1,0 +1,59 @@
+// Small gradients of a unit that wait to be copied together.
+//
+// [Note: captures in tables]
+// On a GPU the launch that copies a bias costs the host and the device more than the copy. So a
+// small gradient waits until the next large one is copied, until kMost wait, or until its unit
+// closes; then one launch copies all of them. LibTorch's memory of a gradient that waits is held.
+// On the CPU a launch is a call: each gradient is copied at once, while it is in the caches.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/accumulate.h"
+#include "shard/unit_context.h"
+
+namespace fsdp {
+
+// Not thread-safe: the engine's mutex covers it.
+class GradientTable {
+ public:
+  // Gradients of fewer bytes wait.
+  static constexpr int64_t kSmallBytes = int64_t{256} << 10;
+  static constexpr size_t kMost = 64;
+
+  explicit GradientTable(const UnitContext& unit) : unit_(unit) {}
+
+  // Copies or adds the gradient of `parameter` as `run` says, whose source it is, now or later.
+  // Requires: no gradient waits for the same destination. Errors: as issue.
+  void add(int parameter, const at::Tensor& gradient, const kernels::AccumulateRun& run);
+  // True if a gradient waits for this destination.
+  bool has(const void* destination) const;
+  // Issues what waits on compute.
+  // Errors: StateError for a gradient that was changed in place while it waited.
+  void issue();
+  // Drops what waits.
+  void drop() { waiting_.clear(); }
+
+ private:
+  static constexpr int64_t kNoVersion = -1;
+  struct Waiting {
+    int parameter = 0;
+    at::Tensor gradient;
+    int64_t version = kNoVersion;  // when it arrived
+    kernels::AccumulateRun run;
+  };
+  // In one launch. `first`: the parameter of the first of them.
+  void copy(std::span<const kernels::AccumulateRun> runs, int first) const;
+  void require_unchanged(const Waiting& waiting) const;
+
+  const UnitContext& unit_;
+  std::vector<Waiting> waiting_;
+  const Stream* captured_on_ = nullptr;  // compute when they arrived
+};
+
+}  // namespace fsdp
