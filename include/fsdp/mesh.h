@@ -50,7 +50,7 @@ struct Wire {
 struct MeshOptions {
   // kCuda where some rank has no GPU: making the mesh throws InvalidArgument (78) that says why.
   // Processes have a GPU each, that of their LOCAL_RANK (or the one that they see), and reach each
-  // other by NCCL; so do threads where there are as many GPUs as ranks. Else threads share one GPU.
+  // other by NCCL. Threads share one GPU, the first that the process sees, however many there are.
   DeviceKind device = DeviceKind::kCpu;
   // How many ranks a group has, and how many groups there are: Strategy::kHybridShard and those
   // like it cut within a group. 0: what the other one leaves; both 0: a group a host.

@@ -133,6 +133,11 @@ int64_t device_free_bytes(int ordinal) {
   return static_cast<int64_t>(left);
 }
 
+void leave_device(int ordinal) {
+  const CudaScope scope(ordinal);
+  check_cuda(cudaDeviceReset(), "cudaDeviceReset");
+}
+
 bool reaches(int from, int to) {
   int can = 0;
   check_cuda(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
@@ -146,6 +151,7 @@ constexpr CudaLibrary kLibrary{.build = kFsdpCudaBuild,
                                .versions = &versions,
                                .device_facts = &device_facts,
                                .device_free_bytes = &device_free_bytes,
+                               .leave_device = &leave_device,
                                .reaches = &reaches};
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "comm/control_plane.h"
 #include "comm/mesh_parts.h"
@@ -66,16 +67,10 @@ GpuChoice gpu_of_process(int local_rank) {
   return open_gpu(ordinal, /*by_nccl=*/true);
 }
 
-std::vector<GpuChoice> gpus_of_threads(int world_size) {
+GpuChoice gpu_of_threads() {
   const CudaDevices& devices = cuda_devices();
-  if (devices.count == 0) return {{.why_none = devices.why_none, .hint = devices.hint}};
-  if (world_size == 1 || devices.count < world_size) return {open_gpu(0, /*by_nccl=*/false)};
-  std::vector<GpuChoice> each;
-  for (int rank = 0; rank < world_size; ++rank) {
-    each.push_back(open_gpu(rank, /*by_nccl=*/true));
-    if (each.back().device == nullptr) return {each.back()};
-  }
-  return each;
+  if (devices.count == 0) return {.why_none = devices.why_none, .hint = devices.hint};
+  return open_gpu(0, /*by_nccl=*/false);
 }
 
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane) {

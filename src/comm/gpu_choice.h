@@ -4,7 +4,6 @@
 #include <fsdp/mesh.h>
 
 #include <string>
-#include <vector>
 
 namespace fsdp {
 
@@ -22,9 +21,10 @@ struct GpuChoice {
 // Of the process that is number `local_rank` of its host: the GPU of that number; where it sees one
 // GPU only, that one, as its launcher may have given each rank its own.
 GpuChoice gpu_of_process(int local_rank);
-// Of ranks that are threads of this process: a GPU each where there are as many and several ranks;
-// else one entry, which all share, or which says why there is none.
-std::vector<GpuChoice> gpus_of_threads(int world_size);
+// The GPU that ranks share which are threads of this process, or why there is none. With a GPU each,
+// a call of one thread that allocates or loads code could wait for all GPUs of the process, one of
+// which runs a collective that waits for this very thread.
+GpuChoice gpu_of_threads();
 
 // Whether the ranks of a job, each with its `own` choice, compute on GPUs: all of them, or none.
 // Collective where options.device is not kCpu.

@@ -122,21 +122,9 @@ Mesh Mesh::single() { return local(1).front(); }
 
 std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
   if (options.device == DeviceKind::kCpu) return meshes_of(local_mesh(world_size, options));
-  const std::vector<GpuChoice> gpus = gpus_of_threads(world_size);
-  if (!compute_on_gpu(options, gpus.front())) return meshes_of(local_mesh(world_size, options));
-  if (gpus.size() == 1) return meshes_of(local_mesh(world_size, options, gpus.front().device));
-  if (!is_unlimited(options.wire)) {
-    throw InvalidArgument({.what = "a wire with ranks that have a GPU each",
-                           .cause = "only collectives within one GPU, or the CPU, are held back",
-                           .hint = "show the process one GPU (CUDA_VISIBLE_DEVICES=0)"});
-  }
-  std::vector<MeshParts> ranks = local_mesh(world_size, options);
-  std::vector<std::shared_ptr<NcclSession>> sessions;
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    sessions.push_back(session_of(ranks[rank], options, *gpus[rank].device));
-  }
-  connect_by_nccl(ranks, sessions);
-  return meshes_of(std::move(ranks));
+  const GpuChoice gpu = gpu_of_threads();
+  const Device* const shared = compute_on_gpu(options, gpu) ? gpu.device : nullptr;
+  return meshes_of(local_mesh(world_size, options, shared));
 }
 
 int Mesh::rank() const { return state_->parts().control_plane->rank(); }

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "programs/doctor/doctor.h"
 #include "programs/doctor/finding.h"
 #include "programs/doctor/host_facts.h"
+#include "programs/doctor/loopback_processes.h"
 #include "programs/run_alone.h"
 
 namespace fsdp::doctor {
@@ -88,6 +90,7 @@ void report(const Facts& facts, DeviceKind device, int& code) {
 }
 
 int run(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == kRankFlag) return run_alone(run_loopback_rank);
   int code = 0;
   Facts facts;
   const int thrown = run_alone([&] {

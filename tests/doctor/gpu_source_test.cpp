@@ -23,6 +23,7 @@ constexpr CudaLibrary kThreeGpus{
       return {.name = "GPU " + std::to_string(ordinal), .major = 9, .memory_bytes = 1000};
     },
     .device_free_bytes = [](int ordinal) { return int64_t{100} * ordinal; },
+    .leave_device = [](int) {},
     .reaches = [](int from, int to) { return from < to; }};
 
 GpuSource source_of(int count) {
@@ -32,7 +33,7 @@ GpuSource source_of(int count) {
       .nccl = []() -> const nccl::Library& {
         throw DeviceError({.what = "libnccl.so.2 is not loaded", .hint = "set it up"});
       },
-      .make_ranks = {}};
+      .loop_back = {}};
 }
 
 TEST_CASE("without devices nothing else is asked") {
@@ -68,7 +69,7 @@ TEST_CASE("of each GPU is kept what it tells, and why it cannot be used") {
 
 TEST_CASE("no loopback is run where it is no use") {
   Facts facts;
-  gather_gpus(facts, source_of(3));  // whose make_ranks would throw
+  gather_gpus(facts, source_of(3));  // whose loop_back would throw
   CHECK(facts.cuda.asked.how == TaskEnd::How::kDone);
   CHECK(facts.loopback.ranks == 0);
   CHECK(!is_stuck(facts));

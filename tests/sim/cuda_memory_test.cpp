@@ -98,6 +98,23 @@ TEST_CASE("pageable memory is read when a copy is issued, pinned memory when it 
   CHECK(*pinned == 0);
 }
 
+TEST_CASE("a free of pinned memory waits for all devices of the process") {
+  for (const bool one_process : {false, true}) {
+    SimulatedGpu gpu({.schedule = Schedule::kLate, .devices = 2, .one_process = one_process});
+    require(cudaSetDevice(1));
+    cudaStream_t stream = make_stream(gpu, "compute");
+    float* const x = make_floats(2);
+    float* const pinned = make_pinned_floats(1);
+    for (int i = 0; i < 3; ++i) require(cudaMemsetAsync(x, 0, 8, stream));
+    require(cudaSetDevice(0));
+    require(cudaFreeHost(pinned));
+    CHECK((cudaStreamQuery(stream) == cudaSuccess) == one_process);
+    require(cudaSetDevice(1));
+    require(cudaStreamSynchronize(stream));
+    CHECK(gpu.take_reports().empty());
+  }
+}
+
 TEST_CASE("a device has so much memory and no more") {
   SimulatedGpu gpu({.bytes_each = 1000});
   void* data = nullptr;

@@ -3,8 +3,6 @@
 #include <memory>
 #include <utility>
 
-#include "programs/doctor/loopback.h"
-
 namespace fsdp::doctor {
 namespace {
 
@@ -20,7 +18,7 @@ CudaFacts ask_cuda(const GpuSource& source, std::chrono::milliseconds limit) {
 LoopbackFacts try_loopback(const GpuSource& source, int ranks, std::chrono::milliseconds limit) {
   return {.ranks = ranks,
           .end = run_within(limit, "the loopback", [source, ranks](const TellStuck& tell_stuck) {
-            run_loopback(source.make_ranks(ranks, tell_stuck));
+            source.loop_back(ranks, tell_stuck);
           })};
 }
 

@@ -3,13 +3,15 @@
 #include <chrono>
 #include <thread>
 
+#include "fsdp/mesh.h"
+#include "programs/doctor/loopback.h"
+#include "programs/doctor/loopback_processes.h"
 #include "runtime/cuda/cuda_library.h"
 #include "runtime/device.h"
 
 namespace fsdp::doctor {
 namespace {
 
-constexpr auto kWaitOfRanks = std::chrono::seconds(20);
 // What the mesh would say, and end the process, is said by the finding.
 constexpr auto kTimeToReport = std::chrono::seconds(60);
 
@@ -20,6 +22,7 @@ GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
     gpu.bus = library.device_bus(ordinal);
     library.open_device(ordinal);
     gpu.free_bytes = library.device_free_bytes(ordinal);
+    library.leave_device(ordinal);  // a rank of the loopback may have to be alone on it
   } catch (const DeviceError& error) {
     gpu.refusal = error.text();
   }
@@ -45,13 +48,15 @@ std::vector<std::vector<bool>> gather_peers(const CudaLibrary& library, int coun
   return reaches;
 }
 
-std::vector<Mesh> ranks_of_machine(int ranks, const TellStuck& tell_stuck) {
-  return Mesh::local(ranks, {.device = DeviceKind::kCuda,
-                             .timeout = kWaitOfRanks,
-                             .on_stuck = [tell_stuck](const Error& stuck) {
-                               tell_stuck(stuck);
-                               std::this_thread::sleep_for(kTimeToReport);
-                             }});
+// One rank is a thread; several are processes, as in a run: threads with a GPU each could wait for
+// each other in calls that allocate.
+void loop_back_on_machine(int ranks, const TellStuck& tell_stuck) {
+  if (ranks > 1) return run_loopback_processes(ranks);
+  run_loopback(
+      Mesh::local(1, {.device = DeviceKind::kCuda, .on_stuck = [tell_stuck](const Error& stuck) {
+                        tell_stuck(stuck);
+                        std::this_thread::sleep_for(kTimeToReport);
+                      }}));
 }
 
 }  // namespace
@@ -60,7 +65,7 @@ GpuSource gpus_of_machine() {
   return {.devices = [] { return cuda_devices(); },
           .library = []() -> const CudaLibrary& { return *cuda_library(); },
           .nccl = []() -> const nccl::Library& { return nccl::library(); },
-          .make_ranks = ranks_of_machine};
+          .loop_back = loop_back_on_machine};
 }
 
 CudaFacts gather_cuda(const GpuSource& source) {

@@ -1,10 +1,7 @@
 // The GPUs that are looked at: this machine's, or a test's.
 #pragma once
 
-#include <fsdp/mesh.h>
-
 #include <functional>
-#include <vector>
 
 #include "comm/nccl/nccl_library.h"
 #include "programs/doctor/bounded_task.h"
@@ -20,10 +17,10 @@ struct GpuSource {
   std::function<const CudaLibrary&()> library;
   // Errors: DeviceError that says why there is none.
   std::function<const nccl::Library&()> nccl;
-  // A mesh of threads, a GPU each, by NCCL where there are several. `tell_stuck` hears of a call
-  // that does not come back.
-  // Errors: as Mesh::local.
-  std::function<std::vector<Mesh>(int ranks, const TellStuck& tell_stuck)> make_ranks;
+  // The loopback on so many ranks, a GPU each, by NCCL where there are several. `tell_stuck` hears
+  // of a call of this process that does not come back.
+  // Errors: what the first rank to fail has thrown.
+  std::function<void(int ranks, const TellStuck& tell_stuck)> loop_back;
 };
 
 // Those that the engine would find here.

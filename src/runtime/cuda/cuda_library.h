@@ -37,6 +37,9 @@ struct CudaLibrary {
   CudaVersions (*versions)() = nullptr;
   CudaDeviceFacts (*device_facts)(int ordinal) = nullptr;
   int64_t (*device_free_bytes)(int ordinal) = nullptr;
+  // Frees what this process has on the device: a GPU may be one process's alone. Requires: nothing
+  // of it is used any more.
+  void (*leave_device)(int ordinal) = nullptr;
   // Whether kernels of `from` can work on memory of `to`, another device.
   bool (*reaches)(int from, int to) = nullptr;
 };

@@ -6,6 +6,7 @@
 #include "comm/mesh_state.h"
 #include "comm/nccl/nccl_mesh.h"
 #include "doctor/support/machines.h"
+#include "programs/doctor/loopback.h"
 #include "runtime/cuda/cuda_library.h"
 
 namespace fsdp::testing {
@@ -51,9 +52,9 @@ doctor::Facts SimulatedMachine::examine(const doctor::TimeLimits& limits) {
           },
       .library = []() -> const CudaLibrary& { return *fsdp_cuda_library(); },
       .nccl = [this]() -> const nccl::Library& { return nccl_.library(); },
-      .make_ranks =
+      .loop_back =
           [this](int world, const doctor::TellStuck& tell_stuck) {
-            return make_ranks(world, tell_stuck);
+            doctor::run_loopback(make_ranks(world, tell_stuck));
           }};
   doctor::Facts facts = sound_machine(0);
   gather_gpus(facts, source, limits);

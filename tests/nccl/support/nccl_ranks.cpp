@@ -11,7 +11,10 @@ namespace fsdp::testing {
 
 NcclMachine::NcclMachine(int world, const NcclRanksOptions& options)
     : options_(options),
-      gpu_({.seed = options.seed, .schedule = options.schedule, .devices = world}),
+      gpu_({.seed = options.seed,
+            .schedule = options.schedule,
+            .devices = world,
+            .one_process = options.one_process}),
       nccl_(gpu_, options.seed, options.most_questions) {
   for (int ordinal = 0; ordinal < world; ++ordinal) {
     devices_.push_back(std::make_unique<CudaDevice>(ordinal, kernels::cuda::kernel_table()));

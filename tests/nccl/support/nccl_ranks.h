@@ -25,6 +25,7 @@ struct NcclRanksOptions {
   std::chrono::milliseconds looks_every{1};  // the watchdog
   std::function<void(const Failure& failure)> on_stuck{};
   const nccl::Library* library = nullptr;  // null: the simulated one as it is
+  bool one_process = false;                // SimulationOptions::one_process
 };
 
 // The GPUs of a test, and NCCL.

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdio>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "support/sim/cuda/fat_binary.h"
 #include "support/sim/cuda/simulation.h"
@@ -108,6 +110,14 @@ cudaError_t cudaGetDevice(int* ordinal) {
 cudaError_t cudaDeviceSynchronize() {
   return call("cudaDeviceSynchronize", [&](Simulation& simulation) {
     simulation.host_waits_for_device(simulation.host().device, "cudaDeviceSynchronize");
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaDeviceReset() {
+  return call("cudaDeviceReset", [&](Simulation& simulation) -> cudaError_t {
+    const std::vector<std::string> left = simulation.left();
+    if (!left.empty()) throw Refusal(cudaErrorInvalidValue, "a reset that would end " + left[0]);
     return cudaSuccess;
   });
 }

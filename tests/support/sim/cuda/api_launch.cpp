@@ -74,6 +74,7 @@ cudaError_t launch(Simulation& simulation, const void* host, const Configuration
                               readable_name(kernel.name), stream.name, stream.device,
                               simulation.host().device));
   }
+  simulation.load(host, "cudaLaunchKernel");
   simulation.launch(stream, readable_name(kernel.name),
                     {.kernel = &kernel,
                      .grid = {given.grid.x, given.grid.y, given.grid.z},
@@ -164,8 +165,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t /*stream*/, cudaHostFn_t /*function*
 
 // What ptxas decides, the registers above all, is not known here and 0.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* host) {
-  return call("cudaFuncGetAttributes", [&](Simulation&) {
+  return call("cudaFuncGetAttributes", [&](Simulation& simulation) {
     const Kernel& kernel = kernel_of(host);
+    simulation.load(host, "cudaFuncGetAttributes");
     *attributes = {};
     attributes->sharedSizeBytes = static_cast<size_t>(kernel.shared_bytes);
     attributes->localSizeBytes = static_cast<size_t>(kernel.local_bytes);

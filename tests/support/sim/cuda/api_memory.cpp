@@ -75,6 +75,7 @@ cudaError_t allocate(std::string_view name, void** begin, size_t bytes, bool pin
     const auto count = static_cast<int64_t>(bytes);
     *begin = nullptr;
     if (bytes == 0) return cudaSuccess;
+    simulation.may_wait_for_peers(name);
     *begin = pinned ? simulation.memory().allocate_pinned(count)
                     : simulation.memory().allocate(simulation.host().device, count);
     return *begin == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
@@ -101,6 +102,7 @@ cudaError_t cudaHostAlloc(void** begin, size_t bytes, unsigned flags) {
 cudaError_t cudaFree(void* begin) {
   return call("cudaFree", [&](Simulation& simulation) {
     if (begin == nullptr) return cudaSuccess;
+    simulation.may_wait_for_peers("cudaFree");
     const int device = simulation.memory().device_of(begin);
     if (simulation.works_endlessly(device)) {
       simulation.report(
@@ -117,7 +119,9 @@ cudaError_t cudaFree(void* begin) {
 cudaError_t cudaFreeHost(void* begin) {
   return call("cudaFreeHost", [&](Simulation& simulation) {
     if (begin == nullptr) return cudaSuccess;
-    simulation.host_waits_for_device(simulation.host().device, "cudaFreeHost");
+    if (!simulation.may_wait_for_peers("cudaFreeHost")) {  // else it would not come back
+      simulation.host_waits_for_process("cudaFreeHost");
+    }
     if (!simulation.memory().free_pinned(begin)) {
       throw Refusal(cudaErrorInvalidValue, "no pinned allocation begins there, or not any more");
     }

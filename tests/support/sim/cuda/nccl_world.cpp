@@ -196,6 +196,23 @@ void NcclWorld::require_no_circle(const Comm& comm) const {
   }
 }
 
+std::string NcclWorld::waits_for(int device) const {
+  for (const auto& comm : comms_) {
+    if (comm->device != device || !comm->meeting || comm->aborted || comm->destroyed) continue;
+    for (size_t i = 0; i < comm->meeting->collectives.size(); ++i) {
+      const auto& posts = comm->meeting->collectives[i]->posts;
+      const auto& own = posts[static_cast<size_t>(comm->rank)];
+      if (own && own->launched) continue;
+      for (size_t rank = 0; rank < posts.size(); ++rank) {
+        if (!posts[rank] || !posts[rank]->launched || posts[rank]->aborted) continue;
+        return fmt::format("collective {} of communicator {} on device {}", i,
+                           comm->meeting->number, comm->meeting->comms[rank]->device);
+      }
+    }
+  }
+  return {};
+}
+
 // Kernels of several communicators on one device may wait for each other's place there: two devices
 // that begin what they share in different orders may never end it.
 void NcclWorld::require_same_order(const Comm& comm) {

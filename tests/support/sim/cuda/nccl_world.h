@@ -145,6 +145,8 @@ class NcclWorld {
     if (last_ != nullptr) last_->stays = true;
   }
   void break_communicator(int number, int rank, nccl::Result result);
+  // A collective that another device has launched and this one has not; empty: there is none.
+  std::string waits_for(int device) const;
   // What is there still, a line each.
   std::vector<std::string> left() const;
   void count_zero_cta() { ++zero_cta_; }

@@ -303,6 +303,7 @@ SimulatedNccl::SimulatedNccl(SimulatedGpu& gpu, uint32_t seed, int most_question
     : state_(new State{.world = NcclWorld(gpu.simulation(), seed, most_questions)}) {
   const std::lock_guard lock(runtime_mutex());
   current() = state_.get();
+  gpu.simulation().watch_peers([this](int device) { return state_->world.waits_for(device); });
 }
 
 SimulatedNccl::~SimulatedNccl() {
@@ -311,6 +312,7 @@ SimulatedNccl::~SimulatedNccl() {
     state_->world.report(left + " was not left");
   }
   current() = nullptr;
+  current_simulation()->watch_peers({});
 }
 
 const nccl::Library& SimulatedNccl::library() const { return kLibrary; }

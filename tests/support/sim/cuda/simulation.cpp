@@ -324,6 +324,29 @@ void Simulation::host_waits_for_device(int device, std::string_view kind) {
   }
 }
 
+void Simulation::host_waits_for_process(std::string_view kind) {
+  if (!options_.one_process) return host_waits_for_device(host().device, kind);
+  ++host_waits_[std::string(kind)];
+  for (int device = 0; device < options_.devices; ++device) {
+    wait_until([&] { return queues_.finish_device(device); });
+  }
+  for (const auto& stream : queues_.streams()) host_saw(stream->clock, stream->now_ns);
+}
+
+bool Simulation::may_wait_for_peers(std::string_view call) {
+  if (!options_.one_process || !peer_waits_) return false;
+  const std::string collective = peer_waits_(host().device);
+  if (collective.empty()) return false;
+  report(fmt::format("{} on device {} may wait for {}, which waits for device {}", call,
+                     host().device, collective, host().device));
+  return true;
+}
+
+void Simulation::load(const void* kernel, std::string_view call) {
+  const bool is_new = loaded_.insert({host().device, kernel}).second;
+  if (is_new) may_wait_for_peers(fmt::format("{}, which loads a kernel,", call));
+}
+
 void Simulation::host_saw(const Clock& clock, uint64_t ns) {
   HostThread& thread = host();
   thread.clock.join(clock);

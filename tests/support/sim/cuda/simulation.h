@@ -31,6 +31,9 @@ struct SimulationOptions {
   int devices = 1;
   int64_t bytes_each = int64_t{256} << 20;
   int multiprocessors = 3;  // of a device: what grids are made for
+  // All devices are those of one process, in which a call that allocates, frees or loads code may
+  // wait for every device. Else each device is a process's.
+  bool one_process = false;
 };
 
 // What the runtime keeps for each thread of the host.
@@ -113,6 +116,19 @@ class Simulation {
   // It has seen, without waiting, that this is over since then.
   void host_saw(const Clock& clock, uint64_t ns);
 
+  // [Note: calls that wait for peers]
+  // Calls that allocate or free memory or load code may wait for all devices of the process (which,
+  // and when, depends on the driver). If a peer's device runs a collective in which the calling
+  // thread's device has no part yet, that never ends: the calling thread would issue it. `waits`
+  // returns which collective of a peer waits for the device; empty: none.
+  void watch_peers(std::function<std::string(int device)> waits) { peer_waits_ = std::move(waits); }
+  // Reports such a call, and returns true. Nothing where each device is a process's.
+  bool may_wait_for_peers(std::string_view call);
+  // The same for the code of this kernel, the first time on the device.
+  void load(const void* kernel, std::string_view call);
+  // cudaFreeHost waits for all devices of the process.
+  void host_waits_for_process(std::string_view kind);
+
   void report(std::string text) { reports_.push_back(std::move(text)); }
   // From now on nothing runs there, and every call gives the error.
   // Of collectives that never end, until they are aborted.
@@ -165,6 +181,8 @@ class Simulation {
   std::vector<LaunchRecord> launches_;
   std::vector<std::string> reports_;
   std::map<std::string, int64_t> host_waits_;
+  std::function<std::string(int device)> peer_waits_;
+  std::set<std::pair<int, const void*>> loaded_;  // kernels, by device
   bool default_stream_allowed_ = false;
   uint64_t edge_blocks_ = 0;
 };
