@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "fsdp/error.h"
@@ -116,10 +117,22 @@ CudaDeviceFacts::Mode mode_of(int ordinal) {
   }
 }
 
+// "GPU-" and the bytes, with hyphens as in every UUID; empty where the driver tells none.
+std::string text_of(const cudaUUID_t& uuid) {
+  if (std::ranges::all_of(uuid.bytes, [](char byte) { return byte == 0; })) return {};
+  std::string text = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
 CudaDeviceFacts device_facts(int ordinal) {
   cudaDeviceProp found{};
   check_cuda(cudaGetDeviceProperties(&found, ordinal), "cudaGetDeviceProperties");
   return {.name = found.name,
+          .uuid = text_of(found.uuid),
           .major = found.major,
           .minor = found.minor,
           .memory_bytes = static_cast<int64_t>(found.totalGlobalMem),

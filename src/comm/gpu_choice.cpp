@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "comm/control_plane.h"
 #include "comm/mesh_parts.h"
 #include "comm/nccl/nccl_library.h"
+#include "runtime/cuda/cuda_library.h"
 #include "runtime/open_cuda.h"
 
 namespace fsdp {
@@ -41,11 +44,22 @@ void say_why(const MeshOptions& options, int rank, std::string cause, const std:
   }
 }
 
+// Of the host, containers included, from one start of it to the next; where it does not tell, its
+// name.
+std::string boot_of_host() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  return std::getline(file, boot) && !boot.empty() ? boot : host_name();
+}
+
 GpuChoice open_gpu(int ordinal, bool by_nccl) {
   GpuChoice choice;
   try {
     choice.device = &cuda_device(ordinal);
-    choice.place = fmt::format("{} {}", host_name(), cuda_device_bus(ordinal));
+    const std::string bus = cuda_library()->device_bus(ordinal);
+    choice.uuid = cuda_library()->device_facts(ordinal).uuid;
+    choice.board = fmt::format("{} {}", boot_of_host(), bus);
+    choice.place = fmt::format("{} {}", host_name(), bus);
     if (by_nccl) nccl::library();
   } catch (const DeviceError& error) {  // too old, or lost; no NCCL
     choice = {.why_none = error.text().what, .hint = error.text().hint};
@@ -75,23 +89,30 @@ GpuChoice gpu_of_threads() {
 
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane) {
   if (options.device == DeviceKind::kCpu) return false;
-  // A mark, what it stands for, and the hint behind a line break.
-  const std::string text =
-      own.device != nullptr ? "+" + own.place : fmt::format("-{}\n{}", own.why_none, own.hint);
+  // A mark, and lines: what says which GPU it is, or why there is none and the hint.
+  const std::string text = own.device != nullptr
+                               ? fmt::format("+{}\n{}\n{}", own.uuid, own.board, own.place)
+                               : fmt::format("-{}\n{}", own.why_none, own.hint);
   const std::vector<std::string> texts = plane.exchange({.label = "GPUs of the ranks"}, text);
-  std::map<std::string_view, int> first_of_place;
+  std::map<std::string_view, int> first_of;  // rank with a UUID, or with a board
   for (int rank = 0; rank < plane.world_size(); ++rank) {
     const std::string_view said = texts[static_cast<size_t>(rank)];
+    const size_t end = said.find('\n');
     if (said.front() == '-') {
-      const size_t end = said.find('\n');
       say_why(options, plane.rank(), fmt::format("rank {}: {}", rank, said.substr(1, end - 1)),
               std::string(said.substr(end + 1)));
       return false;
     }
-    const auto [at, is_new] = first_of_place.emplace(said.substr(1), rank);
-    if (is_new || may_share()) continue;
+    const size_t end_of_board = said.find('\n', end + 1);
+    const std::string_view uuid = said.substr(1, end - 1);
+    const int same_gpu = uuid.empty() ? rank : first_of.emplace(uuid, rank).first->second;
+    const int same_board =
+        first_of.emplace(said.substr(end + 1, end_of_board - end - 1), rank).first->second;
+    const int other = std::min(same_gpu, same_board);
+    if (other == rank || may_share()) continue;
     say_why(options, plane.rank(),
-            fmt::format("ranks {} and {} have one GPU ({})", at->second, rank, at->first),
+            fmt::format("ranks {} and {} have one GPU ({})", other, rank,
+                        said.substr(end_of_board + 1)),
             "start at most one rank a GPU");
     return false;
   }

@@ -13,7 +13,11 @@ class Device;
 // A rank's, or why it has none.
 struct GpuChoice {
   const Device* device = nullptr;
-  std::string place;  // equal for two ranks that have one GPU: host and bus
+  // Two ranks have one GPU if one of these is equal: instances of one GPU (MIG), which NCCL refuses
+  // as it refuses the same GPU, have UUIDs of their own and one board.
+  std::string uuid;   // empty: unknown
+  std::string board;  // which host since when, and the bus: host names alone may be equal
+  std::string place;  // for people: the host's name and the bus
   std::string why_none;
   std::string hint;  // may be empty
 };

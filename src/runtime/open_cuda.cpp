@@ -164,8 +164,6 @@ const Device& cuda_device(int ordinal) {
   return *device;
 }
 
-std::string cuda_device_bus(int ordinal) { return opened().library->device_bus(ordinal); }
-
 const CudaLibrary* cuda_library() { return opened().library; }
 
 }  // namespace fsdp

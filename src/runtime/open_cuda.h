@@ -25,9 +25,6 @@ const CudaDevices& cuda_devices();
 // The device of this number, for good: made at the first call, its kernels loaded. Thread-safe.
 // Errors: DeviceError that says why there is none.
 const Device& cuda_device(int ordinal);
-// Where it is, "0000:1b:00.0": the same in all processes of this host, whatever they number first.
-// Requires: cuda_device(ordinal) is there.
-std::string cuda_device_bus(int ordinal);
 // What else libfsdp_cuda.so tells; null where cuda_devices() are none.
 const CudaLibrary* cuda_library();
 

@@ -44,7 +44,12 @@ std::vector<Answer> answers(DeviceKind kind, const std::vector<GpuChoice>& choic
   return answers;
 }
 
-GpuChoice gpu(const std::string& place) { return {.device = &cpu_device(), .place = place}; }
+GpuChoice gpu(const std::string& uuid, const std::string& board) {
+  return {.device = &cpu_device(),
+          .uuid = "GPU-" + uuid,
+          .board = board,
+          .place = "localhost" + board.substr(board.find(' '))};
+}
 
 // All are told `text`; with kAuto rank 0 hears why, and nobody else.
 void expect_none(const std::vector<GpuChoice>& choices, const std::string& cause,
@@ -62,8 +67,12 @@ void expect_none(const std::vector<GpuChoice>& choices, const std::string& cause
   CHECK(with_auto[0].warnings.front() == cause + "; " + hint + "; device cpu says nothing");
 }
 
-TEST_CASE("ranks with a GPU each compute on them, also where two hosts count alike") {
-  const std::vector<GpuChoice> choices{gpu("a 01:00.0"), gpu("a 02:00.0"), gpu("b 01:00.0")};
+TEST_CASE("ranks with a GPU each compute on them, also where two hosts have one name") {
+  const std::vector<GpuChoice> choices{gpu("1", "boot-a 01:00.0"), gpu("2", "boot-a 02:00.0"),
+                                       gpu("3", "boot-b 01:00.0")};
+  std::vector<GpuChoice> untold = choices;
+  for (GpuChoice& each : untold) each.uuid.clear();
+  for (const Answer& answer : answers(DeviceKind::kCuda, untold)) CHECK(answer.text == "gpu");
   for (const DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kAuto}) {
     for (const Answer& answer : answers(kind, choices)) CHECK(answer.text == "gpu");
   }
@@ -71,17 +80,23 @@ TEST_CASE("ranks with a GPU each compute on them, also where two hosts count ali
 }
 
 TEST_CASE("where one rank has no GPU none computes on one, and the reason is said") {
-  expect_none({gpu("a 01:00.0"),
+  expect_none({gpu("1", "boot-a 01:00.0"),
                {.why_none = "LOCAL_RANK=1, and the process sees 1 GPUs", .hint = "start fewer"}},
               "rank 1: LOCAL_RANK=1, and the process sees 1 GPUs", "start fewer");
 }
 
 TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they may share it") {
-  const std::vector<GpuChoice> choices{gpu("a 01:00.0"), gpu("a 02:00.0"), gpu("a 01:00.0")};
-  expect_none(choices, "ranks 0 and 2 have one GPU (a 01:00.0)", "start at most one rank a GPU");
-  setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-  for (const Answer& answer : answers(DeviceKind::kCuda, choices)) CHECK(answer.text == "gpu");
-  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  // The same; the same in containers that tell of different hosts; two instances of one.
+  for (const GpuChoice& last :
+       {gpu("1", "boot-a 01:00.0"), gpu("1", "boot-b 01:00.0"), gpu("3", "boot-a 01:00.0")}) {
+    const std::vector<GpuChoice> choices{gpu("1", "boot-a 01:00.0"), gpu("2", "boot-a 02:00.0"),
+                                         last};
+    expect_none(choices, "ranks 0 and 2 have one GPU (localhost 01:00.0)",
+                "start at most one rank a GPU");
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    for (const Answer& answer : answers(DeviceKind::kCuda, choices)) CHECK(answer.text == "gpu");
+    unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  }
 }
 
 }  // namespace

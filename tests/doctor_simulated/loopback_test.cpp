@@ -55,7 +55,9 @@ TEST_CASE("one, two and four sound GPUs are ready, whatever the schedule") {
 
 TEST_CASE("what GPUs tell about themselves is printed") {
   SimulatedMachine machine(2);
-  const std::vector<std::string> said = lines_of(judge_gpus(machine.examine(), DeviceKind::kCuda));
+  const Facts facts = machine.examine();
+  CHECK(facts.cuda.gpus.at(1).device.uuid == "GPU-73696d75-6c61-7465-6420-310000000000");
+  const std::vector<std::string> said = lines_of(judge_gpus(facts, DeviceKind::kCuda));
   REQUIRE(said.size() == 7);
   CHECK(said[1] == "cuda:0 ok simulated GPU (8.0), 256.0 MiB free of 256.0 MiB, 0000:01:00.0");
   CHECK(said[2].starts_with("cuda:1 ok simulated GPU (8.0), "));

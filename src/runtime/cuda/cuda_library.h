@@ -13,6 +13,7 @@ class Device;
 struct CudaDeviceFacts {
   enum class Mode : uint8_t { kShared, kOneProcess, kProhibited };
   std::string name;          // "NVIDIA H100 80GB HBM3"
+  std::string uuid;          // as nvidia-smi writes it, of a MIG instance its own; may be empty
   int major = 0, minor = 0;  // compute capability
   int64_t memory_bytes = 0;
   Mode mode = Mode::kShared;  // who may compute on it

@@ -173,6 +173,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int ordinal) {
     std::snprintf(properties->name, sizeof properties->name, "simulated GPU");
     properties->major = kArchitecture / 10;
     properties->minor = kArchitecture % 10;
+    std::snprintf(properties->uuid.bytes, sizeof properties->uuid.bytes, "simulated %d", ordinal);
     properties->totalGlobalMem = static_cast<size_t>(simulation.memory().bytes_each());
     return cudaSuccess;
   });
