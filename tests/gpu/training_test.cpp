@@ -54,6 +54,33 @@ TEST_CASE("a BERT on a simulated GPU has the CPU's bits, whatever the schedule")
   compare_pairs(SmallModel::kBert);
 }
 
+// CUDA_DEVICE_MAX_CONNECTIONS=1: a wait of one stream holds up what was issued behind it on all.
+TEST_CASE("with one hardware queue for all streams a training ends, with the CPU's bits") {
+  uint32_t seed = 0;
+  for (const bool nccl : {false, true}) {
+    for (const int prefetch : {0, 1, 2}) {
+      for (const fsdp::Strategy strategy :
+           {fsdp::Strategy::kFullShard, fsdp::Strategy::kHybridShard}) {
+        const bool in_groups = is_by_groups(strategy);
+        const Training training{
+            .world = in_groups ? 4 : 2,
+            .groups = in_groups ? 2 : 1,
+            .options = {
+                .prefetch_units = prefetch, .cpu_offload = prefetch == 2, .strategy = strategy}};
+        const std::string what = describe(training);
+        CAPTURE(what);
+        CAPTURE(nccl);
+        const auto session = std::make_shared<SimulatedSession>(
+            SimulatedRanksOptions{.simulation = {.seed = ++seed,
+                                                 .schedule = sim::Schedule::kOneQueue,
+                                                 .devices = nccl ? training.world : 1},
+                                  .nccl = nccl});
+        CHECK(difference(train_on_gpu(training, session), train_on_cpu(training)) == "");
+      }
+    }
+  }
+}
+
 // Every combination with every seed, as far as FSDP_SIM_MINUTES reach: a seed after another, each
 // with all combinations.
 TEST_CASE("ten steps in every combination have the CPU's bits" * doctest::skip(!is_long())) {

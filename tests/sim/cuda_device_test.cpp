@@ -23,7 +23,7 @@ float* floats(const Buffer& memory) { return static_cast<float*>(memory.data());
 }  // namespace
 
 TEST_CASE("streams of the device wait for events, and calls are made when work is done") {
-  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+  for (const Schedule schedule : kAllSchedules) {
     SimulatedGpu gpu({.schedule = schedule});
     const CudaDevice device(0, kNoKernels);
     const Buffer memory = device.allocate(256, MemoryKind::kDevice);

@@ -134,7 +134,7 @@ TEST_CASE("parts that an allocator carves are memory while they are held, in str
        },
        {"z of 256 bytes is carved out of", "where there is no room"}},
   };
-  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+  for (const Schedule schedule : kAllSchedules) {
     for (const Use& use : uses) {
       SimulatedGpu gpu({.schedule = schedule});
       cudaStream_t gather = make_stream(gpu, "gather"), compute = make_stream(gpu, "compute");

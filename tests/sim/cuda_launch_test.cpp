@@ -30,7 +30,7 @@ void check_kernel_is_refused(samples::Bug bug, const std::vector<std::string>& p
 }  // namespace
 
 TEST_CASE("nvcc's kernels run on the host, in order with copies, under every schedule") {
-  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+  for (const Schedule schedule : kAllSchedules) {
     for (const uint32_t seed : {0U, 1U, 2U, 3U}) {
       SimulatedGpu gpu({.seed = seed, .schedule = schedule});
       cudaStream_t stream = make_stream(gpu, "compute");

@@ -57,7 +57,7 @@ TEST_CASE("work with all its waits is in order on every seed, and gives the same
 }
 
 TEST_CASE("each wait that is left out is found, on every seed and schedule") {
-  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+  for (const Schedule schedule : kAllSchedules) {
     for (const uint32_t seed : {1U, 2U, 3U, 4U}) {
       for (int wait = 1; wait <= 4; ++wait) {
         CAPTURE(seed);
@@ -79,6 +79,26 @@ TEST_CASE("each wait that is left out is found, on every seed and schedule") {
         CHECK(reports.front().find("and nothing orders them") != std::string::npos);
       }
     }
+  }
+}
+
+TEST_CASE("with one hardware queue the work of all streams begins in the order of issue") {
+  for (const uint32_t seed : {1U, 2U, 3U, 4U}) {
+    SimulatedGpu gpu({.seed = seed, .schedule = Schedule::kOneQueue});
+    cudaStream_t one = make_stream(gpu, "one"), two = make_stream(gpu, "two");
+    cudaStream_t three = make_stream(gpu, "three");
+    float* const x = make_floats(kRaceNumel);
+    float* const y = make_floats(kRaceNumel);
+    samples::launch_fill(x, 1, kRaceNumel, one);
+    order(one, two);
+    samples::launch_add(x, x, 1, kRaceNumel, two);
+    samples::launch_fill(y, 2, kRaceNumel, three);  // behind the wait of the second stream
+    require(cudaStreamSynchronize(three));
+    const std::vector<LaunchRecord> launches = gpu.launches();
+    REQUIRE(launches.size() == 3);
+    CHECK(launches[1].kernel.starts_with("add"));
+    CHECK_FALSE(gpu.is_ordered("add #1 on two", "fill<float> #1 on three"));  // by no event
+    CHECK(gpu.take_reports().empty());
   }
 }
 

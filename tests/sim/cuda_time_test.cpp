@@ -46,7 +46,7 @@ class Worker {
 }  // namespace
 
 TEST_CASE("work starts when all that it waits for is done, in every schedule") {
-  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+  for (const Schedule schedule : kAllSchedules) {
     for (const uint32_t seed : {1U, 2U, 3U, 4U}) {
       SimulatedGpu gpu({.seed = seed, .schedule = schedule});
       const CudaDevice device(0, kernels::cuda::kernel_table());

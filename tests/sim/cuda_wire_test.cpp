@@ -92,7 +92,7 @@ const Wire kWire{.gigabytes_per_second = kRate, .latency = std::chrono::microsec
 }  // namespace
 
 TEST_CASE("a collective on a wire takes the latency and its bytes, in every schedule") {
-  for (const Schedule schedule : {Schedule::kRandom, Schedule::kLate, Schedule::kEager}) {
+  for (const Schedule schedule : kAllSchedules) {
     for (const int world : {1, 2, 3, 4}) {
       on_wire(world, {.seed = 5, .schedule = schedule}, kWire, [world](const Mesh& mesh) {
         Communicator& communicator = mesh.state().gather_communicator(Axis::kShard);

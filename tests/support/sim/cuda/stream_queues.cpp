@@ -24,6 +24,16 @@ SimulatedStream* StreamQueues::find(const void* handle) const {
   return nullptr;
 }
 
+SimulatedStream& StreamQueues::first_in_queue(SimulatedStream& stream) const {
+  SimulatedStream* first = &stream;
+  if (schedule_ != Schedule::kOneQueue) return *first;
+  for (const auto& each : streams_) {
+    if (each->device != stream.device || each->queue.empty()) continue;
+    if (each->queue.front().number < first->queue.front().number) first = each.get();
+  }
+  return *first;
+}
+
 bool StreamQueues::may_run(const SimulatedStream& stream) const {
   if (stream.queue.empty()) return false;
   const Work& head = stream.queue.front();
@@ -42,7 +52,8 @@ void StreamQueues::run_head(SimulatedStream& stream) {
 bool StreamQueues::run_one() {
   std::vector<SimulatedStream*> ready;
   for (const auto& stream : streams_) {
-    if (may_run(*stream)) ready.push_back(stream.get());
+    if (!may_run(*stream) || &first_in_queue(*stream) != stream.get()) continue;
+    ready.push_back(stream.get());
   }
   if (ready.empty()) return false;
   run_head(*ready[random_() % ready.size()]);
@@ -68,6 +79,9 @@ bool StreamQueues::advance(SimulatedStream& stream) {
 }
 
 bool StreamQueues::advance(SimulatedStream& stream, std::set<int>& on_the_way) {
+  if (SimulatedStream& first = first_in_queue(stream); &first != &stream) {
+    return advance(first, on_the_way);
+  }
   if (may_run(stream)) {
     run_head(stream);
     return true;
@@ -89,7 +103,7 @@ void StreamQueues::advance_to(const Point& point) {
 
 bool StreamQueues::finish(SimulatedStream& stream) {
   while (!stream.queue.empty()) {
-    const bool has_run = schedule_ == Schedule::kRandom && run_one();
+    const bool has_run = draws() && run_one();
     if (!has_run && !advance(stream)) return false;
   }
   return true;
@@ -98,7 +112,7 @@ bool StreamQueues::finish(SimulatedStream& stream) {
 bool StreamQueues::reach(const Point& point) {
   SimulatedStream& stream = *streams_[static_cast<size_t>(point.stream)];
   while (!point.reached) {
-    const bool has_run = schedule_ == Schedule::kRandom && run_one();
+    const bool has_run = draws() && run_one();
     if (!has_run && !advance(stream)) return false;
   }
   return true;

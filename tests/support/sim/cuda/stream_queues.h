@@ -4,6 +4,7 @@
 // that is missing shows in some runs as a wrong value, and the host runs ahead of the device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -21,7 +22,13 @@ enum class Schedule : uint8_t {
   kRandom,  // after each call none, one or two pieces of work run, of streams that are drawn
   kLate,    // work runs when the host waits for it or asks after it, and no other does
   kEager,   // work runs as soon as it may
+  // A device has one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1): its streams' work begins in
+  // the order of issue, and a wait holds up what was issued behind it on any stream. Else kRandom.
+  kOneQueue,
 };
+
+inline constexpr std::array kAllSchedules{Schedule::kRandom, Schedule::kLate, Schedule::kEager,
+                                          Schedule::kOneQueue};
 
 // [Note: virtual time of streams]
 // Work starts when the work before it on its stream is done, what its stream waits for is reached,
@@ -46,6 +53,7 @@ struct Work {
   std::function<void()> run;
   std::string name;
   uint64_t issued_ns = 0;  // by the thread that issued it
+  uint64_t number = 0;     // in the order of issue, over all streams
 };
 
 struct SimulatedStream {
@@ -70,7 +78,10 @@ class StreamQueues {
   SimulatedStream* find(const void* handle) const;
   const std::vector<std::unique_ptr<SimulatedStream>>& streams() const { return streams_; }
 
-  void issue(SimulatedStream& stream, Work work) { stream.queue.push_back(std::move(work)); }
+  void issue(SimulatedStream& stream, Work work) {
+    work.number = ++issued_;
+    stream.queue.push_back(std::move(work));
+  }
 
   // What the schedule lets run at this time.
   void run_some();
@@ -88,12 +99,16 @@ class StreamQueues {
  private:
   bool advance(SimulatedStream& stream, std::set<int>& on_the_way);
   bool may_run(const SimulatedStream& stream) const;
+  // The stream whose head is next in the hardware queue of this stream's. Requires: it has work.
+  SimulatedStream& first_in_queue(SimulatedStream& stream) const;
+  bool draws() const { return schedule_ == Schedule::kRandom || schedule_ == Schedule::kOneQueue; }
   void run_head(SimulatedStream& stream);
   bool run_one();
 
   const Schedule schedule_;
   std::mt19937 random_;
   std::vector<std::unique_ptr<SimulatedStream>> streams_;
+  uint64_t issued_ = 0;
 };
 
 }  // namespace fsdp::testing::sim
