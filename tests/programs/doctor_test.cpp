@@ -55,6 +55,18 @@ TEST_CASE("fsdp-doctor without a GPU ends with 78 and says why, twice with a rem
   }
 }
 
+TEST_CASE("the ranks of fsdp-doctor's loopback meet, and say why they have no GPU") {
+  const std::string launcher = std::filesystem::path(doctor_program()).parent_path() / "fsdp-run";
+  const ProcessResult said =
+      run_process({launcher, "-n", "2", "--", doctor_program(), "--loopback-rank"}, kNoGpu,
+                  std::chrono::seconds(200));
+  CAPTURE(said.out);
+  CAPTURE(said.err);
+  CHECK(said.code == 78);
+  CHECK(said.err.find("ranks cannot compute on a GPU (device cuda); rank 0: ") !=
+        std::string::npos);
+}
+
 TEST_CASE("fsdp-doctor --device auto without a GPU is ready on the CPU, and says why") {
   const ProcessResult said = run_doctor({"--device", "auto"}, kNoGpu);
   CAPTURE(said.out);
