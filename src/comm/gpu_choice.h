@@ -25,9 +25,9 @@ struct GpuChoice {
 // Of the process that is number `local_rank` of its host: the GPU of that number; where it sees one
 // GPU only, that one, as its launcher may have given each rank its own.
 GpuChoice gpu_of_process(int local_rank);
-// The GPU that ranks share which are threads of this process, or why there is none. With a GPU each,
-// a call of one thread that allocates or loads code could wait for all GPUs of the process, one of
-// which runs a collective that waits for this very thread.
+// The GPU that ranks share which are threads of this process, or why there is none. With a GPU
+// each, a call of one thread that allocates or loads code could wait for all GPUs of the process,
+// one of which runs a collective that waits for this very thread.
 GpuChoice gpu_of_threads();
 
 // Whether the ranks of a job, each with its `own` choice, compute on GPUs: all of them, or none.

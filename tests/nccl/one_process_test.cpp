@@ -1,4 +1,4 @@
-// Threads with a GPU each, in one process: calls that may wait for a peer's collective are reported.
+// Threads with a GPU each, in one process: calls that may wait for a peer's collective.
 #include <doctest/doctest.h>
 
 #include <string>

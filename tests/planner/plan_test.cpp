@@ -224,7 +224,9 @@ TEST_CASE("on a GPU LibTorch's bytes have the small gradients that wait for thei
   const auto peak = [](DeviceKind device) {
     return plan(
                {.ranks = 2, .mesh = {.device = device}}, [] { return Unit<Linears>(kLayers); },
-               [](Unit<Linears>& model) { return model(torch::ones({4, 200})).sum(); })
+               [](Unit<Linears>& model) {
+                 return model(torch::ones({4, 200})).sum();
+               })
         .torch.backward_peak;
   };
   const int64_t waiting = peak(DeviceKind::kCuda) - peak(DeviceKind::kCpu);
