@@ -1,5 +1,5 @@
-# Installs the build into a fresh folder; configures, builds and runs consumer/ with that alone, and
-# gpu_consumer/ with and without the GPU's library in it.
+# Installs the build into a fresh folder and starts its programs; configures, builds and runs consumer/
+# with that folder alone, and gpu_consumer/ with and without the GPU's library in it.
 set(prefix ${WORK_DIR}/prefix)
 set(build ${WORK_DIR}/consumer)
 file(REMOVE_RECURSE ${prefix} ${build})
@@ -28,6 +28,13 @@ if(SANITIZE)
   set(flags "-fsanitize=${SANITIZE}")
 endif()
 run(${CMAKE_COMMAND} --install ${FSDP_BINARY_DIR} --prefix ${prefix})
+file(GLOB programs ${prefix}/bin/*)
+foreach(program IN LISTS programs)
+  run(${CMAKE_COMMAND} -E chdir / env -i ${program} --help)
+  if(NOT text MATCHES "[Ee]xit codes: ")
+    message(FATAL_ERROR "${program} --help prints no help:\n${text}")
+  endif()
+endforeach()
 set(options -G Ninja -D CMAKE_PREFIX_PATH=${prefix} -D CMAKE_CXX_COMPILER=${CXX_COMPILER}
     -D "CMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}" -D "CMAKE_CXX_FLAGS=${flags}")
 run(${CMAKE_COMMAND} ${options} -S ${CMAKE_CURRENT_LIST_DIR}/consumer -B ${build}

@@ -13,6 +13,20 @@ add_test(NAME package COMMAND ${CMAKE_COMMAND}
   -P ${CMAKE_CURRENT_LIST_DIR}/package_test.cmake)
 set_tests_properties(package PROPERTIES TIMEOUT 600)
 
+# The source tree as a part of another project, which links fsdp::fsdp. tools/test configures it, tools/test
+# sim builds hello_unit that way and runs it.
+foreach(name subproject subproject_long)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND}
+    -D FSDP_SOURCE_DIR=${PROJECT_SOURCE_DIR}
+    -D WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/${name}
+    -D TORCH_ROOT=${FSDP_TORCH_ROOT}
+    -D CXX_COMPILER=${CMAKE_CXX_COMPILER}
+    -D BUILDS=$<STREQUAL:${name},subproject_long>
+    -P ${CMAKE_CURRENT_LIST_DIR}/subproject_test.cmake)
+endforeach()
+set_tests_properties(subproject PROPERTIES TIMEOUT 120)
+set_tests_properties(subproject_long PROPERTIES TIMEOUT 3600 LABELS sim_long)
+
 add_test(NAME tools_check COMMAND ${CMAKE_CURRENT_LIST_DIR}/check_test.sh
   ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_BINARY_DIR}/check)
 add_test(NAME torch_versions COMMAND ${CMAKE_CURRENT_LIST_DIR}/torch_versions_test.sh
