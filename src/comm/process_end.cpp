@@ -41,7 +41,7 @@ std::string describe_end(int rank, int wait_status) {
   return fmt::format("rank {} ended with code {}", rank, code);
 }
 
-std::string hint_for_end(int rank, int wait_status, bool out_of_memory) {
+std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_shown) {
   if (out_of_memory) {
     return fmt::format(
         "the host, or the cgroup of the job, is out of memory, and the kernel killed rank {} for "
@@ -50,7 +50,8 @@ std::string hint_for_end(int rank, int wait_status, bool out_of_memory) {
         "smaller batch, --recompute",
         rank);
   }
-  std::string hint = fmt::format("see what rank {} printed", rank);
+  const std::string hint =
+      is_shown ? "see the error above" : fmt::format("see what rank {} printed", rank);
   if (WIFSIGNALED(wait_status) && is_fault_of_program(WTERMSIG(wait_status))) {
     return hint +
            "; the program is at fault and a restart alone is likely to end the same way: look at "

@@ -38,7 +38,6 @@ bool may_become_error(std::string_view line) {
 }  // namespace
 
 std::string ErrorLines::take(std::string_view bytes) {
-  if (all_) return std::string(bytes);
   std::string shown;
   while (!bytes.empty()) {
     const size_t end = bytes.find('\n');
@@ -46,7 +45,8 @@ std::string ErrorLines::take(std::string_view bytes) {
     line_ += bytes.substr(0, whole ? end + 1 : bytes.size());
     bytes.remove_prefix(whole ? end + 1 : bytes.size());
     if (!whole && !inside_ && may_become_error(line_)) break;
-    if (inside_ || !is_repeated(line_)) shown += line_;
+    const bool repeated = !inside_ && is_repeated(line_);
+    if (all_ || !repeated) shown += line_;
     line_.clear();
     inside_ = !whole;
   }
@@ -57,11 +57,16 @@ std::string ErrorLines::rest() {
   std::string shown = std::move(line_);
   line_.clear();
   for (const Said& said : said_) {
-    if (said.others == 0) continue;
+    if (all_ || said.others == 0) continue;
     shown += fmt::format("fsdp: note: {} other {} the same as rank {}\n", said.others,
                          said.others == 1 ? "rank says" : "ranks say", said.rank);
   }
   return shown;
+}
+
+bool ErrorLines::has_said(int code) const {
+  const std::string begin = fmt::format("{}: ", code);
+  return std::ranges::any_of(said_, [&](const Said& said) { return said.text.starts_with(begin); });
 }
 
 bool ErrorLines::is_repeated(std::string_view line) {

@@ -9,7 +9,7 @@
 namespace fsdp {
 
 // Of error lines (docs/errors.md) that differ in rank and step alone the first is shown, and the
-// others are counted. All else is shown as it comes.
+// others are counted. All else is shown as it arrives.
 class ErrorLines {
  public:
   // `all`: every line is shown.
@@ -21,9 +21,12 @@ class ErrorLines {
   // ranks say the same as rank 3".
   std::string rest();
 
+  // Some rank has said an error with this exit code.
+  bool has_said(int code) const;
+
  private:
   struct Said {
-    std::string text;  // without rank and step
+    std::string text;  // code and text, without rank and step
     std::string rank;  // that said it first
     int64_t others = 0;
   };

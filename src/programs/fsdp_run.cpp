@@ -109,10 +109,10 @@ int run(const fsdp::LaunchOptions& options) {
   const sigset_t signals = fsdp::RankProcesses::signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
-  say(end.line);
   say(end.rank_line);
   say(end.log_line);
   return end.code;
+  say(end.line);
 }
 
 }  // namespace

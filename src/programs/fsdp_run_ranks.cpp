@@ -304,10 +304,14 @@ JobEnd RankProcesses::judge() const {
       !guilty.killed_here && WIFEXITED(guilty.wait_status) && WEXITSTATUS(guilty.wait_status) != 0;
   const int code =
       own_code ? WEXITSTATUS(guilty.wait_status) : static_cast<int>(ExitCode::kPeerFailed);
-  const std::string hint =
-      hint_for_end(root, guilty.wait_status, control_.status(root).out_of_memory.load() != 0);
+  const std::string rank_line = logged_error(root, code);
+  // Codes of survivors say nothing of the cause.
+  const bool is_shown = own_code && code != static_cast<int>(ExitCode::kPeerFailed) &&
+                        (output_.has_said(code) || !rank_line.empty());
+  const std::string hint = hint_for_end(root, guilty.wait_status,
+                                        control_.status(root).out_of_memory.load() != 0, is_shown);
   ErrorText text{.what = describe_end(root, guilty.wait_status), .hint = hint};
-  if (failure) {
+  if (failure && !is_shown) {
     text = failure->text;
     const bool how_is_known = names_one && !guilty.killed_here;
     if (how_is_known && text.cause == kLateCause) {
@@ -319,8 +323,8 @@ JobEnd RankProcesses::judge() const {
   }
   place.rank = root;
   return {.code = code,
-          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place),
-          .rank_line = last_error_of(root)};
+          .rank_line = rank_line,
+          .line = error_line(CommError(text, static_cast<ExitCode>(code)), place)};
 }
 
 // ends.jsonl: a line a rank.
@@ -344,13 +348,21 @@ void RankProcesses::log_ends() const {
                                      .hint = "the exit code and the lines above are complete"});
 }
 
-std::string RankProcesses::last_error_of(int rank) const {
+// Rank `root`'s last; if it has none, as ranks that refuse together with another, one with its
+// code. 75 is the code of survivors.
+std::string RankProcesses::logged_error(int root, int code) const {
   if (options_.log_dir.empty()) return {};
-  std::ifstream file(log_path(rank, "err"));
   std::string found;
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("fsdp: error[")) found = line;
-  }
+  const auto look = [&](int rank, std::string_view begin) {
+    std::ifstream file(log_path(rank, "err"));
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with(begin)) found = line;
+    }
+  };
+  look(root, "fsdp: error[");
+  if (code == static_cast<int>(ExitCode::kPeerFailed)) return found;
+  const std::string same = fmt::format("fsdp: error[{}] ", code);
+  for (int rank = 0; rank < options_.ranks && found.empty(); ++rank) look(rank, same);
   return found;
 }
 

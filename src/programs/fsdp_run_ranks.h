@@ -26,8 +26,9 @@ struct LaunchOptions {
 // How the job ended: the code for the launcher, and its line if it is not 0.
 struct JobEnd {
   int code = 0;
-  std::string line;       // root cause, as error_line writes it
-  std::string rank_line;  // the guilty rank's own last error line, where only a log file has it
+  std::string rank_line;  // the error that a rank ended by, where only a log file has it
+  std::string line;       // how the first rank to fail ended, as error_line writes it; with the
+                          // cause if no rank has said it
   std::string log_line;   // a warning if the log folder did not take what happened
 };
 
@@ -72,7 +73,7 @@ class RankProcesses {
   int first_to_fail() const;
   JobEnd judge() const;
   void log_ends() const;
-  std::string last_error_of(int rank) const;
+  std::string logged_error(int root, int code) const;
 
   LaunchOptions options_;
   JobDescriptors files_;

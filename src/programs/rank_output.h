@@ -27,6 +27,8 @@ class RankOutput {
   void start();
   // Returns when all that ranks have written is shown. Requires: they have ended.
   void finish();
+  // ErrorLines::has_said. Requires: finish() has returned.
+  bool has_said(int code) const { return errors_.has_said(code); }
 
  private:
   void show();

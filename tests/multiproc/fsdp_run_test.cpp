@@ -80,6 +80,29 @@ TEST_CASE("a restart is advised only where it helps") {
   }
 }
 
+TEST_CASE("the launcher's last line does not repeat the error that it stands below") {
+  const TemporaryDirectory logs;
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{}, {"--all-errors"}, {"--log-dir", logs.path()}}) {
+    const ProcessResult result = fsdp_run(2, {"disagree", "1"}, {}, flags);
+    CAPTURE(result.err);
+    CHECK(result.code == 78);
+    const size_t last = result.err.rfind("fsdp: error[78] ");
+    REQUIRE(last != std::string::npos);
+    CHECK(lines_with(result.err.substr(0, last), "layers 3") >= 1);
+    CHECK(lines_with(result.err.substr(last), "layers 3") == 0);
+    CHECK(lines_with(result.err.substr(last),
+                     "ended with code 78; hint: see the error above; a "
+                     "restart alone is likely to end the same way\n") == 1);
+  }
+  // One rank says what all end by, and another may be the first to end.
+  const ProcessResult refused = fsdp_run(3, {"no-such-mode"});
+  CAPTURE(refused.err);
+  CHECK(refused.code == 64);
+  CHECK(lines_with(refused.err, "no mode 'no-such-mode'") >= 1);
+  CHECK(lines_with(refused.err, "ended with code 64; hint: see the error above") == 1);
+}
+
 TEST_CASE("after a fault of the program the hint says where to look, not to restart") {
   for (const std::string signal : {"SEGV", "ABRT", "BUS", "FPE", "ILL"}) {
     CAPTURE(signal);
