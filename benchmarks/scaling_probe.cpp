@@ -114,7 +114,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   Settings settings{.run = run};
   for (size_t i = 0; i < run.rest.size(); i += 2) {
     const std::string& flag = run.rest[i];
-    if (std::ranges::find(flags, flag) == flags.end()) run.refuse(flag, flags);
+    if (std::ranges::find(flags, flag) == flags.end()) run.refuse({flag}, flags);
     if (i + 1 == run.rest.size()) refuse(flag + " has no value", flag + " VALUE");
     read_word(settings, flag, run.rest[i + 1]);
   }

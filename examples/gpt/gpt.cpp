@@ -26,8 +26,11 @@ struct Settings {
 Settings read_command_line(const fsdp::RunOptions& run) {
   std::vector<std::string> flags;
   std::map<std::string, std::string> given;
-  for (size_t i = 0; i < run.rest.size(); i += 2)
-    given[run.rest[i]] = i + 1 < run.rest.size() ? run.rest[i + 1] : "";
+  for (size_t i = 0; i < run.rest.size(); ++i) {
+    const bool has_value = i + 1 < run.rest.size() && !run.rest[i + 1].starts_with("--");
+    const std::string& flag = run.rest[i];
+    given[flag] = has_value ? run.rest[++i] : "";
+  }
   std::ostringstream help;
   const auto read = [&](std::string flag, auto& value, std::string meaning, double least = 0) {
     help << "  " << flag << "\n    " << meaning << " [" << value << "]\n";
@@ -59,7 +62,9 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   settings.sampling.seed = settings.engine.seed;
   if (given.erase("--help") > 0) settings.help = help.str() + run.help_text({.plans = true});
   if (given.empty()) return settings;
-  run.refuse(given.begin()->first, flags);
+  std::vector<std::string> unknown;
+  for (const auto& [flag, value] : given) unknown.push_back(flag);
+  run.refuse(unknown, flags);
 }
 
 std::vector<int64_t> bytes_of(const std::string& text) {

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/help_text.h"
+#include "run/unknown_flags.h"
 
 namespace planning {
 namespace {
@@ -111,11 +112,11 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
   for (const fsdp::RunFlag& flag : flags) names.push_back(flag.name);
   for (size_t i = 0; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
-    std::string name = words[i].substr(0, equals);
-    std::ranges::replace(name, '_', '-');
+    const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
     const auto flag = std::ranges::find(flags, name, &fsdp::RunFlag::name);
-    if (flag == flags.end()) run.refuse(words[i], names);
-    if (equals != std::string::npos) {
+    if (flag == flags.end()) {
+      unknown.push_back(words[i]);
+    } else if (equals != std::string::npos) {
       flag->set(std::string_view(words[i]).substr(equals + 1));
     } else if (i + 1 < words.size()) {
       flag->set(words[++i]);
@@ -125,6 +126,7 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
     }
   }
 }
+  std::vector<std::string> unknown;
 
 void check(const PlanSettings& settings) {
   if (settings.model.empty()) refuse("no model is given", "--model NAME; --help lists the presets");
@@ -140,6 +142,7 @@ void check(const PlanSettings& settings) {
 
 }  // namespace
 
+  if (!unknown.empty()) run.refuse(unknown, names);
 int64_t PlanSettings::budget() const {
   const int64_t limit = run.engine.memory_limit;
   if (memory_bytes == 0 || limit == 0) return std::max(memory_bytes, limit);

@@ -16,6 +16,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,8 +58,8 @@ struct RunOptions {
   // `defaults`, changed by the flags of a command line: `--flag value` or `--flag=value`, with
   // hyphens or underscores; of a flag given twice the last one counts. What can be switched on may
   // stand alone, before another flag or last: `--offload`.
-  // Errors: InvalidArgument (64): a flag that does not exist, with the nearest one that does; a
-  //   flag without a value; a value that is not allowed.
+  // Errors: InvalidArgument (64): flags that do not exist (refuse()); a flag without a value; a
+  //   value that is not allowed.
   static RunOptions parse(int argc, const char* const* argv, ProgramFlags program,
                           RunOptions defaults);
   static RunOptions parse(int argc, const char* const* argv, ProgramFlags program = {}) {
@@ -73,9 +74,13 @@ struct RunOptions {
   // A line a flag, with its value now.
   std::string help_text(ProgramFlags program = {}) const;
 
-  // Refuses a word that neither the engine nor the program knows, of whose flags `own` has the
-  // names; what others call one of them is told its name here. Throws InvalidArgument (64).
-  [[noreturn]] void refuse(std::string_view word, const std::vector<std::string>& own = {}) const;
+  // Throws InvalidArgument (64) that names all of `words`, which neither the engine nor the program
+  // knows; the program's flags are `own`. Flags of other programs, Hugging Face's among them, have
+  // their name here in the hint, or that there is none; `answers` are the program's own hints.
+  // Requires: at least one word. A word that is no flag is the value of the one before it.
+  [[noreturn]] void refuse(const std::vector<std::string>& words,
+                           const std::vector<std::string>& own = {},
+                           const std::map<std::string, std::string>& answers = {}) const;
 };
 
 using RunBody = std::function<int(const Mesh& mesh, const RunOptions& run, ErrorPlace& place)>;

@@ -13,11 +13,10 @@
 #include <vector>
 
 #include "base/help_text.h"
-#include "base/nearest.h"
 #include "base/standard_streams.h"
 #include "fsdp/error.h"
 #include "fsdp_run_ranks.h"
-#include "run/other_names.h"
+#include "run/unknown_flags.h"
 
 namespace {
 
@@ -55,25 +54,28 @@ std::string help() {
       fsdp::ExitCode::kUsage);
 }
 
+bool is_number(const std::string& word) {
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
+}
+
 // The launcher's own flags, before the program: what is none of them is no program either.
 void check_flags(const std::vector<std::string>& words) {
   const std::vector<std::string> names{"--nproc-per-node", "--log-dir", "--all-errors", "--help"};
+  std::vector<std::string> unknown;
   for (size_t i = 0; i < words.size() && words[i].starts_with('-') && words[i] != "--"; ++i) {
     const size_t equals = words[i].find('=');
-    std::string name = words[i].substr(0, equals);
-    std::ranges::replace(name, '_', '-');
+    const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
     const bool has_value =
         equals == std::string::npos && (name == "-n" || name == names[0] || name == names[1]);
     if (has_value) ++i;
-    const bool known =
-        std::ranges::find(names, name) != names.end() || name == "-h" ||
-        (name.starts_with("-n") && name.find_first_not_of("0123456789", 2) == std::string::npos);
+    const bool known = std::ranges::find(names, name) != names.end() || name == "-h" ||
+                       name == "-n" || (name.starts_with("-n") && is_number(name.substr(2)));
     if (known) continue;
-    std::string meant = fsdp::name_here(name, names);
-    if (meant.empty()) meant = fsdp::nearest_of(name, names);
-    refuse(fmt::format("there is no flag {}", name),
-           meant.empty() ? kUsage : fmt::format("did you mean {}? {}", meant, kUsage));
+    unknown.push_back(words[i]);
+    // A word may be the program; a number is the flag's value.
+    if (i + 1 < words.size() && is_number(words[i + 1])) ++i;
   }
+  if (!unknown.empty()) fsdp::refuse_unknown(unknown, {.names = names, .usage = kUsage});
 }
 
 // Nothing: help was asked for.
@@ -110,9 +112,9 @@ int run(const fsdp::LaunchOptions& options) {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
   say(end.rank_line);
+  say(end.line);
   say(end.log_line);
   return end.code;
-  say(end.line);
 }
 
 }  // namespace

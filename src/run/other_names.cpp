@@ -1,5 +1,7 @@
 #include "run/other_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
@@ -7,23 +9,86 @@
 namespace fsdp {
 namespace {
 
-struct OtherName {
-  std::string_view theirs;
-  std::string_view flag;   // ours
-  std::string_view value;  // with it, if the flag alone says less
+// `needs`: only for a program that has this flag. `theirs` are names between spaces; one that ends
+// in '*' is the beginning of several.
+struct OtherNames {
+  std::string_view theirs, needs, hint;
 };
 
 constexpr std::array kOtherNames{
-    OtherName{"--bf16", "--param-dtype", " bfloat16"},
-    OtherName{"--fp16", "--param-dtype", " float16"},
-    OtherName{"--fsdp", "--strategy", ""},
-    OtherName{"--deepspeed", "--strategy", " zero2"},
-    OtherName{"--fsdp-config", "--reshard-after-forward", ""},
-    OtherName{"--gradient-checkpointing", "--recompute", " 1"},
-    OtherName{"--ddp-timeout", "--timeout", ""},
-    OtherName{"--use-cpu", "--device", " cpu"},
-    OtherName{"--no-cuda", "--device", " cpu"},
-    OtherName{"--cpu-offload", "--offload", ""},
+    OtherNames{"--bf16", "--param-dtype", "here it is --param-dtype bfloat16"},
+    OtherNames{"--fp16", "--param-dtype", "here it is --param-dtype float16"},
+    OtherNames{"--bf16-full-eval --fp16-full-eval --fp16-backend --fp16-opt-level "
+               "--half-precision-backend",
+               "--param-dtype", "--param-dtype is all that can be chosen"},
+    OtherNames{"--tf32", "", "set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1 in the environment"},
+    OtherNames{"--fsdp --sharded-ddp", "--strategy", "here it is --strategy"},
+    OtherNames{"--fsdp-config", "--strategy",
+               "its keys are flags here: --reshard-after-forward, --prefetch, --recompute, "
+               "--offload"},
+    OtherNames{"--fsdp-min-num-params --fsdp-transformer-layer-cls-to-wrap", "--strategy",
+               "the program chooses its units (Unit, UnitPolicy)"},
+    OtherNames{"--deepspeed", "--strategy",
+               "here it is --strategy: full-shard for stage 3, zero2, zero1"},
+    OtherNames{"--accelerator-config --parallelism-config", "--strategy",
+               "here it is --strategy, --shard, --replicate"},
+    OtherNames{"--gradient-checkpointing --activation-checkpointing", "--recompute",
+               "here it is --recompute 1"},
+    OtherNames{"--gradient-checkpointing-kwargs --activation-checkpointing-kwargs", "--recompute",
+               "--recompute N is all that can be chosen"},
+    OtherNames{"--ddp-timeout", "--timeout", "here it is --timeout"},
+    OtherNames{"--ddp-backend", "--device", "the device decides: NCCL, or the host's memory"},
+    OtherNames{"--ddp-*", "--strategy", "gradients are reduced a unit at a time: leave it out"},
+    OtherNames{"--use-cpu --no-cuda", "--device", "here it is --device cpu"},
+    OtherNames{"--use-mps-device --xpu-backend --tpu-*", "--device",
+               "ranks compute on CUDA GPUs or on the CPU (--device)"},
+    OtherNames{"--cpu-offload", "--offload", "here it is --offload"},
+    OtherNames{"--data-seed --full-determinism", "--seed", "here it is --seed, for all of it"},
+    OtherNames{"--warmup-ratio", "--warmup-steps", "here it is --warmup-steps"},
+    OtherNames{"--local-rank", "", "the launcher's environment says it: leave it out"},
+    OtherNames{"--auto-find-batch-size", "", "fsdp-plan --memory says what fits"},
+    OtherNames{"--optim --optim-args --optim-target-modules --adafactor", "",
+               "the program chooses its optimizer"},
+    OtherNames{"--eval-strategy --eval-steps --eval-delay --eval-on-start --evaluation-strategy "
+               "--evaluate-during-training --load-best-model-at-end --metric-for-best-model "
+               "--greater-is-better",
+               "", "nothing is evaluated while it trains: evaluate what the run has written"},
+    OtherNames{"--resume --resume-* --checkpoint --checkpoint-* --save-strategy --save-steps "
+               "--save-total-limit --save-only-model --save-on-each-node --save-safetensors "
+               "--enable-jit-checkpoint --ignore-data-skip "
+               "--restore-callback-states-from-checkpoint",
+               "", "there are no checkpoints yet: a run cannot be saved midway, nor resumed"},
+    OtherNames{"--eval-accumulation-steps --eval-do-concat-batches --eval-use-gather-object "
+               "--batch-eval-metrics --include-for-metrics --include-inputs-for-metrics "
+               "--prediction-loss-only --use-legacy-prediction-loop --remove-unused-columns "
+               "--label-names --past-index",
+               "", "the program knows its own outputs: leave it out"},
+    OtherNames{"--torch-compile --torch-compile-* --torchdynamo --jit-mode-eval --use-ipex "
+               "--use-liger-kernel --liger-kernel-config",
+               "", "nothing is compiled: leave it out"},
+    OtherNames{"--torch-empty-cache-steps --average-tokens-across-devices --label-smoothing-factor "
+               "--neftune-noise-alpha --use-cache --lr-scheduler-kwargs --mp-parameters "
+               "--ray-scope --debug --skip-memory-metrics",
+               "", "there is no such choice here: leave it out"},
+    OtherNames{"--log-level --log-level-replica --log-on-each-node --logging-dir "
+               "--logging-strategy --logging-first-step --logging-nan-inf-filter "
+               "--include-num-input-tokens-seen --include-tokens-per-second --disable-tqdm "
+               "--report-to --run-name --project --trackio-*",
+               "", "what is logged cannot be chosen: leave it out"},
+    OtherNames{"--dataloader-num-workers --dataloader-pin-memory --dataloader-persistent-workers "
+               "--dataloader-prefetch-factor --dataloader-multiprocessing-context "
+               "--dataloader-in-order --dispatch-batches --split-batches",
+               "", "each rank makes its own batches ahead: leave it out"},
+    OtherNames{"--group-by-length --length-column-name --train-sampling-strategy", "",
+               "an epoch is in random order: leave it out"},
+    OtherNames{"--push-to-hub --push-to-hub-* --hub-* --cache-dir --model-revision --token "
+               "--use-auth-token --trust-remote-code",
+               "", "nothing is downloaded or uploaded: give folders"},
+    OtherNames{"--nnodes --node-rank --master-addr --master-port --rdzv-*", "--nproc-per-node",
+               "it starts ranks of this host alone: torchrun or srun starts those of several"},
+    OtherNames{"--standalone --no-python", "--nproc-per-node", "it is always so: leave it out"},
+    OtherNames{"--max-restarts", "--nproc-per-node",
+               "it does not restart: a script can, on code 75"},
 };
 
 // Names of one thing: a program has one of them, if any.
@@ -65,18 +130,29 @@ bool is_in(const auto& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
+bool is_one_of(std::string_view list, std::string_view typed) {
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(' ', begin), list.size());
+    const std::string_view name = list.substr(begin, end - begin);
+    if (name == typed) return true;
+    if (name.ends_with('*') && typed.starts_with(name.substr(0, name.size() - 1))) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
 }  // namespace
 
-std::string name_here(std::string_view typed, const std::vector<std::string>& names) {
-  const auto other = std::ranges::find(kOtherNames, typed, &OtherName::theirs);
-  if (other != kOtherNames.end() && is_in(names, other->flag)) {
-    return std::string(other->flag) + std::string(other->value);
-  }
+std::string other_name_hint(std::string_view typed, const std::vector<std::string>& names) {
   for (const std::span<const std::string_view> things : kSameThings) {
     if (!is_in(things, typed)) continue;
     for (const std::string_view thing : things) {
-      if (is_in(names, thing)) return std::string(thing);
+      if (is_in(names, thing)) return fmt::format("here it is {}", thing);
     }
+  }
+  for (const OtherNames& other : kOtherNames) {
+    if (!other.needs.empty() && !is_in(names, other.needs)) continue;
+    if (is_one_of(other.theirs, typed)) return std::string(other.hint);
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// What other programs call a flag: those of Hugging Face, torchrun, and ours among each other.
+// Names that flags have elsewhere: in Hugging Face's scripts, in torchrun, in other programs here.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace fsdp {
 
-// How what `typed` asks for elsewhere is asked for here, by a program whose flags are `names`:
-// "--batch", "--param-dtype bfloat16". Empty if nobody knows.
-std::string name_here(std::string_view typed, const std::vector<std::string>& names);
+// Returns what a program whose flags are `names` says to the flag `typed` of another program: its
+// name here ("here it is --param-dtype bfloat16"), or what to do as there is none. Empty if the
+// flag is not known.
+std::string other_name_hint(std::string_view typed, const std::vector<std::string>& names);
 
 }  // namespace fsdp

@@ -5,8 +5,7 @@
 #include <algorithm>
 
 #include "base/help_text.h"
-#include "base/nearest.h"
-#include "run/other_names.h"
+#include "run/unknown_flags.h"
 
 namespace fsdp {
 namespace {
@@ -14,9 +13,8 @@ namespace {
 // "--param_dtype=bf16" is {"--param-dtype", "bf16"}.
 struct Word {
   explicit Word(std::string_view word)
-      : name(word.substr(0, word.find('='))), has_value(name.size() < word.size()) {
+      : name(with_hyphens(word.substr(0, word.find('=')))), has_value(name.size() < word.size()) {
     if (has_value) value = word.substr(name.size() + 1);
-    std::ranges::replace(name, '_', '-');
   }
 
   std::string name;
@@ -37,6 +35,7 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
                              RunOptions defaults) {
   RunOptions run = std::move(defaults);
   const std::vector<RunFlag> flags = flags_of(run, program);
+  std::vector<std::string> unknown;
   for (int i = 1; i < argc; ++i) {
     const std::string_view given = argv[i];
     const Word word(given);
@@ -64,10 +63,11 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
     } else if (given == "--help" || given == "-h") {
       run.help = true;
       break;
-    } else {
-      run.refuse(given);
-    }
+    } else if (given.starts_with('-') || unknown.empty()) {
+      unknown.emplace_back(given);
+    }  // else the value of one
   }
+  if (!unknown.empty() && !run.help) run.refuse(unknown);
   return run;
 }
 
@@ -81,24 +81,12 @@ std::string RunOptions::help_text(ProgramFlags program) const {
   return text;
 }
 
-void RunOptions::refuse(std::string_view word, const std::vector<std::string>& own) const {
-  if (!word.starts_with('-')) {
-    throw InvalidArgument({.what = fmt::format("'{}' stands where a flag is expected", word),
-                           .hint = "--help lists the flags"},
-                          ExitCode::kUsage);
-  }
+void RunOptions::refuse(const std::vector<std::string>& words, const std::vector<std::string>& own,
+                        const std::map<std::string, std::string>& answers) const {
   RunOptions values = *this;
-  std::vector<std::string> names = own;
-  for (const RunFlag& flag : values.engine_flags()) names.push_back(flag.name);
-  const std::string name = Word(word).name, here = name_here(name, names);
-  const std::string nearest = here.empty() ? nearest_of(name, names) : "";
-  std::string hint = "--help lists the flags";
-  if (name == "--help") hint = "a program with flags of its own prints RunOptions::help_text there";
-  if (!here.empty()) hint = fmt::format("here it is {}; ", here) + hint;
-  if (!nearest.empty()) hint = fmt::format("did you mean {}? ", nearest) + hint;
-  throw InvalidArgument({.what = fmt::format("there is no flag {}", word.substr(0, name.size())),
-                         .hint = std::move(hint)},
-                        ExitCode::kUsage);
+  KnownFlags known{.names = own, .answers = answers};
+  for (const RunFlag& flag : values.engine_flags()) known.names.push_back(flag.name);
+  refuse_unknown(words, known);
 }
 
 }  // namespace fsdp

@@ -137,10 +137,17 @@ TEST_CASE("a wrong command line ends with code 64 and one line") {
   CHECK(help.code == 0);
   CHECK(lines_with(help.out, "Exit codes: ") == 1);
   CHECK(lines_with(run_process({FSDP_RUN, "--nproc", "2", "true"}).err,
-                   "there is no flag --nproc (command line); hint: did you mean "
+                   "there is no flag --nproc; hint: did you mean "
                    "--nproc-per-node?") == 1);
   CHECK(lines_with(run_process({FSDP_RUN, "-n", "2", "--log-dirr=x", "true"}).err,
                    "did you mean --log-dir?") == 1);
+  const std::vector<std::string> torchruns{FSDP_RUN, "--nnodes", "2", "--max_restarts=3",
+                                           "--node-rank=0"};
+  CHECK(lines_with(run_process(torchruns).err,
+                   "there are no flags --nnodes, --max_restarts, --node-rank; hint: --nnodes, "
+                   "--node-rank: it starts ranks of this host alone: torchrun or srun starts those "
+                   "of several; --max_restarts: it does not restart: a script can, on code 75; "
+                   "fsdp-run -n N") == 1);
 }
 
 TEST_CASE("a log folder takes each rank's output, and the guilty rank's line is shown") {

@@ -175,7 +175,7 @@ TEST_CASE("a flag that does not exist is refused with the nearest that does") {
 TEST_CASE("a program refuses with its own flags beside the engine's") {
   const auto nearest_with = [](const char* word) -> std::string {
     try {
-      RunOptions{}.refuse(word, {"--seed", "--max-steps"});
+      RunOptions{}.refuse({word}, {"--seed", "--max-steps"});
     } catch (const InvalidArgument& error) {
       return error.text().hint;
     }
@@ -237,7 +237,7 @@ TEST_CASE("a flag without a value is refused with what it means") {
 TEST_CASE("what others call a flag is told its name here") {
   const auto hint = [](const char* word, const std::vector<std::string>& own) -> std::string {
     try {
-      RunOptions{}.refuse(word, own);
+      RunOptions{}.refuse({word}, own);
     } catch (const InvalidArgument& error) {
       return error.text().hint;
     }
@@ -255,6 +255,28 @@ TEST_CASE("what others call a flag is told its name here") {
   CHECK(hint("--use_cpu", {}) == here("--device cpu"));
   // Of a program that has nothing of the kind.
   CHECK(hint("--per_device_train_batch_size", {}) == "--help lists the flags");
+}
+
+TEST_CASE("all flags that do not exist are refused in one error, each with its hint") {
+  CHECK(refusal(
+            {"--devise", "cpu", "--prefetch", "2", "--eval_steps=100", "--foo", "-1", "--bf16"}) ==
+        "there are no flags --devise, --eval_steps, --foo, --bf16; hint: --devise: did you mean "
+        "--device? --eval_steps: nothing is evaluated while it trains: evaluate what the run has "
+        "written; --bf16: here it is --param-dtype bfloat16; --help lists the flags");
+  CHECK(refusal({"--devise", "cpu", "--devise", "cuda"}) ==
+        "there is no flag --devise; hint: did you mean --device? --help lists the flags");
+  CHECK(refusal({"--resume"}) ==
+        "there is no flag --resume; hint: there are no checkpoints yet: a run cannot be saved "
+        "midway, nor resumed; --help lists the flags");
+  CHECK(parse({"--typo", "--help"}).help);
+  try {
+    RunOptions{}.refuse({"--do_train", "--data_seed", "3"}, {"--seed"},
+                        {{"--do-train", "it always trains"}});
+  } catch (const InvalidArgument& error) {
+    CHECK(std::string(error.what()) ==
+          "there are no flags --do_train, --data_seed; hint: --do_train: it always trains; "
+          "--data_seed: here it is --seed, for all of it; --help lists the flags");
+  }
 }
 
 TEST_CASE("help is asked for with --help or -h, and lists flags with their values now") {

@@ -25,18 +25,25 @@ const std::map<Command, std::pair<std::string, std::string>> kCommands = {
     {Command::kEvaluate, {"evaluate", "Answers questions and compares with their answers"}},
 };
 
-// Flags of run_qa.py that have no counterpart of their own.
+// Flags of run_qa.py for which there is more to say here than for any program.
 const std::map<std::string, std::string> kOfTheirScripts = {
     {"--do-train", "the command says it: bert_qa finetune"},
     {"--do-eval", "the command says it: bert_qa evaluate, or --validation-file of finetune"},
     {"--do-predict", "the command says it: bert_qa predict"},
     {"--dataset-name", "--train-file and --validation-file with SQuAD files"},
+    {"--dataset-config-name", "--train-file and --validation-file with SQuAD files"},
+    {"--config-name", "the folder of --model has it"},
+    {"--max-predict-samples", "here it is --max-eval-samples"},
+    {"--pad-to-max-length", "a batch is padded to its longest window"},
+    {"--overwrite-cache", "nothing is cached"},
+    {"--preprocessing-num-workers", "each rank makes its own windows"},
     {"--optim", "AdamW is the optimizer"},
     {"--report-to", "train_log.jsonl and metrics.json of --output-dir have it all"},
-    {"--save-steps", "the model is written at the end"},
-    {"--save-strategy", "the model is written at the end"},
-    {"--eval-strategy", "--validation-file is answered at the end"},
-    {"--evaluation-strategy", "--validation-file is answered at the end"},
+    {"--save-steps", "the model is written at the end; there are no checkpoints yet"},
+    {"--save-strategy", "the model is written at the end; there are no checkpoints yet"},
+    {"--eval-steps", "--validation-file is answered at the end, not while it trains"},
+    {"--eval-strategy", "--validation-file is answered at the end, not while it trains"},
+    {"--evaluation-strategy", "--validation-file is answered at the end, not while it trains"},
 };
 
 [[noreturn]] void refuse(std::string what, std::string hint) {
@@ -300,11 +307,7 @@ void append_flags(const CLI::App& app, std::vector<std::string>& names) {
   const auto chosen = app.get_subcommands();
   std::vector<std::string> names;
   append_flags(chosen.empty() ? app : *chosen.front(), names);
-  const std::string word = app.remaining(/*recurse=*/true).front();
-  for (const auto& [flag, hint] : kOfTheirScripts) {
-    if (word.substr(0, word.find('=')) == flag) refuse("there is no flag " + flag, hint);
-  }
-  run.refuse(word, names);
+  run.refuse(app.remaining(/*recurse=*/true), names, kOfTheirScripts);
 }
 
 [[noreturn]] void refuse_command(const std::string& word) {

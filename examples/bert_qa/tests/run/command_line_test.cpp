@@ -2,9 +2,11 @@
 
 #include <fsdp/error.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/torch_doctest.h"
@@ -115,6 +117,85 @@ TEST_CASE("what makes no sense together is refused with code 64 and the flag to 
           "there is no flag --model");
   refused({"predict", "--model", "m", "--max-shard-size", "1GB"},
           "there is no flag --max-shard-size");
+}
+
+// Those of transformers 5.24 and, at the end, of 4.
+constexpr std::string_view kRunQaFlags =
+    "model_name_or_path config_name tokenizer_name cache_dir model_revision token "
+    "trust_remote_code dataset_name dataset_config_name train_file validation_file "
+    "test_file overwrite_cache preprocessing_num_workers max_seq_length "
+    "pad_to_max_length max_train_samples max_eval_samples max_predict_samples "
+    "version_2_with_negative null_score_diff_threshold doc_stride n_best_size "
+    "max_answer_length output_dir per_device_train_batch_size num_train_epochs "
+    "max_steps learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps optim "
+    "optim_args weight_decay adam_beta1 adam_beta2 adam_epsilon optim_target_modules "
+    "gradient_accumulation_steps average_tokens_across_devices max_grad_norm "
+    "label_smoothing_factor bf16 fp16 bf16_full_eval fp16_full_eval tf32 "
+    "activation_checkpointing activation_checkpointing_kwargs gradient_checkpointing "
+    "gradient_checkpointing_kwargs torch_compile torch_compile_backend "
+    "torch_compile_mode use_liger_kernel liger_kernel_config use_cache "
+    "neftune_noise_alpha torch_empty_cache_steps auto_find_batch_size logging_strategy "
+    "logging_steps logging_first_step log_on_each_node logging_nan_inf_filter "
+    "include_num_input_tokens_seen log_level log_level_replica disable_tqdm report_to "
+    "run_name project trackio_space_id trackio_bucket_id trackio_static_space_id "
+    "eval_strategy eval_steps eval_delay per_device_eval_batch_size "
+    "prediction_loss_only eval_on_start eval_do_concat_batches eval_use_gather_object "
+    "eval_accumulation_steps include_for_metrics batch_eval_metrics save_only_model "
+    "save_strategy save_steps save_on_each_node save_total_limit enable_jit_checkpoint "
+    "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push "
+    "hub_revision load_best_model_at_end metric_for_best_model greater_is_better "
+    "ignore_data_skip restore_callback_states_from_checkpoint full_determinism seed "
+    "data_seed use_cpu accelerator_config parallelism_config dataloader_drop_last "
+    "dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers "
+    "dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order "
+    "remove_unused_columns label_names train_sampling_strategy length_column_name "
+    "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers "
+    "ddp_static_graph ddp_backend ddp_timeout fsdp fsdp_config deepspeed debug "
+    "skip_memory_metrics do_train do_eval do_predict resume_from_checkpoint local_rank "
+    "resume overwrite_output_dir evaluation_strategy group_by_length logging_dir "
+    "warmup_ratio fp16_backend half_precision_backend fp16_opt_level jit_mode_eval "
+    "use_ipex use_mps_device no_cuda per_gpu_train_batch_size per_gpu_eval_batch_size "
+    "save_safetensors past_index tpu_num_cores tpu_metrics_debug torchdynamo ray_scope "
+    "push_to_hub_model_id push_to_hub_organization push_to_hub_token "
+    "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap include_inputs_for_metrics "
+    "mp_parameters dispatch_batches split_batches include_tokens_per_second "
+    "use_legacy_prediction_loop sharded_ddp adafactor use_auth_token "
+    "evaluate_during_training xpu_backend ";
+
+TEST_CASE("a flag of run_qa.py exists here, has another name, or what to do without it") {
+  std::istringstream flags{std::string(kRunQaFlags)};
+  std::vector<std::string> words, unknown;
+  for (std::string flag; flags >> flag;) {
+    CAPTURE(flag);
+    const std::string given = "--" + flag + "=1";
+    std::string text;
+    try {
+      parse({"finetune", given.c_str()});
+    } catch (const fsdp::InvalidArgument& error) {
+      CHECK(error.code() == fsdp::ExitCode::kUsage);
+      text = error.what();
+    }
+    if (text.find("there is no flag") == std::string::npos) continue;
+    CHECK(text.find("hint: --help lists the flags") == std::string::npos);
+    CHECK(text.find("did you mean") == std::string::npos);
+    CHECK(text.find("; --help lists the flags") != std::string::npos);
+    unknown.push_back(given);
+  }
+  CHECK(unknown.size() > 100);
+  // All of them at once.
+  std::vector<const char*> all{"finetune"};
+  for (const std::string& each : unknown) all.push_back(each.c_str());
+  try {
+    parse(all);
+    FAIL("accepted");
+  } catch (const fsdp::InvalidArgument& error) {
+    const std::string what = error.text().what + ",";
+    for (std::string name : unknown) {
+      name.resize(name.find('='));
+      std::ranges::replace(name, '_', '-');
+      CHECK_MESSAGE(what.find(" " + name + ",") != std::string::npos, name);
+    }
+  }
 }
 
 TEST_CASE("a model's files are of at most 5 GB, or what --max-shard-size says, as transformers") {

@@ -1,0 +1,97 @@
+#include "run/unknown_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fsdp/error.h>
+
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "base/nearest.h"
+#include "run/other_names.h"
+
+namespace fsdp {
+namespace {
+
+// Flags to which the same is said.
+struct Refused {
+  std::vector<std::string> names;  // as they were typed
+  std::string hint;                // may be empty
+};
+
+// No word, and no number below zero.
+bool is_flag(std::string_view word) {
+  return word.starts_with('-') &&
+         (word.size() == 1 || std::isdigit(static_cast<unsigned char>(word[1])) == 0);
+}
+
+std::string hint_for(const std::string& name, const KnownFlags& known) {
+  if (const auto own = known.answers.find(name); own != known.answers.end()) return own->second;
+  std::string hint = other_name_hint(name, known.names);
+  if (!hint.empty()) return hint;
+  if (name == "--help") return "a program with flags of its own prints RunOptions::help_text there";
+  const std::string nearest = nearest_of(name, known.names);
+  return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
+}
+
+// Each flag once.
+std::vector<std::string> names_of(const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    const bool is_new = std::ranges::find(names, name) == names.end();
+    if (is_flag(word) && is_new) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<Refused> refused_flags(const std::vector<std::string>& names, const KnownFlags& known) {
+  std::vector<Refused> flags;
+  for (const std::string& name : names) {
+    std::string hint = hint_for(with_hyphens(name), known);
+    const auto same = std::ranges::find(flags, hint, &Refused::hint);
+    if (same == flags.end()) {
+      flags.push_back({.names = {name}, .hint = std::move(hint)});
+    } else {
+      same->names.push_back(name);
+    }
+  }
+  return flags;
+}
+
+[[noreturn]] void refuse(std::string what, std::string hint) {
+  throw InvalidArgument({.what = std::move(what), .hint = std::move(hint)}, ExitCode::kUsage);
+}
+
+void append(std::string& hint, std::string_view more) {
+  if (!hint.empty()) hint += hint.ends_with('?') ? " " : "; ";
+  hint += more;
+}
+
+}  // namespace
+
+std::string with_hyphens(std::string_view flag) {
+  std::string name(flag);
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+void refuse_unknown(const std::vector<std::string>& words, const KnownFlags& known) {
+  if (!is_flag(words.front())) {
+    refuse(fmt::format("'{}' stands where a flag is expected", words.front()), known.usage);
+  }
+  const std::vector<std::string> names = names_of(words);
+  const bool is_one = names.size() == 1;
+  std::string hint;
+  for (const Refused& flag : refused_flags(names, known)) {
+    if (flag.hint.empty()) continue;
+    append(hint,
+           is_one ? flag.hint : fmt::format("{}: {}", fmt::join(flag.names, ", "), flag.hint));
+  }
+  append(hint, known.usage);
+  refuse(fmt::format("there {} {}", is_one ? "is no flag" : "are no flags", fmt::join(names, ", ")),
+         hint);
+}
+
+}  // namespace fsdp
