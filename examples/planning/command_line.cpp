@@ -40,17 +40,20 @@ fsdp::RunFlag number_flag(fsdp::RunFlag flag, Number& target, Number least, Numb
   return flag;
 }
 
-fsdp::RunFlag memory_flag(int64_t& bytes) {
-  return {.name = "--memory",
-          .value_name = "BYTES",
-          .meaning = "what a rank's device has; then also: what fits, and how",
-          .set = [&bytes](std::string_view value) {
-            const std::optional<int64_t> given = fsdp::parse_bytes(value);
-            if (!given || *given == 0) {
-              refuse(fmt::format("--memory cannot be '{}'", value), "a size like 80GiB or 500MB");
-            }
-            bytes = *given;
-          }};
+// `target` is an int64_t, or may be empty.
+template <class Target>
+fsdp::RunFlag bytes_flag(fsdp::RunFlag flag, Target& target, int64_t least) {
+  flag.value_name = "BYTES";
+  flag.set = [name = flag.name, &target, least](std::string_view value) {
+    const std::optional<int64_t> given = fsdp::parse_bytes(value);
+    const std::string question = fsdp::question_of_unit(value);
+    if (!given || *given < least || !question.empty()) {
+      refuse(fmt::format("{} cannot be '{}'", name, value),
+             question.empty() ? "a size like 80GiB or 500MB" : question);
+    }
+    target = *given;
+  };
+  return flag;
 }
 
 std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
@@ -76,12 +79,24 @@ std::vector<fsdp::RunFlag> own_flags(PlanSettings& settings) {
       number_flag({.name = "--seq-len",
                    .value_name = "N",
                    .meaning = "tokens of a sequence",
-                   .value = "384"},
+                   .value = "the model's"},
                   settings.batch.length, int64_t{1}, kMostTokens),
-      memory_flag(settings.memory_bytes),
+      bytes_flag({.name = "--memory",
+                  .meaning = "what a rank's device has; then also: what fits, and how"},
+                 settings.memory_bytes, 1),
+      bytes_flag({.name = "--reserve",
+                  .meaning = "of --memory, for what no plan counts: a GPU's context, NCCL, gaps "
+                             "in the allocator's blocks",
+                  .value = "GPUs: a twentieth, 1GiB or more"},
+                 settings.reserve_bytes, 0),
+      bytes_flag({.name = "--host-memory",
+                  .meaning = "what a host has for its ranks together: main shards with --offload, "
+                             "all of a rank on the CPU"},
+                 settings.host_memory_bytes, 1),
       number_flag({.name = "--bandwidth",
                    .value_name = "GB/s",
-                   .meaning = "10^9 bytes a second that a rank sends; with --flops"},
+                   .meaning = "what NCCL gives a rank over these hosts: the busbw (10^9 bytes/s) "
+                              "that nccl-tests print, not a network card's rate; with --flops"},
                   settings.gigabytes_per_second, 1e-6, 1e9),
       number_flag({.name = "--flops",
                    .value_name = "TFLOP/s",
@@ -101,7 +116,8 @@ std::string help_of(const std::vector<fsdp::RunFlag>& own, const fsdp::RunOption
   text += '\n';
   const std::string presets = fmt::format("presets: {}", fmt::join(preset_names(), ", "));
   for (const std::string& line : fsdp::wrapped(presets, 80)) text += line + '\n';
-  return text + "\nof the engine, as a run has them (--device auto is cpu here):\n" +
+  return text +
+         "\nof the engine, as a run has them (--device and --param-dtype: else the model's):\n" +
          run.help_text() +
          "\nExit codes: 0 it fits, or no memory was given; 78 it does not; 64 usage.\n";
 }
@@ -110,6 +126,7 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
           const fsdp::RunOptions& run) {
   std::vector<std::string> names;
   for (const fsdp::RunFlag& flag : flags) names.push_back(flag.name);
+  std::vector<std::string> unknown;
   for (size_t i = 0; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
     const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
@@ -125,8 +142,8 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
              fmt::format("{} {}: {}", name, flag->value_name, flag->meaning));
     }
   }
+  if (!unknown.empty()) run.refuse(unknown, names);
 }
-  std::vector<std::string> unknown;
 
 void check(const PlanSettings& settings) {
   if (settings.model.empty()) refuse("no model is given", "--model NAME; --help lists the presets");
@@ -140,13 +157,47 @@ void check(const PlanSettings& settings) {
   }
 }
 
+// Ranks of several hosts compute on GPUs, as they must.
+void choose_usual(PlanSettings& settings, const Usual& usual) {
+  if (settings.batch.length == 0) settings.batch.length = usual.length;
+  fsdp::DeviceKind& device = settings.run.mesh.device;
+  if (device == fsdp::DeviceKind::kAuto) {
+    device = settings.hosts > 1 ? fsdp::DeviceKind::kCuda : usual.device;
+  }
+  if (!settings.run.engine.param_dtype) settings.run.engine.param_dtype = usual.param_dtype;
+}
+
+void check_room(const PlanSettings& settings) {
+  if (settings.hosts > 1 && !settings.on_gpus()) {
+    refuse(fmt::format("ranks on {} hosts cannot compute on their CPUs", settings.hosts),
+           "between hosts collectives travel from GPU to GPU alone: --device cuda, or one host");
+  }
+  if (settings.memory_bytes > 0 && settings.memory_bytes <= settings.reserve()) {
+    refuse(fmt::format("--memory of {} is not more than the reserve of {}",
+                       fsdp::format_bytes(settings.memory_bytes),
+                       fsdp::format_bytes(settings.reserve())),
+           "a larger --memory, or a smaller --reserve");
+  }
+}
+
 }  // namespace
 
-  if (!unknown.empty()) run.refuse(unknown, names);
-int64_t PlanSettings::budget() const {
+int64_t PlanSettings::reserve() const {
+  if (reserve_bytes) return *reserve_bytes;
+  // No measured figures: a context and a few communicators take about the one, blocks that do not
+  // fit each other about the other.
+  constexpr int64_t kLeast = int64_t{1} << 30;
+  constexpr int64_t kPart = 20;
+  return on_gpus() ? std::max(kLeast, memory_bytes / kPart) : 0;
+}
+
+Room PlanSettings::room() const {
   const int64_t limit = run.engine.memory_limit;
-  if (memory_bytes == 0 || limit == 0) return std::max(memory_bytes, limit);
-  return std::min(memory_bytes, limit);
+  Room room{.device = limit, .host = host_memory_bytes};
+  if (memory_bytes == 0) return room;
+  const int64_t device = memory_bytes - reserve();
+  room.device = limit == 0 ? device : std::min(device, limit);
+  return room;
 }
 
 PlanSettings parse_command_line(int argc, const char* const* argv) {
@@ -161,10 +212,8 @@ PlanSettings parse_command_line(int argc, const char* const* argv) {
   }
   read(words, flags, settings.run);
   check(settings);
-  // Nothing of a device is needed: a run's choice by what the machine has would be none.
-  if (settings.run.mesh.device == fsdp::DeviceKind::kAuto) {
-    settings.run.mesh.device = fsdp::DeviceKind::kCpu;
-  }
+  choose_usual(settings, find_model(settings.model).usual);
+  check_room(settings);
   return settings;
 }
 

@@ -30,24 +30,29 @@ void print(const std::string& text) {
                                                  .cause = std::generic_category().message(errno)});
 }
 
+std::string shortage(const planning::PlanSettings& settings, const planning::Room& needed) {
+  const planning::Room room = settings.room();
+  if (planning::fits({.device = needed.device}, room)) {
+    return fmt::format("the ranks of a host need {} of its memory, and it has {}",
+                       fsdp::format_bytes(needed.host), fsdp::format_bytes(room.host));
+  }
+  return fmt::format("the step needs {} of a rank's device, which has {} for it",
+                     fsdp::format_bytes(needed.device), fsdp::format_bytes(room.device));
+}
+
 void plan(const planning::PlanSettings& settings) {
   // As a rank of such a host has them: what kernels take beside their results depends on it.
-  const int a_host = settings.ranks / settings.hosts;
+  const int a_host = settings.ranks_per_host();
   const int cores = std::max(1U, std::thread::hardware_concurrency());
   at::set_num_threads(std::max(1, cores / a_host));
   const planning::KnownModel model = planning::find_model(settings.model);
   planning::PlanSearch search(settings, model);
   print(planning::describe_plan(settings, model, search.plan()));
-  if (settings.budget() == 0) return;
   const planning::Verdict verdict = planning::judge(settings, search);
   print(verdict.text);
   if (verdict.fits) return;
   throw fsdp::InvalidArgument(
-      {.what = fmt::format("the step needs {} of a rank's device, which has {}",
-                           fsdp::format_bytes(search.plan().peak_bytes()),
-                           fsdp::format_bytes(settings.budget())),
-       .where = model.name,
-       .hint = verdict.remedy});
+      {.what = shortage(settings, search.needed()), .where = model.name, .hint = verdict.remedy});
 }
 
 }  // namespace

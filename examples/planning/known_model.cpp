@@ -18,6 +18,8 @@
 namespace planning {
 namespace {
 
+constexpr int64_t kWindow = 384;  // tokens with which a BERT is fine-tuned for questions
+
 // "a, b, c", with what is put before each.
 std::vector<std::string> names_in(const std::string& list, const std::string& family) {
   std::vector<std::string> names;
@@ -46,6 +48,8 @@ KnownModel known(const bert::Config& config) {
                                  config.model_type, config.num_hidden_layers, config.hidden_size,
                                  config.num_attention_heads, config.vocab_size),
       .longest = config.max_position_embeddings,
+      .attended_width = config.num_hidden_layers * config.hidden_size,
+      .usual = {.length = std::min(kWindow, config.max_position_embeddings)},
       .unit_options = bert::unit_options,
       .build = build_of<bert::QuestionAnswering>(config),
   };
@@ -56,6 +60,8 @@ KnownModel known(const gpt::GptConfig& config) {
       .description = fmt::format("gpt2: {} layers, hidden {}, {} heads, vocabulary {}",
                                  config.layers, config.hidden, config.heads, config.vocabulary),
       .longest = config.block_size,
+      .attended_width = config.layers * config.hidden,
+      .usual = {.length = config.block_size},
       .build = build_of<gpt::Gpt>(config),
   };
 }
@@ -66,6 +72,10 @@ KnownModel known(const llama::LlamaConfig& config) {
           "llama: {} layers, hidden {}, {} heads ({} of keys), vocabulary {}", config.layers,
           config.hidden, config.heads, config.key_value_heads, config.vocabulary),
       .longest = config.longest,
+      .attended_width = config.layers * config.hidden,
+      .usual = {.length = config.longest,
+                .device = fsdp::DeviceKind::kCuda,
+                .param_dtype = fsdp::DType::kBFloat16},
       .unit_options = llama::unit_options,
       .build = build_of<llama::Llama>(config),
   };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <fsdp/mesh.h>
 #include <fsdp/options.h>
 #include <fsdp/plan.h>
 #include <torch/nn/module.h>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +21,14 @@ namespace planning {
 // Of one rank and step.
 struct BatchShape {
   int64_t sequences = 1;
-  int64_t length = 384;  // tokens
+  int64_t length = 0;  // tokens; 0: the model's own
+};
+
+// How such a model is trained where nothing else is asked for.
+struct Usual {
+  int64_t length = 0;  // tokens
+  fsdp::DeviceKind device = fsdp::DeviceKind::kCpu;
+  std::optional<fsdp::DType> param_dtype{};
 };
 
 // A model, and the step that it is planned for: the forward of a batch of one token alone, which
@@ -35,6 +44,10 @@ struct KnownModel {
   std::string name;         // as it was asked for
   std::string description;  // "llama: 80 layers, hidden 8192, 64 heads, vocabulary 32000"
   int64_t longest = 0;      // sequence that it takes
+  // Of all layers the widths in which their heads attend: with each pair of tokens as many products
+  // of two numbers for its score, and for its value.
+  int64_t attended_width = 0;
+  Usual usual;
   std::function<fsdp::UnitOptions(std::string_view fqn)> unit_options;  // empty: none
   std::function<BlankModel(const BatchShape& batch)> build;
 };

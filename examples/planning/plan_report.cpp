@@ -25,89 +25,142 @@ std::string parameters_text(int64_t count) {
   return fmt::format("{:.2f} billion parameters", count / 1e9);
 }
 
-// Of one rank and step: operations that a token asks of a parameter. Two for its product in
-// forward, four in backward, and forward's again for units that are recomputed.
-double operations_per_parameter(int recompute) {
-  return recompute == 0 ? 6.0 : 6.0 + 2.0 / recompute;
+// Two operations for a parameter's product in forward, four in backward, and forward's again for
+// units that are recomputed; the same for the products of attention, of all pairs of tokens.
+double operations_per_token(const PlanSettings& settings, const KnownModel& model,
+                            int64_t parameters) {
+  const int recompute = settings.run.engine.recompute;
+  const double passes = recompute == 0 ? 3.0 : 3.0 + 1.0 / recompute;
+  const double pairs = 2.0 * static_cast<double>(settings.batch.length * model.attended_width);
+  return 2.0 * passes * (static_cast<double>(parameters) + pairs);
 }
 
 std::string seconds_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
-std::string overlap_text(const PlanSettings& settings, const fsdp::StepPlan& plan) {
+std::string overlap_text(const PlanSettings& settings, const KnownModel& model,
+                         const fsdp::StepPlan& plan) {
   const int64_t tokens = settings.batch.sequences * settings.batch.length;
-  const double each = operations_per_parameter(settings.run.engine.recompute);
-  const double per_token =
-      each * static_cast<double>(plan.parameters) / (settings.teraflops_per_second * 1e12);
+  const double operations = operations_per_token(settings, model, plan.parameters);
+  const double per_token = operations / (settings.teraflops_per_second * 1e12);
   const double computing = per_token * static_cast<double>(tokens);
   const auto bytes = static_cast<double>(plan.traffic.total_bytes());
   const double sending = bytes / (settings.gigabytes_per_second * 1e9);
-  std::string text =
-      fmt::format("computing takes {} ({:.3g} operations a parameter and token), sending {}\n",
-                  seconds_text(computing), each, seconds_text(sending));
+  std::string text = fmt::format("computing takes {} ({:.3g} GFLOP a token), sending {}\n",
+                                 seconds_text(computing), operations / 1e9, seconds_text(sending));
+  if (settings.on_gpus()) {
+    text += fmt::format("at {} GB/s: right if nccl-tests print this busbw, not a card's rate\n",
+                        settings.gigabytes_per_second);
+  }
   if (sending <= computing) return text + "communication can hide behind compute\n";
   return text + fmt::format("communication cannot hide: it could from {:.0f} tokens a rank on\n",
                             std::ceil(sending / per_token));
+}
+
+// What the step takes against what there is.
+std::string needs_text(const PlanSettings& settings, const Room& needed) {
+  const Room room = settings.room();
+  const auto enough = [](int64_t bytes, int64_t of) {
+    return fmt::format("{} {} enough\n", format_bytes(of), bytes <= of ? "are" : "are not");
+  };
+  std::string text;
+  if (room.device > 0) {
+    text += fmt::format("a device must have {} for it: {}", format_bytes(needed.device),
+                        enough(needed.device, room.device));
+  }
+  if (settings.memory_bytes > 0 && settings.reserve() > 0) {
+    text += fmt::format("{} of {} are left to the context, NCCL and the allocator (--reserve)\n",
+                        format_bytes(settings.reserve()), format_bytes(settings.memory_bytes));
+  }
+  if (needed.host > 0 && (room.host > 0 || settings.on_gpus())) {
+    text += fmt::format("a host must have {} for its {}", format_bytes(needed.host),
+                        counted(settings.ranks_per_host(), "rank"));
+    text += room.host > 0 ? ": " + enough(needed.host, room.host) : "; --host-memory checks it\n";
+  }
+  return text.empty() ? text : "\n" + text;
+}
+
+std::string strategies_text(PlanSearch& search, const Room& room) {
+  const std::vector<StrategyNeeds> rows = search.strategies();
+  const bool has_hosts = room.host > 0;
+  std::string text = fmt::format("\n{:<30} {:>13}{}\n", "strategies", "of a device",
+                                 has_hosts ? fmt::format(" {:>13}", "of a host") : "");
+  for (const StrategyNeeds& each : rows) {
+    text += fmt::format("  {:<28} {:>13}{}{}\n", each.name, format_bytes(each.needed.device),
+                        has_hosts ? fmt::format(" {:>13}", format_bytes(each.needed.host)) : "",
+                        fits(each.needed, room) ? "  fits" : "");
+  }
+  return text;
+}
+
+std::string changes_text(const std::vector<ChangeNeeds>& changes) {
+  if (changes.empty()) return {};
+  std::string text = fmt::format("\n{:<30} {:>13} {:>18}\n", "changes, in order of cost", "alone",
+                                 "with those above");
+  for (const ChangeNeeds& each : changes) {
+    text += fmt::format("  {:<28} {:>13} {:>18}\n", each.change, format_bytes(each.alone.device),
+                        format_bytes(each.together.device));
+    if (each.change != "--offload") continue;
+    text += fmt::format("    and {} of a host for its ranks\n", format_bytes(each.alone.host));
+  }
+  return text;
+}
+
+// The change that is enough alone, or all of them, or more ranks.
+std::string remedy_of(const std::vector<ChangeNeeds>& changes,
+                      const std::optional<RanksNeeds>& smallest, const Room& room) {
+  const auto one = std::ranges::find_if(
+      changes, [&](const ChangeNeeds& each) { return fits(each.alone, room); });
+  const bool enough = !changes.empty() && fits(changes.back().together, room);
+  std::string remedy;
+  if (one != changes.end()) {
+    remedy = one->change;
+  } else if (enough) {
+    std::vector<std::string> words;
+    for (const ChangeNeeds& each : changes) words.push_back(each.change);
+    remedy = fmt::format("{}", fmt::join(words, " "));
+  }
+  if (smallest) {
+    remedy += fmt::format("{}--ranks {}", remedy.empty() ? "" : ", or ", smallest->ranks);
+  }
+  return remedy.empty() ? "more memory, or a smaller model" : remedy;
 }
 
 }  // namespace
 
 std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
                           const fsdp::StepPlan& plan) {
-  const std::string device = settings.run.mesh.device == fsdp::DeviceKind::kCuda ? "GPUs" : "CPUs";
+  const fsdp::DType dtype = settings.run.engine.param_dtype.value_or(fsdp::DType::kFloat32);
   std::string text = fmt::format(
-      "{}\n{}\n{} in {}, {} × {} tokens a rank\n{} on {}, {}, on {}; AdamW\n\n", model.name,
+      "{}\n{}\n{} in {}, {} × {} tokens a rank\n{} on {}, {}, {} on {}; AdamW\n\n", model.name,
       model.description, parameters_text(plan.parameters), counted(plan.units, "unit"),
       settings.batch.sequences, settings.batch.length, counted(settings.ranks, "rank"),
-      counted(settings.hosts, "host"), fsdp::name_of(settings.run.engine.strategy), device);
+      counted(settings.hosts, "host"), fsdp::name_of(settings.run.engine.strategy),
+      fsdp::name_of(dtype), settings.on_gpus() ? "GPUs" : "CPUs");
   text += plan.to_string();
-  if (settings.gigabytes_per_second > 0) text += overlap_text(settings, plan);
+  if (settings.gigabytes_per_second > 0) text += overlap_text(settings, model, plan);
   return text;
 }
 
 Verdict judge(const PlanSettings& settings, PlanSearch& search) {
-  const int64_t budget = settings.budget();
-  const int64_t needed = search.plan().peak_bytes();
-  Verdict verdict{.fits = needed <= budget};
-  std::string& text = verdict.text;
-  text = fmt::format("\na device must have {} for it: {} {} enough\n", format_bytes(needed),
-                     format_bytes(budget), verdict.fits ? "are" : "are not");
-  text += fmt::format("\n{:<30} {:>13}\n", "strategies", "of a device");
-  for (const StrategyBytes& each : search.strategies()) {
-    text += fmt::format("  {:<28} {:>13}{}\n", each.name, format_bytes(each.bytes),
-                        each.bytes <= budget ? "  fits" : "");
-  }
-  const std::optional<RanksBytes> smallest = search.smallest_ranks(budget);
+  const Room room = settings.room(), needed = search.needed();
+  Verdict verdict{.fits = fits(needed, room)};
+  verdict.text = needs_text(settings, needed);
+  if (room.device == 0 && room.host == 0) return verdict;
+  verdict.text += strategies_text(search, room);
+  const std::optional<RanksNeeds> smallest = search.smallest_ranks(room);
   if (smallest) {
-    text += fmt::format("\n{} is the smallest number of ranks with which it fits ({})\n",
-                        smallest->ranks, format_bytes(smallest->bytes));
+    verdict.text += fmt::format("\n{} is the smallest number of ranks with which it fits ({})\n",
+                                smallest->ranks, format_bytes(smallest->needed.device));
   } else {
-    text += "\nno number of ranks makes it fit\n";
+    verdict.text += "\nno number of ranks makes it fit\n";
   }
   if (verdict.fits) return verdict;
-
-  const std::vector<ChangeBytes> changes = search.changes(budget);
-  text += fmt::format("\n{:<30} {:>13} {:>18}\n", "changes, in order of cost", "alone",
-                      "with those above");
-  std::vector<std::string> words;
-  for (const ChangeBytes& each : changes) {
-    text += fmt::format("  {:<28} {:>13} {:>18}\n", each.change, format_bytes(each.alone),
-                        format_bytes(each.together));
-    words.push_back(each.change);
-  }
-  const auto one =
-      std::ranges::find_if(changes, [&](const ChangeBytes& each) { return each.alone <= budget; });
-  const bool enough = !changes.empty() && changes.back().together <= budget;
-  if (one != changes.end()) {
-    verdict.remedy = one->change;
-  } else if (enough) {
-    verdict.remedy = fmt::format("{}", fmt::join(words, " "));
-  }
-  if (smallest) {
-    verdict.remedy += fmt::format("{}--ranks {}", enough ? ", or " : "", smallest->ranks);
-  }
-  if (verdict.remedy.empty()) verdict.remedy = "more memory, or a smaller model";
+  std::vector<ChangeNeeds> changes;
+  if (!fits({.device = needed.device}, room)) changes = search.changes(room);
+  verdict.text += changes_text(changes);
+  verdict.remedy = remedy_of(changes, smallest, room);
   return verdict;
 }
 

@@ -14,13 +14,13 @@ namespace planning {
 std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
                           const fsdp::StepPlan& plan);
 
-// How the plan stands to what a device has.
+// How the plan stands to what a device and a host have.
 struct Verdict {
   bool fits = true;
-  std::string text;    // what else fits, and what would make it fit
+  std::string text;    // what else fits, and what would make it fit; a line at most where nothing
+                       // is said of the room
   std::string remedy;  // where it does not fit: the changes with which it does, in one line
 };
-// Requires: a budget.
 Verdict judge(const PlanSettings& settings, PlanSearch& search);
 
 }  // namespace planning

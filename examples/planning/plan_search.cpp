@@ -32,10 +32,6 @@ KnownModel taking(KnownModel model, const BatchShape& batch) {
   return model;
 }
 
-bool on_gpus(const PlanSettings& settings) {
-  return settings.run.mesh.device == fsdp::DeviceKind::kCuda;
-}
-
 // The mesh can be so large.
 bool can_be(const fsdp::MeshOptions& mesh, int ranks) {
   return (mesh.shard == 0 || ranks % mesh.shard == 0) &&
@@ -43,7 +39,17 @@ bool can_be(const fsdp::MeshOptions& mesh, int ranks) {
          (mesh.shard == 0 || mesh.replicate == 0 || mesh.shard * mesh.replicate == ranks);
 }
 
+// Of what is left with however many ranks, after as many and half as many; but for padding.
+bool stays_above(int64_t bytes, int64_t half, int64_t room) {
+  return room > 0 && static_cast<double>(2 * bytes - half) > 1.01 * static_cast<double>(room);
+}
+
 }  // namespace
+
+bool fits(const Room& needed, const Room& room) {
+  return (room.device == 0 || needed.device <= room.device) &&
+         (room.host == 0 || needed.host <= room.host);
+}
 
 PlanSearch::PlanSearch(const PlanSettings& settings, KnownModel model)
     : settings_(settings),
@@ -52,10 +58,10 @@ PlanSearch::PlanSearch(const PlanSettings& settings, KnownModel model)
       plan_(planner_->plan(request(settings.ranks, options_of(settings, model_)))) {}
 
 fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) const {
-  const int a_host = settings_.ranks / settings_.hosts;
+  const int a_host = settings_.ranks_per_host();
   const bool one_host = ranks <= a_host;
   // Processes of one host, as fsdp-run starts them.
-  const bool maps = one_host && !on_gpus(settings_);
+  const bool maps = one_host && !settings_.on_gpus();
   return {.ranks = ranks,
           .ranks_per_host = one_host ? ranks : a_host,
           .mesh = settings_.run.mesh,
@@ -63,76 +69,94 @@ fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) c
           .options = options};
 }
 
-fsdp::StepPlan PlanSearch::plan(int ranks, const fsdp::Options& options, int64_t sequences) {
-  if (sequences == settings_.batch.sequences) return planner_->plan(request(ranks, options));
-  return planner_of(model_, {.sequences = sequences, .length = settings_.batch.length})
-      ->plan(request(ranks, options));
+Room PlanSearch::room_of(const fsdp::StepPlan& plan, int ranks) const {
+  const int64_t device = plan.peak_bytes();
+  const int64_t of_host = plan.memory.host_held_bytes + (settings_.on_gpus() ? 0 : device);
+  return {.device = device, .host = of_host * std::min(ranks, settings_.ranks_per_host())};
 }
 
-std::vector<StrategyBytes> PlanSearch::strategies() {
+Room PlanSearch::needs(int ranks, const fsdp::Options& options, int64_t sequences) {
+  if (sequences == settings_.batch.sequences) {
+    return room_of(planner_->plan(request(ranks, options)), ranks);
+  }
+  const BatchShape batch{.sequences = sequences, .length = settings_.batch.length};
+  return room_of(planner_of(model_, batch)->plan(request(ranks, options)), ranks);
+}
+
+std::vector<StrategyNeeds> PlanSearch::strategies() {
   using fsdp::Strategy;
   std::vector<Strategy> rows = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
                                 Strategy::kReplicate};
-  const int a_host = settings_.ranks / settings_.hosts;
+  const int a_host = settings_.ranks_per_host();
   if (fsdp::shape_of(settings_.run.mesh, settings_.ranks, a_host).has_two_axes()) {
     rows.insert(rows.end(), {Strategy::kHybridShard, Strategy::kHfsdp, Strategy::kHpz});
   }
-  std::vector<StrategyBytes> found;
+  std::vector<StrategyNeeds> found;
   for (const Strategy strategy : rows) {
     fsdp::Options options = options_of(settings_, model_);
     options.strategy = strategy;
     found.push_back({std::string(fsdp::name_of(strategy)),
-                     plan(settings_.ranks, options, settings_.batch.sequences).peak_bytes()});
+                     needs(settings_.ranks, options, settings_.batch.sequences)});
   }
   return found;
 }
 
-std::optional<RanksBytes> PlanSearch::smallest_ranks(int64_t budget) {
-  const int a_host = settings_.ranks / settings_.hosts;
+std::optional<RanksNeeds> PlanSearch::smallest_ranks(const Room& room) {
+  const int a_host = settings_.ranks_per_host();
   const fsdp::Options options = options_of(settings_, model_);
-  RanksBytes half;  // of as many hosts more than one
+  RanksNeeds half;  // of as many hosts more than one
   for (int ranks = 1; ranks <= kMostRanks;) {
     if (can_be(settings_.run.mesh, ranks)) {
-      const int64_t bytes = plan(ranks, options, settings_.batch.sequences).peak_bytes();
-      if (bytes <= budget) return RanksBytes{.ranks = ranks, .bytes = bytes};
-      // What ranks share halves with each doubling, so this is what is left with however many; but
-      // for padding.
-      const int64_t least = 2 * bytes - half.bytes;
+      const Room needed = needs(ranks, options, settings_.batch.sequences);
+      if (fits(needed, room)) return RanksNeeds{.ranks = ranks, .needed = needed};
+      // What ranks share halves with each doubling.
       const bool halves = half.ranks > 0 && ranks == 2 * half.ranks;
-      if (halves && static_cast<double>(least) > 1.01 * static_cast<double>(budget)) break;
-      if (ranks > a_host) half = {.ranks = ranks, .bytes = bytes};
+      if (halves && (stays_above(needed.device, half.needed.device, room.device) ||
+                     stays_above(needed.host, half.needed.host, room.host))) {
+        break;
+      }
+      if (ranks > a_host) half = {.ranks = ranks, .needed = needed};
     }
     ranks = ranks < a_host ? std::min(2 * ranks, a_host) : 2 * ranks;
   }
   return std::nullopt;
 }
 
-std::vector<ChangeBytes> PlanSearch::changes(int64_t budget) {
+std::vector<ChangeNeeds> PlanSearch::changes(const Room& room) {
+  constexpr int64_t kWorthPart = 20;
+  const int64_t missing = needed().device - room.device;
+  std::vector<ChangeNeeds> large = changes_saving(missing / kWorthPart, room);
+  if (!large.empty() && fits(large.back().together, room)) return large;
+  std::vector<ChangeNeeds> all = changes_saving(/*least=*/1, room);
+  return !all.empty() && fits(all.back().together, room) ? all : large;
+}
+
+std::vector<ChangeNeeds> PlanSearch::changes_saving(int64_t least, const Room& room) {
   const fsdp::Options asked = options_of(settings_, model_);
   const int64_t sequences = settings_.batch.sequences;
   fsdp::Options changed = asked;
   int64_t fewer = sequences;
-  std::vector<ChangeBytes> found;
+  std::vector<ChangeNeeds> found;
   const bool gathers = plan_.memory.forward_peak[fsdp::MemoryCategory::kParameterSlots] > 0;
   for (const fsdp::Remedy& remedy : fsdp::remedies(asked, {.gathers = gathers,
                                                           .one_rank = settings_.ranks == 1,
-                                                          .host_is_other = on_gpus(settings_)})) {
-    fsdp::Options alone = asked;
-    ChangeBytes change{.change = std::string(remedy.flag)};
-    if (remedy.kind == fsdp::RemedyKind::kOption) {
+                                                          .host_is_other = settings_.on_gpus()})) {
+    const bool is_batch = remedy.kind == fsdp::RemedyKind::kSmallerBatch && sequences > 1;
+    if (remedy.kind != fsdp::RemedyKind::kOption && !is_batch) continue;  // ranks: smallest_ranks
+    fsdp::Options alone = asked, together = changed;
+    if (!is_batch) {
       remedy.apply(alone);
-      remedy.apply(changed);
-      change.alone = plan(settings_.ranks, alone, sequences).peak_bytes();
-    } else if (remedy.kind == fsdp::RemedyKind::kSmallerBatch && sequences > 1) {
-      fewer = 1;
-      change.change = "--batch 1";
-      change.alone = plan(settings_.ranks, asked, fewer).peak_bytes();
-    } else {
-      continue;  // more ranks: smallest_ranks
+      remedy.apply(together);
     }
-    change.together = plan(settings_.ranks, changed, fewer).peak_bytes();
+    const ChangeNeeds change{.change = is_batch ? "--batch 1" : std::string(remedy.flag),
+                             .alone = needs(settings_.ranks, alone, is_batch ? 1 : sequences),
+                             .together = needs(settings_.ranks, together, is_batch ? 1 : fewer)};
+    const int64_t saved = needed().device - change.alone.device;
+    if (saved < least || !fits({.host = change.alone.host}, room)) continue;
+    changed = together;
+    if (is_batch) fewer = 1;
     found.push_back(change);
-    if (change.together <= budget) break;
+    if (fits(change.together, room)) break;
   }
   return found;
 }

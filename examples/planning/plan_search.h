@@ -14,24 +14,26 @@
 
 namespace planning {
 
-struct StrategyBytes {
+// Where nothing is said of the room everything fits.
+bool fits(const Room& needed, const Room& room);
+
+struct StrategyNeeds {
   std::string name;  // as --strategy takes it
-  int64_t bytes = 0;
+  Room needed;
 };
 
-struct RanksBytes {
+struct RanksNeeds {
   int ranks = 0;
-  int64_t bytes = 0;
+  Room needed;
 };
 
-// A change and what the device must have then: with it alone, and with all that cost less.
-struct ChangeBytes {
+// A change and what the step takes then: with it alone, and with all that cost less.
+struct ChangeNeeds {
   std::string change;  // "--prefetch 0"
-  int64_t alone = 0;
-  int64_t together = 0;
+  Room alone;
+  Room together;
 };
 
-// Bytes are StepPlan::peak_bytes.
 class PlanSearch {
  public:
   // `settings` live as long.
@@ -41,17 +43,24 @@ class PlanSearch {
 
   // What was asked for.
   const fsdp::StepPlan& plan() const { return plan_; }
+  Room needed() const { return room_of(plan_, settings_.ranks); }
   // The rows of the table that the mesh has (three need groups), but those that the other options
   // do not go with.
-  std::vector<StrategyBytes> strategies();
+  std::vector<StrategyNeeds> strategies();
   // Of powers of two on one host, then of powers of two of hosts; empty: none fits.
-  std::optional<RanksBytes> smallest_ranks(int64_t budget);
-  // In order of cost, up to the first with which all together fit.
-  std::vector<ChangeBytes> changes(int64_t budget);
+  std::optional<RanksNeeds> smallest_ranks(const Room& room);
+  // In order of cost, up to the first with which all together fit. Without those that take more of
+  // a host than it has; and, unless they are needed, without those that save less than a twentieth
+  // of what is missing of the device.
+  // Requires: the plan does not fit a device.
+  std::vector<ChangeNeeds> changes(const Room& room);
 
  private:
   fsdp::PlanRequest request(int ranks, const fsdp::Options& options) const;
-  fsdp::StepPlan plan(int ranks, const fsdp::Options& options, int64_t sequences);
+  Room room_of(const fsdp::StepPlan& plan, int ranks) const;
+  // Those that each save at least that much of the device.
+  std::vector<ChangeNeeds> changes_saving(int64_t least, const Room& room);
+  Room needs(int ranks, const fsdp::Options& options, int64_t sequences);
 
   const PlanSettings& settings_;
   const KnownModel model_;

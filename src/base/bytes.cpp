@@ -62,6 +62,14 @@ std::optional<int64_t> parse_bytes(std::string_view text) {
   return static_cast<int64_t>(bytes);
 }
 
+std::string question_of_unit(std::string_view text) {
+  constexpr int64_t kMany = 1'000'000;
+  const std::optional<int64_t> bytes = parse_bytes(text);
+  const bool is_bare = text.find_first_not_of("0123456789.") == std::string_view::npos;
+  if (!bytes || !is_bare || *bytes == 0 || *bytes >= kMany) return {};
+  return fmt::format("{0} bytes? write {0}GiB, or {0}B", text);
+}
+
 std::string spell_bytes(int64_t bytes) {
   constexpr std::array kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;

@@ -28,6 +28,9 @@ std::string format_bytes(int64_t bytes);
 // What people write: "16GiB", "1.5 GB", "500MB", "1073741824"; KiB is 1024 and KB 1000 bytes, in
 // any case. Rounded down to a byte. Empty for anything else, a negative size and one beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
+// Returns a question, "80 bytes? write 80GiB, or 80B", for a number below a million without a unit,
+// which is likely to be meant in another one. Empty for all else, and for 0.
+std::string question_of_unit(std::string_view text);
 // As parse_bytes reads it, and exact: "16GiB", else "500B".
 std::string spell_bytes(int64_t bytes);
 

@@ -151,6 +151,8 @@ RunFlag memory_limit_flag(int64_t& bytes) {
           .value = bytes == 0 ? "0" : spell_bytes(bytes),
           .set = [&bytes](std::string_view value) {
             const std::optional<int64_t> given = parse_bytes(value);
+            const std::string question = question_of_unit(value);
+            if (!question.empty()) refuse_value("--memory-limit", value, question);
             if (!given) {
               refuse_value("--memory-limit", value,
                            "a size like 16GiB (1024 MiB each), 500MB (1000 kB each) or 1073741824");

@@ -85,6 +85,7 @@ TEST_CASE("what is no size is not read as one") {
                            "1.5.5GB"}) {
     CAPTURE(text);
     CHECK(parse_bytes(text) == std::nullopt);
+    CHECK(question_of_unit(text).empty());
   }
 }
 
@@ -95,6 +96,15 @@ TEST_CASE("a size is spelled exactly, and read back as it was") {
   for (const int64_t bytes : {int64_t{0}, int64_t{1}, int64_t{1023}, int64_t{1536},
                               int64_t{500'000'000}, int64_t{80} << 30, kMost}) {
     CHECK(parse_bytes(spell_bytes(bytes)) == bytes);
+  }
+}
+
+TEST_CASE("a small number without a unit is questioned") {
+  CHECK(question_of_unit("80") == "80 bytes? write 80GiB, or 80B");
+  CHECK(question_of_unit("999999") == "999999 bytes? write 999999GiB, or 999999B");
+  for (const char* clear : {"0", "80B", "80 GiB", "1000000", "1073741824"}) {
+    CAPTURE(clear);
+    CHECK(question_of_unit(clear).empty());
   }
 }
 

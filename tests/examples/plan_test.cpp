@@ -38,8 +38,8 @@ void check_line(const ProcessResult& result, int code, const std::string& text) 
 TEST_CASE("70 billion parameters on 512 ranks are planned in less than 500 MB") {
   rusage before{}, after{};
   getrusage(RUSAGE_CHILDREN, &before);
-  const ProcessResult result =
-      plan({"--model", "llama-70b", "--ranks", "512", "--hosts", "64", "--memory", "80GiB"});
+  const ProcessResult result = plan({"--model", "llama-70b", "--ranks", "512", "--hosts", "64",
+                                     "--seq-len", "384", "--memory", "80GiB"});
   getrusage(RUSAGE_CHILDREN, &after);
   INFO(result.out << result.err);
   CHECK(result.code == 0);
@@ -59,8 +59,9 @@ TEST_CASE("a plan ends with 0 where it fits or nothing is asked, with 78 where i
   CHECK(fits.err.empty());
   const ProcessResult not_so =
       plan({"--model", "bert-tiny", "--ranks", "2", "--memory-limit", "40MiB"});
-  check_line(not_so, 78, "of a rank's device, which has 40.0 MiB (bert-tiny)");
-  CHECK(says(not_so.out, "changes, in order of cost"));
+  check_line(not_so, 78, "of a rank's device, which has 40.0 MiB for it (bert-tiny)");
+  CHECK(says(not_so.err, "hint: --ranks 16\n"));
+  CHECK(!says(not_so.out, "changes, in order of cost"));  // none saves anything
 }
 
 TEST_CASE("what is wrong with a command line is one line") {

@@ -230,9 +230,10 @@ void add_output_flags(CLI::App& app, Command command, Settings& settings) {
   if (command != Command::kInit && command != Command::kFinetune) return;
   const auto set = [&settings](const std::string& text) {
     const std::optional<int64_t> bytes = fsdp::parse_bytes(text);
-    if (!bytes || *bytes == 0) {
+    const std::string question = fsdp::question_of_unit(text);
+    if (!bytes || *bytes == 0 || !question.empty()) {
       refuse(fmt::format("--max-shard-size cannot be '{}'", text),
-             "a size like 5GB, 500MiB or 1000000");
+             question.empty() ? "a size like 5GB, 500MiB or 1000000" : question);
     }
     settings.max_shard_bytes = *bytes;
   };
