@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "base/environment.h"
@@ -41,9 +42,7 @@ std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOption
 }
 
 // Of a process, whose ranks have met. False: they stay on the CPU.
-bool move_to_gpu(MeshParts& parts, const MeshOptions& options) {
-  if (options.device == DeviceKind::kCpu) return false;
-  const GpuChoice own = gpu_of_process(parts.topology.local_rank);
+bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
   if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
   own.device->make_current();
   WrapCommunicator wrap;
@@ -56,12 +55,14 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options) {
   return true;
 }
 
-[[noreturn]] void refuse_hosts(const LaunchEnvironment& environment) {
+// `why_none`: why this rank has no GPU, if that was asked.
+[[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
   throw InvalidArgument(
       {.what = fmt::format("{} ranks on several hosts, {} of them on this one, compute on the CPU",
                            environment.world_size, environment.local_world_size),
        .where = "environment",
-       .cause = "between hosts collectives travel from GPU to GPU alone",
+       .cause = fmt::format("between hosts collectives travel from GPU to GPU alone{}{}",
+                            why_none.empty() ? "" : "; ", why_none),
        .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
 }
 
@@ -69,12 +70,17 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options) {
 MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options) {
   if (environment.local_world_size == environment.world_size) {
     MeshParts parts = shm_mesh(environment, options);
-    move_to_gpu(parts, options);
+    if (options.device == DeviceKind::kCpu) return parts;
+    move_to_gpu(parts, options, gpu_of_process(parts.topology.local_rank));
     return parts;
   }
-  if (options.device == DeviceKind::kCpu) refuse_hosts(environment);
+  if (options.device == DeviceKind::kCpu) refuse_hosts(environment, {});
+  // Before ranks wait for each other, and each by itself: mostly no rank has one.
+  const GpuChoice own = gpu_of_process(environment.local_rank);
+  if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
+  if (own.device == nullptr) refuse_hosts(environment, own.why_none);
   MeshParts parts = store_mesh(environment, options);
-  if (!move_to_gpu(parts, options)) refuse_hosts(environment);
+  if (!move_to_gpu(parts, options, own)) refuse_hosts(environment, {});
   return parts;
 }
 

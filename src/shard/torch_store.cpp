@@ -12,6 +12,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "comm/store/reach.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -20,6 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kAnswerWithin = milliseconds(500);  // beyond c10d's own time-out
+constexpr auto kLookFor = milliseconds(1000);
 constexpr auto kShortestPause = std::chrono::microseconds(200);
 constexpr auto kLongestPause = std::chrono::microseconds(10'000);
 constexpr auto kPauseOfKey = std::chrono::microseconds(100);
@@ -41,13 +43,17 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
   }
 }
 
+// `cause`: why rank 0 does not serve it. Why a client does not reach it is looked for here.
 [[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
+  Reach reach = reach_of(address.host, address.port, kLookFor);
+  if (address.is_server && reach.resolves) {
+    reach = {.text = cause, .hint = "is the port in use? Take another MASTER_PORT on all ranks"};
+  }
   throw InvalidArgument(
       {.what = fmt::format("the ranks cannot meet at {}:{}", address.host, address.port),
        .where = "MASTER_ADDR, MASTER_PORT",
-       .cause = cause,
-       .hint = address.is_server ? "is the port in use? Take another MASTER_PORT on all ranks"
-                                 : "is rank 0 there, and its port reachable from this host?"});
+       .cause = std::move(reach.text),
+       .hint = std::move(reach.hint)});
 }
 
 using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;

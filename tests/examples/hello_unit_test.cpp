@@ -57,6 +57,27 @@ TEST_CASE("its flags reach the engine") {
   CHECK(slots_of(cut.out).find("KiB") != std::string::npos);
 }
 
+TEST_CASE("a rank of several hosts without a GPU is refused before it waits for the others") {
+  for (const char* device : {"auto", "cuda", "cpu"}) {
+    CAPTURE(std::string(device));
+    const ProcessResult result = run_process({HELLO_UNIT, "--device", device},
+                                             {{"RANK", "1"},
+                                              {"WORLD_SIZE", "2"},
+                                              {"LOCAL_RANK", "0"},
+                                              {"LOCAL_WORLD_SIZE", "1"},
+                                              {"MASTER_ADDR", "127.0.0.1"},
+                                              {"MASTER_PORT", "1"},
+                                              {"CUDA_VISIBLE_DEVICES", "-1"}},
+                                             std::chrono::seconds(60));
+    INFO(result.err);
+    CHECK(result.code == 78);
+    CHECK(result.err.starts_with("fsdp: error[78] rank 1/2 host "));
+    CHECK(result.err.find("GPU") != std::string::npos);
+    CHECK(result.err.find("cannot meet") == std::string::npos);
+    CHECK(std::ranges::count(result.err, '\n') == 1);
+  }
+}
+
 TEST_CASE("a wrong command line ends with 64 and what would be right") {
   check_refused({"--devise", "cpu"},
                 "there is no flag --devise; hint: did you mean --device? --help lists the flags");
