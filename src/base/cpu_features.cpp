@@ -19,6 +19,19 @@ bool hides_amx_tiles() {
 
 }  // namespace
 
+FastProducts fast_products() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  // AVX-512 by GCC's name: it asks whether the system saves the registers, too.
+  if (!__builtin_cpu_supports("avx512f") || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
+  constexpr unsigned kAmxBf16 = 1U << 22, kAvx512Fp16 = 1U << 23;  // leaf 7.0, edx
+  constexpr unsigned kAvx512Bf16 = 1U << 5, kAmxFp16 = 1U << 21;   // leaf 7.1, eax
+  const unsigned older = d;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0) a = 0;
+  const bool amx = !hides_amx_tiles();
+  return {.bfloat16 = (a & kAvx512Bf16) != 0 || (amx && (older & kAmxBf16) != 0),
+          .float16 = (older & kAvx512Fp16) != 0 || (amx && (a & kAmxFp16) != 0)};
+}
+
 bool needs_amx_left_alone() { return std::getenv(kVariable) == nullptr && hides_amx_tiles(); }
 
 void leave_hidden_amx_alone() {

@@ -10,6 +10,14 @@ namespace fsdp {
 // is first used. True on such a machine where the variable is not set.
 bool needs_amx_left_alone();
 
+// Types for whose products the processor has instructions. LibTorch converts the others to
+// float32.
+struct FastProducts {
+  bool bfloat16 = false;
+  bool float16 = false;
+};
+FastProducts fast_products();
+
 // Sets the variable there. Requires: no other thread runs.
 void leave_hidden_amx_alone();
 

@@ -6,8 +6,8 @@
 
 namespace fsdp {
 
-// Bytes that programs can get without anything being swapped out, by the system's estimate; empty
-// where it does not tell. Of the whole machine: a container's own limit is not looked at.
+// Returns the bytes that programs can get without anything being swapped out, by the system's
+// estimate, and no more than the container has left; empty where the system has no estimate.
 std::optional<int64_t> free_host_bytes();
 
 }  // namespace fsdp

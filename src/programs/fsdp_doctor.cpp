@@ -1,5 +1,5 @@
-// fsdp-doctor [--device cuda|auto|cpu]: whether runs can compute on the GPUs of this machine, a
-// line for each thing that was looked at.
+// fsdp-doctor [--device cuda|auto|cpu]: whether runs can compute on this machine, a line for each
+// thing that was looked at.
 //
 // Exit codes: 0 ready, 1 something was found that makes runs fail, 64 usage, 74 the lines cannot be
 // written, 78 no GPU can be used.
@@ -43,8 +43,8 @@ DeviceKind device_of(const std::string& name) {
 // Empty if only help was asked for, which is then printed.
 std::optional<DeviceKind> parse(int argc, char** argv) {
   CLI::App app(
-      "Says whether runs can compute on the GPUs of this machine, a line for each thing that it\n"
-      "looks at, and what to do where something is not as it should be.",
+      "Says whether runs can compute on this machine, a line for each thing that it looks at, and\n"
+      "what to do where something is not as it should be.",
       "fsdp-doctor");
   std::string device = "cuda";
   app.add_option("--device", device,
@@ -82,7 +82,7 @@ void report(const Facts& facts, DeviceKind device, int& code) {
   code = verdict.code;
   print(format_findings(findings) + (verdict.line.empty() ? "" : "\n" + verdict.line + "\n"));
   if (code != static_cast<int>(ExitCode::kConfiguration)) return;
-  ErrorText why = why_no_gpu(facts.cuda).value_or(ErrorText{});
+  ErrorText why = explain_no_gpu(facts);
   throw InvalidArgument({.what = "no GPU can be used",
                          .where = std::move(why.where),
                          .cause = std::move(why.what),

@@ -87,11 +87,30 @@ TEST_CASE("memory of a job is tried as a run makes it, and refused as a run woul
   CHECK(status == 0);
 }
 
+TEST_CASE("memory is the machine's, and its copies take time") {
+  const MemoryFacts memory = gather_memory();
+  CHECK(memory.total_bytes > memory.free_bytes);
+  CHECK(memory.free_bytes > 0);
+  CHECK(memory.copied_per_second > 1e8);
+  CHECK(memory.copied_per_second < 1e13);
+}
+
+TEST_CASE("a name is resolved, or the system says why not") {
+  const auto limit = std::chrono::seconds(60);
+  const MasterFacts here = gather_master("127.0.0.1", limit);
+  CHECK(here.addresses == std::vector<std::string>{"127.0.0.1"});
+  CHECK(here.why_none.empty());
+  const MasterFacts nowhere = gather_master("no-such-host.invalid", limit);
+  CHECK(nowhere.addresses.empty());
+  CHECK(!nowhere.why_none.empty());
+}
+
 TEST_CASE("the host of the test is told as it is") {
   setenv("NCCL_OF_THIS_TEST", "1", 1);
   const HostFacts host = gather_host();
   unsetenv("NCCL_OF_THIS_TEST");
   CHECK(host.cores >= 1);
+  CHECK(host.all_cores >= host.cores);
   CHECK(host.limits.open_files == gather_limits().open_files);
   const bool is_seen = std::ranges::find(host.variables, "NCCL_OF_THIS_TEST", &Variable::name) !=
                        host.variables.end();

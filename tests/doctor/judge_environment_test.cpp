@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "doctor/support/machines.h"
+#include "programs/doctor/doctor.h"
 
 namespace fsdp::testing {
 namespace {
@@ -98,6 +99,22 @@ TEST_CASE("for the CPU only its threads are looked at") {
                  {"OMP_NUM_THREADS", "2"}},
                 machine_without_gpu(),
                 DeviceKind::kCpu) == Lines{"environment ok OMP_NUM_THREADS='2'"});
+}
+
+TEST_CASE("where MASTER_ADDR is set, it is said whether it resolves") {
+  Facts facts = sound_machine(2);
+  facts.host.master = {.name = "node0", .addresses = {"10.0.0.5", "fd00::5"}};
+  CHECK(said_of({}, facts).back() == "MASTER_ADDR ok 'node0' is 10.0.0.5, fd00::5");
+  CHECK(said_of({}, facts, DeviceKind::kCpu).size() == 1);  // of several hosts CPUs are refused
+  facts.host.master = {.name = "nodo", .why_none = "Name or service not known"};
+  CHECK(said_of({}, facts)[1] ==
+        "MASTER_ADDR note 'nodo' does not resolve, so ranks of several hosts cannot meet: Name or "
+        "service not known");
+  facts.host.master->asked = {.how = doctor::TaskEnd::How::kStuck,
+                              .failure = {.what = "resolving has not come back"}};
+  CHECK(said_of({}, facts)[1].ends_with("meet: resolving has not come back"));
+  CHECK(is_stuck(facts));
+  CHECK(code_of(facts) == 0);
 }
 
 TEST_CASE("a value of any length is shown in part") {

@@ -40,14 +40,13 @@ TEST_CASE("a machine with eight GPUs is ready") {
   CHECK(verdict_of(facts, DeviceKind::kAuto, {}).line == "ready on 8 GPUs");
 }
 
-TEST_CASE("without a driver there is no GPU: that fails where GPUs were asked for") {
+TEST_CASE("without a driver there is no GPU: that is the error where GPUs were asked for") {
   const Facts facts = machine_without_gpu();
-  const Lines wanted{
-      "driver fails no module of NVIDIA's driver is in the kernel (no /proc/driver/nvidia/version)",
-      "  remedy: install NVIDIA's driver on the host; nvidia-smi shows that it runs",
-      "GPUs fails no NVIDIA driver (libcuda.so.1 was not found)",
-      "  remedy: GPUs need NVIDIA's driver; a container needs its libraries passed in"};
-  CHECK(objections_to(facts) == wanted);
+  CHECK(said_of_gpus(facts).empty());  // each thing is said once
+  const ErrorText why = doctor::explain_no_gpu(facts);
+  CHECK(why.what ==
+        "no NVIDIA driver (libcuda.so.1 was not found), and its module is not in the kernel");
+  CHECK(why.hint == "install NVIDIA's driver on the host; nvidia-smi shows that it runs");
   CHECK(code_of(facts) == 78);
   CHECK(verdict_of(facts, DeviceKind::kCuda, {}).line.empty());
 }
@@ -55,9 +54,8 @@ TEST_CASE("without a driver there is no GPU: that fails where GPUs were asked fo
 TEST_CASE("without a GPU runs that may take the CPU go on, and those for the CPU ask nothing") {
   const Facts facts = machine_without_gpu();
   const Lines noted = objections_to(facts, DeviceKind::kAuto);
-  REQUIRE(noted.size() == 4);
-  CHECK(noted[0].starts_with("driver note "));
-  CHECK(noted[2].starts_with("GPUs note no NVIDIA driver"));
+  REQUIRE(noted.size() == 2);
+  CHECK(noted[0].starts_with("GPUs note no NVIDIA driver"));
   CHECK(objections_to(facts, DeviceKind::kCpu).empty());
   for (const DeviceKind device : {DeviceKind::kAuto, DeviceKind::kCpu}) {
     CHECK(code_of(facts, device) == 0);
@@ -68,14 +66,14 @@ TEST_CASE("without a GPU runs that may take the CPU go on, and those for the CPU
 TEST_CASE("where the host's driver runs, a library that is missing was not passed in") {
   Facts facts = machine_without_gpu();
   facts.host.driver_module = "580.65.06";
-  CHECK(said_of_gpus(facts) ==
-        Lines{"driver ok 580.65.06, as a module of the kernel",
-              "GPUs fails no NVIDIA driver (libcuda.so.1 was not found)",
+  CHECK(said_of_gpus(facts) == Lines{"driver ok 580.65.06, as a module of the kernel"});
+  CHECK(objections_to(facts, DeviceKind::kAuto) ==
+        Lines{"GPUs note no NVIDIA driver (libcuda.so.1 was not found)",
               "  remedy: the host's driver runs, its libraries are not here: start the container "
               "with GPUs (--gpus all, by NVIDIA's container toolkit)"});
   facts.cuda.why_none = "this build has no GPU part (libfsdp_cuda.so was not found)";
   facts.cuda.hint.clear();
-  CHECK(said_of_gpus(facts).back() == "  remedy: nvidia-smi says more");
+  CHECK(doctor::explain_no_gpu(facts).hint == "nvidia-smi says more");
 }
 
 TEST_CASE("CUDA that does not answer fails, whatever was asked for") {

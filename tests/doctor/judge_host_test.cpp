@@ -13,7 +13,8 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 TEST_CASE("a sound host is said to be, with its figures") {
   CHECK(lines_of(judge_host(sound_machine(2), DeviceKind::kCuda)) ==
-        Lines{"versions ok fsdp 0.1.0, built with CUDA 13.2.86; LibTorch 2.15.0",
+        Lines{"versions ok fsdp 0.1.0, built with CUDA 13.2.86; LibTorch 2.15.0", "cores ok 16",
+              "memory ok 512.0 GiB, 500.0 GiB free; a core copies 12.5 GB/s",
               "processes ok ranks that are processes can share their memory",
               "/dev/shm ok 31.0 GiB free of 32.0 GiB",
               "limits ok ulimit -l unlimited, -n 65536, -u 96343, -v unlimited"});
@@ -25,9 +26,46 @@ TEST_CASE("for the CPU nothing is looked at that GPUs alone need") {
   facts.host.limits.address_bytes = 1024 * kMiB;
   facts.host.shared_folder = {.why_none = "No such file or directory"};
   CHECK(lines_of(judge_host(facts, DeviceKind::kCpu)) ==
-        Lines{"versions ok fsdp 0.1.0, built with CUDA 13.2.86; LibTorch 2.15.0",
+        Lines{"versions ok fsdp 0.1.0, built with CUDA 13.2.86; LibTorch 2.15.0", "cores ok 16",
+              "memory ok 512.0 GiB, 500.0 GiB free; a core copies 12.5 GB/s",
+              "dtypes ok the processor multiplies float32, bfloat16; float16 by way of float32",
               "processes ok ranks that are processes can share their memory",
               "limits ok ulimit -l 8.0 MiB, -n 65536, -u 96343, -v 1.0 GiB"});
+}
+
+TEST_CASE("a container's part of cores and memory is said, and what it lacks") {
+  Facts facts = sound_machine(1);
+  facts.host.cores = 8;
+  facts.host.container = {
+      .memory_bytes = 64 * 1024 * kMiB, .free_bytes = 63 * 1024 * kMiB, .cores = 2.5};
+  const Lines lines = lines_of(judge_host(facts, DeviceKind::kCuda));
+  CHECK(lines[1] == "cores note 8 of 16, of which the container gets the time of 2.5");
+  CHECK(lines[2] ==
+        "  remedy: set OMP_NUM_THREADS so that all ranks together have no more threads than that");
+  CHECK(lines[3] ==
+        "memory ok 512.0 GiB, 500.0 GiB free; the container may have 64.0 GiB, 63.0 GiB free; a "
+        "core copies 12.5 GB/s");
+  facts.host.container.cores = 8;
+  CHECK(objections_to(facts).empty());
+}
+
+TEST_CASE("types that are fast are said where ranks compute on the CPU") {
+  Facts facts = machine_without_gpu();
+  const auto dtypes = [&](DeviceKind device) {
+    for (const std::string& line : lines_of(judge_host(facts, device))) {
+      if (line.starts_with("dtypes")) return line;
+    }
+    return std::string();
+  };
+  facts.host.products = {};
+  CHECK(dtypes(DeviceKind::kCpu) ==
+        "dtypes ok the processor multiplies float32; bfloat16, float16 by way of float32");
+  facts.host.products = {.bfloat16 = true, .float16 = true};
+  CHECK(dtypes(DeviceKind::kAuto) ==
+        "dtypes ok the processor multiplies float32, bfloat16, float16");
+  CHECK(dtypes(DeviceKind::kCuda).empty());
+  facts = sound_machine(1);
+  CHECK(dtypes(DeviceKind::kAuto).empty());
 }
 
 TEST_CASE("another LibTorch than the one that was built with makes runs fail") {

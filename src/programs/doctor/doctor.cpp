@@ -32,7 +32,9 @@ void gather_gpus(Facts& facts, const GpuSource& source, const TimeLimits& limits
 }
 
 bool is_stuck(const Facts& facts) {
-  return facts.cuda.asked.how == TaskEnd::How::kStuck ||
+  const auto& master = facts.host.master;
+  return (master && master->asked.how == TaskEnd::How::kStuck) ||
+         facts.cuda.asked.how == TaskEnd::How::kStuck ||
          facts.loopback.end.how == TaskEnd::How::kStuck;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/cgroup.h"
+#include "base/cpu_features.h"
 #include "fsdp/error.h"
 #include "programs/doctor/bounded_task.h"
 #include "runtime/cuda/cuda_library.h"
@@ -39,14 +41,33 @@ struct Variable {
   std::string value;
 };
 
+// MASTER_ADDR, where ranks of several hosts meet.
+struct MasterFacts {
+  std::string name;
+  TaskEnd asked{};  // unless kDone, the resolver has not answered
+  std::vector<std::string> addresses{};
+  std::string why_none{};  // empty: it resolves
+};
+
+struct MemoryFacts {
+  int64_t total_bytes = 0;
+  int64_t free_bytes = 0;        // by the system's estimate
+  double copied_per_second = 0;  // bytes that one core copies
+};
+
 struct HostFacts {
   // Of the kernel's module, "580.65.06"; empty: /proc tells of none.
   std::string driver_module;
   SharedFolderFacts shared_folder;
   std::optional<ErrorText> job_memory_refusal;  // why processes cannot share memory
   LimitFacts limits;
-  int cores = 1;                    // that this process may use
-  std::vector<Variable> variables;  // that change what happens, by name
+  int cores = 1;      // that this process may use
+  int all_cores = 1;  // of the machine
+  CgroupLimits container;
+  MemoryFacts memory;
+  FastProducts products;
+  std::optional<MasterFacts> master;  // none: MASTER_ADDR is not set
+  std::vector<Variable> variables;    // that change what happens, by name
 };
 
 struct GpuFacts {

@@ -8,11 +8,18 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <memory>
+#include <sstream>
 #include <system_error>
+#include <utility>
 
 #include "comm/shm/job_memory.h"
+#include "comm/store/reach.h"
 
 namespace fsdp::doctor {
 namespace {
@@ -68,6 +75,44 @@ LimitFacts gather_limits() {
           .address_bytes = limit_of(RLIMIT_AS)};
 }
 
+// By the fastest of a few copies of more than caches hold: others compute beside it.
+double measure_copy() {
+  constexpr size_t kBytes = size_t{64} << 20;
+  constexpr int kCopies = 5;
+  std::vector<char> from(kBytes, 1), to(kBytes, 2);
+  double least = std::numeric_limits<double>::max();
+  for (int i = 0; i < kCopies; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::memcpy(to.data(), from.data(), kBytes);
+    __asm__ volatile("" : : "r"(to.data()) : "memory");  // it is not left out
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    least = std::min(least, took.count());
+  }
+  return static_cast<double>(kBytes) / least;
+}
+
+MemoryFacts gather_memory() {
+  MemoryFacts facts{.copied_per_second = measure_copy()};
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {  // "MemTotal:  32768000 kB"
+    std::istringstream words(line);
+    std::string name;
+    int64_t kibibytes = 0;
+    words >> name >> kibibytes;
+    if (name == "MemTotal:") facts.total_bytes = kibibytes * 1024;
+    if (name == "MemAvailable:") facts.free_bytes = kibibytes * 1024;
+  }
+  return facts;
+}
+
+MasterFacts gather_master(const std::string& name, std::chrono::milliseconds limit) {
+  const auto found = std::make_shared<ResolvedName>();  // shared with a thread that may be stuck
+  TaskEnd asked = run_within(limit, "resolving MASTER_ADDR",
+                             [found, name](const TellStuck&) { *found = resolve(name); });
+  if (asked.how != TaskEnd::How::kDone) return {.name = name, .asked = std::move(asked)};
+  return {.name = name, .addresses = found->addresses, .why_none = found->why_none};
+}
+
 // As a launcher makes it and a rank maps it; of two ranks, the fewest that need it.
 std::optional<ErrorText> try_job_memory() {
   constexpr int kRanks = 2;
@@ -107,12 +152,20 @@ std::string driver_version_in(std::string_view text) {
 }
 
 HostFacts gather_host() {
-  return {.driver_module = driver_version_in(text_of("/proc/driver/nvidia/version")),
-          .shared_folder = gather_shared_folder("/dev/shm"),
-          .job_memory_refusal = try_job_memory(),
-          .limits = gather_limits(),
-          .cores = usable_cores(),
-          .variables = variables_of(environ)};
+  constexpr auto kResolver = std::chrono::seconds(10);
+  const char* const master = std::getenv("MASTER_ADDR");
+  return {
+      .driver_module = driver_version_in(text_of("/proc/driver/nvidia/version")),
+      .shared_folder = gather_shared_folder("/dev/shm"),
+      .job_memory_refusal = try_job_memory(),
+      .limits = gather_limits(),
+      .cores = usable_cores(),
+      .all_cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)),
+      .container = read_cgroup_limits(),
+      .memory = gather_memory(),
+      .products = fast_products(),
+      .master = master == nullptr ? std::nullopt : std::optional(gather_master(master, kResolver)),
+      .variables = variables_of(environ)};
 }
 
 }  // namespace fsdp::doctor

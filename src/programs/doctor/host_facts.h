@@ -1,6 +1,7 @@
 // Asks the system about this machine.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,6 +18,9 @@ HostFacts gather_host();
 // Its parts.
 SharedFolderFacts gather_shared_folder(const std::filesystem::path& folder);
 LimitFacts gather_limits();
+MemoryFacts gather_memory();
+// Gives up after `limit`: a resolver may ask servers that do not answer.
+MasterFacts gather_master(const std::string& name, std::chrono::milliseconds limit);
 std::optional<ErrorText> try_job_memory();
 // Of `environment`, as `environ` has it: those that change what happens on a GPU, or how many
 // threads compute; sorted.

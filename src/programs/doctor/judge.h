@@ -14,11 +14,14 @@ namespace fsdp::doctor {
 
 // Why no GPU can be used; empty where one can.
 std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda);
+// The same for people, with what to do about it. Requires: there is a reason.
+ErrorText explain_no_gpu(const Facts& facts);
 // Why it is no use to try what the GPUs compute and send; empty where it is.
 std::string why_no_loopback(const CudaFacts& cuda);
 
-// `device`: what runs on this machine are to compute on. kCuda: that there is no GPU fails; kAuto:
-// they go on with the CPU then; kCpu: only what the CPU needs is looked at.
+// `device`: what runs on this machine are to compute on. kCuda: that there is no GPU is the
+// program's error and no finding; kAuto: they go on with the CPU then; kCpu: only what the CPU
+// needs is looked at.
 std::vector<Finding> judge(const Facts& facts, DeviceKind device);
 
 struct Verdict {

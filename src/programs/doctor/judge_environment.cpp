@@ -95,6 +95,21 @@ bool is_tuning(const Variable& variable) {
          std::ranges::find(kRules, variable.name, &Rule::name) == std::end(kRules);
 }
 
+// Ranks of one host do not need it.
+Finding judge_master(const MasterFacts& master) {
+  const std::string name = quoted_name(master.name);
+  if (!master.addresses.empty()) {
+    return {.area = "MASTER_ADDR",
+            .text = fmt::format("{} is {}", name, fmt::join(master.addresses, ", "))};
+  }
+  const bool answered = master.asked.how == TaskEnd::How::kDone;
+  return {.area = "MASTER_ADDR",
+          .state = State::kNote,
+          .text = fmt::format("{} does not resolve, so ranks of several hosts cannot meet: {}",
+                              name, answered ? master.why_none : master.asked.failure.what),
+          .remedy = "set it to a name or an address that every host knows"};
+}
+
 }  // namespace
 
 std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device) {
@@ -119,6 +134,9 @@ std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device) {
         {.area = "environment", .text = fmt::format("{}", fmt::join(harmless, ", "))});
   } else if (findings.empty()) {
     findings.push_back({.area = "environment", .text = "nothing is set that changes a run"});
+  }
+  if (facts.host.master && device != DeviceKind::kCpu) {
+    findings.push_back(judge_master(*facts.host.master));
   }
   return findings;
 }

@@ -31,6 +31,9 @@ std::string remedy_of(const ErrorText& text, std::string_view otherwise) {
   return text.hint.empty() ? std::string(otherwise) : text.hint;
 }
 
+// As open_cuda says it.
+bool lacks_driver(const ErrorText& why) { return why.what.starts_with("no NVIDIA driver"); }
+
 Finding judge_driver(const Facts& facts, State without) {
   const CudaVersions& versions = facts.cuda.versions;
   const std::string& module = facts.host.driver_module;
@@ -57,19 +60,13 @@ Finding judge_driver(const Facts& facts, State without) {
   return finding;
 }
 
-// Where there is a module of the kernel, a library that is not found was not passed in.
-Finding judge_absence(const Facts& facts, const ErrorText& why, State without) {
+Finding judge_absence(const Facts& facts) {
   const bool hangs = facts.cuda.asked.how != TaskEnd::How::kDone;
-  std::string remedy = remedy_of(why, hangs ? kLostGpuRemedy : "nvidia-smi says more");
-  if (!facts.host.driver_module.empty() && why.what.starts_with("no NVIDIA driver")) {
-    remedy =
-        "the host's driver runs, its libraries are not here: start the container with GPUs "
-        "(--gpus all, by NVIDIA's container toolkit)";
-  }
+  const ErrorText why = explain_no_gpu(facts);
   return {.area = "GPUs",
-          .state = hangs ? State::kFails : without,
+          .state = hangs ? State::kFails : State::kNote,
           .text = without_hint(why),
-          .remedy = std::move(remedy)};
+          .remedy = why.hint};
 }
 
 std::string_view shown_mode(CudaDeviceFacts::Mode mode) {
@@ -211,6 +208,22 @@ std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda) {
   return cuda.gpus.front().refusal;
 }
 
+// Where there is a module of the kernel, a library that is not found was not passed in.
+ErrorText explain_no_gpu(const Facts& facts) {
+  ErrorText why = why_no_gpu(facts.cuda).value_or(ErrorText{});
+  if (lacks_driver(why)) {
+    const bool has_module = !facts.host.driver_module.empty();
+    if (!has_module) why.what += ", and its module is not in the kernel";
+    why.hint = has_module
+                   ? "the host's driver runs, its libraries are not here: start the container "
+                     "with GPUs (--gpus all, by NVIDIA's container toolkit)"
+                   : "install NVIDIA's driver on the host; nvidia-smi shows that it runs";
+  }
+  const bool hangs = facts.cuda.asked.how != TaskEnd::How::kDone;
+  why.hint = remedy_of(why, hangs ? kLostGpuRemedy : "nvidia-smi says more");
+  return why;
+}
+
 std::string why_no_loopback(const CudaFacts& cuda) {
   if (why_no_gpu(cuda)) return "no GPU can be used";
   for (const GpuFacts& gpu : cuda.gpus) {
@@ -222,13 +235,17 @@ std::string why_no_loopback(const CudaFacts& cuda) {
 
 std::vector<Finding> judge_gpus(const Facts& facts, DeviceKind device) {
   const State without = device == DeviceKind::kCuda ? State::kFails : State::kNote;
-  std::vector<Finding> findings{judge_driver(facts, without)};
   const CudaFacts& cuda = facts.cuda;
+  const std::optional<ErrorText> why = why_no_gpu(cuda);
+  std::vector<Finding> findings;
+  // A driver of which nothing is there is said to be missing once.
+  const bool is_missing = why && lacks_driver(*why) && facts.host.driver_module.empty();
+  if (!is_missing) findings.push_back(judge_driver(facts, without));
   if (cuda.gpus.empty()) {
-    findings.push_back(judge_absence(facts, *why_no_gpu(cuda), without));
+    if (device != DeviceKind::kCuda) findings.push_back(judge_absence(facts));
     return findings;
   }
-  const bool has_none = why_no_gpu(cuda).has_value();
+  const bool has_none = why.has_value();
   for (const GpuFacts& gpu : cuda.gpus) {
     findings.push_back(judge_gpu(gpu, has_none ? without : State::kFails));
   }

@@ -34,6 +34,41 @@ Finding judge_versions(const VersionFacts& versions) {
   return finding;
 }
 
+// What a launcher shares out among its ranks, and what the container gives of it.
+Finding judge_cores(const HostFacts& host) {
+  const std::optional<double>& quota = host.container.cores;
+  Finding finding{.area = "cores", .text = fmt::format("{}", host.cores)};
+  if (host.cores < host.all_cores) finding.text += fmt::format(" of {}", host.all_cores);
+  if (!quota || *quota >= host.cores) return finding;
+  finding.state = State::kNote;
+  finding.text += fmt::format(", of which the container gets the time of {:.3g}", *quota);
+  finding.remedy = "set OMP_NUM_THREADS so that all ranks together have no more threads than that";
+  return finding;
+}
+
+Finding judge_memory(const HostFacts& host) {
+  const MemoryFacts& memory = host.memory;
+  std::string text =
+      fmt::format("{}, {} free", format_bytes(memory.total_bytes), format_bytes(memory.free_bytes));
+  if (host.container.memory_bytes) {
+    text += fmt::format("; the container may have {}, {} free",
+                        format_bytes(*host.container.memory_bytes),
+                        format_bytes(host.container.free_bytes.value_or(0)));
+  }
+  text += fmt::format("; a core copies {:.1f} GB/s", memory.copied_per_second / 1e9);
+  return {.area = "memory", .text = std::move(text)};
+}
+
+// Of ranks on the CPU.
+Finding judge_dtypes(const FastProducts& products) {
+  std::vector<std::string_view> fast{"float32"}, slow;
+  (products.bfloat16 ? fast : slow).push_back("bfloat16");
+  (products.float16 ? fast : slow).push_back("float16");
+  std::string text = fmt::format("the processor multiplies {}", fmt::join(fast, ", "));
+  if (!slow.empty()) text += fmt::format("; {} by way of float32", fmt::join(slow, ", "));
+  return {.area = "dtypes", .text = std::move(text)};
+}
+
 Finding judge_job_memory(const std::optional<ErrorText>& refusal) {
   if (!refusal) {
     return {.area = "processes", .text = "ranks that are processes can share their memory"};
@@ -106,8 +141,12 @@ std::vector<Finding> judge_limits(const LimitFacts& limits, bool has_gpu) {
 
 std::vector<Finding> judge_host(const Facts& facts, DeviceKind device) {
   const bool has_gpu = device != DeviceKind::kCpu && !facts.cuda.gpus.empty();
-  std::vector<Finding> findings{judge_versions(facts.versions),
-                                judge_job_memory(facts.host.job_memory_refusal)};
+  std::vector<Finding> findings{judge_versions(facts.versions), judge_cores(facts.host),
+                                judge_memory(facts.host)};
+  if (device != DeviceKind::kCuda && (device == DeviceKind::kCpu || why_no_gpu(facts.cuda))) {
+    findings.push_back(judge_dtypes(facts.host.products));
+  }
+  findings.push_back(judge_job_memory(facts.host.job_memory_refusal));
   if (device != DeviceKind::kCpu) {
     findings.push_back(judge_shared_folder(facts.host.shared_folder, facts.cuda.gpus.size() > 1));
   }

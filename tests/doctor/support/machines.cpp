@@ -16,10 +16,14 @@ Facts host_alone() {
   Facts facts;
   facts.versions = {
       .library = "0.1.0", .torch_built = "2.15", .torch_loaded = "2.15.0", .cuda_built = "13.2.86"};
-  facts.host = {.driver_module = "580.65.06",
-                .shared_folder = {.total_bytes = 32 * kGiB, .free_bytes = 31 * kGiB},
-                .limits = {.open_files = 65536, .processes = 96343},
-                .cores = 16};
+  facts.host = {
+      .driver_module = "580.65.06",
+      .shared_folder = {.total_bytes = 32 * kGiB, .free_bytes = 31 * kGiB},
+      .limits = {.open_files = 65536, .processes = 96343},
+      .cores = 16,
+      .all_cores = 16,
+      .memory = {.total_bytes = 512 * kGiB, .free_bytes = 500 * kGiB, .copied_per_second = 12.5e9},
+      .products = {.bfloat16 = true}};
   return facts;
 }
 
