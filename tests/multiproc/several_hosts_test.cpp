@@ -136,7 +136,7 @@ TEST_CASE("an address at which nobody serves a store is refused on every rank") 
   auto unknown = ranks_of_hosts(free_port());
   for (Environment& environment : unknown) environment["MASTER_ADDR"] = "no-such-host.invalid";
   const HeldPort held;
-  REQUIRE(listen(held.socket_.get(), 4) == 0);  // and never answers
+  REQUIRE(listen(held.socket_.get(), 64) == 0);  // and never answers
   const std::vector<Environment> alone{rank_of_host(1, free_port())};
   struct Nowhere {
     std::vector<Environment> environments;
@@ -145,9 +145,8 @@ TEST_CASE("an address at which nobody serves a store is refused on every rank") 
   for (const auto& [environments, why, hint] :
        {Nowhere{unknown, "no-such-host.invalid does not resolve on this host: ",
                 "set MASTER_ADDR on all ranks"},
-        {ranks_of_hosts(std::to_string(held.number)), "and what listens there on port ", {}},
-        {alone, "is 127.0.0.1, and nothing listens there on port ",
-         "is rank 0, or its launcher"}}) {
+        {ranks_of_hosts(std::to_string(held.number)), "what listens at 127.0.0.1 on port ", {}},
+        {alone, "nothing listens at 127.0.0.1 on port ", "is rank 0, or its launcher"}}) {
     for (const ProcessResult& result : run(environments, {"5"}, "1500")) {
       CAPTURE(result.err);
       const bool is_server = has_text(result.err, "is the port in use?");

@@ -86,20 +86,20 @@ Reach reach_of(const std::string& host, int port, milliseconds at_most) {
     error = connect_error(
         *each, std::max(milliseconds(0), std::chrono::duration_cast<milliseconds>(left)));
   }
-  const std::string known = fmt::format("{} is {}", host, fmt::join(texts_of(found), ", "));
+  const std::string addresses = fmt::format("{}", fmt::join(texts_of(found), ", "));
+  const std::string at = addresses == host ? host : fmt::format("{} ({})", host, addresses);
   if (error == 0) {
     return {.resolves = true,
-            .text = fmt::format("{}, and what listens there on port {} is no store that answers",
-                                known, port),
+            .text = fmt::format("what listens at {} on port {} is no store that answers", at, port),
             .hint = "another program has the port: take another MASTER_PORT on all ranks"};
   }
   if (error == ECONNREFUSED) {
     return {.resolves = true,
-            .text = fmt::format("{}, and nothing listens there on port {}", known, port),
+            .text = fmt::format("nothing listens at {} on port {}", at, port),
             .hint = "is rank 0, or its launcher, started there with this MASTER_PORT?"};
   }
   return {.resolves = true,
-          .text = fmt::format("{}, and port {} there cannot be reached: {}", known, port,
+          .text = fmt::format("port {} of {} cannot be reached: {}", port, at,
                               std::generic_category().message(error)),
           .hint = "is the host up, and its port open to this host (firewall, network)?"};
 }

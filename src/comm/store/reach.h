@@ -16,7 +16,7 @@ ResolvedName resolve(const std::string& host);
 
 struct Reach {
   bool resolves = false;
-  std::string text;  // "node0 is 10.0.0.5, and nothing listens there on port 29500"
+  std::string text;  // "nothing listens at node0 (10.0.0.5) on port 29500"
   std::string hint;
 };
 // Tries to connect, for at most that long after the name is resolved.

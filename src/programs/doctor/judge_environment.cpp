@@ -99,8 +99,10 @@ bool is_tuning(const Variable& variable) {
 Finding judge_master(const MasterFacts& master) {
   const std::string name = quoted_name(master.name);
   if (!master.addresses.empty()) {
-    return {.area = "MASTER_ADDR",
-            .text = fmt::format("{} is {}", name, fmt::join(master.addresses, ", "))};
+    const std::string addresses = fmt::format("{}", fmt::join(master.addresses, ", "));
+    return {
+        .area = "MASTER_ADDR",
+        .text = addresses == master.name ? addresses : fmt::format("{} is {}", name, addresses)};
   }
   const bool answered = master.asked.how == TaskEnd::How::kDone;
   return {.area = "MASTER_ADDR",
