@@ -1,6 +1,7 @@
 #include "base/standard_streams.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,10 +19,24 @@ void open_standard_streams() {
   }
 }
 
+int terminal_columns(int stream) {
+  winsize size{};
+  return isatty(stream) == 1 && ioctl(stream, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+std::string fresh_row(int stream) {
+  if (isatty(stream) != 1) return {};
+  const int columns = terminal_columns(stream);
+  if (columns == 0) return "\n";
+  // A row of spaces ends in the next row, unless it began in the first column: a terminal starts a
+  // new row with the letter that finds no room, not with the last that does.
+  return std::string(columns, ' ') + "\r\x1b[K";
+}
+
 void write_error_line(std::string_view line) noexcept {
   try {
     // One call of the system: lines of several processes do not mix.
-    const std::string whole = std::string(line) + '\n';
+    const std::string whole = fresh_row(STDERR_FILENO) + std::string(line) + '\n';
     [[maybe_unused]] const size_t written = std::fwrite(whole.data(), 1, whole.size(), stderr);
   } catch (...) {  // no memory for a copy
     [[maybe_unused]] const size_t written = std::fwrite(line.data(), 1, line.size(), stderr);

@@ -2,6 +2,7 @@
 // nobody reads.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace fsdp {
@@ -11,8 +12,17 @@ namespace fsdp {
 // is opened.
 void open_standard_streams();
 
-// Writes `line` and a line break to stderr. Where that is closed or full the line is lost, and
-// nothing else: an exit code does not depend on it.
+// Returns the width of the terminal behind the descriptor `stream` as it is now; 0 if it is none, or
+// does not say.
+int terminal_columns(int stream);
+
+// Returns what moves a terminal's cursor to the start of a row, and not off a row that is empty:
+// text before a line that must begin in the first column, whatever stands there (a status line that
+// is redrawn, the echo of Ctrl-C). Empty if `stream` is no terminal.
+std::string fresh_row(int stream);
+
+// Writes `line` and a line break to stderr, on a terminal in a row of its own. Where stderr is
+// closed or full the line is lost, and nothing else: an exit code does not depend on it.
 void write_error_line(std::string_view line) noexcept;
 
 }  // namespace fsdp

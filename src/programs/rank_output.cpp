@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/standard_streams.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -30,6 +31,12 @@ void write_all(int fd, std::string_view text) {
     if (written <= 0) return;
     text.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+// What is no line of ours may be one that a rank draws piece by piece.
+void show_on_stderr(const std::string& text) {
+  const bool begins_ours = text.starts_with("fsdp: ");
+  write_all(STDERR_FILENO, begins_ours ? fresh_row(STDERR_FILENO) + text : text);
 }
 
 // The next bytes; empty if there are none now.
@@ -68,7 +75,7 @@ void RankOutput::finish() {
   ended_ = true;
   write_end_ = Descriptor();  // wakes the thread, unless something that a rank left still has it
   thread_.join();
-  write_all(STDERR_FILENO, errors_.rest());
+  show_on_stderr(errors_.rest());
 }
 
 void RankOutput::show() {
@@ -85,7 +92,7 @@ void RankOutput::show() {
 bool RankOutput::show_errors() {
   if (!read_end_) return false;
   const std::string bytes = read_some(read_end_.get());
-  write_all(STDERR_FILENO, errors_.take(bytes));
+  show_on_stderr(errors_.take(bytes));
   return !bytes.empty();
 }
 

@@ -1,5 +1,6 @@
 // What a shell and a terminal do to a job: streams that are closed or full, Ctrl-Z, stty tostop.
 #include <doctest/doctest.h>
+#include <fmt/ranges.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 
@@ -20,6 +21,29 @@ ProcessResult redirected(const std::string& redirections, const Words& command) 
   Words words{"sh", "-c", "exec \"$@\" " + redirections, "sh"};
   words.insert(words.end(), command.begin(), command.end());
   return run_process(words);
+}
+
+// The exit code of `command` as the job of a shell's foreground on `terminal`.
+int code_on(const PseudoTerminal& terminal, const Words& command) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setsid();
+    ioctl(terminal.slave(), TIOCSCTTY, 0);
+    for (const int stream : {0, 1, 2}) dup2(terminal.slave(), stream);
+    execv(arguments.front(), arguments.data());
+    _exit(127);
+  }
+  int status = -1;
+  const bool ended = eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; });
+  if (!ended) {
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+  }
+  CHECK(ended);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 // 'T' is a process that is stopped.
@@ -97,25 +121,38 @@ TEST_CASE("ranks write to a terminal that stops what is in the background") {
   REQUIRE(tcgetattr(terminal.slave(), &settings) == 0);
   settings.c_lflag |= TOSTOP;
   REQUIRE(tcsetattr(terminal.slave(), TCSANOW, &settings) == 0);
-  const pid_t pid = fork();
-  if (pid == 0) {  // the job of a shell's foreground
-    setsid();
-    ioctl(terminal.slave(), TIOCSCTTY, 0);
-    for (const int stream : {0, 1, 2}) dup2(terminal.slave(), stream);
-    execl(FSDP_RUN, FSDP_RUN, "-n", "2", RANK_PROGRAM, "steps", "3", nullptr);
-    _exit(127);
-  }
-  int status = -1;
-  const bool ended = eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; });
-  if (!ended) {
-    kill(pid, SIGKILL);
-    waitpid(pid, &status, 0);
-  }
-  CHECK(ended);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(code_on(terminal, {FSDP_RUN, "-n", "2", RANK_PROGRAM, "steps", "3"}) == 0);
   const std::string text = terminal.read_all();
   CHECK(lines_with(text, "of 2 done\r\n") == 2);
+}
+
+// Rank 0 leaves a status line open, as it is redrawn; then a rank fails, or the job is stopped.
+TEST_CASE("errors and warnings begin in a row of their own below a status line") {
+  const std::string status = R"(printf '\rstep 3/9  loss 1.0\033[K'; )";
+  const std::string says = "fsdp: warning rank 0/1 host h: slow";
+  struct Job {
+    std::string script;
+    int code;
+  };
+  const std::string fails = "echo 'fsdp: error[65] rank 0/1 host h: bad' >&2; exit 65";
+  for (const Job& job : {Job{fails, 65}, Job{"echo '" + says + "' >&2; " + status + fails, 65},
+                         Job{"kill -9 $$", 75}, Job{"kill -INT $PPID; exec sleep 60", 130}}) {
+    for (const Words& flags : {Words{"-n", "1"}, Words{"-n", "1", "--all-errors"}}) {
+      CAPTURE(job.script);
+      const PseudoTerminal terminal(120);
+      Words command{FSDP_RUN};
+      command.insert(command.end(), flags.begin(), flags.end());
+      command.insert(command.end(), {"sh", "-c", status + job.script});
+      CHECK(code_on(terminal, command) == job.code);
+      const std::vector<std::string> rows = rows_of(terminal.read_all(), 120);
+      CHECK(rows.front() == "step 3/9  loss 1.0");
+      const std::string text = fmt::format("{}\n", fmt::join(rows, "\n"));
+      CAPTURE(text);
+      CHECK(lines_with(text, "fsdp: ") == lines_with(text, "\nfsdp: "));
+      CHECK(lines_with(text, fmt::format("\nfsdp: error[{}] rank 0/1", job.code)) > 0);
+      CHECK(text.find("\n\n\n") == std::string::npos);
+    }
+  }
 }
 
 }  // namespace

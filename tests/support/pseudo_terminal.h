@@ -7,10 +7,13 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace fsdp::testing {
 
@@ -45,7 +48,7 @@ class PseudoTerminal {
     pollfd readable{.fd = master_, .events = POLLIN, .revents = 0};
     while (poll(&readable, 1, at_most_ms) == 1) {
       std::array<char, 4096> block{};
-      const ssize_t got = read(master_, block.data(), block.size());
+      const ssize_t got = ::read(master_, block.data(), block.size());
       if (got <= 0) break;
       text.append(block.data(), got);
     }
@@ -55,5 +58,30 @@ class PseudoTerminal {
  private:
   int master_, slave_ = -1;
 };
+
+// What a person sees of `text` on a terminal of so many columns: rows, without spaces at their ends.
+inline std::vector<std::string> rows_of(std::string_view text, size_t columns) {
+  std::vector<std::string> rows(1);
+  size_t column = 0;  // `columns`: the next letter begins a row
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string& row = rows.back();
+    if (text[i] == '\r') {
+      column = 0;
+    } else if (text[i] == '\n') {
+      rows.emplace_back();
+    } else if (text.substr(i).starts_with("\x1b[K")) {
+      row.resize(std::min(row.size(), column));
+      i += 2;
+    } else if (column == columns) {
+      rows.emplace_back(1, text[i]);
+      column = 1;
+    } else {
+      row.resize(std::max(row.size(), column + 1), ' ');
+      row[column++] = text[i];
+    }
+  }
+  for (std::string& row : rows) row.resize(row.find_last_not_of(' ') + 1);
+  return rows;
+}
 
 }  // namespace fsdp::testing
