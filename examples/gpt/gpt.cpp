@@ -74,6 +74,7 @@ std::vector<int64_t> bytes_of(const std::string& text) {
 
 at::Tensor read_text(const std::string& path, int64_t block_size) {
   std::ifstream file(path, std::ios::binary);
+  file.peek();  // a folder opens, and cannot be read
   if (!file) refuse(fsdp::ExitCode::kIoError, "cannot read " + path, "--train-file FILE");
   const auto bytes = bytes_of({std::istreambuf_iterator<char>(file), {}});
   if (std::ssize(bytes) > block_size) return torch::tensor(bytes);
@@ -112,7 +113,10 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
     optimizer.zero_grad();
 
     const double mean = mesh.mean(loss * mine.weight, "loss");
-    status.update(step + 1, "loss " + std::to_string(mean));
+    status.update(step + 1, {.epoch = static_cast<double>(step + 1) / epoch_steps,
+                             .loss = mean,
+                             .learning_rate = optimizer.lr(),
+                             .samples = settings.batch_size * mesh.world_size()});
   }
 }
 
@@ -136,6 +140,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
     return 0;
   }
 
+  const bool says_all = run.log_level == fsdp::LogLevel::kDebug;
   if (settings.max_steps > 0) {
     const auto plan = fsdp::plan_run(
         mesh, settings.engine, {.force = settings.force},
@@ -143,14 +148,14 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
         [&](auto& model) {
           return gpt::blank_loss(model, settings.batch_size, settings.model.block_size);
         });
-    if (plan) std::puts(plan->to_string().c_str());
+    if (plan) std::puts((says_all ? plan->to_string() : plan->summary()).c_str());
   }
   fsdp::BuildScope building(mesh, settings.engine);
   fsdp::Unit<gpt::Gpt> model(settings.model);  // each unit is sharded as soon as it exists
   fsdp::Engine engine(model, building);
   settings.sampling.device = engine.device();
   if (!settings.weights.empty()) fsdp::load_weights(engine, settings.weights);
-  if (mesh.rank() == 0) std::puts(engine.describe().c_str());
+  if (mesh.rank() == 0 && says_all) std::puts(engine.describe().c_str());
   if (settings.max_steps > 0) train(model, engine, text, settings, place);
   if (!settings.output_dir.empty())
     fsdp::save_weights(engine, settings.output_dir + "/model.safetensors");

@@ -61,8 +61,10 @@ struct TorchMemoryPlan {
 struct StepPlan {
   MemoryPlan memory;  // as Engine::memory_plan() of such a run
   TorchMemoryPlan torch;
-  Traffic traffic;         // of one rank
-  int64_t parameters = 0;  // elements of the whole model that the engine shards
+  Traffic traffic;  // of one rank
+  int ranks = 1;
+  Strategy strategy = Strategy::kFullShard;  // the engine's; a unit may have another one
+  int64_t parameters = 0;                    // elements of the whole model that the engine shards
   int units = 0;
   // Where a run that goes on all the same passes its Options::memory_limit, as the error says it:
   // "forward of unit 'layers.4'". Empty where peak_bytes() is within the limit, or there is none.
@@ -73,6 +75,9 @@ struct StepPlan {
 
   // What the device must have: what the engine holds, with LibTorch's highest.
   int64_t peak_bytes() const;
+  // "full-shard on 2 ranks, 14 units: 45.3 MiB a rank at rest, 88.1 MiB at peak", LibTorch's tensors
+  // included; then what is offloaded, and refused_at; a line more for each note.
+  std::string summary() const;
   // A table for people, at most 80 columns.
   std::string to_string() const;
 };

@@ -39,11 +39,18 @@ struct ProgramFlags {
   // It serves --trace and --ablate: writes RunOptions::trace_file, and says of a run without
   // communication that it learned nothing.
   bool diagnostics = false;
-  // It plans its step before it builds anything (plan_run), and serves --force: RunOptions::force.
+  // It plans its step before it builds anything (plan_run), and serves --force and --log-level:
+  // RunOptions::force, log_level.
   bool plans = false;
   // It reads RunOptions::rest, which has --help too, and refuses there what it does not know. A
   // word that is spelled as one of the engine's flags is taken for it; "--" ends them.
   bool others = false;
+};
+
+// How a program says what its step takes.
+enum class LogLevel : uint8_t {
+  kInfo,   // in a line: StepPlan::summary
+  kDebug,  // in tables: StepPlan::to_string, Engine::describe
 };
 
 struct RunOptions {
@@ -52,8 +59,9 @@ struct RunOptions {
   std::filesystem::path trace_file;  // for Trace; empty: none was asked for
   // Go on where the plan says that a step cannot fit: engine.try_beyond_plan, too.
   bool force = false;
+  LogLevel log_level = LogLevel::kInfo;
   bool help = false;              // --help was given: print help(), do nothing else
-  std::vector<std::string> rest;  // what was left, in order
+  std::vector<std::string> rest;  // what was left, in order; --a_b=c is two words, --a-b and c
 
   // `defaults`, changed by the flags of a command line: `--flag value` or `--flag=value`, with
   // hyphens or underscores; of a flag given twice the last one counts. What can be switched on may

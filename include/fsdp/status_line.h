@@ -1,7 +1,8 @@
 // The line that tells a person how far a run is: redrawn on a terminal, now and then in a log.
 //
 //   fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, 50);
-//   for (…) status.update(step, "loss 1.23");  // "step  7/500  loss 1.23  0:42 left"
+//   for (…) status.update(step, {.epoch = epoch, .loss = loss, .learning_rate = lr, .samples = 32});
+//   // "step  7/500  epoch 0.42  loss 1.2345  lr 2.00e-05  12.3 samples/s  0:42 left"
 #pragma once
 
 #include <fsdp/console.h>
@@ -14,6 +15,14 @@
 #include <string_view>
 
 namespace fsdp {
+
+// A step of training, of all ranks.
+struct TrainingStep {
+  double epoch = 0;  // 1.5: the data was seen once and a half
+  double loss = 0;
+  double learning_rate = 0;
+  int64_t samples = 0;
+};
 
 class StatusLine {
  public:
@@ -31,6 +40,9 @@ class StatusLine {
   // `details` stands between the count and the time left, which follows from the mean speed so far.
   // Of its parts, which two spaces separate, the last go where a terminal is too narrow.
   void update(int64_t done, std::string_view details);
+  // The same for a step of training; called after each. Loss and samples a second are means of which
+  // the last ten steps make two thirds; a loss that is not finite is shown as it is, once.
+  void update(int64_t done, const TrainingStep& step);
   // Shows one line between two updates.
   void note(std::string_view line);
   // Shows `text`, whole lines with an empty one before, between two updates.
@@ -40,6 +52,16 @@ class StatusLine {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  // A mean in which a value weighs less with each that follows.
+  class Smoothed {
+   public:
+    // Returns the mean with `value`; `value` itself, and leaves it out, if it is not finite.
+    double add(double value);
+
+   private:
+    double sum_ = 0, weight_ = 0;
+  };
+
   std::unique_ptr<Console> own_;  // if none was given
   Console& console_;
   std::string what_;
@@ -47,6 +69,8 @@ class StatusLine {
   bool open_line_ = false;
   TimePoint began_ = std::chrono::steady_clock::now();
   TimePoint drawn_{};
+  TimePoint updated_ = began_;
+  Smoothed loss_, samples_, step_seconds_;
 };
 
 // "4:07", "1:02:03".

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace fsdp {
 namespace {
@@ -60,6 +61,24 @@ void StatusLine::update(int64_t done, std::string_view details) {
   // The rest of a longer line before this one is erased.
   console_.print(fmt::format("{}{}{}", terminal ? "\r" : "", line, terminal ? "\x1b[K" : "\n"));
   open_line_ = terminal;
+}
+
+void StatusLine::update(int64_t done, const TrainingStep& step) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  const double seconds =
+      step_seconds_.add(std::chrono::duration<double>(now - std::exchange(updated_, now)).count());
+  const double samples = samples_.add(static_cast<double>(step.samples));
+  update(done, fmt::format("epoch {:.2f}  loss {:.4f}  lr {:.2e}  {:.1f} samples/s", step.epoch,
+                           loss_.add(step.loss), step.learning_rate,
+                           seconds > 0 ? samples / seconds : 0.0));
+}
+
+double StatusLine::Smoothed::add(double value) {
+  constexpr double kKept = 0.9;
+  if (!std::isfinite(value)) return value;
+  sum_ = kKept * sum_ + value;
+  weight_ = kKept * weight_ + 1;
+  return sum_ / weight_;
 }
 
 void StatusLine::note(std::string_view line) {

@@ -101,6 +101,8 @@ StepPlan PlannedRun::step() {
 
 void PlannedRun::describe_engine(StepPlan& plan) {
   plan.memory = engine_.memory_plan();
+  plan.ranks = engine_.mesh().world_size();
+  plan.strategy = engine_.options().strategy;
   plan.units = static_cast<int>(engine_.state().units.size());
   for (const auto& unit : engine_.state().units) {
     plan.parameters += unit->shard->layout().parameter_numel();

@@ -4,11 +4,25 @@
 
 #include "base/bytes.h"
 #include "fsdp/plan.h"
+#include "plan/placement.h"
 
 namespace fsdp {
 
 int64_t StepPlan::peak_bytes() const {
   return memory.held_bytes + std::max(torch.forward_peak, torch.backward_peak);
+}
+
+std::string StepPlan::summary() const {
+  std::string text =
+      fmt::format("{} on {} {}, {} {}: {} a rank at rest, {} at peak", name_of(strategy), ranks,
+                  ranks == 1 ? "rank" : "ranks", units, units == 1 ? "unit" : "units",
+                  format_bytes(memory.rest.total() + torch.rest), format_bytes(peak_bytes()));
+  if (memory.host_held_bytes > 0) {
+    text += fmt::format(", {} on the host", format_bytes(memory.host_held_bytes));
+  }
+  if (!refused_at.empty()) text += "; more than the memory limit from: " + refused_at;
+  for (const std::string& note : notes) text += "\nnote: " + note;
+  return text;
 }
 
 std::string StepPlan::to_string() const {

@@ -55,6 +55,7 @@ constexpr std::array kBools{Choice{"true", true},      Choice{"false", false},
 constexpr std::array kRegistrations{Choice{"off", NcclRegistration::kOff},
                                     Choice{"windows", NcclRegistration::kWindows},
                                     Choice{"zero-cta", NcclRegistration::kZeroCta}};
+constexpr std::array kLogLevels{Choice{"info", LogLevel::kInfo}, Choice{"debug", LogLevel::kDebug}};
 constexpr std::array kAblations{Choice{"communication", true}};
 
 // "auto, cpu or cuda"
@@ -234,7 +235,11 @@ std::vector<RunFlag> RunOptions::plan_flags() {
     set(value);
     engine.try_beyond_plan = force;
   };
-  return {with_meaning_alone(std::move(flag), "true")};
+  return {with_meaning_alone(std::move(flag), "true"),
+          choice_flag({.name = "--log-level",
+                       .value_name = "NAME",
+                       .meaning = "info: what a step takes in a line; debug: in tables, by unit"},
+                      log_level, std::span(kLogLevels))};
 }
 
 }  // namespace fsdp

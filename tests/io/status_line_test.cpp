@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <functional>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "support/pseudo_terminal.h"
 
@@ -57,6 +59,55 @@ TEST_CASE("on a terminal the line is never wider than it: parts of the details g
   CHECK(drawn(40) == drawn(50));
   CHECK(drawn(30) == "\rstep 25/25  0:00 left\x1b[K\r\n");
   CHECK(drawn(20) == "\rstep 25/25  0:00 le\x1b[K\r\n");
+}
+
+namespace {
+
+// Of the last of the lines in a log: "loss 1.2345" is 1.2345.
+double shown(const std::string& text, const std::string& before, const std::string& after) {
+  const std::string line = text.substr(text.rfind("step "));
+  const size_t begin = line.find(before) + before.size();
+  return std::stod(line.substr(begin, line.find(after, begin) - begin));
+}
+
+std::string lines_of(const std::vector<double>& losses, int64_t samples = 8) {
+  return written_by([&](std::FILE* file) {
+    const auto steps = static_cast<int64_t>(losses.size());
+    StatusLine status(file, "step", steps, 1);
+    for (int64_t step = 1; step <= steps; ++step) {
+      status.update(step, {.epoch = 0.25 * static_cast<double>(step),
+                           .loss = losses[step - 1],
+                           .learning_rate = 5e-5,
+                           .samples = samples});
+    }
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a step of training is its epoch, loss, learning rate and samples a second") {
+  const std::string text = lines_of({2.5, 2.5});
+  CHECK(text.starts_with("step 1/2  epoch 0.25  loss 2.5000  lr 5.00e-05  "));
+  CHECK(text.find("step 2/2  epoch 0.50  loss 2.5000  lr 5.00e-05  ") != std::string::npos);
+  CHECK(text.ends_with(" samples/s  0:00 left\n"));
+  CHECK(shown(text, "5.00e-05  ", " samples/s") > 0);
+}
+
+TEST_CASE("the loss shown is a mean in which later steps weigh more") {
+  const auto loss = [](const std::vector<double>& losses) {
+    return shown(lines_of(losses), "loss ", "  lr");
+  };
+  CHECK(loss({4}) == 4);
+  CHECK(loss({4, 2}) == doctest::Approx((0.9 * 4 + 2) / 1.9).epsilon(1e-4));
+  std::vector<double> noisy(100, 1.0);
+  for (size_t i = 0; i < noisy.size(); i += 2) noisy[i] = 3.0;
+  CHECK(loss(noisy) == doctest::Approx(2.0).epsilon(0.05));  // 1 and 3 in turn
+}
+
+TEST_CASE("a loss that is not finite is shown, and not kept") {
+  const std::string text = lines_of({4, std::numeric_limits<double>::quiet_NaN(), 4});
+  CHECK(text.find("step 2/3  epoch 0.50  loss nan  lr") != std::string::npos);
+  CHECK(text.find("step 3/3  epoch 0.75  loss 4.0000  lr") != std::string::npos);
 }
 
 TEST_CASE("ranks that do not speak write nothing") {

@@ -1,7 +1,9 @@
+#include <fmt/format.h>
 #include <fsdp/optim.h>
 #include <fsdp/plan.h>
 #include <fsdp/sync_batch_norm.h>
 
+#include "base/bytes.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
 
@@ -242,6 +244,22 @@ TEST_CASE("the table for people has no line of more than 80 columns") {
   CHECK_FALSE(says(text, "offloaded"));
   const PlanRequest offloaded{.ranks = 2, .options = {.cpu_offload = true}};
   CHECK(says(plan(offloaded, tiny, chain_loss).to_string(), "offloaded to the host"));
+}
+
+TEST_CASE("a plan in a line says strategy, ranks, units, and bytes at rest and at peak") {
+  const StepPlan two =
+      plan({.ranks = 2, .options = {.strategy = Strategy::kZero2}}, tiny, chain_loss);
+  CHECK(two.summary() == fmt::format("zero2 on 2 ranks, {} units: {} a rank at rest, {} at peak",
+                                     two.units,
+                                     format_bytes(two.memory.rest.total() + two.torch.rest),
+                                     format_bytes(two.peak_bytes())));
+  CHECK(says(plan({.ranks = 1}, tiny, chain_loss).summary(), "full-shard on 1 rank, "));
+  const PlanRequest offloaded{.ranks = 2, .options = {.cpu_offload = true}};
+  CHECK(says(plan(offloaded, tiny, chain_loss).summary(), " on the host"));
+  StepPlan limited{.refused_at = "forward of unit 'b'", .notes = {"op was run on zeros"}};
+  CHECK(limited.summary() ==
+        "full-shard on 1 rank, 0 units: 0 B a rank at rest, 0 B at peak; more than the memory "
+        "limit from: forward of unit 'b'\nnote: op was run on zeros");
 }
 
 TEST_CASE("a model by policy is planned as its run takes it, inside Engine::forward") {

@@ -106,8 +106,11 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
       mesh, engine_options(settings), {.force = settings.run.force},
       [&] { return fsdp::Unit<bert::QuestionAnswering>(inputs.config); },
       [&](auto& model) { return bert::blank_loss(model, windows, length); });
-  if (plan)
+  if (plan && settings.says_all()) {
     say(console, "planned for {} × {} tokens a rank:\n{}\n", windows, length, plan->to_string());
+  } else if (plan) {
+    say(console, "{}\n", plan->summary());
+  }
   return plan;
 }
 
@@ -143,11 +146,12 @@ WindowSource training_source(const Settings& settings, const Inputs& inputs,
 }
 
 // What was read may differ though the command lines are equal: the ranks' files may be others.
+// Windows that are computed may be too many to be counted.
 void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
-                   const TrainingWindows& windows) {
+                   const TrainingWindows& windows, bool are_read) {
   constexpr int64_t kFirstEpoch = 0;
   int64_t tokens = 0;
-  for (int64_t window = 0; window < source.count; ++window) {
+  for (int64_t window = 0; are_read && window < source.count; ++window) {
     tokens += source.length(kFirstEpoch, window);
   }
   mesh.agree("training data", {fmt::format("{} windows of {} tokens", source.count, tokens),
@@ -183,6 +187,22 @@ std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::
   return device_use(use);
 }
 
+// Of this rank.
+std::string measured_line(const fsdp::Engine& engine, const fsdp::StepPlan& plan,
+                          const StepRecord& record, const Settings& settings) {
+  const fsdp::MemoryPlan held = engine.memory_plan();
+  std::vector<Amount> amounts = {
+      {"at rest", held.rest.total(), engine.stats().memory.in_use.total()},
+      {"at peak", held.peak_bytes(), record.peak.total()}};
+  if (settings.train.accumulation_steps == 1) {  // as it was planned
+    amounts.push_back({"sent", plan.traffic.total_bytes(), record.sent.total_bytes()});
+  }
+  if (engine.options().memory_limit > 0) {
+    amounts.push_back({"of the device", plan.peak_bytes(), record.device_peak_bytes});
+  }
+  return fmt::format("step {}: engine {}", record.step, beside_plan(amounts));
+}
+
 // Where a run says how far it is: in error lines, and to who reads along.
 struct Progress {
   fsdp::ErrorPlace& place;
@@ -194,10 +214,11 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   fsdp::Engine& engine = *sharded.engine;
   const fsdp::Mesh& mesh = engine.mesh();
   QaTrainer trainer(sharded.model, engine, windows, settings.train);
-  say(at.console, "{}\n{}", engine.describe(),
-      fmt::format("{} windows: {} steps, {} an epoch; {} threads a rank\n\n",
-                  windows.window_count(), windows.total_steps(), windows.steps_per_epoch(),
-                  at::get_num_threads()));
+  if (settings.says_all()) say(at.console, "{}\n", engine.describe());
+  const int threads = at::get_num_threads();
+  say(at.console, "{} windows: {} steps, {} an epoch; {} {} a rank\n\n", windows.window_count(),
+      windows.total_steps(), windows.steps_per_epoch(), threads,
+      threads == 1 ? "thread" : "threads");
   std::optional<TrainLog> log;
   if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
   fsdp::StatusLine progress(at.console, "step", windows.steps_to_run(),
@@ -210,15 +231,21 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
       progress.note(fmt::format("step {} was skipped: its gradient is not finite, first in {}",
                                 record.step, record.first_nonfinite));
     }
-    progress.update(record.step, fmt::format("loss {:.4f}  {:.1f} samples/s", record.loss,
-                                             record.samples_per_second()));
-    if (record.step == kMeasuredStep) {
-      std::string report =
-          planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak);
-      report += device_use_of(engine, plan, so_far);
-      if (plan) report += planned_and_taken(*plan, record.sent, settings.train.accumulation_steps);
-      progress.interrupt(report);
+    progress.update(record.step,
+                    {.epoch = static_cast<double>(record.step) / windows.steps_per_epoch(),
+                     .loss = record.loss,
+                     .learning_rate = record.lr,
+                     .samples = record.windows});
+    if (record.step != kMeasuredStep) return;
+    if (!settings.says_all()) {
+      if (plan) progress.note(measured_line(engine, *plan, record, settings));
+      return;
     }
+    std::string report =
+        planned_and_measured(engine.memory_plan(), engine.stats().memory.in_use, record.peak);
+    report += device_use_of(engine, plan, so_far);
+    if (plan) report += planned_and_taken(*plan, record.sent, settings.train.accumulation_steps);
+    progress.interrupt(report);
   });
 }
 
@@ -332,7 +359,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   const WindowSource source = training_source(settings, inputs, questions);
   fsdp::refuse_together(mesh, "counting the windows",
                         [&] { windows.emplace(source, settings, mesh.rank(), mesh.world_size()); });
-  agree_on_data(mesh, source, *windows);
+  agree_on_data(mesh, source, *windows, questions.train.has_value());
 
   std::optional<fsdp::Trace> trace;
   if (!settings.run.trace_file.empty()) trace.emplace(*sharded.engine);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/bytes.h"
 
@@ -47,6 +48,22 @@ std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& s
       "in all: planned {} with LibTorch's tensors, resident {}\n",
       fsdp::format_bytes(plan.traffic.total_bytes()), fsdp::format_bytes(sent.total_bytes()), of,
       fsdp::format_bytes(plan.peak_bytes()), fsdp::format_bytes(peak_resident_bytes()));
+}
+
+std::string beside_plan(std::span<const Amount> amounts) {
+  std::string text;
+  size_t others = 0;
+  for (const Amount& amount : amounts) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ",
+                        fsdp::format_bytes(amount.measured_bytes), amount.of);
+    const int64_t more = amount.measured_bytes - amount.planned_bytes;
+    if (more == 0) continue;
+    text += fmt::format(" ({} {} plan)", fsdp::format_bytes(std::abs(more)),
+                        more > 0 ? "over" : "under");
+    ++others;
+  }
+  if (others == amounts.size()) return text;
+  return text + (others == 0 ? ", as planned" : ", else as planned");
 }
 
 std::string device_use(const DeviceUse& use) {

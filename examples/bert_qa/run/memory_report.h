@@ -6,7 +6,9 @@
 #include <fsdp/traffic.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace bert_qa {
 
@@ -19,6 +21,16 @@ std::string planned_and_measured(const fsdp::MemoryPlan& plan, const fsdp::Memor
 // so many has sent and the most that this process has had resident, its program included.
 std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& sent,
                               int64_t micro_batches);
+
+struct Amount {
+  std::string_view of;  // "at rest"
+  int64_t planned_bytes = 0;
+  int64_t measured_bytes = 0;
+};
+
+// "45.3 MiB at rest, 88.1 MiB at peak, as planned", or what was not: "45.3 MiB at rest, 88.1 MiB at
+// peak (1.0 MiB over plan), else as planned".
+std::string beside_plan(std::span<const Amount> amounts);
 
 // Of the rank that took most.
 struct DeviceUse {

@@ -72,6 +72,7 @@ struct Settings {
   int64_t num_threads = 0;  // a rank; 0: the cores divided by the ranks
   fsdp::RunOptions run;
 
+  bool says_all() const { return run.log_level == fsdp::LogLevel::kDebug; }
   // finetune: times only, no model and no answers.
   bool ablated() const { return run.mesh.ablate_communication; }
   bool writes_model() const {

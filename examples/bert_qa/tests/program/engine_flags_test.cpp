@@ -61,11 +61,12 @@ TEST_CASE("a run's plan is fsdp-plan's, and its engine buffers and bytes sent ar
   for (const Words& flags : {Words{}, Words{"--strategy", "zero2"}, Words{"--recompute", "1"},
                              Words{"--map-shards", "false", "--param-dtype", "bfloat16"}}) {
     const TemporaryDirectory output;
-    const ProcessResult run = run_ranks_of(
-        BERT_QA, 2,
-        Words{"finetune", "--preset", "mini", "--data", "synthetic", "--output-dir", output.path(),
-              "--max-seq-length", "64", "--per-device-train-batch-size", "4", "--max-steps", "3"} +
-            flags);
+    const ProcessResult run =
+        run_ranks_of(BERT_QA, 2,
+                     Words{"finetune", "--preset", "mini", "--data", "synthetic", "--output-dir",
+                           output.path(), "--max-seq-length", "64", "--per-device-train-batch-size",
+                           "4", "--max-steps", "3", "--log-level", "debug"} +
+                         flags);
     INFO(run.out << run.err);
     REQUIRE(run.code == 0);
     const ProcessResult plan = run_process(Words{FSDP_PLAN, "--model", "bert-mini", "--ranks", "2",
@@ -82,6 +83,27 @@ TEST_CASE("a run's plan is fsdp-plan's, and its engine buffers and bytes sent ar
     CHECK(metrics["planned_sent_bytes"] == metrics["sent_bytes_per_step"]);
     CHECK(metrics["planned_sent_bytes"] > 0);
   }
+}
+
+TEST_CASE("a run says in a line each what a step will take and what it took; debug: in tables") {
+  const auto said = [](const Words& flags) {
+    const TemporaryDirectory output;
+    return five_steps(2, output.path(), flags).out;
+  };
+  const std::string text = said({"--logging-steps", "1"});
+  INFO(text);
+  CHECK(text.starts_with("full-shard on 2 ranks, "));
+  CHECK(text.find(" a rank at rest, ") < text.find(" at peak\n"));
+  CHECK(text.find("bytes of") == std::string::npos);
+  const size_t measured = text.find("\nstep 2: engine ");
+  CHECK(text.find("\nstep 2/5  epoch ") < measured);
+  CHECK(text.find(" sent, as planned\n", measured) < text.find("\nstep 3/5  epoch "));
+  const std::string tables = said({"--log-level", "debug"});
+  INFO(tables);
+  CHECK(tables.find("\nbytes of one rank ") != std::string::npos);   // the plan
+  CHECK(tables.find("\nunit        ") != std::string::npos);         // the engine
+  CHECK(tables.find("\nbytes of this rank ") != std::string::npos);  // measured
+  CHECK(tables.find("full-shard on 2 ranks") == std::string::npos);
 }
 
 TEST_CASE(

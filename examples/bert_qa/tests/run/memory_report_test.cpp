@@ -1,5 +1,7 @@
 #include "bert_qa/run/memory_report.h"
 
+#include <vector>
+
 #include "support/torch_doctest.h"
 
 using namespace bert_qa;
@@ -14,6 +16,17 @@ TEST_CASE("bytes sent stand beside the plan's, and what the process holds beside
   const std::string text = planned_and_taken(plan, sent, 2);
   CHECK(text.find("planned 7.0 MiB, measured 14.0 MiB for 2 micro-batches\n") != std::string::npos);
   CHECK(text.find("planned 5.0 MiB with LibTorch's tensors, resident ") != std::string::npos);
+}
+
+TEST_CASE("amounts are as planned, or say how far they are off") {
+  using Amounts = std::vector<Amount>;
+  const Amount rest{"at rest", 1 << 20, 1 << 20}, peak{"at peak", 2 << 20, 3 << 20};
+  const Amount sent{"sent", 2 << 20, (2 << 20) - 8};
+  CHECK(beside_plan(Amounts{rest}) == "1.0 MiB at rest, as planned");
+  CHECK(beside_plan(Amounts{rest, peak}) ==
+        "1.0 MiB at rest, 3.0 MiB at peak (1.0 MiB over plan), else as planned");
+  CHECK(beside_plan(Amounts{peak, sent}) ==
+        "3.0 MiB at peak (1.0 MiB over plan), 2.0 MiB sent (8 B under plan)");
 }
 
 TEST_CASE("under a limit what the device held stands beside the plan, and how far off it is") {
