@@ -75,8 +75,8 @@ struct StepPlan {
 
   // What the device must have: what the engine holds, with LibTorch's highest.
   int64_t peak_bytes() const;
-  // "full-shard on 2 ranks, 14 units: 45.3 MiB a rank at rest, 88.1 MiB at peak", LibTorch's tensors
-  // included; then what is offloaded, and refused_at; a line more for each note.
+  // "full-shard on 2 ranks, 14 units: 45.3 MiB a rank at rest, 88.1 MiB at peak", with LibTorch's
+  // tensors; then what is offloaded, and refused_at; a line more for each note.
   std::string summary() const;
   // A table for people, at most 80 columns.
   std::string to_string() const;

@@ -1,7 +1,7 @@
 // The line that tells a person how far a run is: redrawn on a terminal, now and then in a log.
 //
 //   fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, 50);
-//   for (…) status.update(step, {.epoch = epoch, .loss = loss, .learning_rate = lr, .samples = 32});
+//   for (…) status.update(step, {.epoch = e, .loss = loss, .learning_rate = lr, .samples = 32});
 //   // "step  7/500  epoch 0.42  loss 1.2345  lr 2.00e-05  12.3 samples/s  0:42 left"
 #pragma once
 
@@ -40,8 +40,8 @@ class StatusLine {
   // `details` stands between the count and the time left, which follows from the mean speed so far.
   // Of its parts, which two spaces separate, the last go where a terminal is too narrow.
   void update(int64_t done, std::string_view details);
-  // The same for a step of training; called after each. Loss and samples a second are means of which
-  // the last ten steps make two thirds; a loss that is not finite is shown as it is, once.
+  // The same for a step of training; called after each. Loss and samples a second are means in
+  // which the last ten steps make two thirds; a loss that is not finite is shown as it is, once.
   void update(int64_t done, const TrainingStep& step);
   // Shows one line between two updates.
   void note(std::string_view line);

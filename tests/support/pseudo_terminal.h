@@ -59,7 +59,7 @@ class PseudoTerminal {
   int master_, slave_ = -1;
 };
 
-// What a person sees of `text` on a terminal of so many columns: rows, without spaces at their ends.
+// The rows of a terminal of so many columns that was given `text`, without spaces at their ends.
 inline std::vector<std::string> rows_of(std::string_view text, size_t columns) {
   std::vector<std::string> rows(1);
   size_t column = 0;  // `columns`: the next letter begins a row

@@ -187,22 +187,6 @@ std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::
   return device_use(use);
 }
 
-// Of this rank.
-std::string measured_line(const fsdp::Engine& engine, const fsdp::StepPlan& plan,
-                          const StepRecord& record, const Settings& settings) {
-  const fsdp::MemoryPlan held = engine.memory_plan();
-  std::vector<Amount> amounts = {
-      {"at rest", held.rest.total(), engine.stats().memory.in_use.total()},
-      {"at peak", held.peak_bytes(), record.peak.total()}};
-  if (settings.train.accumulation_steps == 1) {  // as it was planned
-    amounts.push_back({"sent", plan.traffic.total_bytes(), record.sent.total_bytes()});
-  }
-  if (engine.options().memory_limit > 0) {
-    amounts.push_back({"of the device", plan.peak_bytes(), record.device_peak_bytes});
-  }
-  return fmt::format("step {}: engine {}", record.step, beside_plan(amounts));
-}
-
 // Where a run says how far it is: in error lines, and to who reads along.
 struct Progress {
   fsdp::ErrorPlace& place;
@@ -238,7 +222,9 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
                      .samples = record.windows});
     if (record.step != kMeasuredStep) return;
     if (!settings.says_all()) {
-      if (plan) progress.note(measured_line(engine, *plan, record, settings));
+      if (plan) {
+        progress.note(measured_line(engine, *plan, record, settings.train.accumulation_steps));
+      }
       return;
     }
     std::string report =

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -64,6 +65,21 @@ std::string beside_plan(std::span<const Amount> amounts) {
   }
   if (others == amounts.size()) return text;
   return text + (others == 0 ? ", as planned" : ", else as planned");
+}
+
+std::string measured_line(const fsdp::Engine& engine, const fsdp::StepPlan& plan,
+                          const StepRecord& record, int64_t micro_batches) {
+  const fsdp::MemoryPlan held = engine.memory_plan();
+  std::vector<Amount> amounts = {
+      {"at rest", held.rest.total(), engine.stats().memory.in_use.total()},
+      {"at peak", held.peak_bytes(), record.peak.total()}};
+  if (micro_batches == 1) {
+    amounts.push_back({"sent", plan.traffic.total_bytes(), record.sent.total_bytes()});
+  }
+  if (engine.options().memory_limit > 0) {
+    amounts.push_back({"of the device", plan.peak_bytes(), record.device_peak_bytes});
+  }
+  return fmt::format("step {}: engine {}", record.step, beside_plan(amounts));
 }
 
 std::string device_use(const DeviceUse& use) {

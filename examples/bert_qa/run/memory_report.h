@@ -1,6 +1,7 @@
 // Memory and bytes on the wire of a run in words: what the plan said and what was measured.
 #pragma once
 
+#include <fsdp/engine.h>
 #include <fsdp/memory.h>
 #include <fsdp/plan.h>
 #include <fsdp/traffic.h>
@@ -9,6 +10,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "bert_qa/run/train_log.h"
 
 namespace bert_qa {
 
@@ -31,6 +34,10 @@ struct Amount {
 // "45.3 MiB at rest, 88.1 MiB at peak, as planned", or what was not: "45.3 MiB at rest, 88.1 MiB at
 // peak (1.0 MiB over plan), else as planned".
 std::string beside_plan(std::span<const Amount> amounts);
+
+// What a step of so many micro-batches took on this rank, beside the plan of one.
+std::string measured_line(const fsdp::Engine& engine, const fsdp::StepPlan& plan,
+                          const StepRecord& record, int64_t micro_batches);
 
 // Of the rank that took most.
 struct DeviceUse {
