@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/printable.h"
 
 namespace fsdp {
@@ -27,8 +29,9 @@ std::string line(std::string_view kind, const ErrorPlace& place, std::string_vie
                      place.host, step, on_one_line(text));
 }
 
-// What LibTorch's exceptions begin their stack with, in a line of its own.
-constexpr std::string_view kStackMarker = "Exception raised from ";
+// What LibTorch's exceptions begin their stack with, in a line of its own: its own, and those that
+// c10's CPU allocator enforces.
+constexpr std::array<std::string_view, 2> kStackMarkers{"Exception raised from ", "frame #0: "};
 
 std::string error_kind(ExitCode code) { return fmt::format("error[{}]", static_cast<int>(code)); }
 
@@ -48,12 +51,14 @@ std::string error_line(const std::exception& error, const ErrorPlace& place) {
 
 std::string_view message_of(const std::exception& error) {
   std::string_view text = error.what();
-  size_t marker = text.find(kStackMarker);
-  // Elsewhere than at the start of a line it is part of somebody's message.
-  while (marker != std::string_view::npos && marker > 0 && text[marker - 1] != '\n') {
-    marker = text.find(kStackMarker, marker + 1);
+  for (const std::string_view stack : kStackMarkers) {
+    size_t marker = text.find(stack);
+    // Elsewhere than at the start of a line it is part of somebody's message.
+    while (marker != std::string_view::npos && marker > 0 && text[marker - 1] != '\n') {
+      marker = text.find(stack, marker + 1);
+    }
+    text = text.substr(0, marker);
   }
-  text = text.substr(0, marker);
   while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
   return text;
 }

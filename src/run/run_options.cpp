@@ -48,7 +48,7 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
         flag->set(flag->alone);
         continue;
       }
-      if (!word.has_value && is_last) {
+      if (stands_alone) {
         throw InvalidArgument(
             {.what = fmt::format("{} has no value", flag->name),
              .hint = fmt::format("{} {}: {}", flag->name, flag->value_name, flag->meaning)},
@@ -59,7 +59,9 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
       run.rest.insert(run.rest.end(), argv + i, argv + argc);
       break;
     } else if (program.others) {
-      run.rest.emplace_back(given);
+      const bool is_flag = given.starts_with("--");
+      run.rest.push_back(is_flag ? word.name : std::string(given));
+      if (is_flag && word.has_value) run.rest.push_back(word.value);
     } else if (given == "--help" || given == "-h") {
       run.help = true;
       break;

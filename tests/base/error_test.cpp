@@ -80,6 +80,10 @@ TEST_CASE("of an exception of LibTorch the line holds the message, without the s
         "fsdp: error[70] rank 0/1 host h: "
         "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
   CHECK(message_of(torch) == "mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)");
+  const std::runtime_error enforced(
+      "[enforce fail at alloc_cpu.cpp:127] can't allocate memory\nframe #0: "
+      "c10::ThrowEnforceNotMet");
+  CHECK(message_of(enforced) == "[enforce fail at alloc_cpu.cpp:127] can't allocate memory");
   const std::runtime_error two_lines("first\nsecond\nException raised from f\nframe #0");
   CHECK(error_line(two_lines, place) == "fsdp: error[70] rank 0/1 host h: first\\nsecond");
 }

@@ -1,8 +1,13 @@
 // gpt as a user runs it, on the text that is shipped with it.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +16,8 @@
 using namespace fsdp::testing;
 
 namespace {
+
+using Codes = std::set<int>;
 
 const Words kTiny{"--preset", "tiny", "--max-new-tokens", "60", "--prompt", "ROMEO:"};
 
@@ -111,6 +118,67 @@ TEST_CASE("files that cannot be read or written end with their name before the f
   check_refused({"--train-file", missing}, 74, missing);
   check_refused({"--train-file", shortest}, 65, shortest);
   check_refused({"--output-dir", shortest + "/out"}, 73, shortest);
+}
+
+TEST_CASE("hostile command lines end with one line and its code, none by a signal") {
+  const TemporaryDirectory place;
+  const Words flags{"--train-file",    "--preset",         "--block-size",
+                    "--weights",       "--max-steps",      "--per-device-train-batch-size",
+                    "--learning-rate", "--seed",           "--output-dir",
+                    "--prompt",        "--max-new-tokens", "--temperature",
+                    "--device",        "--strategy",       "--memory-limit",
+                    "--offload",       "--log-level",      "--timeout"};
+  const Words values{"",  "-1",   "1e400", "nan",    "0x10", "99999999999999999999",
+                     "x", "%s%n", "--",    "--seed", "\xff", place.path()};
+  // Each is wrong whatever stands beside it.
+  const std::vector<Words> wrong{{"--block-size"},
+                                 {"--max-steps=-1"},
+                                 {"--train-file", place.path()},
+                                 {"--no-such-flag", "1"},
+                                 {"--preset", "--help=x"},
+                                 {"stray"},
+                                 {"--weights=" + place.path(), "--max-steps=0"},
+                                 {"--output_dir=/dev/null/out"}};
+  std::mt19937 random(20);
+  std::vector<Process> processes;
+  std::vector<Words> lines;
+  for (int i = 0; i < 12; ++i) {
+    Words words{GPT, "--device=cpu"};
+    for (size_t given = random() % 5; i >= std::ssize(wrong) && given > 0; --given) {
+      words.push_back(flags[random() % flags.size()]);
+      if (random() % 4 > 0) words.push_back(values[random() % values.size()]);
+    }
+    words = words + wrong[i % wrong.size()];
+    lines.push_back(words);
+    processes.emplace_back(words);
+  }
+  for (size_t i = 0; i < processes.size(); ++i) {
+    CAPTURE(fmt::format("{}", fmt::join(lines[i], " ")));
+    const ProcessResult result = processes[i].wait();
+    CAPTURE(result.err);
+    CHECK(result.signal == 0);
+    const std::string begin = "fsdp: error[" + std::to_string(result.code) + "] rank 0/1 ";
+    CHECK(result.err.starts_with(begin));
+    CHECK(std::ranges::count(result.err, '\n') == 1);
+    CHECK(Codes{64, 65, 73, 74, 78}.contains(result.code));
+    CHECK(result.out.empty());
+  }
+}
+
+TEST_CASE("gpt's flags are spelled as the engine's: with = or a space, hyphens or underscores") {
+  const std::string out =
+      run_gpt(1, {"--preset=tiny", "--max_steps=0", "--max_new_tokens=10", "--prompt=ROMEO:"}).out;
+  CHECK(out.starts_with("\nROMEO:"));
+}
+
+TEST_CASE("gpt says what a step takes in a line, or in tables") {
+  const Words two_steps = kTiny + Words{"--max-steps", "2"};
+  const std::string line = run_gpt(2, two_steps).out;
+  CHECK(line.starts_with("full-shard on 2 ranks, "));
+  CHECK(line.find("bytes of") == std::string::npos);
+  const std::string tables = run_gpt(2, two_steps + Words{"--log-level", "debug"}).out;
+  CHECK(tables.starts_with("bytes of one rank "));
+  CHECK(tables.find("\nbytes of this rank ") != std::string::npos);
 }
 
 TEST_CASE("--help is printed once, with the flags and their defaults") {

@@ -114,12 +114,32 @@ TEST_CASE("trace and ablation are flags of a program that serves them, and of no
         "--trace cannot be ''; hint: the name of a file");
 }
 
+TEST_CASE("what a step takes is said in a line, or in tables where a program that plans is asked") {
+  CHECK(parse({}, {.plans = true}).log_level == LogLevel::kInfo);
+  CHECK(parse({"--log_level=debug"}, {.plans = true}).log_level == LogLevel::kDebug);
+  CHECK(refusal({"--log-level", "warning"}, {.plans = true}) ==
+        "--log-level cannot be 'warning'; hint: info or debug");
+  CHECK(refusal({"--log-level", "debug"}) ==
+        "there is no flag --log-level; hint: --help lists the flags");
+}
+
 TEST_CASE("flags may be spelled with underscores and with =; the last of several counts") {
   const RunOptions run = parse({"--param_dtype=bf16", "--reshard_after_forward", "false",
                                 "--prefetch=0", "--prefetch", "2"});
   CHECK(run.engine.param_dtype == DType::kBFloat16);
   CHECK_FALSE(run.engine.reshard_after_forward);
   CHECK(run.engine.prefetch_units == 2);
+}
+
+TEST_CASE("what is left of a command line is spelled alike, and no flag is another one's value") {
+  CHECK(parse({"--own_flag=a_b=c", "text_1", "--prefetch", "2", "--last", "-1"}, {.others = true})
+            .rest == std::vector<std::string>{"--own-flag", "a_b=c", "text_1", "--last", "-1"});
+  CHECK(parse({"--", "--a_b=c"}, {.others = true}).rest ==
+        std::vector<std::string>{"--", "--a_b=c"});
+  CHECK(refusal({"--trace", "--ablate", "communication"}, {.diagnostics = true})
+            .starts_with("--trace has no value; hint: --trace FILE: "));
+  CHECK(refusal({"--device", "--prefetch"}).starts_with("--device has no value; hint: "));
+  CHECK(parse({"--trace=--ablate"}, {.diagnostics = true}).trace_file == "--ablate");
 }
 
 TEST_CASE("a program's own defaults stay where no flag changes them") {
@@ -136,7 +156,7 @@ TEST_CASE("what the engine does not know is left to a program that takes it, in 
   const ProgramFlags others{.others = true};
   const RunOptions run = parse(
       {"file_a", "--seed", "7", "--device=cpu", "--lr=1e-3", "--prefetch", "2", "--help"}, others);
-  CHECK(run.rest == Rest{"file_a", "--seed", "7", "--lr=1e-3", "--help"});
+  CHECK(run.rest == Rest{"file_a", "--seed", "7", "--lr", "1e-3", "--help"});
   CHECK_FALSE(run.help);
   CHECK(run.mesh.device == DeviceKind::kCpu);
   CHECK(run.engine.prefetch_units == 2);
@@ -194,7 +214,6 @@ TEST_CASE("a value that is not allowed is refused with those that are") {
   };
   refused("--device", "gpu", "auto, cpu or cuda");
   refused("--device", "", "auto, cpu or cuda");
-  refused("--device", "--prefetch", "auto, cpu or cuda");
   constexpr const char* kStrategies =
       "full-shard, zero2, zero1, replicate, hybrid-shard, hfsdp or hpz";
   refused("--strategy", "stage-3", kStrategies);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/nearest.h"
 #include "bert_qa/run/command_help.h"
+#include "bert_qa/run/command_words.h"
 #include "models/bert/presets.h"
 
 namespace bert_qa {
@@ -49,17 +51,6 @@ const std::map<std::string, std::string> kOfTheirScripts = {
 [[noreturn]] void refuse(std::string what, std::string hint) {
   throw fsdp::InvalidArgument({.what = std::move(what), .hint = std::move(hint)},
                               fsdp::ExitCode::kUsage);
-}
-
-// --train_file=a_b -> --train-file=a_b; values are left alone.
-std::vector<std::string> hyphenated(int argc, const char* const* argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (std::string& argument : arguments) {
-    if (!argument.starts_with("--")) continue;
-    const auto end = argument.begin() + std::min(argument.find('='), argument.size());
-    std::replace(argument.begin(), end, '_', '-');
-  }
-  return arguments;
 }
 
 template <class T>
@@ -152,7 +143,7 @@ void add_training_flags(CLI::App& app, Settings& settings) {
   group
       ->add_option("--gradient-accumulation-steps", train.accumulation_steps,
                    "micro-batches a step")
-      ->check(positive);
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   group->add_option("--num-train-epochs", train.num_epochs, "passes over the training data")
       ->check(number_in(0.0, 1e6));
   group->add_option("--max-steps", train.max_steps, "instead of epochs")->default_str("");
@@ -332,7 +323,8 @@ CLI::App* add_command(CLI::App& app, Command command, Settings& settings) {
   add_engine_flags(*sub, settings);
   if (command == Command::kFinetune) add_diagnostic_flags(*sub, settings);
   add_output_flags(*sub, command, settings);
-  sub->add_option("--seed", settings.seed, "of weights, order and dropout");
+  sub->add_option("--seed", settings.seed, "of weights, order and dropout")
+      ->check(CLI::Range(int64_t{0}, std::numeric_limits<int64_t>::max()));
   return sub;
 }
 
@@ -354,8 +346,9 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   commands[Command::kFinetune]
       ->add_option("--recipe", recipe, "defaults as in run_qa.py (hf) or in BERT's paper (google)")
       ->check(CLI::IsMember({"hf", "google"}).description(""));
+  refuse_flags_as_values(app);
   try {
-    std::vector<std::string> arguments = hyphenated(argc, argv);
+    std::vector<std::string> arguments = command_words(argc, argv);
     for (const std::string& argument : arguments) {
       if (line.words.empty() || argument.starts_with("--")) {
         line.words.push_back(argument);

@@ -23,7 +23,7 @@ SyntheticOptions options_of(const Settings& settings, const bert::Config& config
   const bool bert_vocabulary = config.vocab_size >= 2000;
   return {.seed = settings.seed,
           .window_count =
-              settings.data.max_train_samples > 0 ? settings.data.max_train_samples : kWindows,
+              settings.data.max_train_samples >= 0 ? settings.data.max_train_samples : kWindows,
           .min_length = std::min(kShortest, settings.data.max_seq_length),
           .max_length = settings.data.max_seq_length,
           .vocab_size = config.vocab_size,

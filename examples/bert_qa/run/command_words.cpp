@@ -1,0 +1,53 @@
+#include "bert_qa/run/command_words.h"
+
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace bert_qa {
+namespace {
+
+// The parser takes one for the name of a group of flags, and does not end.
+void refuse_empty_words(const std::vector<std::string>& arguments) {
+  const auto empty = std::ranges::find(arguments, "");
+  if (empty == arguments.end()) return;
+  throw fsdp::InvalidArgument(
+      {.what = empty == arguments.begin()
+                   ? "the first word is empty"
+                   : fmt::format("the word after {} is empty", *std::prev(empty)),
+       .hint = "leave it out; a shell's variable in quotes that is not set gives one"},
+      fsdp::ExitCode::kUsage);
+}
+
+}  // namespace
+
+// --train_file=a_b -> --train-file=a_b; values are left alone.
+std::vector<std::string> command_words(int argc, const char* const* argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  for (std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const auto end = argument.begin() + std::min(argument.find('='), argument.size());
+    std::replace(argument.begin(), end, '_', '-');
+  }
+  refuse_empty_words(arguments);
+  return arguments;
+}
+
+void refuse_flags_as_values(CLI::App& app) {
+  const CLI::Validator is_no_flag(
+      [](std::string& value) {
+        return value.starts_with("--") ? fmt::format("{} stands where its value is expected", value)
+                                       : "";
+      },
+      "");
+  for (CLI::Option* option : app.get_options([](const CLI::Option*) { return true; })) {
+    if (option->get_items_expected_max() > 0) option->check(is_no_flag);
+  }
+  for (CLI::App* group : app.get_subcommands([](const CLI::App*) { return true; })) {
+    refuse_flags_as_values(*group);
+  }
+}
+
+}  // namespace bert_qa
