@@ -300,9 +300,12 @@ void EngineState::add_unit(const FoundUnit& found, const UnitOptions& own,
   const int index = static_cast<int>(units.size());
   const std::optional<DType> input_dtype =
       *own.cast_forward_inputs ? own.param_dtype : std::nullopt;
-  auto touched = found.unit == nullptr ? std::make_unique<TouchedUnit>() : nullptr;
-  auto shard = std::make_unique<ShardUnit>(found.fqn, *context, std::move(moves), std::move(layout),
-                                           std::move(tensors), std::move(main), touched.get());
+  auto touched = std::make_unique<TouchedUnit>();
+  const bool by_policy = found.unit == nullptr;
+  auto shard =
+      std::make_unique<ShardUnit>(found.fqn, *context, std::move(moves), std::move(layout),
+                                  std::move(tensors), std::move(main), touched.get(), by_policy);
+  touched->is_by_policy = by_policy;
   units.push_back(std::make_shared<EngineUnit>(*this, index, input_dtype, std::move(touched),
                                                std::move(shard)));
   units.back()->module = found.module;

@@ -8,6 +8,7 @@
 #include "engine/autograd_hooks.h"
 #include "engine/engine_state.h"
 #include "engine/memory_refusal.h"
+#include "engine/touched_units.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 
@@ -57,6 +58,21 @@ void EngineState::zero_grad() {
   for (const auto& unit : units) {
     with_place([&] { return unit->describe("zero_grad"); },
                [&] { unit->shard->gradients().zero(); });
+  }
+}
+
+void EngineState::watch_shards() {
+  if (std::exchange(tried_to_watch_, true)) return;
+  try {
+    touched_units::arm();
+    context->watches_shards = true;
+  } catch (const StateError& error) {
+    context->mesh.warn(
+        {.what = "what Engine::parameters() hands out is not watched",
+         .where = {},
+         .cause = error.text().cause,
+         .hint = "do not reduce over it (torch::nn::utils::clip_grad_norm_, LBFGS), and step "
+                 "between passes alone: nothing would tell"});
   }
 }
 

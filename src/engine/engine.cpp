@@ -77,6 +77,7 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->follow_compute("sharded_parameters");
   std::vector<ShardedParameter> result;
+  state_->watch_shards();
   for (const auto& unit : state_->units) {
     const auto& views = with_place([&] { return unit->describe("sharded_parameters"); },
                                    [&]() -> const auto& { return unit->shard->local_views(); });

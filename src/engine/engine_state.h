@@ -73,6 +73,9 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
   GradientMeasure::Measured measure_gradients(double norm_type, double max_norm);
   void zero_grad();
+  // Before main shards are handed out: from then on operators on them are seen, or a warning says
+  // why they cannot be.
+  void watch_shards();
   // EngineUnit::follow_zero_grad of all units by policy. Requires: the clock's mutex.
   void follow_zero_grads();
   // What was frozen and now requires a gradient is to get one. Errors: StateError where gradients
@@ -112,6 +115,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   void add_unit(const FoundUnit& found, const UnitOptions& own, BuildScope::State* building);
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
+  bool tried_to_watch_ = false;
   bool keeps_graph_ = false;  // the backward under way
   bool forward_has_graph_ = false;
 };

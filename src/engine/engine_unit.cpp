@@ -18,7 +18,7 @@ EngineUnit::EngineUnit(EngineState& owner, int unit_index, std::optional<DType> 
       touched_(std::move(touched)),
       shard(std::move(bytes)),
       input_dtype(cast_inputs_to) {
-  if (touched_) touched_->unit = this;
+  touched_->unit = this;
 }
 
 void EngineUnit::capture_gradients() {
@@ -81,6 +81,47 @@ void EngineUnit::end_forward(Call& of, bool failed) {
   }
   if (failed) forget_written();  // one error is under way already
   throw_if_written();
+}
+
+void EngineUnit::require_complete_gradients() const {
+  const auto refuse = [&](std::string_view what, std::string_view sync) {
+    throw StateError({.what = fmt::format("step while gradients wait to be {}", what),
+                      .where = name_of_unit(shard->fqn()),
+                      .cause = fmt::format("all backwards since the last step ran under {}", sync),
+                      .hint = "run the last backward of a step outside of it, or call zero_grad"});
+  };
+  const UnitGradients& gradients = shard->gradients();
+  if (gradients.await_across()) {
+    refuse("summed over groups of ranks", "GradSync(GradientSync::kInside)");
+  }
+  if (gradients.state() == GradientState::kKept) refuse("reduced", "GradSync(false)");
+  gradients.require_unmixed();
+}
+
+void EngineUnit::follow_shard_touch(const touch_trap::ShardTouch& touch) {
+  const bool of_gradient = touch.holds == touch_trap::Holds::kGradients;
+  if (!of_gradient && !touch.writes) return;
+  const std::string_view shards = of_gradient ? "gradients" : "main shards";
+  const bool in_backward = engine.pass->in_backward();
+  if (in_backward || (engine.pass->active_calls() > 0 && touch.writes)) {
+    throw StateError(
+        {.what = fmt::format("'{}' {} {} of {} inside a {}", touch.name,
+                             touch.writes ? "writes" : "reads", shards, name_of_unit(shard->fqn()),
+                             in_backward ? "backward" : "forward"),
+         .where = {},
+         .cause = "gradients are complete when the outermost backward has returned",
+         .hint = "step, clip and call zero_grad between steps, not from a hook or a "
+                 "module's forward"});
+  }
+  if (!of_gradient)
+    return engine.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
+  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, which is right at any time
+  require_complete_gradients();
+  if (!is_by_policy() || shard->parameters().guards() == ParameterSeats::Guards::kThere) return;
+  throw StateError({.what = "a step with gradients that the model's zero_grad has taken away",
+                    .where = name_of_unit(shard->fqn()),
+                    .cause = fmt::format("'{}' uses them in the shards", touch.name),
+                    .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 
 std::string EngineUnit::describe(std::string_view what) const {

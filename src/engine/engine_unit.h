@@ -21,9 +21,11 @@ namespace fsdp {
 class EngineState;
 class EngineUnit;
 
-// What the storages of a unit by policy name as theirs.
+// What the storages of a unit name as theirs: of its shards, and of its parameters if it is by
+// policy.
 struct TouchedUnit final : touch_trap::Touched {
   EngineUnit* unit = nullptr;
+  bool is_by_policy = false;
 };
 
 // One forward of a unit, and what there is of it as long as it runs.
@@ -39,7 +41,7 @@ struct ForwardCall final : Call {
 // while it runs.
 class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<EngineUnit> {
  public:
-  // `touched`: null for a fsdp::Unit; else what `shard`'s storages name.
+  // `touched`: what `shard`'s storages name.
   EngineUnit(EngineState& engine, int index, std::optional<DType> input_dtype,
              std::unique_ptr<TouchedUnit> touched, std::unique_ptr<ShardUnit> shard);
 
@@ -67,7 +69,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   // ---- units by policy: touched_units.cpp ----
 
-  bool is_by_policy() const { return touched_ != nullptr; }
+  bool is_by_policy() const { return touched_->is_by_policy; }
   bool is_inside(const EngineUnit& other) const;
   // A call in whose forward an operator made no node that could be hooked, as inside a custom
   // Function: its backward is noticed when it reads, or hands over a gradient.
@@ -82,6 +84,13 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   // Gradients that module->zero_grad() has taken away are zero from here on.
   // Errors: StateError where some of the unit's are.
   void follow_zero_grad();
+
+  // Errors: StateError where a step cannot take the unit's gradients: they wait to be reduced, or
+  // to be summed over groups.
+  void require_complete_gradients() const;
+  // An operator of the caller's on its main shard or main gradient. Errors: StateError where
+  // fsdp::Optimizer's step would refuse it.
+  void follow_shard_touch(const touch_trap::ShardTouch& touch);
 
   // "reduce of unit 'layers.0'": for errors.
   std::string describe(std::string_view what) const;

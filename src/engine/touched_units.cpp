@@ -89,6 +89,12 @@ bool is_forward_again(const Clock& clock, int task) {
 
 class Touches final : public touch_trap::Listener {
  public:
+  void shard(const touch_trap::ShardTouch& touch) override {
+    EngineUnit& unit = unit_of(touch.unit);
+    const std::lock_guard lock(unit.engine.clock->mutex);
+    unit.follow_shard_touch(touch);
+  }
+
   bool before(const touch_trap::Touch& touch) override {
     Clock& clock = *unit_of(touch.units[0]).engine.clock;
     const std::lock_guard lock(clock.mutex);
@@ -224,8 +230,8 @@ ForwardAgain::ForwardAgain()
 ForwardAgain::~ForwardAgain() { running_again_in = around_; }
 
 void arm() {
-  static Touches touches;
-  touch_trap::arm(touches);
+  static auto* const touches = new Touches;  // tensors that tell it may outlive static objects
+  touch_trap::arm(*touches);
 }
 
 }  // namespace touched_units

@@ -142,21 +142,7 @@ void Optimizer::State::check_gradients_complete() const {
                       .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
                               "the optimizer forgets it"});
   }
-  for (const auto& unit : engine.units) {
-    if (unit->shard->gradients().await_across()) {
-      throw StateError(
-          {.what = "step while gradients wait to be summed over groups of ranks",
-           .where = name_of_unit(unit->shard->fqn()),
-           .cause = "all backwards since the last step ran under "
-                    "GradSync(GradientSync::kInside)",
-           .hint = "run the last backward of a step outside of it, or call zero_grad"});
-    }
-    if (unit->shard->gradients().state() != GradientState::kKept) continue;
-    throw StateError({.what = "step while gradients wait to be reduced",
-                      .where = name_of_unit(unit->shard->fqn()),
-                      .cause = "all backwards since the last step ran under GradSync(false)",
-                      .hint = "run the last backward of a step outside of it, or call zero_grad"});
-  }
+  for (const auto& unit : engine.units) unit->require_complete_gradients();
 }
 
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.

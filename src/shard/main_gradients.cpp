@@ -1,17 +1,37 @@
 #include "shard/main_gradients.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
-#include "shard/torch_compat.h"
+#include "fsdp/error.h"
+#include "shard/parameter_seats.h"
 
 namespace fsdp {
 
 MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
                              const std::vector<at::Tensor>& parameters)
-    : unit_(unit), main_(main), parameters_(parameters), slots_(unit.segments(), nullptr) {}
+    : unit_(unit),
+      main_(main),
+      parameters_(parameters),
+      slots_(unit.segments(), nullptr),
+      runs_(unit.segments()) {}
+
+MainGradients::~MainGradients() {
+  forget_runs();
+  if (nothing_) nothing_->forget_owner();
+}
+
+// What users still hold of them is theirs.
+void MainGradients::forget_runs() {
+  for (at::Tensor& run : runs_) {
+    if (run.defined()) touch_trap::forget_owner(run);
+    run.reset();
+  }
+}
 
 int64_t MainGradients::numel(int segment) const {
   return unit_.piece(unit_.moves.row.gradients, segment).numel;
@@ -64,6 +84,7 @@ void MainGradients::give_back() {
   // A backward that failed may have left a reduction that still writes them. What compute has read
   // of them is waited for by every later reduction (wait 5).
   ShardContext& shared = unit_.shared;
+  forget_runs();
   for (Slot*& slot : slots_) {
     if (slot == nullptr) continue;
     shared.last_of_reduce().record(slot->released);
@@ -72,6 +93,7 @@ void MainGradients::give_back() {
   }
   state_ = MainGradientState::kNone;
   await_across_ = false;
+  are_guarded_ = false;
   if (!main_.has_views()) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     main_.gradient_of(static_cast<int>(i)) = at::Tensor();
@@ -84,29 +106,38 @@ bool MainGradients::is_trainable(int parameter) const {
 
 // This rank's part of a parameter's gradient. The view keeps the memory, but says nothing any more
 // once the gradient was given back.
-at::Tensor MainGradients::view(int parameter) const {
+at::Tensor MainGradients::view(int parameter) {
   const int segment = unit_.layout.segment_of(parameter);
-  if (!has(segment))
-    return torch_compat::wrap(nullptr, 0, DType::kFloat32, unit_.shared.main_torch_device());
-  const Interval& local = main_.local(parameter);
+  const at::Device device = unit_.shared.main_torch_device();
+  if (!has(segment)) return torch_compat::wrap(nullptr, 0, DType::kFloat32, device);
   struct Held {
     Mesh mesh;  // first, hence destroyed last
     std::shared_ptr<const Slot> slot;
   };
-  return torch_compat::wrap(
-      slice(segment) + local.offset, local.numel, DType::kFloat32, unit_.shared.main_torch_device(),
-      std::make_shared<const Held>(unit_.shared.mesh, slots_[segment]->shared_from_this()));
+  at::Tensor& run = runs_[segment];
+  if (!run.defined()) {
+    run = torch_compat::wrap_watched(
+        slice(segment), unit_.segment(segment).slice_numel, device,
+        unit_.watch(touch_trap::Holds::kGradients),
+        std::make_shared<const Held>(unit_.shared.mesh, slots_[segment]->shared_from_this()));
+  }
+  const Interval& local = main_.local(parameter);
+  at::Tensor view = torch_compat::view_of(run.storage(), local.offset, local.numel, device);
+  if (unit_.shared.watches_shards) touch_trap::watch(view);
+  return view;
 }
 
 void MainGradients::attach_views() {
   if (!are_ready() || !main_.has_views()) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int parameter = static_cast<int>(i);
-    if (!is_trainable(parameter) || main_.gradient_of(parameter).defined()) continue;
+    at::Tensor& gradient = main_.gradient_of(parameter);
+    if (!is_trainable(parameter) || (gradient.defined() && !is_guard(parameter))) continue;
     // Frozen since: plain optimizers skip what has no gradient.
     if (!parameters_[i].requires_grad()) continue;
-    main_.gradient_of(parameter) = view(parameter);
+    gradient = view(parameter);
   }
+  are_guarded_ = false;
 }
 
 bool MainGradients::are_cleared() const {
@@ -118,10 +149,66 @@ bool MainGradients::are_cleared() const {
   return true;
 }
 
-bool MainGradients::adopt_user_gradients() {
-  if (!are_ready() || !main_.has_views()) return true;
-  if (are_cleared()) return false;
+void MainGradients::guard_views() {
+  if (are_ready() || !main_.has_views()) return;
+  guards_.resize(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    at::Tensor& gradient = main_.gradient_of(parameter);
+    if (!is_trainable(parameter) || !parameters_[i].requires_grad() || gradient.defined()) continue;
+    if (!guards_[i].defined()) guards_[i] = make_guard(main_.local(parameter).numel);
+    gradient = guards_[i];
+  }
+  are_guarded_ = true;
+}
+
+at::Tensor MainGradients::make_guard(int64_t numel) {
+  if (!nothing_) {
+    int64_t most = 0;
+    for (int i = 0; i < unit_.segments(); ++i) most = std::max(most, main_.bytes(i));
+    nothing_.emplace(most, unit_.shared.main_torch_device(),
+                     fmt::format("fsdp: gradients of {} wait to be reduced; hint: run the last "
+                                 "backward of a step outside of GradSync, or call zero_grad",
+                                 name_of_unit(unit_.fqn)),
+                     unit_.watch(touch_trap::Holds::kGradients));
+  }
+  const std::array<int64_t, 1> sizes{numel}, strides{1};
+  at::Tensor guard = nothing_->view(DType::kFloat32, 0, sizes, strides);
+  if (unit_.shared.watches_shards) touch_trap::watch(guard);
+  return guard;
+}
+
+bool MainGradients::is_guard(int parameter) const {
+  return !guards_.empty() && guards_[parameter].defined() &&
+         main_.gradient_of(parameter).is_same(guards_[parameter]);
+}
+
+bool MainGradients::adopt_user_gradients(bool kept) {
+  if (!main_.has_views() || (!are_ready() && !are_guarded_)) return true;
+  size_t there = 0, gone = 0, replaced = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    if (!is_trainable(parameter)) continue;
+    if (main_.gradient_of(parameter).defined()) {
+      ++there;
+      replaced += are_guarded_ && !is_guard(parameter) ? 1 : 0;
+    } else if (parameters_[i].requires_grad()) {
+      ++gone;
+    }
+  }
+  if (there == 0) {
+    are_guarded_ = false;
+    return false;
+  }
+  if (kept && (gone > 0 || replaced > 0)) {
+    throw StateError({.what = "gradients of some parameters were taken away by hand",
+                      .where = name_of_unit(unit_.fqn),
+                      .cause = "others of the unit wait to be reduced under GradSync",
+                      .hint = "call zero_grad of the optimizer or of the engine"});
+  }
+  if (!are_ready()) return true;
   const at::NoGradGuard no_grad;
+  const touch_trap::Unseen unseen;
   unit_.shared.last_of_reduce().synchronize();  // the main gradient may still be written there
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int parameter = static_cast<int>(i);

@@ -4,16 +4,19 @@
 //   kNone ──take──> kReady ──give_back──> kNone
 //
 // While somebody holds views of the main shards (MainShards::views), gradients are handed out and
-// taken back through their `.grad`, too.
+// taken back through their `.grad`, too. Gradients of which no sum exists yet have tensors without
+// memory there, so that an optimizer which steps before the reduction does not pass them by.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernels/accumulate.h"
 #include "shard/main_shards.h"
+#include "shard/torch_compat.h"
 
 namespace fsdp {
 
@@ -28,6 +31,9 @@ class MainGradients {
   // `parameters`: the module's, whose requires_grad counts. Both live as long.
   MainGradients(const UnitContext& unit, MainShards& main,
                 const std::vector<at::Tensor>& parameters);
+  ~MainGradients();
+  MainGradients(const MainGradients&) = delete;
+  MainGradients& operator=(const MainGradients&) = delete;
 
   MainGradientState state() const { return state_; }
   // They are sums within groups, of which the sum over groups is still to come. Where that cuts
@@ -59,20 +65,30 @@ class MainGradients {
   void attach_views();
   // All of them are undefined: LibTorch's zero_grad has cleared what is still kReady here.
   bool are_cleared() const;
+  // While they are not ready, and whole ones are kept: what any access to `.grad` throws.
+  void guard_views();
   // What was done to `.grad` since: cleared ones become zero, replaced ones are copied in. False,
-  // having done nothing, if all were cleared.
-  bool adopt_user_gradients();
+  // having done nothing, if all were cleared. `kept`: whole gradients wait beside them.
+  // Errors: StateError where gradients that wait were taken away one by one, or replaced.
+  bool adopt_user_gradients(bool kept);
 
  private:
   bool is_trainable(int parameter) const;
-  at::Tensor view(int parameter) const;
+  at::Tensor view(int parameter);
+  void forget_runs();
+  at::Tensor make_guard(int64_t numel);
+  bool is_guard(int parameter) const;
 
   const UnitContext& unit_;
   MainShards& main_;
   const std::vector<at::Tensor>& parameters_;
   MainGradientState state_ = MainGradientState::kNone;
   bool await_across_ = false;
-  std::vector<Slot*> slots_;  // by segment, null for one without a gradient
+  std::vector<Slot*> slots_;      // by segment, null for one without a gradient
+  std::vector<at::Tensor> runs_;  // by segment: what views are made of; undefined before the first
+  std::optional<torch_compat::SeatedStorage> nothing_;  // what guards are views of
+  std::vector<at::Tensor> guards_;                      // by parameter, once there were any
+  bool are_guarded_ = false;
 };
 
 }  // namespace fsdp

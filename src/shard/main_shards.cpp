@@ -25,6 +25,7 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
 
 MainShards::~MainShards() {
   for (int i = 0; i < unit_.segments(); ++i) {
+    touch_trap::forget_owner(slices_[i].tensor);
     unit_.shared.main_ledger().give(MemoryCategory::kMainShards, bytes(i));
   }
 }
@@ -40,8 +41,9 @@ void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory,
     unit_.shared.compute->synchronize();  // the memory that was read goes
   }
   slice.data = static_cast<float*>(data);
-  slice.tensor = torch_compat::wrap(data, unit_.segment(segment).slice_numel, DType::kFloat32,
-                                    unit_.shared.main_torch_device(), memory);
+  slice.tensor = torch_compat::wrap_watched(data, unit_.segment(segment).slice_numel,
+                                            unit_.shared.main_torch_device(),
+                                            unit_.watch(touch_trap::Holds::kMainShard), memory);
   slice.memory = std::move(memory);
   slice.seen_version = version(segment);
 }
@@ -229,6 +231,7 @@ const std::vector<at::Tensor>& MainShards::views() {
     // A view of the slice shares its version counter: in-place optimizers are noticed.
     at::Tensor view = slices_[segment].tensor.narrow(0, local_[i].offset, local_[i].numel);
     view.set_requires_grad(unit_.segment(segment).trainable);
+    if (unit_.shared.watches_shards) touch_trap::watch(view);
     views_.push_back(std::move(view));
   }
   look_at_contents();

@@ -77,7 +77,7 @@ class MainShards {
   // Views that were taken to load or print values and let go since: they need no digest a forward.
   void forget_unused_views();
   // `.grad` of a view; users and plain optimizers read, replace and clear it.
-  at::Tensor& gradient_of(int parameter) { return views_[parameter].mutable_grad(); }
+  at::Tensor& gradient_of(int parameter) const { return views_[parameter].mutable_grad(); }
   void set_trainable(int segment);
 
  private:

@@ -45,7 +45,8 @@ ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor
     const ParameterSpec& spec = layout_.parameters()[i];
     storages_.emplace_back(
         spec.numel * size_of(spec.dtype), tensors_[i].device(),
-        fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, hint), owner);
+        fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, hint),
+        touch_trap::Watch{.owner = owner});
     // set_data keeps the TensorImpl.
     bind(parameter);
   }

@@ -205,6 +205,9 @@ class ShardContext {
   // reduction to end before it gave memory back would hold many.
   std::array<std::vector<std::shared_ptr<const void>>, 2> lent_held;
 
+  // The trap is armed: what is handed out of main shards and main gradients is watched.
+  bool watches_shards = false;
+
   int64_t all_gathers = 0;
   int64_t reduces = 0;
   Traffic sent;

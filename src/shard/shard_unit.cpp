@@ -10,10 +10,10 @@ namespace fsdp {
 
 ShardUnit::ShardUnit(std::string fqn, ShardContext& shared, Moves moves, ShardLayout layout,
                      std::vector<at::Tensor> parameters, std::vector<Buffer> main,
-                     touch_trap::Touched* owner)
-    : context_{std::move(fqn), shared, std::move(moves), std::move(layout)},
+                     touch_trap::Touched* owner, bool watches_parameters)
+    : context_{std::move(fqn), shared, std::move(moves), std::move(layout), owner},
       main_(context_, std::move(main)),
-      parameters_(context_, main_, std::move(parameters), owner),
+      parameters_(context_, main_, std::move(parameters), watches_parameters ? owner : nullptr),
       gradients_(context_, main_, parameters_.tensors()) {}
 
 UnitSizes ShardUnit::sizes() const {
@@ -51,7 +51,7 @@ std::vector<MainSegment> ShardUnit::main_segments() {
 const std::vector<at::Tensor>& ShardUnit::local_views() {
   if (!main_.has_views()) {
     main_.views();
-    gradients_.main().attach_views();
+    gradients_.show();
   }
   return main_.views();
 }

@@ -37,11 +37,11 @@ class ShardUnit {
  public:
   // `main` holds this rank's fp32 slice of each segment of `layout`, which is cut over
   // moves.main_ranks(); `parameters` are bound to the unit's storages for good.
-  // `owner`, of a unit by policy: who is told of operators on its parameters (touch_trap.h).
-  // Requires: no parameter has a gradient.
+  // `owner`: what operators on its shards are told of (touch_trap.h), and with `watches_parameters`
+  // (a unit by policy) those on its parameters. Requires: no parameter has a gradient.
   ShardUnit(std::string fqn, ShardContext& shared, Moves moves, ShardLayout layout,
             std::vector<at::Tensor> parameters, std::vector<Buffer> main,
-            touch_trap::Touched* owner = nullptr);
+            touch_trap::Touched* owner = nullptr, bool watches_parameters = false);
 
   const std::string& fqn() const { return context_.fqn; }
   const ShardLayout& layout() const { return context_.layout; }

@@ -67,11 +67,11 @@ at::ScalarType scalar_type_of(DType dtype) {
 }
 
 SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string message,
-                             touch_trap::Touched* owner)
+                             const touch_trap::Watch& watch)
     : device_(device) {
-  if (owner != nullptr) {
-    auto watched =
-        c10::make_intrusive<touch_trap::WatchedStorage>(static_cast<size_t>(bytes), device, owner);
+  if (watch.owner != nullptr) {
+    auto watched = c10::make_intrusive<touch_trap::WatchedStorage>(
+        static_cast<size_t>(bytes), at::DataPtr(nullptr, device), watch);
     watched_ = watched.get();
     storage_ = std::move(watched);
   } else {
@@ -83,7 +83,7 @@ SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string messa
 }
 
 void SeatedStorage::forget_owner() {
-  if (watched_ != nullptr) watched_->owner = nullptr;
+  if (watched_ != nullptr) watched_->watch.owner = nullptr;
 }
 
 void SeatedStorage::seat(void* data) {
@@ -105,27 +105,19 @@ void SeatedStorage::set_message(std::string message) {
 
 at::Tensor SeatedStorage::view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
                                std::span<const int64_t> strides) const {
-  return view(keys_of(device_), dtype, offset, sizes, strides);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage_), keys_of(device_), c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides({sizes.data(), sizes.size()},
+                                                      {strides.data(), strides.size()}, offset);
+  return tensor;
 }
 
 void SeatedStorage::bind(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
                          std::span<const int64_t> strides) const {
   const touch_trap::Unseen unseen;
   parameter.set_data(view(dtype, 0, sizes, strides));
-  if (watched_ == nullptr) return;
   // set_data refuses a key more for some devices (meta).
-  const at::Tensor seen = view(keys_of(device_) | touch_trap::key(), dtype, 0, sizes, strides);
-  parameter.unsafeGetTensorImpl()->shallow_copy_from(seen.getIntrusivePtr());
-}
-
-at::Tensor SeatedStorage::view(c10::DispatchKeySet keys, DType dtype, int64_t offset,
-                               std::span<const int64_t> sizes,
-                               std::span<const int64_t> strides) const {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage_), keys, c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides({sizes.data(), sizes.size()},
-                                                      {strides.data(), strides.size()}, offset);
-  return tensor;
+  if (watched_ != nullptr) touch_trap::watch(parameter);
 }
 
 bool SeatedStorage::owns(const at::Tensor& tensor) const {
@@ -161,6 +153,25 @@ at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
   auto maker = at::for_blob(data, sizes);
   if (owner) maker.deleter([owner = std::move(owner)](void*) {});
   return maker.options(options).target_device(device).make_tensor();
+}
+
+at::Tensor wrap_watched(void* data, int64_t numel, at::Device device,
+                        const touch_trap::Watch& watch, std::shared_ptr<const void> owner) {
+  using Owner = std::shared_ptr<const void>;
+  at::DataPtr held(
+      data, new Owner(std::move(owner)), [](void* of) { delete static_cast<Owner*>(of); }, device);
+  const auto bytes = static_cast<size_t>(numel * size_of(DType::kFloat32));
+  const c10::Storage storage(
+      c10::make_intrusive<touch_trap::WatchedStorage>(bytes, std::move(held), watch));
+  return view_of(storage, 0, numel, device);
+}
+
+at::Tensor view_of(const c10::Storage& storage, int64_t offset, int64_t numel, at::Device device) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), keys_of(device), c10::scalarTypeToTypeMeta(at::kFloat));
+  const std::array<int64_t, 1> sizes{numel}, strides{1};
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return tensor;
 }
 
 }  // namespace fsdp::torch_compat

@@ -37,10 +37,10 @@ at::ScalarType scalar_type_of(DType dtype);
 // with sizes of zero many read nothing in silence.
 class SeatedStorage {
  public:
-  // Unseated. `message` is what an access throws then. With an `owner`, who is told of every
-  // operator that is given a view of it (touch_trap.h).
+  // Unseated. `message` is what an access throws then. With an owner in `watch`, the trap is told
+  // of operators that are given a tensor which was bound, or a view that it watches (touch_trap.h).
   SeatedStorage(int64_t bytes, at::Device device, std::string message,
-                touch_trap::Touched* owner = nullptr);
+                const touch_trap::Watch& watch = {});
 
   void seat(void* data);
   void unseat();
@@ -59,9 +59,6 @@ class SeatedStorage {
   bool owns(const at::Tensor& tensor) const;
 
  private:
-  at::Tensor view(c10::DispatchKeySet keys, DType dtype, int64_t offset,
-                  std::span<const int64_t> sizes, std::span<const int64_t> strides) const;
-
   c10::intrusive_ptr<c10::StorageImpl> storage_;
   touch_trap::WatchedStorage* watched_ = nullptr;  // storage_, where it has an owner
   at::Device device_;
@@ -82,5 +79,10 @@ void allow_access(const at::Tensor& tensor);
 // shares its storage, keeps `owner` alive.
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner = nullptr);
+// The same of float32 in a storage that the trap knows; the tensor itself has no key.
+at::Tensor wrap_watched(void* data, int64_t numel, at::Device device,
+                        const touch_trap::Watch& watch, std::shared_ptr<const void> owner);
+// float32, for autograd no view, with a version counter of its own.
+at::Tensor view_of(const c10::Storage& storage, int64_t offset, int64_t numel, at::Device device);
 
 }  // namespace fsdp::torch_compat

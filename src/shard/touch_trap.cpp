@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <string_view>
+#include <typeinfo>
 #include <utility>
 
 #include "fsdp/error.h"
@@ -23,10 +25,17 @@ thread_local OfThread of_thread = nullptr;
 
 using Units = c10::SmallVector<Touched*, 4>;
 
-Touched* owner_of(const c10::TensorImpl& tensor) {
+// Null: not a view of one. Results of operators on shards have the key and storages of LibTorch's.
+WatchedStorage* watched_storage(const c10::TensorImpl& tensor) {
   if (!tensor.key_set().has(kKey) || !tensor.has_storage()) return nullptr;
-  // Only views of a WatchedStorage are given the key.
-  return static_cast<const WatchedStorage*>(tensor.unsafe_storage().unsafeGetStorageImpl())->owner;
+  c10::StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();
+  return typeid(*storage) == typeid(WatchedStorage) ? static_cast<WatchedStorage*>(storage)
+                                                    : nullptr;
+}
+
+Touched* owner_of(const c10::TensorImpl& tensor) {
+  const WatchedStorage* storage = watched_storage(tensor);
+  return storage != nullptr ? storage->watch.owner : nullptr;
 }
 
 // Calls `see` with each tensor in `value`.
@@ -39,22 +48,110 @@ void for_each_tensor_in(const c10::IValue& value, const See& see) {
   }
 }
 
-void add_units(const c10::IValue& value, Units& units) {
-  for_each_tensor_in(value, [&](const c10::TensorImpl& tensor) {
-    Touched* owner = owner_of(tensor);
-    if (owner != nullptr && std::ranges::find(units, owner) == units.end()) units.push_back(owner);
-  });
+bool writes(const c10::FunctionSchema& schema, size_t argument) {
+  const c10::AliasInfo* alias = schema.arguments()[argument].alias_info();
+  return alias != nullptr && alias->isWrite();
 }
 
-Touched* first_written(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) {
-  if (!schema.is_mutable()) return nullptr;
-  Units written;
-  for (size_t i = 0; i < arguments.size() && written.empty(); ++i) {
-    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-    if (alias != nullptr && alias->isWrite()) add_units(arguments[i], written);
+// What an operator is given of units: [Note: the trap], [Note: numbers of a shard].
+class Given {
+ public:
+  Given(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) : schema_(schema) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      for_each_tensor_in(arguments[i], [&](const c10::TensorImpl& tensor) {
+        if (tensor.key_set().has(kKey)) add(tensor, writes(schema, i));
+      });
+      if (i == 0) first_is_cut_ = is_cut_;
+    }
   }
-  return written.empty() ? nullptr : written[0];
-}
+
+  const Units& units() const { return units_; }
+  Touched* written() const { return written_; }
+
+  // Of cut shards. Errors: StateError for a number.
+  void look_at_results(at::ArrayRef<c10::IValue> results) const {
+    if (!is_cut_) return;
+    const std::string& name = schema_.name();
+    for (size_t i = 0; i < results.size(); ++i) {
+      const c10::AliasInfo* alias = schema_.returns()[i].alias_info();
+      const bool is_own = alias == nullptr || !alias->isWrite();
+      if (results[i].isTensor()) {
+        look_at(results[i].toTensor(), is_own, /*in_list=*/false);
+      } else if (results[i].isList()) {
+        for (const c10::IValue& each : results[i].toListRef()) {
+          if (each.isTensor()) look_at(each.toTensor(), is_own, /*in_list=*/true);
+        }
+      } else if (name == "aten::item" || name == "aten::_local_scalar_dense" ||
+                 name == "aten::is_nonzero" || results[i].isDouble()) {
+        refuse_number();
+      }
+    }
+  }
+
+ private:
+  void add(const c10::TensorImpl& tensor, bool written) {
+    const WatchedStorage* storage = watched_storage(tensor);
+    const Watch computed{.holds = Holds::kMainShard, .is_cut = true};
+    const Watch& watch = storage != nullptr ? storage->watch : computed;
+    if (watch.holds == Holds::kParameters) {
+      if (watch.owner == nullptr) return;
+      if (std::ranges::find(units_, watch.owner) == units_.end()) units_.push_back(watch.owner);
+      if (written && written_ == nullptr) written_ = watch.owner;
+      return;
+    }
+    if (watch.owner != nullptr) {
+      listener->shard({schema_.name(), watch.owner, watch.holds, written});
+    }
+    if (!watch.is_cut) return;
+    is_cut_ = true;
+    numel_ = std::max(numel_, tensor.numel());
+    dim_ = std::max(dim_, tensor.dim());
+    storages_.push_back(tensor.unsafe_storage().unsafeGetStorageImpl());
+  }
+
+  // `is_own`: no argument that was written. Lists have results for arguments of different sizes.
+  void look_at(const at::Tensor& result, bool is_own, bool in_list) const {
+    if (!result.defined() || !result.has_storage()) return;
+    if (std::ranges::find(storages_, result.storage().unsafeGetStorageImpl()) != storages_.end()) {
+      return;
+    }
+    if (result.dim() == 0 ? dim_ > 0 : !in_list && result.numel() < numel_ && !picks()) {
+      refuse_number();
+    }
+    if (is_own && keeps_values() && result.use_count() == 1) watch(result);
+  }
+
+  bool picks() const { return std::ranges::find(kPicks, schema_.name()) != std::end(kPicks); }
+  bool keeps_values() const {
+    const std::string& name = schema_.name();
+    if (name == "aten::to" || name == "aten::type_as") return first_is_cut_;
+    return name != "aten::clone" && !name.ends_with("_like") && !name.starts_with("aten::new_");
+  }
+
+  [[noreturn]] void refuse_number() const {
+    throw StateError(
+        {.what = fmt::format("'{}' makes a number of a shard, another one on each rank",
+                             schema_.name()),
+         .where = "Engine::parameters(), or `.grad` of it",
+         .cause = "each rank holds a part of the parameters and gradients",
+         .hint = "clip with Engine::clip_grad_norm instead of torch::nn::utils::clip_grad_norm_; "
+                 "measure with Engine::measure_gradients, or look at whole parameters in "
+                 "fsdp::Gathered; an optimizer that does it (LBFGS) cannot train shards; if the "
+                 "number of this rank is meant, make it of a clone()"});
+  }
+
+  // Elements as they are, some of them.
+  static constexpr std::string_view kPicks[] = {"aten::index",         "aten::index_select",
+                                                "aten::gather",        "aten::take",
+                                                "aten::masked_select", "aten::slice_copy"};
+
+  const c10::FunctionSchema& schema_;
+  Units units_;
+  Touched* written_ = nullptr;
+  bool is_cut_ = false, first_is_cut_ = false;
+  int64_t numel_ = 0, dim_ = 0;  // the most of a cut shard
+  c10::SmallVector<const c10::StorageImpl*, 4> storages_;
+};
 
 // A call anew, not a redispatch: whoever records operators sees it begin where it does, with its
 // parameters there.
@@ -66,17 +163,15 @@ void run_below(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   if (of_thread != nullptr && of_thread(schema, *stack)) return;
-  Units units;
-  const at::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, schema.arguments().size());
-  for (const c10::IValue& argument : arguments) add_units(argument, units);
-  if (units.empty()) {
+  const Given given(schema, torch::jit::last(*stack, schema.arguments().size()));
+  if (given.units().empty()) {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
-    return op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey),
-                              stack);
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+    return given.look_at_results(torch::jit::last(*stack, schema.returns().size()));
   }
   const Touch touch{.name = schema.name(),
-                    .units = {units.data(), units.size()},
-                    .written = first_written(schema, arguments)};
+                    .units = {given.units().data(), given.units().size()},
+                    .written = given.written()};
   const bool wants_results = listener->before(touch);
   try {
     run_below(op, stack);
@@ -84,6 +179,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
     listener->failed(touch, error);
     throw;
   }
+  given.look_at_results(torch::jit::last(*stack, schema.returns().size()));
   if (!wants_results) return;
   c10::SmallVector<at::Tensor, 4> results;
   for (const c10::IValue& result : torch::jit::last(*stack, schema.returns().size())) {
@@ -135,12 +231,13 @@ class Proof final : public Listener {
 
   bool holds() {
     float value = 1;
-    const auto storage = c10::make_intrusive<WatchedStorage>(sizeof value, at::kCPU, &owner_);
-    storage->set_data_ptr_noswap(at::DataPtr(&value, at::kCPU));
+    const auto storage = c10::make_intrusive<WatchedStorage>(
+        sizeof value, at::DataPtr(&value, at::kCPU), Watch{.owner = &owner_});
     const at::Tensor watched = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU) | key(),
+        c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
         c10::scalarTypeToTypeMeta(at::kFloat));
     watched.unsafeGetTensorImpl()->set_sizes_contiguous({1});
+    watch(watched);
     const at::Tensor result = at::neg(watched);
     const bool is_seen = seen_ == 1 && returned_ == 1 && !result.key_set().has(kKey);
     const Unseen unseen;
@@ -154,12 +251,13 @@ class Proof final : public Listener {
 // For the rest of the process. Errors: StateError, each time, where another library was first.
 void register_once() {
   static std::mutex mutex;
-  static std::optional<c10::RegistrationHandleRAII> registered;
+  // Never destroyed: tensors with the key may outlive static objects.
+  static c10::RegistrationHandleRAII* registered = nullptr;
   const std::lock_guard lock(mutex);
-  if (registered) return;
+  if (registered != nullptr) return;
   try {
-    registered = c10::Dispatcher::singleton().registerFallback(
-        kKey, c10::KernelFunction::makeFromBoxedFunction<&trap>(), "fsdp");
+    registered = new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().registerFallback(
+        kKey, c10::KernelFunction::makeFromBoxedFunction<&trap>(), "fsdp"));
   } catch (const c10::Error& error) {
     refuse(fmt::format("another library has taken the dispatch key {}: {}", c10::toString(kKey),
                        error.what_without_backtrace()));
@@ -185,12 +283,26 @@ void arm(Listener& engines) {
   if (!fault.empty()) refuse(std::move(fault));
 }
 
-WatchedStorage::WatchedStorage(size_t bytes, at::Device device, Touched* of)
-    : c10::StorageImpl(c10::StorageImpl::use_byte_size_t(), bytes, at::DataPtr(nullptr, device),
+WatchedStorage::WatchedStorage(size_t bytes, at::DataPtr data, const Watch& of)
+    : c10::StorageImpl(c10::StorageImpl::use_byte_size_t(), bytes, std::move(data),
                        /*allocator=*/nullptr, /*resizable=*/false),
-      owner(of) {}
+      watch(of) {}
 
 c10::DispatchKeySet key() { return c10::DispatchKeySet(kKey); }
+
+void watch(const at::Tensor& tensor) {
+  c10::TensorImpl* const own = tensor.unsafeGetTensorImpl();
+  const auto seen = c10::make_intrusive<c10::TensorImpl>(c10::Storage(own->storage()),
+                                                         own->key_set() | key(), own->dtype());
+  seen->set_sizes_and_strides(own->sizes(), own->strides(), own->storage_offset());
+  own->shallow_copy_from(seen);  // it keeps its version counter
+}
+
+void forget_owner(const at::Tensor& tensor) {
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  if (typeid(*storage) != typeid(WatchedStorage)) return;
+  static_cast<WatchedStorage*>(storage)->watch.owner = nullptr;
+}
 
 Touched* owner_of(const at::Tensor& tensor) {
   return tensor.defined() ? owner_of(*tensor.unsafeGetTensorImpl()) : nullptr;

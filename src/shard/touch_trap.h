@@ -1,5 +1,6 @@
-// Sees every operator that is given a parameter of a unit by policy, before it runs: nobody else
-// tells where the forward of such a unit is. The one place that knows how.
+// Sees every operator that is given a parameter of a unit by policy, a main shard or a gradient of
+// one, before it runs: nobody else tells where the forward of such a unit is, or what becomes of a
+// shard. The one place that knows how.
 //
 // [Note: the trap]
 // Such parameters carry a dispatch key more than others, DeferredInit, which LibTorch has kept free
@@ -12,16 +13,28 @@
 // operators by public calls only, in the same order (touch_trap_test.cpp), and would tell the same
 // Listener. They are called for every operator of the process, and what they throw is swallowed, so
 // that an access outside of a forward would be said by the storage's own message and no more.
+//
+// [Note: numbers of a shard]
+// What Engine::parameters() hands out, and `.grad` of it, carry the key, too. The listener is told
+// which operator uses them (Listener::shard). Where ranks hold different parts, an operator that
+// makes a number of them (clip_grad_norm_, LBFGS, a norm by hand) would make another one on each
+// rank: the trap looks at the result. A view is left alone; a scalar, a tensor without dimensions
+// or with fewer elements is refused; of the same size it is the shard's values still, and is given
+// the key as well, so that abs().max() is refused, too. clone() and what is written in place are
+// the caller's own.
+//
 // A key has one fallback in a process, so what else the library does by this one is called from
 // here: a thread may include it in all its calls (engine/default_device.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
+#include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -42,9 +55,21 @@ struct Touch {
   Touched* written = nullptr;
 };
 
+enum class Holds : uint8_t { kParameters, kMainShard, kGradients };
+
+// An operator that is about to run on a unit's main shard, or its gradients.
+struct ShardTouch {
+  const std::string& name;
+  Touched* unit;
+  Holds holds;  // not kParameters
+  bool writes;
+};
+
 class Listener {
  public:
   virtual ~Listener() = default;
+  // As before, for each argument that is a shard.
+  virtual void shard(const ShardTouch& /*touch*/) {}
   // In the thread that calls the operator. What it throws leaves the operator, which does not run.
   // Returns whether `after` is wanted.
   virtual bool before(const Touch& touch) = 0;
@@ -63,17 +88,27 @@ void arm(Listener& listener);
 using OfThread = bool (*)(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
 void set_of_thread(OfThread does);
 
-// A storage that knows whose it is. Null: nobody's any more, operators pass.
+// Whose a storage is. Null: nobody's any more, operators pass.
+struct Watch {
+  Touched* owner = nullptr;
+  Holds holds = Holds::kParameters;
+  bool is_cut = false;  // other ranks hold other parts of the whole
+};
+
 class WatchedStorage final : public c10::StorageImpl {
  public:
-  WatchedStorage(size_t bytes, at::Device device, Touched* owner);
-  Touched* owner = nullptr;
+  WatchedStorage(size_t bytes, at::DataPtr data, const Watch& watch);
+  Watch watch;
 };
 
 // The key that makes operators come here.
 c10::DispatchKeySet key();
-// Whose unit's `tensor` is a parameter or a view of one; null: nobody's.
+// Gives a dense tensor the key.
+void watch(const at::Tensor& tensor);
+// Whose unit's `tensor` is a parameter, a shard or a view of one; null: nobody's.
 Touched* owner_of(const at::Tensor& tensor);
+// What holds views of `tensor`'s storage is nobody's any more. Nothing if it is no WatchedStorage.
+void forget_owner(const at::Tensor& tensor);
 
 // While alive, operators of this thread pass unseen: the engine's own, which seat parameters.
 class Unseen {

@@ -6,6 +6,7 @@
 #include "plan/placement.h"
 #include "plan/shard_layout.h"
 #include "shard/shard_context.h"
+#include "shard/touch_trap.h"
 
 namespace fsdp {
 
@@ -13,8 +14,12 @@ struct UnitContext {
   std::string fqn;
   ShardContext& shared;
   Moves moves;
-  ShardLayout layout;  // cut over moves.main_ranks()
+  ShardLayout layout;                    // cut over moves.main_ranks()
+  touch_trap::Touched* owner = nullptr;  // the engine's side, which outlives the unit's bytes
 
+  touch_trap::Watch watch(touch_trap::Holds holds) const {
+    return {.owner = owner, .holds = holds, .is_cut = moves.cuts_main()};
+  }
   int segments() const { return static_cast<int>(layout.segments().size()); }
   const SegmentLayout& segment(int index) const { return layout.segments()[index]; }
   // Whose slice of the main shards this rank has.

@@ -357,6 +357,12 @@ void UnitGradients::keep() {
   table_.issue();
   state_ = GradientState::kKept;
   lent_.keep();
+  show();
+}
+
+void UnitGradients::show() {
+  main_.attach_views();
+  if (state_ == GradientState::kKept) main_.guard_views();
 }
 
 void UnitGradients::drop() {
@@ -380,11 +386,15 @@ void UnitGradients::zero() {
 }
 
 void UnitGradients::adopt_user_gradients() {
-  if (!main_.adopt_user_gradients()) zero();
+  if (!main_.adopt_user_gradients(/*kept=*/state_ == GradientState::kKept)) zero();
 }
 
 void UnitGradients::settle() {
   adopt_user_gradients();
+  require_unmixed();
+}
+
+void UnitGradients::require_unmixed() const {
   if (!mixed_) return;
   throw StateError({.what = "gradients of a backward that failed are mixed with others",
                     .where = name_of_unit(unit_.fqn),

@@ -67,6 +67,10 @@ class UnitGradients {
   // written.
   // Errors: StateError if the gradients are mixed.
   void settle();
+  // Errors: StateError if they are.
+  void require_unmixed() const;
+  // Views of main shards were made, or gradients are kept from here on: what is in their `.grad`.
+  void show();
   // The layout has another trainable segment. Requires: kNone.
   void make_places();
 

@@ -79,7 +79,7 @@ void load(const fsdp::Mesh& mesh, const std::string& file, int64_t units) {
   int64_t shard = 0, wrong = 0, unit = 0;
   for (const fsdp::ShardedParameter& each : engine.sharded_parameters()) {
     const at::Tensor expected = values_of_unit(unit++).narrow(0, each.begin, each.local.numel());
-    wrong += each.local.ne(expected).sum().item<int64_t>();
+    wrong += each.local.clone().ne(expected).sum().item<int64_t>();
     shard += static_cast<int64_t>(each.local.nbytes());
   }
   fmt::print("rank {} shard {} grown {} wrong {}\n", mesh.rank(), shard, grown, wrong);

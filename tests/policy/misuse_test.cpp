@@ -344,3 +344,17 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
                   "gradients of some parameters were taken away by hand (unit '1')");
   });
 }
+
+TEST_CASE("a LibTorch step with gradients that zero_grad of the model has taken away is refused") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    Trainee trainee(mesh);
+    torch::optim::SGD optimizer(trainee.engine.parameters(), 0.1);
+    trainee.loss().backward();
+    trainee.layers->zero_grad();
+    check_refused([&] { optimizer.step(); },
+                  "a step with gradients that the model's zero_grad has taken away (unit '0')");
+    optimizer.zero_grad();
+    trainee.loss().backward();
+    optimizer.step();
+  });
+}

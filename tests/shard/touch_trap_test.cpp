@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "fsdp/error.h"
 #include "shard/torch_compat.h"
 #include "support/torch_doctest.h"
 
@@ -58,7 +59,7 @@ Recorder& armed_recorder() {
 // A parameter of a unit by policy, of 4 x 4 ones.
 struct Watched {
   explicit Watched(std::string name)
-      : owner(std::move(name)), storage(sizeof memory, at::kCPU, "no seat", &owner) {
+      : owner(std::move(name)), storage(sizeof memory, at::kCPU, "no seat", {.owner = &owner}) {
     const at::NoGradGuard no_grad;
     storage.bind(tensor, DType::kFloat32, tensor.sizes().vec(), tensor.strides().vec());
     storage.seat(memory);
@@ -143,6 +144,68 @@ TEST_CASE("tensors of others, and parameters whose owner has forgotten them, pas
   weight.tensor + 1;
   CHECK(owner_of(weight.tensor) == nullptr);
   CHECK(seen.lines.empty());
+}
+
+TEST_CASE("what is computed of a cut shard carries the key, a number of it is refused") {
+  armed_recorder();
+  Owner unit("unit");
+  float memory[4] = {1, 2, 3, 4};
+  const at::Tensor run = torch_compat::wrap_watched(
+      memory, 4, at::kCPU, {.owner = &unit, .holds = Holds::kMainShard, .is_cut = true}, nullptr);
+  CHECK(run.sum().item<float>() == 10);  // it is views of it that are handed out
+  const at::Tensor shard = torch_compat::view_of(run.storage(), 1, 3, at::kCPU);
+  watch(shard);
+  CHECK(owner_of(shard) == &unit);
+  const auto has_key = [](const at::Tensor& tensor) { return tensor.key_set().has_all(key()); };
+  CHECK(has_key(shard[0]));
+  CHECK(has_key(shard + 1));
+  CHECK(has_key(at::stack({shard, torch::ones(3)})));
+  CHECK_FALSE(has_key(shard.clone()));
+  CHECK_FALSE(has_key(at::zeros_like(shard)));
+  CHECK_FALSE(has_key(torch::ones(3).add_(shard)));
+  CHECK_FALSE(has_key(torch::ones(3).to(shard)));
+  for (const auto& number :
+       std::vector<std::function<void()>>{[&] { shard.sum(); }, [&] { (shard + 1).max(); },
+                                          [&] { at::var_mean(shard); }, [&] { shard[0].item(); },
+                                          [&] {
+                                            (shard * 0).view({1, 3}).sum(1);
+                                          }}) {
+    CHECK_THROWS_WITH_AS(number(), doctest::Contains("makes a number of a shard"), StateError);
+  }
+  forget_owner(run);
+  CHECK(owner_of(shard) == nullptr);
+  CHECK_THROWS_AS(shard.sum(), StateError);  // it is a part of the whole still
+}
+
+TEST_CASE("operators on shards and gradients are told, and who is written") {
+  class Shards final : public Listener {
+   public:
+    bool before(const Touch& /*touch*/) override { return false; }
+    void after(const Touch& /*touch*/, std::span<const at::Tensor> /*of*/) override {}
+    void failed(const Touch& /*touch*/, c10::Error& /*error*/) override {}
+    void shard(const ShardTouch& touch) override {
+      lines.push_back(touch.name + " " + static_cast<Owner*>(touch.unit)->name +
+                      (touch.holds == Holds::kGradients ? " gradient" : "") +
+                      (touch.writes ? " written" : ""));
+    }
+    Lines lines;
+  };
+  static Shards seen;
+  arm(seen);
+  Owner unit("unit");
+  float values[3] = {1, 2, 3}, gradients[3] = {1, 1, 1};
+  const auto view = [&](float* memory, Holds holds) {
+    const at::Tensor run = torch_compat::wrap_watched(
+        memory, 3, at::kCPU, {.owner = &unit, .holds = holds, .is_cut = false}, nullptr);
+    watch(run);
+    return run;
+  };
+  const at::Tensor shard = view(values, Holds::kMainShard);
+  const at::Tensor gradient = view(gradients, Holds::kGradients);
+  shard.add_(gradient, -0.5);
+  CHECK(shard.sum().item<float>() == 4.5);  // not cut
+  CHECK(seen.lines ==
+        Lines{"aten::add_ unit written", "aten::add_ unit gradient", "aten::sum unit"});
 }
 
 // The second way of [Note: the trap]: no key, by LibTorch's public observer.
