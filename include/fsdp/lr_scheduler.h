@@ -29,10 +29,14 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace fsdp {
+
+class TrainingPlace;  // engine/training_objects.h
 
 // What a run that goes on needs to know of a scheduler, by PyTorch's names: "last_epoch", … Options
 // are not in it: the scheduler is made with the same ones again, and then loads it; the rate that
@@ -57,8 +61,9 @@ class LRScheduler {
   void load(const LRSchedulerState& state);
 
  protected:
-  // With the optimizer's rate, or that with which its schedulers began.
-  explicit LRScheduler(Optimizer& optimizer);
+  // With the optimizer's rate, or that with which its schedulers began. `name`: its class, by which
+  // Engine::describe lists it.
+  LRScheduler(Optimizer& optimizer, std::string_view name);
   // Last in each constructor: sets the rate of epoch 0.
   void begin() { start(optimizer_.lr()); }
   // Of this scheduler, and of those that are made for the optimizer after it.
@@ -79,6 +84,7 @@ class LRScheduler {
   void set(double lr);
 
   Optimizer& optimizer_;
+  std::shared_ptr<const TrainingPlace> place_;
   double base_lr_;
   double last_lr_ = 0;
   int64_t last_epoch_ = 0;
@@ -260,6 +266,7 @@ class ReduceLROnPlateau {
   bool is_better(double metric) const;
 
   Optimizer& optimizer_;
+  const std::shared_ptr<const TrainingPlace> place_;
   const ReduceLROnPlateauOptions options_;
   double last_lr_;
   double best_;

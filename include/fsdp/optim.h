@@ -56,8 +56,9 @@ struct StepReport {
   bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 
-// What AdamW and SGD share. Requires: all calls but those about lr, momentum and steps are
-// collective, between steps; the engine lives, or they throw. They issue work and do not wait for
+// What AdamW and SGD share. An engine has one at a time: StateError for a second, naming the first.
+// Requires: all calls but those about lr, momentum and steps are collective, between steps; the
+// engine lives, or they throw. They issue work and do not wait for
 // it: whether a step is skipped, and by how much it is clipped, is decided where the gradients are.
 class Optimizer {
  public:

@@ -49,7 +49,7 @@ const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParam
 std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state) {
   Metadata metadata{{"format", std::string(kFormat)},
                     {"version", std::string(kVersion)},
-                    {"optimizer", std::string(state.name())},
+                    {"optimizer", std::string(state.name)},
                     {"lr", fmt::format("{}", state.lr)},
                     {"steps", fmt::format("{}", state.applied())}};
   for (const auto& [name, value] : state.option_values()) metadata[name] = fmt::format("{}", value);
@@ -68,10 +68,10 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
                        quoted_name(entry(metadata, "version")), kVersion),
            "read it with the version of fsdp that wrote it, or a newer one");
   }
-  if (entry(metadata, "optimizer") != state.name()) {
+  if (entry(metadata, "optimizer") != state.name) {
     refuse(file,
            fmt::format("the state is of the optimizer {}, and is to be loaded into {}",
-                       quoted_name(entry(metadata, "optimizer")), state.name()),
+                       quoted_name(entry(metadata, "optimizer")), state.name),
            "make the optimizer that was saved; or begin without its state");
   }
   const auto lr = number_in<double>(entry(metadata, "lr"));

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -76,8 +77,8 @@ at::Device Engine::device() const { return state_->context->torch_device; }
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
   state_->follow_compute("sharded_parameters");
-  std::vector<ShardedParameter> result;
   state_->watch_shards();
+  std::vector<ShardedParameter> result;
   for (const auto& unit : state_->units) {
     const auto& views = with_place([&] { return unit->describe("sharded_parameters"); },
                                    [&]() -> const auto& { return unit->shard->local_views(); });
@@ -217,6 +218,8 @@ std::string Engine::describe() const {
         "warning: the root is the only unit, so all parameters are gathered at once;\n"
         "hint: make its layers units, by fsdp::Unit<Block> or Options::units\n\n";
   }
+  const std::vector<std::string> training = state_->training->names();
+  if (!training.empty()) table += fmt::format("trained by {}\n", fmt::join(training, ", "));
   table += state_->memory.plan().to_string();
   if (const int64_t limit = state_->context->cap().limit; limit > 0) {
     table += fmt::format("memory limit {}, LibTorch's tensors included\n", format_bytes(limit));

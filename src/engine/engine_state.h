@@ -15,6 +15,7 @@
 #include "engine/planned_memory.h"
 #include "engine/step_spans.h"
 #include "engine/stray_leaves.h"
+#include "engine/training_objects.h"
 #include "plan/clock.h"
 #include "plan/pass.h"
 #include "shard/shard_context.h"
@@ -101,6 +102,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   StrayLeaves strays;
   int gathered = 0;  // units seated by Gathered
 
+  const std::shared_ptr<TrainingObjects> training = std::make_shared<TrainingObjects>();
  private:
   void end_backward(bool captures);
   void settle_main_state() const;

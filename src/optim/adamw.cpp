@@ -10,12 +10,12 @@ namespace {
 
 struct AdamWState final : Optimizer::State {
   AdamWState(Engine& owner, AdamWOptions from)
-      : State(owner, from.lr, from.weight_decay, from.groups, from.skip_nonfinite, /*moments=*/2),
+      : State(owner, "AdamW",
+              {from.lr, from.weight_decay, from.groups, from.skip_nonfinite, /*moments=*/2}),
         options(std::move(from)) {}
 
   double* momentum() override { return &options.beta1; }
 
-  std::string_view name() const override { return "AdamW"; }
   std::vector<std::string_view> moment_names() const override { return {"exp_avg", "exp_avg_sq"}; }
   std::map<std::string, double> option_values() const override {
     return {{"beta1", options.beta1},

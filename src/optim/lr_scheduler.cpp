@@ -58,7 +58,8 @@ std::string prefix_of(size_t scheduler) { return fmt::format("schedulers.{}.", s
 
 }  // namespace
 
-LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(optimizer) {
+LRScheduler::LRScheduler(Optimizer& optimizer, std::string_view name)
+    : optimizer_(optimizer), place_(place_of_scheduler(optimizer, name)) {
   std::optional<double>& initial = optimizer.state().initial_lr;
   if (!initial) initial = optimizer.lr();
   base_lr_ = *initial;
@@ -103,7 +104,7 @@ void LRScheduler::load(const LRSchedulerState& state) {
 }
 
 StepLR::StepLR(Optimizer& optimizer, StepLROptions options)
-    : LRScheduler(optimizer), options_(checked(options)) {
+    : LRScheduler(optimizer, "StepLR"), options_(checked(options)) {
   begin();
 }
 
@@ -112,7 +113,7 @@ double StepLR::next_lr(double lr) {
 }
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, MultiStepLROptions options)
-    : LRScheduler(optimizer), options_(checked(std::move(options))) {
+    : LRScheduler(optimizer, "MultiStepLR"), options_(checked(std::move(options))) {
   begin();
 }
 
@@ -122,14 +123,14 @@ double MultiStepLR::next_lr(double lr) {
 }
 
 ExponentialLR::ExponentialLR(Optimizer& optimizer, ExponentialLROptions options)
-    : LRScheduler(optimizer), options_(checked(options)) {
+    : LRScheduler(optimizer, "ExponentialLR"), options_(checked(options)) {
   begin();
 }
 
 double ExponentialLR::next_lr(double lr) { return epoch() == 0 ? lr : lr * options_.gamma; }
 
 LinearLR::LinearLR(Optimizer& optimizer, LinearLROptions options)
-    : LRScheduler(optimizer), options_(checked(options)) {
+    : LRScheduler(optimizer, "LinearLR"), options_(checked(options)) {
   begin();
 }
 
@@ -143,7 +144,7 @@ double LinearLR::next_lr(double lr) {
 }
 
 CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options)
-    : LRScheduler(optimizer), options_(checked(options)) {
+    : LRScheduler(optimizer, "CosineAnnealingLR"), options_(checked(options)) {
   begin();
 }
 
@@ -162,7 +163,7 @@ double CosineAnnealingLR::next_lr(double lr) {
 }
 
 LambdaLR::LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> lr_lambda)
-    : LRScheduler(optimizer), lr_lambda_(std::move(lr_lambda)) {
+    : LRScheduler(optimizer, "LambdaLR"), lr_lambda_(std::move(lr_lambda)) {
   begin();
 }
 
@@ -172,7 +173,7 @@ LambdaLR::LambdaLR(Optimizer& optimizer, const LrSchedule& schedule)
 double LambdaLR::next_lr(double) { return base_lr() * lr_lambda_(epoch()); }
 
 SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
-    : LRScheduler(optimizer), options_(std::move(options)) {
+    : LRScheduler(optimizer, "SequentialLR"), options_(std::move(options)) {
   const auto& [schedulers, milestones] = options_;
   if (schedulers.size() != milestones.size() + 1 || !std::ranges::is_sorted(milestones)) {
     throw InvalidArgument({.what = fmt::format("SequentialLR: {} schedulers with {} milestones",

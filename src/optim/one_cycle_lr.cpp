@@ -33,7 +33,7 @@ OneCycleLROptions checked(OneCycleLROptions options) {
 }  // namespace
 
 OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
-    : LRScheduler(optimizer), options_(checked(options)) {
+    : LRScheduler(optimizer, "OneCycleLR"), options_(checked(options)) {
   const double initial = options_.max_lr / options_.div_factor;
   const double least = initial / options_.final_div_factor;
   const auto last = static_cast<double>(options_.total_steps - 1);

@@ -29,15 +29,16 @@ std::vector<char> trained_now(const EngineState& engine) {
 
 bool is_bias_or_norm(const ShardedParameter& parameter) { return parameter.shape.size() <= 1; }
 
-Optimizer::State::State(Engine& owner, double learning_rate, double decay,
-                        std::vector<ParameterGroup> groups, bool skip_nonfinite, int moments)
+Optimizer::State::State(Engine& owner, std::string called, Settings settings)
     : engine_held(owner.state().shared_from_this()),
       engine(*engine_held),
-      lr(learning_rate),
-      weight_decay(decay),
-      groups_(std::move(groups)),
-      skip_nonfinite_(skip_nonfinite),
-      moments_(moments),
+      name(std::move(called)),
+      lr(settings.lr),
+      weight_decay(settings.weight_decay),
+      place_(engine.training, TrainingKind::kOptimizer, name),
+      groups_(std::move(settings.groups)),
+      skip_nonfinite_(settings.skip_nonfinite),
+      moments_(settings.moments),
       applied_(add_counters(1)) {
   make_runs();
 }

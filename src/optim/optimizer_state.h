@@ -56,17 +56,22 @@ struct OptimizerUpdate {
 };
 
 struct Optimizer::State {
-  State(Engine& engine, double lr, double weight_decay, std::vector<ParameterGroup> groups,
-        bool skip_nonfinite, int moments);
+  struct Settings {
+    double lr;
+    double weight_decay;
+    std::vector<ParameterGroup> groups;
+    bool skip_nonfinite;
+    int moments;
+  };
+  // `name`, for checkpoints and errors: "AdamW". Errors: StateError for an engine that has one.
+  State(Engine& engine, std::string name, Settings settings);
   virtual ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   // What set_momentum changes; null: there is none.
   virtual double* momentum() { return nullptr; }
-  // For checkpoints: "AdamW"; what its moments are called, LibTorch's words; and its options but lr
-  // by name.
-  virtual std::string_view name() const = 0;
+  // For checkpoints: what its moments are called, LibTorch's words; and its options but lr by name.
   virtual std::vector<std::string_view> moment_names() const = 0;
   virtual std::map<std::string, double> option_values() const = 0;
   // Of the corrections that counters hold.
@@ -93,6 +98,7 @@ struct Optimizer::State {
 
   const std::shared_ptr<EngineState> engine_held;  // a shell, once the engine is gone
   EngineState& engine;
+  const std::string name;
   double lr;
   std::optional<double> initial_lr;  // of the schedulers, from the first one on
   bool momentum_is_set = false;      // by set_momentum: ranks compare it from then on
@@ -101,6 +107,8 @@ struct Optimizer::State {
   const double weight_decay;
 
  private:
+  const TrainingPlace place_;  // before memory is asked for
+
   void check_gradients_complete() const;
   void note_step();
   StepReport issue_step();

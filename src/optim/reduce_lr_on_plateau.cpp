@@ -27,6 +27,7 @@ ReduceLROnPlateauOptions checked(ReduceLROnPlateauOptions options) {
 
 ReduceLROnPlateau::ReduceLROnPlateau(Optimizer& optimizer, ReduceLROnPlateauOptions options)
     : optimizer_(optimizer),
+      place_(place_of_scheduler(optimizer, "ReduceLROnPlateau")),
       options_(checked(options)),
       last_lr_(optimizer.lr()),
       best_(options.mode == Mode::kMin ? std::numeric_limits<double>::infinity()

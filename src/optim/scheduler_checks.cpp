@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fsdp/error.h"
+#include "optim/optimizer_state.h"
 
 namespace fsdp {
 namespace {
@@ -24,6 +25,12 @@ void require_option(bool holds, std::string_view scheduler, std::string_view opt
   if (holds) return;
   throw InvalidArgument({.what = fmt::format("{}: {} is {}", scheduler, option, value),
                          .hint = std::string(allowed)});
+}
+
+std::shared_ptr<const TrainingPlace> place_of_scheduler(Optimizer& optimizer,
+                                                        std::string_view name) {
+  return std::make_shared<const TrainingPlace>(optimizer.state().engine.training,
+                                               TrainingKind::kScheduler, std::string(name));
 }
 
 void require_same_names(const LRSchedulerState& own, const LRSchedulerState& given) {

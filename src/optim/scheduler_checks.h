@@ -1,6 +1,7 @@
-// What constructors of learning-rate schedulers and their load() refuse.
+// What constructors of learning-rate schedulers and their load() share, and refuse.
 #pragma once
 
+#include <memory>
 #include <string_view>
 
 #include "fsdp/lr_scheduler.h"
@@ -10,6 +11,10 @@ namespace fsdp {
 // Throws InvalidArgument "StepLR: step_size is 0; hint: …" unless it holds.
 void require_option(bool holds, std::string_view scheduler, std::string_view option, double value,
                     std::string_view allowed);
+
+// In the optimizer's engine.
+std::shared_ptr<const TrainingPlace> place_of_scheduler(Optimizer& optimizer,
+                                                        std::string_view name);
 
 // Throws InvalidArgument unless `given` has the names of `own`.
 void require_same_names(const LRSchedulerState& own, const LRSchedulerState& given);

@@ -8,12 +8,12 @@ namespace {
 
 struct SgdState final : Optimizer::State {
   SgdState(Engine& owner, SgdOptions from)
-      : State(owner, from.lr, from.weight_decay, from.groups, from.skip_nonfinite,
-              /*moments=*/from.momentum != 0 ? 1 : 0),
+      : State(owner, "SGD",
+              {from.lr, from.weight_decay, from.groups, from.skip_nonfinite,
+               /*moments=*/from.momentum != 0 ? 1 : 0}),
         options(std::move(from)) {}
 
   double* momentum() override { return options.momentum != 0 ? &options.momentum : nullptr; }
-  std::string_view name() const override { return "SGD"; }
   std::vector<std::string_view> moment_names() const override {
     if (options.momentum == 0) return {};
     return {"momentum_buffer"};

@@ -1,0 +1,79 @@
+// An engine knows what trains with it.
+#include <fsdp/loss_scaler.h>
+#include <fsdp/lr_scheduler.h>
+#include <fsdp/optim.h>
+
+#include <optional>
+
+#include "engine/support/twin.h"
+#include "fsdp/error.h"
+
+using namespace fsdp;
+using namespace fsdp::testing;
+
+namespace {
+
+struct Made {
+  explicit Made(const Mesh& mesh)
+      : model(build_seeded(7, graph_twin(2, 6, in_a_row).make)), engine(model, mesh, Options{}) {}
+  bool has(const std::string& line) const {
+    return engine.describe().find(line) != std::string::npos;
+  }
+  std::shared_ptr<torch::nn::Module> model;
+  Engine engine;
+};
+
+}  // namespace
+
+TEST_CASE("a second optimizer on an engine is refused, naming the first") {
+  run_torch_ranks(2, [](Mesh mesh) {
+    Made made(mesh);
+    auto first = std::make_unique<AdamW>(made.engine, AdamWOptions{});
+    const auto state_bytes = [&] {
+      return made.engine.stats().memory.in_use[MemoryCategory::kOptimizerState];
+    };
+    const int64_t bytes = state_bytes();
+    CHECK_THROWS_WITH_AS(
+        SGD(made.engine, {.lr = 0.1}),
+        doctest::Contains("a second optimizer on one engine: SGD beside AdamW (fsdp::SGD); each "
+                          "of them would step all parameters of the engine; hint: destroy the "
+                          "first one before the second is made"),
+        StateError);
+    CHECK_THROWS_WITH_AS(AdamW(made.engine, {}), doctest::Contains("AdamW beside AdamW"),
+                         StateError);
+    CHECK(state_bytes() == bytes);
+    // The first goes on, and frees its place at its end.
+    graph_loss(*made.model, 0, mesh.rank()).backward();
+    first->step();
+    CHECK(first->steps() == 1);
+    first.reset();
+    SGD second(made.engine, {.lr = 0.1});
+    second.step();
+    CHECK(second.steps() == 1);
+  });
+}
+
+TEST_CASE("an optimizer that could not be made leaves its place free, and so does one made again") {
+  Made made(Mesh::single());
+  CHECK_THROWS_AS(AdamW(made.engine, {.lr = -1}), InvalidArgument);
+  std::optional<SGD> optimizer;
+  optimizer.emplace(made.engine, SgdOptions{.lr = 0.1});
+  optimizer.emplace(made.engine, SgdOptions{.lr = 0.2});  // destroys the first one first
+  CHECK(optimizer->lr() == 0.2);
+  auto other = std::make_unique<Made>(Mesh::single());
+  const AdamW of_another(other->engine, {});
+  other.reset();  // its place outlives the engine
+}
+
+TEST_CASE("describe lists what trains, as long as it is there") {
+  Made made(Mesh::single());
+  CHECK_FALSE(made.has("trained by"));
+  AdamW optimizer(made.engine, {});
+  {
+    const StepLR warmup(optimizer, {.step_size = 1});
+    const ReduceLROnPlateau plateau(optimizer);
+    const LossScaler scaler(made.engine);
+    CHECK(made.has("trained by AdamW, StepLR, ReduceLROnPlateau, LossScaler\n"));
+  }
+  CHECK(made.has("trained by AdamW\n"));
+}
