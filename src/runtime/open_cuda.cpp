@@ -136,7 +136,7 @@ OpenCuda open() {
 }
 
 const OpenCuda& opened() {
-  static const OpenCuda once = open();
+  static const OpenCuda& once = *new OpenCuda(open());  // as Devices, below
   return once;
 }
 

@@ -25,7 +25,8 @@ class CpuDevice final : public Device {
 }  // namespace
 
 const Device& cpu_device() {
-  static const CpuDevice device;
+  // Never destroyed: static objects of the program that use it may be destroyed after ours.
+  static const CpuDevice& device = *new CpuDevice;
   return device;
 }
 
