@@ -21,6 +21,8 @@
 
 namespace fsdp {
 
+class TrainingPlace;  // engine/training_objects.h
+
 struct LossScalerOptions {
   double init_scale = 65536;
   double growth_factor = 2;
@@ -49,7 +51,9 @@ class LossScaler {
 
   // float32(loss) · scale, for backward. The backward has to run before the next update.
   at::Tensor scale(const at::Tensor& loss) const;
-  // After each step: waits for its report, as skipped() does, and sets the scale of the next.
+  // After each step: waits for its report, as skipped() does, and sets the scale of the next. Steps
+  // that are skipped before the first one that is not are a warning (MeshOptions::on_warning): the
+  // scale is being found.
   // Errors: InvalidArgument for a step of an optimizer with skip_nonfinite = false, and where
   //   gradients overflow at the least scale there is: the state stays as it was.
   void update(const StepReport& report);
@@ -62,9 +66,13 @@ class LossScaler {
  private:
   void apply();
 
+  void warn_of_search(double next) const;
+
   const LossScalerOptions options_;
   State state_;
+  bool is_found_ = false;  // a step was applied with a scale, or one was loaded
   const std::weak_ptr<EngineState> engine_;
+  const std::shared_ptr<const TrainingPlace> place_;
 };
 
 }  // namespace fsdp

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/cpu_features.h"
 #include "comm/mesh_state.h"
 #include "engine/autograd_hooks.h"
 #include "engine/buffers.h"
@@ -14,6 +13,7 @@
 #include "engine/memory_refusal.h"
 #include "engine/own_options.h"
 #include "engine/start_lines.h"
+#include "engine/start_warnings.h"
 #include "engine/storage_holders.h"
 #include "engine/touched_units.h"
 #include "fsdp/error.h"
@@ -30,32 +30,6 @@ at::Tensor first_watched(const FoundUnit& unit) {
     return each.tensor.key_set().has_all(touch_trap::key());
   });
   return found == unit.parameters.end() ? at::Tensor() : found->tensor;
-}
-
-void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& policy,
-                      const Mesh& mesh) {
-  const auto filled =
-      std::ranges::count_if(units, [](const FoundUnit& unit) { return !unit.parameters.empty(); });
-  if (!policy.is_set() || filled > 1 || mesh.rank() != 0) return;
-  mesh.warn({.what = fmt::format("{} chooses no module with parameters: the model is one unit",
-                                 policy.described()),
-             .where = "Options::units",
-             .cause = "all parameters are gathered at once",
-             .hint = "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of)"});
-}
-
-// [Note: tiles that are hidden] in cpu_features.h.
-void warn_of_hidden_amx(const std::vector<UnitOptions>& options, const Mesh& mesh) {
-  const bool is_low = std::any_of(options.begin(), options.end(), [](const UnitOptions& unit) {
-    return unit.param_dtype && size_of(*unit.param_dtype) < size_of(DType::kFloat32);
-  });
-  if (!is_low || mesh.rank() != 0 || !needs_amx_left_alone()) return;
-  mesh.warn({.what = "this processor announces AMX but hides its tiles",
-             .where = "param_dtype",
-             .cause = "LibTorch's matrix products in bfloat16 and float16 will die of an illegal "
-                      "instruction",
-             .hint = "start the program with ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in its "
-                     "environment, or through fsdp::run_program, which sets it"});
 }
 
 // Rank 0's values of a plainly built unit, on every rank.
@@ -216,8 +190,7 @@ void EngineState::attach(BuildScope::State* building) {
   if (!context->one_rank()) describe_buffers(*root, model);
   context->mesh.agree("model", model);
   context->gather_into_windows(options);
-  warn_of_hidden_amx(own_options, context->mesh);
-  warn_of_one_unit(found, options.units, context->mesh);
+  warn_at_start(found, own_options, options.units, context->mesh);
   for (size_t i = 0; i < found.size(); ++i) {
     with_place([&] { return "construction of " + name_of_unit(found[i].fqn); },
                [&] { add_unit(found[i], own_options[i], building); });

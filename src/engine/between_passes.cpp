@@ -76,6 +76,21 @@ void EngineState::watch_shards() {
   }
 }
 
+void EngineState::warn_of_unscaled_float16() {
+  if (std::exchange(looked_for_scaler_, true) || context->mesh.rank() != 0) return;
+  const auto is_float16 = [](const auto& unit) {
+    return std::ranges::any_of(unit->shard->layout().segments(), [](const SegmentLayout& segment) {
+      return segment.trainable && segment.dtype == DType::kFloat16;
+    });
+  };
+  if (context->has_loss_scale() || std::ranges::none_of(units, is_float16)) return;
+  context->mesh.warn({.what = "training in float16 without a LossScaler",
+                      .where = "param_dtype",
+                      .cause = "small gradients round to zero, and nothing tells",
+                      .hint = "make a fsdp::LossScaler and start backward from scale(loss); or "
+                              "train in bfloat16"});
+}
+
 void EngineState::follow_zero_grads() {
   for (const auto& unit : units) {
     if (unit->is_by_policy()) unit->follow_zero_grad();

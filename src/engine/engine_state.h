@@ -77,6 +77,8 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   // Before main shards are handed out: from then on operators on them are seen, or a warning says
   // why they cannot be.
   void watch_shards();
+  // At the first backward: float16 without a LossScaler.
+  void warn_of_unscaled_float16();
   // EngineUnit::follow_zero_grad of all units by policy. Requires: the clock's mutex.
   void follow_zero_grads();
   // What was frozen and now requires a gradient is to get one. Errors: StateError where gradients
@@ -100,9 +102,9 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   Engine::EventObserver observer;
   int64_t passes = 0;
   StrayLeaves strays;
+  const std::shared_ptr<TrainingObjects> training = std::make_shared<TrainingObjects>();
   int gathered = 0;  // units seated by Gathered
 
-  const std::shared_ptr<TrainingObjects> training = std::make_shared<TrainingObjects>();
  private:
   void end_backward(bool captures);
   void settle_main_state() const;
@@ -118,6 +120,7 @@ class EngineState : public ClockedEngine, public std::enable_shared_from_this<En
   static std::shared_ptr<Clock> clock_of(const Mesh& mesh);
 
   bool tried_to_watch_ = false;
+  bool looked_for_scaler_ = false;
   bool keeps_graph_ = false;  // the backward under way
   bool forward_has_graph_ = false;
 };

@@ -106,6 +106,7 @@ void EngineState::post_forward(EngineUnit& unit, const ForwardCall& call) {
 void EngineState::begin_backward() {
   context->count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
+  warn_of_unscaled_float16();
   if (!pass->is_inside_forward()) memory.begin_backward();
   absorb_changes(/*reseats=*/false);
   follow_zero_grads();  // since forward

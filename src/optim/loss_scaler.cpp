@@ -37,13 +37,12 @@ bool is_scale(double scale) {
 }  // namespace
 
 LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
-    : options_(checked(options)), engine_(engine.state().weak_from_this()) {
-  if (engine.state().context->has_loss_scale()) {
-    throw StateError({.what = "the engine has a LossScaler already",
-                      .where = "fsdp::LossScaler",
-                      .hint = "one scaler an engine, while it lives"});
-  }
+    : options_(checked(options)),
+      engine_(engine.state().weak_from_this()),
+      place_(std::make_shared<const TrainingPlace>(engine.state().training,
+                                                   TrainingKind::kLossScaler, "LossScaler")) {
   load({.scale = options_.init_scale});
+  is_found_ = false;
 }
 
 LossScaler::~LossScaler() {
@@ -56,6 +55,7 @@ void LossScaler::load(const State& state) {
   require(state.growth_tracker >= 0, "growth_tracker", static_cast<double>(state.growth_tracker),
           "the number of steps since the last overflow or growth");
   state_ = state;
+  is_found_ = true;
   apply();
 }
 
@@ -91,8 +91,21 @@ void LossScaler::update(const StepReport& report) {
   // So small that nothing can be kept by it any more: gradients overflow whatever the scale is.
   require(is_scale(next.scale), "the scale after an overflow", next.scale,
           "gradients are not finite at any scale: look at StepReport::gradients.first_nonfinite()");
+  if (report.skipped() && !is_found_) warn_of_search(next.scale);
+  is_found_ = is_found_ || !report.skipped();
   state_ = next;
   apply();
+}
+
+void LossScaler::warn_of_search(double next) const {
+  const std::shared_ptr<EngineState> engine = engine_.lock();
+  if (!engine || engine->is_shut_down() || engine->context->mesh.rank() != 0) return;
+  engine->context->mesh.warn(
+      {.what = fmt::format("a step was skipped: the loss scale is being found, {} is next", next),
+       .where = "fsdp::LossScaler",
+       .cause = fmt::format("gradients overflow at {}", state_.scale),
+       .hint =
+           "a run begins with a few of these; LossScaler::state of an earlier run spares them"});
 }
 
 }  // namespace fsdp

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 using namespace fsdp;
@@ -20,4 +22,10 @@ TEST_CASE("oneDNN is told to leave AMX alone once, and never against what the us
   CHECK((std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr) == needs);
   CHECK_FALSE(needs_amx_left_alone());
   if (!kept.empty()) setenv("ONEDNN_MAX_CPU_ISA", kept.c_str(), 1);
+}
+
+TEST_CASE("float16 is multiplied where Linux lists the instructions") {
+  std::ifstream file("/proc/cpuinfo");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  CHECK(multiplies_float16() == (text.find(" avx512_fp16") != std::string::npos));
 }

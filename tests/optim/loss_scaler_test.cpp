@@ -1,7 +1,9 @@
 #include <fsdp/loss_scaler.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "base/cpu_features.h"
 #include "engine/support/twin.h"
 #include "plan/placement.h"
 
@@ -117,12 +119,12 @@ TEST_CASE("a scaler's state goes on where it was, and wrong ones are refused") {
   run_torch_ranks(1, [](Mesh mesh) {
     const Model model = make_row();
     Engine engine(model, mesh, {});
-    SGD optimizer(engine, {.lr = 0.01});
+    auto optimizer = std::make_unique<SGD>(engine, SgdOptions{.lr = 0.01});
     {
       LossScaler scaler(engine, {.growth_interval = 3});
       CHECK(scaler.scale() == 65536);
       scaler.load({.scale = 32, .growth_tracker = 2});
-      step(scaler, optimizer, *model, mesh);
+      step(scaler, *optimizer, *model, mesh);
       CHECK(scaler.state() == LossScaler::State{.scale = 64, .growth_tracker = 0});
       scaler.load({.scale = 1});
       CHECK_THROWS_WITH_AS(LossScaler{engine}, doctest::Contains("has a LossScaler already"),
@@ -130,6 +132,7 @@ TEST_CASE("a scaler's state goes on where it was, and wrong ones are refused") {
       for (const double wrong : {0.0, -1.0, double{INFINITY}, double{NAN}, 1e300, 1e-45}) {
         CHECK_THROWS_AS(scaler.load({.scale = wrong}), InvalidArgument);
       }
+      optimizer.reset();
       SGD stubborn(engine, {.lr = 0.01, .skip_nonfinite = false});
       CHECK_THROWS_WITH_AS(scaler.update(stubborn.step()),
                            doctest::Contains("cannot tell of an overflow"), InvalidArgument);
@@ -176,5 +179,48 @@ TEST_CASE("scales that differ between ranks are refused by the next collective")
   for (const std::string& error : errors) {
     CHECK(error.find("loss scale 8") != std::string::npos);
     CHECK(error.find("loss scale 16") != std::string::npos);
+  }
+}
+
+TEST_CASE("the skips with which a run finds its scale say so, later ones do not") {
+  std::vector<std::string> warnings;
+  RunRanksOptions options = torch_ranks_options();
+  options.mesh.on_warning = [&](const ErrorText& warning) { warnings.push_back(warning.what); };
+  run_ranks(
+      2,
+      [](const Mesh& mesh) {
+        const Model model = make_row();
+        Engine engine(model, mesh, {});
+        SGD optimizer(engine, {.lr = 0.01});
+        LossScaler scaler(engine, {.init_scale = 8});
+        for (const bool overflows : {true, true, false, true, false}) {
+          step(scaler, optimizer, *model, mesh, /*odd_rank=*/1, overflows ? INFINITY : 1.0F);
+        }
+      },
+      options);
+  CHECK(warnings ==
+        std::vector<std::string>{"a step was skipped: the loss scale is being found, 4 is next",
+                                 "a step was skipped: the loss scale is being found, 2 is next"});
+}
+
+TEST_CASE("training in float16 without a scaler is warned of once") {
+  for (const bool scales : {false, true}) {
+    std::vector<std::string> warnings;
+    RunRanksOptions options = torch_ranks_options();
+    options.mesh.on_warning = [&](const ErrorText& warning) { warnings.push_back(warning.what); };
+    run_ranks(
+        2,
+        [scales](const Mesh& mesh) {
+          const Model model = make_row();
+          Engine engine(model, mesh, {.param_dtype = DType::kFloat16});
+          SGD optimizer(engine, {.lr = 0.01});
+          const auto scaler = scales ? std::make_unique<LossScaler>(engine) : nullptr;
+          for (int i = 0; i < 2; ++i) graph_loss(*model, i, mesh.rank()).backward();
+        },
+        options);
+    CHECK(std::ranges::count(warnings, "training in float16 without a LossScaler") ==
+          (scales ? 0 : 1));
+    const bool is_slow = !multiplies_float16() && ranks_of_environment() == nullptr;
+    CHECK(std::ranges::count(warnings, "float16 is slow on this processor") == (is_slow ? 1 : 0));
   }
 }
