@@ -112,7 +112,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
     if (optimizer.step().skipped()) status.note("a step was skipped: its gradient is not finite");
     optimizer.zero_grad();
 
-    const double mean = mesh.mean(loss * mine.weight, "loss");
+    const double mean = mesh.mean(loss, mine.weight, "loss");
     status.update(step + 1, {.epoch = static_cast<double>(step + 1) / epoch_steps,
                              .loss = mean,
                              .learning_rate = optimizer.lr(),

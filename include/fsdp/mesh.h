@@ -130,7 +130,8 @@ class Mesh {
   // Requires: collective, outside forward and backward, in one order and with equal `label`, which
   //   names the value in errors and traces; equally many, of one kind, on every rank.
   // Errors: CommError as any collective (communicator.h), which shows both labels or counts;
-  //   InvalidArgument for a tensor of another number of elements, or a number beyond int64_t.
+  //   InvalidArgument for a tensor of another number of elements, a number beyond int64_t, and, on
+  //   all ranks, a sum of whole numbers beyond it.
   template <class Value>
   auto sum(const Value& value, std::string_view label = "sum") const {
     return over_ranks(value, Fold::kSum, label);
@@ -140,6 +141,22 @@ class Mesh {
   auto mean(const Value& value, std::string_view label = "mean") const {
     const double ranks = world_size();
     return mesh_detail::each(sum(value, label), [ranks](auto sum) { return sum / ranks; });
+  }
+  // The sum of value · weight divided by the sum of the weights. A rank whose weight is 0 does not
+  // count, whatever its value: the mean loss of a rank whose labels are all ignored is NaN. NaN if
+  // no rank counts.
+  //   mesh.mean(loss, (labels != -100).sum())
+  // Errors: also InvalidArgument for a weight that is negative or not finite.
+  template <class Value, mesh_detail::Weight Weight>
+  auto mean(const Value& value, const Weight& weight, std::string_view label = "mean") const {
+    const double own = mesh_detail::weight(weight, label);
+    auto sums = mesh_detail::each(value, [&](const auto& each) {
+      return own == 0 ? 0.0 : own * static_cast<double>(mesh_detail::number(each, label));
+    });
+    fold(mesh_detail::span_of(sums), Fold::kSum, label);
+    double weights = own;
+    fold(std::span<double>(&weights, 1), Fold::kSum, label);
+    return mesh_detail::each(sums, [weights](double sum) { return sum / weights; });
   }
   // NaN if any rank's is.
   template <class Value>

@@ -17,6 +17,8 @@ namespace fsdp::mesh_detail {
 [[noreturn]] void refuse_elements(int64_t numel, std::string_view label);
 [[noreturn]] void refuse_beyond_int64(uint64_t value, std::string_view label);
 
+[[noreturn]] void refuse_weight(double weight, std::string_view label);
+
 // What has an item(): this header sees no LibTorch.
 template <class T>
 concept Tensor = requires(const T& value) {
@@ -43,6 +45,15 @@ auto number(const T& value, std::string_view label) {
     if (value.numel() != 1) refuse_elements(value.numel(), label);
     return static_cast<double>(value.template item<double>());
   }
+}
+
+// A number, or a tensor of one.
+template <class T>
+concept Weight = std::is_arithmetic_v<T> || Tensor<T>;
+inline double weight(const Weight auto& value, std::string_view label) {
+  const auto weight = static_cast<double>(number(value, label));
+  if (!(weight >= 0 && weight <= std::numeric_limits<double>::max())) refuse_weight(weight, label);
+  return weight;
 }
 
 // f of a value, or of each of several.

@@ -36,7 +36,21 @@ std::vector<T> gather_over_ranks(const Mesh& mesh, std::span<const T> values, DT
   return gathered;
 }
 
+[[noreturn]] void refuse_sum(double sum, std::string_view label) {
+  throw InvalidArgument(
+      {.what = fmt::format("the ranks' whole numbers sum up to about {:.3g}", sum),
+       .where = fmt::format("'{}'", label),
+       .cause = "an int64 holds at most 9223372036854775807",
+       .hint = "give doubles"});
+}
+
 }  // namespace
+
+void mesh_detail::refuse_weight(double weight, std::string_view label) {
+  throw InvalidArgument({.what = fmt::format("{} as a rank's weight in a mean", weight),
+                         .where = fmt::format("'{}'", label),
+                         .hint = "a finite number, at least 0: how many labels the rank has"});
+}
 
 void mesh_detail::refuse_elements(int64_t numel, std::string_view label) {
   throw InvalidArgument(
@@ -58,9 +72,22 @@ void Mesh::fold(std::span<double> values, Fold how, std::string_view label) cons
                   how == Fold::kSum ? ReduceOp::kSum : ReduceOp::kMax, label);
 }
 
+// A sum of halves cannot overflow: those of 65536 ranks have 48 bits.
 void Mesh::fold(std::span<int64_t> values, Fold how, std::string_view label) const {
-  fold_over_ranks(*this, values, DType::kInt64, how == Fold::kSum ? ReduceOp::kSum : ReduceOp::kMax,
-                  label);
+  if (how == Fold::kMax) {
+    return fold_over_ranks(*this, values, DType::kInt64, ReduceOp::kMax, label);
+  }
+  std::vector<int64_t> halves;
+  for (const int64_t value : values) {
+    halves.push_back(value >> 32);
+    halves.push_back(value & 0xffffffff);
+  }
+  fold_over_ranks<int64_t>(*this, halves, DType::kInt64, ReduceOp::kSum, label);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const __int128 sum = (static_cast<__int128>(halves[2 * i]) << 32) + halves[2 * i + 1];
+    values[i] = static_cast<int64_t>(sum);
+    if (values[i] != sum) refuse_sum(static_cast<double>(sum), label);
+  }
 }
 
 std::vector<float> Mesh::gather(std::span<const float> values, std::string_view label) const {

@@ -85,6 +85,45 @@ TEST_CASE("a number that int64 cannot hold is refused") {
                        InvalidArgument);
 }
 
+TEST_CASE(
+    "a sum of whole numbers beyond int64 is refused on all ranks, a detour beyond it is not") {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  testing::run_ranks(3, [&](const Mesh& mesh) {
+    const std::array<int64_t, 3> detour = {kMost, 5, -5};
+    CHECK(mesh.sum(detour[mesh.rank()]) == kMost);
+    CHECK(mesh.sum(mesh.rank() == 1 ? kLeast : 0) == kLeast);
+    CHECK(mesh.sum(int64_t{-1}) == -3);
+    for (const int64_t most : {kMost, kLeast}) {
+      CHECK_THROWS_WITH_AS(mesh.sum(std::array{int64_t{1}, most}, "tokens"),
+                           doctest::Contains("the ranks' whole numbers sum up to about "),
+                           InvalidArgument);
+    }
+    CHECK(mesh.max(kMost - mesh.rank()) == kMost);
+  });
+}
+
+TEST_CASE("a mean by weights leaves out ranks of weight 0, whatever their value") {
+  testing::run_ranks(3, [](const Mesh& mesh) {
+    const std::array<double, 3> losses = {1, kNan, 4};
+    const std::array<int64_t, 3> labels = {3, 0, 1};
+    const int rank = mesh.rank();
+    CHECK(mesh.mean(losses[rank], labels[rank], "loss") == 7.0 / 4);
+    const AlmostTensor count{{static_cast<float>(labels[rank])}};
+    CHECK(mesh.mean(AlmostTensor{{static_cast<float>(losses[rank])}}, count) == 7.0 / 4);
+    const auto [loss, twice] = mesh.mean(std::array{losses[rank], 2 * losses[rank]}, labels[rank]);
+    CHECK(loss == 7.0 / 4);
+    CHECK(twice == 7.0 / 2);
+    CHECK(std::isnan(mesh.mean(losses[rank], 0)));
+    CHECK(std::isnan(mesh.mean(losses[rank])));
+  });
+  for (const double weight : {-1.0, kNan, std::numeric_limits<double>::infinity()}) {
+    CHECK_THROWS_WITH_AS(Mesh::single().mean(1.0, weight, "loss"),
+                         doctest::Contains("as a rank's weight in a mean ('loss')"),
+                         InvalidArgument);
+  }
+}
+
 TEST_CASE("several values travel in one collective and come back as they were given") {
   testing::run_ranks(2, [](const Mesh& mesh) {
     const auto rank = static_cast<float>(mesh.rank());

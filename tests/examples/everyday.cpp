@@ -99,7 +99,7 @@ double train_epochs(fsdp::Unit<Net>& model, fsdp::Engine& engine, const Rows& ro
       scheduler.step();
       optimizer.zero_grad();
 
-      const double mean_loss = mesh.mean(loss * mine.weight, "loss");
+      const double mean_loss = mesh.mean(loss, mine.weight, "loss");
       if (mesh.rank() == 0 && index == 0) {
         std::printf("epoch %ld loss %.3f lr %.4f\n", epoch, mean_loss, scheduler.last_lr());
       }
