@@ -195,8 +195,9 @@ void EngineUnit::on_gradient(int parameter, const at::Tensor& gradient) {
                       .where = {},
                       .cause = {},
                       .hint =
-                          "was a part of the unit's forward run on another thread, or a parameter "
-                          "used outside its unit's call?"});
+                          "return every tensor that the loss is made of from the unit's forward, "
+                          "also an auxiliary loss that it keeps in a member; run the forward on "
+                          "one thread, and use its parameters inside it alone"});
   }
   with_place([&] { return describe("backward"); },
              [&] { shard->gradients().capture(parameter, gradient); });

@@ -13,7 +13,10 @@ constexpr std::string_view kShardedHint =
     "call the unit through fsdp::Unit (forward is not virtual: write "
     "list[i]->as<fsdp::Unit<Block>>(), not as<Block>()), use fsdp::UnitScope for its other "
     "methods, fsdp::Gathered to look at, save or load whole values, and "
-    "fsdp::AdamW or a LibTorch optimizer on Engine::parameters() to optimise";
+    "fsdp::AdamW or a LibTorch optimizer on Engine::parameters() to optimise; where a backward "
+    "says "
+    "this: return every tensor that the loss is made of from the unit's forward, also an auxiliary "
+    "loss that it keeps in a member";
 // Of a unit by policy: an operator would have been seen, so this is a raw access.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward and give parameters to LibTorch's operators, which "

@@ -235,3 +235,36 @@ TEST_CASE("a module that exists may be an argument of a unit's constructor") {
   Unit<HeirImpl> heir(parent);
   CHECK(heir->parent == parent);
 }
+
+TEST_CASE("a loss that a unit keeps in a member, and does not return, is refused with the fix") {
+  struct KeeperImpl : torch::nn::Module {
+    KeeperImpl() { register_module("linear", linear); }
+    at::Tensor forward(const at::Tensor& x) {
+      at::Tensor h = linear(x);
+      penalty = linear->weight.square().sum();
+      return h;
+    }
+    torch::nn::Linear linear{6, 6};
+    at::Tensor penalty;
+  };
+  struct Keeper : torch::nn::ModuleHolder<KeeperImpl> {
+    using torch::nn::ModuleHolder<KeeperImpl>::ModuleHolder;
+  };
+  struct NetImpl : torch::nn::Module {
+    NetImpl() { register_module("keeper", keeper); }
+    at::Tensor forward(const at::Tensor& x) { return keeper(x).sum(); }
+    Unit<Keeper> keeper;
+  };
+  struct Net : torch::nn::ModuleHolder<NetImpl> {
+    using torch::nn::ModuleHolder<NetImpl>::ModuleHolder;
+  };
+  run_torch_ranks(2, [](Mesh mesh) {
+    Unit<Net> model = build_seeded(7, [] { return Unit<Net>(); });
+    Engine engine(model, mesh);
+    const at::Tensor loss = model(values({2, 6}, 1)) + model->keeper->penalty;
+    CHECK_THROWS_WITH(loss.backward(),
+                      doctest::Contains("where a backward says this: return every tensor that the "
+                                        "loss is made of from the unit's forward, also an "
+                                        "auxiliary loss that it keeps in a member"));
+  });
+}
