@@ -131,9 +131,10 @@ void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
 // Writes the optimizer's state into one file, which appears complete or not at all: moments and
 // counts of updates of the parameters that it trains, by FQN (`FQN.exp_avg`, `FQN.exp_avg_sq` or
 // `FQN.momentum_buffer`, and `FQN.step`), also of those that were frozen since; in the metadata lr,
-// steps() and the other options. It does not depend on the number of ranks, on strategy, offload or
-// units. Frozen parameters are not in it. A unit's moments are gathered one after the other; rank 0
-// writes, and the others wait as long as that takes.
+// steps(), the other options and a digest of the weights beside which it is saved. It does not
+// depend on the number of ranks, on strategy, offload or units. Frozen parameters are not in it. A
+// unit's moments are gathered one after the other; rank 0 writes, and the others wait as long as
+// that takes.
 // Requires: what was unfrozen was so after zero_grad.
 // Errors: as save_weights.
 void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
@@ -141,24 +142,35 @@ void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
                                             const std::filesystem::path& file);
 
 struct OptimizerReport {
-  // Options that are others than the saved optimizer's, a line each; equal on all ranks.
+  // Options that are others than the saved optimizer's, and that the file has no digest of weights
+  // (earlier versions wrote none), a line each; equal on all ranks.
   std::vector<std::string> notes;
+};
+
+struct LoadOptimizerOptions {
+  // The engine's weights are not those beside which the state was saved, and are not meant to be:
+  // saved in a lower type, averaged, changed since.
+  bool beside_other_weights = false;
 };
 
 // Restores moments, counts of updates, steps() and lr from such a file, on any number of ranks; a
 // rank reads its own intervals. All other options (betas, momentum, weight decay, groups) are the
 // program's, unlike torch.optim's load_state_dict, which takes the file's: what differs is in the
 // report. Gradients stay as they are.
-// Requires: the parameters that are trained, or were before they were frozen, are those of the
-//   file: freeze and unfreeze before.
+// Requires: the engine has the weights beside which the state was saved: load_weights comes first.
+//   The parameters that are trained, or were before they were frozen, are those of the file: freeze
+//   and unfreeze before.
 // Errors: IoError kIoError if the file cannot be read; kCorruptData, with the names, for a file of
-//   something else or of another optimizer, for parameters and tensors that are missing,
+//   something else or of another optimizer, for weights of another step (with both steps, as the
+//   optimizers count them), for parameters and tensors that are missing,
 //   unexpected, or have another shape, and for a value that is not finite.
-OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
+OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& file,
+                               const LoadOptimizerOptions& options = {});
 // The same for callers that can go on without: the file is looked at as a whole before anything
 // changes, so what fails is in the outcome, and the optimizer is as it was, on every rank (but for
 // a device that fails while values are copied).
 [[nodiscard]] Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path& file,
-                                            OptimizerReport& report);
+                                            OptimizerReport& report,
+                                            const LoadOptimizerOptions& options = {});
 
 }  // namespace fsdp

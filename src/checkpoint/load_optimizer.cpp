@@ -11,6 +11,7 @@
 #include "checkpoint/name_list.h"
 #include "checkpoint/optimizer_file.h"
 #include "checkpoint/read_interval.h"
+#include "checkpoint/weights_digest.h"
 #include "fsdp/checkpoint.h"
 #include "fsdp/error.h"
 #include "io/printable_name.h"
@@ -63,6 +64,20 @@ class OptimizerSource {
            fmt::format("{} in the state that the optimizer does not have: {}",
                        counted(names, "tensor"), list_of(names)),
            in_words(head.notes), "make the optimizer with the options that it was saved with");
+  }
+
+  // Errors: IoError kCorruptData unless the file was saved beside these weights, or does not say
+  // beside which.
+  void check_weights(uint64_t digest) const {
+    if (head.weights.empty() || head.weights == digest_text(digest)) return;
+    refuse(file_,
+           fmt::format("the state was saved at step {} beside other weights than these, and this "
+                       "optimizer is at step {}",
+                       head.steps, state_.applied()),
+           fmt::format("its weights have the digest {}, these {}", quoted_name(head.weights),
+                       digest_text(digest)),
+           "load the weights of that step first, in float32; where other weights are meant (saved "
+           "in a lower type, changed since): LoadOptimizerOptions::beside_other_weights");
   }
 
   // What this rank has of every moment: calls take(source, at, values).
@@ -163,18 +178,20 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
 }  // namespace
 
 Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path& path,
-                              OptimizerReport& report) {
+                              OptimizerReport& report, const LoadOptimizerOptions& options) {
   Optimizer::State& state = optimizer.state();
   state.engine.require_between_passes("load_optimizer");
   state.follow_trained();
   const Parameters parameters = state.parameters();  // once the steps under way are done
   const Mesh& mesh = state.engine.context->mesh;
+  const uint64_t weights = options.beside_other_weights ? 0 : digest_of_weights(state.engine);
   std::optional<OptimizerSource> source;
   // All ranks look at everything first; then nothing in the file can be wrong any more.
   Outcome outcome = work_together(mesh, kReadingState, [&] {
     const at::NoGradGuard no_grad;
     source.emplace(path, state, parameters);
     source->read([](const MomentSource&, int64_t, std::span<const float>) {});
+    if (!options.beside_other_weights) source->check_weights(weights);
   });
   if (outcome.failed()) return outcome;
   outcome = work_together(mesh, kReadingState, [&] {
@@ -185,12 +202,17 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
   state.set_counts(source->head.steps, source->parameters);
   optimizer.set_lr(source->head.lr);
   report.notes = source->head.notes;
+  if (source->head.weights.empty()) {
+    report.notes.emplace_back(
+        "the file does not say beside which weights it was saved, as those of earlier versions");
+  }
   return outcome;
 }
 
-OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& path) {
+OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path& path,
+                               const LoadOptimizerOptions& options) {
   OptimizerReport report;
-  const Outcome outcome = try_to_load_optimizer(optimizer, path, report);
+  const Outcome outcome = try_to_load_optimizer(optimizer, path, report, options);
   end_together(optimizer.state().engine.context->mesh, outcome);
   return report;
 }

@@ -46,12 +46,16 @@ const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParam
   return state.engine.units[parameter.unit]->shard->layout().parameters()[parameter.parameter];
 }
 
-std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state) {
+std::string digest_text(uint64_t weights) { return fmt::format("{:016x}", weights); }
+
+std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state,
+                                                      uint64_t weights) {
   Metadata metadata{{"format", std::string(kFormat)},
                     {"version", std::string(kVersion)},
                     {"optimizer", std::string(state.name)},
                     {"lr", fmt::format("{}", state.lr)},
-                    {"steps", fmt::format("{}", state.applied())}};
+                    {"steps", fmt::format("{}", state.applied())},
+                    {"weights", digest_text(weights)}};
   for (const auto& [name, value] : state.option_values()) metadata[name] = fmt::format("{}", value);
   return metadata;
 }
@@ -82,7 +86,8 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
                        quoted_name(entry(metadata, "lr")), quoted_name(entry(metadata, "steps"))),
            "the file was changed by somebody; take an earlier one");
   }
-  OptimizerHead head{.steps = *steps, .lr = *lr, .notes = {}};
+  OptimizerHead head{
+      .steps = *steps, .lr = *lr, .weights = std::string(entry(metadata, "weights")), .notes = {}};
   for (const auto& [name, value] : state.option_values()) {
     const std::string_view before = entry(metadata, name);
     if (before == fmt::format("{}", value)) continue;

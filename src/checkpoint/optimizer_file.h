@@ -5,7 +5,8 @@
 //   FQN.step                                         I64, one element: updates it has seen
 //
 // of every parameter that the optimizer has trained, and the metadata below. The last part of a
-// name says what it is, so that no two can collide.
+// name says what it is, so that no two can collide. `weights` is the digest (weights_digest.h) of
+// the weights beside which the state was saved; files before it have none.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -29,15 +30,20 @@ std::string state_name(std::string_view fqn, std::string_view what);
 // Of a parameter that an optimizer keeps state for.
 const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParameter& parameter);
 
-// Format and version; which optimizer, its lr and steps(), and its other options.
-std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state);
+// Format and version; which optimizer, its lr and steps(), its other options, and the weights'
+// digest.
+std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state,
+                                                      uint64_t weights);
 
 // What a file says of the whole optimizer.
 struct OptimizerHead {
   int64_t steps = 0;
   double lr = 0;
+  std::string weights;             // the digest's text; empty in a file that has none
   std::vector<std::string> notes;  // options that are others here
 };
+// As metadata has it.
+std::string digest_text(uint64_t weights);
 // Errors: IoError kCorruptData for a file of something else, of a version that is not known, of
 //   another optimizer, or whose lr or steps are none.
 OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state);

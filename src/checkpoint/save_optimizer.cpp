@@ -9,6 +9,7 @@
 
 #include "checkpoint/optimizer_file.h"
 #include "checkpoint/rank_zero_writer.h"
+#include "checkpoint/weights_digest.h"
 #include "fsdp/checkpoint.h"
 #include "runtime/device_error_place.h"
 
@@ -68,7 +69,8 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
   state.engine.require_between_passes("save_optimizer");
   state.follow_trained();
   const Parameters parameters = state.parameters();
-  const std::map<std::string, std::string> metadata = optimizer_metadata(state);
+  const std::map<std::string, std::string> metadata =
+      optimizer_metadata(state, digest_of_weights(state.engine));
   std::optional<SafetensorsWriter> writer;
   const Mesh& mesh = state.engine.context->mesh;
   RankZeroWriter on_zero(mesh, kWritingState);

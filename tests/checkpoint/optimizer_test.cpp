@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "checkpoint/support/exact_training.h"
+#include "fsdp/error.h"
 #include "plan/placement.h"
 #include "support/models.h"
 #include "support/scratch_folder.h"
@@ -81,16 +82,18 @@ TEST_CASE("the file holds moments and counts by FQN, and says which optimizer") 
     train_exactly(mesh, {.folder = folder.path(), .optimizer = "sgd", .to = 3, .tag = "-sgd"});
   });
   const SafetensorsFile file(folder / "optimizer-3");
-  CHECK(file.metadata() == std::map<std::string, std::string>{{"format", "fsdp-optimizer"},
-                                                              {"version", "1"},
-                                                              {"optimizer", "AdamW"},
-                                                              {"lr", "0.03"},
-                                                              {"steps", "3"},
-                                                              {"beta1", "0.9"},
-                                                              {"beta2", "0.999"},
-                                                              {"eps", "1e-08"},
-                                                              {"weight_decay", "0.1"},
-                                                              {"bias_correction", "1"}});
+  CHECK(file.metadata() ==
+        std::map<std::string, std::string>{{"format", "fsdp-optimizer"},
+                                           {"version", "1"},
+                                           {"optimizer", "AdamW"},
+                                           {"lr", "0.03"},
+                                           {"steps", "3"},
+                                           {"weights", file.metadata().at("weights")},
+                                           {"beta1", "0.9"},
+                                           {"beta2", "0.999"},
+                                           {"eps", "1e-08"},
+                                           {"weight_decay", "0.1"},
+                                           {"bias_correction", "1"}});
   CHECK(file.tensors().size() == 3 * 7);
   const StoredTensor* moment = file.find("part0.weight.exp_avg_sq");
   REQUIRE(moment != nullptr);
@@ -229,6 +232,7 @@ TEST_CASE("frozen parameters are not in the file, and units may be others") {
     Engine engine(model, mesh);
     SGD optimizer(engine, {.lr = 1e-2, .momentum = 0.5});
     take_exact_step(engine, model, optimizer, 0);
+    save_weights(engine, folder / "weights");
     save_optimizer(optimizer, folder / "optimizer");
   });
   CHECK(SafetensorsFile(folder / "optimizer").find("scale.step") == nullptr);
@@ -239,6 +243,7 @@ TEST_CASE("frozen parameters are not in the file, and units may be others") {
     Engine engine(model, mesh,
                   {.units = by_name([](std::string_view fqn) { return fqn == "part2"; })});
     SGD optimizer(engine, {.lr = 1e-2, .momentum = 0.5});
+    load_weights(engine, folder / "weights");
     load_optimizer(optimizer, folder / "optimizer");
     CHECK(optimizer.steps() == 1);
     save_optimizer(optimizer, folder / "again");
@@ -261,6 +266,99 @@ TEST_CASE("lr comes from the file; other options are the program's, and what dif
     CHECK(optimizer.steps() == 0);
     CHECK(report.notes == Names{"beta2 is 0.999; the saved optimizer's was '0.95'",
                                 "weight_decay is 0; the saved optimizer's was '0.01'"});
+  });
+}
+
+// Under every strategy, on any number of ranks and with any units the digest is the same: the cases
+// above compare whole files.
+TEST_CASE("a state is refused beside weights of another step, with both steps") {
+  const ScratchFolder folder;
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    train_exactly(mesh, {.folder = folder.path(), .saves_at = 2, .to = 3});
+  });
+  for (const int world : {1, 3}) {
+    run_torch_ranks(world, [&](const Mesh& mesh) {
+      Unit<ExactNet> model;
+      Engine engine(model, mesh);
+      const auto optimizer = testing::make_optimizer(engine, "adamw");
+      load_weights(engine, folder / "weights-2");
+      OptimizerReport report;
+      const Outcome outcome = try_to_load_optimizer(*optimizer, folder / "optimizer-3", report);
+      CHECK(outcome.failed());
+      if (outcome.mine) {
+        CHECK_THROWS_WITH_AS(std::rethrow_exception(outcome.mine),
+                             doctest::Contains("the state was saved at step 3 beside other weights "
+                                               "than these, and this optimizer is at step 0"),
+                             IoError);
+      }
+      CHECK(optimizer->steps() == 0);
+      load_optimizer(*optimizer, folder / "optimizer-2");
+      CHECK(optimizer->steps() == 2);
+      CHECK(load_optimizer(*optimizer, folder / "optimizer-3", {.beside_other_weights = true})
+                .notes.empty());
+      CHECK(optimizer->steps() == 3);
+    });
+  }
+}
+
+TEST_CASE("one weight that differs, or two that are exchanged, are other weights") {
+  const ScratchFolder folder;
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    Engine engine(model, mesh);
+    const auto optimizer = testing::make_optimizer(engine, "adamw");
+    take_exact_step(engine, model, *optimizer, 0);
+    save_optimizer(*optimizer, folder / "state");
+    const auto change = [&](const std::function<void(at::Tensor)>& how) {
+      const Gathered whole(engine, WriteBack::kFromRankZero);
+      const at::NoGradGuard no_grad;
+      how(model->parts[1]->weight);
+    };
+    const auto loads = [&] {
+      OptimizerReport report;
+      return !try_to_load_optimizer(*optimizer, folder / "state", report).failed();
+    };
+    CHECK(loads());
+    const auto exchange = [](at::Tensor weight) {
+      const at::Tensor first = weight[0][0].clone();
+      weight[0][0].copy_(weight[1][1]);
+      weight[1][1].copy_(first);
+    };
+    change([](at::Tensor weight) {
+      weight[0][0].fill_(0.25);
+      weight[1][1].fill_(0.5);
+    });
+    CHECK_FALSE(loads());
+    save_optimizer(*optimizer, folder / "state");
+    CHECK(loads());
+    change(exchange);
+    CHECK_FALSE(loads());
+    change(exchange);
+    CHECK(loads());
+  });
+}
+
+TEST_CASE("a file without a digest of the weights is loaded with a note") {
+  const ScratchFolder folder;
+  run_torch_ranks(
+      2, [&](const Mesh& mesh) { train_exactly(mesh, {.folder = folder.path(), .to = 3}); });
+  const SafetensorsFile file(folder / "optimizer-3");
+  std::map<std::string, std::string> metadata = file.metadata();
+  metadata.erase("weights");
+  std::vector<TensorSpec> specs;
+  for (const StoredTensor& each : file.tensors()) {
+    specs.push_back({each.name, each.dtype, each.shape});
+  }
+  SafetensorsWriter writer(folder / "old", specs, metadata);
+  for (const StoredTensor& each : file.tensors()) writer.append(each.name, file.bytes(each));
+  writer.commit();
+  run_torch_ranks(2, [&](const Mesh& mesh) {
+    Unit<ExactNet> model;
+    Engine engine(model, mesh);
+    const auto optimizer = testing::make_optimizer(engine, "adamw");
+    CHECK(load_optimizer(*optimizer, folder / "old").notes ==
+          Names{"the file does not say beside which weights it was saved, as those of earlier "
+                "versions"});
   });
 }
 
