@@ -5,6 +5,9 @@
 
 #include <cstring>
 #include <memory>
+#include <set>
+#include <string_view>
+#include <thread>
 
 #include "kernels/kernel_table.h"
 #include "sim/gpu_arrays.h"
@@ -43,6 +46,36 @@ TEST_CASE("streams of the device wait for events, and calls are made when work i
     CHECK(gathered.reached());
     CHECK(gpu.take_reports().empty());
   }
+}
+
+// [Note: one context a process]
+TEST_CASE("a process that computes on GPU 3 has no context on another one") {
+  SimulatedGpu gpu({.devices = 4});
+  {
+    const CudaDevice device(3, kNoKernels);
+    Buffer memory = device.allocate(256, MemoryKind::kDevice);
+    Buffer pinned = device.allocate(256, MemoryKind::kPinned);
+    auto stream = device.make_stream({.name = "stream"});
+    Event done = device.make_event();
+    stream->record(done);
+    // A thread that has chosen no device.
+    std::thread([&] {
+      while (!done.reached()) std::this_thread::yield();
+      done.synchronize();
+      stream->tell_time([](int64_t /*ns*/) {});
+      stream->synchronize();
+      device.drain();
+      memory = {};
+      pinned = {};
+      stream.reset();
+    }).join();
+  }
+  CHECK(gpu.contexts() == std::set<int>{3});
+  CHECK(cudaSetDevice(1) == cudaSuccess);  // a user's choice stays
+  const CudaDevice device(3, kNoKernels);
+  int current = 0;
+  CHECK(cudaGetDevice(&current) == cudaSuccess);
+  CHECK(current == 1);
 }
 
 TEST_CASE("a call is made once its stream is there, and not before") {
@@ -173,9 +206,21 @@ TEST_CASE("an error of an earlier kernel says so, whichever call it comes out of
         "an earlier kernel failed, in LibTorch as a rule one of an index out of range: look at "
         "labels and token ids; CUDA_LAUNCH_BLOCKING=1 names the kernel; " +
             lost);
-  for (const cudaError_t code : {cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable}) {
+  for (const cudaError_t code :
+       {cudaErrorContained, cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable}) {
     CHECK(failure(code).find("hint: the GPU itself failed: nvidia-smi -q") != std::string::npos);
   }
-  CHECK(failure(cudaErrorUnsupportedPtxVersion).find("update it") != std::string::npos);
+  struct Hinted {
+    cudaError_t code;
+    std::string_view words;
+  };
+  for (const auto& [code, words] :
+       {Hinted{cudaErrorUnsupportedPtxVersion, "update it"},
+        Hinted{cudaErrorDevicesUnavailable, "nvidia-smi -c DEFAULT"},
+        Hinted{cudaErrorSystemNotReady, "nvidia-fabricmanager"},
+        Hinted{cudaErrorSystemDriverMismatch, "reboot"},
+        Hinted{cudaErrorCompatNotSupportedOnDevice, "LD_LIBRARY_PATH"}}) {
+    CHECK(failure(code).find(words) != std::string::npos);
+  }
   CHECK(failure(cudaErrorUnknown).find("hint") == std::string::npos);
 }

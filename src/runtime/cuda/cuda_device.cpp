@@ -31,14 +31,14 @@ class OwnCudaStream final : public CudaStream {
 CudaDevice::CudaDevice(int ordinal, const kernels::KernelTable& table)
     : ordinal_(ordinal), name_(fmt::format("cuda:{}", ordinal)), kernels_(table) {
   const CudaScope scope(ordinal);
-  zeroing_.emplace(StreamPriority::kNormal);
+  zeroing_.emplace(ordinal, StreamPriority::kNormal);
 }
 
 CudaDevice::~CudaDevice() = default;
 
 std::unique_ptr<Stream> CudaDevice::make_stream(const StreamOptions& options) const {
   const CudaScope scope(ordinal_);
-  return std::make_unique<OwnCudaStream>(*this, CudaStreamHandle(options.priority));
+  return std::make_unique<OwnCudaStream>(*this, CudaStreamHandle(ordinal_, options.priority));
 }
 
 Stream& CudaDevice::compute_stream(void* native) const {
@@ -58,21 +58,24 @@ Buffer CudaDevice::allocate(int64_t bytes, MemoryKind kind) const {
     check_cuda(cudaHostAlloc(&data, size, cudaHostAllocDefault),
                fmt::format("cudaHostAlloc of {} bytes on {}", bytes, name_));
     std::memset(data, 0, size);
-    return {data, bytes, [](void* pinned) { forget_cuda(cudaFreeHost(pinned)); }};
+    return {data, bytes, [ordinal = ordinal_](void* pinned) {
+              const CudaScope scope(ordinal, std::nothrow);
+              forget_cuda(cudaFreeHost(pinned));
+            }};
   }
   check_cuda(cudaMalloc(&data, size), fmt::format("cudaMalloc of {} bytes on {}", bytes, name_));
-  Buffer memory(data, bytes, [](void* gone) { forget_cuda(cudaFree(gone)); });
+  Buffer memory(data, bytes, [ordinal = ordinal_](void* gone) {
+    const CudaScope scope(ordinal, std::nothrow);
+    forget_cuda(cudaFree(gone));
+  });
   check_cuda(cudaMemsetAsync(data, 0, size, zeroing_->get()), "cudaMemsetAsync");
   check_cuda(cudaStreamSynchronize(zeroing_->get()), "cudaStreamSynchronize");
   return memory;
 }
 
 void CudaDevice::drain() const noexcept {
-  int before = 0;
-  forget_cuda(cudaGetDevice(&before));
-  forget_cuda(cudaSetDevice(ordinal_));
+  const CudaScope scope(ordinal_, std::nothrow);
   forget_cuda(cudaDeviceSynchronize());
-  forget_cuda(cudaSetDevice(before));
 }
 
 void CudaDevice::make_current() const { check_cuda(cudaSetDevice(ordinal_), "cudaSetDevice"); }
@@ -98,7 +101,7 @@ std::shared_ptr<const CudaClock> CudaDevice::clock() const {
   const std::lock_guard lock(mutex_);
   if (clock_ && span_clock_ns() - clock_->zero_ns < kClockLife) return clock_;
   const CudaScope scope(ordinal_);
-  auto clock = std::make_shared<CudaClock>();
+  auto clock = std::make_shared<CudaClock>(ordinal_);
   check_cuda(cudaEventRecord(clock->zero.get(), zeroing_->get()), "cudaEventRecord");
   check_cuda(cudaEventSynchronize(clock->zero.get()), "cudaEventSynchronize");
   const int64_t now = span_clock_ns();
@@ -111,7 +114,7 @@ std::shared_ptr<const CudaClock> CudaDevice::clock() const {
 
 CudaEvent CudaDevice::take_event() const {
   const std::lock_guard lock(mutex_);
-  if (events_.empty()) return CudaEvent();
+  if (events_.empty()) return CudaEvent(ordinal_);
   CudaEvent event = std::move(events_.back());
   events_.pop_back();
   return event;

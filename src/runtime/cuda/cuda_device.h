@@ -20,7 +20,8 @@ namespace fsdp {
 
 // How the device's clock and the host's lie to each other.
 struct CudaClock {
-  CudaEvent zero{CudaTiming::kOn};
+  explicit CudaClock(int current) : zero(current, CudaTiming::kOn) {}
+  CudaEvent zero;
   int64_t zero_ns = 0;  // when the device reached it, in nanoseconds of span_clock_ns
 
   // Requires: `event` is reached, and has timing.

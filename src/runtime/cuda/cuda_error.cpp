@@ -17,11 +17,25 @@ std::string_view hint_for(cudaError_t code) {
              "smaller batch";
     case cudaErrorUnsupportedPtxVersion:
       return "the NVIDIA driver is older than this library's CUDA: update it";
+    case cudaErrorDevicesUnavailable:
+      return "another process has the GPU for itself: nvidia-smi shows which, and the compute "
+             "mode; "
+             "one rank a GPU, or nvidia-smi -c DEFAULT";
+    case cudaErrorSystemNotReady:
+      return "the GPUs' NVSwitches are not set up: start the fabric manager "
+             "(systemctl start nvidia-fabricmanager), of the driver's very version";
+    case cudaErrorSystemDriverMismatch:
+      return "the loaded kernel module and the driver's libraries have different versions: reboot, "
+             "or reload the module";
+    case cudaErrorCompatNotSupportedOnDevice:
+      return "CUDA's compatibility libraries serve data-centre GPUs alone: take them out of "
+             "LD_LIBRARY_PATH, or update the driver";
     // From here on errors stay, and come out of whichever call is next.
     case cudaErrorAssert:
       return "a check of an earlier kernel failed, in LibTorch as a rule one of an index out of "
              "range: look at labels and token ids; CUDA_LAUNCH_BLOCKING=1 names the kernel; the "
              "device cannot be used any more by this process";
+    case cudaErrorContained:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
       return "the GPU itself failed: nvidia-smi -q and the system's log say more; the device "

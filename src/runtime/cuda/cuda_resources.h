@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <new>
 #include <utility>
 
 #include "runtime/cuda/cuda_error.h"
@@ -12,17 +13,32 @@
 
 namespace fsdp {
 
+// Returns whether the process has a context on the device; true if the driver does not tell.
+bool has_cuda_context(int ordinal) noexcept;
+
 // The device on which the calling thread's CUDA calls act, for a scope.
+//
+// [Note: one context a process]
+// cudaSetDevice makes a context on the device, and so does the first other call of a thread on its
+// current device, which is 0 until it chooses one. A context takes half a gigabyte of a GPU that may
+// be another rank's, and is refused where a GPU serves one process alone. So every call that needs a
+// context, a release or a query too, is made in a scope, and the scope restores the former device
+// only if that has a context.
 class CudaScope {
  public:
-  explicit CudaScope(int ordinal) {
-    check_cuda(cudaGetDevice(&before_), "cudaGetDevice");
-    if (before_ == ordinal) return;
-    check_cuda(cudaSetDevice(ordinal), "cudaSetDevice");
-    changed_ = true;
+  explicit CudaScope(int ordinal) : CudaScope(ordinal, std::nothrow) { check_cuda(code_, call_); }
+  // For destructors: clears an error.
+  CudaScope(int ordinal, std::nothrow_t /*forgets*/) noexcept {
+    code_ = cudaGetDevice(&before_);
+    if (code_ == cudaSuccess && before_ != ordinal) {
+      call_ = "cudaSetDevice";
+      code_ = cudaSetDevice(ordinal);
+      changed_ = code_ == cudaSuccess;
+    }
+    forget_cuda(code_);
   }
   ~CudaScope() {
-    if (changed_) forget_cuda(cudaSetDevice(before_));
+    if (changed_ && has_cuda_context(before_)) forget_cuda(cudaSetDevice(before_));
   }
   CudaScope(const CudaScope&) = delete;
   CudaScope& operator=(const CudaScope&) = delete;
@@ -30,37 +46,44 @@ class CudaScope {
  private:
   int before_ = 0;
   bool changed_ = false;
+  const char* call_ = "cudaGetDevice";
+  cudaError_t code_ = cudaSuccess;
 };
 
 enum class CudaTiming : uint8_t { kOff, kOn };
 
-// Of the current device. Only with timing on it tells the time, and costs more.
+// Of device `current`, which is the thread's. Only with timing on it tells the time, and costs more.
 class CudaEvent {
  public:
-  explicit CudaEvent(CudaTiming timing = CudaTiming::kOff) {
+  explicit CudaEvent(int current, CudaTiming timing = CudaTiming::kOff) : ordinal_(current) {
     const unsigned flags = timing == CudaTiming::kOn ? cudaEventDefault : cudaEventDisableTiming;
     check_cuda(cudaEventCreateWithFlags(&event_, flags), "cudaEventCreateWithFlags");
   }
-  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  CudaEvent(CudaEvent&& other) noexcept
+      : ordinal_(other.ordinal_), event_(std::exchange(other.event_, nullptr)) {}
   CudaEvent& operator=(CudaEvent&& other) noexcept {
+    std::swap(ordinal_, other.ordinal_);
     std::swap(event_, other.event_);
     return *this;
   }
   ~CudaEvent() {
-    if (event_ != nullptr) forget_cuda(cudaEventDestroy(event_));
+    if (event_ == nullptr) return;
+    const CudaScope scope(ordinal_, std::nothrow);
+    forget_cuda(cudaEventDestroy(event_));
   }
 
   cudaEvent_t get() const { return event_; }
 
  private:
+  int ordinal_;
   cudaEvent_t event_ = nullptr;
 };
 
-// A stream of the current device behind which LibTorch's default stream orders nothing. Waits for
-// its work before it goes: destroying a CUDA stream lets the work go on alone.
+// A stream of device `current`, which is the thread's, behind which LibTorch's default stream orders
+// nothing. Waits for its work before it goes: destroying a CUDA stream lets the work go on alone.
 class CudaStreamHandle {
  public:
-  explicit CudaStreamHandle(StreamPriority priority) {
+  CudaStreamHandle(int current, StreamPriority priority) : ordinal_(current) {
     int lowest = 0, highest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&lowest, &highest),
                "cudaDeviceGetStreamPriorityRange");
@@ -69,13 +92,15 @@ class CudaStreamHandle {
                "cudaStreamCreateWithPriority");
   }
   CudaStreamHandle(CudaStreamHandle&& other) noexcept
-      : stream_(std::exchange(other.stream_, nullptr)) {}
+      : ordinal_(other.ordinal_), stream_(std::exchange(other.stream_, nullptr)) {}
   CudaStreamHandle& operator=(CudaStreamHandle&& other) noexcept {
+    std::swap(ordinal_, other.ordinal_);
     std::swap(stream_, other.stream_);
     return *this;
   }
   ~CudaStreamHandle() {
     if (stream_ == nullptr) return;
+    const CudaScope scope(ordinal_, std::nothrow);
     forget_cuda(cudaStreamSynchronize(stream_));
     forget_cuda(cudaStreamDestroy(stream_));
   }
@@ -83,6 +108,7 @@ class CudaStreamHandle {
   cudaStream_t get() const { return stream_; }
 
  private:
+  int ordinal_;
   cudaStream_t stream_ = nullptr;
 };
 

@@ -10,6 +10,21 @@
 
 namespace fsdp {
 
+namespace {
+
+// Queries in relaxed mode. In the usual mode CUDA refuses a query while another thread captures a
+// graph in global mode, and that capture fails.
+cudaError_t query_beside_captures(cudaEvent_t event) {
+  constexpr char kCall[] = "cudaThreadExchangeStreamCaptureMode";
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), kCall);
+  const cudaError_t code = cudaEventQuery(event);
+  check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), kCall);
+  return code;
+}
+
+}  // namespace
+
 // A point in a stream's work: an event that is recorded once, and given back.
 class CudaMark final : public EventMark {
  public:
@@ -20,11 +35,13 @@ class CudaMark final : public EventMark {
   ~CudaMark() override { device_.give_event(std::move(event_)); }
 
   void wait() override {
+    const CudaScope scope(device_.ordinal());
     check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
     device_.require_trusted();
   }
   bool reached() override {
-    const cudaError_t code = cudaEventQuery(event_.get());
+    const CudaScope scope(device_.ordinal());
+    const cudaError_t code = query_beside_captures(event_.get());
     if (code == cudaErrorNotReady) {
       static_cast<void>(cudaGetLastError());  // or LibTorch takes it for its next launch's
       return false;
@@ -97,7 +114,7 @@ void CudaStream::call(std::function<void()> on_host) {
 void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
   auto clock = device_.clock();
   const CudaScope scope(ordinal());
-  auto here = std::make_shared<CudaEvent>(CudaTiming::kOn);
+  auto here = std::make_shared<CudaEvent>(ordinal(), CudaTiming::kOn);
   check_cuda(cudaEventRecord(here->get(), handle_), "cudaEventRecord");
   call([clock, here, tell = std::move(tell)] { tell(clock->time_of(here->get())); });
 }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "support/sim/cuda/fat_binary.h"
@@ -61,6 +62,19 @@ constexpr ErrorName kErrors[] = {
     {cudaErrorInvalidPc, "cudaErrorInvalidPc", "invalid program counter"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
+    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable",
+     "CUDA-capable device(s) is/are busy or unavailable"},
+    {cudaErrorSystemNotReady, "cudaErrorSystemNotReady", "system not yet initialized"},
+    {cudaErrorSystemDriverMismatch, "cudaErrorSystemDriverMismatch",
+     "system has unsupported display driver / cuda driver combination"},
+    {cudaErrorCompatNotSupportedOnDevice, "cudaErrorCompatNotSupportedOnDevice",
+     "forward compatibility was attempted on non supported HW"},
+    {cudaErrorContained, "cudaErrorContained",
+     "Invalid access of peer GPU memory over nvlink or a hardware error"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
 };
 
@@ -71,6 +85,16 @@ const ErrorName& name_of(cudaError_t code) {
   static constexpr ErrorName kOther = {cudaErrorUnknown, "cudaErrorOfNoNameHere",
                                        "an error without a text in the simulated runtime"};
   return kOther;
+}
+
+// The driver's cuDevicePrimaryCtxGetState; 3 is CUDA_ERROR_NOT_INITIALIZED.
+int state_of_context(int ordinal, unsigned* flags, int* active) {
+  const std::lock_guard lock(runtime_mutex());
+  const Simulation* const simulation = current_simulation();
+  if (simulation == nullptr) return 3;
+  *flags = 0;
+  *active = simulation->contexts().contains(ordinal) ? 1 : 0;
+  return 0;
 }
 
 cudaError_t last_error(const char* name, bool forget) {
@@ -94,8 +118,24 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaSetDevice(int ordinal) {
   return call("cudaSetDevice", [&](Simulation& simulation) {
-    if (ordinal < 0 || ordinal >= simulation.options().devices) return cudaErrorInvalidDevice;
+    const auto& options = simulation.options();
+    const int last = options.devices - (options.spare_default ? 0 : 1);
+    if (ordinal < 0 || ordinal > last) return cudaErrorInvalidDevice;
     simulation.host().device = ordinal;
+    simulation.need_context("cudaSetDevice");
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                             unsigned /*version*/, unsigned long long /*flags*/,
+                                             cudaDriverEntryPointQueryResult* status) {
+  return call("cudaGetDriverEntryPointByVersion", [&](Simulation&) {
+    const bool is_known = std::string_view(symbol) == "cuDevicePrimaryCtxGetState";
+    *function = is_known ? reinterpret_cast<void*>(&state_of_context) : nullptr;
+    if (status != nullptr) {
+      *status = is_known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    }
     return cudaSuccess;
   });
 }

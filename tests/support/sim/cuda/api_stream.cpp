@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "support/sim/cuda/simulation.h"
 
@@ -91,6 +92,27 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   return call("cudaStreamWaitEvent", [&](Simulation& simulation) {
     simulation.wait(simulation.stream(stream), simulation.event(event));
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call("cudaStreamBeginCapture", [&](Simulation& simulation) {
+    simulation.begin_capture(simulation.stream(stream), mode);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return call("cudaStreamEndCapture", [&](Simulation& simulation) {
+    *graph = nullptr;
+    return simulation.end_capture(simulation.stream(stream));
+  });
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  return call("cudaThreadExchangeStreamCaptureMode", [&](Simulation& simulation) {
+    *mode = std::exchange(simulation.host().capture_mode, *mode);
     return cudaSuccess;
   });
 }

@@ -70,6 +70,16 @@ std::map<std::string, int64_t> SimulatedGpu::host_waits() const {
   return simulation_->host_waits();
 }
 
+uint64_t SimulatedGpu::host_ns() const {
+  const std::lock_guard lock(runtime_mutex());
+  return simulation_->host().now_ns;
+}
+
+std::set<int> SimulatedGpu::contexts() const {
+  const std::lock_guard lock(runtime_mutex());
+  return simulation_->contexts();
+}
+
 std::vector<LaunchRecord> SimulatedGpu::launches() const {
   const std::lock_guard lock(runtime_mutex());
   return simulation_->launches();

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,10 @@ class SimulatedGpu {
 
   // How often the host waited for the device, by what made it wait.
   std::map<std::string, int64_t> host_waits() const;
+  // Returns the calling thread's clock, which SimulationOptions::host_costs advance.
+  uint64_t host_ns() const;
+  // Returns the devices that have a context.
+  std::set<int> contexts() const;
   // Launches that have run so far.
   std::vector<LaunchRecord> launches() const;
 

@@ -34,12 +34,6 @@ class ThreadNumber {
   const uint64_t number_;
 };
 
-// What a thread may still call when its device is lost.
-bool is_of_host(std::string_view name) {
-  return name == "cudaSetDevice" || name == "cudaGetDevice" || name == "cudaGetDeviceCount" ||
-         name == "cudaRuntimeGetVersion" || name == "cudaDriverGetVersion";
-}
-
 }  // namespace
 
 std::mutex& runtime_mutex() {
@@ -60,10 +54,10 @@ cudaError_t call(std::string_view name, const std::function<cudaError_t(Simulati
 
 Simulation::Simulation(const SimulationOptions& options)
     : options_(options),
-      memory_(options.devices, options.bytes_each),
+      memory_(device_count(), options.bytes_each),
       queues_(options.schedule, options.seed),
-      lost_(static_cast<size_t>(options.devices), cudaSuccess),
-      default_streams_(static_cast<size_t>(options.devices), nullptr) {}
+      lost_(static_cast<size_t>(device_count()), cudaSuccess),
+      default_streams_(static_cast<size_t>(device_count()), nullptr) {}
 
 cudaError_t Simulation::call(std::string_view name,
                              const std::function<cudaError_t(Simulation&)>& body) {
@@ -81,6 +75,9 @@ cudaError_t Simulation::answer(std::string_view name,
   }
   if (lost != cudaSuccess && !is_of_host(name)) return lost;
   try {
+    if (needs_context(name)) need_context(name);
+    if (is_unsafe_in_captures(name)) require_safe_for_captures();
+    spend(cost_of(options_.host_costs, name));
     const cudaError_t code = body(*this);
     return code == cudaSuccess && !is_of_host(name) ? lost : code;
   } catch (const Refusal& refusal) {
@@ -94,9 +91,44 @@ HostThread& Simulation::host() {
   Clock& clock = at->second.clock;
   if (is_new) {
     for (const auto& [number, other] : hosts_) clock.join(other.clock);
+    if (options_.spare_default) at->second.device = options_.devices;
   }
   clock.join(ended_);
   return at->second;
+}
+
+void Simulation::need_context(std::string_view name) {
+  const int device = host().device;
+  const bool is_new = contexts_.insert(device).second;
+  if (!is_new || device < options_.devices) return;
+  report(fmt::format("{}: makes a context on the GPU of threads that have chosen none", name));
+}
+
+void Simulation::begin_capture(SimulatedStream& stream, cudaStreamCaptureMode mode) {
+  captures_[stream.number] = {.host = ThreadNumber::mine(), .mode = mode};
+}
+
+cudaError_t Simulation::end_capture(SimulatedStream& stream) {
+  const auto ended = captures_.extract(stream.number);
+  if (ended.empty()) return cudaErrorIllegalState;
+  return ended.mapped().is_valid ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
+}
+
+// As cudaThreadExchangeStreamCaptureMode has it.
+void Simulation::require_safe_for_captures() {
+  const cudaStreamCaptureMode own = host().capture_mode;
+  if (own == cudaStreamCaptureModeRelaxed) return;
+  for (auto& [stream, capture] : captures_) {
+    const bool is_own = capture.host == ThreadNumber::mine();
+    const bool forbids =
+        is_own ? capture.mode != cudaStreamCaptureModeRelaxed
+               : capture.mode == cudaStreamCaptureModeGlobal && own == cudaStreamCaptureModeGlobal;
+    if (!forbids) continue;
+    capture.is_valid = false;
+    throw Refusal(cudaErrorStreamCaptureUnsupported,
+                  is_own ? "unsafe in the thread that captures a graph"
+                         : "unsafe while another thread captures a graph in global mode");
+  }
 }
 
 void Simulation::end_host(uint64_t number) {
@@ -180,6 +212,11 @@ void Simulation::issue(SimulatedStream& stream, std::string name,
 
 void Simulation::issue(SimulatedStream& stream, std::string name,
                        std::function<void(const Operation&)> run, const HostThread& by) {
+  if (captures_.contains(stream.number)) {
+    throw Refusal(cudaErrorNotSupported, fmt::format("{} is captured, which is not simulated, and "
+                                                     "gets work",
+                                                     stream.name));
+  }
   stream.clock.join(by.clock);
   stream.clock.tick(stream.number);
   const Operation& operation = log_.add(std::move(name), stream);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "support/sim/cuda/access_history.h"
+#include "support/sim/cuda/call_rules.h"
 #include "support/sim/cuda/fault_script.h"
 #include "support/sim/cuda/gpu_memory.h"
 #include "support/sim/cuda/operation_log.h"
@@ -34,6 +35,10 @@ struct SimulationOptions {
   // All devices are those of one process, in which a call that allocates, frees or loads code may
   // wait for every device. Else each device is a process's.
   bool one_process = false;
+  // Threads that have chosen no device are on a spare one, beyond `devices`, where a context is a
+  // report: it would be another process's GPU. False: they are on device 0, as CUDA's are.
+  bool spare_default = false;
+  HostCosts host_costs{};
 };
 
 // What the runtime keeps for each thread of the host.
@@ -41,7 +46,8 @@ struct HostThread {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
   Clock clock;          // of the work that the thread has waited for
-  uint64_t now_ns = 0;  // when the last of it was done
+  uint64_t now_ns = 0;  // when the last of it was done, and what its calls have cost since
+  cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 };
 
 struct SimulatedEvent {
@@ -78,6 +84,15 @@ class Simulation {
   // have made it; what one has seen that ends goes to all, who are thought to have joined it.
   HostThread& host();
   void end_host(uint64_t number);
+  // Advances the calling thread's clock.
+  void spend(uint64_t ns) { host().now_ns += ns; }
+  // Makes a context on the thread's current device if there is none. `name` is the call.
+  void need_context(std::string_view name);
+  // Devices that have one.
+  const std::set<int>& contexts() const { return contexts_; }
+  // The calling thread captures a graph from the stream. Work for the graph is refused.
+  void begin_capture(SimulatedStream& stream, cudaStreamCaptureMode mode);
+  cudaError_t end_capture(SimulatedStream& stream);
   // What does not come back by itself: the device's, or else what the thread's last call left.
   cudaError_t last_error(bool forget);
 
@@ -158,6 +173,9 @@ class Simulation {
  private:
   SimulatedStream& default_stream();
   cudaError_t answer(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
+  int device_count() const { return options_.devices + (options_.spare_default ? 1 : 0); }
+  // Errors: Refusal, and the capture is invalid.
+  void require_safe_for_captures();
   ptx::DeviceMemory& memory_at(const Operation& operation, const void* begin);
   void note(const Operation& operation, const ptx::ByteRange& bytes, bool writes);
   // Until it is: what is held is somebody else's to end.
@@ -173,6 +191,13 @@ class Simulation {
   std::set<std::string> conflicts_;  // of which kinds there was a report
   std::condition_variable_any changed_;
   std::map<uint64_t, HostThread> hosts_;
+  std::set<int> contexts_;
+  struct Capture {
+    uint64_t host = 0;
+    cudaStreamCaptureMode mode{};
+    bool is_valid = true;
+  };
+  std::map<int, Capture> captures_;                // by stream
   Clock ended_;                                    // what threads that are gone have seen
   std::vector<cudaError_t> lost_;                  // by device
   std::map<int, int> endless_;                     // collectives, by device

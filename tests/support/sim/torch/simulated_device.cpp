@@ -56,7 +56,7 @@ SimulatedDevice::SimulatedDevice(sim::SimulatedGpu& gpu, int ordinal)
 
 std::unique_ptr<Stream> SimulatedDevice::make_stream(const StreamOptions& options) const {
   const CudaScope scope(ordinal());
-  CudaStreamHandle own(options.priority);
+  CudaStreamHandle own(ordinal(), options.priority);
   gpu_.name_stream(own.get(), options.name + (bound == nullptr ? "" : " of " + bound->owner()));
   return std::make_unique<SimulatedStreamOfTest>(*this, std::move(own));
 }
@@ -95,7 +95,7 @@ ComputeStreamOfThread::ComputeStreamOfThread(const SimulatedDevice& device, std:
   if (is_default) {
     device.gpu().allow_default_stream(true);
   } else {
-    own.emplace(StreamPriority::kNormal);
+    own.emplace(device.ordinal(), StreamPriority::kNormal);
     device.gpu().name_stream(own->get(), "compute of " + owner_);
   }
   stream_ = std::make_unique<SimulatedStreamOfTest>(device, std::move(own));

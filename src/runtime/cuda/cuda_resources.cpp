@@ -1,0 +1,22 @@
+#include "runtime/cuda/cuda_resources.h"
+
+#include <cuda.h>
+
+namespace fsdp {
+
+// Asks the driver: the runtime's calls would make the context.
+bool has_cuda_context(int ordinal) noexcept {
+  constexpr char kQuestion[] = "cuDevicePrimaryCtxGetState";
+  constexpr unsigned kVersion = 12000;  // of the interface that is called
+  void* function = nullptr;
+  const cudaError_t found =
+      cudaGetDriverEntryPointByVersion(kQuestion, &function, kVersion, cudaEnableDefault, nullptr);
+  forget_cuda(found);
+  if (found != cudaSuccess || function == nullptr) return true;
+  const auto ask = reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function);
+  unsigned flags = 0;
+  int is_active = 0;
+  return ask(ordinal, &flags, &is_active) != CUDA_SUCCESS || is_active != 0;
+}
+
+}  // namespace fsdp
