@@ -36,6 +36,11 @@ TEST_CASE("values that do harm are named, each with its consequence") {
         Lines{"environment note CUDA_LAUNCH_BLOCKING='1': every launch waits for its kernel, "
               "nothing runs beside compute",
               "  remedy: unset it, unless a kernel that fails is looked for"});
+  CHECK(
+      said_of({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}) ==
+      Lines{"environment note CUDA_DEVICE_MAX_CONNECTIONS='1': all streams share one queue of the "
+            "GPU: no gather runs beside compute",
+            "  remedy: unset it (scripts for Megatron set it)"});
   for (const char* value : {"", "-1"}) {
     CHECK(said_of({{"CUDA_VISIBLE_DEVICES", value}}) ==
           Lines{std::string("environment note CUDA_VISIBLE_DEVICES='") + value +

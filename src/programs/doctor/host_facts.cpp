@@ -24,9 +24,9 @@
 namespace fsdp::doctor {
 namespace {
 
-constexpr std::string_view kOwnNames[] = {"CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING",
-                                          "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES",
-                                          "OMP_NUM_THREADS"};
+constexpr std::string_view kOwnNames[] = {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_DEVICE_ORDER",
+                                          "CUDA_LAUNCH_BLOCKING",        "CUDA_MODULE_LOADING",
+                                          "CUDA_VISIBLE_DEVICES",        "OMP_NUM_THREADS"};
 
 std::optional<int64_t> limit_of(int which) {
   rlimit limit{};

@@ -24,6 +24,9 @@ struct Rule {
 };
 
 constexpr Rule kRules[] = {
+    {"CUDA_DEVICE_MAX_CONNECTIONS", "1", State::kNote,
+     "all streams share one queue of the GPU: no gather runs beside compute",
+     "unset it (scripts for Megatron set it)"},
     {"CUDA_LAUNCH_BLOCKING", "1", State::kNote,
      "every launch waits for its kernel, nothing runs beside compute",
      "unset it, unless a kernel that fails is looked for"},
