@@ -14,33 +14,63 @@ namespace {
 
 std::string refusal() {
   try {
-    nccl::library();
+    nccl::find_library();
   } catch (const DeviceError& error) {
     return error.what();
   }
   return {};
 }
 
+// A file of NCCL's names that does nothing.
+struct Stub {
+  Stub(const char* path, int flags) : file(dlopen(path, RTLD_NOW | flags)) {
+    REQUIRE(file != nullptr);
+    set_version = reinterpret_cast<void (*)(int)>(dlsym(file, "stub_nccl_set_version"));
+    order = reinterpret_cast<const char* (*)()>(dlsym(file, "stub_nccl_order"));
+  }
+  void* file;
+  void (*set_version)(int version);
+  const char* (*order)();
+};
+
+constexpr char kFile[] = "FSDP_NCCL";
+
 }  // namespace
 
 TEST_CASE("NCCL is what is loaded, new enough, and launches in the host's order") {
   constexpr char kOrder[] = "NCCL_LAUNCH_ORDER_IMPLICIT";
   CHECK(refusal().starts_with("libnccl.so.2 is not loaded"));
-  void* const file = dlopen(STUB_NCCL, RTLD_NOW | RTLD_GLOBAL);
-  REQUIRE(file != nullptr);
-  auto* const set_version = reinterpret_cast<void (*)(int)>(dlsym(file, "stub_nccl_set_version"));
-  auto* const order = reinterpret_cast<const char* (*)()>(dlsym(file, "stub_nccl_order"));
 
-  set_version(22503);
+  setenv(kFile, "/no/such/file", 1);
+  CHECK(refusal().starts_with("/no/such/file cannot be loaded"));
+  // Named: a LibTorch has one inside that it hides.
+  const Stub inside(STUB_NCCL_INSIDE, RTLD_LOCAL);
+  inside.set_version(22602);
+  setenv(kFile, STUB_NCCL_INSIDE, 1);
+  CHECK(refusal().empty());
+  unsetenv(kFile);
+  CHECK(refusal().starts_with("libnccl.so.2 is not loaded"));
+
+  // Inside of a library that is loaded, whose names are global.
+  const Stub shown(STUB_NCCL_INSIDE, RTLD_GLOBAL);
+  CHECK(refusal().empty());
+  inside.set_version(22503);
+  CHECK(refusal().starts_with("NCCL 2.25.3 is too old"));
+
+  const Stub loaded(STUB_NCCL, RTLD_GLOBAL);
+  loaded.set_version(22503);
   setenv(kOrder, "0", 1);  // what a user has said stays
   CHECK(refusal() == "NCCL 2.25.3 is too old (NCCL); hint: 2.26.0 is the oldest that is used");
-  REQUIRE(order() != nullptr);
-  CHECK(std::string(order()) == "0");
+  REQUIRE(loaded.order() != nullptr);
+  CHECK(std::string(loaded.order()) == "0");
 
-  set_version(22602);
+  loaded.set_version(22602);
+  setenv(kFile, STUB_NCCL, 1);
+  CHECK(refusal().find("and the process has NCCL in libnccl.so.2") != std::string::npos);
+  unsetenv(kFile);
   unsetenv(kOrder);
   CHECK(refusal().empty());
-  REQUIRE(order() != nullptr);
-  CHECK(std::string(order()) == "1");
+  REQUIRE(loaded.order() != nullptr);
+  CHECK(std::string(loaded.order()) == "1");
   CHECK(&nccl::library() == &nccl::library());
 }

@@ -25,32 +25,54 @@ std::string loader_says() {
   return text == nullptr ? "the loader does not say why" : text;
 }
 
-// What is loaded already: of another one LibTorch would know nothing.
-void* loaded_library() {
-  void* const file = dlopen(kFile, RTLD_NOW | RTLD_NOLOAD);
-  if (file == nullptr) {
+struct Place {
+  void* handle;  // as dlsym takes it
+  std::string name;
+};
+
+Place place_named(const char* file) {
+  void* const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+  if (handle != nullptr) return {handle, file};
+  refuse(fmt::format("{} cannot be loaded", file), loader_says(),
+         "FSDP_NCCL names a libnccl.so.2 of this machine");
+}
+
+// What the process has already: its own file, or a part of LibTorch's CUDA library, whose names are
+// global. A second one would know nothing of the first.
+Place place_of_nccl() {
+  const char* const named = std::getenv("FSDP_NCCL");
+  void* const loaded = dlopen(kFile, RTLD_NOW | RTLD_NOLOAD);
+  const bool is_inside = loaded == nullptr && dlsym(RTLD_DEFAULT, "ncclGetVersion") != nullptr;
+  if (loaded == nullptr && !is_inside) {
+    if (named != nullptr) return place_named(named);
     refuse(fmt::format("{} is not loaded", kFile), {},
-           "LibTorch's CUDA library brings it; tools/setup --gpu installs what that needs");
+           "LibTorch's CUDA library brings it; tools/setup --gpu installs what that needs; for a "
+           "LibTorch that hides an NCCL of its own, FSDP_NCCL=FILE names one");
   }
-  return file;
+  Place place = is_inside ? Place{RTLD_DEFAULT, "LibTorch's CUDA library"} : Place{loaded, kFile};
+  if (named == nullptr) return place;
+  refuse(fmt::format("FSDP_NCCL names {}, and the process has NCCL in {}", named, place.name), {},
+         "unset FSDP_NCCL: it is for a LibTorch that brings no NCCL which others can use");
 }
 
 template <class Function>
-void find_if_there(void* file, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(file, name));
+void find_if_there(const Place& place, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(place.handle, name));
 }
 
 template <class Function>
-void find(void* file, const char* name, Function*& function) {
-  find_if_there(file, name, function);
+void find(const Place& place, const char* name, Function*& function) {
+  find_if_there(place, name, function);
   if (function == nullptr) {
-    refuse(fmt::format("{} has no {}", kFile, name), loader_says(),
+    refuse(fmt::format("{} has no {}", place.name, name), loader_says(),
            fmt::format("NCCL {} is the oldest that is used", version_text(kOldest)));
   }
 }
 
-Library find_all() {
-  void* const file = loaded_library();
+}  // namespace
+
+Library find_library() {
+  const Place file = place_of_nccl();
   // Kernels of several communicators begin in the order in which the host has issued them, on all
   // ranks alike; NCCL reads it at its first call.
   setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
@@ -84,8 +106,6 @@ Library find_all() {
   return found;
 }
 
-}  // namespace
-
 std::string version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
@@ -107,7 +127,7 @@ void require_windows(const Library& library) {
 }
 
 const Library& library() {
-  static const Library found = find_all();
+  static const Library found = find_library();
   return found;
 }
 

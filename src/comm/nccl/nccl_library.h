@@ -1,6 +1,5 @@
-// NCCL's C interface, as far as this library calls it. The functions are found at run time, in the
-// NCCL that LibTorch's CUDA library has loaded: a program without GPU neither links nor loads it,
-// and a process never has two.
+// NCCL's C interface, as far as this library calls it. The functions are found at run time: a
+// program without GPU neither links nor loads NCCL, and a process never has two.
 //
 // Names and values are those of nccl.h, whose interface is C and stays compatible. From 2.26 on.
 #pragma once
@@ -109,9 +108,12 @@ std::string version_text(int version);
 // Errors: InvalidArgument, with the reason, where this NCCL cannot register memory.
 void require_windows(const Library& library);
 
-// Found once a process, for good. Thread-safe.
-// Errors: DeviceError (70) that says why there is none: LibTorch's CUDA library brings one
-//   (cuda_devices() of runtime/open_cuda.h has loaded it), and nothing else is looked for.
+// Finds the NCCL of LibTorch's CUDA library, which cuda_devices() of runtime/open_cuda.h has loaded:
+// libnccl.so.2, or a part of that library. If neither shows NCCL's names, opens the file that
+// FSDP_NCCL names.
+// Errors: DeviceError (70) with the reason if there is none.
+Library find_library();
+// Returns the same, found once a process. Thread-safe.
 const Library& library();
 
 }  // namespace fsdp::nccl
