@@ -58,6 +58,9 @@ struct MeshOptions {
   int replicate = 0;
   // How long a collective waits for a rank before it throws, naming that rank.
   std::chrono::milliseconds timeout{30'000};
+  // How many times `timeout` a communicator between GPUs may take to be made, and each of its first
+  // two collectives: NCCL connects the ranks then, and LibTorch loads kernels.
+  int first_use = 10;
   // Hears of each slow rank once a job, on the rank that notices first (of ranks on several hosts:
   // once on each that waits for it); the wait goes on. Called on the thread that waits, or one that
   // watches for it; must not throw. run_program prints a line if this is empty.

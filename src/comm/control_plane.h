@@ -22,7 +22,7 @@ namespace fsdp {
 //
 // Destroying it is this rank's end: the others learn that it finished, or, if an exception is
 // leaving the scope, that it gave up. Communicators are destroyed before the plane that they belong
-// to.
+// to. As their destruction may wait for other ranks, leave() tells the same before.
 // Thread-safe, but exchange and agree: one thread of a rank at a time.
 class ControlPlane {
  public:
@@ -58,6 +58,10 @@ class ControlPlane {
   [[noreturn]] void throw_first_failure(std::string_view where) const;
   // Fails the job: this rank gives up because of `cause`. Never blocks.
   void abort(std::string_view cause) noexcept;
+
+  // Tells the other ranks that this one is about to destroy its communicators, so that a rank that
+  // still needs it fails at once. Default: for planes whose communicators wait for no other rank.
+  virtual void leave() noexcept {}
 
   // How `rank` is gone; empty while it lives.
   virtual std::optional<PeerEnd> end_of(int rank) const = 0;

@@ -23,7 +23,7 @@ Failure failure_of_abort(int rank, std::string_view cause) noexcept;
 // How a peer is gone. A rank that finished or left may be gone rightly: it matters only to who
 // still waits for it.
 enum class PeerEnd : uint8_t {
-  kFinished,       // its mesh was destroyed in good order
+  kFinished,       // its mesh was destroyed in good order, or is being destroyed
   kReported,       // the launcher saw its process end and says how
   kProcessIsGone,  // its process ended; how is not known (yet, if there is a launcher)
 };

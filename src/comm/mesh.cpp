@@ -24,21 +24,29 @@ namespace fsdp {
 namespace {
 
 // A rank that hangs where no exception can reach it.
-void end_process(const MeshOptions& options, const Failure& failure) {
+void end_process(const MeshOptions& options, int rank, const Failure& failure) {
   const CommError error(failure.text, failure.code);
   if (options.on_stuck) options.on_stuck(error);
-  write_error_line(fmt::format("fsdp: rank {} is stuck: {}", failure.rank, error.what()));
+  write_error_line(fmt::format("fsdp: rank {} is stuck: {}", rank, error.what()));
   std::_Exit(static_cast<int>(failure.code));
 }
 
 std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOptions& options,
                                         const Device& device) {
+  if (options.first_use < 1) {
+    throw InvalidArgument({.what = fmt::format("first_use is {}", options.first_use),
+                           .where = "MeshOptions::first_use",
+                           .hint = "1 is the least: as long as any later collective"});
+  }
   return std::make_shared<NcclSession>(NcclSession::Parts{
       .library = nccl::library(),
       .device = device,
       .plane = *parts.control_plane,
       .timeout = options.timeout,
-      .on_stuck = [options](const Failure& failure) { end_process(options, failure); }});
+      .first_use = options.first_use,
+      .on_stuck = [options, rank = parts.control_plane->rank()](const Failure& failure) {
+        end_process(options, rank, failure);
+      }});
 }
 
 // Of a process, whose ranks have met. False: they stay on the CPU.

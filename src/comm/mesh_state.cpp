@@ -52,6 +52,15 @@ MeshState::MeshState(MeshParts parts) : parts_(std::move(parts)), order_(parts_.
   require_fitting(parts_);
 }
 
+MeshState::~MeshState() { parts_.control_plane->leave(); }
+
+Communicator& MeshState::module_communicator() {
+  if (!parts_.make_modules) return parts_.modules ? *parts_.modules : *parts_.control;
+  const std::lock_guard lock(mutex_);
+  if (!modules_) modules_ = parts_.make_modules();
+  return *modules_;
+}
+
 const AxisCommunicators& MeshState::at(Axis axis) const {
   if (shape().size(axis) == shape().size(Axis::kWorld)) return parts_.world;
   return axis == Axis::kShard ? parts_.shard : parts_.replicate;

@@ -43,6 +43,10 @@ class MeshState {
  public:
   // Errors: InvalidArgument if the parts do not fit together.
   explicit MeshState(MeshParts parts);
+  // Tells the other ranks first: destroying a communicator may wait for theirs.
+  ~MeshState();
+  MeshState(const MeshState&) = delete;
+  MeshState& operator=(const MeshState&) = delete;
 
   const MeshParts& parts() const { return parts_; }
   const Device& device() const { return *parts_.device; }
@@ -56,9 +60,10 @@ class MeshState {
   Communicator& gather_communicator(Axis axis) const { return *at(axis).gather; }
   Communicator& reduce_communicator(Axis axis) const { return *at(axis).reduce; }
   Communicator& control_communicator() const { return *parts_.control; }
-  Communicator& module_communicator() const {
-    return parts_.modules ? *parts_.modules : *parts_.control;
-  }
+  // Makes the communicator where MeshParts::make_modules says how. Collective over all ranks then.
+  Communicator& module_communicator();
+  // Whether the module communicator works on the device's memory; else on the host's.
+  bool modules_on_device() const { return parts_.modules || parts_.make_modules; }
 
   // The streams of the gather and the reduce communicator. A communicator serves one thread at a
   // time, so all engines of a rank issue on one pair, in their common host order. Made by the first
@@ -96,7 +101,8 @@ class MeshState {
   std::weak_ptr<OwnStreams> streams_;
   std::weak_ptr<SharedByEngines> shared_by_engines_;
   std::weak_ptr<const MemoryCap> memory_cap_;
-  std::shared_ptr<MemoryMeter> meter_;  // from the first limit on
+  std::shared_ptr<MemoryMeter> meter_;     // from the first limit on
+  std::unique_ptr<Communicator> modules_;  // made by make_modules; null: not yet
 };
 
 }  // namespace fsdp

@@ -190,6 +190,7 @@ void EngineState::attach(BuildScope::State* building) {
   if (!context->one_rank()) describe_buffers(*root, model);
   context->mesh.agree("model", model);
   context->gather_into_windows(options);
+  connect_modules(*root, context->mesh);
   warn_at_start(found, own_options, options.units, context->mesh);
   for (size_t i = 0; i < found.size(); ++i) {
     with_place([&] { return "construction of " + name_of_unit(found[i].fqn); },

@@ -7,7 +7,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "fsdp/sync_batch_norm.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
@@ -220,6 +222,13 @@ std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
   };
   visit(visit, module, "");
   return result;
+}
+
+void connect_modules(const torch::nn::Module& root, const Mesh& mesh) {
+  const bool any = std::ranges::any_of(root.modules(), [](const auto& module) {
+    return dynamic_cast<const SyncBatchNormImpl*>(module.get()) != nullptr;
+  });
+  if (any && mesh.world_size() > 1) mesh.state().module_communicator();
 }
 
 }  // namespace fsdp

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <fsdp/mesh.h>
 #include <fsdp/options.h>
 #include <fsdp/unit.h>
 #include <torch/nn/module.h>
@@ -48,5 +49,9 @@ void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on);
+
+// Makes the mesh's communicator for modules if the tree has a SyncBatchNorm, so that no step has to.
+// Collective over all ranks.
+void connect_modules(const torch::nn::Module& root, const Mesh& mesh);
 
 }  // namespace fsdp

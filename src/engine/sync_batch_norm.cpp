@@ -33,15 +33,16 @@ void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_v
 
 void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label) {
   const MeshParts& parts = mesh.state().parts();
+  const bool on_device = mesh.state().modules_on_device();
   const at::Device device{std::string(parts.device->name())};
-  if (parts.modules && values.device() != device) {
+  if (on_device && values.device() != device) {
     throw InvalidArgument({.what = fmt::format("SyncBatchNorm got an input on {}, and its mesh "
                                                "computes on {}",
                                                values.device().str(), device.str()),
                            .hint = "move the batch with input.to(engine.device())"});
   }
   if (values.is_meta()) torch_compat::allow_access(values);  // a plan's, and never read
-  Stream& stream = parts.modules
+  Stream& stream = on_device
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();
   sum_over_ranks(mesh, values.data_ptr(), values.numel(), label, mesh.state().module_communicator(),
@@ -92,8 +93,8 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   }
   sum_over_ranks(mesh, sums, "batch statistics");
   BatchStatistics all;
-  all.count = mesh.state().parts().modules ? sum_over_ranks(mesh, count, "batch sizes")
-                                           : sums[2 * channels].item<double>();
+  all.count = mesh.state().modules_on_device() ? sum_over_ranks(mesh, count, "batch sizes")
+                                               : sums[2 * channels].item<double>();
   if (all.count <= 1) {
     throw InvalidArgument(
         {.what = fmt::format("batch statistics of {} values per channel, counting "

@@ -1,7 +1,9 @@
 // The engine on simulated GPUs, one a rank, with NCCL between them: the CPU's bits, nothing out of
 // order, and no host that waits.
 #include <doctest/doctest.h>
+#include <fsdp/engine.h>
 #include <fsdp/error.h>
+#include <fsdp/sync_batch_norm.h>
 
 #include <cstdlib>
 #include <memory>
@@ -123,5 +125,29 @@ TEST_CASE("memory is not registered where nobody would gain by it, and the reaso
     const Training training{.world = world, .options = with(fsdp::Strategy::kFullShard)};
     CHECK_THROWS_WITH_AS(train_on_cpu(training), doctest::Contains("NCCL is not used"),
                          fsdp::InvalidArgument);
+  }
+}
+
+TEST_CASE(
+    "modules that sum over the ranks have a communicator of their own, made with the engine") {
+  for (const bool sums : {false, true}) {
+    CAPTURE(sums);
+    const auto session = std::make_shared<SimulatedSession>(
+        SimulatedRanksOptions{.simulation = {.devices = 2}, .nccl = true});
+    run_ranks(
+        2,
+        [&](const fsdp::Mesh& mesh) {
+          const auto made = [&] {
+            return session->nccl->calls("ncclCommInitRankConfig", mesh.rank());
+          };
+          CHECK(made() == 2);
+          torch::nn::Sequential model(torch::nn::Linear(4, 4));
+          if (sums) model->push_back(fsdp::SyncBatchNorm(4, mesh));
+          fsdp::Engine engine(model.ptr(), mesh, {});
+          CHECK(made() == (sums ? 3 : 2));
+          model->forward(torch::ones({3, 4}) * (mesh.rank() + 1)).sum().backward();
+          CHECK(made() == (sums ? 3 : 2));
+        },
+        on_simulated_gpu(session));
   }
 }

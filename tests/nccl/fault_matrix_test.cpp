@@ -204,12 +204,13 @@ TEST_CASE("an abort that fails or hangs does not keep the ranks") {
   for (const NcclWrong wrong : {NcclWrong::kFails, NcclWrong::kHangs}) {
     std::atomic<int> stuck = 0;
     NcclMachine* to_free = nullptr;
-    NcclMachine machine(kWorld,
-                        {.timeout = kTimeout, .on_stuck = [&](const Failure& failure) {
-                           CHECK(contains(failure.text.what, "ncclCommAbort has not come back"));
-                           ++stuck;
-                           to_free->nccl().let_go();
-                         }});
+    NcclMachine machine(
+        kWorld, {.timeout = kTimeout, .on_stuck = [&](const Failure& failure) {
+                   CHECK(contains(failure.text.what, "ncclGroupEnd failed on rank 0"));
+                   CHECK(contains(failure.text.cause, "ncclCommAbort has not come back on rank 0"));
+                   ++stuck;
+                   to_free->nccl().let_go();
+                 }});
     to_free = &machine;
     machine.nccl().script({.name = "ncclGroupEnd", .n = 6, .device = 0});
     machine.nccl().script({.name = "ncclCommAbort", .device = 0, .wrong = wrong});

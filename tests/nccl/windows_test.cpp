@@ -33,13 +33,6 @@ void gather(Communicator& communicator, const Buffer& memory, Stream& stream, in
   communicator.all_gather({&part, 1}, {.label = "unit"}, stream);
 }
 
-bool objects(NcclMachine& machine, std::string_view with) {
-  const std::vector<std::string> reports = machine.gpu().take_reports();
-  for (const std::string& report : reports) MESSAGE(report);
-  return std::ranges::any_of(
-      reports, [&](const std::string& report) { return report.find(with) != std::string::npos; });
-}
-
 // The simulated library, changed.
 Library changed_library(const std::function<void(Library& library)>& change) {
   sim::SimulatedGpu gpu;
@@ -159,7 +152,10 @@ TEST_CASE("a registration that fails, hangs or does not end, ends the job on all
         told = error.what();
       }
       CAPTURE(told);
-      CHECK((contains(told, "registration of a window") || contains(told, "rank 1 gave up")));
+      // On a busy machine the other rank may be the first to notice that it waits.
+      const bool may_wait = wrong == NcclWrong::kStaysInProgress;
+      CHECK((contains(told, "registration of a window") || contains(told, "rank 1 gave up") ||
+             (may_wait && contains(told, "NCCL is not through after 0.3 s"))));
     });
     CHECK(machine.gpu().take_reports().empty());
     CHECK(machine.left_at_end().empty());

@@ -44,6 +44,7 @@ inline constexpr int kMaxParts = 32;
 enum class RankState : uint32_t {
   kAbsent,    // not attached yet
   kPresent,   // its mesh lives
+  kLeaving,   // its mesh is being destroyed in good order
   kFinished,  // its mesh was destroyed in good order
   kEnded,     // the launcher saw its process end; wait_status says how
 };

@@ -11,12 +11,14 @@ namespace fsdp {
 JobMember::JobMember(Parts parts)
     : parts_(std::move(parts)), exceptions_at_start_(std::uncaught_exceptions()) {}
 
-JobMember::~JobMember() {
+JobMember::~JobMember() { tell_end(RankState::kFinished); }
+
+void JobMember::tell_end(RankState in_good_order) const noexcept {
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     fail(failure_of_abort(rank(), "an exception ended its program"));
     return;
   }
-  control().status(rank()).state.store(RankState::kFinished, std::memory_order_seq_cst);
+  control().status(rank()).state.store(in_good_order, std::memory_order_seq_cst);
   control().wake_all();
 }
 
@@ -33,6 +35,7 @@ void throw_first_failure(const ControlSegment& control, std::string_view where) 
 
 std::optional<PeerEnd> JobMember::end_of(int peer) const {
   switch (control().status(peer).state.load(std::memory_order_seq_cst)) {
+    case RankState::kLeaving:
     case RankState::kFinished:
       return PeerEnd::kFinished;
     case RankState::kEnded:

@@ -55,12 +55,16 @@ class JobMember {
     throw_first_failure(control(), where);
   }
 
+  // Tells the ranks, before the communicators are destroyed, what the destructor tells them.
+  void leave() const noexcept { tell_end(RankState::kLeaving); }
   std::optional<PeerEnd> end_of(int peer) const;
   // Tells on_slow_rank, unless some rank that shares the segment has told its own about this peer
   // already.
   void report_slow(const SlowRank& slow) const;
 
  private:
+  void tell_end(RankState in_good_order) const noexcept;
+
   Parts parts_;
   int exceptions_at_start_;
 };

@@ -23,6 +23,7 @@ class SegmentControlPlane : public ControlPlane {
   std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override;
   void fail(const Failure& failure) noexcept override { member_->fail(failure); }
   std::optional<Failure> first_failure() const override;
+  void leave() noexcept override { member_->leave(); }
   std::optional<PeerEnd> end_of(int rank) const override { return member_->end_of(rank); }
   Failure failure_of_end(int rank, PeerEnd end) const override {
     return fsdp::failure_of_end(member_->control(), rank, end);

@@ -35,6 +35,13 @@ Failure call_did_not_return(int rank, std::string_view call, std::chrono::millis
       std::move(where), "the driver, or what connects the GPUs, is stuck", kLookAtRankHint);
 }
 
+Failure with_stuck_call(Failure first, const Failure& stuck) {
+  if (first.text.what == stuck.text.what) return first;
+  std::string& cause = first.text.cause;
+  cause += fmt::format("{}{} ({})", cause.empty() ? "" : "; ", stuck.text.what, stuck.text.where);
+  return first;
+}
+
 Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs) {
   return ranks_disagree(

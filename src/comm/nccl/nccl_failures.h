@@ -15,6 +15,8 @@ Failure call_failed(int rank, std::string_view call, std::string_view error, std
                     std::string where);
 Failure call_did_not_return(int rank, std::string_view call, std::chrono::milliseconds within,
                             std::string where);
+// Returns the job's first failure, with the call that is stuck behind it as a further cause.
+Failure with_stuck_call(Failure first, const Failure& stuck);
 // At one place of the host order.
 Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs);

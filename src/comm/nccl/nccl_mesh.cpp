@@ -12,10 +12,13 @@
 
 namespace fsdp {
 
-void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
-                     const WrapCommunicator& wrap) {
-  const auto make = [&](Axis axis, std::string_view name) {
-    const std::vector<int> ranks = parts.shape.ranks(axis, parts.control_plane->rank());
+namespace {
+
+void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
+                        const WrapCommunicator& wrap) {
+  const MeshShape shape = parts.shape;
+  const auto make = [=](Axis axis, std::string_view name) {
+    const std::vector<int> ranks = shape.ranks(axis, session->plane().rank());
     std::unique_ptr<Communicator> made = make_nccl_communicator(session, name, ranks);
     return wrap ? wrap(std::move(made)) : std::move(made);
   };
@@ -26,10 +29,23 @@ void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& sessi
   parts.device = &session->device();
   parts.shares_device = false;
   parts.world = make_axis(Axis::kWorld, "");
-  parts.modules = make(Axis::kWorld, "modules");
+  parts.make_modules = [=] { return make(Axis::kWorld, "modules"); };
   if (!parts.shape.has_two_axes()) return;
   parts.shard = make_axis(Axis::kShard, "shard ");
   parts.replicate = make_axis(Axis::kReplicate, "replicate ");
+}
+
+}  // namespace
+
+// A rank that fails tells the others before its communicators are destroyed, which may wait for theirs.
+void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
+                     const WrapCommunicator& wrap) {
+  try {
+    make_communicators(parts, session, wrap);
+  } catch (const std::exception& error) {
+    parts.control_plane->abort(error.what());
+    throw;
+  }
 }
 
 void connect_by_nccl(std::vector<MeshParts>& ranks,
@@ -42,10 +58,9 @@ void connect_by_nccl(std::vector<MeshParts>& ranks,
       try {
         sessions[rank]->device().make_current();
         connect_by_nccl(ranks[rank], sessions[rank]);
-      } catch (const std::exception& error) {
+      } catch (const std::exception&) {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
-        ranks[rank].control_plane->abort(error.what());
       }
     });
   }

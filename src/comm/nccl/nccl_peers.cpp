@@ -76,11 +76,11 @@ std::vector<int> NcclPeers::behind(const std::vector<int>& ranks, uint64_t seque
 }
 
 Failure NcclPeers::late(const std::string& communicator, const std::vector<int>& ranks,
-                        const CallPlace& place) const {
+                        const CallPlace& place, milliseconds within) const {
   const CollectiveRecord* const record = place.record();
   if (record != nullptr && record->sequence > 0) {
     const std::vector<int> missing = behind(ranks, record->sequence);
-    if (!missing.empty()) return ranks_are_missing(missing, timeout_, place.text());
+    if (!missing.empty()) return ranks_are_missing(missing, within, place.text());
     const PostedCollective posted = posted_on(communicator, *record);
     const auto answers_by = Clock::now() + kAnswersWithin;
     for (const int peer : ranks) {
@@ -91,7 +91,7 @@ Failure NcclPeers::late(const std::string& communicator, const std::vector<int>&
       }
     }
   }
-  return is_not_through(record != nullptr && record->sequence > 0, timeout_, place.text());
+  return is_not_through(record != nullptr && record->sequence > 0, within, place.text());
 }
 
 }  // namespace fsdp

@@ -24,8 +24,7 @@ namespace fsdp {
 class NcclPeers {
  public:
   // `plane` lives as long.
-  NcclPeers(ControlPlane& plane, std::chrono::milliseconds timeout)
-      : plane_(plane), timeout_(timeout) {}
+  explicit NcclPeers(ControlPlane& plane) : plane_(plane) {}
 
   // This rank issues it. The failure that a difference is.
   std::optional<Failure> post(const std::string& communicator, const std::vector<int>& ranks,
@@ -35,14 +34,13 @@ class NcclPeers {
   // Those that have not come to that place of the host order; where all have, those of the job, for
   // whom they wait.
   std::vector<int> behind(const std::vector<int>& ranks, uint64_t sequence) const;
-  // The time for it is over.
+  // The time for it, `within`, is over.
   Failure late(const std::string& communicator, const std::vector<int>& ranks,
-               const CallPlace& place) const;
+               const CallPlace& place, std::chrono::milliseconds within) const;
 
  private:
   using Clock = std::chrono::steady_clock;
   ControlPlane& plane_;
-  const std::chrono::milliseconds timeout_;
   std::optional<Clock::time_point> noticed_;  // when a process was first seen gone
 };
 

@@ -16,11 +16,18 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Between two questions whether a call is through: short at first, as most are soon.
+// NCCL launches a collective some 30 us after ncclGroupEnd. The shortest sleep takes 90 us, and on a
+// busy host a yield takes longer still: the first 200 us of questions have neither between them.
+// Ranks that are gone are looked for at every 50th.
+constexpr int kQuestionsAtOnce = 1000;
+constexpr int kQuestionsALook = 50;
+// Between two questions later on.
 constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
 // A rank is called slow when this part of the time-out is over.
 constexpr int kSlowPart = 3;
+// MeshOptions::first_use: the warm-up, and the first that is large.
+constexpr int kFirstCollectives = 2;
 
 // What NCCL says beside an error's name.
 std::string last_error(const nccl::Library& library, nccl::Comm* comm) {
@@ -44,18 +51,20 @@ struct NcclSession::Member {
   int rank;                // its own, of these
   std::string name;
   std::deque<UnderWay> under_way{};
+  int ended = 0;  // collectives
 };
 
 NcclSession::NcclSession(Parts parts)
     : parts_(std::move(parts)),
-      peers_(parts_.plane, parts_.timeout),
+      peers_(parts_.plane),
       own_stream_(parts_.device.make_stream({.name = "nccl"})),
       watch_(call_time(),
              [this](std::string_view call, const std::string& where) {
                const Failure failure =
                    call_did_not_return(parts_.plane.rank(), call, call_time(), where);
                parts_.plane.fail(failure);
-               parts_.on_stuck(failure);
+               parts_.on_stuck(
+                   with_stuck_call(parts_.plane.first_failure().value_or(failure), failure));
              }),
       watchdog_([this] { watch(); }) {}
 
@@ -93,8 +102,10 @@ void NcclSession::check(const char* name, nccl::Result result, nccl::Comm* comm,
 }
 
 void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace& place) {
-  const auto deadline = Clock::now() + parts_.timeout;
-  for (auto pause = kShortestPause;; pause = std::min(2 * pause, kLongestPause)) {
+  const milliseconds time = time_for(member);
+  const auto deadline = Clock::now() + time;
+  auto pause = kShortestPause;
+  for (int64_t question = 1;; ++question) {
     nccl::Result state = nccl::Result::kSuccess;
     calls.next("ncclCommGetAsyncError");
     const nccl::Result asked = parts_.library.comm_get_async_error(member.comm, &state);
@@ -102,11 +113,19 @@ void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace&
     check("ncclCommGetAsyncError", asked, member.comm, place);
     check("a call that was in progress", state, member.comm, place);
     if (state == nccl::Result::kSuccess) return;
-    require_working(place);
-    if (const auto gone = peers_.gone(member.ranks, place)) fail(*gone, place);
-    if (Clock::now() > deadline) fail(peers_.late(member.name, member.ranks, place), place);
-    std::this_thread::sleep_for(pause);
+    const bool asks_at_once = question < kQuestionsAtOnce;
+    if (!asks_at_once || question % kQuestionsALook == 0) {
+      require_working(place);
+      if (const auto gone = peers_.gone(member.ranks, place)) fail(*gone, place);
+      if (Clock::now() > deadline) fail(peers_.late(member.name, member.ranks, place, time), place);
+    }
+    if (asks_at_once) continue;
+    std::this_thread::sleep_for(std::exchange(pause, std::min(2 * pause, kLongestPause)));
   }
+}
+
+milliseconds NcclSession::time_for(const Member& member) const {
+  return member.ended < kFirstCollectives ? parts_.first_use * parts_.timeout : parts_.timeout;
 }
 
 nccl::UniqueId NcclSession::make_unique_id() {
@@ -177,16 +196,30 @@ void NcclSession::leave(const MemberPtr& member) noexcept {
     const CallPlace place(where);
     const std::lock_guard lock(mutex_);
     Calls calls(watch_, place);
+    if (!aborted_) end(calls, member, place);
     members_.remove(member);
-    if (aborted_) return;
-    if (finalize(calls, *member)) {
-      calls.next("ncclCommDestroy");
-      parts_.library.comm_destroy(member->comm);
-    } else {
-      calls.next("ncclCommAbort");
-      parts_.library.comm_abort(member->comm);
-    }
   } catch (const std::exception&) {  // no memory for a text, or no mutex
+  }
+}
+
+void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& place) {
+  if (finalize(calls, *member)) {
+    // Without a time-out: it returns when all ranks of this host have finalized theirs, and one of
+    // them may still save. It does not wait for a rank that died.
+    parts_.library.comm_destroy(member->comm);
+    return;
+  }
+  const auto is_under_way = [&](const MemberPtr& other) {
+    return other != member && !other->under_way.empty() && !other->under_way.back().done.reached();
+  };
+  if (const auto failure = parts_.plane.first_failure()) {
+    give_up(*failure);
+  } else if (std::ranges::any_of(members_, is_under_way)) {  // an abort alone may wait for those
+    give_up(failure_of_abort(parts_.plane.rank(),
+                             fmt::format("the {} was not in good order", place.text())));
+  } else {
+    calls.next("ncclCommAbort");
+    parts_.library.comm_abort(member->comm);
   }
 }
 
@@ -306,6 +339,7 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
   calls.next("cudaEventQuery");
   while (!member.under_way.empty() && member.under_way.front().done.reached()) {
     member.under_way.pop_front();
+    ++member.ended;
   }
   if (member.under_way.empty()) return std::nullopt;
   Member::UnderWay& oldest = member.under_way.front();
@@ -334,11 +368,14 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
       parts_.plane.report_slow({.rank = peer, .waited = waited, .collective = place.text()});
     }
   }
-  if (waited < parts_.timeout) return std::nullopt;
-  return peers_.late(member.name, member.ranks, place);
+  const milliseconds within = time_for(member);
+  if (waited < within) return std::nullopt;
+  return peers_.late(member.name, member.ranks, place, within);
 }
 
-// Parents before what was split from them: an abort waits for what is in progress.
+// Parents before what was split from them: an abort waits for what is in progress. In one group, in
+// which all kernels quit before NCCL waits: an abort alone waits for its communicator's streams,
+// which may wait for another communicator.
 void NcclSession::give_up(const Failure& failure) noexcept {
   parts_.plane.fail(failure);
   if (std::exchange(aborted_, true)) return;
@@ -348,11 +385,16 @@ void NcclSession::give_up(const Failure& failure) noexcept {
     parts_.device.fail_waits(std::current_exception());
   }
   Calls calls(watch_, CallPlace("abort of NCCL's communicators"));
+  calls.next("ncclGroupStart");
+  const bool in_group = parts_.library.group_start() == nccl::Result::kSuccess;
   for (const MemberPtr& member : members_) {
     if (member->comm == nullptr) continue;
     calls.next("ncclCommAbort");
     parts_.library.comm_abort(member->comm);
   }
+  if (!in_group) return;
+  calls.next("ncclGroupEnd");
+  parts_.library.group_end();
 }
 
 }  // namespace fsdp

@@ -55,10 +55,12 @@ class NcclSession {
     const Device& device;  // this rank's alone
     ControlPlane& plane;   // outlives the session
     std::chrono::milliseconds timeout{30'000};
+    // See MeshOptions::first_use.
+    int first_use = 10;
     std::chrono::milliseconds looks_every{20};  // the watchdog
     // A call of NCCL or of the device's has not come back within the time-out: the thread in it is
-    // lost, and may hold what others need. The other ranks have been told. Called on a thread of
-    // the session's own.
+    // lost, and may hold what others need. The other ranks have been told. `failure` is the job's
+    // first, with that call as a cause. Called on a thread of the session's own.
     std::function<void(const Failure& failure)> on_stuck;
   };
   explicit NcclSession(Parts parts);
@@ -121,6 +123,8 @@ class NcclSession {
   // Asks until nothing is in progress any more. Until then no rank of `member` may be gone.
   void finish_progress(Calls& calls, Member& member, const CallPlace& place);
   bool finalize(Calls& calls, const Member& member);
+  void end(Calls& calls, const MemberPtr& member, const CallPlace& place);
+  std::chrono::milliseconds time_for(const Member& member) const;
   void require_working(const CallPlace& place);
   [[noreturn]] void fail(const Failure& failure, const CallPlace& place);
   MemberPtr add(std::vector<int> ranks, int rank, std::string name);

@@ -137,10 +137,11 @@ void StoreRelay::run() {
     run_until_end();
     if (parts_.server == parts_.rank) linger();
   } catch (const std::exception& error) {
-    // Who is through with everything may outlive the store.
-    if (parts_.server && control().status(*parts_.server).state.load() == RankState::kFinished) {
-      return;
-    }
+    // A rank that is through with everything may outlive the store.
+    const auto has_finished = [this](int rank) {
+      return control().status(rank).state.load() != RankState::kPresent;
+    };
+    if (has_finished(parts_.rank) || (parts_.server && has_finished(*parts_.server))) return;
     fail(failure_of_lost_store(error.what()));
   }
 }
@@ -206,7 +207,7 @@ void StoreRelay::turn() {
 }
 
 void StoreRelay::tell() {
-  const bool finished = control().status(parts_.rank).state.load() == RankState::kFinished;
+  const bool finished = control().status(parts_.rank).state.load() != RankState::kPresent;
   const PostedCollectives& own = control().posted(parts_.rank);
   const uint64_t last = own.last.load();
   std::unique_lock lock(mutex_);
@@ -348,6 +349,11 @@ void StoreRelay::answer() {
 
 void StoreControlPlane::fail(const Failure& failure) noexcept {
   SegmentControlPlane::fail(failure);
+  relay_->wake();
+}
+
+void StoreControlPlane::leave() noexcept {
+  SegmentControlPlane::leave();
   relay_->wake();
 }
 

@@ -123,6 +123,7 @@ class StoreControlPlane final : public SegmentControlPlane {
         relay_(std::move(relay)) {}
 
   void fail(const Failure& failure) noexcept override;
+  void leave() noexcept override;
   std::optional<PostedCollective> posted(int rank, uint64_t sequence) const override;
   void share_posted() override { relay_->share_posted(); }
 

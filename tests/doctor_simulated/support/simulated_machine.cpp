@@ -29,6 +29,7 @@ std::vector<Mesh> SimulatedMachine::make_ranks(int world, const doctor::TellStuc
                              .device = *devices_[at],
                              .plane = *parts[at].control_plane,
                              .timeout = wait_,
+                             .first_use = 1,
                              .looks_every = std::chrono::milliseconds(1),
                              .on_stuck = [tell_stuck](const Failure& failure) {
                                tell_stuck(CommError(failure.text, failure.code));

@@ -1,8 +1,15 @@
 #include "nccl/support/nccl_ranks.h"
 
-#include <numeric>
+#include <doctest/doctest.h>
 
+#include <algorithm>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
+#include "comm/nccl/nccl_mesh.h"
 #include "kernels/cuda/kernels.h"
 #include "runtime/device.h"
 #include "support/run_ranks.h"
@@ -14,7 +21,9 @@ NcclMachine::NcclMachine(int world, const NcclRanksOptions& options)
       gpu_({.seed = options.seed,
             .schedule = options.schedule,
             .devices = world,
-            .one_process = options.one_process}),
+            .one_process = options.one_process,
+            .spare_default = true,
+            .host_costs = options.host_costs}),
       nccl_(gpu_, options.seed, options.most_questions) {
   for (int ordinal = 0; ordinal < world; ++ordinal) {
     devices_.push_back(std::make_unique<CudaDevice>(ordinal, kernels::cuda::kernel_table()));
@@ -27,6 +36,7 @@ std::shared_ptr<NcclSession> NcclMachine::session(ControlPlane& plane) const {
                          .device = device(plane.rank()),
                          .plane = plane,
                          .timeout = options_.timeout,
+                         .first_use = options_.first_use,
                          .looks_every = options_.looks_every,
                          .on_stuck = options_.on_stuck});
 }
@@ -34,6 +44,13 @@ std::shared_ptr<NcclSession> NcclMachine::session(ControlPlane& plane) const {
 std::vector<std::string> NcclMachine::left_at_end() {
   devices_.clear();
   return gpu_.left();
+}
+
+bool objects(NcclMachine& machine, std::string_view with) {
+  const std::vector<std::string> reports = machine.gpu().take_reports();
+  for (const std::string& report : reports) MESSAGE(report);
+  return std::ranges::any_of(
+      reports, [&](const std::string& report) { return report.find(with) != std::string::npos; });
 }
 
 std::unique_ptr<Communicator> NcclRank::make(std::string_view name) const {
@@ -54,6 +71,30 @@ void run_nccl_ranks(int world, NcclMachine& machine,
           .device = machine.device(mesh.rank()),
           .session = machine.session(*mesh.state().parts().control_plane)});
   });
+}
+
+std::vector<std::string> run_on_gpus(int world, NcclMachine& machine,
+                                     const std::function<void(const Mesh& mesh)>& body) {
+  std::vector<MeshParts> parts = local_mesh(world, {.timeout = machine.options().timeout});
+  std::vector<std::shared_ptr<NcclSession>> sessions;
+  for (const MeshParts& each : parts) sessions.push_back(machine.session(*each.control_plane));
+  connect_by_nccl(parts, sessions);
+  sessions.clear();
+  std::vector<std::string> told(static_cast<size_t>(world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank, own = std::move(parts[static_cast<size_t>(rank)])]() mutable {
+      machine.device(rank).make_current();
+      try {
+        const Mesh mesh(std::make_shared<MeshState>(std::move(own)));
+        body(mesh);
+      } catch (const Error& error) {
+        told[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return told;
 }
 
 }  // namespace fsdp::testing

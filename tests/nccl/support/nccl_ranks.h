@@ -22,10 +22,12 @@ struct NcclRanksOptions {
   sim::Schedule schedule = sim::Schedule::kRandom;
   int most_questions = 3;
   std::chrono::milliseconds timeout{30'000};
+  int first_use = 1;                         // time-outs
   std::chrono::milliseconds looks_every{1};  // the watchdog
   std::function<void(const Failure& failure)> on_stuck{};
   const nccl::Library* library = nullptr;  // null: the simulated one as it is
   bool one_process = false;                // SimulationOptions::one_process
+  sim::HostCosts host_costs{};
 };
 
 // The GPUs of a test, and NCCL.
@@ -64,8 +66,17 @@ inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
+// Whether the GPUs have reported something with these words. Takes all reports, and shows them.
+bool objects(NcclMachine& machine, std::string_view with);
+
 // Runs body(rank) in a thread of each rank; throws what one threw.
 void run_nccl_ranks(int world, NcclMachine& machine,
                     const std::function<void(const NcclRank& rank)>& body);
+
+// Runs body(mesh) in a thread of each rank, whose mesh computes on the machine's GPUs. The mesh ends
+// with the body, as a program's would, also where that throws. Returns what each rank threw; "":
+// nothing.
+std::vector<std::string> run_on_gpus(int world, NcclMachine& machine,
+                                     const std::function<void(const Mesh& mesh)>& body);
 
 }  // namespace fsdp::testing

@@ -138,6 +138,8 @@ void NcclWorld::post(Comm& comm, std::vector<NcclRequest> requests) {
   NcclPost post{.stream = &simulation_.stream(requests.front().stream),
                 .by = simulation_.host(),
                 .questions_left = draw()};
+  const uint64_t cost = simulation_.options().host_costs.collective_ns;
+  if (cost > 0) post.ready_ns = post.by.now_ns += cost;
   for (const NcclRequest& request : requests) {
     if (request.stream != requests.front().stream) throw Misuse("two streams in one group");
   }
@@ -281,6 +283,7 @@ void NcclWorld::launch(Comm& comm, const std::shared_ptr<NcclCollective>& collec
 }
 
 Result NcclWorld::ask(Comm& comm) {
+  simulation_.spend(simulation_.options().host_costs.question_ns);
   if (comm.error != Result::kSuccess) return comm.error;
   if (comm.child != nullptr) return ask_of_split(comm);
   if (registrations_.is_under_way(comm)) return registrations_.ask(comm);
@@ -297,6 +300,7 @@ Result NcclWorld::ask(Comm& comm) {
   const auto& collective = comm.meeting->collectives[comm.posted - 1];
   // The first one makes the connections, for which the ranks meet.
   if (comm.posted == 1 && !collective->is_posted()) return Result::kInProgress;
+  if (simulation_.host().now_ns < last->ready_ns) return Result::kInProgress;
   if (last->questions_left > 0) {
     --last->questions_left;
     return Result::kInProgress;
@@ -310,10 +314,15 @@ void NcclWorld::finalize(Comm& comm) {
   registrations_.require_none(comm);
   comm.finalized = true;
   comm.questions_left = draw();
+  wake();
 }
 
 void NcclWorld::destroy(Comm& comm) {
   if (!comm.finalized) throw Misuse("a communicator is destroyed that is not finalized");
+  const auto stays = [](const Comm* peer) {
+    return !peer->finalized && !peer->aborted && !peer->destroyed;
+  };
+  while (comm.meeting && std::ranges::any_of(comm.meeting->comms, stays)) wait();
   comm.destroyed = true;
 }
 
@@ -331,6 +340,14 @@ void NcclWorld::abort(Comm& comm) {
     if (post->gate) post->gate->reached = true;
   }
   simulation_.changed().notify_all();
+}
+
+void NcclWorld::wait_for_streams(const Comm& comm) {
+  if (!comm.meeting) return;
+  for (const auto& collective : comm.meeting->collectives) {
+    const auto& post = collective->posts[static_cast<size_t>(comm.rank)];
+    if (post && post->done) simulation_.host_waits_for(*post->done, "ncclCommAbort");
+  }
 }
 
 void NcclWorld::break_communicator(int number, int rank, Result result) {

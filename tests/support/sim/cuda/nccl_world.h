@@ -53,6 +53,7 @@ struct NcclPost {
   SimulatedStream* stream = nullptr;
   HostThread by;           // as it was then
   int questions_left = 0;  // until it may be launched
+  uint64_t ready_ns = 0;   // by the thread's time
   bool launched = false;
   std::vector<std::vector<std::byte>> sent;  // by request, once the stream has come to it
   std::shared_ptr<const Point> begun;        // it has sent
@@ -136,6 +137,8 @@ class NcclWorld {
   void finalize(nccl::Comm& comm);
   void destroy(nccl::Comm& comm);
   void abort(nccl::Comm& comm);
+  // Waits for the streams of its collectives.
+  void wait_for_streams(const nccl::Comm& comm);
   NcclRegistrations& registrations() { return registrations_; }
 
   // From what is launched next on.

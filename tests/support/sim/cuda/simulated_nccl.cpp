@@ -57,6 +57,7 @@ SimulatedNccl::State*& current() {
 struct Group {
   int depth = 0;
   std::vector<std::pair<Comm*, NcclRequest>> requests;
+  std::vector<Comm*> aborted;
 };
 Group& group() {
   static thread_local Group of_thread;
@@ -146,6 +147,7 @@ Result comm_destroy(Comm* comm) {
 Result comm_abort(Comm* comm) {
   return call("ncclCommAbort", [&](NcclWorld& world) {
     world.abort(world.usable(comm));
+    group().depth > 0 ? group().aborted.push_back(comm) : world.wait_for_streams(*comm);
     return Result::kSuccess;
   });
 }
@@ -178,6 +180,7 @@ Result group_end() {
     if (group().depth == 0) throw Misuse("no group was begun");
     if (--group().depth > 0) return Result::kSuccess;
     const auto calls = std::exchange(group().requests, {});
+    for (const Comm* comm : std::exchange(group().aborted, {})) world.wait_for_streams(*comm);
     if (calls.empty()) return Result::kSuccess;
     std::vector<NcclRequest> requests;
     for (const auto& [comm, request] : calls) {

@@ -9,6 +9,12 @@
 // rank records between its post and the launch is before the collective, as it would be on a GPU.
 // Sums are formed in rank order.
 //
+// [Note: simulated ends]
+// As NCCL does, an abort tells the communicator's kernels to quit and then waits for the streams
+// that it was given: outside of a group at once, in one when the group ends, after all aborts of the
+// group. A communicator's destruction waits until each of its ranks has finalized or is gone: ranks
+// stand for processes of one host, whose proxies wait for each other's.
+//
 // What would stop real GPUs, spoil memory or crash is a report of the simulated GPU: collectives
 // that differ between ranks, launches of several communicators in different orders, ranks that wait
 // for each other in two of them, calls outside of a group or from a thread whose device is another

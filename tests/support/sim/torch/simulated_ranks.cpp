@@ -60,8 +60,17 @@ class SimulatedWatch final : public RankWatch {
 
 }  // namespace
 
+namespace {
+
+sim::SimulationOptions with_spare(sim::SimulationOptions options) {
+  options.spare_default = true;
+  return options;
+}
+
+}  // namespace
+
 SimulatedSession::SimulatedSession(const SimulatedRanksOptions& options)
-    : gpu(options.simulation),
+    : gpu(with_spare(options.simulation)),
       left_behind(gpu),
       device(gpu),
       default_stream(options.default_stream),
@@ -96,6 +105,7 @@ void connect(std::vector<MeshParts>& meshes, const MeshOptions& options,
                            .device = session.device_of(parts.control_plane->rank()),
                            .plane = *parts.control_plane,
                            .timeout = options.timeout,
+                           .first_use = 1,
                            .looks_every = std::chrono::milliseconds(2),
                            .on_stuck = [](const Failure&) { std::abort(); }}));
   }
