@@ -157,8 +157,8 @@ class Engine {
   // views, no communication. Any element-wise torch::optim optimizer works on `local` of the
   // trainable ones: the engine notices the change by itself at the next forward, for which it reads
   // the shards once more as long as somebody holds one of these tensors. Operators on `local` and
-  // its `.grad` throw StateError where a step would be wrong, and where they make a number of a part
-  // (docs/migration.md).
+  // its `.grad` throw StateError where a step would be wrong, and where they make a number of a
+  // part (docs/migration.md).
   std::vector<ShardedParameter> sharded_parameters();
   // Of these the `local` of each trainable one: what LibTorch's optimizers take.
   //   torch::optim::SGD optimizer(engine.parameters(), 0.1);  // was: model->parameters()

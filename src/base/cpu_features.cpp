@@ -34,12 +34,6 @@ FastProducts fast_products() {
 
 bool needs_amx_left_alone() { return std::getenv(kVariable) == nullptr && hides_amx_tiles(); }
 
-bool multiplies_float16() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kAvx512Fp16 = 1U << 23;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAvx512Fp16) != 0;
-}
-
 void leave_hidden_amx_alone() {
   if (needs_amx_left_alone()) setenv(kVariable, "AVX512_CORE_FP16", /*overwrite=*/1);
 }

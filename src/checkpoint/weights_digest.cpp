@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kStagedNumel = 256 * 1024;
 
-// FNV-1a.
-uint64_t hash_of(std::string_view text) {
+// FNV-1a: what files hold does not change with the hash of collectives.
+uint64_t hash_of_name(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char each : text) hash = (hash ^ static_cast<uint8_t>(each)) * 0x100000001b3;
   return hash;
@@ -53,7 +53,7 @@ uint64_t digest_of_weights(const EngineState& engine) {
     for (size_t i = 0; i < layout.parameters().size(); ++i) {
       const int parameter = static_cast<int>(i);
       const Interval& local = shard.main().local(parameter);
-      const uint64_t name = hash_of(layout.parameters()[i].fqn);
+      const uint64_t name = hash_of_name(layout.parameters()[i].fqn);
       float* data = shard.main().data(layout.segment_of(parameter)) + local.offset;
       for (int64_t at = 0; at < local.numel; at += static_cast<int64_t>(kStagedNumel)) {
         const auto numel = static_cast<size_t>(

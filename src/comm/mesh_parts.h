@@ -56,8 +56,8 @@ struct MeshParts {
   Topology topology;
   // Over all ranks, in rank order, in the host's memory: small values outside steps.
   std::unique_ptr<Communicator> control;
-  // Over all ranks, in the device's memory: what modules sum inside a step. make_modules makes it at
-  // first use, on all ranks together. With neither, `control` does the work.
+  // Over all ranks, in the device's memory: what modules sum inside a step. make_modules makes it
+  // at first use, on all ranks together. With neither, `control` does the work.
   std::unique_ptr<Communicator> modules{};
   std::function<std::unique_ptr<Communicator>()> make_modules{};
   MeshShape shape;

@@ -116,6 +116,8 @@ void EngineUnit::follow_shard_touch(const touch_trap::ShardTouch& touch) {
   if (!of_gradient)
     return engine.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
   if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, which is right at any time
+  // Sums within groups are there to be changed; a step reads them.
+  if (touch.writes && shard->gradients().await_across()) return;
   require_complete_gradients();
   if (!is_by_policy() || shard->parameters().guards() == ParameterSeats::Guards::kThere) return;
   throw StateError({.what = "a step with gradients that the model's zero_grad has taken away",

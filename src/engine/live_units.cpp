@@ -33,12 +33,8 @@ void LiveUnits::reshard(int unit) {
 }
 
 void LiveUnits::open_gradients(int unit, GradientSync sync) {
-  UnitGradients& gradients = engine_.units[unit]->shard->gradients();
-  if (gradients.state() == GradientState::kNone) {
-    gradients.settle();
-    if (gradients.main().are_ready()) engine_.memory.expect_accumulation(*engine_.pass);
-  }
-  gradients.open(sync);
+  engine_.memory.expect_captures(*engine_.pass);
+  engine_.units[unit]->shard->gradients().open(sync);
 }
 
 void LiveUnits::keep_gradients(int unit) {

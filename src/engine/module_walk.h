@@ -50,8 +50,8 @@ std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on);
 
-// Makes the mesh's communicator for modules if the tree has a SyncBatchNorm, so that no step has to.
-// Collective over all ranks.
+// Makes the mesh's communicator for modules if the tree has a SyncBatchNorm, so that no step has
+// to. Collective over all ranks.
 void connect_modules(const torch::nn::Module& root, const Mesh& mesh);
 
 }  // namespace fsdp

@@ -107,9 +107,9 @@ void EngineState::begin_backward() {
   context->count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
   warn_of_unscaled_float16();
-  if (!pass->is_inside_forward()) memory.begin_backward();
   absorb_changes(/*reseats=*/false);
   follow_zero_grads();  // since forward
+  if (!pass->is_inside_forward()) memory.begin_backward(has_gradients());
   context->begin_reading();
   pass->begin_backward();
 }

@@ -46,7 +46,8 @@ void PlannedMemory::remake(const Pass& pass) {
   add_learned();
 }
 
-void PlannedMemory::begin_backward() {
+void PlannedMemory::begin_backward(bool finds_gradients) {
+  finds_gradients_ = finds_gradients;
   const MemoryBytes& peak = context_.ledger.phase_peak();
   if (peak.total() > forward_peak_.total()) forward_peak_ = peak;
   context_.ledger.begin_phase();
@@ -58,8 +59,8 @@ void PlannedMemory::follow(const Pass& pass) {
   remake(pass);
 }
 
-void PlannedMemory::expect_accumulation(const Pass& pass) {
-  if (std::exchange(accumulates_, true)) return;
+void PlannedMemory::expect_captures(const Pass& pass) {
+  if (!finds_gradients_ || std::exchange(accumulates_, true)) return;
   remake(pass);
 }
 

@@ -27,16 +27,17 @@ class PlannedMemory {
   void remake(const Pass& pass);
   // What they take at their highest is looked at when the pass is over.
   void begin_forward() { context_.ledger.begin_phase(); }
-  void begin_backward();
+  // `finds_gradients`: an earlier backward has left some, which no step has used.
+  void begin_backward(bool finds_gradients);
   // The pass that has just been was not like the one before.
   void follow(const Pass& pass);
   // It was like the one before: what it took beyond the plan belongs to it from now on.
   void learn_from_overflow(const Pass& pass);
   // Optimizers' own; before the first pass, or between passes.
   void add_optimizer_state(int64_t bytes);
-  // A backward is about to add to gradients of an earlier one: `pass` is planned so from now on,
-  // before the backward takes what it needs more.
-  void expect_accumulation(const Pass& pass);
+  // A unit is about to capture gradients. If the backward adds to those of an earlier one, `pass`
+  // is planned so from now on, before it takes what it needs more.
+  void expect_captures(const Pass& pass);
   // GradSync was used: whole gradients that wait are no news.
   void expect_kept_gradients() { keeps_gradients_ = true; }
 
@@ -54,6 +55,7 @@ class PlannedMemory {
   MemoryBytes forward_peak_;       // of the pass under way
   MemoryBytes learned_forward_;    // of a forward, and of a backward, that was higher than the plan
   MemoryBytes learned_peak_;
+  bool finds_gradients_ = false;  // the backward under way
   bool accumulates_ = false;
   bool keeps_gradients_ = false;
   bool warned_ = false;

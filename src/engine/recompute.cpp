@@ -234,7 +234,9 @@ struct Recompute : ag::Function<Recompute> {
   // input stays a view, which autograd does not let be changed in place.
   static void make_own(at::Tensor& output, const Tensors& inputs) {
     const bool is_of_input = std::ranges::any_of(inputs, [&](const at::Tensor& input) {
-      return input.has_storage() && output.has_storage() && output.is_alias_of(input);
+      // Not is_alias_of, which asks for the memory: a model that is planned has none.
+      return input.has_storage() && output.has_storage() &&
+             output.storage().unsafeGetStorageImpl() == input.storage().unsafeGetStorageImpl();
     });
     output = is_of_input ? output.view_as(output) : output.detach();
   }

@@ -41,7 +41,7 @@ void warn_of_slow_float16(const std::vector<UnitOptions>& options, const Mesh& m
   const bool is_float16 = std::ranges::any_of(
       options, [](const UnitOptions& unit) { return unit.param_dtype == DType::kFloat16; });
   const bool on_cpu = mesh.state().parts().device == &cpu_device();
-  if (!is_float16 || !on_cpu || multiplies_float16()) return;
+  if (!is_float16 || !on_cpu || fast_products().float16) return;
   mesh.warn({.what = "float16 is slow on this processor",
              .where = "param_dtype",
              .cause = "it has no instructions for it (AVX512-FP16), so that each product is "

@@ -148,7 +148,7 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 Trace::Trace(Engine& engine) : state_(engine.state()) {
   settle(*state_.context);  // else a span of earlier work could end in this trace
   state_.context->spans.start();
-  state_.steps.begin(*state_.context->compute);
+  with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->compute); });
   state_.context->ledger.note();
 }
 Trace::~Trace() {

@@ -166,7 +166,8 @@ class ZipParser {
 
   void add(Entry entry) {
     ZipRecord record{.check_sum = entry.check_sum, .unread = why_unread(entry)};
-    if (entry.method == 0 && entry.stored_bytes != entry.bytes) refuse_record(entry, "has two sizes");
+    if (entry.method == 0 && entry.stored_bytes != entry.bytes)
+      refuse_record(entry, "has two sizes");
     if (directory_.folder.empty()) {
       directory_.folder = entry.name.substr(0, entry.name.find('/'));
       if (directory_.folder.size() == entry.name.size()) {
@@ -220,10 +221,11 @@ ZipDirectory parse_zip(std::span<const std::byte> bytes, const std::string& file
 
 void require_readable(const ZipRecord& record, std::string_view name, const std::string& file) {
   if (record.unread.empty()) return;
-  throw IoError(ExitCode::kCorruptData,
-                {.what = fmt::format("record {} {}", quoted_name(name), record.unread),
-                 .where = file,
-                 .hint = "torch.save writes plain records: read the file with it and save it again"});
+  throw IoError(
+      ExitCode::kCorruptData,
+      {.what = fmt::format("record {} {}", quoted_name(name), record.unread),
+       .where = file,
+       .hint = "torch.save writes plain records: read the file with it and save it again"});
 }
 
 void check_record(const ZipRecord& record, std::string_view name, const std::string& file,

@@ -70,7 +70,7 @@ constexpr std::array kOtherNames{
                "--neftune-noise-alpha --use-cache --lr-scheduler-kwargs --mp-parameters "
                "--ray-scope --debug --skip-memory-metrics",
                "", "there is no such choice here: leave it out"},
-    OtherNames{"--log-level --log-level-replica --log-on-each-node --logging-dir "
+    OtherNames{"--log-level-replica --log-on-each-node --logging-dir "
                "--logging-strategy --logging-first-step --logging-nan-inf-filter "
                "--include-num-input-tokens-seen --include-tokens-per-second --disable-tqdm "
                "--report-to --run-name --project --trackio-*",

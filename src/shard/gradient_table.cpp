@@ -8,12 +8,44 @@
 #include <utility>
 
 #include "fsdp/error.h"
+#include "kernels/cast_pack.h"
+#include "shard/gradient_order.h"
 #include "shard/parameter_seats.h"
+#include "shard/torch_compat.h"
 
 namespace fsdp {
 
-void GradientTable::add(int parameter, const at::Tensor& gradient,
-                        const kernels::AccumulateRun& run) {
+void GradientTable::add(int parameter, const at::Tensor& gradient, const Place& place) {
+  const ParameterSpec& spec = unit_.layout.parameters()[parameter];
+  if (!place.overwrites && has(place.at)) issue();
+  if (!lies_like(gradient, spec)) return add_strided(parameter, gradient, place);
+  add_in_order(parameter, gradient,
+               {.source = gradient.const_data_ptr(),
+                .destination = place.at,
+                .numel = spec.numel,
+                .source_dtype = *torch_compat::dtype_of(gradient.scalar_type()),
+                .destination_dtype = place.dtype,
+                .overwrite = place.overwrites});
+}
+
+void GradientTable::add_strided(int parameter, const at::Tensor& gradient,
+                                const Place& place) const {
+  const ParameterSpec& spec = unit_.layout.parameters()[parameter];
+  ShardContext& shared = unit_.shared;
+  const ContextSpan span = shared.span(*shared.compute, "capture", spec.fqn);
+  at::Tensor ordered = gradient.permute(memory_order(spec));
+  if (ordered.dim() > kernels::kMaxDims) ordered = ordered.contiguous().flatten();
+  kernels::StridedSource source{.data = ordered.const_data_ptr(),
+                                .dtype = *torch_compat::dtype_of(gradient.scalar_type())};
+  source.dims = static_cast<int>(ordered.dim());
+  std::ranges::copy(ordered.sizes(), source.sizes.begin());
+  std::ranges::copy(ordered.strides(), source.strides.begin());
+  const auto write = place.overwrites ? kernels::cast_pack_strided : kernels::accumulate_strided;
+  write(*shared.compute, source, place.at, place.dtype, shared.capture_scale());
+}
+
+void GradientTable::add_in_order(int parameter, const at::Tensor& gradient,
+                                 const kernels::AccumulateRun& run) {
   Stream& compute = *unit_.shared.compute;
   if (compute.is_inline()) return copy({&run, 1}, parameter);
   if (captured_on_ != &compute) issue();
@@ -25,9 +57,9 @@ void GradientTable::add(int parameter, const at::Tensor& gradient,
   if (!is_small || version == kNoVersion || waiting_.size() == kMost) issue();
 }
 
-bool GradientTable::has(const void* destination) const {
+bool GradientTable::has(const std::byte* place) const {
   return std::ranges::any_of(
-      waiting_, [&](const Waiting& waiting) { return waiting.run.destination == destination; });
+      waiting_, [&](const Waiting& waiting) { return waiting.run.destination == place; });
 }
 
 void GradientTable::issue() {

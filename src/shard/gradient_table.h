@@ -1,4 +1,4 @@
-// Small gradients of a unit that wait to be copied together.
+// Copies or adds a unit's gradients to their places; small ones wait to be copied together.
 //
 // [Note: captures in tables]
 // On a GPU the launch that copies a bias costs the host and the device more than the copy. So a
@@ -28,11 +28,14 @@ class GradientTable {
 
   explicit GradientTable(const UnitContext& unit) : unit_(unit) {}
 
-  // Copies or adds the gradient of `parameter` as `run` says, whose source it is, now or later.
-  // Requires: no gradient waits for the same destination. Errors: as issue.
-  void add(int parameter, const at::Tensor& gradient, const kernels::AccumulateRun& run);
-  // True if a gradient waits for this destination.
-  bool has(const void* destination) const;
+  struct Place {
+    std::byte* at = nullptr;
+    DType dtype = DType::kFloat32;
+    bool overwrites = true;  // false: adds to what is there
+  };
+  // Copies or adds the gradient of `parameter` to its place, now or later.
+  // Requires: the gradient is strided, of a floating type. Errors: as issue.
+  void add(int parameter, const at::Tensor& gradient, const Place& place);
   // Issues what waits on compute.
   // Errors: StateError for a gradient that was changed in place while it waited.
   void issue();
@@ -47,6 +50,10 @@ class GradientTable {
     int64_t version = kNoVersion;  // when it arrived
     kernels::AccumulateRun run;
   };
+  // True if a gradient waits for this place.
+  bool has(const std::byte* place) const;
+  void add_in_order(int parameter, const at::Tensor& gradient, const kernels::AccumulateRun& run);
+  void add_strided(int parameter, const at::Tensor& gradient, const Place& place) const;
   // In one launch. `first`: the parameter of the first of them.
   void copy(std::span<const kernels::AccumulateRun> runs, int first) const;
   void require_unchanged(const Waiting& waiting) const;

@@ -7,7 +7,6 @@
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "kernels/fill.h"
-#include "shard/gradient_order.h"
 #include "shard/parameter_seats.h"
 #include "shard/torch_compat.h"
 
@@ -88,6 +87,7 @@ void UnitGradients::open(GradientSync sync) {
   adds_to_earlier_ = sink_ == Sink::kMain && main_.are_ready();
   std::fill(arrived_.begin(), arrived_.end(), adds_to_earlier_ ? 1 : 0);
   if (adds_to_earlier_) return;
+  last_user_ = unit_.shared.compute;
   sink().open();
   lent_.open();
   if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.compute);
@@ -124,44 +124,14 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
     arrived_[parameter] = 1;
     return;
   }
-  add(gradient, *dtype, parameter);
+  const bool overwrites = arrived_[parameter] == 0;
+  arrived_[parameter] = 1;
+  table_.add(parameter, gradient, {place_of(parameter), sink().dtype(), overwrites});
 }
 
 std::byte* UnitGradients::place_of(int parameter) {
   if (lent_.lends(parameter)) return lent_.place(parameter);
   return sink().place(unit_.layout.segment_of(parameter), unit_.layout.place_of(parameter).offset);
-}
-
-void UnitGradients::add(const at::Tensor& gradient, DType dtype, int parameter) {
-  const ParameterSpec& spec = unit_.layout.parameters()[parameter];
-  ShardContext& shared = unit_.shared;
-  std::byte* place = place_of(parameter);
-  const DType to = sink().dtype();
-  const bool adds = arrived_[parameter] != 0;
-  arrived_[parameter] = 1;
-  if (adds && table_.has(place)) table_.issue();
-  if (lies_like(gradient, spec)) {
-    return table_.add(parameter, gradient,
-                      {.source = gradient.const_data_ptr(),
-                       .destination = place,
-                       .numel = spec.numel,
-                       .source_dtype = dtype,
-                       .destination_dtype = to,
-                       .overwrite = !adds});
-  }
-  Stream& stream = *shared.compute;
-  const ContextSpan span = shared.span(stream, "capture", spec.fqn);
-  at::Tensor ordered = gradient.permute(memory_order(spec));
-  if (ordered.dim() > kernels::kMaxDims) ordered = ordered.contiguous().flatten();
-  kernels::StridedSource source{.data = ordered.const_data_ptr(), .dtype = dtype};
-  source.dims = static_cast<int>(ordered.dim());
-  std::copy(ordered.sizes().begin(), ordered.sizes().end(), source.sizes.begin());
-  std::copy(ordered.strides().begin(), ordered.strides().end(), source.strides.begin());
-  if (adds) {
-    kernels::accumulate_strided(stream, source, place, to, shared.capture_scale());
-  } else {
-    kernels::cast_pack_strided(stream, source, place, to, shared.capture_scale());
-  }
 }
 
 void UnitGradients::zero_missing() {
@@ -211,7 +181,6 @@ void UnitGradients::reduce(bool across) {
 
   const std::vector<Move>& moves = unit_.moves.after_backward;
   std::vector<Summed> sums;
-  sums.reserve(unit_.segments());
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!main_.has(i)) continue;  // frozen, or a segment of empty parameters
     const int64_t numel = unit_.segment(i).numel;
@@ -224,6 +193,7 @@ void UnitGradients::reduce(bool across) {
   shared.compute->record(captured_);
   const ExposedTimer timer(shared);
   stream.wait(captured_);  // wait 5
+  last_user_ = &stream;
   const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
   if (!in_main) zero_gaps(stream);
   for (const Move& move : moves) issue(move, sums, lands && &move == &moves.back());
@@ -237,7 +207,8 @@ void UnitGradients::reduce(bool across) {
     add_to_main(sums, first);
   }
   main_.set_await_across(!across && !unit_.moves.across.empty());
-  give_back(last, /*reduced=*/true);
+  last_user_ = &last;
+  give_back(/*reduced=*/true);
   main_.attach_views();
 }
 
@@ -344,10 +315,9 @@ void UnitGradients::add_across(std::vector<Summed> sums, bool overwrite) {
   add_to_main(sums, /*overwrite=*/true);
 }
 
-// When `stream` has passed what uses them.
-void UnitGradients::give_back(Stream& stream, bool reduced) {
-  sink().close(stream);
-  lent_.give_back(stream, reduced);
+void UnitGradients::give_back(bool reduced) {
+  sink().close(*last_user_);
+  lent_.give_back(*last_user_, reduced);
   state_ = GradientState::kNone;
 }
 
@@ -360,14 +330,10 @@ void UnitGradients::keep() {
   show();
 }
 
-void UnitGradients::show() {
-  main_.attach_views();
-  if (state_ == GradientState::kKept) main_.guard_views();
-}
-
 void UnitGradients::drop() {
+  if (state_ == GradientState::kNone) return;
   table_.drop();
-  give_back(*unit_.shared.compute, /*reduced=*/false);
+  give_back(/*reduced=*/false);
 }
 
 void UnitGradients::abandon() {

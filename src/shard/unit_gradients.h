@@ -70,7 +70,10 @@ class UnitGradients {
   // Errors: StateError if they are.
   void require_unmixed() const;
   // Views of main shards were made, or gradients are kept from here on: what is in their `.grad`.
-  void show();
+  void show() {
+    main_.attach_views();
+    if (state_ == GradientState::kKept) main_.guard_views();
+  }
   // The layout has another trainable segment. Requires: kNone.
   void make_places();
 
@@ -90,7 +93,6 @@ class UnitGradients {
   void zero_missing();
   void narrow();
   std::byte* place_of(int parameter);
-  void add(const at::Tensor& gradient, DType dtype, int parameter);
   // A segment's gradients on their way: what this rank has of the sum.
   struct Summed {
     int segment = 0;
@@ -104,7 +106,8 @@ class UnitGradients {
   void issue_across(std::vector<Summed>& sums);
   void add_to_main(const std::vector<Summed>& sums, bool overwrite) const;
   void add_across(std::vector<Summed> sums, bool overwrite);
-  void give_back(Stream& stream, bool reduced);
+  // Once `last_user_` has passed what uses them.
+  void give_back(bool reduced);
 
   const UnitContext& unit_;
   MainGradients main_;
@@ -116,6 +119,7 @@ class UnitGradients {
   LentGradients lent_;
   GradientTable table_;
   GradientState state_ = GradientState::kNone;
+  Stream* last_user_ = nullptr;   // of what open took
   Sink sink_ = Sink::kSlot;       // of the last open
   bool adds_to_earlier_ = false;  // while capturing: earlier passes' gradients are in it too
   bool mixed_ = false;            // by a failed backward, until zero

@@ -27,5 +27,5 @@ TEST_CASE("oneDNN is told to leave AMX alone once, and never against what the us
 TEST_CASE("float16 is multiplied where Linux lists the instructions") {
   std::ifstream file("/proc/cpuinfo");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  CHECK(multiplies_float16() == (text.find(" avx512_fp16") != std::string::npos));
+  CHECK(fast_products().float16 == (text.find(" avx512_fp16") != std::string::npos));
 }

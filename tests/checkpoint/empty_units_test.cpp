@@ -11,25 +11,25 @@ namespace {
 
 using namespace testing;
 
-struct EmptyImpl : torch::nn::Module {
-  EmptyImpl() { dummy = register_parameter("dummy", torch::empty({0})); }
+struct HollowImpl : torch::nn::Module {
+  HollowImpl() { dummy = register_parameter("dummy", torch::empty({0})); }
   at::Tensor forward(const at::Tensor& x) { return torch::tanh(x) + dummy.sum(); }
   at::Tensor dummy;
 };
-TORCH_MODULE(Empty);
+TORCH_MODULE(Hollow);
 
-struct NetImpl : torch::nn::Module {
-  NetImpl() : linear(4, 4) {
+struct HollowNetImpl : torch::nn::Module {
+  HollowNetImpl() : linear(4, 4) {
     register_module("linear", linear);
     register_module("empty", empty);
   }
   at::Tensor forward(const at::Tensor& x) { return empty(linear(x)); }
   Unit<torch::nn::Linear> linear;
-  Unit<Empty> empty;
+  Unit<Hollow> empty;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(HollowNet);
 
-void take_step(Unit<Net>& model, AdamW& optimizer, int step) {
+void take_step(Unit<HollowNet>& model, AdamW& optimizer, int step) {
   model(values({2, 4}, step)).square().mean().backward();
   optimizer.clip_grad_norm(0.5);
   optimizer.step();
@@ -44,10 +44,10 @@ TEST_CASE("units of empty parameters are optimised, saved and loaded in every st
       const ScratchFolder folder;
       run_torch_ranks({.replicate = 2, .shard = 2}, [&](Mesh mesh) {
         const Options options{.cpu_offload = offload, .strategy = strategy, .debug = true};
-        const auto make = [] { return Unit<Net>(); };
+        const auto make = [] { return Unit<HollowNet>(); };
         auto model = build_seeded(7, make), again = build_seeded(8, make);
         Engine engine(model, mesh, options), other(again, mesh, options);
-        AdamW optimizer(engine), resumed(other);
+        AdamW optimizer(engine, {}), resumed(other, {});
         take_step(model, optimizer, 1);
         save_weights(engine, folder / "weights");
         save_optimizer(optimizer, folder / "optimizer");

@@ -312,7 +312,7 @@ TEST_CASE("one weight that differs, or two that are exchanged, are other weights
     const auto change = [&](const std::function<void(at::Tensor)>& how) {
       const Gathered whole(engine, WriteBack::kFromRankZero);
       const at::NoGradGuard no_grad;
-      how(model->parts[1]->weight);
+      how(model->parts[0]->weight);
     };
     const auto loads = [&] {
       OptimizerReport report;

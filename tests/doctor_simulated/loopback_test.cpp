@@ -33,6 +33,15 @@ void check_fails(const Facts& facts, std::string_view area, std::string_view tex
   CHECK(objections[1].size() > std::string_view("  remedy: ").size());
 }
 
+// No GPU can be used: the error line says why, with a remedy, and no finding repeats it.
+void check_no_gpu(const Facts& facts, std::string_view text) {
+  const ErrorText why = doctor::explain_no_gpu(facts);
+  CAPTURE(why.what);
+  CHECK(contains(why.what + "; " + why.cause, text));
+  CHECK(!why.hint.empty());
+  CHECK(objections_to(facts) == kNone);
+}
+
 }  // namespace
 
 TEST_CASE("one, two and four sound GPUs are ready, whatever the schedule") {
@@ -74,8 +83,11 @@ TEST_CASE("a CUDA call that fails while the only GPU is looked at leaves none") 
     SimulatedMachine machine(1);
     machine.gpu().fail(name, 1, cudaErrorUnknown);
     const Facts facts = machine.examine();
-    const bool is_counted = std::string_view(name) != "cudaGetDeviceCount";
-    check_fails(facts, is_counted ? "cuda:0" : "GPUs", "unknown error");
+    if (std::string_view(name) == "cudaGetDeviceCount") {
+      check_no_gpu(facts, "unknown error");
+    } else {
+      check_fails(facts, "cuda:0", "unknown error");
+    }
     CHECK(code_of(facts) == 78);
     CHECK(facts.loopback.ranks == 0);
     CHECK(machine.gpu().take_reports() == kNone);
@@ -89,7 +101,7 @@ TEST_CASE("a CUDA call that fails before a GPU is looked at is CUDA's fault, and
     SimulatedMachine machine(2);
     machine.gpu().fail(name, 1, cudaErrorUnknown);
     const Facts facts = machine.examine();
-    check_fails(facts, "GPUs", std::string(name) + " failed: unknown error");
+    check_no_gpu(facts, std::string(name) + " failed: unknown error");
     CHECK(code_of(facts) == 78);
   }
 }

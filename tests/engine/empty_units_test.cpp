@@ -9,19 +9,19 @@ namespace {
 namespace nn = torch::nn;
 
 // The well-known `dummy = torch.empty(0)`, by which a module knows its device.
-struct EmptyImpl : nn::Module {
-  EmptyImpl() {
+struct HollowImpl : nn::Module {
+  HollowImpl() {
     dummy = register_parameter("dummy", torch::empty({0}));
     frozen = register_parameter("frozen", torch::empty({0, 3}), /*requires_grad=*/false);
   }
   at::Tensor forward(const at::Tensor& x) { return torch::tanh(x) + dummy.sum() + frozen.sum(); }
   at::Tensor dummy, frozen;
 };
-TORCH_MODULE(Empty);
+TORCH_MODULE(Hollow);
 
-template <class Layer, class Hollow>
-struct MixedImpl : nn::Module {
-  MixedImpl() : one(5, 5), two(5, 5) {
+template <class Layer, class HollowLayer>
+struct WithHollowImpl : nn::Module {
+  WithHollowImpl() : one(5, 5), two(5, 5) {
     register_module("one", one);
     register_module("hollow", hollow);
     register_module("two", two);
@@ -29,15 +29,15 @@ struct MixedImpl : nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) { return two(hollow(one(x) + mark.sum())); }
   Layer one, two;
-  Hollow hollow;
+  HollowLayer hollow;
   at::Tensor mark;
 };
-using Units = MixedImpl<Unit<nn::Linear>, Unit<Empty>>;
-using Plain = MixedImpl<nn::Linear, Empty>;
+using HollowUnits = WithHollowImpl<Unit<nn::Linear>, Unit<Hollow>>;
+using HollowPlain = WithHollowImpl<nn::Linear, Hollow>;
 
 // The root has no bytes of its own.
 template <class Root>
-Twin mixed_twin() {
+Twin hollow_twin() {
   return {.make = [] { return std::make_shared<Root>(); },
           .loss =
               [](nn::Module& model, int step, int rank) {
@@ -51,7 +51,7 @@ Twin mixed_twin() {
 }  // namespace
 
 TEST_CASE("units of empty parameters train to the plain bits in every strategy") {
-  const Twin twin = mixed_twin<UnitImpl<Units>>();
+  const Twin twin = hollow_twin<UnitImpl<HollowUnits>>();
   for (const int world : {1, 2, 3}) {
     const Trained plain = train_plain(twin, world);
     int number = 0;
@@ -76,11 +76,11 @@ TEST_CASE("units of empty parameters train to the plain bits in every strategy")
 
 TEST_CASE("units of empty parameters by policy do, too") {
   run_torch_ranks(2, [](Mesh mesh) {
-    const auto model = build_seeded(7, mixed_twin<Plain>().make);
-    const auto plain = build_seeded(7, mixed_twin<Plain>().make);
-    Engine engine(model, mesh, {.units = by_type<nn::LinearImpl, EmptyImpl>(), .debug = true});
+    const auto model = build_seeded(7, hollow_twin<HollowPlain>().make);
+    const auto plain = build_seeded(7, hollow_twin<HollowPlain>().make);
+    Engine engine(model, mesh, {.units = by_type<nn::LinearImpl, HollowImpl>(), .debug = true});
     const auto run = [](nn::Module& of, int rank) {
-      return dynamic_cast<Plain&>(of).forward(values({3, 5}, rank)).square().mean();
+      return dynamic_cast<HollowPlain&>(of).forward(values({3, 5}, rank)).square().mean();
     };
     engine.forward([&] { return run(*model, mesh.rank()); }).backward();
     mean_gradients(*plain, 2, [&](int rank) { run(*plain, rank).backward(); });
@@ -94,14 +94,14 @@ TEST_CASE("units of empty parameters by policy do, too") {
     }
     CHECK(engine.clip_grad_norm(1.0).norm() > 0);
     const Gathered whole(engine);
-    CHECK(dynamic_cast<Plain&>(*model).hollow->dummy.sum().item<float>() == 0);
+    CHECK(dynamic_cast<HollowPlain&>(*model).hollow->dummy.sum().item<float>() == 0);
   });
 }
 
 TEST_CASE("a model of nothing but empty parameters has nothing to train") {
   for (const int world : {1, 2}) {
     run_torch_ranks(world, [](Mesh mesh) {
-      Unit<Empty> model;
+      Unit<Hollow> model;
       Engine engine(model, mesh, {.debug = true});
       model(values({3, 5}, 1).requires_grad_()).sum().backward();
       CHECK(engine.clip_grad_norm(1.0).norm() == 0);

@@ -12,15 +12,15 @@ namespace {
 
 namespace nn = torch::nn;
 
-constexpr int64_t kWidth = 6;
+constexpr int64_t kImpureWidth = 6;
 
 // Moves statistics, a vector that its output depends on (power iteration, as spectral norm does)
 // and a large buffer; asks for the training flag and the grad mode.
 struct ImpureImpl : nn::Module {
-  ImpureImpl() : linear(kWidth, kWidth), norm(kWidth) {
+  ImpureImpl() : linear(kImpureWidth, kImpureWidth), norm(kImpureWidth) {
     register_module("linear", linear);
     register_module("norm", norm);
-    direction = register_buffer("direction", torch::ones({kWidth}));
+    direction = register_buffer("direction", torch::ones({kImpureWidth}));
     queue = register_buffer("queue", torch::ones({200, 100}));
   }
   at::Tensor forward(const at::Tensor& x) {
@@ -45,7 +45,7 @@ TORCH_MODULE(Impure);
 // Blocks, each recomputed by its options or by a function, and a tail of the root's own modules.
 template <class Block>
 struct ImpuresImpl : nn::Module {
-  explicit ImpuresImpl(bool by_functions) : again(by_functions), norm(kWidth) {
+  explicit ImpuresImpl(bool by_functions) : again(by_functions), norm(kImpureWidth) {
     this->register_module("norm", norm);
     for (int i = 0; i < 2; ++i) {
       blocks.emplace_back();
@@ -70,14 +70,14 @@ struct ImpuresImpl : nn::Module {
   std::vector<Block> blocks;
 };
 
-struct Outcome {
+struct EndState {
   std::vector<float> losses;
   std::map<std::string, at::Tensor> values;  // parameters and buffers
 };
 
 template <class Root>
-Outcome train(int world, const Root& make, const Options& options, bool evaluates) {
-  Outcome outcome;
+EndState train(int world, const Root& make, const Options& options, bool evaluates) {
+  EndState outcome;
   run_torch_ranks(world, [&](Mesh mesh) {
     const auto model = build_seeded(7, make);
     Engine engine(model, mesh, options);
@@ -85,7 +85,7 @@ Outcome train(int world, const Root& make, const Options& options, bool evaluate
     for (int step = 0; step < 3; ++step) {
       const auto run = [&](const at::Tensor& in) { return model->forward(in); };
       const auto loss_of = [&](int batch) {
-        const at::Tensor x = values({4, kWidth}, 100 * batch + 10 * step + mesh.rank());
+        const at::Tensor x = values({4, kImpureWidth}, 100 * batch + 10 * step + mesh.rank());
         return engine.forward(run, x).square().mean();
       };
       const at::Tensor loss = loss_of(0);
@@ -108,7 +108,7 @@ Outcome train(int world, const Root& make, const Options& options, bool evaluate
   return outcome;
 }
 
-void check_same(const Outcome& one, const Outcome& other) {
+void check_same(const EndState& one, const EndState& other) {
   CHECK(one.losses == other.losses);
   REQUIRE(one.values.size() == other.values.size());
   for (const auto& [fqn, value] : one.values) {
@@ -117,7 +117,7 @@ void check_same(const Outcome& one, const Outcome& other) {
   }
 }
 
-using Units = UnitImpl<ImpuresImpl<Unit<Impure>>>;
+using ImpureUnits = UnitImpl<ImpuresImpl<Unit<Impure>>>;
 
 }  // namespace
 
@@ -126,9 +126,9 @@ TEST_CASE("recomputation reads buffers, flags and grad mode as forward did, and 
     for (const bool evaluates : {false, true}) {
       CAPTURE(world);
       CAPTURE(evaluates);
-      const auto by_options = [] { return std::make_shared<Units>(false); };
-      const auto by_functions = [] { return std::make_shared<Units>(true); };
-      const Outcome kept = train(world, by_options, {.debug = true}, evaluates);
+      const auto by_options = [] { return std::make_shared<ImpureUnits>(false); };
+      const auto by_functions = [] { return std::make_shared<ImpureUnits>(true); };
+      const EndState kept = train(world, by_options, {.debug = true}, evaluates);
       check_same(train(world, by_options, {.recompute = 1, .debug = true}, evaluates), kept);
       check_same(train(world, by_functions, {.debug = true}, evaluates), kept);
       check_same(train(world, by_functions, {.recompute = 1, .debug = true}, evaluates), kept);
@@ -153,10 +153,10 @@ TEST_CASE("recomputed functions on units by policy do, too") {
 
 TEST_CASE("a graph that has saved a buffer does not notice a recomputation that moves it") {
   run_torch_ranks(1, [&](Mesh mesh) {
-    const auto model = build_seeded(7, [] { return std::make_shared<Units>(false); });
+    const auto model = build_seeded(7, [] { return std::make_shared<ImpureUnits>(false); });
     Engine engine(model, mesh, {.recompute = 1});
-    const at::Tensor loss = model->call(values({4, kWidth}, 1)).sum();
-    const at::Tensor other = torch::ones({kWidth}).requires_grad_();
+    const at::Tensor loss = model->call(values({4, kImpureWidth}, 1)).sum();
+    const at::Tensor other = torch::ones({kImpureWidth}).requires_grad_();
     const at::Tensor saved = (other * model->blocks[1]->direction).sum();
     loss.backward();
     saved.backward();
@@ -166,7 +166,7 @@ TEST_CASE("a graph that has saved a buffer does not notice a recomputation that 
 
 TEST_CASE("a large buffer that changes between a recomputed forward and its backward is refused") {
   struct ReadingImpl : nn::Module {
-    ReadingImpl() : linear(kWidth, kWidth) {
+    ReadingImpl() : linear(kImpureWidth, kImpureWidth) {
       register_module("linear", linear);
       table = register_buffer("table", torch::ones({300, 100}));
     }
@@ -179,7 +179,7 @@ TEST_CASE("a large buffer that changes between a recomputed forward and its back
     Engine engine(model, mesh, {.unit_options = [](std::string_view) {
                     return UnitOptions{.recompute = true};
                   }});
-    const at::Tensor loss = model->call(values({4, kWidth}, 1)).sum();
+    const at::Tensor loss = model->call(values({4, kImpureWidth}, 1)).sum();
     model->table.mul_(2);
     CHECK_THROWS_WITH_AS(loss.backward(),
                          doctest::Contains("buffer 'table' was changed between a recomputed "

@@ -16,7 +16,7 @@ struct HiddenAndMask {
   int64_t layer = 0;
 };
 
-struct Mixed {
+struct PartsAndCount {
   std::vector<at::Tensor> parts;
   std::pair<at::Tensor, int64_t> count;
 };
@@ -146,13 +146,14 @@ TEST_CASE("inputs and outputs are any that hold tensors") {
   const auto fn = [&](const HiddenAndMask& in, const std::vector<at::Tensor>& more, int64_t times) {
     at::Tensor h = linear(in.hidden) * static_cast<double>(times + in.layer);
     if (in.mask) h = h * *in.mask;
-    return Mixed{.parts = {h, more[0] + h, in.hidden}, .count = {h.argmax(-1), times}};
+    return PartsAndCount{.parts = {h, more[0] + h, in.hidden}, .count = {h.argmax(-1), times}};
   };
   const auto run = [&](bool recomputed) {
     const at::Tensor x = values({2, 4}, 1).requires_grad_(), other = values({2, 4}, 2);
     const HiddenAndMask in{.hidden = x, .mask = values({4}, 3), .layer = 2};
-    const Mixed out = recomputed ? recompute(fn, in, std::vector<at::Tensor>{other}, int64_t{3})
-                                 : fn(in, {other}, 3);
+    const PartsAndCount out = recomputed
+                                  ? recompute(fn, in, std::vector<at::Tensor>{other}, int64_t{3})
+                                  : fn(in, {other}, 3);
     CHECK(out.count.second == 3);
     CHECK((out.count.first.scalar_type() == torch::kLong));
     CHECK_FALSE(out.count.first.requires_grad());

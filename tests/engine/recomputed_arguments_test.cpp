@@ -10,7 +10,7 @@ using namespace fsdp::testing;
 namespace {
 
 // Gradients of x and of every parameter.
-std::vector<at::Tensor> gradients_of(const torch::nn::Module& module, const at::Tensor& x) {
+std::vector<at::Tensor> gradients_from(const torch::nn::Module& module, const at::Tensor& x) {
   std::vector<at::Tensor> gradients{x.grad().clone()};
   for (const at::Tensor& parameter : module.parameters()) {
     gradients.push_back(parameter.grad().clone());
@@ -92,7 +92,7 @@ TEST_CASE("what a function returns of its own state stays as it is") {
     (out[0] * out[1] * out[2] + out[3] * out[4]).sum().backward();
     CHECK(linear->bias.is_leaf());
     CHECK_FALSE(table.requires_grad());
-    return gradients_of(*linear, x);
+    return gradients_from(*linear, x);
   };
   const auto again = run(true), once = run(false);
   for (size_t i = 0; i < once.size(); ++i) CHECK(bit_equal(again[i], once[i]));

@@ -4,6 +4,7 @@
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <fsdp/sync_batch_norm.h>
+#include <fsdp/unit_policy.h>
 
 #include <cstdlib>
 #include <memory>
@@ -143,9 +144,12 @@ TEST_CASE(
           CHECK(made() == 2);
           torch::nn::Sequential model(torch::nn::Linear(4, 4));
           if (sums) model->push_back(fsdp::SyncBatchNorm(4, mesh));
-          fsdp::Engine engine(model.ptr(), mesh, {});
+          fsdp::Engine engine(model.ptr(), mesh, {.units = fsdp::each_child_of("")});
           CHECK(made() == (sums ? 3 : 2));
-          model->forward(torch::ones({3, 4}) * (mesh.rank() + 1)).sum().backward();
+          const at::Tensor x = torch::ones({3, 4}) * (mesh.rank() + 1);
+          engine.forward([&](const at::Tensor& in) { return model->forward(in); }, x)
+              .sum()
+              .backward();
           CHECK(made() == (sums ? 3 : 2));
         },
         on_simulated_gpu(session));

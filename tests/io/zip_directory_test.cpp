@@ -68,7 +68,8 @@ TEST_CASE("every flag of a record is honoured or refused by name") {
 }
 
 TEST_CASE("a record that cannot be read is no harm to the others") {
-  const std::string file = zip_of({{"a/code.py", "1"}, {"a/code.pyc", "2", 0, 8}, {"a/data/0", "3"}});
+  const std::string file =
+      zip_of({{"a/code.py", "1"}, {"a/code.pyc", "2", 0, 8}, {"a/data/0", "3"}});
   const ZipDirectory directory = parse_zip(std::as_bytes(std::span(file)), "f");
   CHECK(text_of(directory.find("data/0")) == "3");
   CHECK(text_of(directory.find("code.pyc")).empty());

@@ -2,7 +2,7 @@
 // in ORDER by a destructor (WHERE static) or an exit handler (exit) that was set up before the
 // library was first used, and so runs after the destructors of its own static objects.
 #include <fsdp/fsdp.h>
-#include <torch/optim.h>
+#include <torch/torch.h>
 
 #include <cstdio>
 #include <cstdlib>

@@ -9,7 +9,7 @@ using namespace fsdp::testing;
 namespace {
 
 constexpr int kExperts = 3;
-constexpr int64_t kWidth = 6;
+constexpr int64_t kExpertWidth = 6;
 
 // Tokens go to one expert each: `route` by token. An expert is called where any rank has a token
 // for it (`everywhere`, which all ranks know alike before the forward), by some with no token.
@@ -18,7 +18,7 @@ struct MixtureImpl : torch::nn::Module {
   MixtureImpl() {
     for (int i = 0; i < kExperts; ++i) {
       experts.push_back(
-          this->register_module("expert" + std::to_string(i), Expert(kWidth, kWidth)));
+          this->register_module("expert" + std::to_string(i), Expert(kExpertWidth, kExpertWidth)));
     }
   }
   at::Tensor forward(const at::Tensor& x, const std::vector<int64_t>& route,
@@ -53,7 +53,7 @@ std::vector<bool> moved_without_tokens() {
       std::vector<int64_t> tokens;
       for (int i = 0; i < kExperts; ++i) tokens.push_back(std::ranges::count(route, i));
       const std::vector<int64_t> everywhere = mesh.sum(tokens, "tokens of experts");
-      model(values({2, kWidth}, mesh.rank()), route, everywhere).square().sum().backward();
+      model(values({2, kExpertWidth}, mesh.rank()), route, everywhere).square().sum().backward();
       optimizer.step();
       optimizer.zero_grad();
     };

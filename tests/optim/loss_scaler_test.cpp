@@ -220,7 +220,7 @@ TEST_CASE("training in float16 without a scaler is warned of once") {
         options);
     CHECK(std::ranges::count(warnings, "training in float16 without a LossScaler") ==
           (scales ? 0 : 1));
-    const bool is_slow = !multiplies_float16() && ranks_of_environment() == nullptr;
+    const bool is_slow = !fast_products().float16 && ranks_of_environment() == nullptr;
     CHECK(std::ranges::count(warnings, "float16 is slow on this processor") == (is_slow ? 1 : 0));
   }
 }

@@ -15,10 +15,10 @@ namespace {
 
 struct Subject {
   explicit Subject(double lr = 0.1) : adamw(engine, {.lr = lr}) {}
-  Unit<torch::nn::Linear> model{2, 2};
-  Engine engine{model, Mesh::single()};
+  Unit<torch::nn::Linear> model{2, 2}, other_model{2, 2};
+  Engine engine{model, Mesh::single()}, other_engine{other_model, Mesh::single()};
   AdamW adamw;
-  SGD sgd{engine, {.lr = 0.1, .momentum = 0.9}};
+  SGD sgd{other_engine, {.lr = 0.1, .momentum = 0.9}};
 };
 
 // A scheduler of tests/optim/record_lr_schedulers.py: what is not named has its default.

@@ -168,9 +168,13 @@ TEST_CASE("a trace has a span for each step, without gaps, and one for each batc
       begins[event["cat"]].push_back(event["ts"]);
     }
     REQUIRE(steps.size() == 2);
+    std::ranges::sort(steps, {}, [](const nlohmann::json& span) {
+      return std::pair(span["ts"].get<double>(), span["name"].get<std::string>());
+    });
     CHECK(steps[0]["name"] == "step 2");
     CHECK(steps[1]["name"] == "step 3");
     CHECK(steps[0]["tid"] == steps[1]["tid"]);
+    if (is_simulated_gpu()) continue;  // its clock stands still
     const auto end_of = [](const nlohmann::json& span) {
       return span["ts"].get<double>() + span["dur"].get<double>();
     };

@@ -8,32 +8,33 @@ using namespace fsdp::testing;
 
 namespace {
 
-struct EmptyImpl : torch::nn::Module {
-  EmptyImpl() { dummy = register_parameter("dummy", torch::empty({0})); }
+struct HollowImpl : torch::nn::Module {
+  HollowImpl() { dummy = register_parameter("dummy", torch::empty({0})); }
   at::Tensor forward(const at::Tensor& x) { return torch::tanh(x) + dummy.sum(); }
   at::Tensor dummy;
 };
-TORCH_MODULE(Empty);
+TORCH_MODULE(Hollow);
 
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(bool has_empty_unit) : has_empty(has_empty_unit), linear(4, 4) {
+struct HollowNetImpl : torch::nn::Module {
+  explicit HollowNetImpl(bool has_empty_unit) : has_empty(has_empty_unit), linear(4, 4) {
     register_module("linear", linear);
     if (has_empty) register_module("empty", empty);
   }
   at::Tensor forward(const at::Tensor& x) { return has_empty ? empty(linear(x)) : linear(x); }
   bool has_empty;
   Unit<torch::nn::Linear> linear;
-  Unit<Empty> empty;
+  Unit<Hollow> empty;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(HollowNet);
 
 }  // namespace
 
 TEST_CASE("a unit of empty parameters is planned, and costs nothing") {
   const auto plan_of = [](bool has_empty, int recompute) {
     return plan(
-        {.ranks = 4, .options = {.recompute = recompute}}, [=] { return Unit<Net>(has_empty); },
-        [](Unit<Net>& model) {
+        {.ranks = 4, .options = {.recompute = recompute}},
+        [=] { return Unit<HollowNet>(has_empty); },
+        [](Unit<HollowNet>& model) {
           return model(torch::ones({2, 4})).sum();
         });
   };

@@ -221,11 +221,10 @@ struct LinearsImpl : torch::nn::Module {
 TORCH_MODULE(Linears);
 
 TEST_CASE("on a GPU LibTorch's bytes have the small gradients that wait for their unit's close") {
-  constexpr int64_t kEach = 200 * 200 * 4;
-  constexpr int kLayers = 8;
+  constexpr int64_t kEach = 200 * 200 * 4, kLayers = 8;
   const auto peak = [](DeviceKind device) {
     return plan(
-               {.ranks = 2, .mesh = {.device = device}}, [] { return Unit<Linears>(kLayers); },
+               {.ranks = 2, .mesh = {.device = device}}, [] { return Unit<Linears>(8); },
                [](Unit<Linears>& model) {
                  return model(torch::ones({4, 200})).sum();
                })

@@ -178,7 +178,7 @@ TEST_CASE("a command line that asks for what cannot be planned is refused with 6
   CHECK(says(refused({"--memory", "1GiB", "--device", "cuda"}), "the reserve of 1.0 GiB"));
   CHECK(says(refused({"--ranks", "2", "--hosts", "2", "--device", "cpu"}), "on their CPUs"));
   CHECK(says(refused({"--eval_steps", "5", "--rank", "2", "--resume"}),
-             "there are no flags --eval_steps, --rank, --resume"));
+             "there are no flags --eval-steps, --rank, --resume"));
   CHECK(refused({"--seq_len=128"}) == "no error");
 }
 

@@ -29,7 +29,8 @@ inline std::string zip_of(const std::vector<ZipPart>& parts, const ZipShape& sha
   std::string file, directory;
   const auto put = [](std::string& to, auto value, size_t bytes) {
     for (size_t i = 0; i < bytes; ++i) {
-      to += static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xff);
+      to += i < sizeof(uint64_t) ? static_cast<char>(static_cast<uint64_t>(value) >> (8 * i) & 0xff)
+                                 : '\0';
     }
   };
   for (const ZipPart& part : parts) {

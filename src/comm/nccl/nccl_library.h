@@ -108,9 +108,9 @@ std::string version_text(int version);
 // Errors: InvalidArgument, with the reason, where this NCCL cannot register memory.
 void require_windows(const Library& library);
 
-// Finds the NCCL of LibTorch's CUDA library, which cuda_devices() of runtime/open_cuda.h has loaded:
-// libnccl.so.2, or a part of that library. If neither shows NCCL's names, opens the file that
-// FSDP_NCCL names.
+// Finds the NCCL of LibTorch's CUDA library, which cuda_devices() of runtime/open_cuda.h has
+// loaded: libnccl.so.2, or a part of that library. If neither shows NCCL's names, opens the file
+// that FSDP_NCCL names.
 // Errors: DeviceError (70) with the reason if there is none.
 Library find_library();
 // Returns the same, found once a process. Thread-safe.

@@ -37,7 +37,8 @@ void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& se
 
 }  // namespace
 
-// A rank that fails tells the others before its communicators are destroyed, which may wait for theirs.
+// A rank that fails tells the others before its communicators are destroyed, which may wait for
+// theirs.
 void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
                      const WrapCommunicator& wrap) {
   try {

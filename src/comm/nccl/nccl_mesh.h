@@ -12,8 +12,8 @@ namespace fsdp {
 
 // What one rank's engines and modules exchange travels between GPUs by NCCL from now on; control
 // stays where it is. `parts` are of a mesh of two ranks and more on the host, `session` of its
-// control plane and of this rank's GPU, which becomes its device. Gathers and reductions have an NCCL
-// communicator each, on each axis; that of modules is made at first use.
+// control plane and of this rank's GPU, which becomes its device. Gathers and reductions have an
+// NCCL communicator each, on each axis; that of modules is made at first use.
 // `wrap`: of each communicator of engines; null: it stays.
 // Requires: collective over all ranks of the mesh; the calling thread is the rank's. Blocks until
 //   all communicators are there, and warm.

@@ -16,8 +16,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// NCCL launches a collective some 30 us after ncclGroupEnd. The shortest sleep takes 90 us, and on a
-// busy host a yield takes longer still: the first 200 us of questions have neither between them.
+// NCCL launches a collective some 30 us after ncclGroupEnd. The shortest sleep takes 90 us, and on
+// a busy host a yield takes longer still: the first 200 us of questions have neither between them.
 // Ranks that are gone are looked for at every 50th.
 constexpr int kQuestionsAtOnce = 1000;
 constexpr int kQuestionsALook = 50;

@@ -98,7 +98,8 @@ void run_loopback_processes(int ranks) {
 
 void run_loopback_rank() {
   std::vector<Mesh> own;
-  own.push_back(Mesh::from_env({.device = DeviceKind::kCuda, .timeout = kWaitOfRanks}));
+  own.push_back(
+      Mesh::from_env({.device = DeviceKind::kCuda, .timeout = kWaitOfRanks, .first_use = 1}));
   run_loopback(std::move(own));
 }
 

@@ -20,10 +20,10 @@ bool has_cuda_context(int ordinal) noexcept;
 //
 // [Note: one context a process]
 // cudaSetDevice makes a context on the device, and so does the first other call of a thread on its
-// current device, which is 0 until it chooses one. A context takes half a gigabyte of a GPU that may
-// be another rank's, and is refused where a GPU serves one process alone. So every call that needs a
-// context, a release or a query too, is made in a scope, and the scope restores the former device
-// only if that has a context.
+// current device, which is 0 until it chooses one. A context takes half a gigabyte of a GPU that
+// may be another rank's, and is refused where a GPU serves one process alone. So every call that
+// needs a context, a release or a query too, is made in a scope, and the scope restores the former
+// device only if that has a context.
 class CudaScope {
  public:
   explicit CudaScope(int ordinal) : CudaScope(ordinal, std::nothrow) { check_cuda(code_, call_); }
@@ -52,7 +52,8 @@ class CudaScope {
 
 enum class CudaTiming : uint8_t { kOff, kOn };
 
-// Of device `current`, which is the thread's. Only with timing on it tells the time, and costs more.
+// Of device `current`, which is the thread's. Only with timing on it tells the time, and costs
+// more.
 class CudaEvent {
  public:
   explicit CudaEvent(int current, CudaTiming timing = CudaTiming::kOff) : ordinal_(current) {
@@ -79,8 +80,9 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// A stream of device `current`, which is the thread's, behind which LibTorch's default stream orders
-// nothing. Waits for its work before it goes: destroying a CUDA stream lets the work go on alone.
+// A stream of device `current`, which is the thread's, behind which LibTorch's default stream
+// orders nothing. Waits for its work before it goes: destroying a CUDA stream lets the work go on
+// alone.
 class CudaStreamHandle {
  public:
   CudaStreamHandle(int current, StreamPriority priority) : ordinal_(current) {

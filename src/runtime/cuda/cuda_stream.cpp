@@ -19,7 +19,8 @@ cudaError_t query_beside_captures(cudaEvent_t event) {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), kCall);
   const cudaError_t code = cudaEventQuery(event);
-  check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), kCall);
+  const cudaError_t restored = cudaThreadExchangeStreamCaptureMode(&mode);
+  if (code == cudaSuccess || code == cudaErrorNotReady) check_cuda(restored, kCall);
   return code;
 }
 

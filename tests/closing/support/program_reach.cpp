@@ -35,8 +35,12 @@ class Graph {
       return call_by_policy(part_index, weights_of, std::move(inputs));
     }
     const int begin = static_cast<int>(nodes_.size());
-    std::vector<Value> outputs = run(part_index, part_index, std::move(inputs));
+    std::vector<Value> outputs = run(part_index, part_index, inputs);
     Call made;
+    for (const Value& input : inputs) {  // one that is changed in place is an output, too
+      const Storage& storage = storages_[input.storage];
+      if (storage.version != input.version) made.outputs.push_back(storage.node);
+    }
     for (Value& output : outputs) {
       const int now = read(output);
       if (!nodes_[now].requires_grad) continue;

@@ -73,9 +73,9 @@ bool objects(NcclMachine& machine, std::string_view with);
 void run_nccl_ranks(int world, NcclMachine& machine,
                     const std::function<void(const NcclRank& rank)>& body);
 
-// Runs body(mesh) in a thread of each rank, whose mesh computes on the machine's GPUs. The mesh ends
-// with the body, as a program's would, also where that throws. Returns what each rank threw; "":
-// nothing.
+// Runs body(mesh) in a thread of each rank, whose mesh computes on the machine's GPUs. The mesh
+// ends with the body, as a program's would, also where that throws. Returns what each rank threw;
+// "": nothing.
 std::vector<std::string> run_on_gpus(int world, NcclMachine& machine,
                                      const std::function<void(const Mesh& mesh)>& body);
 

@@ -80,7 +80,8 @@ TEST_CASE("the sizes of a pytorch_model.bin are compared, too") {
     return sizes_refusal(config, fsdp::StoredWeights(scratch.path()));
   };
   CHECK(said(static_cast<int>(config.vocab_size)) == "accepted");
-  CHECK(said(7).starts_with("tensor 'module.bert.embeddings.word_embeddings.weight' has shape [7, "));
+  CHECK(
+      said(7).starts_with("tensor 'module.bert.embeddings.word_embeddings.weight' has shape [7, "));
 }
 
 TEST_CASE("weights without the tensors that show the sizes are refused") {

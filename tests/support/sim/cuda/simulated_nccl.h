@@ -11,9 +11,9 @@
 //
 // [Note: simulated ends]
 // As NCCL does, an abort tells the communicator's kernels to quit and then waits for the streams
-// that it was given: outside of a group at once, in one when the group ends, after all aborts of the
-// group. A communicator's destruction waits until each of its ranks has finalized or is gone: ranks
-// stand for processes of one host, whose proxies wait for each other's.
+// that it was given: outside of a group at once, in one when the group ends, after all aborts of
+// the group. A communicator's destruction waits until each of its ranks has finalized or is gone:
+// ranks stand for processes of one host, whose proxies wait for each other's.
 //
 // What would stop real GPUs, spoil memory or crash is a report of the simulated GPU: collectives
 // that differ between ranks, launches of several communicators in different orders, ranks that wait
