@@ -196,7 +196,7 @@ void NcclSession::leave(const MemberPtr& member) noexcept {
     const CallPlace place(where);
     const std::lock_guard lock(mutex_);
     Calls calls(watch_, place);
-    if (!aborted_) end(calls, member, place);
+    end(calls, member, place);
     members_.remove(member);
   } catch (const std::exception&) {  // no memory for a text, or no mutex
   }
