@@ -2,6 +2,7 @@
 #include <fsdp/engine.h>
 
 #include "closing/support/graph_matrix.h"
+#include "closing/support/program_reach.h"
 #include "closing/support/program_run.h"
 #include "closing/support/random_program.h"
 #include "shard/touch_trap.h"
@@ -15,6 +16,45 @@ namespace {
 fsdp::Options by_policy(fsdp::Options options = {}) {
   options.units = fsdp::by_type<Body>();
   return options;
+}
+
+// A block that calls, between its own operators, a unit that is registered `beside` it (else in
+// it), and does not use the result. What it computes before that call, rank 2 computes without
+// weights in step 1.
+Program block_around_a_call(bool beside) {
+  Program program;
+  const auto add_part = [&](const char* name, int parent, int inputs) {
+    program.parts.push_back(
+        {.name = name, .parent = parent, .weights = 1, .inputs = inputs, .ops = {}, .outputs = {}});
+  };
+  add_part("root", 0, 2);
+  for (const char* name : {"first", "block"}) add_part(name, 0, 1);
+  for (const char* name : {"used", "unused"}) add_part(name, beside ? 0 : 2, 1);
+  for (const int part : {1, 3, 4}) {
+    PartWriter w(program, part);
+    w.returns({w.linear(0)});
+  }
+  PartWriter block(program, 2);
+  const int used = block.call(3, {0});
+  const int result = block.linear(used, 0, program.new_gate(Gate::bit(1, 2)));
+  block.call(4, {0});
+  block.returns({result});
+  PartWriter root(program, 0);
+  root.returns({root.call(2, {root.call(1, {0})})});
+  return program;
+}
+
+bool ranks_agree(const Program& program, Boundaries boundaries) {
+  return reach_of(program, 1, 0, boundaries).fired == reach_of(program, 1, 2, boundaries).fired;
+}
+
+// In all steps, by the model of the graph. Requires: one forward a step.
+int expected_fired_calls(const Program& program) {
+  int fired = 0;
+  for (int step = 0; step < kProgramSteps; ++step) {
+    fired += reach_of(program, step, /*rank=*/0, Boundaries::kPolicy).fired_calls;
+  }
+  return fired;
 }
 
 }  // namespace
@@ -67,10 +107,29 @@ TEST_CASE("by policy random programs give equal lists on all ranks and the plain
     const std::string text = run.failure.empty() ? "" : describe(program);
     CAPTURE(text);
     CHECK(run.failure == "");
+    if (run.failure.empty() && program.plan == Plan::kOneForward) {
+      CHECK(run.fired_calls == expected_fired_calls(program));
+    }
   }
   CHECK(ran == wanted);
   CHECK(invalid < wanted / 2);
   MESSAGE(ran << " programs, " << invalid << " that plain LibTorch refuses or that overflow");
+}
+
+// docs/closing.md, "Units by policy": each of the two calls has to reach the loss on all ranks.
+TEST_CASE("by policy a unit beside ends a block's call, and a unit inside it does not") {
+  const Program inside = block_around_a_call(/*beside=*/false);
+  CHECK(ranks_agree(inside, Boundaries::kPolicy));
+  CHECK(run_program(inside, by_policy()).failure == "");
+
+  const Program beside = block_around_a_call(/*beside=*/true);
+  CHECK_FALSE(ranks_agree(beside, Boundaries::kPolicy));
+  const std::string failure = run_program(beside, by_policy()).failure;
+  CAPTURE(failure);
+  CHECK(failure.find("ranks disagree about a collective") != std::string::npos);
+
+  CHECK(ranks_agree(beside, Boundaries::kUnits));
+  CHECK(run_program(beside, {}).failure == "");
 }
 
 TEST_CASE("where operators pass unseen every program throws at its first parameter") {

@@ -63,7 +63,8 @@ enum class Plan : uint8_t {
 
 // Units by policy are where their parameters are touched: in its own forward every one multiplies
 // its inputs and outputs, and what it gives to units inside, by a parameter (`gain`). So whatever
-// else ranks do differently inside, they touch the same units in the same order.
+// else ranks do differently inside, they touch the same units in the same order. Which of these
+// touches are one call, and which calls fire, is in program_reach.h.
 enum class Boundaries : uint8_t { kUnits, kPolicy };
 
 // parts[0] is the root unit: register 0 is a batch of floats, register 1 of tokens.

@@ -36,7 +36,7 @@ class Graph {
     }
     const int begin = static_cast<int>(nodes_.size());
     std::vector<Value> outputs = run(part_index, part_index, inputs);
-    Call made;
+    Call made{.unit = part_index, .outputs = {}};
     for (const Value& input : inputs) {  // one that is changed in place is an output, too
       const Storage& storage = storages_[input.storage];
       if (storage.version != input.version) made.outputs.push_back(storage.node);
@@ -72,6 +72,7 @@ class Graph {
     for (const Call& made : calls_) {
       result_.fired.push_back(std::any_of(made.outputs.begin(), made.outputs.end(),
                                           [&](int output) { return reached[output] != 0; }));
+      result_.fired_calls += result_.fired.back();
     }
     for (const Checkpoint& each : checkpoints_) {
       result_.fired.push_back(reached[each.node]);
@@ -95,6 +96,7 @@ class Graph {
     bool passed_through = false;
   };
   struct Call {
+    int unit = 0;
     std::vector<int> outputs;
   };
   struct Checkpoint {
@@ -104,19 +106,37 @@ class Graph {
 
   // What body `part` multiplies by its own parameter.
   void touch(std::vector<Value>& values, int part) {
-    for (Value& value : values) value = in_new_storage(node({read(value)}, has_weight(part)));
+    for (Value& value : values) value = in_new_storage(touching({read(value)}, part));
   }
   std::vector<Value> call_by_policy(int part, int caller, std::vector<Value> inputs) {
     if (caller != part) touch(inputs, caller);
     touch(inputs, part);
     std::vector<Value> outputs = run(part, part, std::move(inputs));
     touch(outputs, part);
-    Call made;
-    for (const Value& output : outputs) {
-      if (nodes_[output.node].requires_grad) made.outputs.push_back(output.node);
-    }
-    calls_.push_back(std::move(made));
     return outputs;
+  }
+  // The node of an operator on parameters of `unit`. By policy such operators are all that tells of
+  // calls: touched_units.cpp.
+  int touching(std::vector<int> inputs, int unit) {
+    const int made = node(std::move(inputs), has_weight(unit));
+    if (boundaries_ != Boundaries::kPolicy) return made;
+    std::erase_if(running_, [&](int call) {
+      return !is_inside(unit, calls_[call].unit) && !is_inside(calls_[call].unit, unit);
+    });
+    auto call = std::ranges::find(running_, unit, [&](int each) { return calls_[each].unit; });
+    if (call == running_.end()) {
+      calls_.push_back({.unit = unit, .outputs = {}});
+      call = running_.insert(call, static_cast<int>(calls_.size()) - 1);
+    }
+    // Of a unit without weights, the sum of its empty parameter.
+    const bool is_hollow = program_.parts[unit].weights == 0;
+    const bool in_graph = is_hollow ? has_weight(unit) : nodes_[made].requires_grad;
+    if (makes_graph_ && in_graph) calls_[*call].outputs.push_back(made);
+    return made;
+  }
+  bool is_inside(int part, int other) const {
+    while (part != 0 && part != other) part = program_.parts[part].parent;
+    return part == other;
   }
 
   int node(std::vector<int> inputs, bool requires_grad) {
@@ -147,10 +167,10 @@ class Graph {
     switch (op.kind) {
       case OpKind::kLinear:
       case OpKind::kEmpty:
-        registers.push_back(in_new_storage(node(args, open && has_weight(weights_of))));
+        registers.push_back(in_new_storage(open ? touching(args, weights_of) : node(args, false)));
         return;
       case OpKind::kEmbed:
-        registers.push_back(in_new_storage(node({}, has_weight(weights_of))));
+        registers.push_back(in_new_storage(touching({}, weights_of)));
         return;
       case OpKind::kAdd:
         registers.push_back(in_new_storage(node(open ? args : std::vector{args[0]}, false)));
@@ -198,7 +218,12 @@ class Graph {
     }
     std::vector<Value> inputs, outputs;
     for (const int arg : op.args) inputs.push_back(registers[arg]);
-    if (op.recompute) {
+    if (op.recompute && makes_graph_) {
+      if (boundaries_ == Boundaries::kPolicy) {  // its first run touches, too
+        makes_graph_ = false;
+        call(op.index, weights_of, inputs);
+        makes_graph_ = true;
+      }
       Checkpoint made{.part = op.index, .weights_of = weights_of, .requires_grad = {}};
       for (const int arg : args) made.requires_grad.push_back(nodes_[arg].requires_grad);
       made.node = node(args, true);
@@ -219,6 +244,8 @@ class Graph {
   std::vector<Node> nodes_;
   std::vector<Storage> storages_;
   std::vector<Call> calls_;
+  std::vector<int> running_;  // by policy: the calls under way
+  bool makes_graph_ = true;
   std::vector<Checkpoint> checkpoints_;
 };
 

@@ -11,6 +11,7 @@ namespace fsdp::testing {
 
 struct Reach {
   std::vector<int> fired;  // one flag a call and a checkpoint, in a fixed order
+  int fired_calls = 0;     // of these, calls
   bool loss_requires_grad = false;
   bool changes_passed_through = false;  // an in-place change of what a unit passed through: refused
 };

@@ -328,6 +328,7 @@ void count_events(const RankRun& rank, ProgramRun& result) {
     for (const std::string& event : step.events) {
       const size_t space = event.find(' ');
       const std::string name = event.substr(0, space), unit = event.substr(space + 1);
+      if (name == "pre_backward") ++result.fired_calls;
       if (name == "unshard") {
         seated.insert(unit);
         ++result.gathers;
