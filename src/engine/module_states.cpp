@@ -67,6 +67,8 @@ ModuleStates::Running::Running(std::weak_ptr<EngineUnit> running)
     : around_(std::exchange(running_unit, std::move(running))) {}
 ModuleStates::Running::~Running() { running_unit = std::move(around_); }
 
+std::shared_ptr<EngineUnit> ModuleStates::running() { return running_unit.lock(); }
+
 ModuleStates::Recording::Recording(ModuleStates* states)
     : around_(std::exchange(recording, states)) {}
 ModuleStates::Recording::~Recording() { recording = around_; }

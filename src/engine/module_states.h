@@ -34,6 +34,8 @@ class ModuleStates {
    private:
     std::weak_ptr<EngineUnit> around_;
   };
+  // The unit whose forward this thread runs; null: none's.
+  static std::shared_ptr<EngineUnit> running();
   // While alive, this thread is in the first run of a function; null: in its second.
   class Recording {
    public:

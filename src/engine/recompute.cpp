@@ -106,6 +106,7 @@ struct SavedSegment : torch::CustomClassHolder {
   Generators generators;
   States before, after;  // its run in forward
   ModuleStates modules;
+  touched_units::CallsAround around;
 };
 
 std::string name_of(const UnitBase* unit) {
@@ -182,7 +183,9 @@ struct Recompute : ag::Function<Recompute> {
     const Tensors inputs = given.vec();
     saved->generators = generators_of(inputs);
     saved->before = states_of(saved->generators);
+    saved->around.begin();
     Tensors outputs = first_run(*saved, saved->inputs.spread(inputs));
+    saved->around.end();
     saved->after = states_of(saved->generators);
     saved->modules.settle();
     saved->outputs = Defined(outputs);
@@ -197,6 +200,7 @@ struct Recompute : ag::Function<Recompute> {
     refuse_odd_backward();
     const auto saved = c10::static_intrusive_pointer_cast<SavedSegment>(
         context->saved_data["segment"].toCapsule());
+    saved->around.fire();
     Tensors inputs;
     for (const at::Tensor& input : context->get_saved_variables()) {
       inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));

@@ -225,6 +225,33 @@ class Touches final : public touch_trap::Listener {
 
 namespace touched_units {
 
+void CallsAround::begin() {
+  const auto unit = ModuleStates::running();
+  if (!unit) return;
+  const std::lock_guard lock(unit->engine.clock->mutex);
+  for (const auto& call : unit->engine.clock->calls_under_way()) {
+    if (call->is_open_ended) calls_.push_back(call);
+  }
+  if (!calls_.empty()) clock_ = unit->engine.clock;
+}
+
+// The function's own touches have ended those that it has nothing to do with.
+void CallsAround::end() {
+  if (!clock_) return;
+  const std::lock_guard lock(clock_->mutex);
+  std::erase_if(calls_, [&](const std::weak_ptr<Call>& call) {
+    const auto is_it = [&](const auto& each) { return each == call.lock(); };
+    return std::ranges::none_of(clock_->calls_under_way(), is_it);
+  });
+}
+
+void CallsAround::fire() const {
+  if (calls_.empty()) return;
+  const std::lock_guard lock(clock_->mutex);
+  clock_->pre_backward_around(calls_, autograd_hooks::current_task(),
+                              autograd_hooks::current_sequence());
+}
+
 ForwardAgain::ForwardAgain()
     : around_(std::exchange(running_again_in, autograd_hooks::current_task())) {}
 ForwardAgain::~ForwardAgain() { running_again_in = around_; }

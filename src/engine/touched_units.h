@@ -3,9 +3,26 @@
 // calls].
 #pragma once
 
+#include <memory>
+#include <vector>
+
+#include "plan/clock.h"
 #include "shard/touch_trap.h"
 
 namespace fsdp::touched_units {
+
+// The calls of such units that are under way in this thread around a function, before its first
+// run and behind it. Before its node runs, those fire that backward will reach.
+class CallsAround {
+ public:
+  void begin();
+  void end();
+  void fire() const;
+
+ private:
+  std::shared_ptr<Clock> clock_;  // null: no such calls
+  std::vector<std::weak_ptr<Call>> calls_;
+};
 
 // Before a model with such units is sharded. Errors: StateError if touches cannot be seen.
 void arm();

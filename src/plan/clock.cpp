@@ -207,6 +207,16 @@ void Clock::pre_backward(Call& call, int task, uint64_t sequence) {
   fire(call, task);
 }
 
+void Clock::pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
+                                uint64_t sequence) {
+  for (const auto& each : calls) {
+    const auto call = each.lock();
+    if (call && call->will_run() && runs_in(task, call->forward_task)) {
+      pre_backward(*call, task, sequence);
+    }
+  }
+}
+
 void Clock::fire_running(const ClockedUnit& unit, int task) {
   const auto call = running_call(unit, /*task=*/-1);
   if (!call) return;

@@ -25,6 +25,9 @@
 // with it: a touch of a unit that is neither inside it nor around it, a Unit's forward or its end,
 // a backward. A touch of what is around it (the root's parameters, as a rule) ends nothing: it does
 // not tell that the inner forward is over, and ranks need not do it alike.
+// A unit's outputs are in front of all that its forward did; not so the results of touches. So a
+// function that is recomputed within an open-ended call is to it as a call inside it: the call
+// fires before the function's node runs, whichever of its own nodes backward reaches.
 #pragma once
 
 #include <cstdint>
@@ -119,6 +122,7 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   using WhichCalls = std::function<bool(const Call& call)>;
   std::shared_ptr<Call> innermost_call_but(const WhichCalls& these) const;
   bool in_call() const { return !calls_.empty(); }
+  const std::vector<std::shared_ptr<Call>>& calls_under_way() const { return calls_; }
   void push_call(std::shared_ptr<Call> call);
   void pop_call() { calls_.pop_back(); }
   // Ends the open-ended calls that were begun since the last one that is none, but for those that
@@ -147,6 +151,10 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   void rest_idle(const ClockedUnit* except);
   // The pre_backward of a call: at the first of its output nodes that runs in a task.
   void pre_backward(Call& call, int task, uint64_t sequence);
+  // Of the open-ended calls that ran around a recomputed function, outermost first, fires those that
+  // backward will reach: the function's node is about to run.
+  void pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
+                           uint64_t sequence);
   // Fires the unit's call whose forward runs this backward, if there is one. A gradient of the unit
   // arrives in `task`.
   void fire_running(const ClockedUnit& unit, int task);

@@ -18,29 +18,32 @@ fsdp::Options by_policy(fsdp::Options options = {}) {
   return options;
 }
 
-// A block that calls, between its own operators, a unit that is registered `beside` it (else in
-// it), and does not use the result. What it computes before that call, rank 2 computes without
-// weights in step 1.
-Program block_around_a_call(bool beside) {
+constexpr int kRoot = 0, kFirst = 1, kBlock = 2, kUsed = 3, kUnused = 4;
+
+// A block that calls one unit, computes without weights on rank 2 in step 1, calls another unit and
+// does not use its result. These two are registered inside the given parts.
+Program block_around_calls(int used_in, int unused_in, bool recomputes_used = false) {
   Program program;
   const auto add_part = [&](const char* name, int parent, int inputs) {
     program.parts.push_back(
         {.name = name, .parent = parent, .weights = 1, .inputs = inputs, .ops = {}, .outputs = {}});
   };
-  add_part("root", 0, 2);
-  for (const char* name : {"first", "block"}) add_part(name, 0, 1);
-  for (const char* name : {"used", "unused"}) add_part(name, beside ? 0 : 2, 1);
-  for (const int part : {1, 3, 4}) {
+  add_part("root", kRoot, 2);
+  add_part("first", kRoot, 1);
+  add_part("block", kRoot, 1);
+  add_part("used", used_in, 1);
+  add_part("unused", unused_in, 1);
+  for (const int part : {kFirst, kUsed, kUnused}) {
     PartWriter w(program, part);
     w.returns({w.linear(0)});
   }
-  PartWriter block(program, 2);
-  const int used = block.call(3, {0});
+  PartWriter block(program, kBlock);
+  const int used = recomputes_used ? block.recompute(kUsed, {0}) : block.call(kUsed, {0});
   const int result = block.linear(used, 0, program.new_gate(Gate::bit(1, 2)));
-  block.call(4, {0});
+  block.call(kUnused, {0});
   block.returns({result});
-  PartWriter root(program, 0);
-  root.returns({root.call(2, {root.call(1, {0})})});
+  PartWriter root(program, kRoot);
+  root.returns({root.call(kBlock, {root.call(kFirst, {0})})});
   return program;
 }
 
@@ -118,11 +121,11 @@ TEST_CASE("by policy random programs give equal lists on all ranks and the plain
 
 // docs/closing.md, "Units by policy": each of the two calls has to reach the loss on all ranks.
 TEST_CASE("by policy a unit beside ends a block's call, and a unit inside it does not") {
-  const Program inside = block_around_a_call(/*beside=*/false);
+  const Program inside = block_around_calls(kBlock, kBlock);
   CHECK(ranks_agree(inside, Boundaries::kPolicy));
   CHECK(run_program(inside, by_policy()).failure == "");
 
-  const Program beside = block_around_a_call(/*beside=*/true);
+  const Program beside = block_around_calls(kRoot, kRoot);
   CHECK_FALSE(ranks_agree(beside, Boundaries::kPolicy));
   const std::string failure = run_program(beside, by_policy()).failure;
   CAPTURE(failure);
@@ -130,6 +133,16 @@ TEST_CASE("by policy a unit beside ends a block's call, and a unit inside it doe
 
   CHECK(ranks_agree(beside, Boundaries::kUnits));
   CHECK(run_program(beside, {}).failure == "");
+}
+
+// Its call fires at what it computes behind the recomputed function, or, on rank 2, before it.
+TEST_CASE("by policy a block's call fires before a function that is recomputed in it") {
+  const Program program = block_around_calls(kBlock, kRoot, /*recomputes_used=*/true);
+  CHECK(ranks_agree(program, Boundaries::kPolicy));
+  for (const int prefetch : {0, 1, 2}) {
+    CAPTURE(prefetch);
+    CHECK(run_program(program, by_policy({.prefetch_units = prefetch})).failure == "");
+  }
 }
 
 TEST_CASE("where operators pass unseen every program throws at its first parameter") {
