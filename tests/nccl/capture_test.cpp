@@ -22,6 +22,7 @@ TEST_CASE("a graph can be captured while a collective is under way") {
     const auto gather = [&] {
       communicator->all_gather({&part, 1}, {.sequence = 1, .label = "layers.3"}, *stream);
     };
+    rank.meet("begin");  // behind it only rank 0 calls CUDA until it has captured
     if (rank.mesh.rank() == 0) {
       gather();  // under way until rank 1 has come
       auto* const captured = static_cast<cudaStream_t>(of_user->native());

@@ -144,11 +144,11 @@ TEST_CASE("an error that NCCL finds on its own ends the job") {
 TEST_CASE("a watchdog that cannot choose its device ends the job, not the process") {
   NcclMachine machine(2, {.timeout = std::chrono::milliseconds(5000)});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
-    rank.meet("made");
-    machine.gpu().choose([](std::string_view name) {
-      return name == "cudaSetDevice" ? std::optional(cudaErrorInvalidDevice) : std::nullopt;
-    });
     const std::string told = told_in([&] {
+      rank.meet("made");  // which the slower rank may leave when the other has failed
+      machine.gpu().choose([](std::string_view name) {
+        return name == "cudaSetDevice" ? std::optional(cudaErrorInvalidDevice) : std::nullopt;
+      });
       while (true) rank.meet("it watches");
     });
     CAPTURE(told);

@@ -208,10 +208,13 @@ TEST_CASE("mutation: a collective on memory whose window was given back") {
   NcclMachine machine(2, {.timeout = milliseconds(2000), .library = &by});
   machine.nccl().set_version(nccl::kWindowsFrom);
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
-    const InWindows on(rank);
-    void* const gone = on.windows->allocate(kBytes).data();
-    const Buffer seen(gone, kBytes, nullptr);
-    CHECK_THROWS_AS(gather(*on.windows, seen, *on.stream), CommError);
+    const auto run = [&] {
+      const InWindows on(rank);
+      void* const gone = on.windows->allocate(kBytes).data();
+      const Buffer seen(gone, kBytes, nullptr);
+      gather(*on.windows, seen, *on.stream);
+    };
+    CHECK_THROWS_AS(run(), CommError);
   });
   CHECK(objects(machine, "a collective on memory whose window was given back"));
 }
