@@ -151,8 +151,8 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
   void rest_idle(const ClockedUnit* except);
   // The pre_backward of a call: at the first of its output nodes that runs in a task.
   void pre_backward(Call& call, int task, uint64_t sequence);
-  // Of the open-ended calls that ran around a recomputed function, outermost first, fires those
-  // that backward will reach: the function's node is about to run.
+  // Fires the open-ended calls around a recomputed function that backward will reach, outermost
+  // first: the function's node is about to run.
   void pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
                            uint64_t sequence);
   // Fires the unit's call whose forward runs this backward, if there is one. A gradient of the unit

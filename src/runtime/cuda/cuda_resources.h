@@ -52,8 +52,8 @@ class CudaScope {
 
 enum class CudaTiming : uint8_t { kOff, kOn };
 
-// Of device `current`, which is the thread's. Only with timing on it tells the time, and costs
-// more.
+// An event of device `current`, which is the thread's. Only with timing on it tells the time, and
+// costs more.
 class CudaEvent {
  public:
   explicit CudaEvent(int current, CudaTiming timing = CudaTiming::kOff) : ordinal_(current) {

@@ -128,7 +128,7 @@ class Graph {
       calls_.push_back({.unit = unit, .outputs = {}});
       call = running_.insert(call, static_cast<int>(calls_.size()) - 1);
     }
-    // Of a unit without weights, the sum of its empty parameter.
+    // A unit without weights touches the sum of its empty parameter.
     const bool is_hollow = program_.parts[unit].weights == 0;
     const bool in_graph = is_hollow ? has_weight(unit) : nodes_[made].requires_grad;
     if (makes_graph_ && in_graph) calls_[*call].outputs.push_back(made);
