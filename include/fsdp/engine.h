@@ -31,7 +31,7 @@
 
 namespace fsdp {
 
-class EngineState;
+class EngineParts;
 
 // Builds a model unit by unit: between construction and the engine that takes it, each Unit is
 // sharded as soon as it is constructed, so that a rank never holds more than its shards and one
@@ -198,12 +198,12 @@ class Engine {
   using EventObserver = std::function<void(std::string_view event, std::string_view unit_fqn)>;
   void observe_events(EventObserver observer);
 
-  EngineState& state() { return *state_; }  // for the layers above the engine (optimizers)
+  EngineParts& state() { return *state_; }  // for the layers above the engine (optimizers)
 
  private:
   friend class InputSpan;
   friend class UnitCall;
-  std::shared_ptr<EngineState> state_;  // shared with units, weakly: hooks of old graphs look here
+  std::shared_ptr<EngineParts> state_;  // shared with units, weakly: hooks of old graphs look here
 };
 
 // While alive, the named unit's parameters (all units' if no FQN is given) can be read whole, in
@@ -225,7 +225,7 @@ class Gathered {
  private:
   void seat();
 
-  EngineState& state_;
+  EngineParts& state_;
   WriteBack write_back_;
   std::vector<int> units_;
 };
@@ -245,7 +245,7 @@ class GradSync {
   GradSync& operator=(const GradSync&) = delete;
 
  private:
-  EngineState& state_;
+  EngineParts& state_;
   GradientSync previous_;
 };
 

@@ -36,7 +36,7 @@ class Trace {
   void write(const std::filesystem::path& file) const;
 
  private:
-  EngineState& state_;
+  EngineParts& state_;
 };
 
 // The time in which the rank's thread gets a batch, from construction to destruction, as a span
@@ -51,7 +51,7 @@ class InputSpan {
   InputSpan& operator=(const InputSpan&) = delete;
 
  private:
-  EngineState& state_;
+  EngineParts& state_;
   int64_t begin_ns_ = 0;  // 0: no trace is taken
 };
 

@@ -60,7 +60,7 @@ class UnitBase {
 
  private:
   friend class UnitCall;
-  friend class EngineState;
+  friend class Attachment;
   bool attached_ = false;
   bool recomputes_ = false;
   int runs_ = 0;

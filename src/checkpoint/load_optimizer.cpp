@@ -86,7 +86,7 @@ class OptimizerSource {
     for (const MomentSource& source : sources_) {
       const OptimizedParameter& parameter = *source.parameter;
       const Interval& local =
-          state_.engine.units[parameter.unit]->shard->main().local(parameter.parameter);
+          state_.engine.model.units[parameter.unit]->shard->main().local(parameter.parameter);
       read_interval(weights_, *source.tensor,
                     {.strides = spec_of(state_, parameter).strides,
                      .begin = local.begin,
@@ -168,7 +168,7 @@ class OptimizerSource {
 void write(const Optimizer::State& state, const OptimizerSource& source) {
   const MainStateWriter writer(*state.engine.context);
   source.read([&](const MomentSource& each, int64_t at, std::span<const float> values) {
-    const ShardUnit& shard = *state.engine.units[each.parameter->unit]->shard;
+    const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
     const Buffer& moment = state.segments()[each.parameter->segment].moments[each.moment];
     const int64_t offset = shard.main().local(each.parameter->parameter).offset + at;
     writer.write(static_cast<float*>(moment.data()) + offset, values);

@@ -16,7 +16,7 @@
 #include "checkpoint/main_state_writer.h"
 #include "checkpoint/read_interval.h"
 #include "checkpoint/weight_match.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/checkpoint.h"
 
 namespace fsdp {
@@ -38,14 +38,14 @@ struct Loaded {
 // On this rank alone.
 class WeightLoad {
  public:
-  explicit WeightLoad(const EngineState& engine) : engine_(engine) {
+  explicit WeightLoad(const EngineParts& engine) : engine_(engine) {
     std::map<const c10::TensorImpl*, std::vector<std::string>> names;
-    for (const auto& item : engine.root->named_parameters()) {
+    for (const auto& item : engine.model.root->named_parameters()) {
       if (item.value().defined()) {
         names[item.value().unsafeGetTensorImpl()].push_back(item.key());
       }
     }
-    for (const auto& unit : engine.units) {
+    for (const auto& unit : engine.model.units) {
       const ShardUnit& shard = *unit->shard;
       for (size_t i = 0; i < shard.tensors().size(); ++i) {
         const ParameterSpec& spec = shard.layout().parameters()[i];
@@ -55,7 +55,7 @@ class WeightLoad {
       }
     }
     parameters_ = expected_.size();
-    for (LoadableBuffer& each : loadable_buffers(*engine.root)) {
+    for (LoadableBuffer& each : loadable_buffers(*engine.model.root)) {
       expected_.push_back({.fqn = each.fqn,
                            .shape = each.buffer.sizes().vec(),
                            .aliases = std::move(each.aliases),
@@ -86,7 +86,7 @@ class WeightLoad {
   template <class Call>
   void visit_parameters(const Call& call) const {
     size_t index = 0;
-    for (const auto& unit : engine_.units) {
+    for (const auto& unit : engine_.model.units) {
       const ShardUnit& shard = *unit->shard;
       for (size_t i = 0; i < shard.tensors().size(); ++i, ++index) {
         const Interval& local = shard.main().local(static_cast<int>(i));
@@ -143,14 +143,14 @@ class WeightLoad {
     return equal;
   }
 
-  const EngineState& engine_;
+  const EngineParts& engine_;
   std::vector<ExpectedTensor> expected_;  // parameters, then buffers
   size_t parameters_ = 0;
   std::vector<at::Tensor> buffers_;
 };
 
 // Whatever the files are; `notes` come before the report's.
-Loaded load_files(const EngineState& engine, WeightsFiles files, const LoadOptions& options,
+Loaded load_files(const EngineParts& engine, WeightsFiles files, const LoadOptions& options,
                   std::span<const std::string> notes) {
   std::optional<SafetensorsWeights> instead;
   if (options.instead != nullptr) files.instead = &instead.emplace(*options.instead);
@@ -159,14 +159,14 @@ Loaded load_files(const EngineState& engine, WeightsFiles files, const LoadOptio
   return loaded;
 }
 
-LoadReport load_together(Engine& engine, const std::function<Loaded(const EngineState&)>& load) {
-  EngineState& state = engine.state();
+LoadReport load_together(Engine& engine, const std::function<Loaded(const EngineParts&)>& load) {
+  EngineParts& state = engine.state();
   state.require_between_passes("load_weights");
   Loaded loaded;
   const Outcome outcome = work_together(engine.mesh(), kReading, [&] { loaded = load(state); });
   {
     const std::lock_guard lock(state.clock->mutex);
-    for (const auto& unit : state.units) unit->shard->mark_changed(/*copies_written=*/false);
+    for (const auto& unit : state.model.units) unit->shard->mark_changed(/*copies_written=*/false);
   }
   end_together(engine.mesh(), outcome);
   // Here and not on the thread that read: behind what this one has queued on its stream.
@@ -179,7 +179,7 @@ LoadReport load_together(Engine& engine, const std::function<Loaded(const Engine
 
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options) {
-  return load_together(engine, [&](const EngineState& state) {
+  return load_together(engine, [&](const EngineParts& state) {
     std::deque<SafetensorsWeights> weights;
     WeightsFiles from;
     for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));
@@ -188,14 +188,14 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 }
 
 LoadReport load_weights(Engine& engine, const StoredWeights& weights, const LoadOptions& options) {
-  return load_together(engine, [&](const EngineState& state) {
+  return load_together(engine, [&](const EngineParts& state) {
     return load_files(state, {.files = weights.files()}, options, weights.notes());
   });
 }
 
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options) {
-  return load_together(engine, [&](const EngineState& state) {
+  return load_together(engine, [&](const EngineParts& state) {
     const StoredWeights weights(path);
     return load_files(state, {.files = weights.files()}, options, weights.notes());
   });

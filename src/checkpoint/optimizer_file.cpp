@@ -43,7 +43,9 @@ std::string state_name(std::string_view fqn, std::string_view what) {
 }
 
 const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParameter& parameter) {
-  return state.engine.units[parameter.unit]->shard->layout().parameters()[parameter.parameter];
+  return state.engine.model.units[parameter.unit]
+      ->shard->layout()
+      .parameters()[parameter.parameter];
 }
 
 std::string digest_text(uint64_t weights) { return fmt::format("{:016x}", weights); }

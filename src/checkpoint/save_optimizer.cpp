@@ -48,7 +48,7 @@ void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment
 // A parameter's part of it, row by row on the host.
 at::Tensor rows_of(const Optimizer::State& state, const OptimizedParameter& parameter,
                    const std::vector<Buffer>& whole) {
-  const ShardLayout& layout = state.engine.units[parameter.unit]->shard->layout();
+  const ShardLayout& layout = state.engine.model.units[parameter.unit]->shard->layout();
   const ParameterSpec& spec = layout.parameters()[parameter.parameter];
   auto* data = static_cast<float*>(whole[layout.segment_of(parameter.parameter)].data());
   const at::Device device = state.engine.context->torch_device;
@@ -86,7 +86,7 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
   const std::vector<std::string_view> moments = state.moment_names();
   std::vector<Buffer> whole;
   for (auto first = parameters.begin(); first != parameters.end();) {
-    const EngineUnit& unit = *state.engine.units[first->unit];
+    const EngineUnit& unit = *state.engine.model.units[first->unit];
     const auto end = std::find_if(first, parameters.end(), [&](const OptimizedParameter& each) {
       return each.unit != unit.index;
     });

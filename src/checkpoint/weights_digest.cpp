@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "kernels/element/digest.h"
 #include "runtime/device_error_place.h"
 
@@ -35,12 +35,12 @@ uint64_t digest_of(const std::vector<float>& values, size_t numel, uint64_t name
 
 }  // namespace
 
-uint64_t digest_of_weights(const EngineState& engine) {
+uint64_t digest_of_weights(const EngineParts& engine) {
   Stream& stream = engine.context->main_stream();
   const int rank = engine.context->mesh.rank();
   std::vector<float> piece(kStagedNumel);
   uint64_t own = 0;
-  for (const auto& unit : engine.units) {
+  for (const auto& unit : engine.model.units) {
     const ShardUnit& shard = *unit->shard;
     if (shard.moves().first_holder(rank) != rank) continue;
     const std::lock_guard lock(engine.clock->mutex);

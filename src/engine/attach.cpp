@@ -1,36 +1,21 @@
-// From a module tree to an engine: find the units, agree with the other ranks, cut the parameters.
-#include <c10/core/InferenceMode.h>
+#include "engine/attach.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "comm/mesh_state.h"
-#include "engine/autograd_hooks.h"
 #include "engine/buffers.h"
-#include "engine/build_scope.h"
 #include "engine/device_moves.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "engine/memory_refusal.h"
-#include "engine/own_options.h"
-#include "engine/start_lines.h"
 #include "engine/start_warnings.h"
-#include "engine/storage_holders.h"
 #include "engine/touched_units.h"
 #include "fsdp/error.h"
-#include "kernels/cast_pack.h"
-#include "kernels/grad_norm.h"
 #include "runtime/device_error_place.h"
 
 namespace fsdp {
 namespace {
-
-// A parameter that an engine has, or had, as a unit's by policy.
-at::Tensor first_watched(const FoundUnit& unit) {
-  const auto found = std::ranges::find_if(unit.parameters, [](const FoundParameter& each) {
-    return each.tensor.key_set().has_all(touch_trap::key());
-  });
-  return found == unit.parameters.end() ? at::Tensor() : found->tensor;
-}
 
 // Rank 0's values of a plainly built unit, on every rank.
 void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
@@ -100,195 +85,121 @@ std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& uni
 
 }  // namespace
 
-EngineState::EngineState(std::shared_ptr<torch::nn::Module> root_module, Options engine_options,
-                         std::unique_ptr<ShardContext> engine_context)
-    : root(std::move(root_module)),
-      options(std::move(engine_options)),
-      context(std::move(engine_context)),
-      clock(clock_of(context->mesh)) {}
-
-std::shared_ptr<Clock> EngineState::clock_of(const Mesh& mesh) {
-  return std::static_pointer_cast<Clock>(mesh.state().shared_by_engines(
-      [] { return std::make_shared<Clock>(autograd_hooks::clock_queries()); }));
+void Attachment::run() {
+  find();
+  check();
+  plan_units();
+  agree();
+  build();
 }
 
-EngineState::~EngineState() { shut_down(); }
-
-void EngineState::shut_down() noexcept {
-  if (is_shut_down()) return;
-  const std::lock_guard lock(clock->mutex);
-  clock->leave(*this);
-  const auto quietly = [](const auto& act) {
-    try {
-      act();
-    } catch (const std::exception&) {  // whoever works with the device hears of it
-    }
-  };
-  for (const auto& unit : units) {
-    quietly([&] {
-      unit->shard->gradients().drop();
-      unit->shard->gradients().zero();
-    });
-    quietly([&] {
-      if (unit->shard->parameters().state() != ParameterState::kSharded)
-        unit->shard->parameters().reshard();
-    });
-    unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
-                                         "keep fsdp::Engine alive as long as the model is used");
-  }
-  gradients.settle();
-  context->finish();  // a gather ahead of its use may still read main shards
-  units.clear();
+void Attachment::find() {
+  require_root();
+  found_ = find_units(*engine_.model.root, engine_.model.options);
 }
 
-void EngineState::attach(BuildScope::State* building) {
-  if (c10::InferenceMode::is_enabled()) {
-    throw InvalidArgument({.what = "an engine made under c10::InferenceMode",
-                           .where = {},
-                           .cause = "inference tensors can neither be sharded nor trained",
-                           .hint =
-                               "construct it outside, and run forwards under torch::NoGradGuard "
-                               "where no gradient is wanted"});
+void Attachment::plan_units() {
+  plans_ = fsdp::plan_units(found_, engine_.model.options, *engine_.context);
+}
+
+void Attachment::agree() const {
+  const Mesh& mesh = engine_.context->mesh;
+  mesh.agree("configuration", describe_options(engine_.model.options));
+  std::vector<std::string> lines = describe_model(found_, plans_);
+  if (!engine_.context->one_rank()) describe_buffers(*engine_.model.root, lines);
+  mesh.agree("model", lines);
+}
+
+void Attachment::build() {
+  ShardedModel& model = engine_.model;
+  ShardContext& context = *engine_.context;
+  const bool any_by_policy =
+      std::ranges::any_of(found_, [](const FoundUnit& unit) { return unit.unit == nullptr; });
+  if (any_by_policy) touched_units::arm();
+  context.gather_into_windows(model.options);
+  connect_modules(*model.root, context.mesh);
+  warn_at_start(found_, plans_, model.options.units, context.mesh);
+  for (size_t i = 0; i < found_.size(); ++i) {
+    with_place([&] { return "construction of " + name_of_unit(found_[i].fqn); },
+               [&] { take(static_cast<int>(i)); });
   }
-  if (dynamic_cast<UnitBase*>(root.get()) == nullptr && !options.units.is_set()) {
-    throw InvalidArgument({.what = "the root of the model is not a unit",
-                           .where = {},
-                           .cause = {},
-                           .hint =
-                               "construct it as fsdp::Unit<YourModel>: the root unit holds what no "
-                               "unit inside it holds; or say by Options::units which of its "
-                               "modules are units, as it is"});
-  }
-  std::vector<FoundUnit> found = find_units(*root, options);
-  check_takable(found);
-  if (building == nullptr) {
-    check_shardable(found, context->torch_device);
-  } else {
-    std::vector<FoundUnit> plain;
-    std::ranges::copy_if(found, std::back_inserter(plain),
-                         [&](const FoundUnit& unit) { return !building->has(unit); });
-    check_shardable(plain, context->torch_device);
-  }
-  std::vector<FoundParameter> parameters;
-  for (const FoundUnit& unit : found) {
-    parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
-  }
-  check_holders(*root, parameters);
-  own_options = own_options_of(found, options);
+  move_rest(*model.root, context);
+  broadcast_buffers(*model.root, context);
   std::vector<UnitRules> rules;
-  for (const UnitOptions& own : own_options) {
-    rules.push_back({.reshard_after_forward = *own.reshard_after_forward,
-                     .unshard_in_backward = *own.unshard_in_backward,
-                     .is_gathered = context->moves_for(*own.strategy).gathers(),
-                     .prefetch_units = *own.prefetch_units});
-  }
-  if (std::ranges::any_of(found, [](const FoundUnit& unit) { return unit.unit == nullptr; })) {
-    touched_units::arm();
-  }
-  context->mesh.agree("configuration", describe_options(options));
-  std::vector<std::string> model = describe_model(found, rules, own_options);
-  if (!context->one_rank()) describe_buffers(*root, model);
-  context->mesh.agree("model", model);
-  context->gather_into_windows(options);
-  connect_modules(*root, context->mesh);
-  warn_at_start(found, own_options, options.units, context->mesh);
-  for (size_t i = 0; i < found.size(); ++i) {
-    with_place([&] { return "construction of " + name_of_unit(found[i].fqn); },
-               [&] { add_unit(found[i], own_options[i], building); });
-  }
-  move_rest(*root, *context);
-  broadcast_buffers(*root, *context);
+  std::vector<int> parents;
   std::vector<bool> recomputed;
-  for (size_t i = 0; i < found.size(); ++i) {
-    recomputed.push_back(*own_options[i].recompute);
-    if (found[i].unit != nullptr) found[i].unit->recomputes_ = recomputed.back();
+  for (size_t i = 0; i < found_.size(); ++i) {
+    rules.push_back(plans_[i].rules);
+    parents.push_back(found_[i].parent);
+    recomputed.push_back(*plans_[i].options.recompute);
   }
-  pass = std::make_unique<Pass>(actions, std::move(rules), PassRecord(parents, recomputed),
-                                options.keep_last_units);
-  memory.remake(*pass);
-  clock->join(*this);
+  engine_.pass.make_schedule(std::move(rules), PassRecord(parents, recomputed));
+  engine_.memory.remake(engine_.pass.schedule());
+  engine_.clock->join(engine_.pass);
   keep_limit();
 }
 
-// From here on a demand beyond the limit is one of training.
-void EngineState::keep_limit() {
-  const MemoryCap& cap = context->cap();
-  if (cap.limit == 0) return;
-  try {
-    if (!options.try_beyond_plan) require_within_limit(*clock, cap.limit);
-  } catch (const InvalidArgument&) {
-    clock->leave(*this);
-    throw;
+std::vector<Buffer> Attachment::main_shards_of(const FoundUnit& found, const Moves& moves,
+                                               const ShardLayout& layout) const {
+  ShardContext& context = *engine_.context;
+  if (building_ != nullptr && building_->has(found)) {
+    check_built_alike(moves, context.moves_for(engine_.model.options.strategy), found.fqn);
+    return take_built(*building_, found, layout);
   }
-  cap.meter->set_refusal(refuse_beyond_limit(clock));
+  move_parameters(found.parameters, context);
+  broadcast_parameters(found, context);
+  return slice_parameters(layout, moves.main_rank(context.mesh.rank()), found.parameters, context);
 }
 
-// Errors: StateError if an engine has, or had, one of the units; InvalidArgument if there is
-// nothing to shard.
-void EngineState::check_takable(const std::vector<FoundUnit>& found) {
-  bool any_parameter = false;
-  for (const FoundUnit& unit : found) {
-    any_parameter = any_parameter || !unit.parameters.empty();
-    const at::Tensor watched = first_watched(unit);
-    const bool is_attached = unit.unit != nullptr && unit.unit->attached();
-    if (!is_attached && !watched.defined()) continue;
-    const bool gone =
-        is_attached ? unit.unit->engine_unit_.expired() : touch_trap::owner_of(watched) == nullptr;
-    throw StateError(
-        {.what = gone ? "the engine of this model is gone, and the model's values with it"
-                      : "a unit belongs to an engine already",
-         .where = name_of_unit(unit.fqn),
-         .cause = {},
-         .hint = gone ? "build the model anew for a new engine; values outlive an engine only if "
-                        "they are saved (Engine::visit_full_parameters, fsdp::Gathered)"
-                      : "one engine a model; clone the model before its first engine takes it"});
-  }
-  if (any_parameter) return;
-  throw InvalidArgument({.what = "the model has no registered parameter",
-                         .where = {},
-                         .cause = options.ignore ? "or Options::ignore leaves out all of them" : "",
-                         .hint = "register parameters with register_parameter and modules with "
-                                 "register_module in the constructor: members alone are not seen"});
-}
-
-void EngineState::add_unit(const FoundUnit& found, const UnitOptions& own,
-                           BuildScope::State* building) {
+void Attachment::take(int index) {
+  const FoundUnit& found = found_[index];
+  const UnitOptions& own = plans_[index].options;
   std::vector<ParameterSpec> specs;
   std::vector<at::Tensor> tensors;
   for (const FoundParameter& each : found.parameters) {
     specs.push_back(spec_of(each, own.param_dtype));
     tensors.push_back(each.tensor);
   }
-  Moves moves = context->moves_for(*own.strategy);
+  ShardContext& context = *engine_.context;
+  Moves moves = context.moves_for(*own.strategy);
   ShardLayout layout(std::move(specs), moves.main_ranks());
-  std::vector<Buffer> main;
-  if (building != nullptr && building->has(found)) {
-    check_built_alike(moves, context->moves_for(options.strategy), found.fqn);
-    main = take_built(*building, found, layout);
-  } else {
-    move_parameters(found.parameters, *context);
-    broadcast_parameters(found, *context);
-    main =
-        slice_parameters(layout, moves.main_rank(context->mesh.rank()), found.parameters, *context);
-  }
-  const int index = static_cast<int>(units.size());
-  const std::optional<DType> input_dtype =
-      *own.cast_forward_inputs ? own.param_dtype : std::nullopt;
-  auto touched = std::make_unique<TouchedUnit>();
+  std::vector<Buffer> main = main_shards_of(found, moves, layout);
   const bool by_policy = found.unit == nullptr;
-  auto shard =
-      std::make_unique<ShardUnit>(found.fqn, *context, std::move(moves), std::move(layout),
-                                  std::move(tensors), std::move(main), touched.get(), by_policy);
+  auto touched = std::make_unique<TouchedUnit>();
   touched->is_by_policy = by_policy;
-  units.push_back(std::make_shared<EngineUnit>(*this, index, input_dtype, std::move(touched),
-                                               std::move(shard)));
-  units.back()->module = found.module;
-  module_names.push_back(found.module->name());
-  parents.push_back(found.parent);
+  auto shard =
+      std::make_unique<ShardUnit>(found.fqn, context, std::move(moves), std::move(layout),
+                                  std::move(tensors), std::move(main), touched.get(), by_policy);
+  std::vector<std::shared_ptr<EngineUnit>>& units = engine_.model.units;
+  const auto take_gradient = [pass = &engine_.pass](EngineUnit& unit, int parameter,
+                                                    const at::Tensor& gradient) {
+    pass->take_gradient(unit, parameter, gradient);
+  };
+  units.push_back(std::make_shared<EngineUnit>(
+      engine_, engine_.pass, take_gradient,
+      EngineUnit::Place{.index = index,
+                        .parent = index == 0 ? nullptr : units[found.parent].get(),
+                        .module = found.module,
+                        .options = own},
+      std::move(touched), std::move(shard)));
   units.back()->capture_gradients();
-  if (found.unit == nullptr) return;
+  if (by_policy) return;
   found.unit->attached_ = true;
+  found.unit->recomputes_ = *own.recompute;
   found.unit->engine_unit_ = units.back();
+}
+
+// From here on a demand beyond the limit is one of training.
+void Attachment::keep_limit() const {
+  const MemoryCap& cap = engine_.context->cap();
+  if (cap.limit == 0) return;
+  try {
+    if (!engine_.model.options.try_beyond_plan) require_within_limit(*engine_.clock, cap.limit);
+  } catch (const InvalidArgument&) {
+    engine_.clock->leave(engine_.pass);
+    throw;
+  }
+  cap.meter->set_refusal(refuse_beyond_limit(engine_.clock));
 }
 
 }  // namespace fsdp

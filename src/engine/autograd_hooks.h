@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "plan/clock.h"
+#include "plan/closing_clock.h"
 #include "shard/torch_compat.h"
 
 namespace torch::autograd {
@@ -29,7 +29,7 @@ uint64_t current_sequence();
 // The number that the next node made in this thread will get.
 uint64_t next_sequence();
 // What the clock asks.
-Clock::Queries clock_queries();
+ClosingClock::Queries clock_queries();
 bool inputs_given();
 // Whether the backward that runs leaves the graph usable (retain_graph).
 bool keeps_graph();

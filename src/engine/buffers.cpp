@@ -11,7 +11,7 @@
 #include <unordered_set>
 
 #include "comm/mesh_state.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 #include "shard/torch_compat.h"
@@ -154,7 +154,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
 
 void Engine::average_buffers() {
   const std::lock_guard lock(state_->clock->mutex);
-  if (state_->pass->active_calls() > 0 || state_->clock->in_backward()) {
+  if (state_->pass.schedule().active_calls() > 0 || state_->clock->in_backward()) {
     throw StateError({.what = "average_buffers inside a forward or backward",
                       .where = {},
                       .cause = {},
@@ -162,7 +162,7 @@ void Engine::average_buffers() {
   }
   state_->follow_compute("average of the buffers");
   with_place([] { return "average of the buffers"; },
-             [&] { fsdp::average_buffers(*state_->root, *state_->context); });
+             [&] { fsdp::average_buffers(*state_->model.root, *state_->context); });
 }
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// Engine, Gathered and GradSync: the public faces of what EngineState does.
+// Engine delegates to its parts.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
@@ -11,8 +11,9 @@
 #include "base/bytes.h"
 #include "base/heap.h"
 #include "comm/mesh_state.h"
+#include "engine/attach.h"
 #include "engine/build_scope.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 #include "shard/torch_compat.h"
@@ -22,32 +23,13 @@ namespace {
 
 const char* construction() { return "construction of the engine"; }
 
-void gather_whole(const EngineUnit& unit) {
-  ShardUnit& shard = *unit.shard;
-  shard.absorb_changes(/*reseats=*/true);
-  if (shard.parameters().state() != ParameterState::kSharded) {
-    unit.engine.actions.reshard(unit.index);
-  }
-  shard.parameters().unshard_own_copy();  // the caller may write to it
-  shard.parameters().wait_for_unshard();
-}
-
-void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
-  UnitParameters& parameters = unit.shard->parameters();
-  if (write_back) {
-    parameters.write_back(*write_back == WriteBack::kFromRankZero);
-    unit.capture_gradients();
-  }
-  if (parameters.state() != ParameterState::kSharded) unit.engine.actions.reshard(unit.index);
-}
-
 }  // namespace
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options) {
   with_place(construction, [&] {
     auto context = std::make_unique<ShardContext>(std::move(mesh), options);
-    state_ = std::make_shared<EngineState>(std::move(root), std::move(options), std::move(context));
-    state_->attach(nullptr);
+    state_ = std::make_shared<EngineParts>(std::move(root), std::move(options), std::move(context));
+    Attachment(*state_, nullptr).run();
   });
   keep_freed_blocks();
 }
@@ -63,15 +45,15 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   }
   with_place(construction, [&] {
     state_ =
-        std::make_shared<EngineState>(std::move(root), scope.options, std::move(scope.context));
-    state_->attach(&scope);
+        std::make_shared<EngineParts>(std::move(root), scope.options, std::move(scope.context));
+    Attachment(*state_, &scope).run();
   });
 }
 
 Engine::~Engine() { state_->shut_down(); }
 
 const Mesh& Engine::mesh() const { return state_->context->mesh; }
-const Options& Engine::options() const { return state_->options; }
+const Options& Engine::options() const { return state_->model.options; }
 at::Device Engine::device() const { return state_->context->torch_device; }
 
 std::vector<ShardedParameter> Engine::sharded_parameters() {
@@ -79,7 +61,7 @@ std::vector<ShardedParameter> Engine::sharded_parameters() {
   state_->follow_compute("sharded_parameters");
   state_->watch_shards();
   std::vector<ShardedParameter> result;
-  for (const auto& unit : state_->units) {
+  for (const auto& unit : state_->model.units) {
     const auto& views = with_place([&] { return unit->describe("sharded_parameters"); },
                                    [&]() -> const auto& { return unit->shard->local_views(); });
     for (size_t i = 0; i < views.size(); ++i) {
@@ -118,7 +100,7 @@ GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
   const at::Device device = state_->context->main_torch_device();
   const at::Tensor coefficient =
       torch_compat::wrap(measured.scalars->coefficient(), 1, DType::kFloat32, device)[0];
-  for (const auto& unit : state_->units) {
+  for (const auto& unit : state_->model.units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {
       if (segment.grad == nullptr) continue;
       torch_compat::wrap(segment.grad, segment.numel, DType::kFloat32, device).mul_(coefficient);
@@ -132,7 +114,7 @@ void Engine::visit_full_parameters(
   const at::NoGradGuard no_grad;
   state_->follow_compute("visit_full_parameters");
   std::vector<Buffer> whole;
-  for (const auto& unit : state_->units) {
+  for (const auto& unit : state_->model.units) {
     {
       const std::lock_guard lock(state_->clock->mutex);
       with_place([&] { return unit->describe("gather"); },
@@ -178,7 +160,7 @@ EngineStats Engine::stats() const {
   return {.memory = memory,
           .all_gathers = state_->context->all_gathers,
           .reduces = state_->context->reduces,
-          .passes = state_->passes,
+          .passes = state_->pass.count(),
           .sent = state_->context->sent,
           .exposed_comm_ns = state_->context->exposed_comm_ns};
 }
@@ -195,8 +177,8 @@ std::string Engine::describe() const {
   std::string table = fmt::format("{:<33} {:>6} {:>13} {:>11} {:>11}\n", "unit", "params",
                                   "elements", "gathered", "this rank");
   int64_t elements = 0;
-  std::string_view last_module;
-  for (const auto& unit : state_->units) {
+  std::string last_module;
+  for (const auto& unit : state_->model.units) {
     const ShardLayout& layout = unit->shard->layout();
     elements += layout.parameter_numel();
     table += fmt::format("{:<33} {:>6} {:>13} {:>11} {:>11}\n",
@@ -205,15 +187,15 @@ std::string Engine::describe() const {
                          format_bytes(layout.unsharded_bytes()),
                          format_bytes(layout.slice_numel() * size_of(DType::kFloat32)));
     // By policy a unit may be of a type that nobody named; said once for those that repeat.
-    const std::string_view module = state_->module_names[unit->index];
+    const std::string module = unit->place.module->name();
     if (unit->is_by_policy() && module != last_module) {
       table += fmt::format("  is a {}\n", module.substr(0, 75));
     }
     last_module = module;
   }
-  table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->units.size(), elements,
-                       state_->context->mesh.world_size());
-  if (state_->units.size() == 1) {
+  table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->model.units.size(),
+                       elements, state_->context->mesh.world_size());
+  if (state_->model.units.size() == 1) {
     table +=
         "warning: the root is the only unit, so all parameters are gathered at once;\n"
         "hint: make its layers units, by fsdp::Unit<Block> or Options::units\n\n";
@@ -227,81 +209,6 @@ std::string Engine::describe() const {
   return table;
 }
 
-void Engine::observe_events(EventObserver observer) { state_->observer = std::move(observer); }
-
-int EngineState::find_unit(std::string_view fqn) const {
-  std::string known;
-  for (size_t i = 0; i < units.size(); ++i) {
-    if (units[i]->shard->fqn() == fqn) return static_cast<int>(i);
-    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", units[i]->shard->fqn());
-  }
-  throw InvalidArgument({.what = fmt::format("there is no unit '{}'", fqn),
-                         .where = {},
-                         .cause = {},
-                         .hint = fmt::format("units are {}", known)});
-}
-
-Gathered::Gathered(Engine& engine, WriteBack write_back)
-    : state_(engine.state()), write_back_(write_back) {
-  for (const auto& unit : state_.units) units_.push_back(unit->index);
-  seat();
-}
-
-Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_back)
-    : state_(engine.state()), write_back_(write_back), units_{state_.find_unit(unit_fqn)} {
-  seat();
-}
-
-void Gathered::seat() {
-  const std::lock_guard lock(state_.clock->mutex);
-  if (state_.pass->active_calls() > 0 || state_.clock->in_backward()) {
-    throw StateError({.what = "fsdp::Gathered inside a forward or backward",
-                      .where = {},
-                      .cause = {},
-                      .hint = "gather before the forward or after the backward; inside a unit's "
-                              "own forward its parameters can be read as they are"});
-  }
-  state_.require_not_gathered("another fsdp::Gathered");
-  state_.follow_compute("fsdp::Gathered");
-  for (const int index : units_) {
-    const EngineUnit& unit = *state_.units[index];
-    with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
-  }
-  state_.gathered = static_cast<int>(units_.size());
-}
-
-Gathered::~Gathered() noexcept(false) {
-  const std::lock_guard lock(state_.clock->mutex);
-  std::string lost;
-  state_.gathered = 0;
-  // An exception is under way on this rank: a collective here could hang the others.
-  const bool unwinding = std::uncaught_exceptions() > 0;
-  if (!unwinding) state_.follow_compute("fsdp::Gathered");
-  for (const int index : units_) {
-    EngineUnit& unit = *state_.units[index];
-    if (write_back_ == WriteBack::kNone && lost.empty())
-      lost = unit.shard->parameters().first_written();
-    const bool writes = write_back_ != WriteBack::kNone && !unwinding;
-    try {
-      with_place(
-          [&] { return unit.describe("fsdp::Gathered"); },
-          [&] { give_back_whole(unit, writes ? std::optional(write_back_) : std::nullopt); });
-    } catch (const DeviceError&) {
-      if (!unwinding) throw;
-    }
-  }
-  if (lost.empty() || unwinding) return;
-  throw StateError(
-      {.what = fmt::format("parameter '{}' was modified while gathered for reading", lost),
-       .where = {},
-       .cause = {},
-       .hint = "use fsdp::WriteBack::kOwnSlice or kFromRankZero"});
-}
-
-GradSync::GradSync(Engine& engine, GradientSync sync)
-    : state_(engine.state()), previous_(state_.pass->sync()) {
-  state_.pass->set_sync(sync);
-}
-GradSync::~GradSync() { state_.pass->set_sync(previous_); }
+void Engine::observe_events(EventObserver observer) { state_->pass.observe(std::move(observer)); }
 
 }  // namespace fsdp

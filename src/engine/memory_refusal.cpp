@@ -10,51 +10,45 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "engine/engine_state.h"
+#include "engine/engine_pass.h"
 #include "plan/remedies.h"
 #include "runtime/out_of_memory.h"
 
 namespace fsdp {
 namespace {
 
-std::vector<const EngineState*> engines_of(const Clock& clock) {
-  std::vector<const EngineState*> engines;
-  for (const ClockedEngine* engine : clock.engines()) {
-    engines.push_back(static_cast<const EngineState*>(engine));
-  }
-  return engines;
-}
+using Passes = std::vector<const EnginePass*>;
 
-std::string place_of(const Clock& clock) {
+std::string place_of(const ClosingClock& clock) {
   const auto [unit, phase] = clock.running();
   if (unit == nullptr) return "outside of units";
-  const std::string_view what = phase == Clock::Phase::kForward     ? "forward"
-                                : phase == Clock::Phase::kRecompute ? "recomputation"
-                                                                    : "backward";
-  return static_cast<const EngineUnit*>(unit)->describe(what);
+  const std::string_view what = phase == ClosingClock::Phase::kForward     ? "forward"
+                                : phase == ClosingClock::Phase::kRecompute ? "recomputation"
+                                                                           : "backward";
+  const auto& pass = static_cast<const EnginePass&>(*unit->engine);
+  return pass.unit_at(unit->index).describe(what);
 }
 
 // A forward; before it what does not fit is the configuration's fault, optimizers' state above all.
-bool has_begun(const Clock& clock, const std::vector<const EngineState*>& engines) {
+bool has_begun(const ClosingClock& clock, const Passes& engines) {
   return clock.running().unit != nullptr ||
-         std::ranges::any_of(engines, [](const EngineState* engine) {
-           return engine->passes > 0 || engine->pass->active_calls() > 0 ||
-                  engine->pass->recorded_calls() > 0;
+         std::ranges::any_of(engines, [](const EnginePass* engine) {
+           return engine->count() > 0 || engine->schedule().active_calls() > 0 ||
+                  engine->schedule().recorded_calls() > 0;
          });
 }
 
-int64_t planned_bytes(const std::vector<const EngineState*>& engines) {
+int64_t planned_bytes(const Passes& engines) {
   int64_t bytes = 0;
-  for (const EngineState* engine : engines) bytes += engine->memory.plan().held_bytes;
+  for (const EnginePass* engine : engines) bytes += engine->parts().memory.plan().held_bytes;
   return bytes;
 }
 
 // "40.2 MiB by the engine (main shards 10.0 MiB, …) and 20.0 MiB by LibTorch are held; …"
-std::string describe_held(const std::vector<const EngineState*>& engines,
-                          const MemoryDemand& demand) {
+std::string describe_held(const Passes& engines, const MemoryDemand& demand) {
   MemoryBytes in_use;
-  for (const EngineState* engine : engines) {
-    const MemoryBytes& own = engine->context->ledger.stats().in_use;
+  for (const EnginePass* engine : engines) {
+    const MemoryBytes& own = engine->parts().context.ledger.stats().in_use;
     for (size_t i = 0; i < in_use.bytes.size(); ++i) in_use.bytes[i] += own.bytes[i];
   }
   std::vector<std::string> parts;
@@ -72,13 +66,14 @@ std::string describe_held(const std::vector<const EngineState*>& engines,
 }
 
 // Without `for_tensors` what makes the engine's own buffers smaller alone.
-std::string remedies_of(const EngineState& engine, bool for_tensors) {
+std::string remedies_of(const EnginePass& pass, bool for_tensors) {
+  const EnginePass::Parts& engine = pass.parts();
   const bool gathers = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;
   std::vector<std::string_view> ways;
-  for (const Remedy& remedy : remedies(engine.options, {.gathers = gathers,
-                                                       .one_rank = engine.context->one_rank(),
-                                                       .reduces = engine.pass->reduces(),
-                                                       .for_tensors = for_tensors})) {
+  for (const Remedy& remedy : remedies(engine.model.options, {.gathers = gathers,
+                                                             .one_rank = engine.context.one_rank(),
+                                                             .reduces = pass.schedule().reduces(),
+                                                             .for_tensors = for_tensors})) {
     ways.push_back(remedy.text);
   }
   return fmt::format("in order of cost: {}", fmt::join(ways, "; "));
@@ -86,17 +81,18 @@ std::string remedies_of(const EngineState& engine, bool for_tensors) {
 
 }  // namespace
 
-MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<Clock>& clock) {
-  return [shared = std::weak_ptr<Clock>(clock)](const MemoryDemand& demand) {
+MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<ClosingClock>& clock) {
+  return [shared = std::weak_ptr<ClosingClock>(clock)](const MemoryDemand& demand) {
     const auto clock = shared.lock();
     if (!clock) return;
     // Whoever asks may hold locks of LibTorch's, for which a thread in a unit of ours may wait.
     const std::unique_lock lock(clock->mutex, std::try_to_lock);
     if (!lock) return;
-    const std::vector<const EngineState*> engines = engines_of(*clock);
+    const Passes engines = passes_of(*clock);
     if (engines.empty()) return;
-    const auto* unit = static_cast<const EngineUnit*>(clock->running().unit);
-    const EngineState& engine = unit != nullptr ? unit->engine : *engines.back();
+    const ClockedUnit* unit = clock->running().unit;
+    const EnginePass& engine =
+        unit != nullptr ? static_cast<const EnginePass&>(*unit->engine) : *engines.back();
     if (demand.of == MemoryOwner::kEngine && !has_begun(*clock, engines)) {
       throw InvalidArgument(
           {.what = MemoryMeter::describe(demand),
@@ -111,8 +107,8 @@ MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<Clock>& clock) {
   };
 }
 
-void require_within_limit(const Clock& clock, int64_t limit) {
-  const std::vector<const EngineState*> engines = engines_of(clock);
+void require_within_limit(const ClosingClock& clock, int64_t limit) {
+  const Passes engines = passes_of(clock);
   const int64_t planned = planned_bytes(engines);
   if (limit == 0 || planned <= limit) return;
   throw InvalidArgument(

@@ -8,7 +8,7 @@
 #include <exception>
 #include <utility>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 #include "shard/torch_compat.h"
 
@@ -26,8 +26,8 @@ thread_local ModuleStates* recording = nullptr;
 template <class Visit>
 void for_each_own_module(const EngineUnit& unit, const Visit& visit) {
   const auto is_unit = [&](const torch::nn::Module& module) {
-    return std::ranges::any_of(unit.engine.units,
-                               [&](const auto& each) { return each->module == &module; });
+    return std::ranges::any_of(unit.owner.model.units,
+                               [&](const auto& each) { return each->place.module == &module; });
   };
   const auto walk = [&](const auto& self, const std::string& fqn,
                         torch::nn::Module& module) -> void {
@@ -37,7 +37,7 @@ void for_each_own_module(const EngineUnit& unit, const Visit& visit) {
       self(self, fqn.empty() ? child.key() : fqn + "." + child.key(), *child.value());
     }
   };
-  walk(walk, unit.shard->fqn(), *unit.module);
+  walk(walk, unit.shard->fqn(), *unit.place.module);
 }
 
 bool is_as(const Flags& flags) {

@@ -6,7 +6,9 @@
 
 #include "base/cpu_features.h"
 #include "comm/mesh_state.h"
+#include "engine/sharded_model.h"
 #include "runtime/device.h"
+#include "shard/shard_context.h"
 
 namespace fsdp {
 namespace {
@@ -24,9 +26,10 @@ void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& pol
 }
 
 // [Note: tiles that are hidden] in cpu_features.h.
-void warn_of_hidden_amx(const std::vector<UnitOptions>& options, const Mesh& mesh) {
-  const bool is_low = std::ranges::any_of(options, [](const UnitOptions& unit) {
-    return unit.param_dtype && size_of(*unit.param_dtype) < size_of(DType::kFloat32);
+void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
+  const bool is_low = std::ranges::any_of(plans, [](const UnitPlan& plan) {
+    const std::optional<DType>& dtype = plan.options.param_dtype;
+    return dtype && size_of(*dtype) < size_of(DType::kFloat32);
   });
   if (!is_low || !needs_amx_left_alone()) return;
   mesh.warn({.what = "this processor announces AMX but hides its tiles",
@@ -37,9 +40,9 @@ void warn_of_hidden_amx(const std::vector<UnitOptions>& options, const Mesh& mes
                      "environment, or through fsdp::run_program, which sets it"});
 }
 
-void warn_of_slow_float16(const std::vector<UnitOptions>& options, const Mesh& mesh) {
+void warn_of_slow_float16(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
   const bool is_float16 = std::ranges::any_of(
-      options, [](const UnitOptions& unit) { return unit.param_dtype == DType::kFloat16; });
+      plans, [](const UnitPlan& plan) { return plan.options.param_dtype == DType::kFloat16; });
   const bool on_cpu = mesh.state().parts().device == &cpu_device();
   if (!is_float16 || !on_cpu || fast_products().float16) return;
   mesh.warn({.what = "float16 is slow on this processor",
@@ -51,12 +54,27 @@ void warn_of_slow_float16(const std::vector<UnitOptions>& options, const Mesh& m
 
 }  // namespace
 
-void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitOptions>& own,
+void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                    const UnitPolicy& policy, const Mesh& mesh) {
   if (mesh.rank() != 0) return;
-  warn_of_hidden_amx(own, mesh);
+  warn_of_hidden_amx(plans, mesh);
   warn_of_one_unit(units, policy, mesh);
-  warn_of_slow_float16(own, mesh);
+  warn_of_slow_float16(plans, mesh);
+}
+
+void warn_of_unscaled(const ShardedModel& model, const ShardContext& context) {
+  if (context.mesh.rank() != 0 || context.has_loss_scale()) return;
+  const auto is_float16 = [](const auto& unit) {
+    return std::ranges::any_of(unit->shard->layout().segments(), [](const SegmentLayout& segment) {
+      return segment.trainable && segment.dtype == DType::kFloat16;
+    });
+  };
+  if (std::ranges::none_of(model.units, is_float16)) return;
+  context.mesh.warn({.what = "training in float16 without a LossScaler",
+                     .where = "param_dtype",
+                     .cause = "small gradients round to zero, and nothing tells",
+                     .hint = "make a fsdp::LossScaler and start backward from scale(loss); or "
+                             "train in bfloat16"});
 }
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// What an engine warns of when it is made (MeshOptions::on_warning).
+// Warnings of an engine at its start (MeshOptions::on_warning).
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -7,11 +7,17 @@
 #include <vector>
 
 #include "engine/module_walk.h"
+#include "engine/unit_plan.h"
 
 namespace fsdp {
 
-// On rank 0. `own`: each unit's options.
-void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitOptions>& own,
+class ShardContext;
+struct ShardedModel;
+
+// When it is made, on rank 0. `plans`: of each unit.
+void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                    const UnitPolicy& policy, const Mesh& mesh);
+// At the first backward: float16 without a LossScaler.
+void warn_of_unscaled(const ShardedModel& model, const ShardContext& context);
 
 }  // namespace fsdp

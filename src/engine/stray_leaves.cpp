@@ -2,13 +2,32 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
+#include <unordered_set>
+
+#include "engine/sharded_model.h"
+#include "fsdp/error.h"
 
 namespace fsdp {
 
 void StrayLeaves::collect(const std::vector<at::Tensor>& leaves,
-                          const std::unordered_set<const c10::TensorImpl*>& known) {
+                          const std::vector<at::Tensor>& inputs,
+                          const std::vector<const ShardedModel*>& models) {
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const at::Tensor& input : inputs) known.insert(input.unsafeGetTensorImpl());
+  for (const ShardedModel* model : models) {
+    for (const auto& unit : model->units) {
+      for (const at::Tensor& each : unit->shard->tensors()) {
+        known.insert(each.unsafeGetTensorImpl());
+      }
+    }
+    if (!model->options.ignore) continue;
+    for (const auto& item : model->root->named_parameters()) {
+      if (model->options.ignore(item.key())) known.insert(item.value().unsafeGetTensorImpl());
+    }
+  }
   for (const at::Tensor& leaf : leaves) {
     const c10::TensorImpl* impl = leaf.unsafeGetTensorImpl();
     if (known.contains(impl)) continue;
@@ -31,6 +50,27 @@ std::vector<StrayLeaves::Stray> StrayLeaves::judge() {
   }
   suspects_.clear();
   return strays;
+}
+
+void StrayLeaves::refuse(const torch::nn::Module& root) {
+  const std::vector<Stray> found = judge();
+  if (found.empty()) return;
+  std::string name = fmt::format("a tensor of shape {}", found[0].shape);
+  for (const auto& item : root.named_parameters()) {
+    if (item.value().unsafeGetTensorImpl() != found[0].tensor) continue;
+    name = fmt::format("parameter '{}', registered after the engine was made", item.key());
+  }
+  throw StateError(
+      {.what =
+           fmt::format("{} requires a gradient and was used in the forward, but the engine does "
+                       "not know it",
+                       name),
+       .where = found.size() > 1 ? fmt::format("the first of {}", found.size()) : std::string(),
+       .cause = "it would be trained on each rank apart, or not at all",
+       .hint =
+           "register it (register_module, register_parameter) before the engine is constructed, "
+           "or list it in Options::ignore; a tensor of the caller goes in as an argument of "
+           "forward"});
 }
 
 }  // namespace fsdp

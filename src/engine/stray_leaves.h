@@ -13,26 +13,33 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <string>
-#include <unordered_set>
 #include <vector>
 
+namespace torch::nn {
+class Module;
+}
+
 namespace fsdp {
+
+struct ShardedModel;
 
 class StrayLeaves {
  public:
   // True once a pass was judged: nothing more is looked for.
   bool is_done() const { return done_; }
-  // `leaves` of a forward's graph; `known` are the engines' parameters, ignored ones and inputs.
-  void collect(const std::vector<at::Tensor>& leaves,
-               const std::unordered_set<const c10::TensorImpl*>& known);
+  // Takes the `leaves` of a forward's graph, but for its inputs, the models' parameters and those
+  // that are ignored.
+  void collect(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& inputs,
+               const std::vector<const ShardedModel*>& models);
+  // At the end of a backward that has not kept its graph. Errors: StateError if there is a stray.
+  void refuse(const torch::nn::Module& root);
+
+ private:
   struct Stray {
     const c10::TensorImpl* tensor = nullptr;  // to find its name; may be gone
     std::string shape;
   };
-  // At the end of a backward that has not kept its graph. Empty if all is well.
   std::vector<Stray> judge();
-
- private:
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Suspect {
     WeakTensor tensor;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/autograd_hooks.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "engine/module_states.h"
 #include "engine/type_mismatch.h"
 #include "fsdp/error.h"
@@ -23,13 +23,16 @@ EngineUnit& unit_of(touch_trap::Touched* touched) {
   return *static_cast<TouchedUnit*>(touched)->unit;
 }
 
+const EngineUnit& unit_of(const Call& call) { return static_cast<const EngineUnit&>(*call.of); }
+
 bool touches(const touch_trap::Touch& touch, const Call& call) {
   return std::ranges::any_of(touch.units, [&](auto* each) { return &unit_of(each) == call.of; });
 }
 
 // Values that fsdp::Gathered has made whole are anybody's to read and write.
 bool is_gathered(const EngineUnit& unit) {
-  return unit.engine.gathered > 0 && unit.shard->parameters().state() == ParameterState::kUnsharded;
+  return unit.owner.pass.gathered() > 0 &&
+         unit.shard->parameters().state() == ParameterState::kUnsharded;
 }
 
 [[noreturn]] void refuse_outside(const touch_trap::Touch& touch, const EngineUnit& unit) {
@@ -81,29 +84,59 @@ thread_local int running_again_in = -1;  // graph task
 
 // Of an operator in graph task `task`: a forward that is run again, not the node of one that has
 // run.
-bool is_forward_again(const Clock& clock, int task) {
+bool is_forward_again(const ClosingClock& clock, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
   // A checkpoint of somebody else's, and a custom Function in it.
   return clock.in_call() && clock.innermost_call()->forward_task == task;
 }
 
+// An operator of the caller's on a unit's main shard or main gradient. Errors: StateError where
+// fsdp::Optimizer's step would refuse it.
+void follow_shard(const touch_trap::ShardTouch& touch) {
+  EngineUnit& unit = unit_of(touch.unit);
+  const EnginePass& pass = unit.owner.pass;
+  const std::lock_guard lock(unit.owner.clock->mutex);
+  const bool of_gradient = touch.holds == touch_trap::Holds::kGradients;
+  if (!of_gradient && !touch.writes) return;
+  const std::string_view shards = of_gradient ? "gradients" : "main shards";
+  const bool in_backward = pass.schedule().in_backward();
+  if (in_backward || (pass.schedule().active_calls() > 0 && touch.writes)) {
+    throw StateError(
+        {.what = fmt::format("'{}' {} {} of {} inside a {}", touch.name,
+                             touch.writes ? "writes" : "reads", shards,
+                             name_of_unit(unit.shard->fqn()), in_backward ? "backward" : "forward"),
+         .where = {},
+         .cause = "gradients are complete when the outermost backward has returned",
+         .hint = "step, clip and call zero_grad between steps, not from a hook or a "
+                 "module's forward"});
+  }
+  if (!of_gradient)
+    return pass.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
+  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, which is right at any time
+  // Sums within groups are there to be changed; a step reads them.
+  if (touch.writes && unit.shard->gradients().await_across()) return;
+  unit.require_complete_gradients();
+  if (!unit.is_by_policy() || unit.shard->parameters().guards() == ParameterSeats::Guards::kThere)
+    return;
+  throw StateError({.what = "a step with gradients that the model's zero_grad has taken away",
+                    .where = name_of_unit(unit.shard->fqn()),
+                    .cause = fmt::format("'{}' uses them in the shards", touch.name),
+                    .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
+}
+
 class Touches final : public touch_trap::Listener {
  public:
-  void shard(const touch_trap::ShardTouch& touch) override {
-    EngineUnit& unit = unit_of(touch.unit);
-    const std::lock_guard lock(unit.engine.clock->mutex);
-    unit.follow_shard_touch(touch);
-  }
+  void shard(const touch_trap::ShardTouch& touch) override { follow_shard(touch); }
 
   bool before(const touch_trap::Touch& touch) override {
-    Clock& clock = *unit_of(touch.units[0]).engine.clock;
+    ClosingClock& clock = *unit_of(touch.units[0]).owner.clock;
     const std::lock_guard lock(clock.mutex);
     if (std::ranges::all_of(touch.units, [](auto* each) { return is_gathered(unit_of(each)); })) {
       return false;
     }
     for (auto* each : touch.units) {
       const EngineUnit& unit = unit_of(each);
-      if (unit.engine.clock.get() != &clock) {
+      if (unit.owner.clock.get() != &clock) {
         refuse_two_meshes(touch, unit_of(touch.units[0]), unit);
       }
     }
@@ -114,7 +147,8 @@ class Touches final : public touch_trap::Listener {
     }
     if (task < 0) {
       for (auto* each : touch.units) {
-        if (unit_of(each).engine.pass->active_calls() == 0) refuse_outside(touch, unit_of(each));
+        if (unit_of(each).owner.pass.schedule().active_calls() == 0)
+          refuse_outside(touch, unit_of(each));
       }
       clock.check_thread();
     }
@@ -124,7 +158,7 @@ class Touches final : public touch_trap::Listener {
   }
 
   void after(const touch_trap::Touch& touch, std::span<const at::Tensor> results) override {
-    Clock& clock = *unit_of(touch.units[0]).engine.clock;
+    ClosingClock& clock = *unit_of(touch.units[0]).owner.clock;
     const int task = autograd_hooks::current_task();
     const bool has_graph = autograd_hooks::makes_graph();
     for (auto* each : touch.units) {
@@ -141,8 +175,8 @@ class Touches final : public touch_trap::Listener {
         }
       }
       const std::lock_guard lock(clock.mutex);
-      if (call->is_open_ended && hooked) static_cast<ForwardCall&>(*call).in_graph = true;
-      if (!hooked) unit.keep_unhooked(call);
+      if (call->is_open_ended && hooked) call->in_graph = true;
+      if (!hooked && unit.owner.pass.forward_has_graph()) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
     clock.note_boundary(autograd_hooks::next_sequence());
@@ -154,11 +188,11 @@ class Touches final : public touch_trap::Listener {
     refuse_buffers_of_other_type(error, unit);
     std::string text =
         fmt::format("in '{}' on parameters of {}", touch.name, name_of_unit(unit.shard->fqn()));
-    if (unit.engine.options.param_dtype) {
+    if (unit.owner.model.options.param_dtype) {
       text += fmt::format(
           ", which computes in {}; hint: give inputs to Engine::forward as arguments, which it "
           "casts",
-          name_of(*unit.engine.options.param_dtype));
+          name_of(*unit.owner.model.options.param_dtype));
     }
     error.add_context(std::move(text));
   }
@@ -168,15 +202,16 @@ class Touches final : public touch_trap::Listener {
   static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
     if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
     if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
-    if (unit.fire_unhooked(task, autograd_hooks::current_sequence()) &&
+    if (unit.fire_unhooked(*unit.owner.clock, task, autograd_hooks::current_sequence()) &&
         unit.shard->parameters().state() == ParameterState::kUnsharded) {
       return;
     }
     refuse_in_backward(touch, unit);
   }
 
-  static void read_in_forward(const touch_trap::Touch& touch, Clock& clock, int task) {
-    unit_of(touch.units[0]).require_no_autocast();
+  static void read_in_forward(const touch_trap::Touch& touch, ClosingClock& clock, int task) {
+    const EngineUnit& first = unit_of(touch.units[0]);
+    first.require_no_autocast(first.owner.context->torch_device);
     for (auto* each : touch.units) ModuleStates::begin(unit_of(each));
     const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
     if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&
@@ -193,31 +228,29 @@ class Touches final : public touch_trap::Listener {
       for (EngineUnit* unit : begun) clock.rest_idle(unit);
     }
     clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
-      const auto running = std::static_pointer_cast<EngineUnit>(call.unit.lock());
+      const EngineUnit& running = unit_of(call);
       return call.forward_task == task && std::ranges::any_of(touch.units, [&](auto* each) {
                const EngineUnit& unit = unit_of(each);
-               return unit.is_inside(*running) || running->is_inside(unit);
+               return unit.is_inside(running) || running.is_inside(unit);
              });
     });
     for (EngineUnit* unit : begun) {
-      const auto around = clock.innermost_call_but([&](const Call& call) {
-        const auto running = std::static_pointer_cast<EngineUnit>(call.unit.lock());
-        return touches(touch, call) || running->is_inside(*unit);
-      });
+      const auto around = clock.innermost_call_but(
+          [&](const Call& call) { return touches(touch, call) || unit_of(call).is_inside(*unit); });
       begin_call(*unit, around, clock, task);
     }
   }
 
-  static void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& parent, Clock& clock,
+  static void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& parent, ClosingClock& clock,
                          int task) {
     with_place([&] { return unit.describe("forward"); },
-               [&] { unit.follow_compute(/*may_change=*/task >= 0); });
-    const auto call = std::make_shared<ForwardCall>(unit.weak_from_this(), clock);
+               [&] { unit.owner.pass.follow_compute(unit, /*may_change=*/task >= 0); });
+    const auto call = std::make_shared<Call>(unit.weak_from_this(), clock);
     call->is_open_ended = true;
     call->forward_task = task;
     call->parent = parent;
     call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
-    unit.begin_forward(call);
+    unit.owner.pass.begin_call(unit, call);
   }
 };
 
@@ -228,11 +261,11 @@ namespace touched_units {
 void CallsAround::begin() {
   const auto unit = ModuleStates::running();
   if (!unit) return;
-  const std::lock_guard lock(unit->engine.clock->mutex);
-  for (const auto& call : unit->engine.clock->calls_under_way()) {
+  const std::lock_guard lock(unit->owner.clock->mutex);
+  for (const auto& call : unit->owner.clock->calls_under_way()) {
     if (call->is_open_ended) calls_.push_back(call);
   }
-  if (!calls_.empty()) clock_ = unit->engine.clock;
+  if (!calls_.empty()) clock_ = unit->owner.clock;
 }
 
 // The function's own touches have ended those that it has nothing to do with.
@@ -262,56 +295,5 @@ void arm() {
 }
 
 }  // namespace touched_units
-
-bool EngineUnit::is_inside(const EngineUnit& other) const {
-  if (&engine != &other.engine) return false;
-  int at = index;
-  while (at != 0 && at != other.index) at = engine.parents[at];
-  return at == other.index;
-}
-
-void EngineUnit::keep_unhooked(const std::shared_ptr<Call>& call) {
-  if (!engine.forward_has_graph()) return;
-  if (unhooked_.empty() || unhooked_.back() != call) unhooked_.push_back(call);
-}
-
-void EngineUnit::forget_unhooked_since_mark() {
-  if (unhooked_.size() > marked_) unhooked_.resize(marked_);
-}
-
-bool EngineUnit::fire_unhooked(int task, uint64_t sequence) {
-  Clock& clock = *engine.clock;
-  const auto newest = [&](uint64_t begun_by) -> std::shared_ptr<Call> {
-    for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
-      if ((*call)->begin > begun_by || (*call)->fired_task == task) continue;
-      if (clock.runs_in(task, (*call)->forward_task)) return *call;
-    }
-    return nullptr;
-  };
-  constexpr uint64_t kAny = std::numeric_limits<uint64_t>::max();
-  std::shared_ptr<Call> call = newest(sequence);
-  if (!call) {
-    // One node for the forwards of several units, made before them (TorchScript's differentiable
-    // graphs): none of these is over before it.
-    sequence = kAny;
-    call = newest(kAny);
-  }
-  if (call) clock.pre_backward(*call, task, sequence);
-  return call != nullptr;
-}
-
-void EngineUnit::follow_zero_grad() {
-  switch (shard->parameters().guards()) {
-    case ParameterSeats::Guards::kThere:
-      return;
-    case ParameterSeats::Guards::kGone:
-      return shard->gradients().zero();
-    case ParameterSeats::Guards::kSomeGone:
-      throw StateError({.what = "gradients of some parameters were taken away by hand",
-                        .where = name_of_unit(shard->fqn()),
-                        .cause = "a unit's gradients come and go together",
-                        .hint = "call zero_grad of the optimizer or of the engine"});
-  }
-}
 
 }  // namespace fsdp

@@ -1,12 +1,12 @@
 // Units by policy: their forwards are where operators touch their parameters. What a fsdp::Unit is
-// told by its caller (unit_call.cpp) is concluded here from touches; clock.h, [Note: open-ended
-// calls].
+// told by its caller (unit_call.cpp) is concluded here from touches; closing_clock.h, [Note:
+// open-ended calls].
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "plan/clock.h"
+#include "plan/closing_clock.h"
 #include "shard/touch_trap.h"
 
 namespace fsdp::touched_units {
@@ -20,7 +20,7 @@ class CallsAround {
   void fire() const;
 
  private:
-  std::shared_ptr<Clock> clock_;  // null: no such calls
+  std::shared_ptr<ClosingClock> clock_;  // null: no such calls
   std::vector<std::weak_ptr<Call>> calls_;
 };
 

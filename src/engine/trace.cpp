@@ -11,7 +11,7 @@
 #include <tuple>
 #include <vector>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 #include "shard/torch_compat.h"
 
@@ -18,7 +18,7 @@ std::string join(const std::string& prefix, const std::string& name) {
 
 class BufferSearch {
  public:
-  BufferSearch(const EngineState& engine, DType computes)
+  BufferSearch(const EngineParts& engine, DType computes)
       : engine_(engine), computes_(torch_compat::scalar_type_of(computes)) {}
 
   // Looks at `module` and what it holds, but not into the units inside it.
@@ -27,7 +27,7 @@ class BufferSearch {
     for (const auto& child : module.named_children()) {
       const std::string name = join(fqn, child.key());
       const bool is_unit = std::ranges::any_of(
-          engine_.units, [&](const auto& unit) { return unit->shard->fqn() == name; });
+          engine_.model.units, [&](const auto& unit) { return unit->shard->fqn() == name; });
       if (!is_unit) visit(*child.value(), name);
     }
   }
@@ -52,7 +52,7 @@ class BufferSearch {
     }
   }
 
-  const EngineState& engine_;
+  const EngineParts& engine_;
   const at::ScalarType computes_;
   std::string found_;
 };
@@ -64,11 +64,11 @@ bool is_about_types(const std::string& text) { return text.find("type") != std::
 }  // namespace
 
 void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& unit) {
-  const EngineState& engine = unit.engine;
+  const EngineParts& engine = unit.owner;
   const std::string& fqn = unit.shard->fqn();
-  const std::optional<DType>& computes = engine.own_options[unit.index].param_dtype;
+  const std::optional<DType>& computes = unit.place.options.param_dtype;
   if (!computes || !is_about_types(error.msg())) return;
-  const auto modules = engine.root->named_modules();
+  const auto modules = engine.model.root->named_modules();
   const auto* module = modules.find(fqn);
   if (module == nullptr) return;  // the module tree has changed since
   BufferSearch search(engine, *computes);

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/build_scope.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -48,13 +48,13 @@ void UnitBase::refuse_recompute() const {
 void UnitBase::zero_gradients() {
   const auto unit = engine_unit_.lock();
   if (!unit) return;  // the gradients went with the engine
-  EngineState& engine = unit->engine;
+  EngineParts& engine = unit->owner;
   const auto forget_grad = [](const EngineUnit& each) {
     for (const at::Tensor& parameter : each.shard->tensors()) parameter.mutable_grad().reset();
   };
   if (unit->index == 0) {
     engine.zero_grad();
-    for (const auto& each : engine.units) forget_grad(*each);
+    for (const auto& each : engine.model.units) forget_grad(*each);
     return;
   }
   engine.require_between_passes("zero_grad");

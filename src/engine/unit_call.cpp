@@ -1,12 +1,11 @@
 // UnitCall: what happens around a unit's forward.
-#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "engine/autograd_hooks.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "engine/module_states.h"
 #include "engine/type_mismatch.h"
 #include "fsdp/error.h"
@@ -16,7 +15,7 @@
 namespace fsdp {
 
 struct UnitCall::State {
-  std::shared_ptr<ForwardCall> call;
+  std::shared_ptr<Call> call;
   std::vector<at::Tensor> inputs;    // as forward gets them, for their producers
   std::vector<at::Tensor*> outputs;  // in the caller's result
   torch_compat::NodePtr producer;
@@ -38,15 +37,16 @@ UnitCall::UnitCall(UnitBase& unit) {
 }
 
 UnitCall::UnitCall(const Engine& engine) {
-  EngineState& state = *engine.state_;
-  if (!state.units[0]->is_by_policy()) return;  // the root's own call
-  unit_ = state.units[0];
+  EngineParts& state = *engine.state_;
+  if (!state.model.units[0]->is_by_policy()) return;  // the root's own call
+  unit_ = state.model.units[0];
   state_ = std::make_unique<State>();
 }
 
 void UnitCall::input(at::Tensor& tensor) {
-  if (unit_->input_dtype && tensor.defined() && tensor.is_floating_point()) {
-    tensor = tensor.to(torch_compat::scalar_type_of(*unit_->input_dtype));
+  const std::optional<DType> dtype = unit_->input_dtype();
+  if (dtype && tensor.defined() && tensor.is_floating_point()) {
+    tensor = tensor.to(torch_compat::scalar_type_of(*dtype));
   }
   state_->inputs.push_back(tensor);
 }
@@ -54,17 +54,17 @@ void UnitCall::input(at::Tensor& tensor) {
 void UnitCall::input(const at::Tensor& tensor) { state_->inputs.push_back(tensor); }
 
 void UnitCall::begin() {
-  EngineState& engine = unit_->engine;
+  EngineParts& engine = unit_->owner;
   ModuleStates::begin(*unit_);
   state_->running.emplace(unit_);
-  Clock& clock = *engine.clock;
+  ClosingClock& clock = *engine.clock;
   // [Note: grad_fn before the clock] LibTorch locks a view while it makes its grad_fn anew, and
   // what that frees may end a hook of ours, which locks the clock: nobody asks for one under the
   // clock.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
-  unit_->require_no_autocast();
+  unit_->require_no_autocast(engine.context->torch_device);
   const int task = autograd_hooks::current_task();
   if (task >= 0) {
     clock.enter(task);
@@ -74,23 +74,22 @@ void UnitCall::begin() {
     clock.check_thread();
   }
   clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
-    const auto running = std::static_pointer_cast<EngineUnit>(call.unit.lock());
-    return call.forward_task == task && unit_->is_inside(*running);
+    return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
-  state_->outermost = engine.pass->active_calls() == 0;
+  state_->outermost = engine.pass.schedule().active_calls() == 0;
   with_place([&] { return unit_->describe("forward"); },
              [&] {
                if (task < 0 && state_->outermost) {
-                 engine.begin_forward();
+                 engine.pass.begin_forward();
                } else {
-                 unit_->follow_compute(/*may_change=*/task >= 0);
+                 engine.pass.follow_compute(*unit_, /*may_change=*/task >= 0);
                }
              });
-  state_->call = std::make_shared<ForwardCall>(unit_, clock);
-  ForwardCall& call = *state_->call;
+  state_->call = std::make_shared<Call>(unit_, clock);
+  Call& call = *state_->call;
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
-  unit_->begin_forward(state_->call);
+  engine.pass.begin_call(*unit_, state_->call);
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
@@ -99,16 +98,6 @@ void UnitCall::begin() {
                       .cause = {},
                       .hint = "run the whole forward on one thread"});
   }
-}
-
-void EngineUnit::require_no_autocast() const {
-  const at::Device device = engine.context->torch_device;
-  // LibTorch throws where it is asked for meta tensors, which have none.
-  if (device.is_meta() || !at::autocast::is_autocast_enabled(device.type())) return;
-  throw StateError({.what = "a sharded unit was called under autocast",
-                    .where = name_of_unit(shard->fqn()),
-                    .cause = "autocast keeps copies of parameters, which would outlive the unit",
-                    .hint = "choose the type of computation with Options::param_dtype"});
 }
 
 void UnitCall::output(at::Tensor& tensor) { state_->outputs.push_back(&tensor); }
@@ -123,17 +112,16 @@ bool UnitCall::is_input(const at::Tensor& tensor) const {
 }
 
 void UnitCall::end() {
-  EngineState& engine = unit_->engine;
-  const std::shared_ptr<ForwardCall> call = state_->call;
-  if (engine.options.output_dtype && unit_->index == 0) {
+  EngineParts& engine = unit_->owner;
+  const std::shared_ptr<Call> call = state_->call;
+  if (engine.model.options.output_dtype && unit_->index == 0) {
     for (at::Tensor* output : state_->outputs) {
       if (!output->defined() || !output->is_floating_point()) continue;
-      *output = output->to(torch_compat::scalar_type_of(*engine.options.output_dtype));
+      *output = output->to(torch_compat::scalar_type_of(*engine.model.options.output_dtype));
     }
   }
   state_->running.reset();
-  call->range.reset();
-  call->span.reset();
+  call->spans.reset();
   bool in_graph = false;
   if (autograd_hooks::makes_graph()) {
     for (at::Tensor* output : state_->outputs) {
@@ -153,7 +141,7 @@ void UnitCall::end() {
     if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
   }
   std::vector<at::Tensor> leaves;
-  if (in_graph && state_->outermost && call->forward_task < 0 && !engine.strays.is_done()) {
+  if (in_graph && state_->outermost && call->forward_task < 0 && engine.pass.looks_for_strays()) {
     std::vector<at::Tensor> outputs;
     for (const at::Tensor* output : state_->outputs) outputs.push_back(*output);
     leaves = autograd_hooks::leaves_of(outputs, call->begin);
@@ -164,11 +152,11 @@ void UnitCall::end() {
   call->runs = false;
   call->in_graph = in_graph;
   engine.clock->pop_call();
-  if (!leaves.empty()) engine.look_for_strays(state_->inputs, leaves);
+  if (!leaves.empty()) engine.pass.look_for_strays(state_->inputs, leaves);
   with_place([&] { return unit_->describe("forward"); },
              [&] {
-               engine.post_forward(*unit_, *call);
-               if (call->forward_task < 0 && state_->outermost) engine.end_forward(in_graph);
+               engine.pass.end_call(*unit_, *call);
+               if (call->forward_task < 0 && state_->outermost) engine.pass.end_forward(in_graph);
              });
   unit_->throw_if_written();
 }
@@ -182,12 +170,12 @@ void UnitCall::explain(c10::Error& error) const {
 UnitCall::~UnitCall() {
   if (!state_ || !state_->call || !state_->call->runs) return;
   // An exception in the module's forward: the parameters go back, the pass is forgotten.
-  EngineState& engine = unit_->engine;
+  EngineParts& engine = unit_->owner;
   const std::lock_guard lock(engine.clock->mutex);
   engine.clock->end_open_ended(/*failed=*/true);
   engine.clock->pop_call();
-  unit_->end_forward(*state_->call, /*failed=*/true);
-  if (state_->outermost) engine.wait_after_throw();
+  engine.pass.end_forward(unit_->index, *state_->call, /*failed=*/true);
+  if (state_->outermost) engine.pass.wait_after_throw();
 }
 
 }  // namespace fsdp

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "comm/mesh_state.h"
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -46,7 +46,7 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
 }
 
 LossScaler::~LossScaler() {
-  const std::shared_ptr<EngineState> engine = engine_.lock();
+  const std::shared_ptr<EngineParts> engine = engine_.lock();
   if (engine && !engine->is_shut_down()) engine->context->set_loss_scale(std::nullopt);
 }
 
@@ -60,7 +60,7 @@ void LossScaler::load(const State& state) {
 }
 
 void LossScaler::apply() {
-  const std::shared_ptr<EngineState> engine = engine_.lock();
+  const std::shared_ptr<EngineParts> engine = engine_.lock();
   if (!engine || engine->is_shut_down()) {
     throw StateError({.what = "a LossScaler of an engine that was destroyed",
                       .where = "fsdp::LossScaler",
@@ -98,7 +98,7 @@ void LossScaler::update(const StepReport& report) {
 }
 
 void LossScaler::warn_of_search(double next) const {
-  const std::shared_ptr<EngineState> engine = engine_.lock();
+  const std::shared_ptr<EngineParts> engine = engine_.lock();
   if (!engine || engine->is_shut_down() || engine->context->mesh.rank() != 0) return;
   engine->context->mesh.warn(
       {.what = fmt::format("a step was skipped: the loss scale is being found, {} is next", next),

@@ -15,9 +15,9 @@
 namespace fsdp {
 namespace {
 
-std::vector<char> trained_now(const EngineState& engine) {
+std::vector<char> trained_now(const EngineParts& engine) {
   std::vector<char> trained;
-  for (const auto& unit : engine.units) {
+  for (const auto& unit : engine.model.units) {
     for (const at::Tensor& parameter : unit->shard->tensors()) {
       trained.push_back(parameter.requires_grad() ? 1 : 0);
     }
@@ -44,7 +44,7 @@ Optimizer::State::State(Engine& owner, std::string called, Settings settings)
 }
 
 const SegmentLayout& Optimizer::State::layout_of(const OptimizedSegment& optimized) const {
-  return engine.units[optimized.unit]->shard->layout().segments()[optimized.segment];
+  return engine.model.units[optimized.unit]->shard->layout().segments()[optimized.segment];
 }
 
 // Zeros.
@@ -60,7 +60,7 @@ kernels::StepCount* Optimizer::State::add_counters(size_t count) {
 void Optimizer::State::add_segments() {
   int64_t added = 0;
   const size_t before = segments_.size();
-  for (const auto& unit : engine.units) {
+  for (const auto& unit : engine.model.units) {
     for (const MainSegment& segment : unit->shard->main_segments()) {
       const bool known =
           std::any_of(segments_.begin(), segments_.end(), [&](const OptimizedSegment& each) {
@@ -100,7 +100,7 @@ void Optimizer::State::make_runs() {
   for (size_t i = 0; i < trained_.size(); ++i) known_[i] |= trained_[i];
   add_segments();
   for (OptimizedSegment& optimized : segments_) {
-    const ShardUnit& shard = *engine.units[optimized.unit]->shard;
+    const ShardUnit& shard = *engine.model.units[optimized.unit]->shard;
     optimized.runs.clear();
     const std::vector<PlacedParameter>& parameters = layout_of(optimized).parameters;
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -136,14 +136,14 @@ void Optimizer::State::make_runs() {
 }
 
 void Optimizer::State::check_gradients_complete() const {
-  if (clipped_ && clipped_passes_ != engine.passes) {
+  if (clipped_ && clipped_passes_ != engine.pass.count()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
                       .where = {},
                       .cause = {},
                       .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
                               "the optimizer forgets it"});
   }
-  for (const auto& unit : engine.units) unit->require_complete_gradients();
+  for (const auto& unit : engine.model.units) unit->require_complete_gradients();
 }
 
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.
@@ -158,7 +158,7 @@ GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_typ
   engine.context->mesh.state().order().note(
       fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   clipped_ = engine.measure_gradients(norm_type, max_norm);
-  clipped_passes_ = engine.passes;
+  clipped_passes_ = engine.pass.count();
   return clipped_->report;
 }
 
@@ -175,14 +175,14 @@ int64_t Optimizer::State::applied() const { return read(*applied_); }
 
 void Optimizer::State::follow_trained() {
   const std::lock_guard lock(engine.clock->mutex);
-  engine.unfreeze();
+  engine.pass.unfreeze();
   if (trained_now(engine) != trained_) make_runs();
 }
 
 std::vector<OptimizedParameter> Optimizer::State::parameters() const {
   std::vector<OptimizedParameter> kept;
   size_t first_of_unit = 0;  // in known_
-  for (const auto& unit : engine.units) {
+  for (const auto& unit : engine.model.units) {
     const size_t first = kept.size();
     for (size_t i = 0; i < segments_.size(); ++i) {
       const OptimizedSegment& optimized = segments_[i];
@@ -259,10 +259,10 @@ StepReport Optimizer::State::step() {
 // Issued, and decided in the device's memory: whether the kernels write anything, too.
 StepReport Optimizer::State::issue_step() {
   engine.require_between_passes("an optimizer's step");
-  engine.require_not_gathered("an optimizer's step");
+  engine.pass.require_not_gathered("an optimizer's step");
   {
     const std::lock_guard lock(engine.clock->mutex);
-    engine.follow_zero_grads();
+    engine.model.follow_zero_grads();
   }
   check_gradients_complete();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
@@ -276,11 +276,11 @@ StepReport Optimizer::State::issue_step() {
   const std::lock_guard lock(engine.clock->mutex);
   if (trained_now(engine) != trained_) make_runs();
   std::vector<OptimizerUpdate> updates;
-  std::vector<std::vector<MainSegment>> kept(engine.units.size());
+  std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
   std::vector<kernels::StepCount*> counters{applied_};
   for (const OptimizedSegment& optimized : segments_) {
     std::vector<MainSegment>& segments = kept[optimized.unit];
-    if (segments.empty()) segments = engine.units[optimized.unit]->shard->main_segments();
+    if (segments.empty()) segments = engine.model.units[optimized.unit]->shard->main_segments();
     const MainSegment& segment =
         *std::find_if(segments.begin(), segments.end(),
                       [&](const MainSegment& each) { return each.segment == optimized.segment; });
@@ -300,7 +300,7 @@ StepReport Optimizer::State::issue_step() {
   for (size_t i = 0; i < kept.size(); ++i) {
     const bool touched = std::any_of(kept[i].begin(), kept[i].end(),
                                      [](const MainSegment& each) { return each.grad != nullptr; });
-    if (touched) engine.units[i]->shard->mark_changed(/*copies_written=*/true);
+    if (touched) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
   engine.steps.end(*engine.context->compute);
   return report;

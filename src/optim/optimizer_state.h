@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/optim.h"
 #include "kernels/count_steps.h"
 #include "runtime/buffer.h"
@@ -87,7 +87,7 @@ struct Optimizer::State {
 
   // ---- for checkpoints; between passes ----
 
-  // What was unfrozen since the last step has state from here on. Errors: as EngineState::unfreeze.
+  // What was unfrozen since the last step has state from here on. Errors: as EnginePass::unfreeze.
   void follow_trained();
   const std::vector<OptimizedSegment>& segments() const { return segments_; }
   // Those that are trained, and those that were before they were frozen, in the order of units.
@@ -96,8 +96,8 @@ struct Optimizer::State {
   // As if so many steps had been applied. `parameters`: those of parameters(), with new steps.
   void set_counts(int64_t applied, const std::vector<OptimizedParameter>& parameters);
 
-  const std::shared_ptr<EngineState> engine_held;  // a shell, once the engine is gone
-  EngineState& engine;
+  const std::shared_ptr<EngineParts> engine_held;  // a shell, once the engine is gone
+  EngineParts& engine;
   const std::string name;
   double lr;
   std::optional<double> initial_lr;  // of the schedulers, from the first one on

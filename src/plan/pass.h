@@ -3,8 +3,8 @@
 // real units as autograd reaches the boundaries, the memory plan with counters from a record of
 // them. Integers only; not thread-safe.
 //
-// Which unit is finished in backward, and when, is the clock's (clock.h); whoever drives a pass
-// reports it by close() and rest().
+// Which unit is finished in backward, and when, is the clock's (closing_clock.h); whoever drives a
+// pass reports it by close() and rest().
 #pragma once
 
 #include <fsdp/options.h>

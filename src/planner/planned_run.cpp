@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "shard/torch_compat.h"
 
 namespace fsdp {
@@ -103,8 +103,8 @@ void PlannedRun::describe_engine(StepPlan& plan) {
   plan.memory = engine_.memory_plan();
   plan.ranks = engine_.mesh().world_size();
   plan.strategy = engine_.options().strategy;
-  plan.units = static_cast<int>(engine_.state().units.size());
-  for (const auto& unit : engine_.state().units) {
+  plan.units = static_cast<int>(engine_.state().model.units.size());
+  for (const auto& unit : engine_.state().model.units) {
     plan.parameters += unit->shard->layout().parameter_numel();
   }
 }
@@ -128,17 +128,17 @@ StepPlan PlannedRun::steady_step() {
 StepKey PlannedRun::key() { return {request_, engine_.state()}; }
 
 SeenStep PlannedRun::seen(const StepPlan& plan) {
-  return {.pass = engine_.state().pass->hint(), .torch = plan.torch, .notes = plan.notes};
+  return {.pass = engine_.state().pass.schedule().hint(), .torch = plan.torch, .notes = plan.notes};
 }
 
 StepPlan PlannedRun::replay(const SeenStep& seen) {
   const Traffic before = engine_.stats().sent;
-  EngineState& engine = engine_.state();
+  EngineParts& engine = engine_.state();
   {
     const std::lock_guard lock(engine.clock->mutex);
-    engine.pass->expect(seen.pass);
-    engine.memory.follow(*engine.pass);
-    play(seen.pass, *engine.pass);
+    engine.pass.schedule().expect(seen.pass);
+    engine.memory.follow(engine.pass.schedule());
+    play(seen.pass, engine.pass.schedule());
   }
   optimizer_->clip_grad_norm(1.0);
   StepPlan plan{.torch = seen.torch, .traffic = engine_.stats().sent - before, .notes = seen.notes};

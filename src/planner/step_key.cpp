@@ -43,14 +43,14 @@ UnitKey key_of(const ShardUnit& unit, const UnitOptions& options) {
 
 }  // namespace
 
-StepKey::StepKey(const PlanRequest& request, const EngineState& engine)
-    : options(seen_by_torch(request.options)), guess(engine.pass->hint()) {
+StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
+    : options(seen_by_torch(request.options)), guess(engine.pass.schedule().hint()) {
   // A field more does not compile: it is to be placed. The rest shows in the units.
   const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments] = request;
   device = mesh.device;
   shares_gpu = shares;
-  for (const auto& unit : engine.units) {
-    units.push_back(key_of(*unit->shard, engine.own_options[unit->index]));
+  for (const auto& unit : engine.model.units) {
+    units.push_back(key_of(*unit->shard, unit->place.options));
   }
 }
 

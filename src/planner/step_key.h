@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "plan/pass_record.h"
 #include "plan/shard_layout.h"
 
@@ -29,7 +29,7 @@ struct UnitKey {
 // the units, is at its default here.
 struct StepKey {
   // Requires: before the engine's first pass, whose guess tells which units are recomputed.
-  StepKey(const PlanRequest& request, const EngineState& engine);
+  StepKey(const PlanRequest& request, const EngineParts& engine);
   bool operator==(const StepKey&) const = default;
 
   DeviceKind device = DeviceKind::kCpu;

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"

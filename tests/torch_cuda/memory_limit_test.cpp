@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "fsdp/error.h"
 #include "shard/torch_cuda.h"
 #include "support/fake_cuda/fake_cuda.h"

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "engine/engine_state.h"
+#include "engine/engine_parts.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
 

@@ -25,7 +25,7 @@ enum class Mutation : uint8_t {
 
 struct MutatedPlace {
   Mutation mutation = Mutation::kNone;
-  std::string place{};  // "pass_boundaries.cpp:40", as SimulatedDevice::waits has it
+  std::string place{};  // "engine_pass.cpp:40", as SimulatedDevice::waits has it
   int marks_early = 1;  // of kRecordEarly: a collective has up to three of its own
 };
 

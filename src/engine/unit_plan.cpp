@@ -1,13 +1,19 @@
-#include "engine/own_options.h"
+#include "engine/unit_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "engine/start_lines.h"
 #include "fsdp/error.h"
+#include "plan/placement.h"
 #include "shard/parameter_seats.h"
+#include "shard/shard_context.h"
 
 namespace fsdp {
 namespace {
+
+std::string name_or_unset(const std::optional<DType>& dtype) {
+  return dtype ? std::string(name_of(*dtype)) : "unset";
+}
 
 void check_param_dtype(const std::optional<DType>& dtype) {
   if (!dtype || (is_floating(*dtype) && *dtype != DType::kFloat64)) return;
@@ -106,15 +112,67 @@ void check_keep_last_units(const Options& options) {
 
 }  // namespace
 
-std::vector<UnitOptions> own_options_of(const std::vector<FoundUnit>& units,
-                                        const Options& options) {
+std::string UnitPlan::to_string() const {
+  return fmt::format(
+      "param_dtype {} cast_forward_inputs {} reshard_after_forward {} prefetch {} "
+      "unshard_in_backward {} strategy {} recompute {}",
+      name_or_unset(options.param_dtype), *options.cast_forward_inputs, rules.reshard_after_forward,
+      rules.prefetch_units, rules.unshard_in_backward, name_of(*options.strategy),
+      *options.recompute);
+}
+
+std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Options& options,
+                                 const ShardContext& context) {
   std::vector<UnitOptions> own;
   own.reserve(units.size());
   for (const FoundUnit& unit : units) own.push_back(options_of(options, unit.fqn));
   check_keep_last_units(options);
   choose_recomputed(units, options.recompute, own);
   check_policy_units(units, own, options);
-  return own;
+  std::vector<UnitPlan> plans;
+  for (UnitOptions& each : own) {
+    const UnitRules rules{.reshard_after_forward = *each.reshard_after_forward,
+                          .unshard_in_backward = *each.unshard_in_backward,
+                          .is_gathered = context.moves_for(*each.strategy).gathers(),
+                          .prefetch_units = *each.prefetch_units};
+    plans.push_back({.options = std::move(each), .rules = rules});
+  }
+  return plans;
+}
+
+std::vector<std::string> describe_options(const Options& options) {
+  return {fmt::format("param_dtype {}", name_or_unset(options.param_dtype)),
+          fmt::format("reduce_dtype {}", name_of(options.reduce_dtype)),
+          fmt::format("output_dtype {}", name_or_unset(options.output_dtype)),
+          fmt::format("cast_forward_inputs {}", options.cast_forward_inputs),
+          fmt::format("reshard_after_forward {}", options.reshard_after_forward),
+          fmt::format("keep_last_units {}", options.keep_last_units),
+          fmt::format("prefetch_units {}", options.prefetch_units),
+          fmt::format("map_shards {}", options.map_shards),
+          fmt::format("cpu_offload {}", options.cpu_offload),
+          fmt::format("memory_limit {}", options.memory_limit),
+          fmt::format("try_beyond_plan {}", options.try_beyond_plan),
+          fmt::format("nccl_registration {}", static_cast<int>(options.nccl_registration)),
+          fmt::format("strategy {}", name_of(options.strategy)),
+          fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
+          fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
+          fmt::format("seed {}", options.seed)};
+}
+
+std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
+                                        const std::vector<UnitPlan>& plans) {
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < units.size(); ++i) {
+    lines.push_back(fmt::format("{} {}", name_of_unit(units[i].fqn), plans[i].to_string()));
+    for (const FoundParameter& found : units[i].parameters) {
+      const at::Tensor& tensor = found.tensor;
+      lines.push_back(fmt::format(
+          "parameter '{}' [{}] strides [{}] {}{}", found.fqn, fmt::join(tensor.sizes().vec(), ", "),
+          fmt::join(tensor.strides().vec(), ", "), c10::toString(tensor.scalar_type()),
+          tensor.requires_grad() ? "" : " frozen"));
+    }
+  }
+  return lines;
 }
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
 // The rule of closing alone: numbers, tasks and units, no graphs.
-#include "plan/clock.h"
+#include "plan/closing_clock.h"
 
 #include <doctest/doctest.h>
 
@@ -17,38 +17,42 @@ using namespace fsdp;
 namespace {
 
 struct FakeUnit : ClockedUnit {
-  FakeUnit(std::string unit_name, std::vector<std::string>& shared_log)
-      : name(std::move(unit_name)), log(shared_log) {}
-  void open(Call&, bool captures) override {
-    log.push_back((captures ? "open " : "open without capture ") + name);
-  }
-  void close(bool reduces) override { log.push_back((reduces ? "reduce " : "reshard ") + name); }
-  void rest() override { log.push_back("rest " + name); }
-  void abandon() override { log.push_back("abandon " + name); }
   std::string name;
-  std::vector<std::string>& log;
 };
 
 struct FakeEngine : ClockedEngine {
   explicit FakeEngine(std::vector<std::string>& shared_log) : log(shared_log) {}
-  void begin_backward() override {}
+  void open(int unit, bool captures) override {
+    log.push_back((captures ? "open " : "open without capture ") + units[unit]->name);
+  }
+  void close(int unit, bool reduces) override {
+    log.push_back((reduces ? "reduce " : "reshard ") + units[unit]->name);
+  }
+  void rest(int unit) override { log.push_back("rest " + units[unit]->name); }
+  void abandon(int unit) override { log.push_back("abandon " + units[unit]->name); }
+  void end_forward(int, Call&, bool) override {}
   void finalize_backward() override { log.push_back("finalize"); }
   void abandon_backward() override { log.push_back("abandon pass"); }
   std::vector<std::string>& log;
+  std::vector<std::shared_ptr<FakeUnit>> units;
 };
 
 // A mesh's clock over a made-up autograd: each call has one output node, which is the call itself.
 struct Scene {
   Scene() {
-    clock = std::make_shared<Clock>(Clock::Queries{
+    clock = std::make_shared<ClosingClock>(ClosingClock::Queries{
         .will_run = [this](void* node) { return to_run.contains(node); },
         .inputs_given = [this] { return inputs_given; },
         .at_end_of_task = [this](std::function<void()> run) { at_end.push_back(std::move(run)); }});
     clock->join(engine);
   }
   std::shared_ptr<FakeUnit> unit(std::string name) {
-    units.push_back(std::make_shared<FakeUnit>(std::move(name), log));
-    return units.back();
+    const auto made = std::make_shared<FakeUnit>();
+    made->engine = &engine;
+    made->index = static_cast<int>(engine.units.size());
+    made->name = std::move(name);
+    engine.units.push_back(made);
+    return made;
   }
   // A call that owns the numbers from `begin` on, in the graph of the next backward.
   std::shared_ptr<Call> call(const std::shared_ptr<FakeUnit>& unit, uint64_t begin,
@@ -77,8 +81,7 @@ struct Scene {
   std::set<void*> to_run;
   bool inputs_given = false;
   std::vector<std::function<void()>> at_end;
-  std::vector<std::shared_ptr<FakeUnit>> units;
-  std::shared_ptr<Clock> clock;
+  std::shared_ptr<ClosingClock> clock;
 };
 
 using Log = std::vector<std::string>;
@@ -308,8 +311,8 @@ TEST_CASE("the clock ticks for all engines of a mesh") {
 
 TEST_CASE("the unit that runs is the innermost forward, else the backward that was opened last") {
   Scene scene;
-  const auto running = [&](const std::shared_ptr<FakeUnit>& unit, Clock::Phase phase) {
-    const Clock::Running now = scene.clock->running();
+  const auto running = [&](const std::shared_ptr<FakeUnit>& unit, ClosingClock::Phase phase) {
+    const ClosingClock::Running now = scene.clock->running();
     return now.unit == unit.get() && now.phase == phase;
   };
   const auto root = scene.unit("root"), a = scene.unit("a");
@@ -317,21 +320,21 @@ TEST_CASE("the unit that runs is the innermost forward, else the backward that w
   const auto outer = scene.call(root, 1), inner = scene.call(a, 10);
   scene.clock->push_call(outer);
   scene.clock->push_call(inner);
-  CHECK(running(a, Clock::Phase::kForward));
+  CHECK(running(a, ClosingClock::Phase::kForward));
   scene.clock->pop_call();
-  CHECK(running(root, Clock::Phase::kForward));
+  CHECK(running(root, ClosingClock::Phase::kForward));
   scene.clock->pop_call();
   CHECK(scene.clock->running().unit == nullptr);
   scene.fire(*outer, 30);
-  CHECK(running(root, Clock::Phase::kBackward));
+  CHECK(running(root, ClosingClock::Phase::kBackward));
   scene.fire(*inner, 20);
-  CHECK(running(a, Clock::Phase::kBackward));
+  CHECK(running(a, ClosingClock::Phase::kBackward));
   const auto again = scene.call(root, 40, /*forward_task=*/0);
   scene.clock->push_call(again);
-  CHECK(running(root, Clock::Phase::kRecompute));
+  CHECK(running(root, ClosingClock::Phase::kRecompute));
   scene.clock->pop_call();
   scene.clock->tick(0, 9);
-  CHECK(running(root, Clock::Phase::kBackward));
+  CHECK(running(root, ClosingClock::Phase::kBackward));
   scene.end_task();
   CHECK(scene.clock->running().unit == nullptr);
 }
@@ -357,7 +360,7 @@ TEST_CASE("a unit's forward on another thread than its caller's is refused") {
 TEST_CASE("a backward through a destroyed engine's graph is refused") {
   Scene scene;
   const auto call = scene.call(scene.unit("a"), 10);
-  scene.units.clear();
+  scene.engine.units.clear();
   CHECK_THROWS_WITH_AS(scene.fire(*call, 19),
                        "backward through a graph whose engine was destroyed; hint: keep the engine "
                        "alive until backward is done",

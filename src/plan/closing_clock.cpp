@@ -1,4 +1,4 @@
-#include "plan/clock.h"
+#include "plan/closing_clock.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-Call::Call(std::weak_ptr<ClockedUnit> owner, Clock& owner_clock)
+Call::Call(std::weak_ptr<ClockedUnit> owner, ClosingClock& owner_clock)
     : unit(std::move(owner)),
       of(unit.lock().get()),
       clock(owner_clock.weak_from_this()),
@@ -30,7 +30,7 @@ bool Call::will_run() const {
   return owner && std::any_of(output_nodes.begin(), output_nodes.end(), owner->queries().will_run);
 }
 
-Clock::Running Clock::running() const {
+ClosingClock::Running ClosingClock::running() const {
   if (!calls_.empty()) {
     const Call& call = *calls_.back();
     return {call.unit.lock().get(), call.forward_task < 0 ? Phase::kForward : Phase::kRecompute};
@@ -38,51 +38,52 @@ Clock::Running Clock::running() const {
   return {open_.empty() ? nullptr : open_.back(), Phase::kBackward};
 }
 
-void Clock::leave(ClockedEngine& engine) {
+void ClosingClock::leave(ClockedEngine& engine) {
   std::erase(engines_, &engine);
-  if (!engines_.empty()) return;
-  tasks_.clear();
-  open_.clear();
+  std::erase_if(open_, [&](const ClockedUnit* unit) { return unit->engine == &engine; });
+  if (engines_.empty()) tasks_.clear();
 }
 
-void Clock::push_call(std::shared_ptr<Call> call) {
+void ClosingClock::push_call(std::shared_ptr<Call> call) {
   if (calls_.empty()) forward_thread_ = std::this_thread::get_id();
   calls_.push_back(std::move(call));
 }
 
-std::shared_ptr<Call> Clock::innermost_call_but(const WhichCalls& these) const {
+std::shared_ptr<Call> ClosingClock::innermost_call_but(const WhichCalls& these) const {
   const auto found =
       std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& call) { return !these(*call); });
   return found == calls_.rend() ? nullptr : *found;
 }
 
-void Clock::end_open_ended(bool failed, const WhichCalls& stays) {
+void ClosingClock::end_open_ended(bool failed, const WhichCalls& stays) {
   for (size_t i = calls_.size(); i > 0 && calls_[i - 1]->is_open_ended; --i) {
     const std::shared_ptr<Call> call = calls_[i - 1];
     if (stays && stays(*call)) continue;
     calls_.erase(calls_.begin() + static_cast<std::ptrdiff_t>(i) - 1);
-    if (const auto unit = call->unit.lock()) unit->end_forward(*call, failed);
+    if (const auto unit = call->unit.lock()) {
+      unit->engine->end_forward(unit->index, *call, failed);
+    }
   }
 }
 
-std::shared_ptr<Call> Clock::running_call(const ClockedUnit& unit, int task) const {
+std::shared_ptr<Call> ClosingClock::running_call(const ClockedUnit& unit, int task) const {
   for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
     if ((*call)->forward_task == task && (*call)->of == &unit) return *call;
   }
   return nullptr;
 }
 
-void Clock::note_boundary(uint64_t sequence) {
+void ClosingClock::note_boundary(uint64_t sequence) {
   boundary_ = sequence;
   boundary_thread_ = std::this_thread::get_id();
 }
 
-std::optional<uint64_t> Clock::boundary() const {
+std::optional<uint64_t> ClosingClock::boundary() const {
   if (boundary_thread_ != std::this_thread::get_id()) return std::nullopt;
   return boundary_;
 }
 
-void Clock::check_thread() const {
+void ClosingClock::check_thread() const {
   if (calls_.empty() || forward_thread_ == std::this_thread::get_id()) return;
   throw StateError(
       {.what = "a unit's forward runs on another thread than the forward that contains it",
@@ -91,20 +92,20 @@ void Clock::check_thread() const {
        .hint = "call all units of one forward from one thread"});
 }
 
-bool Clock::is_running(const Call& call) const {
+bool ClosingClock::is_running(const Call& call) const {
   return std::ranges::any_of(calls_, [&](const auto& each) { return each.get() == &call; });
 }
 
-bool Clock::is_enclosing(int task) const {
+bool ClosingClock::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
 }
 
-bool Clock::runs_in(int task, int enclosing) const {
+bool ClosingClock::runs_in(int task, int enclosing) const {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   return enclosing == (found == tasks_.begin() ? -1 : *(found - 1));
 }
 
-void Clock::enter(int task) {
+void ClosingClock::enter(int task) {
   if (!tasks_.empty() && tasks_.back() == task) return;
   if (is_enclosing(task)) return;
   if (tasks_.empty()) {
@@ -120,7 +121,7 @@ void Clock::enter(int task) {
   // The callback runs at the end of the task. If the task fails it is destroyed without having run:
   // then its sentinel takes back what the task has opened.
   struct Sentinel {
-    std::weak_ptr<Clock> clock;
+    std::weak_ptr<ClosingClock> clock;
     int task;
     bool ran = false;
     ~Sentinel() {
@@ -140,7 +141,7 @@ void Clock::enter(int task) {
   });
 }
 
-void Clock::tick(int task, uint64_t sequence) {
+void ClosingClock::tick(int task, uint64_t sequence) {
   struct Finished {
     uint64_t key;
     ClockedUnit* unit;
@@ -162,7 +163,7 @@ void Clock::tick(int task, uint64_t sequence) {
     }
     if (!fired || !over) continue;
     if (more) {
-      unit->is_idle = true;
+      unit->state = ClockedUnit::State::kIdle;
     } else {
       finished.push_back({oldest, unit});
     }
@@ -172,20 +173,20 @@ void Clock::tick(int task, uint64_t sequence) {
   for (const Finished& each : finished) close(*each.unit);
 }
 
-void Clock::rest_idle(const ClockedUnit* except) {
+void ClosingClock::rest_idle(const ClockedUnit* except) {
   // A unit that is recomputed while an older call of it rests still reads its parameters.
   const auto runs_forward = [&](const ClockedUnit* unit) {
     return std::any_of(calls_.begin(), calls_.end(),
                        [&](const auto& call) { return call->unit.lock().get() == unit; });
   };
   for (ClockedUnit* unit : open_) {
-    if (!unit->is_idle || unit == except || runs_forward(unit)) continue;
-    unit->rest();
-    unit->is_idle = false;
+    if (unit->state != ClockedUnit::State::kIdle || unit == except || runs_forward(unit)) continue;
+    unit->engine->rest(unit->index);
+    unit->state = ClockedUnit::State::kOpen;
   }
 }
 
-void Clock::pre_backward(Call& call, int task, uint64_t sequence) {
+void ClosingClock::pre_backward(Call& call, int task, uint64_t sequence) {
   end_open_ended();
   enter(task);
   if (call.fired_task == task) return;
@@ -207,7 +208,7 @@ void Clock::pre_backward(Call& call, int task, uint64_t sequence) {
   fire(call, task);
 }
 
-void Clock::pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
+void ClosingClock::pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
                                 uint64_t sequence) {
   for (const auto& each : calls) {
     const auto call = each.lock();
@@ -217,13 +218,13 @@ void Clock::pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, i
   }
 }
 
-void Clock::fire_running(const ClockedUnit& unit, int task) {
+void ClosingClock::fire_running(const ClockedUnit& unit, int task) {
   const auto call = running_call(unit, /*task=*/-1);
   if (!call) return;
   pre_backward(*call, tasks_.empty() ? task : tasks_.front(), std::numeric_limits<uint64_t>::max());
 }
 
-void Clock::fire(Call& call, int task) {
+void ClosingClock::fire(Call& call, int task) {
   const auto unit = call.unit.lock();
   if (!unit) {
     throw StateError({.what = "backward through a graph whose engine was destroyed",
@@ -233,23 +234,19 @@ void Clock::fire(Call& call, int task) {
   }
   call.fired_task = task;
   rest_idle(unit.get());
-  unit->is_idle = false;
-  if (!unit->is_open) {
-    unit->is_open = true;
-    open_.push_back(unit.get());
-  }
-  unit->open(call, captures());
+  if (unit->state == ClockedUnit::State::kClosed) open_.push_back(unit.get());
+  unit->state = ClockedUnit::State::kOpen;
+  unit->engine->open(unit->index, captures());
 }
 
-void Clock::close(ClockedUnit& unit) {
-  unit.is_open = false;
-  unit.is_idle = false;
+void ClosingClock::close(ClockedUnit& unit) {
+  unit.state = ClockedUnit::State::kClosed;
   std::erase(open_, &unit);
-  unit.close(captures());
+  unit.engine->close(unit.index, captures());
 }
 
 // Everything that fired in the task is over, whatever has not been closed by a tick is closed now.
-void Clock::end_task(int task) {
+void ClosingClock::end_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
   end_open_ended();
@@ -280,7 +277,7 @@ void Clock::end_task(int task) {
   }
 }
 
-void Clock::abandon_task(int task) {
+void ClosingClock::abandon_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
   end_open_ended(/*failed=*/true);
@@ -288,12 +285,12 @@ void Clock::abandon_task(int task) {
   if (tasks_.empty()) discard_stale_tasks();
 }
 
-void Clock::discard_stale_tasks() {
+void ClosingClock::discard_stale_tasks() {
   end_open_ended(/*failed=*/true);
   tasks_.clear();
   for (ClockedUnit* unit : std::exchange(open_, {})) {
-    unit->is_open = unit->is_idle = false;
-    unit->abandon();
+    unit->state = ClockedUnit::State::kClosed;
+    unit->engine->abandon(unit->index);
   }
   for (ClockedEngine* engine : engines_) engine->abandon_backward();
 }

@@ -42,62 +42,67 @@
 
 namespace fsdp {
 
-class Clock;
-class ClockedUnit;
+class ClosingClock;
+class ClockedEngine;
+struct ClockedUnit;
 
 // One forward of a unit, alive as long as its graph (or its forward) is.
 struct Call {
-  Call(std::weak_ptr<ClockedUnit> owner, Clock& clock);
+  Call(std::weak_ptr<ClockedUnit> owner, ClosingClock& clock);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   std::weak_ptr<ClockedUnit> unit;
   const ClockedUnit* const of;  // the same, to be compared only
-  std::weak_ptr<Clock> clock;
-  std::weak_ptr<Call> parent;       // the call whose forward contains this one
-  uint64_t begin = 0;               // sequence number of its first node
-  uint64_t ordinal = 0;             // counts the calls of the mesh
-  int forward_task = -1;            // graph task in which the forward ran (recomputation), or -1
-  int fired_task = -1;              // graph task in which its pre_backward ran last, or -1
-  int record = -1;                  // index of its entry in the pass's record, or -1
-  bool is_open_ended = false;       // [Note: open-ended calls]
-  std::vector<void*> output_nodes;  // hooked nodes that are alive
+  std::weak_ptr<ClosingClock> clock;
+  std::weak_ptr<Call> parent;         // the call whose forward contains this one
+  uint64_t begin = 0;                 // sequence number of its first node
+  uint64_t ordinal = 0;               // counts the calls of the mesh
+  int forward_task = -1;              // graph task in which the forward ran (recomputation), or -1
+  int fired_task = -1;                // graph task in which its pre_backward ran last, or -1
+  int record = -1;                    // index of its entry in the pass's record, or -1
+  bool is_open_ended = false;         // [Note: open-ended calls]
+  bool in_graph = false;              // backward can reach what it made
+  bool runs = false;                  // its forward is under way, and the clock has it
+  std::vector<void*> output_nodes;    // hooked nodes that are alive
+  std::shared_ptr<const void> spans;  // of traces, which end with its forward
 
   // True if a hooked node will still run in the current graph task.
   bool will_run() const;
 };
 
-// What the clock asks of a unit.
-class ClockedUnit {
- public:
-  virtual ~ClockedUnit() = default;
-  // The unit's parameters and reduce slot are needed; may be called while open.
-  virtual void open(Call& call, bool captures) = 0;
-  // Finished: reshard, and reduce or keep what was captured (if `captures`).
-  virtual void close(bool captures) = 0;
-  // Over for now: reshard, keep the reduce slot.
-  virtual void rest() = 0;
-  // After an error: drop gradients and reshard, without communication.
-  virtual void abandon() = 0;
-  // A call of the unit's is over: an open-ended one, or one that an error has left (`failed`).
-  virtual void end_forward(Call& /*call*/, bool /*failed*/) {}
+// A unit as the clock sees it. Its engine outlives the calls that run.
+struct ClockedUnit {
+  // kIdle: over for now, with calls that are still to run.
+  enum class State : uint8_t { kClosed, kOpen, kIdle };
 
+  ClockedEngine* engine = nullptr;
+  int index = 0;             // of the engine's units
   std::vector<Call*> calls;  // alive, in the order of their forwards
-  bool is_open = false;
-  bool is_idle = false;
+  State state = State::kClosed;
 };
 
-// An engine, as far as passes go.
+// An engine, as the clock sees it. `unit`: ClockedUnit::index.
 class ClockedEngine {
  public:
   virtual ~ClockedEngine() = default;
-  virtual void begin_backward() = 0;
+  // The unit's parameters and reduce slot are needed; may be called while it is open.
+  virtual void open(int unit, bool captures) = 0;
+  // The unit is finished: reshard, and reduce or keep what was captured (if `captures`).
+  virtual void close(int unit, bool captures) = 0;
+  // The unit is over for now: reshard, keep the reduce slot.
+  virtual void rest(int unit) = 0;
+  // After an error: drop the unit's gradients and reshard, without communication.
+  virtual void abandon(int unit) = 0;
+  // A call of the unit is over: an open-ended one, or one that an error has left (`failed`).
+  virtual void end_forward(int unit, Call& call, bool failed) = 0;
+  // The outermost graph task is over; or it has failed.
   virtual void finalize_backward() = 0;
   virtual void abandon_backward() = 0;
 };
 
-class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock> {
+class ClosingClock : public SharedByEngines, public std::enable_shared_from_this<ClosingClock> {
  public:
   // Guards every transition of every engine of the mesh: nodes of one backward may run on several
   // threads. Recursive because closing a unit may destroy tensors, and with them hooks.
@@ -109,7 +114,7 @@ class Clock : public SharedByEngines, public std::enable_shared_from_this<Clock>
     std::function<bool()> inputs_given;                         // autograd::grad(…, inputs)
     std::function<void(std::function<void()>)> at_end_of_task;  // runs once, unless the task fails
   };
-  explicit Clock(Queries queries) : queries_(std::move(queries)) {}
+  explicit ClosingClock(Queries queries) : queries_(std::move(queries)) {}
 
   void join(ClockedEngine& engine) { engines_.push_back(&engine); }
   const std::vector<ClockedEngine*>& engines() const { return engines_; }

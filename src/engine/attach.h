@@ -1,0 +1,45 @@
+// From a module tree to an engine.
+#pragma once
+
+#include <vector>
+
+#include "engine/build_scope.h"
+#include "engine/module_walk.h"
+#include "engine/unit_plan.h"
+
+namespace fsdp {
+
+class EngineParts;
+
+// Finds the units of the engine's model, checks that they can be taken, plans them, agrees with the
+// other ranks, and takes them. Used once, right after the engine's construction.
+class Attachment {
+ public:
+  // `building`: the scope that built the model; null for a plainly built one.
+  Attachment(EngineParts& engine, BuildScope::State* building)
+      : engine_(engine), building_(building) {}
+
+  // Collective. Errors: InvalidArgument, StateError; the engine cannot be used then.
+  void run();
+
+ private:
+  void find();
+  void check() const;  // attach_checks.cpp
+  void plan_units();
+  void agree() const;
+  void build();
+
+  void require_root() const;
+  void require_untaken() const;
+  void take(int index);
+  std::vector<Buffer> main_shards_of(const FoundUnit& found, const Moves& moves,
+                                     const ShardLayout& layout) const;
+  void keep_limit() const;
+
+  EngineParts& engine_;
+  BuildScope::State* const building_;
+  std::vector<FoundUnit> found_;
+  std::vector<UnitPlan> plans_;  // by unit
+};
+
+}  // namespace fsdp

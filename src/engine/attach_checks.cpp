@@ -1,0 +1,90 @@
+// The checks of an Attachment.
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/attach.h"
+#include "engine/engine_parts.h"
+#include "engine/storage_holders.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+// A parameter that an engine has, or had, as a unit's by policy.
+at::Tensor first_watched(const FoundUnit& unit) {
+  const auto found = std::ranges::find_if(unit.parameters, [](const FoundParameter& each) {
+    return each.tensor.key_set().has_all(touch_trap::key());
+  });
+  return found == unit.parameters.end() ? at::Tensor() : found->tensor;
+}
+
+}  // namespace
+
+// What find needs of the root.
+void Attachment::require_root() const {
+  const ShardedModel& model = engine_.model;
+  if (c10::InferenceMode::is_enabled()) {
+    throw InvalidArgument({.what = "an engine made under c10::InferenceMode",
+                           .where = {},
+                           .cause = "inference tensors can neither be sharded nor trained",
+                           .hint =
+                               "construct it outside, and run forwards under torch::NoGradGuard "
+                               "where no gradient is wanted"});
+  }
+  if (dynamic_cast<UnitBase*>(model.root.get()) == nullptr && !model.options.units.is_set()) {
+    throw InvalidArgument({.what = "the root of the model is not a unit",
+                           .where = {},
+                           .cause = {},
+                           .hint =
+                               "construct it as fsdp::Unit<YourModel>: the root unit holds what no "
+                               "unit inside it holds; or say by Options::units which of its "
+                               "modules are units, as it is"});
+  }
+}
+
+void Attachment::check() const {
+  require_untaken();
+  std::vector<FoundUnit> plain;
+  std::ranges::copy_if(found_, std::back_inserter(plain), [&](const FoundUnit& unit) {
+    return building_ == nullptr || !building_->has(unit);
+  });
+  check_shardable(plain, engine_.context->torch_device);
+  std::vector<FoundParameter> parameters;
+  for (const FoundUnit& unit : found_) {
+    parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());
+  }
+  check_holders(*engine_.model.root, parameters);
+}
+
+// Errors: StateError if an engine has, or had, one of the units; InvalidArgument if there is
+// nothing to shard.
+void Attachment::require_untaken() const {
+  bool any_parameter = false;
+  for (const FoundUnit& unit : found_) {
+    any_parameter = any_parameter || !unit.parameters.empty();
+    const at::Tensor watched = first_watched(unit);
+    const bool is_attached = unit.unit != nullptr && unit.unit->attached();
+    if (!is_attached && !watched.defined()) continue;
+    const bool gone =
+        is_attached ? unit.unit->engine_unit_.expired() : touch_trap::owner_of(watched) == nullptr;
+    throw StateError(
+        {.what = gone ? "the engine of this model is gone, and the model's values with it"
+                      : "a unit belongs to an engine already",
+         .where = name_of_unit(unit.fqn),
+         .cause = {},
+         .hint = gone ? "build the model anew for a new engine; values outlive an engine only if "
+                        "they are saved (Engine::visit_full_parameters, fsdp::Gathered)"
+                      : "one engine a model; clone the model before its first engine takes it"});
+  }
+  if (any_parameter) return;
+  throw InvalidArgument(
+      {.what = "the model has no registered parameter",
+       .where = {},
+       .cause = engine_.model.options.ignore ? "or Options::ignore leaves out all of them" : "",
+       .hint = "register parameters with register_parameter and modules with "
+               "register_module in the constructor: members alone are not seen"});
+}
+
+}  // namespace fsdp

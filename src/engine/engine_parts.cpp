@@ -1,0 +1,134 @@
+#include "engine/engine_parts.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "comm/mesh_state.h"
+#include "engine/autograd_hooks.h"
+#include "engine/memory_refusal.h"
+#include "engine/touched_units.h"
+#include "fsdp/error.h"
+#include "runtime/device_error_place.h"
+
+namespace fsdp {
+namespace {
+
+std::shared_ptr<ClosingClock> clock_of(const Mesh& mesh) {
+  return std::static_pointer_cast<ClosingClock>(mesh.state().shared_by_engines(
+      [] { return std::make_shared<ClosingClock>(autograd_hooks::clock_queries()); }));
+}
+
+}  // namespace
+
+EngineParts::EngineParts(std::shared_ptr<torch::nn::Module> root, Options options,
+                         std::unique_ptr<ShardContext> engine_context)
+    : context(std::move(engine_context)),
+      clock(clock_of(context->mesh)),
+      model{.root = std::move(root), .options = std::move(options), .units = {}} {}
+
+EngineParts::~EngineParts() { shut_down(); }
+
+void EngineParts::shut_down() noexcept {
+  if (is_shut_down()) return;
+  const std::lock_guard lock(clock->mutex);
+  clock->leave(pass);
+  const auto quietly = [](const auto& act) {
+    try {
+      act();
+    } catch (const std::exception&) {  // whoever works with the device hears of it
+    }
+  };
+  for (const auto& unit : model.units) {
+    quietly([&] {
+      unit->shard->gradients().drop();
+      unit->shard->gradients().zero();
+    });
+    quietly([&] {
+      if (unit->shard->parameters().state() != ParameterState::kSharded)
+        unit->shard->parameters().reshard();
+    });
+    unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
+                                         "keep fsdp::Engine alive as long as the model is used");
+  }
+  gradients.settle();
+  context->finish();  // a gather ahead of its use may still read main shards
+  model.units.clear();
+}
+
+void EngineParts::require_between_passes(std::string_view call) const {
+  if (is_shut_down()) {
+    throw StateError({.what = fmt::format("{} after the engine was destroyed", call),
+                      .where = {},
+                      .cause = {},
+                      .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
+  }
+  if (pass.schedule().active_calls() == 0 && autograd_hooks::current_task() < 0) {
+    return follow_compute(call);
+  }
+  throw StateError(
+      {.what = fmt::format("{} inside a {}", call,
+                           pass.schedule().active_calls() > 0 ? "forward" : "backward"),
+       .where = {},
+       .cause = "gradients are complete when the outermost backward has returned",
+       .hint = "call it between steps, not from a hook or a module's forward"});
+}
+
+void EngineParts::follow_compute(std::string_view call) const {
+  with_place([&] { return std::string(call); }, [&] { context->follow_compute(); });
+}
+
+void EngineParts::zero_grad() {
+  require_between_passes("zero_grad");
+  const std::lock_guard lock(clock->mutex);
+  for (const auto& unit : model.units) {
+    with_place([&] { return unit->describe("zero_grad"); },
+               [&] { unit->shard->gradients().zero(); });
+  }
+}
+
+void EngineParts::watch_shards() {
+  if (std::exchange(tried_to_watch_, true)) return;
+  try {
+    touched_units::arm();
+    context->watches_shards = true;
+  } catch (const StateError& error) {
+    context->mesh.warn(
+        {.what = "what Engine::parameters() hands out is not watched",
+         .where = {},
+         .cause = error.text().cause,
+         .hint = "do not reduce over it (torch::nn::utils::clip_grad_norm_, LBFGS), and step "
+                 "between passes alone: nothing would tell"});
+  }
+}
+
+void EngineParts::add_optimizer_state(int64_t bytes) {
+  const std::lock_guard lock(clock->mutex);
+  memory.add_optimizer_state(bytes);
+  if (is_shut_down()) return;
+  memory.remake(pass.schedule());
+  if (bytes < 0 || model.options.try_beyond_plan) return;
+  try {
+    require_within_limit(*clock, context->cap().limit);
+  } catch (const InvalidArgument&) {  // there will be no optimizer to give them back
+    memory.add_optimizer_state(-bytes);
+    memory.remake(pass.schedule());
+    throw;
+  }
+}
+
+GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, double max_norm) {
+  require_between_passes("measuring gradients");
+  return with_place([] { return "gradient norm"; },
+                    [&] {
+                      const ContextSpan span =
+                          context->span(*context->compute, "gradient norm", "");
+                      const std::lock_guard lock(clock->mutex);
+                      model.follow_zero_grads();
+                      return gradients.measure(norm_type, max_norm);
+                    });
+}
+
+}  // namespace fsdp

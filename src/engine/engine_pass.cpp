@@ -1,0 +1,390 @@
+#include "engine/engine_pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "comm/mesh_state.h"
+#include "engine/autograd_hooks.h"
+#include "engine/start_warnings.h"
+#include "fsdp/error.h"
+#include "runtime/device_error_place.h"
+#include "shard/torch_cuda.h"
+
+namespace fsdp {
+namespace {
+
+// What traces and NVTX show of a forward while it runs.
+struct ForwardSpans {
+  ForwardSpans(ShardContext& context, const EngineUnit& unit, std::string_view what)
+      : span(context.spans, *context.compute, SpanLane::kCompute, what, unit.shard->fqn()),
+        range(context.torch_device, "forward", unit.shard->fqn()) {}
+
+  StreamSpan span;
+  torch_cuda::NamedRange range;
+};
+
+}  // namespace
+
+std::vector<const EnginePass*> passes_of(const ClosingClock& clock) {
+  std::vector<const EnginePass*> passes;
+  for (const ClockedEngine* engine : clock.engines()) {
+    passes.push_back(static_cast<const EnginePass*>(engine));
+  }
+  return passes;
+}
+
+void EnginePass::make_schedule(std::vector<UnitRules> rules, PassRecord hint) {
+  schedule_ = std::make_unique<Pass>(*this, std::move(rules), std::move(hint),
+                                     of_.model.options.keep_last_units);
+}
+
+void EnginePass::event(std::string_view name, int unit) const {
+  if (observer_) observer_(name, unit_at(unit).shard->fqn());
+}
+
+// ---- forward ----
+
+// The outermost call of this engine begins, outside backward.
+void EnginePass::begin_forward() {
+  if (of_.clock.in_backward()) of_.clock.discard_stale_tasks();  // a backward that threw
+  require_not_gathered("a forward");
+  of_.context.follow_compute();
+  absorb_changes(/*reseats=*/true);
+  unfreeze();
+  forward_has_graph_ = autograd_hooks::makes_graph();
+  check_touched_units();
+  // Of an optimizer that is not the engine's: whatever it did is over here.
+  if (of_.steps.has_reduced() && !of_.model.has_gradients()) of_.steps.end(*of_.context.compute);
+  of_.model.guard_gradients();
+  forget_dropped_forwards();
+  // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
+  Event ready(of_.context.device);
+  of_.context.compute->record(ready);
+  of_.context.gather_after(ready);
+  of_.context.begin_reading();
+  of_.memory.begin_forward();
+  schedule_->begin_forward();
+}
+
+// Units by policy stand in modules that do not know of the engine: what these have been told is
+// found here.
+void EnginePass::check_touched_units() {
+  for (const auto& unit : of_.model.units) {
+    if (!unit->is_by_policy()) continue;
+    unit->shard->parameters().check_seats();
+    unit->follow_zero_grad();
+    unit->mark_unhooked();
+  }
+}
+
+// The outermost call has returned; not after an exception.
+void EnginePass::end_forward(bool in_graph) {
+  if (!in_graph) {
+    for (const auto& unit : of_.model.units) unit->forget_unhooked_since_mark();
+  }
+  of_.context.wait_for_left_gathers();
+  settle_main_state();
+  of_.context.end_reading();
+}
+
+// Who holds views of main shards reads and writes them as soon as the host gets there.
+void EnginePass::settle_main_state() const {
+  if (!of_.context.offloads()) return;
+  const bool any_views =
+      std::any_of(of_.model.units.begin(), of_.model.units.end(),
+                  [](const auto& unit) { return unit->shard->main().has_views(); });
+  if (any_views) of_.context.settle_transfers();
+}
+
+// A forward or backward has thrown, which the caller hears of.
+void EnginePass::wait_after_throw() noexcept {
+  try {
+    of_.context.wait_for_left_gathers();
+  } catch (const std::exception&) {
+  }
+}
+
+void EnginePass::begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call) {
+  const auto in_forward = [&] { return unit.describe("forward"); };
+  const bool again = call->forward_task >= 0;
+  with_place(in_forward, [&] {
+    of_.context.check_limit();
+    if (again) {
+      schedule_->pre_recompute(unit.index);
+    } else {
+      call->record = schedule_->pre_forward(unit.index);
+    }
+    event("forward", unit.index);
+  });
+  of_.clock.push_call(call);
+  call->runs = true;
+  with_place(in_forward, [&] {
+    call->spans =
+        std::make_shared<const ForwardSpans>(of_.context, unit, again ? "recompute" : "forward");
+  });
+}
+
+void EnginePass::end_call(EngineUnit& unit, const Call& call) {
+  unit.note_written();
+  if (call.forward_task < 0) {
+    schedule_->post_forward(unit.index, call.record, call.in_graph);
+  } else {
+    schedule_->post_recompute(unit.index);
+  }
+}
+
+void EnginePass::end_forward(int unit, Call& call, bool failed) {
+  EngineUnit& ended = unit_at(unit);
+  call.runs = false;
+  call.spans.reset();
+  try {
+    with_place([&] { return ended.describe("forward"); }, [&] { end_call(ended, call); });
+  } catch (const DeviceError&) {  // the device is lost, and forward throws that already
+    if (!failed) throw;
+  }
+  if (failed) ended.forget_written();  // the forward's own error is on its way
+  ended.throw_if_written();
+}
+
+void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
+  if (of_.context.computes_here()) return;
+  if (may_change) return of_.context.follow_compute();
+  throw StateError({.what = "a unit was called on another stream than the model's forward",
+                    .where = name_of_unit(unit.shard->fqn()),
+                    .cause = "its parameters are there for work on the forward's stream",
+                    .hint = "set the stream around the whole forward, outside of the model"});
+}
+
+// ---- backward ----
+
+// The first pre_backward of a pass. A graph made before the parameters changed must throw, as in
+// plain torch: absorbing the change bumps the versions that it saved.
+void EnginePass::begin_backward() {
+  of_.context.count_thread();
+  keeps_graph_ = autograd_hooks::keeps_graph();
+  if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
+  absorb_changes(/*reseats=*/false);
+  of_.model.follow_zero_grads();  // since forward
+  if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
+  of_.context.begin_reading();
+  schedule_->begin_backward();
+}
+
+void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor& gradient) {
+  const std::lock_guard lock(of_.clock.mutex);
+  const std::string& fqn = unit.shard->layout().parameters()[parameter].fqn;
+  if (autograd_hooks::inputs_given()) {
+    throw StateError(
+        {.what = fmt::format("backward(inputs) names the sharded parameter '{}'", fqn),
+         .where = name_of_unit(unit.shard->fqn()),
+         .cause = {},
+         .hint = "call backward() without inputs; freeze what should get no gradient"});
+  }
+  if (!of_.clock.captures()) {
+    throw StateError({.what = fmt::format("autograd::grad through a recomputed forward of {}",
+                                          name_of_unit(unit.shard->fqn())),
+                      .where = {},
+                      .cause = "recomputation runs a backward of its own, for all parameters",
+                      .hint = "call backward(), or do not recompute this forward"});
+  }
+  // A custom Function that needs no parameter for their gradients has read none.
+  if (unit.is_by_policy() && !unit.is_open()) {
+    unit.fire_unhooked(of_.clock, autograd_hooks::current_task(),
+                       autograd_hooks::current_sequence());
+  }
+  if (!unit.is_open()) of_.clock.fire_running(unit, autograd_hooks::current_task());
+  unit.take_gradient(parameter, gradient);
+}
+
+void EnginePass::open(int unit, bool captures) {
+  EngineUnit& opened = unit_at(unit);
+  if (!captures) opened.refuse_captured();
+  with_place([&] { return opened.describe("backward"); },
+             [&] {
+               follow_compute(opened, /*may_change=*/true);
+               if (!opened.span) {
+                 opened.span.emplace(of_.context.spans, *of_.context.compute, SpanLane::kBackward,
+                                     "backward", opened.shard->fqn());
+               }
+               if (!schedule_->in_backward()) begin_backward();
+               of_.context.check_limit();
+               event("pre_backward", unit);
+               schedule_->pre_backward(unit, captures);
+             });
+}
+
+// `captures` false: nothing was captured; gradients kept by earlier passes stay.
+void EnginePass::close(int unit, bool captures) {
+  EngineUnit& closed = unit_at(unit);
+  with_place([&] { return closed.describe("backward"); },
+             [&] {
+               closed.note_written();
+               schedule_->close(unit, captures);
+             });
+  closed.span.reset();
+  closed.throw_if_written();
+}
+
+void EnginePass::rest(int unit) {
+  with_place([&] { return unit_at(unit).describe("backward"); },
+             [&] {
+               unit_at(unit).note_written();
+               schedule_->rest(unit);
+             });
+}
+
+void EnginePass::abandon(int unit) {
+  EngineUnit& abandoned = unit_at(unit);
+  abandoned.span.reset();
+  abandoned.forget_written();  // the backward's own error is on its way
+  try {
+    abandoned.shard->gradients().abandon();
+    const bool is_seated = abandoned.shard->parameters().state() != ParameterState::kSharded;
+    if (is_seated && schedule_->active_calls(unit) == 0) reshard(unit);
+  } catch (const DeviceError&) {  // the device is lost, and backward throws that already
+  }
+}
+
+void EnginePass::end_backward(bool captures) {
+  schedule_->end_backward(captures);
+  Event reduced(of_.context.device);
+  of_.context.last_of_reduce().record(reduced);
+  {
+    const ExposedTimer timer(of_.context);
+    const ContextSpan span = of_.context.span(*of_.context.compute, "wait for reduces", "");
+    of_.context.compute->wait(reduced);  // wait 7
+  }
+  for (auto& held : of_.context.lent_held) held.clear();
+  of_.context.wait_for_left_gathers();
+  settle_main_state();
+  of_.context.end_reading();
+}
+
+// The end of the outermost graph task: everything of this pass is closed.
+void EnginePass::finalize_backward() {
+  if (!schedule_->in_backward()) return;
+  const bool captures = of_.clock.captures();
+  const bool goes_on = schedule_->is_inside_forward();
+  with_place([] { return "end of backward"; }, [&] { end_backward(captures); });
+  if (goes_on) {  // [Note: a backward inside a forward] in pass.h
+    if (captures && schedule_->reduces()) ++count_;
+    return;
+  }
+  of_.model.forget_records();
+  for (const auto& unit : of_.model.units) unit->forget_unhooked();
+  const bool is_new = schedule_->take_record(captures);
+  of_.model.guard_gradients();
+  if (!captures) return;
+  if (schedule_->reduces()) {
+    ++count_;
+    of_.steps.note_reduced();
+  }
+  if (is_new) {
+    of_.memory.follow(*schedule_);
+  } else {
+    of_.memory.learn_from_overflow(*schedule_);
+  }
+  if (!strays_.is_done() && !keeps_graph_) strays_.refuse(*of_.model.root);
+}
+
+// A backward threw: nothing is communicated any more, and nothing half-captured survives.
+void EnginePass::abandon_backward() {
+  if (!schedule_->is_inside_forward()) {
+    of_.model.forget_records();
+    for (const auto& unit : of_.model.units) unit->forget_unhooked();
+  }
+  try {
+    schedule_->abandon();
+  } catch (const DeviceError&) {  // the device is lost, of which backward throws already
+  }
+  wait_after_throw();
+}
+
+// ---- what the schedule asks for ----
+
+bool EnginePass::unshard(int unit, Urgency urgency) {
+  // A demand is observed before its gather, a prefetch once it is one.
+  if (urgency == Urgency::kDemand) event("unshard", unit);
+  const bool unshards =
+      with_place([&] { return unit_at(unit).describe("gather"); },
+                 [&] { return unit_at(unit).shard->parameters().unshard(urgency); });
+  if (urgency == Urgency::kPrefetch && unshards) event("unshard", unit);
+  return unshards;
+}
+
+void EnginePass::reshard(int unit) {
+  event("reshard", unit);
+  unit_at(unit).shard->parameters().reshard();
+}
+
+void EnginePass::open_gradients(int unit, GradientSync sync) {
+  of_.memory.expect_captures(*schedule_);
+  unit_at(unit).shard->gradients().open(sync);
+}
+
+void EnginePass::keep_gradients(int unit) {
+  of_.memory.expect_kept_gradients();
+  unit_at(unit).shard->gradients().keep();
+}
+
+void EnginePass::reduce(int unit, bool across) {
+  event("reduce", unit);
+  with_place([&] { return unit_at(unit).describe("reduce"); },
+             [&] { unit_at(unit).shard->gradients().reduce(across); });
+}
+
+void EnginePass::sum_across(int unit) {
+  UnitGradients& gradients = unit_at(unit).shard->gradients();
+  if (!gradients.await_across()) return;
+  event("reduce", unit);
+  with_place([&] { return unit_at(unit).describe("reduce"); }, [&] { gradients.sum_across(); });
+}
+
+// ---- between passes ----
+
+// Parameters changed by an optimizer, a load or the user: seated ones are dropped, graphs that
+// saved them will throw, resident copies are made anew.
+void EnginePass::absorb_changes(bool reseats) {
+  bool issued = false;
+  for (const auto& unit : of_.model.units) issued = unit->shard->issue_digests() || issued;
+  if (issued) of_.context.main_stream().synchronize();  // of all units at once
+  for (const auto& unit : of_.model.units) unit->shard->absorb_changes(reseats);
+}
+
+void EnginePass::require_not_gathered(std::string_view call) const {
+  if (gathered_ == 0) return;
+  throw StateError({.what = fmt::format("{} while parameters are gathered", call),
+                    .where = {},
+                    .cause = "what is written there would be lost, or overwrite it",
+                    .hint = "end the scope of fsdp::Gathered first"});
+}
+
+// What was frozen when the engine was built and is to be trained now. Every rank does the same, or
+// the next reduction tells.
+void EnginePass::unfreeze() {
+  bool any = false;
+  for (const auto& unit : of_.model.units) any = unit->unfreeze() || any;
+  if (any) of_.memory.remake(*schedule_);
+}
+
+void EnginePass::look_for_strays(const std::vector<at::Tensor>& inputs,
+                                 const std::vector<at::Tensor>& leaves) {
+  std::vector<const ShardedModel*> models;  // forwards of several engines may be nested
+  for (const EnginePass* each : passes_of(of_.clock)) models.push_back(&each->of_.model);
+  strays_.collect(leaves, inputs, models);
+}
+
+// Forwards whose outputs were dropped without a backward: their graph is gone, so are their calls.
+void EnginePass::forget_dropped_forwards() {
+  if (!schedule_->is_long()) return;
+  const std::vector<Call*> alive = of_.model.recorded_calls();
+  std::vector<int> records;
+  for (const Call* call : alive) records.push_back(call->record);
+  schedule_->keep_only(records);
+  for (size_t i = 0; i < alive.size(); ++i) alive[i]->record = static_cast<int>(i);
+}
+
+}  // namespace fsdp

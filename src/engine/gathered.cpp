@@ -1,0 +1,100 @@
+// fsdp::Gathered and fsdp::GradSync.
+#include <fmt/format.h>
+
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/engine_parts.h"
+#include "fsdp/error.h"
+#include "runtime/device_error_place.h"
+
+namespace fsdp {
+namespace {
+
+void gather_whole(const EngineUnit& unit) {
+  ShardUnit& shard = *unit.shard;
+  shard.absorb_changes(/*reseats=*/true);
+  if (shard.parameters().state() != ParameterState::kSharded) {
+    unit.owner.pass.reshard(unit.index);
+  }
+  shard.parameters().unshard_own_copy();  // the caller may write to it
+  shard.parameters().wait_for_unshard();
+}
+
+void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
+  UnitParameters& parameters = unit.shard->parameters();
+  if (write_back) {
+    parameters.write_back(*write_back == WriteBack::kFromRankZero);
+    unit.capture_gradients();
+  }
+  if (parameters.state() != ParameterState::kSharded) unit.owner.pass.reshard(unit.index);
+}
+
+}  // namespace
+
+Gathered::Gathered(Engine& engine, WriteBack write_back)
+    : state_(engine.state()), write_back_(write_back) {
+  for (const auto& unit : state_.model.units) units_.push_back(unit->index);
+  seat();
+}
+
+Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_back)
+    : state_(engine.state()), write_back_(write_back), units_{state_.model.find_unit(unit_fqn)} {
+  seat();
+}
+
+void Gathered::seat() {
+  const std::lock_guard lock(state_.clock->mutex);
+  if (state_.pass.schedule().active_calls() > 0 || state_.clock->in_backward()) {
+    throw StateError({.what = "fsdp::Gathered inside a forward or backward",
+                      .where = {},
+                      .cause = {},
+                      .hint = "gather before the forward or after the backward; inside a unit's "
+                              "own forward its parameters can be read as they are"});
+  }
+  state_.pass.require_not_gathered("another fsdp::Gathered");
+  state_.follow_compute("fsdp::Gathered");
+  for (const int index : units_) {
+    const EngineUnit& unit = *state_.model.units[index];
+    with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
+  }
+  state_.pass.set_gathered(static_cast<int>(units_.size()));
+}
+
+Gathered::~Gathered() noexcept(false) {
+  const std::lock_guard lock(state_.clock->mutex);
+  std::string lost;
+  state_.pass.set_gathered(0);
+  // An exception is under way on this rank: a collective here could hang the others.
+  const bool unwinding = std::uncaught_exceptions() > 0;
+  if (!unwinding) state_.follow_compute("fsdp::Gathered");
+  for (const int index : units_) {
+    EngineUnit& unit = *state_.model.units[index];
+    if (write_back_ == WriteBack::kNone && lost.empty())
+      lost = unit.shard->parameters().first_written();
+    const bool writes = write_back_ != WriteBack::kNone && !unwinding;
+    try {
+      with_place(
+          [&] { return unit.describe("fsdp::Gathered"); },
+          [&] { give_back_whole(unit, writes ? std::optional(write_back_) : std::nullopt); });
+    } catch (const DeviceError&) {
+      if (!unwinding) throw;
+    }
+  }
+  if (lost.empty() || unwinding) return;
+  throw StateError(
+      {.what = fmt::format("parameter '{}' was modified while gathered for reading", lost),
+       .where = {},
+       .cause = {},
+       .hint = "use fsdp::WriteBack::kOwnSlice or kFromRankZero"});
+}
+
+GradSync::GradSync(Engine& engine, GradientSync sync)
+    : state_(engine.state()), previous_(state_.pass.schedule().sync()) {
+  state_.pass.schedule().set_sync(sync);
+}
+GradSync::~GradSync() { state_.pass.schedule().set_sync(previous_); }
+
+}  // namespace fsdp

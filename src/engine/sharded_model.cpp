@@ -1,0 +1,61 @@
+#include "engine/sharded_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+int ShardedModel::find_unit(std::string_view fqn) const {
+  std::string known;
+  for (const auto& unit : units) {
+    if (unit->shard->fqn() == fqn) return unit->index;
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", unit->shard->fqn());
+  }
+  throw InvalidArgument({.what = fmt::format("there is no unit '{}'", fqn),
+                         .where = {},
+                         .cause = {},
+                         .hint = fmt::format("units are {}", known)});
+}
+
+// An optimizer's zero_grad takes the guards away: after a step, or between forward and backward.
+void ShardedModel::guard_gradients() const {
+  for (const auto& unit : units) unit->shard->parameters().guard_gradients();
+}
+
+void ShardedModel::follow_zero_grads() const {
+  for (const auto& unit : units) {
+    if (unit->is_by_policy()) unit->follow_zero_grad();
+  }
+}
+
+bool ShardedModel::has_gradients() const {
+  return std::ranges::any_of(units, [](const auto& unit) {
+    const MainGradients& main = unit->shard->gradients().main();
+    return main.are_ready() && !main.are_cleared();
+  });
+}
+
+// The pass's record begins anew: calls that outlive the pass (a graph that is kept) are in it no
+// more.
+void ShardedModel::forget_records() const {
+  for (const auto& unit : units) {
+    for (Call* call : unit->calls) call->record = -1;
+  }
+}
+
+std::vector<Call*> ShardedModel::recorded_calls() const {
+  std::vector<Call*> recorded;
+  for (const auto& unit : units) {
+    std::ranges::copy_if(unit->calls, std::back_inserter(recorded),
+                         [](const Call* call) { return call->record >= 0; });
+  }
+  std::ranges::sort(recorded, {}, &Call::record);
+  return recorded;
+}
+
+}  // namespace fsdp
