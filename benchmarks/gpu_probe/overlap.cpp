@@ -14,8 +14,8 @@
 #include "benchmarks/gpu_probe/probe.h"
 #include "comm/mesh_state.h"
 #include "kernels/pause.h"
+#include "libtorch/torch_cuda.h"
 #include "runtime/device.h"
-#include "shard/torch_cuda.h"
 #include "tests/support/run_ranks.h"
 
 namespace gpu_probe {

@@ -11,9 +11,9 @@
 #include "benchmarks/bert_task.h"
 #include "benchmarks/gpu_probe/imagined_ranks.h"
 #include "benchmarks/gpu_probe/probe.h"
+#include "libtorch/torch_cuda.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
-#include "shard/torch_cuda.h"
 
 namespace gpu_probe {
 namespace {

@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "libtorch/torch_compat.h"
 #include "plan/closing_clock.h"
-#include "shard/torch_compat.h"
 
 namespace torch::autograd {
 struct Node;

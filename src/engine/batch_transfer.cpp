@@ -6,7 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
-#include "shard/torch_cuda.h"
+#include "libtorch/torch_cuda.h"
 
 namespace fsdp {
 namespace {

@@ -13,8 +13,8 @@
 #include "comm/mesh_state.h"
 #include "engine/engine_parts.h"
 #include "fsdp/error.h"
+#include "libtorch/torch_compat.h"
 #include "runtime/device_error_place.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 namespace {

@@ -9,8 +9,8 @@
 #include "engine/storage_holders.h"
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
+#include "libtorch/torch_compat.h"
 #include "runtime/device_error_place.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 namespace {

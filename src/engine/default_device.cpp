@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "shard/touch_trap.h"
+#include "libtorch/touch_trap.h"
 
 namespace fsdp {
 namespace {

@@ -15,8 +15,8 @@
 #include "engine/build_scope.h"
 #include "engine/engine_parts.h"
 #include "fsdp/error.h"
+#include "libtorch/torch_compat.h"
 #include "runtime/device_error_place.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 namespace {

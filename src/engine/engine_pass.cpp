@@ -10,8 +10,8 @@
 #include "engine/autograd_hooks.h"
 #include "engine/start_warnings.h"
 #include "fsdp/error.h"
+#include "libtorch/torch_cuda.h"
 #include "runtime/device_error_place.h"
-#include "shard/torch_cuda.h"
 
 namespace fsdp {
 namespace {

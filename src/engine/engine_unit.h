@@ -10,10 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "libtorch/torch_compat.h"
 #include "plan/closing_clock.h"
 #include "runtime/span_log.h"
 #include "shard/shard_unit.h"
-#include "shard/torch_compat.h"
 
 namespace torch::nn {
 class Module;

@@ -10,7 +10,7 @@
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
 #include "fsdp/sync_batch_norm.h"
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 
 namespace fsdp {
 namespace {

@@ -19,7 +19,7 @@
 #include "engine/touched_units.h"
 #include "fsdp/error.h"
 #include "fsdp/unit_base.h"
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 
 namespace fsdp::recompute_detail {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "libtorch/torch_compat.h"
+#include "libtorch/torch_cuda.h"
 #include "runtime/device.h"
-#include "shard/torch_compat.h"
-#include "shard/torch_cuda.h"
 
 namespace fsdp {
 namespace {

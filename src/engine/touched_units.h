@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "libtorch/touch_trap.h"
 #include "plan/closing_clock.h"
-#include "shard/touch_trap.h"
 
 namespace fsdp::touched_units {
 

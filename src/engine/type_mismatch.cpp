@@ -7,7 +7,7 @@
 
 #include "engine/engine_parts.h"
 #include "fsdp/error.h"
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 
 namespace fsdp {
 namespace {

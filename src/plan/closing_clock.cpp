@@ -209,7 +209,7 @@ void ClosingClock::pre_backward(Call& call, int task, uint64_t sequence) {
 }
 
 void ClosingClock::pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
-                                uint64_t sequence) {
+                                       uint64_t sequence) {
   for (const auto& each : calls) {
     const auto call = each.lock();
     if (call && call->will_run() && runs_in(task, call->forward_task)) {

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
+#include "libtorch/torch_compat.h"
+#include "libtorch/torch_memory.h"
 #include "planner/meta/meta_kernels.h"
-#include "shard/torch_compat.h"
-#include "shard/torch_memory.h"
 
 namespace fsdp {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "engine/engine_parts.h"
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 
 namespace fsdp {
 namespace {

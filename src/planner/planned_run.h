@@ -10,12 +10,12 @@
 #include <memory>
 #include <string>
 
+#include "libtorch/torch_memory.h"
 #include "plan/pass_record.h"
 #include "planner/meta_mode.h"
 #include "planner/planned_mesh.h"
 #include "planner/step_key.h"
 #include "runtime/memory_meter.h"
-#include "shard/torch_memory.h"
 
 namespace fsdp {
 

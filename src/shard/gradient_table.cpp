@@ -9,9 +9,9 @@
 
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
+#include "libtorch/torch_compat.h"
 #include "shard/gradient_order.h"
 #include "shard/parameter_seats.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 

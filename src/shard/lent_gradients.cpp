@@ -5,8 +5,8 @@
 
 #include <utility>
 
+#include "libtorch/torch_compat.h"
 #include "shard/gradient_order.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
+#include "libtorch/torch_compat.h"
 #include "shard/main_shards.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "kernels/digest.h"
+#include "libtorch/torch_compat.h"
 #include "shard/piece_gather.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 

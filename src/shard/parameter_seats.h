@@ -18,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "libtorch/torch_compat.h"
 #include "plan/shard_layout.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 

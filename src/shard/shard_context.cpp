@@ -10,11 +10,11 @@
 #include "comm/mesh_state.h"
 #include "comm/wire/wire_time.h"
 #include "fsdp/error.h"
+#include "libtorch/torch_cuda.h"
+#include "libtorch/torch_memory.h"
+#include "libtorch/torch_store.h"
 #include "runtime/memory_meter.h"
 #include "runtime/out_of_memory.h"
-#include "shard/torch_cuda.h"
-#include "shard/torch_memory.h"
-#include "shard/torch_store.h"
 
 namespace fsdp {
 namespace {

@@ -19,12 +19,12 @@
 #include "base/code_place.h"
 #include "comm/mesh_state.h"
 #include "comm/ranks_view.h"
+#include "libtorch/torch_cuda.h"
 #include "plan/placement.h"
 #include "runtime/span_log.h"
 #include "runtime/stream.h"
 #include "shard/buffer_pool.h"
 #include "shard/memory_ledger.h"
-#include "shard/torch_cuda.h"
 
 namespace fsdp {
 

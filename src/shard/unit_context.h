@@ -3,10 +3,10 @@
 
 #include <string>
 
+#include "libtorch/touch_trap.h"
 #include "plan/placement.h"
 #include "plan/shard_layout.h"
 #include "shard/shard_context.h"
-#include "shard/touch_trap.h"
 
 namespace fsdp {
 

@@ -7,8 +7,8 @@
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
 #include "kernels/fill.h"
+#include "libtorch/torch_compat.h"
 #include "shard/parameter_seats.h"
-#include "shard/torch_compat.h"
 
 namespace fsdp {
 

@@ -8,7 +8,7 @@
 
 #include "fsdp/error.h"
 #include "kernels/cast_pack.h"
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 
 namespace fsdp {
 namespace {

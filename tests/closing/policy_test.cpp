@@ -5,7 +5,7 @@
 #include "closing/support/program_reach.h"
 #include "closing/support/program_run.h"
 #include "closing/support/random_program.h"
-#include "shard/touch_trap.h"
+#include "libtorch/touch_trap.h"
 #include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 

@@ -1,11 +1,11 @@
-// The dispatch key by which touches are seen (shard/touch_trap.h), where something else has it. A
+// The dispatch key by which touches are seen (libtorch/touch_trap.h), where something else has it. A
 // program of its own, as a process gives the key away once.
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <torch/library.h>
 
 #include "engine/default_device.h"
-#include "shard/touch_trap.h"
+#include "libtorch/touch_trap.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;

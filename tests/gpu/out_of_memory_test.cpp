@@ -9,7 +9,7 @@
 #include <string>
 
 #include "engine/support/twin.h"
-#include "shard/torch_cuda.h"
+#include "libtorch/torch_cuda.h"
 #include "support/sim/torch/simulated_ranks.h"
 
 using namespace fsdp;

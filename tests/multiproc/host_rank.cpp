@@ -17,7 +17,7 @@
 
 #include "base/environment.h"
 #include "comm/store/store_mesh.h"
-#include "shard/torch_store.h"
+#include "libtorch/torch_store.h"
 
 namespace {
 

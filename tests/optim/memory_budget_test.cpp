@@ -7,7 +7,7 @@
 #include "comm/mesh_state.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
-#include "shard/torch_memory.h"
+#include "libtorch/torch_memory.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -2,8 +2,8 @@
 
 #include <set>
 
+#include "libtorch/torch_memory.h"
 #include "planner/meta_mode.h"
-#include "shard/torch_memory.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;

@@ -1,11 +1,11 @@
 #include <fsdp/optim.h>
 #include <fsdp/plan.h>
 
+#include "libtorch/torch_memory.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
 #include "models/gpt.h"
 #include "planner/support/vision_models.h"
-#include "shard/torch_memory.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;

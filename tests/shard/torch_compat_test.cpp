@@ -1,5 +1,5 @@
-// What shard/torch_compat relies on in LibTorch, each fact by itself.
-#include "shard/torch_compat.h"
+// What libtorch/torch_compat relies on in LibTorch, each fact by itself.
+#include "libtorch/torch_compat.h"
 
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>

@@ -1,11 +1,11 @@
-#include "shard/touch_trap.h"
+#include "libtorch/touch_trap.h"
 
 #include <ATen/record_function.h>
 
 #include <vector>
 
 #include "fsdp/error.h"
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 #include "support/torch_doctest.h"
 
 using namespace fsdp;

@@ -7,7 +7,7 @@
 
 #include "engine/engine_parts.h"
 #include "fsdp/error.h"
-#include "shard/torch_cuda.h"
+#include "libtorch/torch_cuda.h"
 #include "support/fake_cuda/fake_cuda.h"
 #include "support/fake_cuda/fake_cuda_ranks.h"
 #include "support/models.h"

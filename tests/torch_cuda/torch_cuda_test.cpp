@@ -1,4 +1,4 @@
-#include "shard/torch_cuda.h"
+#include "libtorch/torch_cuda.h"
 
 #include <c10/core/AutogradState.h>
 

@@ -3,9 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include "libtorch/torch_compat.h"
+#include "libtorch/torch_memory.h"
 #include "planner/meta/operator_probe.h"
-#include "shard/torch_compat.h"
-#include "shard/torch_memory.h"
 
 namespace fsdp {
 

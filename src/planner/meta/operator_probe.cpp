@@ -14,8 +14,8 @@
 #include <unordered_map>
 
 #include "base/bytes.h"
+#include "libtorch/torch_memory.h"
 #include "planner/meta/meta_kernels.h"
-#include "shard/torch_memory.h"
 
 namespace fsdp {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 
 namespace fsdp::testing {
 namespace {

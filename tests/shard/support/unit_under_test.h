@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "libtorch/torch_compat.h"
 #include "shard/shard_unit.h"
-#include "shard/torch_compat.h"
 #include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
 

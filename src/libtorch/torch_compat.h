@@ -1,6 +1,6 @@
 // Everything private or version-dependent of LibTorch's tensors (verified on 2.11 to 2.15) in
 // one place.
-// tests/shard/torch_compat_test.cpp proves each fact that is relied on here.
+// tests/libtorch/torch_compat_test.cpp proves each fact that is relied on here.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "shard/touch_trap.h"
+#include "libtorch/touch_trap.h"
 
 namespace fsdp::torch_compat {
 

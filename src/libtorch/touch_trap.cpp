@@ -1,4 +1,4 @@
-#include "shard/touch_trap.h"
+#include "libtorch/touch_trap.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/neg.h>

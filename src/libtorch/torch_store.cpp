@@ -1,4 +1,4 @@
-#include "shard/torch_store.h"
+#include "libtorch/torch_store.h"
 
 #include <c10/util/Logging.h>
 #include <fmt/format.h>

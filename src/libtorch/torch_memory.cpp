@@ -1,4 +1,4 @@
-#include "shard/torch_memory.h"
+#include "libtorch/torch_memory.h"
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>

@@ -1,4 +1,4 @@
-#include "shard/torch_compat.h"
+#include "libtorch/torch_compat.h"
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/TensorImpl.h>
