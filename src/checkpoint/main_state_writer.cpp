@@ -13,8 +13,8 @@ constexpr size_t kStagedNumel = 256 * 1024;
 }  // namespace
 
 MainStateWriter::MainStateWriter(const ShardContext& context)
-    : stream_(context.main_stream()),
-      piece_(context.device.allocate(kStagedNumel * sizeof(float), MemoryKind::kPinned)) {}
+    : stream_(context.main->stream()),
+      piece_(context.streams.device.allocate(kStagedNumel * sizeof(float), MemoryKind::kPinned)) {}
 
 void MainStateWriter::write(float* to, std::span<const float> values) const {
   while (!values.empty()) {

@@ -51,7 +51,7 @@ at::Tensor rows_of(const Optimizer::State& state, const OptimizedParameter& para
   const ShardLayout& layout = state.engine.model.units[parameter.unit]->shard->layout();
   const ParameterSpec& spec = layout.parameters()[parameter.parameter];
   auto* data = static_cast<float*>(whole[layout.segment_of(parameter.parameter)].data());
-  const at::Device device = state.engine.context->torch_device;
+  const at::Device device = state.engine.context->streams.torch_device;
   return at::for_blob(data + layout.place_of(parameter.parameter).offset, spec.shape)
       .strides(spec.strides)
       .options(at::TensorOptions().dtype(at::kFloat).device(device))

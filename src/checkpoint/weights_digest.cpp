@@ -36,7 +36,7 @@ uint64_t digest_of(const std::vector<float>& values, size_t numel, uint64_t name
 }  // namespace
 
 uint64_t digest_of_weights(const EngineParts& engine) {
-  Stream& stream = engine.context->main_stream();
+  Stream& stream = engine.context->main->stream();
   const int rank = engine.context->mesh.rank();
   std::vector<float> piece(kStagedNumel);
   uint64_t own = 0;

@@ -19,7 +19,7 @@ namespace {
 
 // Rank 0's values of a plainly built unit, on every rank.
 void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
-  if (context.one_rank()) return;
+  if (context.comms.one_rank()) return;
   std::vector<CollectivePart> parts;
   int64_t numel = 0;
   for (const FoundParameter& found : unit.parameters) {
@@ -27,11 +27,11 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
-  context.settle(*context.gather_stream, [&] {
-    context.gather_after_compute();
-    context.gather().broadcast(
+  context.streams.settle(*context.streams.gather, [&] {
+    context.streams.gather_after_compute();
+    context.comms.gather().broadcast(
         parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
-        *context.gather_stream);
+        *context.streams.gather);
   });
 }
 
@@ -106,7 +106,7 @@ void Attachment::agree() const {
   const Mesh& mesh = engine_.context->mesh;
   mesh.agree("configuration", describe_options(engine_.model.options));
   std::vector<std::string> lines = describe_model(found_, plans_);
-  if (!engine_.context->one_rank()) describe_buffers(*engine_.model.root, lines);
+  if (!engine_.context->comms.one_rank()) describe_buffers(*engine_.model.root, lines);
   mesh.agree("model", lines);
 }
 
@@ -116,7 +116,7 @@ void Attachment::build() {
   const bool any_by_policy =
       std::ranges::any_of(found_, [](const FoundUnit& unit) { return unit.unit == nullptr; });
   if (any_by_policy) touched_units::arm();
-  context.gather_into_windows(model.options);
+  context.comms.gather_into_windows(model.options, *context.streams.gather);
   connect_modules(*model.root, context.mesh);
   warn_at_start(found_, plans_, model.options.units, context.mesh);
   for (size_t i = 0; i < found_.size(); ++i) {
@@ -143,7 +143,7 @@ std::vector<Buffer> Attachment::main_shards_of(const FoundUnit& found, const Mov
                                                const ShardLayout& layout) const {
   ShardContext& context = *engine_.context;
   if (building_ != nullptr && building_->has(found)) {
-    check_built_alike(moves, context.moves_for(engine_.model.options.strategy), found.fqn);
+    check_built_alike(moves, moves_for(context, engine_.model.options.strategy), found.fqn);
     return take_built(*building_, found, layout);
   }
   move_parameters(found.parameters, context);
@@ -161,7 +161,7 @@ void Attachment::take(int index) {
     tensors.push_back(each.tensor);
   }
   ShardContext& context = *engine_.context;
-  Moves moves = context.moves_for(*own.strategy);
+  Moves moves = moves_for(context, *own.strategy);
   ShardLayout layout(std::move(specs), moves.main_ranks());
   std::vector<Buffer> main = main_shards_of(found, moves, layout);
   const bool by_policy = found.unit == nullptr;
@@ -191,7 +191,7 @@ void Attachment::take(int index) {
 
 // From here on a demand beyond the limit is one of training.
 void Attachment::keep_limit() const {
-  const MemoryCap& cap = engine_.context->cap();
+  const MemoryCap& cap = engine_.context->memory.cap();
   if (cap.limit == 0) return;
   try {
     if (!engine_.model.options.try_beyond_plan) require_within_limit(*engine_.clock, cap.limit);

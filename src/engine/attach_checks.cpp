@@ -50,7 +50,7 @@ void Attachment::check() const {
   std::ranges::copy_if(found_, std::back_inserter(plain), [&](const FoundUnit& unit) {
     return building_ == nullptr || !building_->has(unit);
   });
-  check_shardable(plain, engine_.context->torch_device);
+  check_shardable(plain, engine_.context->streams.torch_device);
   std::vector<FoundParameter> parameters;
   for (const FoundUnit& unit : found_) {
     parameters.insert(parameters.end(), unit.parameters.begin(), unit.parameters.end());

@@ -81,11 +81,11 @@ void broadcast(const std::string& label, at::Tensor buffer, ShardContext& contex
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
-  context.settle(*context.gather_stream, [&] {
-    context.gather_after_compute();
-    context.gather().broadcast(
+  context.streams.settle(*context.streams.gather, [&] {
+    context.streams.gather_after_compute();
+    context.comms.gather().broadcast(
         {&part, 1}, 0, context.mesh.state().order().next(Operation::kBroadcast, part.numel, label),
-        *context.gather_stream);
+        *context.streams.gather);
   });
   if (!whole.is_same(buffer)) buffer.copy_(whole);
 }
@@ -108,13 +108,13 @@ void describe_buffers(torch::nn::Module& root, std::vector<std::string>& lines) 
 }
 
 void broadcast_buffers(torch::nn::Module& root, ShardContext& context) {
-  if (context.one_rank()) return;
+  if (context.comms.one_rank()) return;
   const at::NoGradGuard no_grad;
   for (const auto& [fqn, buffer] : dense_buffers(root)) broadcast(fqn, buffer, context);
 }
 
 void average_buffers(torch::nn::Module& root, ShardContext& context) {
-  if (context.one_rank()) return;
+  if (context.comms.one_rank()) return;
   const at::NoGradGuard no_grad;
   constexpr std::array kFloating{at::kFloat, at::kBFloat16, at::kHalf, at::kDouble};
   std::array<std::vector<at::Tensor>, kFloating.size()> floating;
@@ -131,18 +131,18 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& buffer : floating[i]) flat.push_back(buffer.reshape({-1}));
     at::Tensor all = at::cat(flat);
-    const bool divides = context.reduce().divides();
+    const bool divides = context.comms.reduce().divides();
     if (!divides) all.div_(context.mesh.world_size());
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
                               *torch_compat::dtype_of(kFloating[i])};
-    context.settle(*context.reduce_stream, [&] {
-      Event joined(context.device);
-      context.compute->record(joined);
-      context.reduce_stream->wait(joined);  // wait 16
-      context.reduce().all_reduce(
+    context.streams.settle(*context.streams.reduce, [&] {
+      Event joined(context.streams.device);
+      context.streams.compute->record(joined);
+      context.streams.reduce->wait(joined);  // wait 16
+      context.comms.reduce().all_reduce(
           {&part, 1}, divides ? ReduceOp::kAvg : ReduceOp::kSum,
           context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),
-          *context.reduce_stream);
+          *context.streams.reduce);
     });
     int64_t offset = 0;
     for (at::Tensor& buffer : floating[i]) {

@@ -58,7 +58,7 @@ BuildScope::State::State(Mesh mesh_in, Options options_in)
   }
   building_.lock();
   alone_.emplace("an open BuildScope");
-  default_device_.emplace(context->torch_device);
+  default_device_.emplace(context->streams.torch_device);
   return_freed_blocks();
   at::manual_seed(options.seed);
   current_scope = this;
@@ -93,7 +93,7 @@ void BuildScope::State::forget(const UnitBase& unit) {
   for (const FoundParameter& each : found->second.parameters) {
     sharded_.erase(each.tensor.unsafeGetTensorImpl());
   }
-  for (const Buffer& main : found->second.main) context->main_ledger().hold(-main.bytes());
+  for (const Buffer& main : found->second.main) context->main->ledger().hold(-main.bytes());
   units.erase(found);
 }
 
@@ -105,12 +105,12 @@ void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {
   const auto known = [&](const at::Tensor& tensor) {
     return sharded_.contains(tensor.unsafeGetTensorImpl());
   };
-  auto parameters = find_parameters(module, known, context->torch_device);
+  auto parameters = find_parameters(module, known, context->streams.torch_device);
   check_holders(module, parameters);
   std::vector<ParameterSpec> specs;
   for (const FoundParameter& found : parameters)
     specs.push_back(spec_of(found, options.param_dtype));
-  const Moves moves = context->moves_for(options.strategy);
+  const Moves moves = moves_for(*context, options.strategy);
   ShardLayout layout(std::move(specs), moves.main_ranks());
   move_parameters(parameters, *context);
   std::vector<Buffer> main = with_place(
@@ -155,8 +155,8 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
   for (size_t s = 0; s < layout.segments().size(); ++s) {
     const int segment = static_cast<int>(s);
     main.push_back(
-        context.allocate_main(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
-    context.main_ledger().hold(main.back().bytes());
+        context.main->allocate(layout.segments()[s].slice_numel * size_of(DType::kFloat32)));
+    context.main->ledger().hold(main.back().bytes());
     std::vector<kernels::CastRun> runs;
     for (const Interval& interval : layout.intervals(segment, main_rank)) {
       const at::Tensor& tensor = parameters[interval.parameter].tensor;
@@ -167,9 +167,9 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
                       main.back().at(interval.offset * size_of(DType::kFloat32)), interval.numel,
                       dtype, DType::kFloat32});
     }
-    kernels::cast_pack(*context.compute, runs);
+    kernels::cast_pack(*context.streams.compute, runs);
   }
-  if (context.offloads()) context.compute->synchronize();  // the host reads it next
+  context.main->settle_compute();
   return main;
 }
 

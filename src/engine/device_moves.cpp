@@ -24,17 +24,17 @@ void move(std::string_view what, const std::string& fqn, at::Tensor tensor, at::
 void move_parameters(const std::vector<FoundParameter>& parameters, const ShardContext& context) {
   const at::NoGradGuard no_grad;
   for (const FoundParameter& found : parameters) {
-    move("parameter", found.fqn, found.tensor, context.torch_device);
+    move("parameter", found.fqn, found.tensor, context.streams.torch_device);
   }
 }
 
 void move_rest(torch::nn::Module& root, const ShardContext& context) {
   const at::NoGradGuard no_grad;
   for (const auto& item : root.named_parameters()) {
-    move("parameter", item.key(), item.value(), context.torch_device);
+    move("parameter", item.key(), item.value(), context.streams.torch_device);
   }
   for (const auto& item : root.named_buffers()) {
-    move("buffer", item.key(), item.value(), context.torch_device);
+    move("buffer", item.key(), item.value(), context.streams.torch_device);
   }
 }
 

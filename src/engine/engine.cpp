@@ -54,7 +54,7 @@ Engine::~Engine() { state_->shut_down(); }
 
 const Mesh& Engine::mesh() const { return state_->context->mesh; }
 const Options& Engine::options() const { return state_->model.options; }
-at::Device Engine::device() const { return state_->context->torch_device; }
+at::Device Engine::device() const { return state_->context->streams.torch_device; }
 
 std::vector<ShardedParameter> Engine::sharded_parameters() {
   const std::lock_guard lock(state_->clock->mutex);
@@ -97,7 +97,7 @@ GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
       fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientMeasure::Measured measured = state_->measure_gradients(norm_type, max_norm);
   const at::NoGradGuard no_grad;
-  const at::Device device = state_->context->main_torch_device();
+  const at::Device device = state_->context->main->torch_device();
   const at::Tensor coefficient =
       torch_compat::wrap(measured.scalars->coefficient(), 1, DType::kFloat32, device)[0];
   for (const auto& unit : state_->model.units) {
@@ -125,7 +125,7 @@ void Engine::visit_full_parameters(
       const int parameter = static_cast<int>(i);
       const ParameterSpec& spec = layout.parameters()[i];
       float* data = static_cast<float*>(whole[layout.segment_of(parameter)].data());
-      const at::Device device = state_->context->torch_device;
+      const at::Device device = state_->context->streams.torch_device;
       const at::Tensor value = at::for_blob(data + layout.place_of(parameter).offset, spec.shape)
                                    .strides(spec.strides)
                                    .options(at::TensorOptions().dtype(at::kFloat).device(device))
@@ -144,12 +144,13 @@ MemoryPlan Engine::memory_plan() const {
 
 EngineStats Engine::stats() const {
   const std::lock_guard lock(state_->clock->mutex);
-  MemoryStats memory = state_->context->ledger.stats();
-  const MemoryStats& host = state_->context->host_ledger.stats();
+  MemoryStats memory = state_->context->memory.ledger.stats();
+  MainPlace& main = *state_->context->main;
+  const MemoryStats host = main.is_host() ? main.ledger().stats() : MemoryStats{};
   memory.host_in_use = host.in_use;
   memory.host_peak = host.peak;
   memory.host_held_bytes = host.held_bytes;
-  if (const auto& meter = state_->context->cap().meter) {
+  if (const auto& meter = state_->context->memory.cap().meter) {
     const MeterReading reading = meter->reading();
     memory.torch_in_use = reading.now.torch;
     memory.torch_peak = reading.peaks.torch;
@@ -158,18 +159,18 @@ EngineStats Engine::stats() const {
   memory.system_allocations += host.system_allocations;
   memory.overflow_slots += host.overflow_slots;
   return {.memory = memory,
-          .all_gathers = state_->context->all_gathers,
-          .reduces = state_->context->reduces,
+          .all_gathers = state_->context->comms.all_gathers,
+          .reduces = state_->context->comms.reduces,
           .passes = state_->pass.count(),
-          .sent = state_->context->sent,
-          .exposed_comm_ns = state_->context->exposed_comm_ns};
+          .sent = state_->context->comms.sent,
+          .exposed_comm_ns = state_->context->streams.exposed_comm_ns};
 }
 
 void Engine::reset_peak_memory() {
   const std::lock_guard lock(state_->clock->mutex);
-  state_->context->ledger.reset_peak();
-  state_->context->host_ledger.reset_peak();
-  if (const auto& meter = state_->context->cap().meter) meter->reset_peak();
+  state_->context->memory.ledger.reset_peak();
+  state_->context->main->ledger().reset_peak();
+  if (const auto& meter = state_->context->memory.cap().meter) meter->reset_peak();
 }
 
 std::string Engine::describe() const {
@@ -203,7 +204,7 @@ std::string Engine::describe() const {
   const std::vector<std::string> training = state_->training->names();
   if (!training.empty()) table += fmt::format("trained by {}\n", fmt::join(training, ", "));
   table += state_->memory.plan().to_string();
-  if (const int64_t limit = state_->context->cap().limit; limit > 0) {
+  if (const int64_t limit = state_->context->memory.cap().limit; limit > 0) {
     table += fmt::format("memory limit {}, LibTorch's tensors included\n", format_bytes(limit));
   }
   return table;

@@ -54,7 +54,7 @@ void EngineParts::shut_down() noexcept {
                                          "keep fsdp::Engine alive as long as the model is used");
   }
   gradients.settle();
-  context->finish();  // a gather ahead of its use may still read main shards
+  context->streams.finish();  // a gather ahead of its use may still read main shards
   model.units.clear();
 }
 
@@ -77,7 +77,11 @@ void EngineParts::require_between_passes(std::string_view call) const {
 }
 
 void EngineParts::follow_compute(std::string_view call) const {
-  with_place([&] { return std::string(call); }, [&] { context->follow_compute(); });
+  with_place([&] { return std::string(call); },
+             [&] {
+               context->memory.count_thread();
+               context->streams.follow_compute();
+             });
 }
 
 void EngineParts::zero_grad() {
@@ -111,7 +115,7 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   memory.remake(pass.schedule());
   if (bytes < 0 || model.options.try_beyond_plan) return;
   try {
-    require_within_limit(*clock, context->cap().limit);
+    require_within_limit(*clock, context->memory.cap().limit);
   } catch (const InvalidArgument&) {  // there will be no optimizer to give them back
     memory.add_optimizer_state(-bytes);
     memory.remake(pass.schedule());
@@ -124,7 +128,7 @@ GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, doubl
   return with_place([] { return "gradient norm"; },
                     [&] {
                       const ContextSpan span =
-                          context->span(*context->compute, "gradient norm", "");
+                          context->streams.span(*context->streams.compute, "gradient norm", "");
                       const std::lock_guard lock(clock->mutex);
                       model.follow_zero_grads();
                       return gradients.measure(norm_type, max_norm);

@@ -29,7 +29,7 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   bool is_shut_down() const { return model.units.empty(); }
   // Errors: StateError if the engine is gone, or inside a forward or backward.
   void require_between_passes(std::string_view call) const;
-  // ShardContext::follow_compute; a device that fails does so in `call`.
+  // CommStreams::follow_compute; a device that fails does so in `call`.
   void follow_compute(std::string_view call) const;
 
   // Optimizers say how many bytes they keep, and give them back. Errors: InvalidArgument where the

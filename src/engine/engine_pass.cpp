@@ -19,8 +19,8 @@ namespace {
 // What traces and NVTX show of a forward while it runs.
 struct ForwardSpans {
   ForwardSpans(ShardContext& context, const EngineUnit& unit, std::string_view what)
-      : span(context.spans, *context.compute, SpanLane::kCompute, what, unit.shard->fqn()),
-        range(context.torch_device, "forward", unit.shard->fqn()) {}
+      : span(context.spans, *context.streams.compute, SpanLane::kCompute, what, unit.shard->fqn()),
+        range(context.streams.torch_device, "forward", unit.shard->fqn()) {}
 
   StreamSpan span;
   torch_cuda::NamedRange range;
@@ -51,20 +51,22 @@ void EnginePass::event(std::string_view name, int unit) const {
 void EnginePass::begin_forward() {
   if (of_.clock.in_backward()) of_.clock.discard_stale_tasks();  // a backward that threw
   require_not_gathered("a forward");
-  of_.context.follow_compute();
+  of_.context.memory.count_thread();
+  of_.context.streams.follow_compute();
   absorb_changes(/*reseats=*/true);
   unfreeze();
   forward_has_graph_ = autograd_hooks::makes_graph();
   check_touched_units();
   // Of an optimizer that is not the engine's: whatever it did is over here.
-  if (of_.steps.has_reduced() && !of_.model.has_gradients()) of_.steps.end(*of_.context.compute);
+  if (of_.steps.has_reduced() && !of_.model.has_gradients())
+    of_.steps.end(*of_.context.streams.compute);
   of_.model.guard_gradients();
   forget_dropped_forwards();
   // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
-  Event ready(of_.context.device);
-  of_.context.compute->record(ready);
-  of_.context.gather_after(ready);
-  of_.context.begin_reading();
+  Event ready(of_.context.streams.device);
+  of_.context.streams.compute->record(ready);
+  of_.context.streams.gather_after(ready);
+  of_.context.peers.begin();
   of_.memory.begin_forward();
   schedule_->begin_forward();
 }
@@ -85,24 +87,23 @@ void EnginePass::end_forward(bool in_graph) {
   if (!in_graph) {
     for (const auto& unit : of_.model.units) unit->forget_unhooked_since_mark();
   }
-  of_.context.wait_for_left_gathers();
+  of_.context.streams.wait_for_left_gathers();
   settle_main_state();
-  of_.context.end_reading();
+  of_.context.peers.end();
 }
 
 // Who holds views of main shards reads and writes them as soon as the host gets there.
 void EnginePass::settle_main_state() const {
-  if (!of_.context.offloads()) return;
   const bool any_views =
       std::any_of(of_.model.units.begin(), of_.model.units.end(),
                   [](const auto& unit) { return unit->shard->main().has_views(); });
-  if (any_views) of_.context.settle_transfers();
+  if (any_views) of_.context.main->settle();
 }
 
 // A forward or backward has thrown, which the caller hears of.
 void EnginePass::wait_after_throw() noexcept {
   try {
-    of_.context.wait_for_left_gathers();
+    of_.context.streams.wait_for_left_gathers();
   } catch (const std::exception&) {
   }
 }
@@ -111,7 +112,7 @@ void EnginePass::begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call)
   const auto in_forward = [&] { return unit.describe("forward"); };
   const bool again = call->forward_task >= 0;
   with_place(in_forward, [&] {
-    of_.context.check_limit();
+    of_.context.memory.check_limit();
     if (again) {
       schedule_->pre_recompute(unit.index);
     } else {
@@ -150,8 +151,11 @@ void EnginePass::end_forward(int unit, Call& call, bool failed) {
 }
 
 void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
-  if (of_.context.computes_here()) return;
-  if (may_change) return of_.context.follow_compute();
+  if (of_.context.streams.computes_here()) return;
+  if (may_change) {
+    of_.context.memory.count_thread();
+    return of_.context.streams.follow_compute();
+  }
   throw StateError({.what = "a unit was called on another stream than the model's forward",
                     .where = name_of_unit(unit.shard->fqn()),
                     .cause = "its parameters are there for work on the forward's stream",
@@ -163,13 +167,13 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
 // The first pre_backward of a pass. A graph made before the parameters changed must throw, as in
 // plain torch: absorbing the change bumps the versions that it saved.
 void EnginePass::begin_backward() {
-  of_.context.count_thread();
+  of_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
   if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
   absorb_changes(/*reseats=*/false);
   of_.model.follow_zero_grads();  // since forward
   if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
-  of_.context.begin_reading();
+  of_.context.peers.begin();
   schedule_->begin_backward();
 }
 
@@ -206,11 +210,11 @@ void EnginePass::open(int unit, bool captures) {
              [&] {
                follow_compute(opened, /*may_change=*/true);
                if (!opened.span) {
-                 opened.span.emplace(of_.context.spans, *of_.context.compute, SpanLane::kBackward,
-                                     "backward", opened.shard->fqn());
+                 opened.span.emplace(of_.context.spans, *of_.context.streams.compute,
+                                     SpanLane::kBackward, "backward", opened.shard->fqn());
                }
                if (!schedule_->in_backward()) begin_backward();
-               of_.context.check_limit();
+               of_.context.memory.check_limit();
                event("pre_backward", unit);
                schedule_->pre_backward(unit, captures);
              });
@@ -250,17 +254,18 @@ void EnginePass::abandon(int unit) {
 
 void EnginePass::end_backward(bool captures) {
   schedule_->end_backward(captures);
-  Event reduced(of_.context.device);
-  of_.context.last_of_reduce().record(reduced);
+  Event reduced(of_.context.streams.device);
+  of_.context.main->last_of_reduce().record(reduced);
   {
-    const ExposedTimer timer(of_.context);
-    const ContextSpan span = of_.context.span(*of_.context.compute, "wait for reduces", "");
-    of_.context.compute->wait(reduced);  // wait 7
+    const ExposedTimer timer(of_.context.streams);
+    const ContextSpan span =
+        of_.context.streams.span(*of_.context.streams.compute, "wait for reduces", "");
+    of_.context.streams.compute->wait(reduced);  // wait 7
   }
-  for (auto& held : of_.context.lent_held) held.clear();
-  of_.context.wait_for_left_gathers();
+  for (auto& held : of_.context.lent.held) held.clear();
+  of_.context.streams.wait_for_left_gathers();
   settle_main_state();
-  of_.context.end_reading();
+  of_.context.peers.end();
 }
 
 // The end of the outermost graph task: everything of this pass is closed.
@@ -350,7 +355,7 @@ void EnginePass::sum_across(int unit) {
 void EnginePass::absorb_changes(bool reseats) {
   bool issued = false;
   for (const auto& unit : of_.model.units) issued = unit->shard->issue_digests() || issued;
-  if (issued) of_.context.main_stream().synchronize();  // of all units at once
+  if (issued) of_.context.main->stream().synchronize();  // of all units at once
   for (const auto& unit : of_.model.units) unit->shard->absorb_changes(reseats);
 }
 

@@ -30,8 +30,8 @@ kernels::NormType norm_type_of(double norm_type) {
 StepScalars::StepScalars(const ShardContext& context, int ranks, int rank)
     : ranks_(ranks),
       rank_(rank),
-      memory_(
-          context.allocate_main_own(2 * found_bytes() + 3 * static_cast<int64_t>(sizeof(float)))) {}
+      memory_(context.main->allocate_own(2 * found_bytes() +
+                                         3 * static_cast<int64_t>(sizeof(float)))) {}
 
 StepScalars::Values StepScalars::read(Stream& stream) const {
   Values values;
@@ -70,14 +70,14 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   measurement->owner = this;
   const std::shared_ptr<StepScalars> taken = take_scalars();
   measurement->scalars = taken;
-  context_.settle_transfers();
-  Stream& stream = context_.main_stream();
+  context_.main->settle();
+  Stream& stream = context_.main->stream();
   measurement->measured_on = &stream;
   const StepScalars& scalars = *taken;
   const int64_t scratch_bytes = kernels::norm_scratch_bytes(stream, table);
   if (scratch_.bytes() < scratch_bytes) {
     stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may be under way
-    scratch_ = context_.allocate_main_own(scratch_bytes);
+    scratch_ = context_.main->allocate_own(scratch_bytes);
   }
   kernels::grad_norm(stream, table, type,
                      {.norm = scalars.here().norm(),
@@ -96,22 +96,23 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   const CollectivePart part{scalars.here().values, scalars.everywhere().values, scalars.numel(),
                             DType::kFloat64};
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
-  const CollectiveTag tag = context_.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
-  context_.sent.other_bytes +=
+  const CollectiveTag tag =
+      context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
+  context_.comms.sent.other_bytes +=
       ring_bytes(Operation::kAllReduce, {&part, 1}, context_.mesh.world_size());
-  if (context_.offloads()) {
-    const ExposedTimer timer(context_);
+  if (context_.main->is_host()) {
+    const ExposedTimer timer(context_.streams);
     return context_.mesh.state().control_communicator().all_reduce({&part, 1}, op, tag,
-                                                                   context_.main_stream());
+                                                                   context_.main->stream());
   }
-  Stream& stream = *context_.reduce_stream;
-  Event measured(context_.device);
-  context_.compute->record(measured);
+  Stream& stream = *context_.streams.reduce;
+  Event measured(context_.streams.device);
+  context_.streams.compute->record(measured);
   stream.wait(measured);  // wait 12
-  context_.reduce().all_reduce({&part, 1}, op, tag, stream);
+  context_.comms.reduce().all_reduce({&part, 1}, op, tag, stream);
   stream.record(measured);
-  const ExposedTimer timer(context_);
-  context_.compute->wait(measured);  // wait 13
+  const ExposedTimer timer(context_.streams);
+  context_.streams.compute->wait(measured);  // wait 13
 }
 
 // The streams' waits order one step's use of a block before the next one's; who reads one has

@@ -48,7 +48,7 @@ int64_t planned_bytes(const Passes& engines) {
 std::string describe_held(const Passes& engines, const MemoryDemand& demand) {
   MemoryBytes in_use;
   for (const EnginePass* engine : engines) {
-    const MemoryBytes& own = engine->parts().context.ledger.stats().in_use;
+    const MemoryBytes& own = engine->parts().context.memory.ledger.stats().in_use;
     for (size_t i = 0; i < in_use.bytes.size(); ++i) in_use.bytes[i] += own.bytes[i];
   }
   std::vector<std::string> parts;
@@ -70,10 +70,11 @@ std::string remedies_of(const EnginePass& pass, bool for_tensors) {
   const EnginePass::Parts& engine = pass.parts();
   const bool gathers = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;
   std::vector<std::string_view> ways;
-  for (const Remedy& remedy : remedies(engine.model.options, {.gathers = gathers,
-                                                             .one_rank = engine.context.one_rank(),
-                                                             .reduces = pass.schedule().reduces(),
-                                                             .for_tensors = for_tensors})) {
+  for (const Remedy& remedy :
+       remedies(engine.model.options, {.gathers = gathers,
+                                      .one_rank = engine.context.comms.one_rank(),
+                                      .reduces = pass.schedule().reduces(),
+                                      .for_tensors = for_tensors})) {
     ways.push_back(remedy.text);
   }
   return fmt::format("in order of cost: {}", fmt::join(ways, "; "));

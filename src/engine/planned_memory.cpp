@@ -13,11 +13,11 @@ namespace fsdp {
 
 void PlannedMemory::add_optimizer_state(int64_t bytes) {
   optimizer_state_bytes_ += bytes;
-  context_.main_ledger().hold(bytes);
+  context_.main->ledger().hold(bytes);
   if (bytes > 0) {
-    context_.main_ledger().take(MemoryCategory::kOptimizerState, bytes);
+    context_.main->ledger().take(MemoryCategory::kOptimizerState, bytes);
   } else {
-    context_.main_ledger().give(MemoryCategory::kOptimizerState, -bytes);
+    context_.main->ledger().give(MemoryCategory::kOptimizerState, -bytes);
   }
 }
 
@@ -26,8 +26,8 @@ void PlannedMemory::remake(const Pass& pass) {
                       .rules = pass.rules(),
                       .kept_units = pass.kept_units(),
                       .optimizer_state_bytes = optimizer_state_bytes_,
-                      .offloads = context_.offloads(),
-                      .streams_overlap = !context_.reduce_stream->is_inline(),
+                      .offloads = context_.main->is_host(),
+                      .streams_overlap = !context_.streams.reduce->is_inline(),
                       .accumulates = accumulates_};
   std::map<int64_t, int64_t> gradients;  // main gradients by size
   for (const auto& unit : units_) {
@@ -40,17 +40,17 @@ void PlannedMemory::remake(const Pass& pass) {
     const bool parameters = slots.category == MemoryCategory::kParameterSlots;
     (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
   }
-  context_.parameter_slots.plan(parameter_slots);
-  context_.reduce_slots.plan(reduce_slots);
-  context_.main_gradients.plan(gradients);
+  context_.memory.parameter_slots.plan(parameter_slots);
+  context_.memory.reduce_slots.plan(reduce_slots);
+  context_.main->gradients.plan(gradients);
   add_learned();
 }
 
 void PlannedMemory::begin_backward(bool finds_gradients) {
   finds_gradients_ = finds_gradients;
-  const MemoryBytes& peak = context_.ledger.phase_peak();
+  const MemoryBytes& peak = context_.memory.ledger.phase_peak();
   if (peak.total() > forward_peak_.total()) forward_peak_ = peak;
-  context_.ledger.begin_phase();
+  context_.memory.ledger.begin_phase();
 }
 
 void PlannedMemory::follow(const Pass& pass) {
@@ -67,12 +67,13 @@ void PlannedMemory::expect_captures(const Pass& pass) {
 // What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
 // is part of the plan from then on.
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
-  const bool parameters = context_.parameter_slots.learn();
-  const bool reduces = context_.reduce_slots.learn();
-  const int64_t unforeseen = context_.main_ledger().stats().in_use[MemoryCategory::kMainGradients] -
-                             main_gradients_after_backward()[MemoryCategory::kMainGradients];
+  const bool parameters = context_.memory.parameter_slots.learn();
+  const bool reduces = context_.memory.reduce_slots.learn();
+  const int64_t unforeseen =
+      context_.main->ledger().stats().in_use[MemoryCategory::kMainGradients] -
+      main_gradients_after_backward()[MemoryCategory::kMainGradients];
   learned_gradients_ += std::max<int64_t>(unforeseen, 0);
-  const MemoryBytes& peak = context_.ledger.phase_peak();
+  const MemoryBytes& peak = context_.memory.ledger.phase_peak();
   const MemoryBytes forward = std::exchange(forward_peak_, {});
   const bool higher_forward = forward.total() > plan_.forward_peak.total();
   if (higher_forward) learned_forward_ = forward;
@@ -88,15 +89,15 @@ void PlannedMemory::warn_of_overflow() {
   warned_ = true;
   context_.mesh.warn(
       {.what = fmt::format("a pass took {} slots more than the plan had",
-                           context_.ledger.stats().overflow_slots),
+                           context_.memory.ledger.stats().overflow_slots),
        .where = "the engine's memory",
        .cause = "forwards beside it (evaluation, a graph that was dropped) need more at once",
        .hint = "they are part of memory_plan() from now on"});
 }
 
 void PlannedMemory::add_learned() {
-  std::vector<PlannedSlots> slots = context_.parameter_slots.planned();
-  for (const PlannedSlots& each : context_.reduce_slots.planned()) slots.push_back(each);
+  std::vector<PlannedSlots> slots = context_.memory.parameter_slots.planned();
+  for (const PlannedSlots& each : context_.memory.reduce_slots.planned()) slots.push_back(each);
   const auto add = [&](const PlannedSlots& each, int64_t sign) {
     const int64_t bytes = sign * each.count * each.slot_bytes;
     plan_.held_bytes += bytes;
@@ -111,7 +112,7 @@ void PlannedMemory::add_learned() {
   raise(plan_.forward_peak, learned_forward_);
   raise(plan_.backward_peak, learned_peak_);
   main_gradients_after_backward()[MemoryCategory::kMainGradients] += learned_gradients_;
-  if (context_.offloads()) {
+  if (context_.main->is_host()) {
     plan_.host_held_bytes += learned_gradients_;
   } else {
     plan_.held_bytes += learned_gradients_;
@@ -120,7 +121,7 @@ void PlannedMemory::add_learned() {
 }
 
 MemoryBytes& PlannedMemory::main_gradients_after_backward() {
-  return context_.offloads() ? plan_.host_peak : plan_.after_backward;
+  return context_.main->is_host() ? plan_.host_peak : plan_.after_backward;
 }
 
 }  // namespace fsdp

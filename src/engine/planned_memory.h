@@ -26,7 +26,7 @@ class PlannedMemory {
   // trainable parameters have changed.
   void remake(const Pass& pass);
   // What they take at their highest is looked at when the pass is over.
-  void begin_forward() { context_.ledger.begin_phase(); }
+  void begin_forward() { context_.memory.ledger.begin_phase(); }
   // `finds_gradients`: an earlier backward has left some, which no step has used.
   void begin_backward(bool finds_gradients);
   // The pass that has just been was not like the one before.

@@ -63,7 +63,7 @@ void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitPl
 }
 
 void warn_of_unscaled(const ShardedModel& model, const ShardContext& context) {
-  if (context.mesh.rank() != 0 || context.has_loss_scale()) return;
+  if (context.mesh.rank() != 0 || context.format.has_loss_scale()) return;
   const auto is_float16 = [](const auto& unit) {
     return std::ranges::any_of(unit->shard->layout().segments(), [](const SegmentLayout& segment) {
       return segment.trainable && segment.dtype == DType::kFloat16;

@@ -11,7 +11,7 @@
 
 namespace fsdp {
 
-class ShardContext;
+struct ShardContext;
 struct ShardedModel;
 
 // When it is made, on rank 0. `plans`: of each unit.

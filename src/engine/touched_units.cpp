@@ -211,7 +211,7 @@ class Touches final : public touch_trap::Listener {
 
   static void read_in_forward(const touch_trap::Touch& touch, ClosingClock& clock, int task) {
     const EngineUnit& first = unit_of(touch.units[0]);
-    first.require_no_autocast(first.owner.context->torch_device);
+    first.require_no_autocast(first.owner.context->streams.torch_device);
     for (auto* each : touch.units) ModuleStates::begin(unit_of(each));
     const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
     if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&

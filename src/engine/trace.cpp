@@ -117,10 +117,10 @@ void append_bytes(std::string& events, int rank, const BytesAt& at) {
 void settle(ShardContext& context) {
   with_place([] { return "trace"; },
              [&] {
-               context.gather_stream->synchronize();
-               context.reduce_stream->synchronize();
-               context.settle_transfers();
-               context.compute->synchronize();
+               context.streams.gather->synchronize();
+               context.streams.reduce->synchronize();
+               context.main->settle();
+               context.streams.compute->synchronize();
              });
 }
 
@@ -148,8 +148,8 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 Trace::Trace(Engine& engine) : state_(engine.state()) {
   settle(*state_.context);  // else a span of earlier work could end in this trace
   state_.context->spans.start();
-  with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->compute); });
-  state_.context->ledger.note();
+  with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->streams.compute); });
+  state_.context->memory.ledger.note();
 }
 Trace::~Trace() {
   SpanLog& spans = state_.context->spans;

@@ -64,7 +64,7 @@ void UnitCall::begin() {
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
-  unit_->require_no_autocast(engine.context->torch_device);
+  unit_->require_no_autocast(engine.context->streams.torch_device);
   const int task = autograd_hooks::current_task();
   if (task >= 0) {
     clock.enter(task);

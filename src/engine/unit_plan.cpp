@@ -133,7 +133,7 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
   for (UnitOptions& each : own) {
     const UnitRules rules{.reshard_after_forward = *each.reshard_after_forward,
                           .unshard_in_backward = *each.unshard_in_backward,
-                          .is_gathered = context.moves_for(*each.strategy).gathers(),
+                          .is_gathered = moves_for(context, *each.strategy).gathers(),
                           .prefetch_units = *each.prefetch_units};
     plans.push_back({.options = std::move(each), .rules = rules});
   }

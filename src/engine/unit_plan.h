@@ -11,7 +11,7 @@
 
 namespace fsdp {
 
-class ShardContext;
+struct ShardContext;
 
 struct UnitPlan {
   UnitOptions options;  // every field is set but a param_dtype that nobody gives

@@ -47,7 +47,7 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
 
 LossScaler::~LossScaler() {
   const std::shared_ptr<EngineParts> engine = engine_.lock();
-  if (engine && !engine->is_shut_down()) engine->context->set_loss_scale(std::nullopt);
+  if (engine && !engine->is_shut_down()) engine->context->format.set_loss_scale(std::nullopt);
 }
 
 void LossScaler::load(const State& state) {
@@ -67,7 +67,7 @@ void LossScaler::apply() {
                       .hint = "destroy it before the engine"});
   }
   const std::lock_guard lock(engine->clock->mutex);
-  engine->context->set_loss_scale(static_cast<float>(state_.scale));
+  engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
   engine->context->mesh.state().order().note(fmt::format("loss scale {}", state_.scale));
 }
 

@@ -51,7 +51,7 @@ const SegmentLayout& Optimizer::State::layout_of(const OptimizedSegment& optimiz
 kernels::StepCount* Optimizer::State::add_counters(size_t count) {
   const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
   counters_.push_back(with_place([] { return "the optimizer's counters"; },
-                                 [&] { return engine.context->allocate_main_own(bytes); }));
+                                 [&] { return engine.context->main->allocate_own(bytes); }));
   return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
@@ -72,7 +72,7 @@ void Optimizer::State::add_segments() {
         const int64_t bytes = segment.numel * size_of(DType::kFloat32);
         optimized.moments.push_back(
             with_place([&] { return unit->describe("optimizer state"); },
-                       [&] { return engine.context->allocate_main_own(bytes); }));
+                       [&] { return engine.context->main->allocate_own(bytes); }));
         added += bytes;
       }
       segments_.push_back(std::move(optimized));
@@ -88,7 +88,7 @@ void Optimizer::State::add_segments() {
 }
 
 Optimizer::State::~State() {
-  engine.context->finish();  // an update may be under way in what goes
+  engine.context->streams.finish();  // an update may be under way in what goes
   if (state_bytes_ > 0) engine.add_optimizer_state(-state_bytes_);
 }
 
@@ -167,7 +167,7 @@ void Optimizer::State::forget_measured() { clipped_.reset(); }
 int64_t Optimizer::State::read(const kernels::StepCount& counter) const {
   int64_t steps = 0;
   with_place([] { return "count of optimizer steps"; },
-             [&] { engine.context->main_stream().read(&steps, &counter.step, sizeof steps); });
+             [&] { engine.context->main->stream().read(&steps, &counter.step, sizeof steps); });
   return steps;
 }
 
@@ -222,12 +222,12 @@ void Optimizer::State::set_counts(int64_t applied,
     counts.push_back(0);
   }
   const std::lock_guard lock(engine.clock->mutex);
-  Stream& stream = engine.context->main_stream();
+  Stream& stream = engine.context->main->stream();
   stream.synchronize();  // with what the old ones are read for
   counters_.clear();
   applied_ = add_counters(counts.size());
   const auto bytes = static_cast<int64_t>(counts.size() * sizeof(kernels::StepCount));
-  const Buffer values = engine.context->device.allocate(bytes, MemoryKind::kPinned);
+  const Buffer values = engine.context->streams.device.allocate(bytes, MemoryKind::kPinned);
   for (size_t i = 0; i < counts.size(); ++i) {
     static_cast<kernels::StepCount*>(values.data())[i] = {.step = counts[i]};
   }
@@ -291,9 +291,9 @@ StepReport Optimizer::State::issue_step() {
       updates.push_back({optimized, segment, run, lr * run.lr_scale});
     }
   }
-  engine.context->settle_transfers();
-  Stream& stream = engine.context->main_stream();
-  const ContextSpan span = engine.context->span(stream, "optimizer", "");
+  engine.context->main->settle();
+  Stream& stream = engine.context->main->stream();
+  const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
   const float* found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr;
   kernels::count_steps(stream, counters, betas(), found_inf);
   update(stream, updates, clips ? measured->scalars->coefficient() : nullptr, found_inf);
@@ -302,7 +302,7 @@ StepReport Optimizer::State::issue_step() {
                                      [](const MainSegment& each) { return each.grad != nullptr; });
     if (touched) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
-  engine.steps.end(*engine.context->compute);
+  engine.steps.end(*engine.context->streams.compute);
   return report;
 }
 

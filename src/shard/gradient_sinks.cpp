@@ -7,8 +7,8 @@
 namespace fsdp {
 
 void SlotSink::open() {
-  slot_ = unit_.shared.reduce_slots.acquire(places_.slot_bytes());
-  if (slot_ != nullptr) unit_.shared.compute->wait(slot_->released);  // wait 6
+  slot_ = unit_.shared.memory.reduce_slots.acquire(places_.slot_bytes());
+  if (slot_ != nullptr) unit_.shared.streams.compute->wait(slot_->released);  // wait 6
 }
 
 std::byte* SlotSink::place(int segment, int64_t element) const {
@@ -19,7 +19,7 @@ void SlotSink::close(Stream& stream) {
   if (slot_ == nullptr) return;
   if (unit_.shared.debug) fill_nan(stream);
   stream.record(slot_->released);
-  unit_.shared.reduce_slots.release(slot_);
+  unit_.shared.memory.reduce_slots.release(slot_);
   slot_ = nullptr;
 }
 

@@ -48,7 +48,7 @@ class MainSink : public GradientSink {
  public:
   MainSink(const UnitContext& unit, MainGradients& main) : unit_(unit), main_(main) {}
 
-  void open() override { main_.take(*unit_.shared.compute); }
+  void open() override { main_.take(*unit_.shared.streams.compute); }
   std::byte* place(int segment, int64_t element) const override {
     return main_.has(segment) ? main_.at(segment, element) : nullptr;
   }

@@ -32,7 +32,7 @@ void GradientTable::add_strided(int parameter, const at::Tensor& gradient,
                                 const Place& place) const {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
   ShardContext& shared = unit_.shared;
-  const ContextSpan span = shared.span(*shared.compute, "capture", spec.fqn);
+  const ContextSpan span = shared.streams.span(*shared.streams.compute, "capture", spec.fqn);
   at::Tensor ordered = gradient.permute(memory_order(spec));
   if (ordered.dim() > kernels::kMaxDims) ordered = ordered.contiguous().flatten();
   kernels::StridedSource source{.data = ordered.const_data_ptr(),
@@ -41,12 +41,12 @@ void GradientTable::add_strided(int parameter, const at::Tensor& gradient,
   std::ranges::copy(ordered.sizes(), source.sizes.begin());
   std::ranges::copy(ordered.strides(), source.strides.begin());
   const auto write = place.overwrites ? kernels::cast_pack_strided : kernels::accumulate_strided;
-  write(*shared.compute, source, place.at, place.dtype, shared.capture_scale());
+  write(*shared.streams.compute, source, place.at, place.dtype, shared.format.capture_scale());
 }
 
 void GradientTable::add_in_order(int parameter, const at::Tensor& gradient,
                                  const kernels::AccumulateRun& run) {
-  Stream& compute = *unit_.shared.compute;
+  Stream& compute = *unit_.shared.streams.compute;
   if (compute.is_inline()) return copy({&run, 1}, parameter);
   if (captured_on_ != &compute) issue();
   captured_on_ = &compute;
@@ -72,7 +72,7 @@ void GradientTable::issue() {
   }
   copy(runs, waiting.front().parameter);
   // The stream to which LibTorch's memory belongs does not wait for the one that reads it now.
-  Stream& compute = *unit_.shared.compute;
+  Stream& compute = *unit_.shared.streams.compute;
   if (&compute != captured_on_) {
     compute.hold(std::make_shared<const std::vector<Waiting>>(std::move(waiting)));
   }
@@ -81,8 +81,8 @@ void GradientTable::issue() {
 void GradientTable::copy(std::span<const kernels::AccumulateRun> runs, int first) const {
   ShardContext& shared = unit_.shared;
   const std::string& subject = runs.size() == 1 ? unit_.layout.parameters()[first].fqn : unit_.fqn;
-  const ContextSpan span = shared.span(*shared.compute, "capture", subject);
-  kernels::accumulate(*shared.compute, runs, shared.capture_scale());
+  const ContextSpan span = shared.streams.span(*shared.streams.compute, "capture", subject);
+  kernels::accumulate(*shared.streams.compute, runs, shared.format.capture_scale());
 }
 
 void GradientTable::require_unchanged(const Waiting& waiting) const {

@@ -28,15 +28,15 @@ LentGradients::LentGradients(const UnitContext& unit, const GradientPlaces& plac
 void LentGradients::open() {
   ShardContext& shared = unit_.shared;
   if (!places_.any_lends()) return;
-  shared.compute->wait(shared.lent_reduced[shared.lent_turn]);  // wait 8
+  shared.streams.compute->wait(shared.lent.reduced[shared.lent.turn]);  // wait 8
   // What compute makes of the memory comes behind that wait.
-  shared.lent_held[shared.lent_turn].clear();
+  shared.lent.held[shared.lent.turn].clear();
 }
 
 at::TensorOptions LentGradients::options() const {
   return at::TensorOptions()
-      .dtype(torch_compat::scalar_type_of(unit_.shared.reduce_dtype))
-      .device(unit_.shared.torch_device);
+      .dtype(torch_compat::scalar_type_of(unit_.shared.format.dtype))
+      .device(unit_.shared.streams.torch_device);
 }
 
 LentGradients::Lent& LentGradients::make(int parameter) {
@@ -46,8 +46,8 @@ LentGradients::Lent& LentGradients::make(int parameter) {
 bool LentGradients::lend(int parameter, const at::Tensor& gradient, DType dtype) {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
   Lent& lent = make(parameter);
-  const DType reduced_in = unit_.shared.reduce_dtype;
-  const bool is_scaled = unit_.shared.capture_scale() != 1.0F;
+  const DType reduced_in = unit_.shared.format.dtype;
+  const bool is_scaled = unit_.shared.format.capture_scale() != 1.0F;
   if (!is_scaled && is_sole(gradient) && dtype == reduced_in && lies_like(gradient, spec)) {
     lent.gradient = gradient;
     return true;
@@ -73,7 +73,7 @@ CollectivePart LentGradients::part(int segment, const std::byte* slot_at, int64_
                                    std::byte* landing) {
   Lent& lent = *lent_[segment];
   lent.runs = places_.runs(segment, slot_at, lent.gradient.const_data_ptr());
-  CollectivePart part{.numel = numel, .dtype = unit_.shared.reduce_dtype};
+  CollectivePart part{.numel = numel, .dtype = unit_.shared.format.dtype};
   part.runs = lent.runs;
   part.recv = landing != nullptr ? landing : lent.reduced.mutable_data_ptr();
   return part;
@@ -84,26 +84,27 @@ void LentGradients::keep() {
   for (int i = 0; i < unit_.segments(); ++i) {
     if (has_segment(i)) bytes += places_.lent_bytes(i);
   }
-  unit_.shared.ledger.take(MemoryCategory::kReduceSlots, bytes - std::exchange(kept_bytes_, bytes));
+  unit_.shared.memory.ledger.take(MemoryCategory::kReduceSlots,
+                                  bytes - std::exchange(kept_bytes_, bytes));
 }
 
 void LentGradients::give_back(Stream& stream, bool reduced) {
   ShardContext& shared = unit_.shared;
   for (std::shared_ptr<Lent>& lent : lent_) {
     if (!lent) continue;
-    if (shared.compute->is_inline()) {
+    if (shared.streams.compute->is_inline()) {
       stream.hold(std::exchange(lent, nullptr));
     } else if (reduced) {
-      shared.lent_held[shared.lent_turn].push_back(std::exchange(lent, nullptr));
+      shared.lent.held[shared.lent.turn].push_back(std::exchange(lent, nullptr));
     }
     lent = nullptr;  // else compute's own memory, which is compute's next
   }
   if (kept_bytes_ > 0) {
-    shared.ledger.give(MemoryCategory::kReduceSlots, std::exchange(kept_bytes_, 0));
+    shared.memory.ledger.give(MemoryCategory::kReduceSlots, std::exchange(kept_bytes_, 0));
   }
   if (!reduced || !places_.any_lends()) return;
-  stream.record(shared.lent_reduced[shared.lent_turn]);
-  shared.lent_turn = 1 - shared.lent_turn;
+  stream.record(shared.lent.reduced[shared.lent.turn]);
+  shared.lent.turn = 1 - shared.lent.turn;
 }
 
 }  // namespace fsdp

@@ -52,29 +52,10 @@ std::byte* MainGradients::place_of(int segment, int64_t numel) const {
                                        : reinterpret_cast<std::byte*>(slice(segment));
 }
 
-void MainGradients::add(const std::vector<kernels::AccumulateRun>& runs) const {
-  ShardContext& shared = unit_.shared;
-  if (!shared.offloads()) return kernels::accumulate(*shared.reduce_stream, runs);
-  Stream& stream = *shared.download_stream;
-  Event reduced(shared.device);
-  shared.reduce_stream->record(reduced);
-  stream.wait(reduced);  // wait 19
-  const ContextSpan span = shared.span(stream, "download", unit_.fqn);
-  std::vector<kernels::AccumulateRun> adds;
-  for (const kernels::AccumulateRun& run : runs) {
-    if (run.overwrite && run.source_dtype == DType::kFloat32) {
-      stream.copy(run.destination, run.source, run.numel * size_of(run.source_dtype));
-    } else {
-      adds.push_back(run);  // the device reads and writes the host's memory
-    }
-  }
-  kernels::accumulate(stream, adds);
-}
-
 void MainGradients::take(Stream& stream) {
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!unit_.segment(i).trainable) continue;
-    slots_[i] = unit_.shared.main_gradients.acquire(numel(i) * size_of(DType::kFloat32));
+    slots_[i] = unit_.shared.main->gradients.acquire(numel(i) * size_of(DType::kFloat32));
     if (has(i)) stream.wait(slots_[i]->released);  // wait 9
   }
   state_ = MainGradientState::kReady;
@@ -87,8 +68,8 @@ void MainGradients::give_back() {
   forget_runs();
   for (Slot*& slot : slots_) {
     if (slot == nullptr) continue;
-    shared.last_of_reduce().record(slot->released);
-    shared.main_gradients.release(slot);
+    shared.main->last_of_reduce().record(slot->released);
+    shared.main->gradients.release(slot);
     slot = nullptr;
   }
   state_ = MainGradientState::kNone;
@@ -108,7 +89,7 @@ bool MainGradients::is_trainable(int parameter) const {
 // once the gradient was given back.
 at::Tensor MainGradients::view(int parameter) {
   const int segment = unit_.layout.segment_of(parameter);
-  const at::Device device = unit_.shared.main_torch_device();
+  const at::Device device = unit_.shared.main->torch_device();
   if (!has(segment)) return torch_compat::wrap(nullptr, 0, DType::kFloat32, device);
   struct Held {
     Mesh mesh;  // first, hence destroyed last
@@ -166,7 +147,7 @@ at::Tensor MainGradients::make_guard(int64_t numel) {
   if (!nothing_) {
     int64_t most = 0;
     for (int i = 0; i < unit_.segments(); ++i) most = std::max(most, main_.bytes(i));
-    nothing_.emplace(most, unit_.shared.main_torch_device(),
+    nothing_.emplace(most, unit_.shared.main->torch_device(),
                      fmt::format("fsdp: gradients of {} wait to be reduced; hint: run the last "
                                  "backward of a step outside of GradSync, or call zero_grad",
                                  name_of_unit(unit_.fqn)),
@@ -209,7 +190,8 @@ bool MainGradients::adopt_user_gradients(bool kept) {
   if (!are_ready()) return true;
   const at::NoGradGuard no_grad;
   const touch_trap::Unseen unseen;
-  unit_.shared.last_of_reduce().synchronize();  // the main gradient may still be written there
+  unit_.shared.main->last_of_reduce()
+      .synchronize();  // the main gradient may still be written there
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     const Interval& local = main_.local(parameter);

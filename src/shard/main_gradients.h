@@ -51,9 +51,6 @@ class MainGradients {
   float* slice(int segment) const;
   // Of `numel` elements of a sum: all of it, or this rank's slice.
   std::byte* place_of(int segment, int64_t numel) const;
-  // Behind what the reduce stream was given so far; from or to the host where it lies there. The
-  // destinations are places of it.
-  void add(const std::vector<kernels::AccumulateRun>& runs) const;
 
   // Memory that `stream` may write when it has passed this.
   void take(Stream& stream);

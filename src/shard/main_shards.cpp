@@ -16,7 +16,7 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
     auto memory = std::make_shared<const MeshBuffer>(unit_.shared.mesh, std::move(slices[i]));
     void* data = memory->buffer.data();
     relocate(i, std::move(memory), data);
-    unit_.shared.main_ledger().take(MemoryCategory::kMainShards, bytes(i));
+    unit_.shared.main->ledger().take(MemoryCategory::kMainShards, bytes(i));
     for (const Interval& interval : unit_.layout.intervals(i, unit_.main_rank())) {
       local_[interval.parameter] = interval;
     }
@@ -26,7 +26,7 @@ MainShards::MainShards(const UnitContext& unit, std::vector<Buffer> slices)
 MainShards::~MainShards() {
   for (int i = 0; i < unit_.segments(); ++i) {
     touch_trap::forget_owner(slices_[i].tensor);
-    unit_.shared.main_ledger().give(MemoryCategory::kMainShards, bytes(i));
+    unit_.shared.main->ledger().give(MemoryCategory::kMainShards, bytes(i));
   }
 }
 
@@ -38,11 +38,11 @@ void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory,
   Slice& slice = slices_[segment];
   if (slice.data != nullptr) {
     copy(segment, slice.data, data);
-    unit_.shared.compute->synchronize();  // the memory that was read goes
+    unit_.shared.streams.compute->synchronize();  // the memory that was read goes
   }
   slice.data = static_cast<float*>(data);
   slice.tensor = torch_compat::wrap_watched(data, unit_.segment(segment).slice_numel,
-                                            unit_.shared.main_torch_device(),
+                                            unit_.shared.main->torch_device(),
                                             unit_.watch(touch_trap::Holds::kMainShard), memory);
   slice.memory = std::move(memory);
   slice.seen_version = version(segment);
@@ -50,16 +50,18 @@ void MainShards::relocate(int segment, std::shared_ptr<const MeshBuffer> memory,
 
 void MainShards::copy(int segment, const float* from, void* to) const {
   const kernels::CastRun run{from, to, unit_.segment(segment).slice_numel};
-  kernels::cast_pack(*unit_.shared.compute, {&run, 1});
+  kernels::cast_pack(*unit_.shared.streams.compute, {&run, 1});
 }
 
 void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
                             const std::vector<std::byte*>& places) const {
   ShardContext& shared = unit_.shared;
-  const ExposedTimer timer(shared);
-  Stream& stream = *shared.gather_stream;
-  const ContextSpan span = shared.span(*shared.gather_stream, "gather", unit_.fqn);
+  const ExposedTimer timer(shared.streams);
+  Stream& stream = *shared.streams.gather;
+  const ContextSpan span = shared.streams.span(*shared.streams.gather, "gather", unit_.fqn);
   PieceGather gather(unit_);
+  // A gather sends what lies in the slot, too: this rank's shard is copied there first.
+  const bool gathers_in_place = shared.main->is_host() || shared.comms.has_windows();
   std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {
     const DType dtype = unit_.segment(i).dtype;
@@ -69,32 +71,12 @@ void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
     // From the host, into registered memory, or with a lower param_dtype, the shard is written to
     // its place and gathered in place; else the gather reads the shard as it lies.
     const bool is_there = own == static_cast<const void*>(data(i));
-    const bool moves_own = !is_there && (shared.gathers_in_place() || dtype != DType::kFloat32);
+    const bool moves_own = !is_there && (gathers_in_place || dtype != DType::kFloat32);
     if (moves_own) own_runs.push_back({data(i), own, slice.numel, DType::kFloat32, dtype});
     gather.add(slice, dtype, moves_own ? static_cast<void*>(own) : data(i), places[i], place_begin);
   }
-  place_own(own_runs);
+  if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
   gather.issue(moves, stream);
-}
-
-void MainShards::place_own(const std::vector<kernels::CastRun>& runs) const {
-  if (runs.empty()) return;
-  ShardContext& shared = unit_.shared;
-  if (!shared.offloads()) return kernels::cast_pack(*shared.gather_stream, runs);
-  Stream& upload = *shared.upload_stream;
-  const ContextSpan span = shared.span(upload, "upload", unit_.fqn);
-  std::vector<kernels::CastRun> casts;
-  for (const kernels::CastRun& run : runs) {
-    if (run.source_dtype == run.destination_dtype) {
-      upload.copy(run.destination, run.source, run.numel * size_of(run.source_dtype));
-    } else {
-      casts.push_back(run);  // the device reads the host's memory
-    }
-  }
-  kernels::cast_pack(upload, casts);
-  Event uploaded(shared.device);
-  upload.record(uploaded);
-  shared.gather_stream->wait(uploaded);  // wait 18
 }
 
 void MainShards::copy_whole(std::vector<Buffer>& whole) const {
@@ -112,12 +94,12 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     whole.emplace_back();
     if (slices[i] == nullptr) continue;
     const SegmentLayout& layout = unit_.segment(i);
-    whole.back() = shared.allocate(layout.numel * size_of(DType::kFloat32));
+    whole.back() = shared.memory.allocate(layout.numel * size_of(DType::kFloat32));
     if (unit_.moves.cuts_main()) {
       const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
       auto* place = static_cast<std::byte*>(whole.back().data());
       void* own = slices[i];
-      if (shared.offloads()) {
+      if (shared.main->is_host()) {
         own = place + slice.begin * size_of(DType::kFloat32);
         own_runs.push_back({slices[i], own, slice.numel});
       }
@@ -127,12 +109,12 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     }
   }
   if (!unit_.moves.cuts_main()) return;
-  shared.gather_after_compute();
-  place_own(own_runs);
-  gather.issue(unit_.moves.to_whole(), *shared.gather_stream);
-  Event gathered(shared.device);
-  shared.gather_stream->record(gathered);
-  shared.compute->wait(gathered);  // wait 3
+  shared.streams.gather_after_compute();
+  if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
+  gather.issue(unit_.moves.to_whole(), *shared.streams.gather);
+  Event gathered(shared.streams.device);
+  shared.streams.gather->record(gathered);
+  shared.streams.compute->wait(gathered);  // wait 3
 }
 
 void MainShards::share_slices() {
@@ -142,16 +124,16 @@ void MainShards::share_slices() {
   std::vector<Buffer> staged;  // where main shards are on the host
   for (int i = 0; i < unit_.segments(); ++i) {
     void* at = data(i);
-    if (shared.offloads()) at = staged.emplace_back(shared.allocate(bytes(i))).data();
+    if (shared.main->is_host()) at = staged.emplace_back(shared.memory.allocate(bytes(i))).data();
     parts.push_back({at, at, unit_.segment(i).slice_numel, DType::kFloat32});
   }
-  Stream& stream = *shared.gather_stream;
-  shared.settle(stream, [&] {
-    shared.gather_after_compute();
+  Stream& stream = *shared.streams.gather;
+  shared.streams.settle(stream, [&] {
+    shared.streams.gather_after_compute();
     for (size_t i = 0; i < staged.size(); ++i) {
       stream.copy(staged[i].data(), data(static_cast<int>(i)), staged[i].bytes());
     }
-    shared.gather(Axis::kReplicate)
+    shared.comms.gather(Axis::kReplicate)
         .broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, unit_.layout.slice_numel()),
                    stream);
     for (size_t i = 0; i < staged.size(); ++i) {
@@ -194,8 +176,8 @@ bool MainShards::issue_digests() {
   constexpr int64_t kWord = sizeof(uint64_t);
   const auto segments = static_cast<int64_t>(slices_.size());
   if (!digests_) {
-    digests_ = unit_.shared.device.allocate(segments * kWord, MemoryKind::kPinned);
-    digest_parts_ = unit_.shared.allocate_main_own(segments * kernels::kDigestParts * kWord);
+    digests_ = unit_.shared.streams.device.allocate(segments * kWord, MemoryKind::kPinned);
+    digest_parts_ = unit_.shared.main->allocate_own(segments * kernels::kDigestParts * kWord);
     contents_.resize(slices_.size());
   }
   std::vector<kernels::DigestRun> runs;
@@ -203,7 +185,7 @@ bool MainShards::issue_digests() {
     runs.push_back({slices_[i].data, bytes(i), static_cast<uint64_t*>(digests_.data()) + i,
                     static_cast<uint64_t*>(digest_parts_.data()) + i * kernels::kDigestParts});
   }
-  kernels::digest(unit_.shared.main_stream(), runs);
+  kernels::digest(unit_.shared.main->stream(), runs);
   digests_issued_ = true;
   return true;
 }
@@ -211,7 +193,7 @@ bool MainShards::issue_digests() {
 std::vector<int> MainShards::look_at_contents() {
   if (!digests_issued_) {
     if (!issue_digests()) return {};
-    unit_.shared.main_stream().synchronize();
+    unit_.shared.main->stream().synchronize();
   }
   digests_issued_ = false;
   const auto* now = static_cast<const uint64_t*>(digests_.data());

@@ -94,8 +94,6 @@ class MainShards {
   // Returns the segments whose content differs from when it was last looked at.
   std::vector<int> look_at_contents();
   void copy(int segment, const float* from, void* to) const;
-  // This rank's pieces to where a gather takes them, which comes behind it.
-  void place_own(const std::vector<kernels::CastRun>& runs) const;
 
   const UnitContext& unit_;
   std::vector<Slice> slices_;

@@ -21,18 +21,20 @@ class ResidentPieces {
       const Piece held = piece(i);
       const int64_t bytes = held.numel * size_of(dtype);
       const auto& copy = copies_.emplace_back(
-          std::make_shared<const MeshBuffer>(shared.mesh, shared.allocate(bytes)));
-      shared.ledger.hold(bytes);
+          std::make_shared<const MeshBuffer>(shared.mesh, shared.memory.allocate(bytes)));
+      shared.memory.ledger.hold(bytes);
       bytes_ += bytes;
-      if (dtype != DType::kFloat32 || shared.offloads()) continue;
+      if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
       const Piece slice = unit.piece(unit.moves.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
-      shared.ledger.hold(-main.bytes(i));
+      shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
     }
-    shared.ledger.take(MemoryCategory::kResidentParameters, bytes_);
+    shared.memory.ledger.take(MemoryCategory::kResidentParameters, bytes_);
   }
-  ~ResidentPieces() { unit_.shared.ledger.give(MemoryCategory::kResidentParameters, bytes_); }
+  ~ResidentPieces() {
+    unit_.shared.memory.ledger.give(MemoryCategory::kResidentParameters, bytes_);
+  }
   ResidentPieces(const ResidentPieces&) = delete;
   ResidentPieces& operator=(const ResidentPieces&) = delete;
 
@@ -75,18 +77,18 @@ class GatheredSlot : public ParameterSource {
       : unit_(unit),
         main_(main),
         bytes_(unit.layout.unsharded_bytes()),
-        gathered_(unit.shared.device) {
+        gathered_(unit.shared.streams.device) {
     if (!unit.moves.after_change.empty()) pieces_ = std::make_unique<ResidentPieces>(unit, main);
   }
 
   bool begin(Urgency urgency) override {
     if (bytes_ == 0) return true;
-    BufferPool& pool = unit_.shared.parameter_slots;
+    BufferPool& pool = unit_.shared.memory.parameter_slots;
     Slot* slot = urgency == Urgency::kPrefetch ? pool.try_acquire(bytes_) : pool.acquire(bytes_);
     if (slot == nullptr) return false;
     slot_ = slot;
-    Stream& stream = *unit_.shared.gather_stream;
-    unit_.shared.gather_after(slot_->released);  // wait 2
+    Stream& stream = *unit_.shared.streams.gather;
+    unit_.shared.streams.gather_after(slot_->released);  // wait 2
     if (pieces_) {
       gather_pieces();
     } else {
@@ -101,9 +103,10 @@ class GatheredSlot : public ParameterSource {
   void wait() override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
-    const ExposedTimer timer(shared);
-    const ContextSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
-    shared.compute->wait(gathered_);  // wait 3
+    const ExposedTimer timer(shared.streams);
+    const ContextSpan span =
+        shared.streams.span(*shared.streams.compute, "wait for gather", unit_.fqn);
+    shared.streams.compute->wait(gathered_);  // wait 3
   }
 
   // A slot that was gathered and never used is still being filled: it is released behind the
@@ -111,11 +114,11 @@ class GatheredSlot : public ParameterSource {
   void end(bool waited) override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
-    if (!waited) shared.leave_gather();
-    Stream& stream = waited ? *shared.compute : *shared.gather_stream;
+    if (!waited) shared.streams.leave_gather();
+    Stream& stream = waited ? *shared.streams.compute : *shared.streams.gather;
     if (shared.debug) fill_nan(stream);
     stream.record(slot_->released);  // wait 4
-    shared.parameter_slots.release(std::exchange(slot_, nullptr));
+    shared.memory.parameter_slots.release(std::exchange(slot_, nullptr));
   }
 
   std::byte* whole(int segment) const override {
@@ -132,9 +135,9 @@ class GatheredSlot : public ParameterSource {
   void gather_pieces() const {
     ShardContext& shared = unit_.shared;
     pieces_->refresh();
-    const ExposedTimer timer(shared);
-    Stream& stream = *shared.gather_stream;
-    const ContextSpan span = shared.span(stream, "gather", unit_.fqn);
+    const ExposedTimer timer(shared.streams);
+    Stream& stream = *shared.streams.gather;
+    const ContextSpan span = shared.streams.span(stream, "gather", unit_.fqn);
     PieceGather gather(unit_);
     for (int i = 0; i < unit_.segments(); ++i) {
       gather.add(pieces_->piece(i), unit_.segment(i).dtype, pieces_->at(i), whole(i), 0);
@@ -191,23 +194,24 @@ class MappedShards : public ParameterSource {
 class GatheredResident : public ParameterSource {
  public:
   GatheredResident(const UnitContext& unit, MainShards& main)
-      : unit_(unit), pieces_(unit, main), gathered_(unit.shared.device) {}
+      : unit_(unit), pieces_(unit, main), gathered_(unit.shared.streams.device) {}
 
   bool begin(Urgency /*urgency*/) override {
     if (!pieces_.refresh()) return true;
-    unit_.shared.gather_stream->record(gathered_);
+    unit_.shared.streams.gather->record(gathered_);
     is_gathering_ = true;
     return true;
   }
   void wait() override {
     if (!std::exchange(is_gathering_, false)) return;
     ShardContext& shared = unit_.shared;
-    const ExposedTimer timer(shared);
-    const ContextSpan span = shared.span(*shared.compute, "wait for gather", unit_.fqn);
-    shared.compute->wait(gathered_);  // wait 3
+    const ExposedTimer timer(shared.streams);
+    const ContextSpan span =
+        shared.streams.span(*shared.streams.compute, "wait for gather", unit_.fqn);
+    shared.streams.compute->wait(gathered_);  // wait 3
   }
   void end(bool waited) override {
-    if (!waited && is_gathering_) unit_.shared.leave_gather();
+    if (!waited && is_gathering_) unit_.shared.streams.leave_gather();
   }
   std::byte* whole(int segment) const override { return pieces_.at(segment); }
   int64_t resident_bytes() const override { return pieces_.bytes(); }
@@ -227,15 +231,15 @@ class CastResident : public ParameterSource {
       : unit_(unit), main_(main), copies_(unit.segments()), copied_versions_(unit.segments(), -1) {
     for (int i = 0; i < unit.segments(); ++i) {
       if (unit.segment(i).dtype == DType::kFloat32) continue;
-      copies_[i] = unit.shared.allocate(unit.segment(i).bytes());
+      copies_[i] = unit.shared.memory.allocate(unit.segment(i).bytes());
       resident_bytes_ += copies_[i].bytes();
     }
-    unit.shared.ledger.hold(resident_bytes_);
-    unit.shared.ledger.take(MemoryCategory::kResidentParameters, resident_bytes_);
+    unit.shared.memory.ledger.hold(resident_bytes_);
+    unit.shared.memory.ledger.take(MemoryCategory::kResidentParameters, resident_bytes_);
     refresh();
   }
   ~CastResident() override {
-    unit_.shared.ledger.give(MemoryCategory::kResidentParameters, resident_bytes_);
+    unit_.shared.memory.ledger.give(MemoryCategory::kResidentParameters, resident_bytes_);
   }
 
   bool begin(Urgency /*urgency*/) override { return true; }
@@ -268,7 +272,7 @@ class CastResident : public ParameterSource {
                       unit_.segment(i).dtype});
       copied_versions_[i] = main_.version(i);
     }
-    kernels::cast_pack(*unit_.shared.compute, runs);
+    kernels::cast_pack(*unit_.shared.streams.compute, runs);
   }
 
   const UnitContext& unit_;
@@ -306,8 +310,8 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
   std::vector<RanksView> ranks;
   if (!all_float32(unit)) return ranks;
   for (int i = 0; i < unit.segments(); ++i) {
-    ranks.push_back(
-        unit.shared.map_ranks(main.data(i), main.bytes(i), unit.moves.before_use.front().axis));
+    ranks.push_back(unit.shared.peers.map_ranks(main.data(i), main.bytes(i),
+                                                unit.moves.before_use.front().axis));
     if (!ranks.back()) return {};
   }
   return ranks;

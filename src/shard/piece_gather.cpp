@@ -22,9 +22,9 @@ void PieceGather::issue(const std::vector<Move>& moves, Stream& stream) {
       run.data = all;
       run.piece = {.begin = begin, .numel = run.piece.numel * shared.mesh.size(move.axis)};
     }
-    shared.count_sent(move, parts);
-    shared.gather(move.axis).all_gather(parts, unit_.next_tag(move.operation, numel), stream);
-    ++shared.all_gathers;
+    shared.comms.count_sent(move, parts);
+    shared.comms.gather(move.axis).all_gather(parts, unit_.next_tag(move.operation, numel), stream);
+    ++shared.comms.all_gathers;
   }
 }
 

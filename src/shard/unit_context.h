@@ -29,7 +29,7 @@ struct UnitContext {
     return moves.piece(placement, segment(segment_index).numel, shared.mesh.rank());
   }
   CollectiveTag next_tag(Operation operation, int64_t numel) const {
-    return shared.next_tag(operation, numel, fqn);
+    return shared.comms.next_tag(operation, numel, fqn);
   }
 };
 

@@ -16,28 +16,28 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
                              const std::vector<at::Tensor>& parameters)
     : unit_(unit),
       main_(unit, main, parameters),
-      slot_sink_(unit, places_, unit.shared.reduce_dtype),
+      slot_sink_(unit, places_, unit.shared.format.dtype),
       wide_sink_(unit, wide_places_, DType::kFloat32),
       main_sink_(unit, main_),
       lent_(unit, places_),
       table_(unit),
       arrived_(parameters.size(), 0),
-      captured_(unit.shared.device) {
+      captured_(unit.shared.streams.device) {
   make_places();
 }
 
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
   // Sums of groups that come back from the host need all of a slot.
-  const bool come_back = shared.offloads() && !unit_.moves.across.empty();
+  const bool come_back = shared.main->is_host() && !unit_.moves.across.empty();
   const bool may_lend = unit_.moves.scatters_gradients() && !narrows() && !come_back &&
-                        shared.divide_scale == 1.0F && shared.reduce().takes_runs();
-  places_ = GradientPlaces(unit_.layout, shared.reduce_dtype, may_lend);
+                        shared.format.divide_scale == 1.0F && shared.comms.reduce().takes_runs();
+  places_ = GradientPlaces(unit_.layout, shared.format.dtype, may_lend);
   wide_places_ = GradientPlaces(unit_.layout, DType::kFloat32, /*may_lend=*/false);
 }
 
 bool UnitGradients::captures_in_place() const {
-  return !unit_.moves.scatters_gradients() && !narrows() && !unit_.shared.offloads();
+  return !unit_.moves.scatters_gradients() && travel_as_main();
 }
 
 int64_t UnitGradients::kept_bytes() const {
@@ -87,10 +87,10 @@ void UnitGradients::open(GradientSync sync) {
   adds_to_earlier_ = sink_ == Sink::kMain && main_.are_ready();
   std::fill(arrived_.begin(), arrived_.end(), adds_to_earlier_ ? 1 : 0);
   if (adds_to_earlier_) return;
-  last_user_ = unit_.shared.compute;
+  last_user_ = unit_.shared.streams.compute;
   sink().open();
   lent_.open();
-  if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.compute);
+  if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.streams.compute);
 }
 
 // Gaps and padding travel with every reduction and end in the main gradient: they are always zero.
@@ -109,7 +109,7 @@ void UnitGradients::zero_gaps(Stream& stream) {
 void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
   // Counts as missing: zero-filled when the unit closes.
   if (!gradient.defined() || gradient._is_zerotensor() || gradient.numel() == 0) return;
-  unit_.shared.wait_for_autograd();
+  unit_.shared.streams.wait_for_autograd();
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
   const auto dtype = torch_compat::dtype_of(gradient.scalar_type());
   if (gradient.layout() != at::kStrided || !dtype || !is_floating(*dtype)) {
@@ -145,7 +145,7 @@ void UnitGradients::zero_missing() {
       runs.push_back({place_of(parameter), unit_.layout.parameters()[i].numel, sink().dtype()});
     }
   }
-  kernels::fill_zero(*unit_.shared.compute, runs);
+  kernels::fill_zero(*unit_.shared.streams.compute, runs);
 }
 
 // From the slot of gradients that were kept wide to one of those that travel.
@@ -158,8 +158,8 @@ void UnitGradients::narrow() {
     runs.push_back({wide_sink_.place(i, 0), slot_sink_.place(i, 0), unit_.segment(i).numel,
                     wide_sink_.dtype(), slot_sink_.dtype()});
   }
-  kernels::cast_pack(*unit_.shared.compute, runs);
-  wide_sink_.close(*unit_.shared.compute);
+  kernels::cast_pack(*unit_.shared.streams.compute, runs);
+  wide_sink_.close(*unit_.shared.streams.compute);
   sink_ = Sink::kSlot;
 }
 
@@ -170,14 +170,14 @@ void UnitGradients::reduce(bool across) {
   zero_missing();
   narrow();
   ShardContext& shared = unit_.shared;
-  Stream& stream = *shared.reduce_stream;
+  Stream& stream = *shared.streams.reduce;
   const bool in_main = sink_ == Sink::kMain;
   const bool first = in_main || !main_.are_ready();
-  Stream& last = shared.last_of_reduce();
+  Stream& last = shared.main->last_of_reduce();
   if (!main_.are_ready()) main_.take(last);
   // The first fp32 reduction of a step to slices lands in the main gradient, if that is on the
   // device; else in place, then it is added.
-  const bool lands = unit_.moves.scatters_gradients() && first && !narrows() && !shared.offloads();
+  const bool lands = unit_.moves.scatters_gradients() && first && travel_as_main();
 
   const std::vector<Move>& moves = unit_.moves.after_backward;
   std::vector<Summed> sums;
@@ -189,15 +189,15 @@ void UnitGradients::reduce(bool across) {
     if (!lent_.has_segment(i) || lands_at_once) continue;
     lent_.make_room(i, numel / shared.mesh.size(moves.front().axis));
   }
-  shared.wait_for_autograd();  // what is lent is LibTorch's, made on its current stream
-  shared.compute->record(captured_);
-  const ExposedTimer timer(shared);
+  shared.streams.wait_for_autograd();  // what is lent is LibTorch's, made on its current stream
+  shared.streams.compute->record(captured_);
+  const ExposedTimer timer(shared.streams);
   stream.wait(captured_);  // wait 5
   last_user_ = &stream;
-  const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
+  const ContextSpan span = shared.streams.span(stream, "reduce", unit_.fqn);
   if (!in_main) zero_gaps(stream);
   for (const Move& move : moves) issue(move, sums, lands && &move == &moves.back());
-  ++shared.reduces;
+  ++shared.comms.reduces;
   const bool goes_across = across && !unit_.moves.across.empty();
   if (lands) {
     if (goes_across) issue_across(sums);
@@ -217,13 +217,13 @@ void UnitGradients::sum_across() {
   adopt_user_gradients();
   if (!await_across()) return;  // the user has cleared all of them
   ShardContext& shared = unit_.shared;
-  Stream& stream = *shared.reduce_stream;
+  Stream& stream = *shared.streams.reduce;
   // Nothing of compute's to wait for: what it did to the slots is behind the reductions that these
   // sums are of (wait 5), and for users' changes of `.grad` the host has waited where it looked at
   // the main shards' views (MainShards::absorb_changes).
-  const bool in_slot = narrows() || shared.offloads();
+  const bool in_slot = !travel_as_main();
   if (in_slot) slot_sink_.open();
-  const ContextSpan span = shared.span(stream, "reduce", unit_.fqn);
+  const ContextSpan span = shared.streams.span(stream, "reduce", unit_.fqn);
   std::vector<Summed> sums = in_main();
   if (in_slot) {
     for (Summed& sum : sums) {
@@ -231,7 +231,7 @@ void UnitGradients::sum_across() {
       sum.dtype = slot_sink_.dtype();
     }
     add_across(std::move(sums), /*overwrite=*/false);
-    slot_sink_.close(shared.last_of_reduce());
+    slot_sink_.close(shared.main->last_of_reduce());
   } else {
     issue_across(sums);
   }
@@ -267,12 +267,12 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
     sum.at = static_cast<std::byte*>(parts.back().recv);
   }
   const CollectiveTag tag = unit_.next_tag(move.operation, numel);
-  shared.count_sent(move, parts);
-  Communicator& ranks = shared.reduce(move.axis);
+  shared.comms.count_sent(move, parts);
+  Communicator& ranks = shared.comms.reduce(move.axis);
   if (scatters) {
-    ranks.reduce_scatter(parts, shared.reduce_op, tag, *shared.reduce_stream);
+    ranks.reduce_scatter(parts, shared.format.op, tag, *shared.streams.reduce);
   } else {
-    ranks.all_reduce(parts, shared.reduce_op, tag, *shared.reduce_stream);
+    ranks.all_reduce(parts, shared.format.op, tag, *shared.streams.reduce);
   }
 }
 
@@ -286,7 +286,7 @@ void UnitGradients::add_to_main(const std::vector<Summed>& sums, bool overwrite)
     adds.push_back({sum.at, main_.place_of(sum.segment, sum.numel), sum.numel, sum.dtype,
                     DType::kFloat32, overwrite});
   }
-  main_.add(adds);
+  unit_.shared.main->take(adds, unit_.fqn);
 }
 
 // Sums of groups, with those that the main gradients have of earlier passes, over the groups. What
@@ -300,17 +300,13 @@ void UnitGradients::add_across(std::vector<Summed> sums, bool overwrite) {
   if (state_ != GradientState::kNone) add_to_main(sums, /*overwrite=*/false);
   std::vector<Summed> totals = in_main();
   ShardContext& shared = unit_.shared;
-  if (!narrows() && !shared.offloads()) return issue_across(totals);
-  if (shared.offloads()) {
-    Event added(shared.device);
-    shared.download_stream->record(added);
-    shared.reduce_stream->wait(added);  // wait 20
-  }
+  if (travel_as_main()) return issue_across(totals);
+  shared.main->reduce_after_takes();
   std::vector<kernels::CastRun> casts;
   for (size_t i = 0; i < sums.size(); ++i) {
     casts.push_back({totals[i].at, sums[i].at, sums[i].numel, DType::kFloat32, sums[i].dtype});
   }
-  kernels::cast_pack(*shared.reduce_stream, casts);
+  kernels::cast_pack(*shared.streams.reduce, casts);
   issue_across(sums);
   add_to_main(sums, /*overwrite=*/true);
 }

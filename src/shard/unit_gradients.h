@@ -87,7 +87,9 @@ class UnitGradients {
   Sink sink_for(GradientSync sync) const;
   // Other ranks have nothing to add to what arrives in the main gradient.
   bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
-  bool narrows() const { return unit_.shared.reduce_dtype != DType::kFloat32; }
+  bool narrows() const { return unit_.shared.format.narrows(); }
+  // Sums can be made where main gradients lie: in fp32, on the device.
+  bool travel_as_main() const { return !narrows() && !unit_.shared.main->is_host(); }
   void adopt_user_gradients();
   void zero_gaps(Stream& stream);
   void zero_missing();

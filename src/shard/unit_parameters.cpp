@@ -56,7 +56,7 @@ bool UnitParameters::unshard(Urgency urgency) {
 void UnitParameters::unshard_own_copy() {
   require(ParameterState::kSharded, "unshard");
   source_ = own_copy_ ? own_copy_.get() : usual_.get();
-  unit_.shared.gather_after_compute();
+  unit_.shared.streams.gather_after_compute();
   source_->begin(Urgency::kDemand);
   state_ = ParameterState::kGathering;
 }
@@ -112,17 +112,19 @@ void UnitParameters::take_kept_writes() {
 // What rank 0 has changed, and the values, on every rank.
 void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
   ShardContext& shared = unit_.shared;
-  if (shared.one_rank() || changed.empty()) return;
+  if (shared.comms.one_rank() || changed.empty()) return;
   const auto from_zero = [&](const std::vector<CollectivePart>& parts) {
-    shared.settle(*shared.gather_stream, [&] {  // flags are LibTorch's, and go if this throws
-      shared.gather_after_compute();
-      shared.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
-                                *shared.gather_stream);
-    });
+    shared.streams.settle(
+        *shared.streams.gather, [&] {  // flags are LibTorch's, and go if this throws
+          shared.streams.gather_after_compute();
+          shared.comms.gather().broadcast(parts, 0, unit_.next_tag(Operation::kBroadcast, 0),
+                                          *shared.streams.gather);
+        });
   };
-  const at::Tensor flags = at::from_blob(changed.data(), {static_cast<int64_t>(changed.size())},
-                                         at::TensorOptions().dtype(at::kByte))
-                               .to(shared.torch_device, /*non_blocking=*/false, /*copy=*/true);
+  const at::Tensor flags =
+      at::from_blob(changed.data(), {static_cast<int64_t>(changed.size())},
+                    at::TensorOptions().dtype(at::kByte))
+          .to(shared.streams.torch_device, /*non_blocking=*/false, /*copy=*/true);
   from_zero({{flags.data_ptr(), flags.data_ptr(), flags.numel(), DType::kUInt8}});
   const at::Tensor known = flags.to(at::kCPU);
   changed.assign(known.const_data_ptr<uint8_t>(), known.const_data_ptr<uint8_t>() + flags.numel());
@@ -157,8 +159,8 @@ void UnitParameters::write_back(bool from_rank_zero) {
     auto* place = reinterpret_cast<std::byte*>(main_.data(segment) + local.offset);
     if (source != place) runs.push_back({source, place, local.numel, dtype, DType::kFloat32});
   }
-  kernels::cast_pack(*unit_.shared.compute, runs);
-  if (unit_.shared.offloads()) unit_.shared.compute->synchronize();  // the host reads it next
+  kernels::cast_pack(*unit_.shared.streams.compute, runs);
+  unit_.shared.main->settle_compute();
   if (from_first_group) main_.share_slices();
   seats_.forget_changes();
   main_changes(/*copies_written=*/false);

@@ -34,19 +34,19 @@ class Labels {
     phase_ = "forward";
   }
   void compute(std::string_view what, int unit) const {
-    set(*context_.compute, what, fmt::format("u{}", unit));
+    set(*context_.streams.compute, what, fmt::format("u{}", unit));
   }
 
  private:
   // A prefetch is told of once its gather is issued; a demand, and a reduction, before.
   void observe(std::string_view event, std::string_view unit) {
-    if (!gathered_.empty()) set(*context_.gather_stream, phase_ + " gather of", gathered_);
-    if (!reduced_.empty()) set(*context_.reduce_stream, "reduce of", reduced_);
+    if (!gathered_.empty()) set(*context_.streams.gather, phase_ + " gather of", gathered_);
+    if (!reduced_.empty()) set(*context_.streams.reduce, "reduce of", reduced_);
     gathered_.clear();
     reduced_.clear();
     if (event == "pre_backward") phase_ = "backward";
     if (event == "unshard" && prefetches_) {
-      set(*context_.gather_stream, phase_ + " gather of", unit);
+      set(*context_.streams.gather, phase_ + " gather of", unit);
     } else if (event == "unshard") {
       gathered_ = unit;
     } else if (event == "reduce") {

@@ -38,8 +38,8 @@ Traced trace_step(const Wire& wire) {
           optimizer.step();
           optimizer.zero_grad();
         }
-        for (Stream* stream :
-             {context.compute, context.gather_stream.get(), context.reduce_stream.get()}) {
+        for (Stream* stream : {context.streams.compute, context.streams.gather.get(),
+                               context.streams.reduce.get()}) {
           stream->synchronize();
         }
         context.spans.stop();

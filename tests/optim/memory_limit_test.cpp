@@ -42,7 +42,9 @@ at::Tensor loss_of_rows(UnitImpl<GraphImpl>& graph, int64_t rows, int step, int 
   return torch::matmul(graph.call(values({rows, kWidth}, 100 * step + rank)), weight).mean();
 }
 
-MeterReading reading_of(Engine& engine) { return engine.state().context->cap().meter->reading(); }
+MeterReading reading_of(Engine& engine) {
+  return engine.state().context->memory.cap().meter->reading();
+}
 
 // Another step that is too large by far comes between two.
 struct Attempt {
@@ -63,7 +65,7 @@ Attempt train(int world, Options options, int64_t limit, bool tries) {
     Attempt own;
     for (int step = 0; step < 3; ++step) {
       if (step == 1 && tries) {
-        engine.state().context->cap().meter->reset_peak();
+        engine.state().context->memory.cap().meter->reset_peak();
         try {
           const at::Tensor loss = loss_of_rows(*model, kManyRows, step, mesh.rank());
           own.forward_peak = reading_of(engine).peak.total();

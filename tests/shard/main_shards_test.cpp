@@ -31,7 +31,7 @@ TEST_CASE("slices, their places and the whole are one another's, for every numbe
             CHECK(data[i] == whole_value(p, i));
           }
         }
-        CHECK(test.shared.ledger.stats().in_use[MemoryCategory::kMainShards] ==
+        CHECK(test.shared.memory.ledger.stats().in_use[MemoryCategory::kMainShards] ==
               test.layout.slice_numel() * 4);
       });
     }
@@ -91,7 +91,8 @@ TEST_CASE("a slice that moves takes its values along, and its views outlive ever
     UnitUnderTest test(mesh);
     const UnitContext context = test.context();
     MainShards main(context, test.slices());
-    auto other = std::make_shared<const MeshBuffer>(mesh, test.shared.allocate(main.bytes(0) + 64));
+    auto other =
+        std::make_shared<const MeshBuffer>(mesh, test.shared.memory.allocate(main.bytes(0) + 64));
     void* place = other->buffer.at(64);
     main.relocate(0, std::move(other), place);
     CHECK(main.data(0) == place);

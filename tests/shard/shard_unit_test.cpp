@@ -17,7 +17,7 @@ TEST_CASE("sizes are what a step takes, in every row") {
           UnitUnderTest test(mesh, {.reduce_dtype = reduce_dtype, .strategy = strategy});
           const auto unit = test.unit();
           const UnitSizes sizes = unit->sizes();
-          const MemoryBytes& now = test.shared.ledger.stats().in_use;
+          const MemoryBytes& now = test.shared.memory.ledger.stats().in_use;
           REQUIRE(sizes.main_gradient_slots.size() == 1);
           CHECK(now[MemoryCategory::kMainShards] == sizes.main_shard_bytes);
           unit->gradients().open(GradientSync::kAll);
@@ -73,11 +73,11 @@ TEST_CASE("ranks gather alike although only one of them sees a write that has no
       UnitUnderTest test(mesh, {.strategy = strategy});
       const auto unit = test.unit();
       const auto gathers = [&] {
-        const int64_t before = test.shared.all_gathers;
+        const int64_t before = test.shared.comms.all_gathers;
         unit->parameters().unshard(Urgency::kDemand);
         unit->parameters().wait_for_unshard();
         unit->parameters().reshard();
-        return test.shared.all_gathers - before;
+        return test.shared.comms.all_gathers - before;
       };
       unit->absorb_changes(/*reseats=*/true);
       CHECK(gathers() == 1);

@@ -62,9 +62,9 @@ void on_every_row(Body body) {
             const auto unit = test.unit();
             body(*unit, test.shared);
             unit->gradients().zero();
-            test.shared.finish();
-            CHECK(test.shared.ledger.stats().in_use[MemoryCategory::kMainGradients] == 0);
-            CHECK(test.shared.ledger.stats().in_use[MemoryCategory::kReduceSlots] == 0);
+            test.shared.streams.finish();
+            CHECK(test.shared.memory.ledger.stats().in_use[MemoryCategory::kMainGradients] == 0);
+            CHECK(test.shared.memory.ledger.stats().in_use[MemoryCategory::kReduceSlots] == 0);
           });
         }
       }
@@ -73,8 +73,8 @@ void on_every_row(Body body) {
 }
 
 void settle(ShardContext& shared) {
-  shared.gather_stream->synchronize();
-  shared.reduce_stream->synchronize();
+  shared.streams.gather->synchronize();
+  shared.streams.reduce->synchronize();
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ TEST_CASE("what the ranks capture is summed, and later passes add to it") {
     settle(shared);
     check_main(unit, {sum_of(world, 0, 0) + sum_of(world, 0, 1),
                       sum_of(world, 1, 0) + sum_of(world, 1, 1), 0});
-    CHECK(shared.reduces == 2);
+    CHECK(shared.comms.reduces == 2);
   });
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("kept gradients wait for the pass that reduces, and are reduced once")
     settle(shared);
     check_main(unit, {2 * sum_of(world, 0, 0) + sum_of(world, 0, 1), 2 * sum_of(world, 1, 0), 0});
     CHECK(unit.gradients().state() == GradientState::kNone);
-    if (world > 1) CHECK(shared.reduces == 1);
+    if (world > 1) CHECK(shared.comms.reduces == 1);
   });
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("a gradient that is changed in place while it waits is refused, where 
     unit->gradients().capture(1, gradient);
     gradient.mul_(2);
     capture(*unit, 0, 1);
-    if (!test.shared.compute->is_inline()) {
+    if (!test.shared.streams.compute->is_inline()) {
       CHECK_THROWS_WITH_AS(unit->gradients().reduce(/*across=*/true),
                            "the gradient of 'b' was changed in place after it arrived (unit "
                            "'layers.0'); small gradients of a unit are copied together, when it "

@@ -9,7 +9,7 @@ using namespace fsdp::testing;
 namespace {
 
 void unshard_and_wait(ShardContext& shared, ShardUnit& unit) {
-  shared.gather_after_compute();  // what was written is; in a pass its begin sees to it
+  shared.streams.gather_after_compute();  // what was written is; in a pass its begin sees to it
   unit.parameters().unshard(Urgency::kDemand);
   unit.parameters().wait_for_unshard();
 }
@@ -69,10 +69,10 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
       for (const bool changes : {false, false, true, false}) {
         if (changes) add_to_main(*unit, 1);
         unit->absorb_changes(/*reseats=*/true);
-        const int64_t before = test.shared.all_gathers;
+        const int64_t before = test.shared.comms.all_gathers;
         unshard_and_wait(test.shared, *unit);
         unit->parameters().reshard();
-        gathers.push_back(test.shared.all_gathers - before);
+        gathers.push_back(test.shared.comms.all_gathers - before);
       }
       CHECK(gathers == (each_use      ? std::vector<int64_t>{1, 1, 1, 1}
                         : each_change ? std::vector<int64_t>{1, 0, 1, 0}
@@ -80,10 +80,10 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
       // Somebody holds views: a rank cannot know what others have written through theirs.
       const std::vector<at::Tensor> views = unit->local_views();
       unit->absorb_changes(/*reseats=*/true);
-      const int64_t before = test.shared.all_gathers;
+      const int64_t before = test.shared.comms.all_gathers;
       unshard_and_wait(test.shared, *unit);
       unit->parameters().reshard();
-      CHECK(test.shared.all_gathers - before == (each_use || each_change ? 1 : 0));
+      CHECK(test.shared.comms.all_gathers - before == (each_use || each_change ? 1 : 0));
     });
   }
 }
@@ -96,7 +96,7 @@ TEST_CASE("bytes kept and borrowed are what the ledger counts") {
       run_torch_ranks(2, [&](Mesh mesh) {
         UnitUnderTest test(mesh, {.strategy = strategy}, unit_specs(dtype));
         const auto unit = test.unit();
-        const MemoryBytes& now = test.shared.ledger.stats().in_use;
+        const MemoryBytes& now = test.shared.memory.ledger.stats().in_use;
         int64_t whole = 0;
         for (const SegmentLayout& segment : test.layout.segments()) whole += segment.bytes();
         const int64_t main = test.layout.slice_numel() * 4;
@@ -108,7 +108,7 @@ TEST_CASE("bytes kept and borrowed are what the ledger counts") {
                                                              : 0;
         CHECK(now[MemoryCategory::kResidentParameters] == expected);
         CHECK(unit->sizes().resident_bytes == expected);
-        CHECK(test.shared.ledger.stats().held_bytes == expected + main);
+        CHECK(test.shared.memory.ledger.stats().held_bytes == expected + main);
         unit->parameters().unshard(Urgency::kDemand);
         CHECK(now[MemoryCategory::kParameterSlots] == unit->sizes().parameter_slot_bytes);
         CHECK((now[MemoryCategory::kParameterSlots] > 0) == cut);

@@ -95,8 +95,8 @@ inline void inject_delays(Engine& engine, int rank) {
     const auto pause = std::chrono::milliseconds(1 + (*count += 3) % 8);
     const auto sleep = [pause] { std::this_thread::sleep_for(pause); };
     ShardContext& context = *engine.state().context;
-    if (event == "unshard") context.gather_stream->call(sleep);
-    if (event == "reduce") context.reduce_stream->call(sleep);
+    if (event == "unshard") context.streams.gather->call(sleep);
+    if (event == "reduce") context.streams.reduce->call(sleep);
     if (event == "reshard" && *count % 5 == 0) sleep();
   });
 }

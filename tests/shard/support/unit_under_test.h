@@ -42,7 +42,7 @@ struct UnitUnderTest {
   explicit UnitUnderTest(const Mesh& mesh, const Options& options = {},
                          std::vector<ParameterSpec> specs = unit_specs())
       : shared(mesh, options),
-        moves(shared.moves_for(options.strategy)),
+        moves(moves_for(shared, options.strategy)),
         layout(std::move(specs), moves.main_ranks()) {}
 
   // This rank's slices of the whole values.
@@ -51,8 +51,8 @@ struct UnitUnderTest {
     const int rank = moves.main_rank(shared.mesh.rank());
     for (size_t s = 0; s < layout.segments().size(); ++s) {
       const int segment = static_cast<int>(s);
-      result.push_back(shared.allocate(layout.segments()[s].slice_numel * 4));
-      shared.ledger.hold(result.back().bytes());
+      result.push_back(shared.memory.allocate(layout.segments()[s].slice_numel * 4));
+      shared.memory.ledger.hold(result.back().bytes());
       const at::Tensor values = torch::zeros({layout.segments()[s].slice_numel});
       auto* data = values.mutable_data_ptr<float>();
       for (const Interval& interval : layout.intervals(segment, rank)) {
@@ -62,7 +62,7 @@ struct UnitUnderTest {
       }
       on_device(static_cast<float*>(result.back().data()), values.numel()).copy_(values);
     }
-    shared.compute->synchronize();
+    shared.streams.compute->synchronize();
     return result;
   }
   std::vector<at::Tensor> tensors() const {

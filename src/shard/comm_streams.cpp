@@ -1,0 +1,129 @@
+#include "shard/comm_streams.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+bool run_beside(const Options& options) { return options.cpu_streams == CpuStreamKind::kThreaded; }
+
+// Of the calling thread, which makes an engine or begins a forward.
+Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
+  const MeshParts& parts = mesh.state().parts();
+  torch_cuda::require_cuda(torch_device);
+  parts.device->make_current();
+  if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
+  torch_cuda::run_backward_here(torch_device);
+  return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
+}
+
+std::unique_ptr<Stream> transfer_stream(const Mesh& mesh, const Options& options,
+                                        std::string name) {
+  if (!options.cpu_offload) return nullptr;
+  return mesh.state().device().make_stream(
+      {.name = std::move(name), .runs_beside = run_beside(options)});
+}
+
+}  // namespace
+
+CommStreams::CommStreams(const Mesh& mesh, const Options& options, SpanLog& span_log)
+    : CommStreams(mesh, options, span_log, mesh.state().streams(run_beside(options))) {}
+
+CommStreams::CommStreams(const Mesh& mesh, const Options& options, SpanLog& span_log,
+                         MeshStreams streams)
+    : device(mesh.state().device()),
+      torch_device(std::string(device.name())),
+      compute(&compute_of_thread(mesh, torch_device)),
+      gather(std::move(streams.gather)),
+      reduce(std::move(streams.reduce)),
+      upload(transfer_stream(mesh, options, "upload")),
+      download(transfer_stream(mesh, options, "download")),
+      spans(span_log),
+      mesh_(mesh) {}
+
+void CommStreams::settle(Stream& stream, const std::function<void()>& issue) const {
+  try {
+    issue();
+    stream.synchronize();
+  } catch (const std::exception&) {
+    device.drain();
+    throw;
+  }
+}
+
+void CommStreams::finish() noexcept {
+  for (Stream* stream : {gather.get(), reduce.get(), upload.get(), download.get(), compute}) {
+    if (stream == nullptr) continue;
+    try {
+      stream->synchronize();
+    } catch (const std::exception&) {
+    }
+  }
+}
+
+bool CommStreams::computes_here() const {
+  return &device.compute_stream(torch_cuda::current_stream(torch_device)) == compute;
+}
+
+void CommStreams::follow_compute() {
+  Stream& now = compute_of_thread(mesh_, torch_device);
+  if (&now == compute) return;
+  if (spans.is_on()) compute->synchronize();  // finish() comes for the last one's spans alone
+  Event before(device);
+  compute->record(before);
+  now.wait(before);  // wait 15
+  compute = &now;
+}
+
+void CommStreams::wait_for_autograd() {
+  Stream& now = device.compute_stream(torch_cuda::current_stream(torch_device));
+  if (&now == compute) return;
+  Event made(device);
+  now.record(made);
+  compute->wait(made);  // wait 17
+}
+
+void CommStreams::gather_after_compute() {
+  Event written(device);
+  compute->record(written);
+  gather_after(written);  // wait 10
+}
+
+void CommStreams::gather_after(const Event& event, CodePlace place) const {
+  gather->wait(event, place);
+  if (upload) upload->wait(event, place);
+}
+
+void CommStreams::wait_for_left_gathers() {
+  if (!std::exchange(has_left_gathers_, false)) return;
+  const ExposedTimer timer(*this);
+  Event gathered(device);
+  gather->record(gathered);
+  compute->wait(gathered);  // wait 14
+}
+
+ExposedTimer::ExposedTimer(CommStreams& streams)
+    : streams_(streams), is_inline_(streams.compute->is_inline()) {
+  if (is_inline_) start_ns_ = span_clock_ns();
+  if (is_inline_ || !streams.spans.is_on()) return;
+  began_ns_ = std::make_shared<int64_t>(0);
+  streams.compute->tell_time([began = began_ns_](int64_t ns) { *began = ns; });
+}
+
+ExposedTimer::~ExposedTimer() {
+  if (is_inline_) streams_.exposed_comm_ns += span_clock_ns() - start_ns_;
+  if (!began_ns_) return;
+  try {
+    streams_.compute->tell_time([&streams = streams_, began = began_ns_](int64_t ns) {
+      streams.exposed_comm_ns += std::max<int64_t>(ns - *began, 0);
+    });
+  } catch (const DeviceError&) {  // whoever works with the device hears of it
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,41 @@
+#include "shard/communicators.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "comm/wire/wire_time.h"
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+void Communicators::gather_into_windows(const Options& options, Stream& stream) {
+  if (options.nccl_registration == NcclRegistration::kOff) return;
+  const auto refuse = [](std::string what, std::string cause) {
+    throw InvalidArgument({.what = std::move(what),
+                           .where = "Options::nccl_registration",
+                           .cause = std::move(cause),
+                           .hint = "leave nccl_registration at kOff"});
+  };
+  if (mesh_.state().shape().has_two_axes()) {
+    refuse("memory is to be registered with NCCL, and ranks are in groups",
+           "a slot would be used by several communicators, with one of which it can be registered");
+  }
+  if (options.strategy != Strategy::kFullShard) {
+    refuse(fmt::format("memory is to be registered with NCCL under {}", name_of(options.strategy)),
+           "it gathers into no slots");
+  }
+  stream.synchronize();  // another engine's gathers
+  windows_ = gather().with_windows(options.nccl_registration == NcclRegistration::kZeroCta);
+}
+
+void Communicators::count_sent(const Move& move, std::span<const CollectivePart> parts) {
+  AxisTraffic& axis = sent.along(move.axis);
+  const int64_t bytes = ring_bytes(move.operation, parts, mesh_.size(move.axis));
+  const bool gathers = move.operation == Operation::kAllGather;
+  ++(gathers ? axis.gathers : axis.reductions);
+  (gathers ? axis.gathered_bytes : axis.reduced_bytes) += bytes;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,130 @@
+#include "shard/engine_memory.h"
+
+#include <fmt/format.h>
+
+#include "base/bytes.h"
+#include "fsdp/error.h"
+#include "libtorch/torch_cuda.h"
+#include "libtorch/torch_memory.h"
+#include "runtime/memory_meter.h"
+#include "runtime/out_of_memory.h"
+
+namespace fsdp {
+namespace {
+
+// Streams that run at once give the slot that is warm in the cache; on others the one that was
+// returned first is the likeliest to be free.
+SlotReuse reuse_of(const Stream& stream) {
+  return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
+}
+
+template <class Allocate>
+Buffer with_cache_emptied(const Allocate& allocate) {
+  try {
+    return allocate();
+  } catch (const OutOfMemory&) {
+    if (!torch_cuda::empty_cache()) throw;
+  }
+  return allocate();
+}
+
+std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options) {
+  const MeshParts& parts = mesh.state().parts();
+  if (options.memory_limit > 0 && parts.shares_device && parts.device->name() != "cpu") {
+    throw InvalidArgument(
+        {.what = fmt::format("a memory limit where ranks share {}", parts.device->name()),
+         .where = "Options::memory_limit",
+         .cause = "LibTorch's allocator counts by device, not by rank",
+         .hint = "leave memory_limit at 0, or start one rank for the device"});
+  }
+  return mesh.state().memory_cap(options.memory_limit);
+}
+
+// While a model is built there is nothing to go back to: the limit and the model do not fit
+// together.
+void refuse_while_building(const MemoryDemand& demand) {
+  throw InvalidArgument(
+      {.what = fmt::format("the memory limit of {} is too low to build the model",
+                           format_bytes(demand.limit)),
+       .where = "Options::memory_limit",
+       .cause = fmt::format("{} were asked for where {} are held, {} of them by LibTorch",
+                            format_bytes(demand.bytes), format_bytes(demand.now.total()),
+                            format_bytes(demand.now.torch)),
+       .hint = "under a BuildScope this rank's shards and one whole unit have to fit, else the "
+               "whole model: raise the limit, use more ranks or smaller units"});
+}
+
+}  // namespace
+
+EngineMemory::EngineMemory(const Mesh& mesh, const Options& options, const Communicators& comms,
+                           CommStreams& streams)
+    : ledger(&streams.spans),
+      parameter_slots(streams.device, MemoryCategory::kParameterSlots, ledger,
+                      reuse_of(*streams.gather),
+                      [this](int64_t bytes) { return allocate_slot(bytes); }),
+      reduce_slots(streams.device, MemoryCategory::kReduceSlots, ledger, reuse_of(*streams.reduce),
+                   [this](int64_t bytes) { return allocate_for_reduce(bytes); }),
+      mesh_(mesh),
+      comms_(comms),
+      streams_(streams),
+      cap_(cap_of(mesh, options)),
+      meter_(cap_->meter ? cap_->meter : torch_memory::current_meter()) {
+  if (streams.torch_device.is_cpu()) torch_memory::install();
+  if (!cap_->meter) return;
+  if (streams.torch_device.is_cuda()) {
+    static_cast<void>(torch_cuda::held_bytes(streams.torch_device));
+  }
+  if (!cap_->meter->has_refusal()) cap_->meter->set_refusal(refuse_while_building);
+  count_thread();
+}
+
+EngineMemory::~EngineMemory() {
+  const bool is_last = cap_.use_count() == 1;
+  if (is_last && cap_->meter && torch_memory::current_meter() == cap_->meter) {
+    torch_memory::set_current_meter(nullptr);
+  }
+}
+
+Buffer EngineMemory::allocate(int64_t bytes) const {
+  return counted(bytes,
+                 [&] { return mesh_.state().gather_communicator(Axis::kWorld).allocate(bytes); });
+}
+
+Buffer EngineMemory::allocate_slot(int64_t bytes) const {
+  return counted(bytes, [&] { return comms_.gather().allocate(bytes); });
+}
+
+Buffer EngineMemory::allocate_for_reduce(int64_t bytes) const {
+  return counted(bytes, [&] { return comms_.reduce().allocate(bytes); });
+}
+
+Buffer EngineMemory::allocate_own(int64_t bytes) const {
+  return counted(bytes, [&] { return streams_.device.allocate(bytes, MemoryKind::kDevice); });
+}
+
+Buffer EngineMemory::counted(int64_t bytes, const std::function<Buffer()>& allocate) const {
+  observe_torch(bytes);
+  return with_cache_emptied([&] { return metered(meter_, bytes, allocate); });
+}
+
+// What LibTorch keeps for later it gives back where `wanted` more would pass the limit.
+void EngineMemory::observe_torch(int64_t wanted) const {
+  if (!cap_->meter || !streams_.torch_device.is_cuda()) return;
+  MemoryMeter& meter = *cap_->meter;
+  meter.observe_torch(torch_cuda::held_bytes(streams_.torch_device));
+  if (meter.reading().now.total() + wanted <= cap_->limit || !torch_cuda::empty_cache()) return;
+  meter.observe_torch(torch_cuda::held_bytes(streams_.torch_device));
+}
+
+void EngineMemory::check_limit() const {
+  if (!cap_->meter || !streams_.torch_device.is_cuda()) return;
+  observe_torch(0);
+  cap_->meter->take(MemoryOwner::kEngine, 0);
+}
+
+void EngineMemory::count_thread() const {
+  if (!cap_->meter || streams_.torch_device.is_cuda()) return;
+  if (torch_memory::current_meter() != cap_->meter) torch_memory::set_current_meter(cap_->meter);
+}
+
+}  // namespace fsdp

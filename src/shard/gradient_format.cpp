@@ -1,0 +1,53 @@
+#include "shard/gradient_format.h"
+
+#include <fmt/format.h>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+bool averages(const Options& options) {
+  return options.gradient_reduction == GradientReduction::kMean &&
+         !options.gradient_divide_factor.has_value();
+}
+
+ReduceOp reduce_op_of(const Options& options, const Communicator& reduce) {
+  return averages(options) && reduce.divides() ? ReduceOp::kAvg : ReduceOp::kSum;
+}
+
+float divide_scale_of(const Options& options, const Communicator& reduce, int ranks) {
+  if (averages(options) && !reduce.divides()) return 1.0F / static_cast<float>(ranks);
+  if (!options.gradient_divide_factor) return 1.0F;
+  if (options.gradient_reduction == GradientReduction::kSum) {
+    throw InvalidArgument({.what = "gradient_divide_factor with gradient_reduction = kSum",
+                           .where = {},
+                           .cause = {},
+                           .hint = "a sum is not divided: drop one of the two"});
+  }
+  if (!(*options.gradient_divide_factor > 0)) {
+    throw InvalidArgument({.what = fmt::format("gradient_divide_factor must be positive, got {}",
+                                               *options.gradient_divide_factor),
+                           .where = {},
+                           .cause = {},
+                           .hint = "leave it unset to divide by the world size"});
+  }
+  return 1.0F / *options.gradient_divide_factor;
+}
+
+DType checked_reduce_dtype(DType dtype) {
+  if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) return dtype;
+  throw InvalidArgument({.what = fmt::format("reduce_dtype {} is not supported", name_of(dtype)),
+                         .where = {},
+                         .cause = {},
+                         .hint = "use float32 or bfloat16"});
+}
+
+}  // namespace
+
+GradientFormat::GradientFormat(const Options& options, const Communicator& reduce, int ranks)
+    : dtype(checked_reduce_dtype(options.reduce_dtype)),
+      op(reduce_op_of(options, reduce)),
+      divide_scale(divide_scale_of(options, reduce, ranks)) {}
+
+}  // namespace fsdp
