@@ -102,7 +102,6 @@ class Probe {
   [[noreturn]] static void refuse(const Command& command) {
     throw InvalidArgument({.what = fmt::format("no command '{}'", command.name),
                            .where = "collectives_probe",
-                           .cause = {},
                            .hint = "see the head of benchmarks/collectives_probe.cpp"});
   }
 
@@ -173,7 +172,6 @@ class Probe {
     if (wrong == 0) return;
     throw StateError({.what = fmt::format("{} elements are wrong", wrong),
                       .where = gathers ? "all_gather" : "reduce_scatter",
-                      .cause = {},
                       .hint = "no time of a wrong result counts"});
   }
 

@@ -60,7 +60,6 @@ class Probe {
     }
     throw fsdp::InvalidArgument({.what = fmt::format("no case '{}'", name),
                                  .where = "host_probe",
-                                 .cause = {},
                                  .hint = "plain, world1 or world8"});
   }
 
@@ -73,7 +72,6 @@ class Probe {
     if (plain == sharded) return;
     throw fsdp::StateError({.what = fmt::format("loss {} instead of {}", sharded, plain),
                             .where = "host_probe",
-                            .cause = {},
                             .hint = "no time of a wrong result counts"});
   }
 

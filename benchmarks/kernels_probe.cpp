@@ -49,7 +49,6 @@ constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB an array: beyond every c
 [[noreturn]] void refuse(const std::string& what) {
   throw InvalidArgument({.what = what,
                          .where = "kernels_probe",
-                         .cause = {},
                          .hint = "see the head of benchmarks/kernels_probe.cpp"});
 }
 
@@ -98,7 +97,6 @@ void check_close(const at::Tensor& ours, const at::Tensor& torch, double toleran
   if (at::allclose(ours, torch, tolerance, 0)) return;
   throw StateError({.what = "ours and LibTorch's results differ",
                     .where = "kernels_probe",
-                    .cause = {},
                     .hint = "no time of a wrong result counts"});
 }
 

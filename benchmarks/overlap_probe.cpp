@@ -36,7 +36,6 @@ class Probe {
     if (name == "wire") return slept(work_.wire);
     throw fsdp::InvalidArgument({.what = fmt::format("no command '{}'", name),
                                  .where = "overlap_probe",
-                                 .cause = {},
                                  .hint = "threaded, inline, forward, backward or wire"});
   }
 

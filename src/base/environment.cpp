@@ -16,8 +16,7 @@ namespace {
 constexpr int kMostRanks = 1 << 16;
 
 [[noreturn]] void refuse(std::string what, std::string hint) {
-  throw InvalidArgument(
-      {.what = std::move(what), .where = "environment", .cause = {}, .hint = std::move(hint)});
+  throw InvalidArgument({.what = std::move(what), .where = "environment", .hint = std::move(hint)});
 }
 
 std::string text_of(const Lookup& lookup, const char* name) {

@@ -19,7 +19,6 @@ Failure disagreement(const std::string& difference, std::string where) {
           .code = ExitCode::kPeerFailed,
           .text = {.what = "ranks disagree about a collective: " + difference,
                    .where = std::move(where),
-                   .cause = {},
                    .hint = "every rank must issue the same collectives in the same order, and step "
                            "with the same settings; look for a condition that depends on the "
                            "rank or its data"}};

@@ -74,7 +74,6 @@ std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& uni
         {.what = fmt::format("{} has other parameters, types or frozen flags than when it was "
                              "constructed under the BuildScope",
                              name_of_unit(unit.fqn)),
-         .where = {},
          .cause =
              "parameters tied across units, replaced, frozen, or given another dtype afterwards",
          .hint = "tie and freeze in the constructor of the unit that owns the parameter, or build "

@@ -27,7 +27,6 @@ void Attachment::require_root() const {
   const ShardedModel& model = engine_.model;
   if (c10::InferenceMode::is_enabled()) {
     throw InvalidArgument({.what = "an engine made under c10::InferenceMode",
-                           .where = {},
                            .cause = "inference tensors can neither be sharded nor trained",
                            .hint =
                                "construct it outside, and run forwards under torch::NoGradGuard "
@@ -35,8 +34,6 @@ void Attachment::require_root() const {
   }
   if (dynamic_cast<UnitBase*>(model.root.get()) == nullptr && !model.options.units.is_set()) {
     throw InvalidArgument({.what = "the root of the model is not a unit",
-                           .where = {},
-                           .cause = {},
                            .hint =
                                "construct it as fsdp::Unit<YourModel>: the root unit holds what no "
                                "unit inside it holds; or say by Options::units which of its "
@@ -73,7 +70,6 @@ void Attachment::require_untaken() const {
         {.what = gone ? "the engine of this model is gone, and the model's values with it"
                       : "a unit belongs to an engine already",
          .where = name_of_unit(unit.fqn),
-         .cause = {},
          .hint = gone ? "build the model anew for a new engine; values outlive an engine only if "
                         "they are saved (Engine::visit_full_parameters, fsdp::Gathered)"
                       : "one engine a model; clone the model before its first engine takes it"});
@@ -81,7 +77,6 @@ void Attachment::require_untaken() const {
   if (any_parameter) return;
   throw InvalidArgument(
       {.what = "the model has no registered parameter",
-       .where = {},
        .cause = engine_.model.options.ignore ? "or Options::ignore leaves out all of them" : "",
        .hint = "register parameters with register_parameter and modules with "
                "register_module in the constructor: members alone are not seen"});

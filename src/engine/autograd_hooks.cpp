@@ -64,8 +64,6 @@ class OutputHook final : public ag::FunctionPreHook {
     const std::lock_guard lock(clock->mutex);
     if (at::GradMode::is_enabled()) {
       throw StateError({.what = "backward with create_graph through a sharded unit",
-                        .where = {},
-                        .cause = {},
                         .hint = "second derivatives need the unsharded model"});
     }
     clock->pre_backward(*call_, current_task(), current_sequence());

@@ -48,8 +48,6 @@ std::vector<at::Tensor> components(const std::string& fqn, const at::Tensor& buf
           {.what = fmt::format("buffer '{}' has layout {}, which several ranks "
                                "cannot compare",
                                fqn, fmt::streamed(buffer.layout())),
-           .where = {},
-           .cause = {},
            .hint = "register it dense, or keep it out of the registered buffers"});
   }
 }
@@ -156,8 +154,6 @@ void Engine::average_buffers() {
   const std::lock_guard lock(state_->clock->mutex);
   if (state_->pass.schedule().active_calls() > 0 || state_->clock->in_backward()) {
     throw StateError({.what = "average_buffers inside a forward or backward",
-                      .where = {},
-                      .cause = {},
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
   state_->follow_compute("average of the buffers");

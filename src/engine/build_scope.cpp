@@ -34,7 +34,6 @@ void BuildScope::shard_now(torch::nn::Module& module) {
   if (dynamic_cast<UnitBase*>(&module) == nullptr) return state_->shard(&module, module);
   throw InvalidArgument({.what = "BuildScope::shard of a fsdp::Unit, which was sharded when its "
                                  "constructor returned",
-                         .where = {},
                          .hint = "use it as it is"});
 }
 
@@ -46,14 +45,11 @@ BuildScope::State::State(Mesh mesh_in, Options options_in)
       building_(construction_mutex(), std::defer_lock) {
   if (options.ignore) {
     throw InvalidArgument({.what = "ignored parameters under a BuildScope",
-                           .where = {},
                            .cause = "a unit is sharded before its place in the model is known",
                            .hint = "build plainly and pass mesh and options to the engine"});
   }
   if (current_scope != nullptr) {
     throw StateError({.what = "a BuildScope inside another one",
-                      .where = {},
-                      .cause = {},
                       .hint = "give the first one to its engine before the next model is built"});
   }
   building_.lock();

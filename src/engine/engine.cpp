@@ -39,8 +39,6 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   scope.finish();
   if (!scope.context) {
     throw StateError({.what = "this BuildScope was given to an engine before",
-                      .where = {},
-                      .cause = {},
                       .hint = "one scope, one model, one engine"});
   }
   with_place(construction, [&] {

@@ -61,8 +61,6 @@ void EngineParts::shut_down() noexcept {
 void EngineParts::require_between_passes(std::string_view call) const {
   if (is_shut_down()) {
     throw StateError({.what = fmt::format("{} after the engine was destroyed", call),
-                      .where = {},
-                      .cause = {},
                       .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
   }
   if (pass.schedule().active_calls() == 0 && autograd_hooks::current_task() < 0) {
@@ -71,7 +69,6 @@ void EngineParts::require_between_passes(std::string_view call) const {
   throw StateError(
       {.what = fmt::format("{} inside a {}", call,
                            pass.schedule().active_calls() > 0 ? "forward" : "backward"),
-       .where = {},
        .cause = "gradients are complete when the outermost backward has returned",
        .hint = "call it between steps, not from a hook or a module's forward"});
 }
@@ -101,7 +98,6 @@ void EngineParts::watch_shards() {
   } catch (const StateError& error) {
     context->mesh.warn(
         {.what = "what Engine::parameters() hands out is not watched",
-         .where = {},
          .cause = error.text().cause,
          .hint = "do not reduce over it (torch::nn::utils::clip_grad_norm_, LBFGS), and step "
                  "between passes alone: nothing would tell"});

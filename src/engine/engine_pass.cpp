@@ -184,13 +184,11 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
     throw StateError(
         {.what = fmt::format("backward(inputs) names the sharded parameter '{}'", fqn),
          .where = name_of_unit(unit.shard->fqn()),
-         .cause = {},
          .hint = "call backward() without inputs; freeze what should get no gradient"});
   }
   if (!of_.clock.captures()) {
     throw StateError({.what = fmt::format("autograd::grad through a recomputed forward of {}",
                                           name_of_unit(unit.shard->fqn())),
-                      .where = {},
                       .cause = "recomputation runs a backward of its own, for all parameters",
                       .hint = "call backward(), or do not recompute this forward"});
   }
@@ -362,7 +360,6 @@ void EnginePass::absorb_changes(bool reseats) {
 void EnginePass::require_not_gathered(std::string_view call) const {
   if (gathered_ == 0) return;
   throw StateError({.what = fmt::format("{} while parameters are gathered", call),
-                    .where = {},
                     .cause = "what is written there would be lost, or overwrite it",
                     .hint = "end the scope of fsdp::Gathered first"});
 }

@@ -95,8 +95,6 @@ void EngineUnit::take_gradient(int parameter, const at::Tensor& gradient) {
   if (!is_open() || !captures) {
     throw StateError({.what = fmt::format("a gradient of '{}' arrived after {} closed", fqn,
                                           name_of_unit(shard->fqn())),
-                      .where = {},
-                      .cause = {},
                       .hint =
                           "return every tensor that the loss is made of from the unit's forward, "
                           "also an auxiliary loss that it keeps in a member; run the forward on "

@@ -49,8 +49,6 @@ void Gathered::seat() {
   const std::lock_guard lock(state_.clock->mutex);
   if (state_.pass.schedule().active_calls() > 0 || state_.clock->in_backward()) {
     throw StateError({.what = "fsdp::Gathered inside a forward or backward",
-                      .where = {},
-                      .cause = {},
                       .hint = "gather before the forward or after the backward; inside a unit's "
                               "own forward its parameters can be read as they are"});
   }
@@ -86,8 +84,6 @@ Gathered::~Gathered() noexcept(false) {
   if (lost.empty() || unwinding) return;
   throw StateError(
       {.what = fmt::format("parameter '{}' was modified while gathered for reading", lost),
-       .where = {},
-       .cause = {},
        .hint = "use fsdp::WriteBack::kOwnSlice or kFromRankZero"});
 }
 

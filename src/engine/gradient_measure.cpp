@@ -20,8 +20,6 @@ kernels::NormType norm_type_of(double norm_type) {
   if (norm_type == 2.0) return kernels::NormType::kTwo;
   if (norm_type == std::numeric_limits<double>::infinity()) return kernels::NormType::kInf;
   throw InvalidArgument({.what = fmt::format("norm_type {} is not supported", norm_type),
-                         .where = {},
-                         .cause = {},
                          .hint = "use 1, 2 or infinity"});
 }
 
@@ -180,7 +178,6 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
   if (values) return *values;
   if (owner == nullptr) {
     throw StateError({.what = "a gradient report of an engine that was destroyed",
-                      .where = {},
                       .cause = "its values could not be read at the engine's end",
                       .hint = "ask it for them while the engine lives"});
   }

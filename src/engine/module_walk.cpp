@@ -30,8 +30,6 @@ std::string join(const std::string& prefix, const std::string& name) {
 
 [[noreturn]] void refuse(const std::string& fqn, std::string reason, std::string hint) {
   throw InvalidArgument({.what = fmt::format("parameter '{}' cannot be sharded: {}", fqn, reason),
-                         .where = {},
-                         .cause = {},
                          .hint = std::move(hint)});
 }
 

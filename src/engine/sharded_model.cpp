@@ -17,8 +17,6 @@ int ShardedModel::find_unit(std::string_view fqn) const {
     known += fmt::format("{}'{}'", known.empty() ? "" : ", ", unit->shard->fqn());
   }
   throw InvalidArgument({.what = fmt::format("there is no unit '{}'", fqn),
-                         .where = {},
-                         .cause = {},
                          .hint = fmt::format("units are {}", known)});
 }
 

@@ -83,7 +83,6 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
       throw InvalidArgument(
           {.what =
                fmt::format("buffer '{}' shares memory with parameter '{}'", here.buffer, found.fqn),
-           .where = {},
            .cause = "it would keep the first weights when the parameter is sharded",
            .hint = "give the buffer memory of its own (clone()), or compute it in forward"});
     }
@@ -94,7 +93,6 @@ void check_holders(torch::nn::Module& module, const std::vector<FoundParameter>&
         {.what = fmt::format("parameter '{}' cannot be sharded: its memory is held by {} other "
                              "tensor{}",
                              found.fqn, others, others == 1 ? "" : "s"),
-         .where = {},
          .cause =
              "a view, detach() or data() of it, an archive that it was loaded from, or a graph "
              "of an earlier forward, which would keep the first weights",

@@ -100,8 +100,6 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
         {.what = fmt::format("batch statistics of {} values per channel, counting "
                              "all ranks",
                              all.count),
-         .where = {},
-         .cause = {},
          .hint = "training needs more than one; give the ranks larger batches"});
   }
   all.mean = sums.narrow(0, 0, channels) / all.count;
@@ -194,8 +192,6 @@ void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
            "dimensions{}",
            options.num_features(), input.dim(),
            input.dim() >= 2 ? fmt::format(" with {} channels", input.size(1)) : std::string()),
-       .where = {},
-       .cause = {},
        .hint = "pass [N, C, …] with C features"});
 }
 

@@ -39,7 +39,6 @@ bool is_gathered(const EngineUnit& unit) {
   throw StateError({.what = fmt::format("'{}' {} parameters of {} outside a forward", touch.name,
                                         touch.written != nullptr ? "writes" : "reads",
                                         name_of_unit(unit.shard->fqn())),
-                    .where = {},
                     .cause = "they are sharded: this rank has a part of each",
                     .hint = "run the model inside Engine::forward; look at, save or load whole "
                             "values inside fsdp::Gathered, and choose types through "
@@ -52,7 +51,6 @@ bool is_gathered(const EngineUnit& unit) {
       {.what =
            fmt::format("'{}' is given parameters of engines on two meshes: {} and {}", touch.name,
                        name_of_unit(one.shard->fqn()), name_of_unit(other.shard->fqn())),
-       .where = {},
        .cause = "each mesh has an order of its own, of which an operator in both knows one alone",
        .hint = "make both engines with one mesh; to copy from one model to the other, do it inside "
                "fsdp::Gathered of both"});
@@ -73,7 +71,6 @@ bool is_gathered(const EngineUnit& unit) {
   throw StateError(
       {.what = fmt::format("'{}' reads parameters of {} in a backward that has not come to it",
                            touch.name, name_of_unit(unit.shard->fqn())),
-       .where = {},
        .cause = "what reads them was not made by an operator of the forward that was given them: "
                 "a hook, or a unit that was said not to read its weights in backward "
                 "(unshard_in_backward)",
@@ -105,7 +102,6 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
         {.what = fmt::format("'{}' {} {} of {} inside a {}", touch.name,
                              touch.writes ? "writes" : "reads", shards,
                              name_of_unit(unit.shard->fqn()), in_backward ? "backward" : "forward"),
-         .where = {},
          .cause = "gradients are complete when the outermost backward has returned",
          .hint = "step, clip and call zero_grad between steps, not from a hook or a "
                  "module's forward"});

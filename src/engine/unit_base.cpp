@@ -18,8 +18,6 @@ bool UnitBase::built(torch::nn::Module& module) {
 
 void UnitBase::refuse_clone() {
   throw StateError({.what = "a sharded unit cannot be cloned",
-                    .where = {},
-                    .cause = {},
                     .hint = "clone before constructing fsdp::Engine, or read whole values with "
                             "Engine::visit_full_parameters"});
 }
@@ -27,7 +25,6 @@ void UnitBase::refuse_clone() {
 void UnitBase::refuse_move() const {
   throw StateError({.what = "to() on a model that is sharded",
                     .where = unit_place(),
-                    .cause = {},
                     .hint = "choose the type of computation with Options::param_dtype and "
                             "output_dtype, or call to() before constructing fsdp::Engine"});
 }
@@ -68,7 +65,6 @@ void UnitBase::require_whole(std::string_view done) const {
   const auto unit = engine_unit_.lock();
   if (!unit) {
     throw StateError({.what = fmt::format("a model without its engine cannot be {}", done),
-                      .where = {},
                       .cause = "the model's values went with its engine",
                       .hint = "save it while the engine is alive; load into a model built anew"});
   }
@@ -76,7 +72,6 @@ void UnitBase::require_whole(std::string_view done) const {
   throw StateError(
       {.what = fmt::format("a sharded unit cannot be {}", done),
        .where = name_of_unit(unit->shard->fqn()),
-       .cause = {},
        .hint = done == "saved"
                    ? "on every rank: { fsdp::Gathered whole(engine); if (mesh.rank() == 0) "
                      "torch::save(model, file); }"

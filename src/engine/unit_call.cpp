@@ -28,7 +28,6 @@ UnitCall::UnitCall(UnitBase& unit) {
   unit_ = unit.engine_unit_.lock();
   if (unit_ == nullptr) {
     throw StateError({.what = "a unit was called that no engine serves",
-                      .where = {},
                       .cause = "the engine was destroyed, or a BuildScope has not been given to an "
                                "engine yet",
                       .hint = "construct fsdp::Engine before the first forward and keep it alive"});
@@ -95,7 +94,6 @@ void UnitCall::begin() {
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
                       .where = name_of_unit(unit_->shard->fqn()),
-                      .cause = {},
                       .hint = "run the whole forward on one thread"});
   }
 }

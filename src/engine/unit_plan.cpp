@@ -18,8 +18,6 @@ std::string name_or_unset(const std::optional<DType>& dtype) {
 void check_param_dtype(const std::optional<DType>& dtype) {
   if (!dtype || (is_floating(*dtype) && *dtype != DType::kFloat64)) return;
   throw InvalidArgument({.what = fmt::format("param_dtype {} is not supported", name_of(*dtype)),
-                         .where = {},
-                         .cause = {},
                          .hint = "use float32, bfloat16 or float16"});
 }
 
@@ -40,7 +38,6 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
   if (*own.prefetch_units < 0) {
     throw InvalidArgument({.what = fmt::format("prefetch_units is {}", *own.prefetch_units),
                            .where = name_of_unit(fqn),
-                           .cause = {},
                            .hint = "use 0 (no prefetch), 1 or 2"});
   }
   return own;

@@ -149,10 +149,8 @@ void AtomicFile::swap(AtomicFile& other) noexcept {
 
 void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes) {
   if (fd_ < 0) {
-    throw StateError({.what = "write to a file that was finished already",
-                      .where = path_.string(),
-                      .cause = {},
-                      .hint = {}});
+    throw StateError(
+        {.what = "write to a file that was finished already", .where = path_.string()});
   }
   while (!bytes.empty()) {
     const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), offset_bytes);
@@ -168,10 +166,8 @@ void AtomicFile::write_at(int64_t offset_bytes, std::span<const std::byte> bytes
 
 void AtomicFile::finish() {
   if (fd_ < 0) {
-    throw StateError({.what = "a file is finished that was finished already",
-                      .where = path_.string(),
-                      .cause = {},
-                      .hint = {}});
+    throw StateError(
+        {.what = "a file is finished that was finished already", .where = path_.string()});
   }
   if (::fsync(fd_) != 0) {
     fail(ExitCode::kIoError, "cannot sync the file", path_.string(), errno);
@@ -187,10 +183,8 @@ void AtomicFile::finish() {
 void AtomicFile::commit() {
   if (!finished_) finish();
   if (temporary_.empty()) {
-    throw StateError({.what = "commit of a file that was committed already",
-                      .where = path_.string(),
-                      .cause = {},
-                      .hint = {}});
+    throw StateError(
+        {.what = "commit of a file that was committed already", .where = path_.string()});
   }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) cannot_create(path_, errno);
   temporary_.clear();

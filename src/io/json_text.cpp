@@ -245,9 +245,8 @@ void JsonCursor::fail_at(int64_t index, std::string what, std::string hint) cons
                           ? fmt::format("{}, byte {}", source_.file, byte)
                           : fmt::format("{}, line {}, byte {}", source_.file,
                                         1 + std::count(before.begin(), before.end(), '\n'), byte);
-  throw IoError(
-      ExitCode::kCorruptData,
-      {.what = std::move(what), .where = std::move(where), .cause = {}, .hint = std::move(hint)});
+  throw IoError(ExitCode::kCorruptData,
+                {.what = std::move(what), .where = std::move(where), .hint = std::move(hint)});
 }
 
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits) {

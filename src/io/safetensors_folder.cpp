@@ -20,9 +20,8 @@ bool is_there(const std::filesystem::path& path) {
 
 [[noreturn]] void cannot_read(std::string what, const std::filesystem::path& path,
                               std::string hint) {
-  throw IoError(
-      ExitCode::kIoError,
-      {.what = std::move(what), .where = path.string(), .cause = {}, .hint = std::move(hint)});
+  throw IoError(ExitCode::kIoError,
+                {.what = std::move(what), .where = path.string(), .hint = std::move(hint)});
 }
 
 // Which file has the name now.

@@ -173,7 +173,6 @@ class HeaderEvents final : public JsonEvents {
                           std::string hint = {}) {
   throw IoError(ExitCode::kCorruptData, {.what = std::move(what),
                                          .where = fmt::format("{}, byte {}", file, byte),
-                                         .cause = {},
                                          .hint = std::move(hint)});
 }
 

@@ -20,7 +20,7 @@ struct Target {
 };
 
 [[noreturn]] void refuse(const std::filesystem::path& path, std::string what) {
-  throw InvalidArgument({.what = std::move(what), .where = path.string(), .cause = {}, .hint = {}});
+  throw InvalidArgument({.what = std::move(what), .where = path.string()});
 }
 
 // The format's own order: largest element types first, then by name. Every tensor is then aligned
@@ -140,7 +140,6 @@ void SafetensorsWriter::finish() {
     throw StateError({.what = fmt::format("{} tensors are incomplete: {}{}", count, missing,
                                           count > kMaxNamed ? ", …" : ""),
                       .where = state_->file->path().string(),
-                      .cause = {},
                       .hint = "append every byte of each tensor before commit()"});
   }
   state_->file->finish();

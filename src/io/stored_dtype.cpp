@@ -65,8 +65,7 @@ StoredDType stored_dtype(DType dtype) {
   for (const Row& row : kRows) {
     if (row.engine == dtype) return row.dtype;
   }
-  throw StateError(
-      {.what = "a dtype that safetensors files cannot hold", .where = {}, .cause = {}, .hint = {}});
+  throw StateError({.what = "a dtype that safetensors files cannot hold"});
 }
 
 }  // namespace fsdp

@@ -29,7 +29,6 @@ c10::DeviceAllocator* allocator() {
 void require_cuda(at::Device device) {
   if (!device.is_cuda() || at::globalContext().hasCUDA()) return;
   throw StateError({.what = "LibTorch has no CUDA in this process",
-                    .where = {},
                     .cause =
                         "something asked it for CUDA (torch::manual_seed does) before its CUDA "
                         "library was loaded, and the answer stays",

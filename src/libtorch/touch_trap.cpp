@@ -197,7 +197,6 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
 [[noreturn]] void refuse(std::string cause) {
   throw StateError({.what = "LibTorch's operators cannot be seen before they run, which units by "
                             "policy, and models made on a GPU or planned, need",
-                    .where = {},
                     .cause = std::move(cause),
                     .hint = "make layers fsdp::Unit<Block> and build on the CPU"});
 }

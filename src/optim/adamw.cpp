@@ -62,8 +62,6 @@ AdamWOptions checked(AdamWOptions options) {
   const auto require = [](bool holds, std::string_view name, double value) {
     if (holds) return;
     throw InvalidArgument({.what = fmt::format("AdamW: {} is {}", name, value),
-                           .where = {},
-                           .cause = {},
                            .hint = "lr, eps and weight_decay are at least 0, betas in [0, 1)"});
   };
   require(options.lr >= 0, "lr", options.lr);

@@ -138,8 +138,6 @@ void Optimizer::State::make_runs() {
 void Optimizer::State::check_gradients_complete() const {
   if (clipped_ && clipped_passes_ != engine.pass.count()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
-                      .where = {},
-                      .cause = {},
                       .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
                               "the optimizer forgets it"});
   }
@@ -324,8 +322,6 @@ double Optimizer::lr() const { return state_->lr; }
 void Optimizer::set_lr(double lr) {
   if (!(lr >= 0) || std::isinf(lr)) {
     throw InvalidArgument({.what = fmt::format("set_lr({})", lr),
-                           .where = {},
-                           .cause = {},
                            .hint = "a learning rate is finite and at least 0"});
   }
   state_->lr = lr;

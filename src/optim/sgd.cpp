@@ -63,8 +63,6 @@ SgdOptions checked(SgdOptions options) {
   }
   throw InvalidArgument(
       {.what = "SGD: options do not fit together",
-       .where = {},
-       .cause = {},
        .hint = "lr, momentum and weight_decay are at least 0; nesterov needs momentum "
                "and no dampening"});
 }

@@ -87,8 +87,6 @@ void ClosingClock::check_thread() const {
   if (calls_.empty() || forward_thread_ == std::this_thread::get_id()) return;
   throw StateError(
       {.what = "a unit's forward runs on another thread than the forward that contains it",
-       .where = {},
-       .cause = {},
        .hint = "call all units of one forward from one thread"});
 }
 
@@ -113,7 +111,6 @@ void ClosingClock::enter(int task) {
     backward_thread_ = std::this_thread::get_id();
   } else if (backward_thread_ != std::this_thread::get_id()) {
     throw StateError({.what = "two backwards at once, on two threads, through sharded units",
-                      .where = {},
                       .cause = "the order of collectives would depend on which is faster",
                       .hint = "run one backward after the other"});
   }
@@ -193,7 +190,6 @@ void ClosingClock::pre_backward(Call& call, int task, uint64_t sequence) {
   if (!runs_in(task, call.forward_task)) {
     throw StateError(
         {.what = "a backward inside a backward reaches a unit whose forward ran elsewhere",
-         .where = {},
          .cause = "a recomputed forward used a tensor that carries a graph from outside, or a hook "
                   "ran the backward of another graph",
          .hint = "pass such tensors as arguments of the recomputed function, or detach them; call "
@@ -228,8 +224,6 @@ void ClosingClock::fire(Call& call, int task) {
   const auto unit = call.unit.lock();
   if (!unit) {
     throw StateError({.what = "backward through a graph whose engine was destroyed",
-                      .where = {},
-                      .cause = {},
                       .hint = "keep the engine alive until backward is done"});
   }
   call.fired_task = task;

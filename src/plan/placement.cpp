@@ -36,7 +36,7 @@ const Row& row_of(Strategy strategy) {
   const auto* row = std::find_if(std::begin(kTable), std::end(kTable),
                                  [&](const Row& each) { return each.strategy == strategy; });
   if (row != std::end(kTable)) return *row;
-  throw InvalidArgument({.what = "unknown strategy", .where = {}, .cause = {}, .hint = {}});
+  throw InvalidArgument({.what = "unknown strategy"});
 }
 
 std::string names_of(const std::vector<Move>& moves) {

@@ -28,9 +28,8 @@ namespace fsdp::doctor {
 namespace {
 
 [[noreturn]] void refuse_usage(std::string what, std::string hint) {
-  throw InvalidArgument(
-      {.what = std::move(what), .where = "command line", .cause = {}, .hint = std::move(hint)},
-      ExitCode::kUsage);
+  throw InvalidArgument({.what = std::move(what), .where = "command line", .hint = std::move(hint)},
+                        ExitCode::kUsage);
 }
 
 DeviceKind device_of(const std::string& name) {
@@ -66,8 +65,7 @@ void print(const std::string& text) {
   if (written && std::fflush(stdout) == 0) return;
   throw IoError(ExitCode::kIoError, {.what = "cannot write the findings",
                                      .where = "standard output",
-                                     .cause = std::generic_category().message(errno),
-                                     .hint = {}});
+                                     .cause = std::generic_category().message(errno)});
 }
 
 // Of the LibTorch that is loaded, "2.15.0".

@@ -35,8 +35,7 @@ constexpr int64_t kMaxConfigBytes = 1 << 20;
 [[noreturn]] void cannot_write() {
   throw IoError(ExitCode::kIoError, {.what = "cannot write the listing",
                                      .where = "standard output",
-                                     .cause = std::generic_category().message(errno),
-                                     .hint = {}});
+                                     .cause = std::generic_category().message(errno)});
 }
 
 void print(const std::string& text) {
@@ -224,18 +223,14 @@ Asked command_line(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) {
-      throw InvalidArgument({.what = error.what(),
-                             .where = "command line",
-                             .cause = {},
-                             .hint = "fsdp-inspect --help"},
-                            ExitCode::kUsage);
+      throw InvalidArgument(
+          {.what = error.what(), .where = "command line", .hint = "fsdp-inspect --help"},
+          ExitCode::kUsage);
     }
     app.exit(error);
   }
   if (path.empty() && app.count("PATH") > 0) {
-    throw InvalidArgument(
-        {.what = "PATH is empty", .where = "command line", .cause = {}, .hint = {}},
-        ExitCode::kUsage);
+    throw InvalidArgument({.what = "PATH is empty", .where = "command line"}, ExitCode::kUsage);
   }
   return {.path = path, .summary = summary};
 }

@@ -88,7 +88,7 @@ void RankProcesses::start(int rank) {
   // The child writes errno into the pipe if exec fails; a started program closes it unwritten.
   std::array<int, 2> pipe_ends{};
   if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
-    throw DeviceError({.what = "no pipe for a rank", .where = {}, .cause = std::strerror(errno)});
+    throw DeviceError({.what = "no pipe for a rank", .cause = std::strerror(errno)});
   }
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
@@ -106,7 +106,6 @@ void RankProcesses::start(int rank) {
   int error = 0;
   if (read(read_end.get(), &error, sizeof error) == static_cast<ssize_t>(sizeof error)) {
     throw InvalidArgument({.what = fmt::format("'{}' cannot be started", options_.command.front()),
-                           .where = {},
                            .cause = std::strerror(error),
                            .hint = "fsdp-run [options] PROGRAM [its arguments]"},
                           ExitCode::kUsage);
@@ -257,8 +256,6 @@ void RankProcesses::note_end(int rank) {
       {.rank = rank,
        .code = ExitCode::kPeerFailed,
        .text = {.what = describe_end(rank, ended.wait_status),
-                .where = {},
-                .cause = {},
                 .hint = hint_for_end(rank, ended.wait_status, status.out_of_memory.load() != 0)}});
   if (first_bad_ >= 0) return;
   first_bad_ = rank;

@@ -34,8 +34,6 @@ DType dtype_from_name(std::string_view name) {
     if (name == spelling.name || name == spelling.alias) return spelling.dtype;
   }
   throw InvalidArgument({.what = fmt::format("unknown dtype '{}'", name),
-                         .where = {},
-                         .cause = {},
                          .hint = "use float32, bfloat16, float16, float64, int64, int32 or uint8"});
 }
 

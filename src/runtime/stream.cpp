@@ -11,7 +11,6 @@ void Stream::require_own(const Event& event) const {
   if (event.device_ == &device_) return;
   throw StateError({.what = fmt::format("a stream of {} was given an event of {}", device_.name(),
                                         event.device_->name()),
-                    .where = {},
                     .cause = "streams of two devices are ordered by the host, not by an event",
                     .hint = "make the event by the stream's own device"});
 }

@@ -21,15 +21,11 @@ float divide_scale_of(const Options& options, const Communicator& reduce, int ra
   if (!options.gradient_divide_factor) return 1.0F;
   if (options.gradient_reduction == GradientReduction::kSum) {
     throw InvalidArgument({.what = "gradient_divide_factor with gradient_reduction = kSum",
-                           .where = {},
-                           .cause = {},
                            .hint = "a sum is not divided: drop one of the two"});
   }
   if (!(*options.gradient_divide_factor > 0)) {
     throw InvalidArgument({.what = fmt::format("gradient_divide_factor must be positive, got {}",
                                                *options.gradient_divide_factor),
-                           .where = {},
-                           .cause = {},
                            .hint = "leave it unset to divide by the world size"});
   }
   return 1.0F / *options.gradient_divide_factor;
@@ -38,8 +34,6 @@ float divide_scale_of(const Options& options, const Communicator& reduce, int ra
 DType checked_reduce_dtype(DType dtype) {
   if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) return dtype;
   throw InvalidArgument({.what = fmt::format("reduce_dtype {} is not supported", name_of(dtype)),
-                         .where = {},
-                         .cause = {},
                          .hint = "use float32 or bfloat16"});
 }
 

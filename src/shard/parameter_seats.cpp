@@ -117,8 +117,6 @@ void ParameterSeats::adopt_replaced() {
         values.scalar_type() != torch_compat::scalar_type_of(spec.dtype)) {
       throw StateError({.what = fmt::format("parameter {} was given another shape or type",
                                             name(static_cast<int>(i))),
-                        .where = {},
-                        .cause = {},
                         .hint = "load a model of the same architecture and param_dtype"});
     }
     bind(static_cast<int>(i));
@@ -143,7 +141,6 @@ void ParameterSeats::guard_gradients() {
       if (gradient.is_same(guards_[i])) continue;
       throw StateError({.what = fmt::format("parameter {} was given a gradient by hand",
                                             name(static_cast<int>(i))),
-                        .where = {},
                         .cause = "gradients of sharded parameters lie in shards",
                         .hint = "write `local.mutable_grad()` of Engine::sharded_parameters()"});
     }

@@ -81,7 +81,6 @@ void ShardUnit::unfreeze(int parameter) {
                                           "step",
                                           layout().parameters()[parameter].fqn),
                       .where = name_of_unit(fqn()),
-                      .cause = {},
                       .hint = "unfreeze after zero_grad"});
   }
   context_.layout.make_trainable(segment);

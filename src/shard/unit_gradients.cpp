@@ -117,7 +117,6 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
                                                unit_.layout.parameters()[parameter].fqn,
                                                c10::toString(gradient.scalar_type())),
                            .where = name_of_unit(unit_.fqn),
-                           .cause = {},
                            .hint = "build the embedding with sparse(false)"});
   }
   if (lent_.lends(parameter) && !lent_.has(parameter) && lent_.lend(parameter, gradient, *dtype)) {
@@ -360,7 +359,6 @@ void UnitGradients::require_unmixed() const {
   if (!mixed_) return;
   throw StateError({.what = "gradients of a backward that failed are mixed with others",
                     .where = name_of_unit(unit_.fqn),
-                    .cause = {},
                     .hint = "call zero_grad after catching an exception from backward"});
 }
 

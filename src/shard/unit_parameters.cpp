@@ -40,9 +40,7 @@ void UnitParameters::require(ParameterState expected, std::string_view transitio
   if (state_ == expected) return;
   throw StateError({.what = fmt::format("{} of a unit that is {}, expected {}", transition,
                                         name_of(state_), name_of(expected)),
-                    .where = name_of_unit(unit_.fqn),
-                    .cause = {},
-                    .hint = {}});
+                    .where = name_of_unit(unit_.fqn)});
 }
 
 bool UnitParameters::unshard(Urgency urgency) {
@@ -89,7 +87,6 @@ void UnitParameters::check_seats() const {
                                         "took it (to(), set_data, or an assignment to .data)",
                                         unit_.layout.parameters()[*replaced].fqn),
                     .where = name_of_unit(unit_.fqn),
-                    .cause = {},
                     .hint =
                         "choose dtype and device through fsdp::Options, and load values through "
                         "fsdp::Gathered or Engine::sharded_parameters"});

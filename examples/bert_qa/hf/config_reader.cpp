@@ -89,16 +89,14 @@ void ConfigReader::refuse(const char* key, const json& value, const std::string&
 }
 
 void ConfigReader::corrupt(std::string what, std::string hint) const {
-  throw fsdp::IoError(
-      fsdp::ExitCode::kCorruptData,
-      {.what = std::move(what), .where = file_, .cause = {}, .hint = std::move(hint)});
+  throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
+                      {.what = std::move(what), .where = file_, .hint = std::move(hint)});
 }
 
 void ConfigReader::unsupported(const char* key, const std::string& value, std::string hint) const {
   throw fsdp::InvalidArgument(
       {.what = fmt::format("{} {} is not supported", key, fsdp::quoted_name(value)),
        .where = file_,
-       .cause = {},
        .hint = std::move(hint)});
 }
 

@@ -29,7 +29,6 @@ std::map<std::string, Shape> shapes_of(const bert::Config& config) {
   throw fsdp::IoError(fsdp::ExitCode::kCorruptData,
                       {.what = std::move(what),
                        .where = where.string(),
-                       .cause = {},
                        .hint = "config.json and the weights do not belong together"});
 }
 

@@ -66,7 +66,6 @@ std::string hash_of_program() {
   if (bytes == 0 || file.bad()) {
     throw IoError(ExitCode::kIoError, {.what = "this program's own file cannot be read",
                                        .where = "/proc/self/exe",
-                                       .cause = {},
                                        .hint = "mount /proc"});
   }
   return fmt::format("file {:016x} of {} bytes", hash, bytes);

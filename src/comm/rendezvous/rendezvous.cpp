@@ -21,9 +21,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 [[noreturn]] void refuse(const Refusal& refusal) {
-  throw CommError(
-      {.what = refusal.what, .where = "start of the job", .cause = {}, .hint = refusal.hint},
-      ExitCode::kConfiguration);
+  throw CommError({.what = refusal.what, .where = "start of the job", .hint = refusal.hint},
+                  ExitCode::kConfiguration);
 }
 
 Descriptor find_server(const std::string& directory, Clock::time_point deadline) {
@@ -45,7 +44,6 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
   if (!received && Clock::now() < deadline) {
     throw CommError({.what = "rank 0 ended while the ranks met",
                      .where = "start of the job",
-                     .cause = {},
                      .hint = "see what rank 0 printed"});
   }
   if (!received || reply.magic != kRendezvousMagic) {

@@ -57,9 +57,8 @@ JobDescriptors RendezvousServer::serve(milliseconds timeout) {
   if (const std::optional<Refusal> refusal = admit_all(Clock::now() + timeout, timeout)) {
     JoinReply reply = reply_of(*refusal);
     for (const Client& client : clients_) send_message(client.socket, bytes_of(reply), {});
-    throw CommError(
-        {.what = refusal->what, .where = "start of the job", .cause = {}, .hint = refusal->hint},
-        ExitCode::kConfiguration);
+    throw CommError({.what = refusal->what, .where = "start of the job", .hint = refusal->hint},
+                    ExitCode::kConfiguration);
   }
   JobDescriptors files = create_job_files(world_size_);
   hand_out(files);
@@ -168,12 +167,11 @@ void RendezvousServer::watch(const std::stop_token& stop, const JobMemory& memor
 void RendezvousServer::refuse_latecomer(const Client& client, const JobMemory& memory) {
   const std::optional<Refusal> refusal = admit(client.request);
   if (!refusal) return;
-  report_failure(memory.control(), {.rank = -1,
-                                    .code = ExitCode::kConfiguration,
-                                    .text = {.what = refusal->what,
-                                             .where = "start of the job",
-                                             .cause = {},
-                                             .hint = refusal->hint}});
+  report_failure(
+      memory.control(),
+      {.rank = -1,
+       .code = ExitCode::kConfiguration,
+       .text = {.what = refusal->what, .where = "start of the job", .hint = refusal->hint}});
   JoinReply reply = reply_of(*refusal);
   send_message(client.socket, bytes_of(reply), {});
 }

@@ -98,7 +98,6 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
   const auto foreign = [&](std::string what) {
     throw InvalidArgument({.what = std::move(what),
                            .where = "the job's control segment",
-                           .cause = {},
                            .hint = "use the fsdp-run that was built with this program, and leave "
                                    "WORLD_SIZE as it sets it"});
   };

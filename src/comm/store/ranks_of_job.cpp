@@ -25,12 +25,10 @@ std::string who(int rank) { return fmt::format("who/{}", rank); }
 // The first refusal, or failure, is everybody's.
 [[noreturn]] void refuse_all(KeyValueStore& store, const LaunchEnvironment& environment,
                              std::string what, std::string hint) {
-  const Failure refusal{.rank = environment.rank,
-                        .code = ExitCode::kConfiguration,
-                        .text = {.what = std::move(what),
-                                 .where = "start of the job",
-                                 .cause = {},
-                                 .hint = std::move(hint)}};
+  const Failure refusal{
+      .rank = environment.rank,
+      .code = ExitCode::kConfiguration,
+      .text = {.what = std::move(what), .where = "start of the job", .hint = std::move(hint)}};
   const Failure first = failure_of(store.set_once(kFailureKey, text_of(refusal)));
   const bool serves = environment.rank == 0 && !environment.has_agent_store;
   if (serves) std::this_thread::sleep_for(kHeardWithin);

@@ -157,7 +157,6 @@ Failure StoreRelay::failure_of_lost_store(std::string_view cause) const {
                                              "ranks meet at",
                                              *parts_.server)
                                : "the launcher's store, that the ranks meet at, is gone",
-                   .where = {},
                    .cause = std::string(cause),
                    .hint = "see what it printed, then restart the job"}};
 }

@@ -158,8 +158,6 @@ CpuStream& cpu_stream(Stream& stream) {
   auto* cpu = dynamic_cast<CpuStream*>(&stream);
   if (cpu == nullptr) {
     throw StateError({.what = "a CPU kernel or communicator was given another device's stream",
-                      .where = {},
-                      .cause = {},
                       .hint = "engine, mesh and module must be on one kind of device"});
   }
   return *cpu;
