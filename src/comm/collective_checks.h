@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <span>
 
-#include "comm/collective_record.h"
 #include "comm/communicator.h"
+#include "comm/job/collective_record.h"
 
 namespace fsdp {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/control_plane.h"
+#include "comm/job/control_plane.h"
 #include "comm/mesh_parts.h"
 #include "comm/nccl/nccl_library.h"
 #include "runtime/cuda/cuda_library.h"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "comm/collective_record.h"
-#include "comm/fingerprint.h"
+#include "comm/job/collective_record.h"
+#include "comm/job/fingerprint.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "comm/control_plane.h"
+#include "comm/job/control_plane.h"
 #include "runtime/device.h"
 
 namespace fsdp {

@@ -15,10 +15,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "comm/collective_failures.h"
-#include "comm/cpu/job_member.h"
+#include "comm/job/collective_failures.h"
+#include "comm/job/job_member.h"
+#include "comm/job/process_end.h"
 #include "comm/mesh_parts.h"
-#include "comm/process_end.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/shm/job_memory.h"
+#include "comm/job/job_memory.h"
 #include "rank_output.h"
 
 namespace fsdp {

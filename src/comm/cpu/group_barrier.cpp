@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
-#include "comm/collective_failures.h"
-#include "comm/cpu/futex.h"
-#include "comm/cpu/posted_collectives.h"
+#include "comm/job/collective_failures.h"
+#include "comm/job/futex.h"
+#include "comm/job/posted_collectives.h"
 
 namespace fsdp {
 namespace {

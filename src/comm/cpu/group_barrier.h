@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/cpu/job_member.h"
 #include "comm/cpu/rank_group.h"
+#include "comm/job/job_member.h"
 
 namespace fsdp {
 

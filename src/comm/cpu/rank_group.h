@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "comm/cpu/job_member.h"
+#include "comm/job/job_member.h"
 
 namespace fsdp {
 

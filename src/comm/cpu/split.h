@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
-#include "comm/cpu/job_member.h"
 #include "comm/cpu/rank_group.h"
+#include "comm/job/job_member.h"
 
 namespace fsdp {
 

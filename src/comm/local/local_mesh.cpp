@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "comm/cpu/segment_control_plane.h"
+#include "comm/job/segment_control_plane.h"
 #include "comm/local/device_communicator.h"
 #include "comm/local/local_communicator.h"
 #include "comm/wire/wire_communicator.h"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <thread>
 
-#include "comm/collective_record.h"
+#include "comm/job/collective_record.h"
 
 namespace fsdp {
 

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "comm/collective_failures.h"
+#include "comm/job/collective_failures.h"
 
 namespace fsdp {
 namespace {

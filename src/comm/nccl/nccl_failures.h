@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "comm/cpu/posted_collectives.h"
-#include "comm/failure.h"
+#include "comm/job/failure.h"
+#include "comm/job/posted_collectives.h"
 
 namespace fsdp {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "comm/collective_failures.h"
+#include "comm/job/collective_failures.h"
 #include "comm/nccl/nccl_failures.h"
 
 namespace fsdp {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/control_plane.h"
+#include "comm/job/control_plane.h"
 #include "comm/nccl/call_watch.h"
 
 namespace fsdp {

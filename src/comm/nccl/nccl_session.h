@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/collective_record.h"
-#include "comm/control_plane.h"
+#include "comm/job/collective_record.h"
+#include "comm/job/control_plane.h"
 #include "comm/nccl/call_watch.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/nccl_peers.h"

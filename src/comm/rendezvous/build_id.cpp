@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "comm/fingerprint.h"
+#include "comm/job/fingerprint.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

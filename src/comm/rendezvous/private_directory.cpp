@@ -11,7 +11,7 @@
 #include <ctime>
 #include <filesystem>
 
-#include "comm/fingerprint.h"
+#include "comm/job/fingerprint.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

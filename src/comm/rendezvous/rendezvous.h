@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "base/environment.h"
+#include "comm/job/job_memory.h"
 #include "comm/rendezvous/rendezvous_server.h"
-#include "comm/shm/job_memory.h"
 
 namespace fsdp {
 

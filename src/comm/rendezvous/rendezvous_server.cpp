@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "comm/cpu/job_member.h"
+#include "comm/job/job_member.h"
 #include "comm/rendezvous/private_directory.h"
 #include "comm/rendezvous/unix_socket.h"
 #include "fsdp/error.h"

@@ -11,8 +11,8 @@
 
 #include "base/environment.h"
 #include "comm/descriptor.h"
+#include "comm/job/job_memory.h"
 #include "comm/rendezvous/rendezvous_messages.h"
-#include "comm/shm/job_memory.h"
 
 namespace fsdp {
 

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <optional>
 
-#include "comm/cpu/control_segment.h"
+#include "comm/job/control_segment.h"
 #include "comm/shm/range_allocator.h"
 #include "runtime/buffer.h"
 

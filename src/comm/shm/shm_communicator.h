@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/cpu/cpu_communicator.h"
-#include "comm/shm/job_memory.h"
+#include "comm/job/job_memory.h"
 #include "comm/shm/shared_heap.h"
 
 namespace fsdp {

@@ -8,9 +8,9 @@
 #include <numeric>
 #include <vector>
 
-#include "comm/cpu/futex.h"
-#include "comm/cpu/peer_processes.h"
-#include "comm/cpu/segment_control_plane.h"
+#include "comm/job/futex.h"
+#include "comm/job/peer_processes.h"
+#include "comm/job/segment_control_plane.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/shm/shm_communicator.h"
 #include "comm/simulated/ablated_communicator.h"

@@ -1,9 +1,9 @@
 // The control plane of one rank of an imagined world.
 #pragma once
 
-#include "comm/control_plane.h"
-#include "comm/cpu/failure_cell.h"
-#include "comm/cpu/posted_collectives.h"
+#include "comm/job/control_plane.h"
+#include "comm/job/failure_cell.h"
+#include "comm/job/posted_collectives.h"
 
 namespace fsdp {
 

@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "comm/collective_checks.h"
-#include "comm/collective_failures.h"
+#include "comm/job/collective_failures.h"
 #include "comm/reduce/reduce_in_order.h"
 #include "comm/sent.h"
 #include "fsdp/error.h"

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/collective_record.h"
 #include "comm/communicator.h"
-#include "comm/cpu/job_member.h"
+#include "comm/job/collective_record.h"
+#include "comm/job/job_member.h"
 #include "comm/store/key_value_store.h"
 
 namespace fsdp {

@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-#include "comm/collective_failures.h"
+#include "comm/job/collective_failures.h"
 #include "comm/store/store_text.h"
 #include "fsdp/error.h"
 

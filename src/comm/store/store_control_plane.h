@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/cpu/peer_processes.h"
-#include "comm/cpu/segment_control_plane.h"
+#include "comm/job/peer_processes.h"
+#include "comm/job/segment_control_plane.h"
 #include "comm/store/key_value_store.h"
 #include "comm/store/ranks_of_job.h"
 #include "runtime/buffer.h"

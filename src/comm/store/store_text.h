@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/failure.h"
+#include "comm/job/failure.h"
 
 namespace fsdp {
 

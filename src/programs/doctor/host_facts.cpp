@@ -18,7 +18,7 @@
 #include <system_error>
 #include <utility>
 
-#include "comm/shm/job_memory.h"
+#include "comm/job/job_memory.h"
 #include "comm/store/reach.h"
 
 namespace fsdp::doctor {

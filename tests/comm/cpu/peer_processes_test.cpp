@@ -1,5 +1,5 @@
 // Whether other ranks' processes still run.
-#include "comm/cpu/peer_processes.h"
+#include "comm/job/peer_processes.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

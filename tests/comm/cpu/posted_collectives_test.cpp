@@ -1,5 +1,5 @@
 // What a rank has issued on a device, as its peers find it.
-#include "comm/cpu/posted_collectives.h"
+#include "comm/job/posted_collectives.h"
 
 #include <doctest/doctest.h>
 

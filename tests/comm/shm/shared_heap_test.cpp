@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "comm/shm/job_memory.h"
+#include "comm/job/job_memory.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

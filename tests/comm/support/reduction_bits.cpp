@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstring>
 
-#include "comm/fingerprint.h"
+#include "comm/job/fingerprint.h"
 #include "runtime/buffer.h"
 #include "support/cpu_streams.h"
 

@@ -1,4 +1,4 @@
-#include "comm/text_exchange.h"
+#include "comm/job/text_exchange.h"
 
 #include <algorithm>
 

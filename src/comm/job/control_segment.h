@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "base/bytes.h"
-#include "comm/collective_record.h"
-#include "comm/cpu/failure_cell.h"
-#include "comm/cpu/posted_collectives.h"
+#include "comm/job/collective_record.h"
+#include "comm/job/failure_cell.h"
+#include "comm/job/posted_collectives.h"
 
 namespace fsdp {
 

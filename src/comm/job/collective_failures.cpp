@@ -1,4 +1,4 @@
-#include "comm/collective_failures.h"
+#include "comm/job/collective_failures.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "comm/cpu/failure_cell.h"
+#include "comm/job/failure_cell.h"
 
 #include <algorithm>
 #include <chrono>

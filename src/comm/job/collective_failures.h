@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/collective_record.h"
-#include "comm/failure.h"
+#include "comm/job/collective_record.h"
+#include "comm/job/failure.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "comm/cpu/futex.h"
+#include "comm/job/futex.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -1,9 +1,10 @@
+#include "comm/mesh_parts.h"
+
 #include <fmt/format.h>
 
 #include <string>
 #include <utility>
 
-#include "comm/mesh_parts.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
@@ -66,6 +67,12 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
       {.what = std::move(what),
        .where = "MeshOptions: replicate × shard",
        .hint = "their product is the number of ranks; one of them may be left out"});
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 }  // namespace fsdp

@@ -1,10 +1,10 @@
-#include "comm/collective_record.h"
+#include "comm/job/collective_record.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "comm/fingerprint.h"
+#include "comm/job/fingerprint.h"
 
 namespace fsdp {
 

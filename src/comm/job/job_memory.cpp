@@ -1,4 +1,4 @@
-#include "comm/shm/job_memory.h"
+#include "comm/job/job_memory.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "comm/fingerprint.h"
+#include "comm/job/fingerprint.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <string_view>
 
-#include "comm/cpu/control_segment.h"
-#include "comm/failure.h"
+#include "comm/job/control_segment.h"
+#include "comm/job/failure.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "comm/control_plane.h"
+#include "comm/job/control_plane.h"
 
 #include <fmt/format.h>
 

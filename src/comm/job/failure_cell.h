@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "comm/failure.h"
+#include "comm/job/failure.h"
 
 namespace fsdp {
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "comm/collective_record.h"
+#include "comm/job/collective_record.h"
 
 namespace fsdp {
 

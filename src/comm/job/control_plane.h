@@ -10,14 +10,14 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/cpu/posted_collectives.h"
-#include "comm/failure.h"
+#include "comm/job/failure.h"
+#include "comm/job/posted_collectives.h"
 
 namespace fsdp {
 
 // One rank's side of it. It lives in host memory and needs no device, also where the collectives
 // travel between devices. Implementations: ranks of one host that share memory
-// (cpu/segment_control_plane.h), one rank of a world that is imagined
+// (job/segment_control_plane.h), one rank of a world that is imagined
 // (simulated/simulated_control_plane.h).
 //
 // Destroying it is this rank's end: the others learn that it finished, or, if an exception is

@@ -1,4 +1,4 @@
-#include "comm/cpu/posted_collectives.h"
+#include "comm/job/posted_collectives.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "comm/failure.h"
+#include "comm/job/failure.h"
 
 #include <fmt/format.h>
 

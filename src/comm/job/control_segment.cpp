@@ -1,6 +1,6 @@
-#include "comm/cpu/control_segment.h"
+#include "comm/job/control_segment.h"
 
-#include "comm/cpu/futex.h"
+#include "comm/job/futex.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "comm/cpu/peer_processes.h"
+#include "comm/job/peer_processes.h"
 
 #include <fmt/format.h>
 #include <poll.h>

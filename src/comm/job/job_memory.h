@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/cpu/control_segment.h"
 #include "comm/descriptor.h"
+#include "comm/job/control_segment.h"
 
 namespace fsdp {
 

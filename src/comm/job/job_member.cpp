@@ -1,10 +1,10 @@
-#include "comm/cpu/job_member.h"
+#include "comm/job/job_member.h"
 
 #include <fmt/format.h>
 
 #include <exception>
 
-#include "comm/process_end.h"
+#include "comm/job/process_end.h"
 
 namespace fsdp {
 

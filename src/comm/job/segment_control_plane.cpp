@@ -1,6 +1,6 @@
-#include "comm/cpu/segment_control_plane.h"
+#include "comm/job/segment_control_plane.h"
 
-#include "comm/text_exchange.h"
+#include "comm/job/text_exchange.h"
 
 namespace fsdp {
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "comm/control_plane.h"
-#include "comm/cpu/job_member.h"
+#include "comm/job/control_plane.h"
+#include "comm/job/job_member.h"
 
 namespace fsdp {
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
-#include "comm/cpu/control_segment.h"
 #include "comm/descriptor.h"
+#include "comm/job/control_segment.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "comm/process_end.h"
+#include "comm/job/process_end.h"
 
 #include <fmt/format.h>
 #include <sys/wait.h>

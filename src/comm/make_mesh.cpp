@@ -1,0 +1,131 @@
+// Makes meshes. Alone knows all back-ends; everything else in comm sees MeshParts.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "base/environment.h"
+#include "base/standard_streams.h"
+#include "comm/gpu_choice.h"
+#include "comm/local/local_mesh.h"
+#include "comm/mesh_state.h"
+#include "comm/nccl/nccl_mesh.h"
+#include "comm/rendezvous/build_id.h"
+#include "comm/shm/shm_mesh.h"
+#include "comm/simulated/ablated_communicator.h"
+#include "comm/store/store_mesh.h"
+#include "comm/wire/wire_time.h"
+#include "fsdp/mesh.h"
+
+namespace fsdp {
+namespace {
+
+// A rank that hangs where no exception can reach it.
+void end_process(const MeshOptions& options, int rank, const Failure& failure) {
+  const CommError error(failure.text, failure.code);
+  if (options.on_stuck) options.on_stuck(error);
+  write_error_line(fmt::format("fsdp: rank {} is stuck: {}", rank, error.what()));
+  std::_Exit(static_cast<int>(failure.code));
+}
+
+std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOptions& options,
+                                        const Device& device) {
+  if (options.first_use < 1) {
+    throw InvalidArgument({.what = fmt::format("first_use is {}", options.first_use),
+                           .where = "MeshOptions::first_use",
+                           .hint = "1 is the least: as long as any later collective"});
+  }
+  return std::make_shared<NcclSession>(NcclSession::Parts{
+      .library = nccl::library(),
+      .device = device,
+      .plane = *parts.control_plane,
+      .timeout = options.timeout,
+      .first_use = options.first_use,
+      .on_stuck = [options, rank = parts.control_plane->rank()](const Failure& failure) {
+        end_process(options, rank, failure);
+      }});
+}
+
+// Of a process, whose ranks have met. False: they stay on the CPU.
+bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
+  if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
+  own.device->make_current();
+  WrapCommunicator wrap;
+  if (options.ablate_communication) {
+    wrap = [](std::unique_ptr<Communicator> real) {
+      return std::make_unique<AblatedCommunicator>(std::move(real));
+    };
+  }
+  connect_by_nccl(parts, session_of(parts, options, *own.device), wrap);
+  return true;
+}
+
+// `why_none`: why this rank has no GPU, if that was asked.
+[[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
+  throw InvalidArgument(
+      {.what = fmt::format("{} ranks on several hosts, {} of them on this one, compute on the CPU",
+                           environment.world_size, environment.local_world_size),
+       .where = "environment",
+       .cause = fmt::format("between hosts collectives travel from GPU to GPU alone{}{}",
+                            why_none.empty() ? "" : "; ", why_none),
+       .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
+}
+
+// Of a rank of several.
+MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options) {
+  if (environment.local_world_size == environment.world_size) {
+    MeshParts parts = shm_mesh(environment, options);
+    if (options.device == DeviceKind::kCpu) return parts;
+    move_to_gpu(parts, options, gpu_of_process(parts.topology.local_rank));
+    return parts;
+  }
+  if (options.device == DeviceKind::kCpu) refuse_hosts(environment, {});
+  // Before ranks wait for each other, and each by itself: mostly no rank has one.
+  const GpuChoice own = gpu_of_process(environment.local_rank);
+  if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
+  if (own.device == nullptr) refuse_hosts(environment, own.why_none);
+  MeshParts parts = store_mesh(environment, options);
+  if (!move_to_gpu(parts, options, own)) refuse_hosts(environment, {});
+  return parts;
+}
+
+std::vector<Mesh> meshes_of(std::vector<MeshParts> ranks) {
+  std::vector<Mesh> meshes;
+  for (MeshParts& parts : ranks) meshes.emplace_back(std::make_shared<MeshState>(std::move(parts)));
+  return meshes;
+}
+
+}  // namespace
+
+Mesh Mesh::from_env(MeshOptions options) {
+  if (!is_unlimited(options.wire)) {
+    throw InvalidArgument({.what = "a wire with ranks that are processes",
+                           .cause = "only collectives between threads are held back",
+                           .hint = "make the ranks by Mesh::local"});
+  }
+  const LaunchEnvironment environment = read_launch_environment();
+  if (environment.world_size == 1) {
+    return local(1, {.device = options.device,
+                     .shard = options.shard,
+                     .replicate = options.replicate,
+                     .on_warning = options.on_warning})
+        .front();
+  }
+  Mesh mesh(std::make_shared<MeshState>(parts_of_process(environment, options)));
+  const MeshShape& shape = mesh.state().shape();
+  mesh.agree("program", {fmt::format("build {}", build_id()),
+                         fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
+  return mesh;
+}
+
+Mesh Mesh::single() { return local(1).front(); }
+
+std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
+  if (options.device == DeviceKind::kCpu) return meshes_of(local_mesh(world_size, options));
+  const GpuChoice gpu = gpu_of_threads();
+  const Device* const shared = compute_on_gpu(options, gpu) ? gpu.device : nullptr;
+  return meshes_of(local_mesh(world_size, options, shared));
+}
+
+}  // namespace fsdp
