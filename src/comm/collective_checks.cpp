@@ -5,19 +5,20 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "comm/job/collective_record.h"
 #include "fsdp/error.h"
 
 namespace fsdp {
 
-void require_valid(std::span<const CollectivePart> parts, const CollectiveRecord& record,
-                   int size) {
-  for (const CollectivePart& part : parts) {
+void require_valid(const Collective& collective, int size) {
+  const auto where = [&] { return describe(make_record(collective)); };
+  for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
       throw InvalidArgument({.what = fmt::format("a part of {} elements", part.numel),
-                             .where = describe(record),
+                             .where = where(),
                              .hint = "0 is the least"});
     }
-    const int64_t sends = part.numel * (record.operation == Operation::kReduceScatter ? size : 1);
+    const int64_t sends = part.numel * collective.pieces_sent(size);
     int64_t in_runs = 0;
     bool negative = false;
     for (const SendRun& run : part.runs) {
@@ -27,18 +28,19 @@ void require_valid(std::span<const CollectivePart> parts, const CollectiveRecord
     if (!part.runs.empty() && (negative || in_runs != sends)) {
       throw InvalidArgument({.what = fmt::format("runs of {} elements{}", in_runs,
                                                  negative ? ", one of less than none" : ""),
-                             .where = describe(record),
+                             .where = where(),
                              .hint = fmt::format("{} are sent", sends)});
     }
-    if (record.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
+    if (collective.reduce_op == ReduceOp::kAvg && !is_floating(part.dtype)) {
       throw InvalidArgument({.what = fmt::format("{} cannot be averaged", name_of(part.dtype)),
-                             .where = describe(record),
+                             .where = where(),
                              .hint = "average floating types; sum integers"});
     }
   }
-  if (record.operation == Operation::kBroadcast && (record.root < 0 || record.root >= size)) {
-    throw InvalidArgument({.what = fmt::format("root {} of {} ranks", record.root, size),
-                           .where = describe(record),
+  if (collective.operation == Operation::kBroadcast &&
+      (collective.root < 0 || collective.root >= size)) {
+    throw InvalidArgument({.what = fmt::format("root {} of {} ranks", collective.root, size),
+                           .where = where(),
                            .hint = "ranks are 0 to size() - 1"});
   }
 }

@@ -2,15 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "comm/communicator.h"
-#include "comm/job/collective_record.h"
 
 namespace fsdp {
 
 // Errors: InvalidArgument for parts that no rank may use.
-void require_valid(std::span<const CollectivePart> parts, const CollectiveRecord& record, int size);
+void require_valid(const Collective& collective, int size);
 
 struct Share {
   int64_t begin = 0;

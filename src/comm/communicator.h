@@ -65,6 +65,27 @@ struct CollectiveTag {
   CollectiveNote note{};
 };
 
+// One collective, as every rank of the group issues it.
+struct Collective {
+  Operation operation = Operation::kBarrier;
+  std::span<const CollectivePart> parts = {};  // of a barrier none
+  CollectiveTag tag = {};
+  ReduceOp reduce_op = ReduceOp::kSum;  // of reduce_scatter and all_reduce
+  int root = -1;                        // of broadcast: the rank that sends; else -1
+
+  // How many pieces of `numel` elements a part sends, and how many it receives, on each of `size`
+  // ranks.
+  int pieces_sent(int size) const { return operation == Operation::kReduceScatter ? size : 1; }
+  int pieces_received(int size) const { return operation == Operation::kAllGather ? size : 1; }
+};
+
+// What a communicator can do besides.
+struct Capabilities {
+  bool averages = true;     // takes ReduceOp::kAvg; else scale what is sent by 1/size() for a mean
+  bool takes_runs = true;   // takes parts of several runs
+  bool maps_ranks = false;  // map_ranks shows whole pages, of 256 KiB and more
+};
+
 // Requires (all collectives): every rank of the group issues the same collectives in the same order
 //   with equal operation, part count, counts, dtypes, reduce-op, root and tag. send memory stays
 //   unchanged and recv memory untouched by others until the stream has passed the collective.
@@ -103,28 +124,34 @@ class Communicator {
   // Requires: collective, between operations; equal `bytes`; `mine` from allocate().
   // Lifetime: a piece that its owner has released reads as zeros or as what lies there next.
   virtual RanksView map_ranks(const void* mine, int64_t bytes);
-  // Whether map_ranks shows whole pages, of 256 KiB and more; equal on all ranks.
-  virtual bool maps_ranks() const { return false; }
+  // Equal on all ranks.
+  virtual Capabilities capabilities() const { return {}; }
 
-  // Whether it takes ReduceOp::kAvg. Where not, who wants a mean scales what is sent by 1/size().
-  virtual bool divides() const { return true; }
-  // Whether it takes parts of several runs.
-  virtual bool takes_runs() const { return true; }
+  // Issues a collective on `stream`; the functions below say what each operation does. An
+  // implementation writes this one function.
+  virtual void issue(const Collective& collective, Stream& stream) = 0;
 
   // recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv + rank·numel.
-  virtual void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                          Stream& stream) = 0;
+  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag, Stream& stream) {
+    issue({Operation::kAllGather, parts, tag}, stream);
+  }
   // recv = reduction over ranks s of s's send[rank·numel, (rank+1)·numel). In place: recv == send +
   // rank·numel (other pieces of send are unchanged).
-  virtual void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                              Stream& stream) = 0;
+  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                      Stream& stream) {
+    issue({Operation::kReduceScatter, parts, tag, op}, stream);
+  }
   // recv = reduction over ranks of send. In place: recv == send.
-  virtual void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                          Stream& stream) = 0;
+  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
+                  Stream& stream) {
+    issue({Operation::kAllReduce, parts, tag, op}, stream);
+  }
   // recv = root's send, on every rank. In place: recv == send.
-  virtual void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                         Stream& stream) = 0;
-  virtual void barrier(CollectiveTag tag, Stream& stream) = 0;
+  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
+                 Stream& stream) {
+    issue({Operation::kBroadcast, parts, tag, ReduceOp::kSum, root}, stream);
+  }
+  void barrier(CollectiveTag tag, Stream& stream) { issue({.tag = tag}, stream); }
 
   // A communicator of those of these ranks that give the same `color`, ranked by `key`, then by
   // their rank here, as MPI_Comm_split. It may be used beside this one, by another thread.

@@ -129,7 +129,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     std::vector<at::Tensor> flat;
     for (const at::Tensor& buffer : floating[i]) flat.push_back(buffer.reshape({-1}));
     at::Tensor all = at::cat(flat);
-    const bool divides = context.comms.reduce().divides();
+    const bool divides = context.comms.reduce().capabilities().averages;
     if (!divides) all.div_(context.mesh.world_size());
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
                               *torch_compat::dtype_of(kFloating[i])};

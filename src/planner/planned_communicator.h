@@ -27,14 +27,12 @@ class PlannedCommunicator final : public Communicator {
   int size() const override { return group_.size; }
   Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
-  bool maps_ranks() const override { return group_.maps_ranks; }
-  bool divides() const override { return !group_.by_nccl; }
-  bool takes_runs() const override { return !group_.by_nccl; }
-  void all_gather(std::span<const CollectivePart>, CollectiveTag, Stream&) override {}
-  void reduce_scatter(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
-  void all_reduce(std::span<const CollectivePart>, ReduceOp, CollectiveTag, Stream&) override {}
-  void broadcast(std::span<const CollectivePart>, int, CollectiveTag, Stream&) override {}
-  void barrier(CollectiveTag /*tag*/, Stream& /*stream*/) override {}
+  Capabilities capabilities() const override {
+    return {.averages = !group_.by_nccl,
+            .takes_runs = !group_.by_nccl,
+            .maps_ranks = group_.maps_ranks};
+  }
+  void issue(const Collective& /*collective*/, Stream& /*stream*/) override {}
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::unique_ptr<Communicator> with_windows(bool by_copy_engines) override;
   void abort(std::string_view /*cause*/) noexcept override {}

@@ -48,7 +48,7 @@ PlanRequest request_of(const Mesh& mesh, const Options& options) {
   return {.ranks = mesh.world_size(),
           .mesh = arranged,
           .shares_gpu = mesh.state().parts().shares_device,
-          .maps_shards = mesh.state().gather_communicator(Axis::kWorld).maps_ranks(),
+          .maps_shards = mesh.state().gather_communicator(Axis::kWorld).capabilities().maps_ranks,
           .options = options};
 }
 

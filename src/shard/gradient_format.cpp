@@ -13,11 +13,11 @@ bool averages(const Options& options) {
 }
 
 ReduceOp reduce_op_of(const Options& options, const Communicator& reduce) {
-  return averages(options) && reduce.divides() ? ReduceOp::kAvg : ReduceOp::kSum;
+  return averages(options) && reduce.capabilities().averages ? ReduceOp::kAvg : ReduceOp::kSum;
 }
 
 float divide_scale_of(const Options& options, const Communicator& reduce, int ranks) {
-  if (averages(options) && !reduce.divides()) return 1.0F / static_cast<float>(ranks);
+  if (averages(options) && !reduce.capabilities().averages) return 1.0F / static_cast<float>(ranks);
   if (!options.gradient_divide_factor) return 1.0F;
   if (options.gradient_reduction == GradientReduction::kSum) {
     throw InvalidArgument({.what = "gradient_divide_factor with gradient_reduction = kSum",

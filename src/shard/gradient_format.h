@@ -18,7 +18,7 @@ class GradientFormat {
   const DType dtype;  // Options::reduce_dtype
   const ReduceOp op;
   // By what gradients are divided before they are summed: gradient_divide_factor, or the ranks
-  // where the communicator sums only (Communicator::divides); else 1.
+  // where the communicator sums only (Capabilities::averages); else 1.
   const float divide_scale;
 
   // Gradients travel in a type that holds less than main gradients, which are fp32.

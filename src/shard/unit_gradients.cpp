@@ -31,7 +31,8 @@ void UnitGradients::make_places() {
   // Sums of groups that come back from the host need all of a slot.
   const bool come_back = shared.main->is_host() && !unit_.moves.across.empty();
   const bool may_lend = unit_.moves.scatters_gradients() && !narrows() && !come_back &&
-                        shared.format.divide_scale == 1.0F && shared.comms.reduce().takes_runs();
+                        shared.format.divide_scale == 1.0F &&
+                        shared.comms.reduce().capabilities().takes_runs;
   places_ = GradientPlaces(unit_.layout, shared.format.dtype, may_lend);
   wide_places_ = GradientPlaces(unit_.layout, DType::kFloat32, /*may_lend=*/false);
 }

@@ -31,9 +31,9 @@ class MeetingLeftOut final : public testing::ForwardingCommunicator {
  public:
   MeetingLeftOut(std::unique_ptr<Communicator> inner, std::string_view purpose)
       : ForwardingCommunicator(std::move(inner)), purpose_(purpose) {}
-  void barrier(CollectiveTag tag, Stream& stream) override {
-    if (tag.label.find(purpose_) == std::string_view::npos) {
-      ForwardingCommunicator::barrier(tag, stream);
+  void issue(const Collective& collective, Stream& stream) override {
+    if (collective.tag.label.find(purpose_) == std::string_view::npos) {
+      ForwardingCommunicator::issue(collective, stream);
     }
   }
 

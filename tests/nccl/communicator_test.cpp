@@ -152,20 +152,20 @@ TEST_CASE("what NCCL is not asked for is refused: an average, and what lies in s
   NcclMachine machine(2);
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const auto all = rank.make("all");
-    CHECK_FALSE(all->divides());
-    CHECK_FALSE(all->takes_runs());
+    CHECK_FALSE(all->capabilities().averages);
+    CHECK_FALSE(all->capabilities().takes_runs);
     const auto stream = rank.device.make_stream({.name = "all"});
     const Buffer memory = rank.device.allocate(1024, MemoryKind::kDevice);
     const CollectivePart part{memory.at(0), memory.at(512), 16, DType::kFloat32};
     CHECK_THROWS_WITH(
         all->all_reduce({&part, 1}, ReduceOp::kAvg, {.label = "mean"}, *stream),
         "an average by NCCL (all_reduce (avg) of 16 float32 'mean'); hint: scale what is sent and "
-        "sum: see divides()");
+        "sum: see Capabilities::averages");
     const std::array<SendRun, 2> runs{SendRun{memory.at(0), 8}, SendRun{memory.at(64), 8}};
     const CollectivePart in_runs{nullptr, memory.at(512), 16, DType::kFloat32, runs};
     CHECK_THROWS_WITH(all->all_gather({&in_runs, 1}, {.label = "runs"}, *stream),
                       "what is sent lies in 2 places (all_gather of 16 float32 'runs'); hint: NCCL "
-                      "sends what lies together: see takes_runs()");
+                      "sends what lies together: see Capabilities::takes_runs");
   });
   CHECK(machine.nccl().calls("ncclAllGather") == 0);
   CHECK(machine.gpu().take_reports() == kNone);

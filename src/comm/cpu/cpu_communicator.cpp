@@ -47,39 +47,16 @@ void CpuCommunicator::abort(std::string_view cause) noexcept {
   member_->fail(failure_of_abort(member_->rank(), cause));
 }
 
-void CpuCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                                 Stream& stream) {
-  issue(parts, make_record(Operation::kAllGather, parts, tag), stream);
-}
-
-void CpuCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
-                                     CollectiveTag tag, Stream& stream) {
-  issue(parts, make_record(Operation::kReduceScatter, parts, tag, op), stream);
-}
-
-void CpuCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
-                                 CollectiveTag tag, Stream& stream) {
-  issue(parts, make_record(Operation::kAllReduce, parts, tag, op), stream);
-}
-
-void CpuCommunicator::broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                                Stream& stream) {
-  issue(parts, make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root), stream);
-}
-
-void CpuCommunicator::barrier(CollectiveTag tag, Stream& stream) {
-  issue({}, make_record(Operation::kBarrier, {}, tag), stream);
-}
-
-void CpuCommunicator::issue(std::span<const CollectivePart> parts, const CollectiveRecord& record,
-                            Stream& stream) {
-  require_valid(parts, record, size());
+void CpuCommunicator::issue(const Collective& collective, Stream& stream) {
+  require_valid(collective, size());
+  const CollectiveRecord record = make_record(collective);
   CpuStream& cpu = cpu_stream(stream);
   if (cpu.is_inline()) {
-    execute(parts, record);
+    execute(collective.parts, record);
   } else {
-    cpu.run(
-        [this, record, kept = std::vector(parts.begin(), parts.end())] { execute(kept, record); });
+    cpu.run([this, record, kept = std::vector(collective.parts.begin(), collective.parts.end())] {
+      execute(kept, record);
+    });
   }
 }
 

@@ -25,14 +25,7 @@ class CpuCommunicator : public Communicator {
  public:
   int rank() const final { return barrier_.group().rank; }
   int size() const final { return barrier_.group().size(); }
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag, Stream& stream) final;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) final;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) final;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) final;
-  void barrier(CollectiveTag tag, Stream& stream) final;
+  void issue(const Collective& collective, Stream& stream) final;
   std::unique_ptr<Communicator> split(int color, int key) final;
   void abort(std::string_view cause) noexcept final;
 
@@ -66,7 +59,6 @@ class CpuCommunicator : public Communicator {
     int pieces = 1;  // of `numel` elements in each part's send
   };
 
-  void issue(std::span<const CollectivePart> parts, const CollectiveRecord& record, Stream& stream);
   void execute(std::span<const CollectivePart> parts, const CollectiveRecord& record);
   void execute_alone(std::span<const CollectivePart> parts) const;
   void exchange_eagerly(const Call& call);

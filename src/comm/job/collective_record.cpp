@@ -50,12 +50,13 @@ void mark_cut(std::span<char> field) {
             '\0');
 }
 
-CollectiveRecord make_record(Operation operation, std::span<const CollectivePart> parts,
-                             CollectiveTag tag, ReduceOp op, int root) {
+CollectiveRecord make_record(const Collective& collective) {
+  const std::span<const CollectivePart> parts = collective.parts;
+  const CollectiveTag& tag = collective.tag;
   CollectiveRecord record{};
-  record.operation = operation;
-  record.reduce_op = op;
-  record.root = root;
+  record.operation = collective.operation;
+  record.reduce_op = collective.reduce_op;
+  record.root = collective.root;
   record.part_count = static_cast<int32_t>(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
     if (i < record.parts.size()) record.parts[i] = {parts[i].numel, parts[i].dtype};

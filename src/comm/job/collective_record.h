@@ -34,8 +34,7 @@ struct CollectiveRecord {
   decltype(CollectiveNote::text) note;
 };
 
-CollectiveRecord make_record(Operation operation, std::span<const CollectivePart> parts,
-                             CollectiveTag tag, ReduceOp op = ReduceOp::kSum, int root = -1);
+CollectiveRecord make_record(const Collective& collective);
 
 // Equal for equal records.
 uint64_t fingerprint_of(const CollectiveRecord& record);

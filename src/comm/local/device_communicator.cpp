@@ -120,33 +120,10 @@ void DeviceCommunicator::abort(std::string_view cause) noexcept {
   member_->fail(failure_of_abort(member_->rank(), cause));
 }
 
-void DeviceCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                                    Stream& stream) {
-  issue(parts, make_record(Operation::kAllGather, parts, tag), stream);
-}
-
-void DeviceCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
-                                        CollectiveTag tag, Stream& stream) {
-  issue(parts, make_record(Operation::kReduceScatter, parts, tag, op), stream);
-}
-
-void DeviceCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
-                                    CollectiveTag tag, Stream& stream) {
-  issue(parts, make_record(Operation::kAllReduce, parts, tag, op), stream);
-}
-
-void DeviceCommunicator::broadcast(std::span<const CollectivePart> parts, int root,
-                                   CollectiveTag tag, Stream& stream) {
-  issue(parts, make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root), stream);
-}
-
-void DeviceCommunicator::barrier(CollectiveTag tag, Stream& stream) {
-  issue({}, make_record(Operation::kBarrier, {}, tag), stream);
-}
-
-void DeviceCommunicator::issue(std::span<const CollectivePart> parts,
-                               const CollectiveRecord& record, Stream& stream) {
-  require_valid(parts, record, size());
+void DeviceCommunicator::issue(const Collective& collective, Stream& stream) {
+  require_valid(collective, size());
+  const CollectiveRecord record = make_record(collective);
+  const std::span<const CollectivePart> parts = collective.parts;
   if (size() == 1) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
     Copies copies;
@@ -258,7 +235,7 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
   const auto exchange = [&](const SplitWish& wish) {
     meeting_->side(rank()).wish = wish;
-    barrier_.open(make_record(Operation::kAllGather, {}, {.label = "split"}));
+    barrier_.open(make_record({.operation = Operation::kAllGather, .tag = {.label = "split"}}));
     barrier_.arrive_and_wait();
     barrier_.compare();
     std::vector<SplitWish> wishes;
@@ -269,7 +246,7 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
   RankGroup group = agree_on_split(*member_, barrier_.group(), exchange, color, key);
   // The group's first rank makes what it meets in.
   if (group.rank == 0) meeting_->side(rank()).split = make_meeting(group.size(), device_);
-  barrier_.open(make_record(Operation::kBarrier, {}, {.label = "split"}));
+  barrier_.open(make_record({.tag = {.label = "split"}}));
   barrier_.arrive_and_wait();
   const auto& ranks = barrier_.group().ranks;
   const auto first = std::ranges::find(ranks, group.ranks.front()) - ranks.begin();

@@ -37,20 +37,11 @@ class DeviceCommunicator final : public Communicator {
   int rank() const override { return barrier_.group().rank; }
   int size() const override { return barrier_.group().size(); }
   Buffer allocate(int64_t bytes) override;
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
-  void barrier(CollectiveTag tag, Stream& stream) override;
+  void issue(const Collective& collective, Stream& stream) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view cause) noexcept override;
 
  private:
-  void issue(std::span<const CollectivePart> parts, const CollectiveRecord& record, Stream& stream);
   void meet(std::span<const CollectivePart> parts, const CollectiveRecord& record, Stream& stream);
   void move(const CollectiveRecord& record, Stream& stream) const;
   void spread_shares(Stream& stream) const;

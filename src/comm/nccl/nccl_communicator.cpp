@@ -41,19 +41,39 @@ const void* sent(const CollectivePart& part) {
   return part.runs.empty() ? part.send : part.runs.front().data;
 }
 
-void require_possible(std::span<const CollectivePart> parts, const CollectiveRecord& record,
-                      int size) {
-  require_valid(parts, record, size);
-  for (const CollectivePart& part : parts) {
+void require_possible(const Collective& collective, int size) {
+  require_valid(collective, size);
+  const auto where = [&] { return describe(make_record(collective)); };
+  for (const CollectivePart& part : collective.parts) {
     if (part.runs.size() <= 1) continue;
     throw InvalidArgument({.what = fmt::format("what is sent lies in {} places", part.runs.size()),
-                           .where = describe(record),
-                           .hint = "NCCL sends what lies together: see takes_runs()"});
+                           .where = where(),
+                           .hint = "NCCL sends what lies together: see Capabilities::takes_runs"});
   }
-  if (record.reduce_op != ReduceOp::kAvg) return;
+  if (collective.reduce_op != ReduceOp::kAvg) return;
   throw InvalidArgument({.what = "an average by NCCL",
-                         .where = describe(record),
-                         .hint = "scale what is sent and sum: see divides()"});
+                         .where = where(),
+                         .hint = "scale what is sent and sum: see Capabilities::averages"});
+}
+
+nccl::Result issue_part(const nccl::Library& library, const Collective& collective,
+                        const CollectivePart& part, nccl::Comm* comm, void* stream) {
+  const void* const send = sent(part);
+  const size_t count = count_of(part);
+  const nccl::DataType type = type_of(part.dtype);
+  switch (collective.operation) {
+    case Operation::kAllGather:
+      return library.all_gather(send, part.recv, count, type, comm, stream);
+    case Operation::kReduceScatter:
+      return library.reduce_scatter(send, part.recv, count, type, nccl::RedOp::kSum, comm, stream);
+    case Operation::kAllReduce:
+      return library.all_reduce(send, part.recv, count, type, nccl::RedOp::kSum, comm, stream);
+    case Operation::kBroadcast:
+      return library.broadcast(send, part.recv, count, type, collective.root, comm, stream);
+    case Operation::kBarrier:
+      break;
+  }
+  return nccl::Result::kSuccess;
 }
 
 // It has passed a first collective, so that no later one waits for the making of connections.
@@ -103,69 +123,26 @@ std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
   return scratch_->at(0);
 }
 
-void NcclCommunicator::issue(std::span<const CollectivePart> parts, const CollectiveRecord& record,
-                             Stream& stream, const OfPart& of_part) {
-  require_possible(parts, record, size());
-  session_->issue(*member_, record, stream,
+void NcclCommunicator::issue(const Collective& collective, Stream& stream) {
+  require_possible(collective, size());
+  if (collective.operation == Operation::kBarrier) return meet(collective, stream);
+  if (collective.reduce_op == ReduceOp::kMax) return maximum(collective, stream);
+  session_->issue(*member_, make_record(collective), stream,
                   [&](const nccl::Library& library, nccl::Comm* comm, void* native) {
-                    for (const CollectivePart& part : parts) {
+                    for (const CollectivePart& part : collective.parts) {
                       if (part.numel == 0) continue;
-                      const nccl::Result result = of_part(library, part, comm, native);
+                      const nccl::Result result =
+                          issue_part(library, collective, part, comm, native);
                       if (result != nccl::Result::kSuccess) return result;
                     }
                     return nccl::Result::kSuccess;
                   });
 }
 
-void NcclCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                                  Stream& stream) {
-  issue(
-      parts, make_record(Operation::kAllGather, parts, tag), stream,
-      [](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm, void* native) {
-        return library.all_gather(sent(part), part.recv, count_of(part), type_of(part.dtype), comm,
-                                  native);
-      });
-}
-
-void NcclCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
-                                      CollectiveTag tag, Stream& stream) {
-  const CollectiveRecord record = make_record(Operation::kReduceScatter, parts, tag, op);
-  if (op == ReduceOp::kMax) return maximum(parts, record, stream);
-  issue(
-      parts, record, stream,
-      [](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm, void* native) {
-        return library.reduce_scatter(sent(part), part.recv, count_of(part), type_of(part.dtype),
-                                      nccl::RedOp::kSum, comm, native);
-      });
-}
-
-void NcclCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
-                                  CollectiveTag tag, Stream& stream) {
-  const CollectiveRecord record = make_record(Operation::kAllReduce, parts, tag, op);
-  if (op == ReduceOp::kMax) return maximum(parts, record, stream);
-  issue(
-      parts, record, stream,
-      [](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm, void* native) {
-        return library.all_reduce(sent(part), part.recv, count_of(part), type_of(part.dtype),
-                                  nccl::RedOp::kSum, comm, native);
-      });
-}
-
-void NcclCommunicator::broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                                 Stream& stream) {
-  const auto record = make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root);
-  issue(parts, record, stream,
-        [root](const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm,
-               void* native) {
-          return library.broadcast(sent(part), part.recv, count_of(part), type_of(part.dtype), root,
-                                   comm, native);
-        });
-}
-
-// NCCL has none.
-void NcclCommunicator::barrier(CollectiveTag tag, Stream& stream) {
+// NCCL has no barrier.
+void NcclCommunicator::meet(const Collective& collective, Stream& stream) {
   auto* const word = reinterpret_cast<int32_t*>(scratch(sizeof(int32_t), stream));
-  session_->issue(*member_, make_record(Operation::kBarrier, {}, tag), stream,
+  session_->issue(*member_, make_record(collective), stream,
                   [&](const nccl::Library& library, nccl::Comm* comm, void* native) {
                     return library.all_reduce(word, word, 1, nccl::DataType::kInt32,
                                               nccl::RedOp::kSum, comm, native);
@@ -174,31 +151,31 @@ void NcclCommunicator::barrier(CollectiveTag tag, Stream& stream) {
 }
 
 // Of a reduce_scatter each rank needs its piece of all, and gathers the whole.
-void NcclCommunicator::maximum(std::span<const CollectivePart> parts,
-                               const CollectiveRecord& record, Stream& stream) {
-  require_possible(parts, record, size());
-  const bool scatters = record.operation == Operation::kReduceScatter;
+void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
+  const std::span<const CollectivePart> parts = collective.parts;
+  const bool scatters = collective.operation == Operation::kReduceScatter;
   const auto numel_sent = [&](const CollectivePart& part) {
-    return part.numel * (scatters ? size() : 1);
+    return part.numel * collective.pieces_sent(size());
   };
   int64_t bytes = 0;
   for (const CollectivePart& part : parts) {
     bytes += numel_sent(part) * size() * size_of(part.dtype);
   }
   std::byte* const all = scratch(bytes, stream);
-  session_->issue(
-      *member_, record, stream, [&](const nccl::Library& library, nccl::Comm* comm, void* native) {
-        std::byte* to = all;
-        for (const CollectivePart& part : parts) {
-          const int64_t numel = numel_sent(part);
-          if (numel == 0) continue;
-          const nccl::Result result = library.all_gather(sent(part), to, static_cast<size_t>(numel),
-                                                         type_of(part.dtype), comm, native);
-          if (result != nccl::Result::kSuccess) return result;
-          to += numel * size() * size_of(part.dtype);
-        }
-        return nccl::Result::kSuccess;
-      });
+  session_->issue(*member_, make_record(collective), stream,
+                  [&](const nccl::Library& library, nccl::Comm* comm, void* native) {
+                    std::byte* to = all;
+                    for (const CollectivePart& part : parts) {
+                      const int64_t numel = numel_sent(part);
+                      if (numel == 0) continue;
+                      const nccl::Result result =
+                          library.all_gather(sent(part), to, static_cast<size_t>(numel),
+                                             type_of(part.dtype), comm, native);
+                      if (result != nccl::Result::kSuccess) return result;
+                      to += numel * size() * size_of(part.dtype);
+                    }
+                    return nccl::Result::kSuccess;
+                  });
   std::byte* from = all;
   for (const CollectivePart& part : parts) {
     const int64_t bytes_sent = numel_sent(part) * size_of(part.dtype);

@@ -16,7 +16,7 @@ namespace fsdp {
 
 // A collective is one group of NCCL's calls, a call a part; parts of no elements are left out, on
 // all ranks alike. Sums are NCCL's, in an order of its own: the same on all ranks, and not rank
-// order. It does not average (divides() is false), as sums are what NCCL has its fastest kernels
+// order. It does not average (Capabilities::averages is false), as sums are what NCCL has its fastest kernels
 // for. Maxima are gathered and formed by our kernel, in which NaN wins: NCCL's would lose it; they
 // are of few elements.
 class NcclCommunicator final : public Communicator {
@@ -29,29 +29,16 @@ class NcclCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(ranks_.size()); }
-  bool divides() const override { return false; }
-  bool takes_runs() const override { return false; }
+  Capabilities capabilities() const override { return {.averages = false, .takes_runs = false}; }
   Buffer allocate(int64_t bytes) override;
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
-  void barrier(CollectiveTag tag, Stream& stream) override;
+  void issue(const Collective& collective, Stream& stream) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::unique_ptr<Communicator> with_windows(bool by_copy_engines) override;
   void abort(std::string_view cause) noexcept override;
 
  private:
-  using OfPart = std::function<nccl::Result(
-      const nccl::Library& library, const CollectivePart& part, nccl::Comm* comm, void* stream)>;
-  void issue(std::span<const CollectivePart> parts, const CollectiveRecord& record, Stream& stream,
-             const OfPart& of_part);
-  void maximum(std::span<const CollectivePart> parts, const CollectiveRecord& record,
-               Stream& stream);
+  void meet(const Collective& collective, Stream& stream);
+  void maximum(const Collective& collective, Stream& stream);
   // Of this size at least, for what is issued on `stream` until scratch_used_ is recorded.
   std::byte* scratch(int64_t bytes, Stream& stream);
 

@@ -21,7 +21,7 @@ class ShmCommunicator final : public CpuCommunicator {
 
   Buffer allocate(int64_t bytes) override;
   RanksView map_ranks(const void* mine, int64_t bytes) override;
-  bool maps_ranks() const override { return true; }
+  Capabilities capabilities() const override { return {.maps_ranks = true}; }
 
  private:
   std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,

@@ -17,18 +17,10 @@ class AblatedCommunicator final : public Communicator {
   int size() const override { return real_->size(); }
   Buffer allocate(int64_t bytes) override;
   RanksView map_ranks(const void* mine, int64_t bytes) override;
-  bool maps_ranks() const override { return real_->maps_ranks(); }
-  bool divides() const override { return real_->divides(); }
-  bool takes_runs() const override { return real_->takes_runs(); }
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
-  void barrier(CollectiveTag tag, Stream& stream) override;
+  Capabilities capabilities() const override { return real_->capabilities(); }
+  void issue(const Collective& collective, Stream& stream) override {
+    silent_.issue(collective, stream);
+  }
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view cause) noexcept override { real_->abort(cause); }
 

@@ -18,17 +18,41 @@ int64_t bytes_of(const CollectivePart& part) { return part.numel * size_of(part.
 
 Buffer SimulatedCommunicator::allocate(int64_t bytes) { return allocate_host(bytes); }
 
-template <class Result>
-void SimulatedCommunicator::issue(std::span<const CollectivePart> parts,
-                                  std::chrono::nanoseconds wire_time, Result result,
-                                  Stream& stream) const {
-  if (group_.peers != SimulatedPeers::kAbsent) {
-    stream.call([kept = std::vector(parts.begin(), parts.end()), result] {
-      for (const CollectivePart& part : kept) result(part);
+void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) {
+  if (collective.operation == Operation::kBarrier) return;
+  if (group_.peers != SimulatedPeers::kAbsent && hears(collective)) {
+    const auto parts = collective.parts;
+    stream.call([this, op = collective.operation, reduce_op = collective.reduce_op,
+                 kept = std::vector(parts.begin(), parts.end())] {
+      for (const CollectivePart& part : kept) move(op, reduce_op, part);
     });
   }
-  if (wire_time.count() != 0) {
-    stream.call([wire_time] { std::this_thread::sleep_for(wire_time); });
+  const bool on_wire = collective.operation == Operation::kAllGather ||
+                       collective.operation == Operation::kReduceScatter;
+  if (on_wire && group_.wire_time.count() != 0) {
+    stream.call([time = group_.wire_time] { std::this_thread::sleep_for(time); });
+  }
+}
+
+// Silent peers send no broadcast.
+bool SimulatedCommunicator::hears(const Collective& collective) const {
+  return collective.operation != Operation::kBroadcast || collective.root == group_.rank ||
+         group_.peers != SimulatedPeers::kSilent;
+}
+
+void SimulatedCommunicator::move(Operation operation, ReduceOp op,
+                                 const CollectivePart& part) const {
+  switch (operation) {
+    case Operation::kAllGather:
+      return gather(part);
+    case Operation::kReduceScatter:
+      return reduce(part, group_.rank * part.numel, op);
+    case Operation::kAllReduce:
+      return reduce(part, 0, op);
+    case Operation::kBroadcast:
+      return copy_sent(part, 0, part.numel, part.recv);
+    case Operation::kBarrier:
+      return;
   }
 }
 
@@ -45,34 +69,6 @@ void SimulatedCommunicator::gather(const CollectivePart& part) const {
     if (rank != group_.rank && group_.peers == SimulatedPeers::kSilent) continue;
     copy_sent(part, 0, part.numel, static_cast<std::byte*>(part.recv) + rank * bytes_of(part));
   }
-}
-
-void SimulatedCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag,
-                                       Stream& stream) {
-  issue(
-      parts, group_.wire_time, [this](const CollectivePart& part) { gather(part); }, stream);
-}
-
-void SimulatedCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
-                                           CollectiveTag, Stream& stream) {
-  issue(
-      parts, group_.wire_time,
-      [this, op](const CollectivePart& part) { reduce(part, group_.rank * part.numel, op); },
-      stream);
-}
-
-void SimulatedCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
-                                       CollectiveTag, Stream& stream) {
-  issue(
-      parts, {}, [this, op](const CollectivePart& part) { reduce(part, 0, op); }, stream);
-}
-
-void SimulatedCommunicator::broadcast(std::span<const CollectivePart> parts, int root,
-                                      CollectiveTag, Stream& stream) {
-  if (group_.peers == SimulatedPeers::kSilent && root != group_.rank) return;
-  issue(
-      parts, {}, [](const CollectivePart& part) { copy_sent(part, 0, part.numel, part.recv); },
-      stream);
 }
 
 std::unique_ptr<Communicator> SimulatedCommunicator::split(int, int) {

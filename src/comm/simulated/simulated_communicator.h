@@ -32,24 +32,14 @@ class SimulatedCommunicator final : public Communicator {
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size; }
   Buffer allocate(int64_t bytes) override;  // host memory
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
-  void barrier(CollectiveTag, Stream&) override {}
+  void issue(const Collective& collective, Stream& stream) override;
   // The imagined ranks give the color and the key of this one: the same group.
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view) noexcept override {}  // nobody waits
 
  private:
-  // Runs result(part) on the stream for every part, then lets `wire_time` pass there.
-  template <class Result>
-  void issue(std::span<const CollectivePart> parts, std::chrono::nanoseconds wire_time,
-             Result result, Stream& stream) const;
+  bool hears(const Collective& collective) const;
+  void move(Operation operation, ReduceOp op, const CollectivePart& part) const;
   void gather(const CollectivePart& part) const;
   void reduce(const CollectivePart& part, int64_t begin, ReduceOp op) const;
 

@@ -84,9 +84,49 @@ void StoreCommunicator::compare(const std::vector<std::string>& sent,
   }
 }
 
+void StoreCommunicator::issue(const Collective& collective, Stream& /*stream*/) {
+  require_valid(collective, size());
+  const CollectiveRecord record = make_record(collective);
+  int pieces = collective.pieces_sent(size());
+  if (collective.operation == Operation::kBroadcast && collective.root != rank()) pieces = 0;
+  const std::vector<std::string> sent = exchange(collective.parts, pieces, record);
+  size_t at = 0;
+  for (const CollectivePart& part : collective.parts) {
+    receive(part, record, sent, at);
+    at += sent_bytes(part, collective.pieces_sent(size()));
+  }
+}
+
+// `at`: where each rank's text has what it sends of the part.
+void StoreCommunicator::receive(const CollectivePart& part, const CollectiveRecord& record,
+                                const std::vector<std::string>& sent, size_t at) const {
+  const auto bytes = static_cast<size_t>(piece_bytes(part));
+  auto* to = static_cast<char*>(part.recv);
+  switch (record.operation) {
+    case Operation::kAllGather:
+      for (const std::string& each : sent) {
+        std::memcpy(to, each.data() + at, bytes);
+        to += bytes;
+      }
+      return;
+    case Operation::kBroadcast:
+      std::memcpy(to, sent[static_cast<size_t>(record.root)].data() + at, bytes);
+      return;
+    case Operation::kReduceScatter:
+      at += static_cast<size_t>(rank()) * bytes;
+      [[fallthrough]];
+    case Operation::kAllReduce: {
+      std::vector<const void*> sources;
+      for (const std::string& each : sent) sources.push_back(each.data() + at);
+      return reduce_in_order(sources, part.recv, part.numel, part.dtype, record.reduce_op);
+    }
+    case Operation::kBarrier:
+      return;
+  }
+}
+
 std::vector<std::string> StoreCommunicator::exchange(std::span<const CollectivePart> parts,
                                                      int pieces, const CollectiveRecord& record) {
-  require_valid(parts, record, size());
   if (member_->has_failed()) member_->throw_failure(describe(record));
   try {
     return exchange_at_store(parts, pieces, record);
@@ -121,61 +161,6 @@ std::vector<std::string> StoreCommunicator::exchange_at_store(std::span<const Co
   compare(sent, record);
   for (std::string& each : sent) each.erase(0, sizeof record);
   return sent;
-}
-
-void StoreCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                                   Stream& /*stream*/) {
-  const auto sent = exchange(parts, 1, make_record(Operation::kAllGather, parts, tag));
-  size_t at = 0;
-  for (const CollectivePart& part : parts) {
-    const auto bytes = static_cast<size_t>(piece_bytes(part));
-    auto* to = static_cast<char*>(part.recv);
-    for (const std::string& each : sent) {
-      std::memcpy(to, each.data() + at, bytes);
-      to += bytes;
-    }
-    at += sent_bytes(part, 1);
-  }
-}
-
-void StoreCommunicator::reduce(std::span<const CollectivePart> parts, int pieces,
-                               const CollectiveRecord& record) {
-  const auto sent = exchange(parts, pieces, record);
-  size_t at = 0;
-  for (const CollectivePart& part : parts) {
-    const auto bytes = static_cast<size_t>(piece_bytes(part));
-    const size_t own = at + (pieces > 1 ? static_cast<size_t>(rank()) * bytes : 0);
-    std::vector<const void*> sources;
-    for (const std::string& each : sent) sources.push_back(each.data() + own);
-    reduce_in_order(sources, part.recv, part.numel, part.dtype, record.reduce_op);
-    at += sent_bytes(part, pieces);
-  }
-}
-
-void StoreCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
-                                       CollectiveTag tag, Stream& /*stream*/) {
-  reduce(parts, size(), make_record(Operation::kReduceScatter, parts, tag, op));
-}
-
-void StoreCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
-                                   CollectiveTag tag, Stream& /*stream*/) {
-  reduce(parts, 1, make_record(Operation::kAllReduce, parts, tag, op));
-}
-
-void StoreCommunicator::broadcast(std::span<const CollectivePart> parts, int root,
-                                  CollectiveTag tag, Stream& /*stream*/) {
-  const auto record = make_record(Operation::kBroadcast, parts, tag, ReduceOp::kSum, root);
-  const auto sent = exchange(parts, root == rank() ? 1 : 0, record);
-  size_t at = 0;
-  for (const CollectivePart& part : parts) {
-    const auto bytes = static_cast<size_t>(piece_bytes(part));
-    std::memcpy(part.recv, sent[static_cast<size_t>(root)].data() + at, bytes);
-    at += sent_bytes(part, 1);
-  }
-}
-
-void StoreCommunicator::barrier(CollectiveTag tag, Stream& /*stream*/) {
-  exchange({}, 1, make_record(Operation::kBarrier, {}, tag));
 }
 
 std::unique_ptr<Communicator> StoreCommunicator::split(int /*color*/, int /*key*/) {

@@ -31,15 +31,7 @@ class StoreCommunicator final : public Communicator {
   int rank() const override { return member_->rank(); }
   int size() const override { return member_->size(); }
   Buffer allocate(int64_t bytes) override;
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
-  void barrier(CollectiveTag tag, Stream& stream) override;
+  void issue(const Collective& collective, Stream& stream) override;
   // Errors: StateError, always: control is over all ranks.
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view cause) noexcept override;
@@ -52,7 +44,8 @@ class StoreCommunicator final : public Communicator {
                                              const CollectiveRecord& record);
   void wait(const std::vector<std::string>& keys, const CollectiveRecord& record);
   void compare(const std::vector<std::string>& sent, const CollectiveRecord& record) const;
-  void reduce(std::span<const CollectivePart> parts, int pieces, const CollectiveRecord& record);
+  void receive(const CollectivePart& part, const CollectiveRecord& record,
+               const std::vector<std::string>& sent, size_t at) const;
 
   const std::shared_ptr<const JobMember> member_;
   const std::unique_ptr<KeyValueStore> store_;

@@ -32,42 +32,13 @@ RanksView WireCommunicator::map_ranks(const void* mine, int64_t bytes) {
   return inner_->map_ranks(mine, bytes);
 }
 
-template <class Issue>
-void WireCommunicator::on_wire(Operation operation, std::span<const CollectivePart> parts,
-                               Stream& stream, Issue issue) {
-  const int64_t ns = wire_ns(wire_, ring_bytes(operation, parts, size()));
+void WireCommunicator::issue(const Collective& collective, Stream& stream) {
+  const int64_t ns = wire_ns(wire_, ring_bytes(collective.operation, collective.parts, size()));
   int64_t* const marks = meeting_->marks_of(calls_);
   kernels::mark_time(stream, marks + rank());
-  issue();
+  inner_->issue(collective, stream);
   ++calls_;  // one that was refused is none
   kernels::pause_since(stream, {marks, static_cast<size_t>(size())}, ns);
-}
-
-void WireCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                                  Stream& stream) {
-  on_wire(Operation::kAllGather, parts, stream, [&] { inner_->all_gather(parts, tag, stream); });
-}
-
-void WireCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
-                                      CollectiveTag tag, Stream& stream) {
-  on_wire(Operation::kReduceScatter, parts, stream,
-          [&] { inner_->reduce_scatter(parts, op, tag, stream); });
-}
-
-void WireCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
-                                  CollectiveTag tag, Stream& stream) {
-  on_wire(Operation::kAllReduce, parts, stream,
-          [&] { inner_->all_reduce(parts, op, tag, stream); });
-}
-
-void WireCommunicator::broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                                 Stream& stream) {
-  on_wire(Operation::kBroadcast, parts, stream,
-          [&] { inner_->broadcast(parts, root, tag, stream); });
-}
-
-void WireCommunicator::barrier(CollectiveTag tag, Stream& stream) {
-  on_wire(Operation::kBarrier, {}, stream, [&] { inner_->barrier(tag, stream); });
 }
 
 std::unique_ptr<Communicator> WireCommunicator::split(int color, int key) {

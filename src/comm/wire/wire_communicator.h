@@ -58,28 +58,14 @@ class WireCommunicator final : public Communicator {
   int size() const override { return inner_->size(); }
   Buffer allocate(int64_t bytes) override { return inner_->allocate(bytes); }
   RanksView map_ranks(const void* mine, int64_t bytes) override;
-  bool maps_ranks() const override { return inner_->maps_ranks(); }
-  bool divides() const override { return inner_->divides(); }
-  bool takes_runs() const override { return inner_->takes_runs(); }
+  Capabilities capabilities() const override { return inner_->capabilities(); }
   // Errors, all of them: as `inner`; InvalidArgument, before anybody waits, for one that takes more
   //   than a minute.
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
-  void barrier(CollectiveTag tag, Stream& stream) override;
+  void issue(const Collective& collective, Stream& stream) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view cause) noexcept override { inner_->abort(cause); }
 
  private:
-  template <class Issue>
-  void on_wire(Operation operation, std::span<const CollectivePart> parts, Stream& stream,
-               Issue issue);
-
   const std::shared_ptr<WireMeeting> meeting_;  // first: the inner one's work may be under way
   const std::unique_ptr<Communicator> inner_;
   const Wire wire_;

@@ -45,7 +45,7 @@ TEST_CASE("calls that come back are not told of, however many there are") {
 TEST_CASE("a call that does not come back is told of once, with its name and place") {
   Told told;
   CallWatch watch(milliseconds(40), told.hear());
-  const auto record = make_record(Operation::kBarrier, {}, {.sequence = 12, .label = "end"});
+  const auto record = make_record({.tag = {.sequence = 12, .label = "end"}});
   {
     CallWatch::Calls calls(watch, record);
     calls.next("ncclGroupStart");

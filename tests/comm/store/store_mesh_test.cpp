@@ -155,8 +155,8 @@ TEST_CASE("what ranks have posted is read on other hosts when one of them says t
             const auto end_of = [&](int rank) { return before + 5u + static_cast<uint64_t>(rank); };
             while (place < end_of(plane.rank())) {
               ++place;
-              plane.post({.record = make_record(Operation::kBarrier, {}, {.sequence = place}),
-                          .communicator = place});
+              plane.post(
+                  {.record = make_record({.tag = {.sequence = place}}), .communicator = place});
             }
             meet(parts);
             if (plane.rank() == late) plane.share_posted();
@@ -170,8 +170,8 @@ TEST_CASE("what ranks have posted is read on other hosts when one of them says t
             meet(parts);
             for (const uint64_t end = end_of(3); place < end;) {  // all are as far again
               ++place;
-              plane.post({.record = make_record(Operation::kBarrier, {}, {.sequence = place}),
-                          .communicator = place});
+              plane.post(
+                  {.record = make_record({.tag = {.sequence = place}}), .communicator = place});
             }
           }
         }) == kNothing);
@@ -193,7 +193,7 @@ TEST_CASE("ranks of several hosts that issue different things are told so, thoug
               const bool differs = plane.rank() == 3 && place == 7;
               const CollectiveTag tag{.sequence = static_cast<uint64_t>(place),
                                       .label = differs ? "b" : "a"};
-              plane.post({.record = make_record(Operation::kBarrier, {}, tag), .communicator = 1});
+              plane.post({.record = make_record({.tag = tag}), .communicator = 1});
             }
             while (!plane.first_failure()) std::this_thread::sleep_for(milliseconds(5));
             const Failure failure = *plane.first_failure();

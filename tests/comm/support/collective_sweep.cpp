@@ -118,7 +118,7 @@ class Sweep {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax}) {
         if (op == ReduceOp::kAvg && !is_floating(dtype)) continue;
         if (op == ReduceOp::kAvg && size() > 16) continue;  // its sums would not be exact
-        if (op == ReduceOp::kAvg && !communicator_.divides()) continue;
+        if (op == ReduceOp::kAvg && !communicator_.capabilities().averages) continue;
         reduce_scatter(op);
         all_reduce(op);
       }

@@ -27,7 +27,11 @@ RunRanksOptions in_one_thread_each() {
 class SummingCommunicator final : public ForwardingCommunicator {
  public:
   using ForwardingCommunicator::ForwardingCommunicator;
-  bool divides() const override { return false; }
+  Capabilities capabilities() const override {
+    Capabilities all = ForwardingCommunicator::capabilities();
+    all.averages = false;
+    return all;
+  }
 };
 
 std::vector<WatchedRank> summing_ranks(int world, const MeshOptions& options) {

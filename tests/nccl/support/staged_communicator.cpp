@@ -66,44 +66,20 @@ class StagedCommunicator::Staging {
 StagedCommunicator::StagedCommunicator(std::unique_ptr<Communicator> inner, const Device& device)
     : inner_(std::move(inner)), device_(device), stream_(device.make_stream({.name = "staged"})) {}
 
-// `sent`, `received`: pieces of each part.
-template <class Collective>
-void StagedCommunicator::stage(std::span<const CollectivePart> parts, int sent, int received,
-                               Collective collective) {
+void StagedCommunicator::issue(const Collective& collective, Stream& /*stream*/) {
   std::vector<Staging> staged;
   std::vector<CollectivePart> on_device;
-  staged.reserve(parts.size());
-  for (const CollectivePart& part : parts) {
-    staged.emplace_back(part, sent, received, device_, *stream_);
+  staged.reserve(collective.parts.size());
+  for (const CollectivePart& part : collective.parts) {
+    staged.emplace_back(part, collective.pieces_sent(size()), collective.pieces_received(size()),
+                        device_, *stream_);
     on_device.push_back(staged.back().part());
   }
-  collective(std::span<const CollectivePart>(on_device));
+  Collective own = collective;
+  own.parts = on_device;
+  inner_->issue(own, *stream_);
   for (const Staging& part : staged) part.read(*stream_);
-}
-
-void StagedCommunicator::all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                                    Stream& /*stream*/) {
-  stage(parts, 1, size(), [&](auto own) { inner_->all_gather(own, tag, *stream_); });
-}
-
-void StagedCommunicator::reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op,
-                                        CollectiveTag tag, Stream& /*stream*/) {
-  stage(parts, size(), 1, [&](auto own) { inner_->reduce_scatter(own, op, tag, *stream_); });
-}
-
-void StagedCommunicator::all_reduce(std::span<const CollectivePart> parts, ReduceOp op,
-                                    CollectiveTag tag, Stream& /*stream*/) {
-  stage(parts, 1, 1, [&](auto own) { inner_->all_reduce(own, op, tag, *stream_); });
-}
-
-void StagedCommunicator::broadcast(std::span<const CollectivePart> parts, int root,
-                                   CollectiveTag tag, Stream& /*stream*/) {
-  stage(parts, 1, 1, [&](auto own) { inner_->broadcast(own, root, tag, *stream_); });
-}
-
-void StagedCommunicator::barrier(CollectiveTag tag, Stream& /*stream*/) {
-  inner_->barrier(tag, *stream_);
-  stream_->synchronize();
+  if (staged.empty()) stream_->synchronize();
 }
 
 std::unique_ptr<Communicator> StagedCommunicator::split(int color, int key) {

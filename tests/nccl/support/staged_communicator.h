@@ -19,24 +19,16 @@ class StagedCommunicator final : public Communicator {
 
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  bool divides() const override { return inner_->divides(); }
+  Capabilities capabilities() const override {
+    return {.averages = inner_->capabilities().averages};
+  }
   Buffer allocate(int64_t bytes) override { return allocate_host(bytes); }
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override;
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override;
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override;
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override;
-  void barrier(CollectiveTag tag, Stream& stream) override;
+  void issue(const Collective& collective, Stream& stream) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view cause) noexcept override { inner_->abort(cause); }
 
  private:
   class Staging;
-  template <class Collective>
-  void stage(std::span<const CollectivePart> parts, int sent, int received, Collective collective);
 
   const std::unique_ptr<Communicator> inner_;
   const Device& device_;

@@ -17,42 +17,24 @@ class CheckedCommunicator final : public ForwardingCommunicator {
       : Base(std::move(inner)), device_(device) {}
 
   Buffer allocate(int64_t bytes) override { return device_.allocate(bytes, MemoryKind::kDevice); }
-  void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag,
-                  Stream& stream) override {
-    const CheckedWork work(stream, "all_gather", touched(parts, 1, size()));
-    Base::all_gather(parts, tag, stream);
-  }
-  void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                      Stream& stream) override {
-    const CheckedWork work(stream, "reduce_scatter", touched(parts, size(), 1));
-    Base::reduce_scatter(parts, op, tag, stream);
-  }
-  void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
-                  Stream& stream) override {
-    const CheckedWork work(stream, "all_reduce", touched(parts, 1, 1));
-    Base::all_reduce(parts, op, tag, stream);
-  }
-  void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
-                 Stream& stream) override {
-    const CheckedWork work(stream, "broadcast", touched(parts, 1, 1));
-    Base::broadcast(parts, root, tag, stream);
+  void issue(const Collective& collective, Stream& stream) override {
+    const CheckedWork work(stream, name_of(collective.operation), touched(collective));
+    Base::issue(collective, stream);
   }
   std::unique_ptr<Communicator> split(int color, int key) override {
     return std::make_unique<CheckedCommunicator>(Base::split(color, key), device_);
   }
 
  private:
-  // A part sends `sent` and receives `received` times its numel.
-  static std::vector<TouchedBytes> touched(std::span<const CollectivePart> parts, int sent,
-                                           int received) {
+  std::vector<TouchedBytes> touched(const Collective& collective) const {
     std::vector<TouchedBytes> bytes;
-    for (const CollectivePart& part : parts) {
+    for (const CollectivePart& part : collective.parts) {
       const int64_t piece = part.numel * size_of(part.dtype);
       for (const SendRun& run : part.runs) {
         bytes.push_back({run.data, run.numel * size_of(part.dtype)});
       }
-      if (part.runs.empty()) bytes.push_back({part.send, piece * sent});
-      bytes.push_back({part.recv, piece * received, true});
+      if (part.runs.empty()) bytes.push_back({part.send, piece * collective.pieces_sent(size())});
+      bytes.push_back({part.recv, piece * collective.pieces_received(size()), true});
     }
     return bytes;
   }

@@ -15,7 +15,7 @@ namespace {
 PostedCollective at_place(uint64_t sequence) {
   const CollectivePart part{nullptr, nullptr, static_cast<int64_t>(3 * sequence), DType::kFloat32};
   const auto operation = sequence % 2 == 0 ? Operation::kAllGather : Operation::kReduceScatter;
-  return {.record = make_record(operation, {&part, 1}, {.sequence = sequence, .label = "layer"}),
+  return {.record = make_record({operation, {&part, 1}, {.sequence = sequence, .label = "layer"}}),
           .communicator = sequence * 0x9e3779b97f4a7c15};
 }
 
