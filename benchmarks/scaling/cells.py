@@ -1,9 +1,12 @@
 """The cells of the suite: what is run, and the files that list them (cells.txt says how they are written)."""
 import dataclasses
 import itertools
+import pathlib
 import re
 
-STRATEGIES = ["full-shard", "zero2", "zero1", "replicate", "hybrid-shard", "hfsdp", "hpz"]
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "src/plan/placement.cpp"
+# Those of the placement table.
+STRATEGIES = re.findall(r'^    {Strategy::k\w+, "([\w-]+)"', TABLE.read_text(encoding="utf-8"), re.MULTILINE)
 BATCH, TOKENS = 1, 128  # a rank's sequences and their length
 MOST_RANKS = 4096
 

@@ -1,7 +1,7 @@
 """The rows of a run of the suite, to be asked for by what they are of."""
 import statistics
 
-from scaling import rows
+from scaling import cells, rows
 
 REPLICATE, FULL_SHARD = "replicate", "full-shard"
 PEERS = ("FSDP2", "FSDP1", "DDP", "ZeroRedundancyOptimizer", "DataParallel")
@@ -75,7 +75,8 @@ def is_exact(row):
 
 def in_order(row):
     """For tables: by ranks, each strategy beside the others; then options; then what is simulated."""
-    strategies = ["replicate", "zero1", "zero2", "hybrid-shard", "hfsdp", "hpz", "full-shard"]
+    known = ["replicate", "zero1", "zero2"]
+    strategies = [*known, *(each for each in cells.STRATEGIES[1:] if each not in known), FULL_SHARD]
     return (row["simulated"], bool(options_of(row)), row["ranks"], strategies.index(row["strategy"]),
             len(options_of(row)), options_of(row))
 

@@ -84,19 +84,16 @@ Room PlanSearch::needs(int ranks, const fsdp::Options& options, int64_t sequence
 }
 
 std::vector<StrategyNeeds> PlanSearch::strategies() {
-  using fsdp::Strategy;
-  std::vector<Strategy> rows = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
-                                Strategy::kReplicate};
   const int a_host = settings_.ranks_per_host();
-  if (fsdp::shape_of(settings_.run.mesh, settings_.ranks, a_host).has_two_axes()) {
-    rows.insert(rows.end(), {Strategy::kHybridShard, Strategy::kHfsdp, Strategy::kHpz});
-  }
+  const bool has_groups =
+      fsdp::shape_of(settings_.run.mesh, settings_.ranks, a_host).has_two_axes();
   std::vector<StrategyNeeds> found;
-  for (const Strategy strategy : rows) {
+  for (const fsdp::StrategyRow& row : fsdp::strategies()) {
+    if (row.is_by_groups() && !has_groups) continue;
     fsdp::Options options = options_of(settings_, model_);
-    options.strategy = strategy;
-    found.push_back({std::string(fsdp::name_of(strategy)),
-                     needs(settings_.ranks, options, settings_.batch.sequences)});
+    options.strategy = row.strategy;
+    found.push_back(
+        {std::string(row.name), needs(settings_.ranks, options, settings_.batch.sequences)});
   }
   return found;
 }

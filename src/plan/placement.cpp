@@ -15,26 +15,19 @@ constexpr Placement kWhole = Placement::kWhole;
 constexpr Placement kInside = Placement::kInside;
 constexpr Placement kAll = Placement::kEverywhere;
 
-struct Row {
-  Strategy strategy;
-  std::string_view name;
-  Placements placements;
+constexpr StrategyRow kTable[] = {
+    // strategy, name, {parameters, gradients, optimizer state}, meaning, other name
+    {Strategy::kFullShard, "full-shard", {kAll, kAll, kAll}, "ZeRO-3", "zero3"},
+    {Strategy::kZero2, "zero2", {kWhole, kAll, kAll}, "", ""},
+    {Strategy::kZero1, "zero1", {kWhole, kWhole, kAll}, "", ""},
+    {Strategy::kReplicate, "replicate", {kWhole, kWhole, kWhole}, "DDP", "ddp"},
+    {Strategy::kHybridShard, "hybrid-shard", {kInside, kInside, kInside}, "", "hsdp"},
+    {Strategy::kHfsdp, "hfsdp", {kInside, kInside, kAll}, "", ""},
+    {Strategy::kHpz, "hpz", {kInside, kAll, kAll}, "", ""},
 };
 
-constexpr Row kTable[] = {
-    // strategy                    name         parameters, gradients, optimizer state
-    {Strategy::kFullShard, "full-shard", {kAll, kAll, kAll}},
-    {Strategy::kZero2, "zero2", {kWhole, kAll, kAll}},
-    {Strategy::kZero1, "zero1", {kWhole, kWhole, kAll}},
-    {Strategy::kReplicate, "replicate", {kWhole, kWhole, kWhole}},
-    {Strategy::kHybridShard, "hybrid-shard", {kInside, kInside, kInside}},
-    {Strategy::kHfsdp, "hfsdp", {kInside, kInside, kAll}},
-    {Strategy::kHpz, "hpz", {kInside, kAll, kAll}},
-};
-
-const Row& row_of(Strategy strategy) {
-  const auto* row = std::find_if(std::begin(kTable), std::end(kTable),
-                                 [&](const Row& each) { return each.strategy == strategy; });
+const StrategyRow& row_of(Strategy strategy) {
+  const auto* row = std::ranges::find(kTable, strategy, &StrategyRow::strategy);
   if (row != std::end(kTable)) return *row;
   throw InvalidArgument({.what = "unknown strategy"});
 }
@@ -84,6 +77,9 @@ std::vector<Move> gathers(Placement from, Placement to, bool inside_first) {
 }
 
 }  // namespace
+
+std::span<const StrategyRow> strategies() { return kTable; }
+bool StrategyRow::is_by_groups() const { return has_inside(placements); }
 
 Placements placements_of(Strategy strategy) { return row_of(strategy).placements; }
 std::string_view name_of(Strategy strategy) { return row_of(strategy).name; }

@@ -7,6 +7,7 @@
 #include <fsdp/options.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,9 +31,22 @@ struct Placements {
   bool operator==(const Placements&) const = default;
 };
 
+// All that is known of a strategy. Flags, the planner, tests and benchmarks read its names here.
+struct StrategyRow {
+  Strategy strategy = Strategy::kFullShard;
+  std::string_view name;  // the field's word: "full-shard", "zero2", …
+  Placements placements;
+  std::string_view meaning;     // the field's other word for it, for help; may be empty
+  std::string_view other_name;  // taken by --strategy as well; may be empty
+
+  // It cuts something over the ranks of a group.
+  bool is_by_groups() const;
+};
+// In the order in which help names them.
+std::span<const StrategyRow> strategies();
+
 // Errors: InvalidArgument for a value that is no strategy.
 Placements placements_of(Strategy strategy);
-// The field's word: "full-shard", "zero2", …
 std::string_view name_of(Strategy strategy);
 
 // A collective over the ranks of an axis.

@@ -1,5 +1,6 @@
 // The table of flags: what each is called, what it may be, and what it changes.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,10 +10,13 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/nearest.h"
 #include "fsdp/run_options.h"
+#include "plan/placement.h"
 
 namespace fsdp {
 namespace {
@@ -32,17 +36,6 @@ struct Choice {
 
 constexpr std::array kDevices{Choice{"auto", DeviceKind::kAuto}, Choice{"cpu", DeviceKind::kCpu},
                               Choice{"cuda", DeviceKind::kCuda}};
-constexpr std::array kStrategies{Choice{"full-shard", Strategy::kFullShard},
-                                 Choice{"zero3", Strategy::kFullShard, true},
-                                 Choice{"fsdp", Strategy::kFullShard, true},
-                                 Choice{"zero2", Strategy::kZero2},
-                                 Choice{"zero1", Strategy::kZero1},
-                                 Choice{"replicate", Strategy::kReplicate},
-                                 Choice{"ddp", Strategy::kReplicate, true},
-                                 Choice{"hybrid-shard", Strategy::kHybridShard},
-                                 Choice{"hsdp", Strategy::kHybridShard, true},
-                                 Choice{"hfsdp", Strategy::kHfsdp},
-                                 Choice{"hpz", Strategy::kHpz}};
 constexpr std::array kDTypes{
     Choice{"float32", DType::kFloat32},   Choice{"fp32", DType::kFloat32, true},
     Choice{"bfloat16", DType::kBFloat16}, Choice{"bf16", DType::kBFloat16, true},
@@ -57,6 +50,32 @@ constexpr std::array kRegistrations{Choice{"off", NcclRegistration::kOff},
                                     Choice{"zero-cta", NcclRegistration::kZeroCta}};
 constexpr std::array kLogLevels{Choice{"info", LogLevel::kInfo}, Choice{"debug", LogLevel::kDebug}};
 constexpr std::array kAblations{Choice{"communication", true}};
+
+// Of the placement table, with the names that other libraries have for them.
+const std::vector<Choice<Strategy>>& strategy_choices() {
+  static const auto choices = [] {
+    std::vector<Choice<Strategy>> all;
+    for (const StrategyRow& row : strategies()) {
+      all.push_back({row.name, row.strategy});
+      if (!row.other_name.empty()) all.push_back({row.other_name, row.strategy, true});
+    }
+    all.push_back({"fsdp", Strategy::kFullShard, true});
+    return all;
+  }();
+  return choices;
+}
+
+// "full-shard (ZeRO-3), zero2, …, or in groups of --shard ranks: hybrid-shard, …"
+std::string meaning_of_strategies() {
+  std::vector<std::string> alone, by_groups;
+  for (const StrategyRow& row : strategies()) {
+    (row.is_by_groups() ? by_groups : alone)
+        .push_back(row.meaning.empty() ? std::string(row.name)
+                                       : fmt::format("{} ({})", row.name, row.meaning));
+  }
+  return fmt::format("{}, or in groups of --shard ranks: {}", fmt::join(alone, ", "),
+                     fmt::join(by_groups, ", "));
+}
 
 // "auto, cpu or cuda"
 template <class T, size_t N>
@@ -176,18 +195,15 @@ RunFlag trace_flag(std::filesystem::path& file) {
 }  // namespace
 
 std::vector<RunFlag> RunOptions::engine_flags() {
-  const auto choice = [](const char* name, const char* value_name, const char* meaning,
+  const auto choice = [](const char* name, const char* value_name, std::string meaning,
                          auto& target, const auto& choices) {
-    return choice_flag({.name = name, .value_name = value_name, .meaning = meaning}, target,
-                       std::span(choices));
+    return choice_flag({.name = name, .value_name = value_name, .meaning = std::move(meaning)},
+                       target, std::span(choices));
   };
   return {
       choice("--device", "NAME", "what ranks compute on: auto (GPUs, else the CPU), cpu, cuda",
              mesh.device, kDevices),
-      choice("--strategy", "NAME",
-             "full-shard (ZeRO-3), zero2, zero1, replicate (DDP), or in groups of --shard ranks: "
-             "hybrid-shard, hfsdp, hpz",
-             engine.strategy, kStrategies),
+      choice("--strategy", "NAME", meaning_of_strategies(), engine.strategy, strategy_choices()),
       count_flag("--shard", "ranks of a group; 0: what --replicate leaves", mesh.shard),
       count_flag("--replicate", "groups of ranks; 0: what --shard leaves", mesh.replicate),
       choice("--param-dtype", "DTYPE", "of forward and backward: float32, bfloat16, float16",

@@ -19,10 +19,6 @@ constexpr Move kScatterInside{Operation::kReduceScatter, Axis::kShard};
 constexpr Move kScatterAcross{Operation::kReduceScatter, Axis::kReplicate};
 constexpr Move kSumAcross{Operation::kAllReduce, Axis::kReplicate};
 
-constexpr Strategy kAll[] = {Strategy::kFullShard, Strategy::kZero2,       Strategy::kZero1,
-                             Strategy::kReplicate, Strategy::kHybridShard, Strategy::kHfsdp,
-                             Strategy::kHpz};
-
 Moves on(const MeshShape& shape, Strategy strategy) {
   return moves_of(placements_of(strategy), shape);
 }
@@ -76,13 +72,14 @@ TEST_CASE("in one group what is cut inside is cut everywhere, in groups of one i
 }
 
 TEST_CASE("on one rank nothing moves, whatever the row") {
-  for (const Strategy strategy : kAll) CHECK(on({1, 1}, strategy) == Moves{});
+  for (const StrategyRow& row : strategies()) CHECK(on({1, 1}, row.strategy) == Moves{});
 }
 
 TEST_CASE("pieces: ranks have all of a segment together, and gathers lead from one to the next") {
   constexpr int64_t kNumel = 60;
   for (const MeshShape& shape : {MeshShape{1, 5}, MeshShape{2, 3}, MeshShape{3, 2}}) {
-    for (const Strategy strategy : kAll) {
+    for (const StrategyRow& row : strategies()) {
+      const Strategy strategy = row.strategy;
       CAPTURE(name_of(strategy));
       const Moves moves = on(shape, strategy);
       std::set<int> slices;

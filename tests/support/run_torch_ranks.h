@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "comm/mesh_parts.h"
+#include "plan/placement.h"
 #include "support/run_ranks.h"
 #include "support/sim/test_device.h"
 #include "support/torch_doctest.h"
@@ -17,13 +19,19 @@ namespace fsdp::testing {
 
 // Every row of the placement table that is one of its own on a mesh of one group; those that are
 // kFullShard there, and meshes on which they are not.
-inline constexpr Strategy kStrategies[] = {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
-                                           Strategy::kReplicate};
-inline constexpr Strategy kGroupStrategies[] = {Strategy::kHybridShard, Strategy::kHfsdp,
-                                                Strategy::kHpz};
-inline constexpr Strategy kAllStrategies[] = {
-    Strategy::kFullShard,   Strategy::kZero2, Strategy::kZero1, Strategy::kReplicate,
-    Strategy::kHybridShard, Strategy::kHfsdp, Strategy::kHpz};
+inline std::vector<Strategy> strategies_that(bool (*are)(const StrategyRow& row)) {
+  std::vector<Strategy> found;
+  for (const StrategyRow& row : strategies()) {
+    if (are(row)) found.push_back(row.strategy);
+  }
+  return found;
+}
+inline bool is_by_groups(const StrategyRow& row) { return row.is_by_groups(); }
+inline const std::vector<Strategy> kStrategies =
+    strategies_that([](const StrategyRow& row) { return !row.is_by_groups(); });
+inline const std::vector<Strategy> kGroupStrategies = strategies_that(is_by_groups);
+inline const std::vector<Strategy> kAllStrategies =
+    strategies_that([](const StrategyRow&) { return true; });
 inline bool is_by_groups(Strategy strategy) {
   return std::ranges::find(kGroupStrategies, strategy) != std::end(kGroupStrategies);
 }
