@@ -47,7 +47,7 @@ class Probe {
           engine(model,
                  fsdp::testing::simulated_mesh(
                      2, std::chrono::duration_cast<std::chrono::nanoseconds>(work.wire)),
-                 {.prefetch_units = 1, .cpu_streams = streams}) {}
+                 {.prefetch_units = 1, .tuning = {.cpu_streams = streams}}) {}
     fsdp::Unit<fsdp::sleeping::Model> model;
     fsdp::Engine engine;
   };

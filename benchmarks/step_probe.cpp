@@ -102,7 +102,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
     return measured;
   }
   fsdp::Options options{.unit_options = bert::unit_options};
-  options.map_shards = task.mode == "full-shard";
+  options.tuning.map_shards = task.mode == "full-shard";
   options.recompute = task.mode == "recompute" ? 1 : 0;
   options.cpu_offload = task.mode == "offload";
   if (task.mode == "replicate") options.strategy = fsdp::Strategy::kReplicate;

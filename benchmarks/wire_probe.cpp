@@ -37,7 +37,8 @@ class Ranks {
     return slower(gigabytes_per_second, [&](const fsdp::Mesh& mesh) {
       fsdp::Unit<fsdp::sleeping::Model> model(work_.width, work_.units);
       fsdp::Engine engine(
-          model, mesh, {.prefetch_units = prefetch, .cpu_streams = fsdp::CpuStreamKind::kThreaded});
+          model, mesh,
+          {.prefetch_units = prefetch, .tuning = {.cpu_streams = fsdp::CpuStreamKind::kThreaded}});
       return last_step(model, [&] { engine.zero_grad(); });
     });
   }

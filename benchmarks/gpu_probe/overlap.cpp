@@ -100,8 +100,9 @@ TORCH_MODULE(PausingModel);
 
 double last_step_us(const fsdp::Mesh& mesh, const Shape& shape, int prefetch) {
   fsdp::Unit<PausingModel> model(shape);
-  fsdp::Engine engine(model, mesh,
-                      {.prefetch_units = prefetch, .cpu_streams = fsdp::CpuStreamKind::kThreaded});
+  fsdp::Engine engine(
+      model, mesh,
+      {.prefetch_units = prefetch, .tuning = {.cpu_streams = fsdp::CpuStreamKind::kThreaded}});
   const at::Tensor x = torch::ones({1, shape.width}).to(engine.device());
   const PausedCompute own(mesh, engine.device());
   compute = &own;

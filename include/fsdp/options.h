@@ -60,6 +60,22 @@ struct UnitOptions {
   bool operator==(const UnitOptions&) const = default;
 };
 
+// How bytes travel on a device. Results are the same; most programs leave it alone.
+struct Tuning {
+  // Processes of one host read each other's float32 shards where they lie, mapped side by side:
+  // nothing is gathered, no slot is taken. Where that cannot be (threads, lower param_dtype, units
+  // under 256 KiB a rank, cpu_offload) or is not wanted (false), parameters are gathered into
+  // slots.
+  bool map_shards = true;
+  // Other than kOff: ranks that have a GPU each, an NCCL of 2.31.2 or newer, kFullShard and ranks
+  // in one group; anything else is refused, with the reason. The engine has a communicator of its
+  // own for gathers then, and float32 shards are copied into the slot that they are gathered in.
+  NcclRegistration nccl_registration = NcclRegistration::kOff;
+  // The engines of a mesh share its streams, so all of them have one kind.
+  CpuStreamKind cpu_streams = CpuStreamKind::kInline;
+  bool operator==(const Tuning&) const = default;
+};
+
 struct Options {
   // Which modules are units beside those that are a fsdp::Unit (fsdp/unit_policy.h). With one, the
   // root need not be a Unit; then forwards run inside Engine::forward.
@@ -83,11 +99,6 @@ struct Options {
   int keep_last_units = 0;
   // How many units are gathered ahead of the one that runs: 0, 1, 2, …
   int prefetch_units = 1;
-  // Processes of one host read each other's float32 shards where they lie, mapped side by side:
-  // nothing is gathered, no slot is taken. Where that cannot be (threads, lower param_dtype, units
-  // under 256 KiB a rank, cpu_offload) or is not wanted (false), parameters are gathered into
-  // slots.
-  bool map_shards = true;
   // Activation recomputation (checkpointing): 1: every unit directly inside the root, k: every k-th
   // of them in the order of registration; 0: none. unit_options may say otherwise for each unit.
   int recompute = 0;
@@ -103,10 +114,6 @@ struct Options {
   // A limit that is less than what engine and optimizer hold by their plan is refused when they are
   // made; true: it is tried, and ends where it is passed.
   bool try_beyond_plan = false;
-  // Other than kOff: ranks that have a GPU each, an NCCL of 2.31.2 or newer, kFullShard and ranks
-  // in one group; anything else is refused, with the reason. The engine has a communicator of its
-  // own for gathers then, and float32 shards are copied into the slot that they are gathered in.
-  NcclRegistration nccl_registration = NcclRegistration::kOff;
   Strategy strategy = Strategy::kFullShard;
   GradientReduction gradient_reduction = GradientReduction::kMean;
   // Divide gradients by this instead of the world size (kMean only).
@@ -117,8 +124,7 @@ struct Options {
   Callback<bool(std::string_view fqn)> ignore;
   // Debugging aid: fills released slots with NaN, so that a read of one is seen in the loss.
   bool debug = false;
-  // The engines of a mesh share its streams, so all of them have one kind.
-  CpuStreamKind cpu_streams = CpuStreamKind::kInline;
+  Tuning tuning;
   // BuildScope seeds construction with it on every rank alike, and random numbers afterwards with
   // seed + rank.
   uint64_t seed = 0;

@@ -41,7 +41,7 @@ struct PlanRequest {
   // Ranks are threads of one GPU. false: of a GPU each, with NCCL between them.
   bool shares_gpu = false;
   // Ranks are processes of one host that read each other's shards where they lie
-  // (Options::map_shards). false: threads, several hosts, GPUs: shards are gathered.
+  // (Options::tuning.map_shards). false: threads, several hosts, GPUs: shards are gathered.
   bool maps_shards = false;
   Options options;  // what a step takes may be more than memory_limit: StepPlan::refused_at
   // fp32 numbers that the optimizer keeps of each parameter: 2 (AdamW), 1 (SGD with momentum), 0.

@@ -163,9 +163,9 @@ class Communicator {
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // A communicator of the same ranks whose allocate() gives memory that GPUs of other ranks reach
-  // without a copy (Options::nccl_registration), and is a collective, as using it is: all ranks use
-  // the same places of what they were given at once. `by_copy_engines`: gathers are done beside
-  // kernels, where that can be.
+  // without a copy (Options::tuning.nccl_registration), and is a collective, as using it is: all
+  // ranks use the same places of what they were given at once. `by_copy_engines`: gathers are done
+  // beside kernels, where that can be.
   // Requires: collective, and nothing under way. Its memory goes before it.
   // Errors: InvalidArgument, on all ranks, where the back-end has none.
   virtual std::unique_ptr<Communicator> with_windows(bool by_copy_engines);

@@ -86,7 +86,7 @@ MeshStreams MeshState::streams(bool run_beside) {
   }
   if (own->gather->is_inline() == run_beside) {
     throw InvalidArgument({.what = "engines of one mesh ask for inline and for threaded streams",
-                           .where = "Options::cpu_streams",
+                           .where = "Options::tuning.cpu_streams",
                            .cause = "their collectives travel on the mesh's two streams",
                            .hint = "give all engines of a mesh the same cpu_streams, or let the "
                                    "other engine go first"});

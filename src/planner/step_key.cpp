@@ -24,7 +24,7 @@ Options seen_by_torch(Options of) {
   of.reshard_after_forward = any.reshard_after_forward;
   of.keep_last_units = any.keep_last_units;
   of.prefetch_units = any.prefetch_units;
-  of.map_shards = any.map_shards;
+  of.tuning.map_shards = any.tuning.map_shards;
   of.cpu_offload = any.cpu_offload;
   return of;
 }

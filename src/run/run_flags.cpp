@@ -227,10 +227,10 @@ std::vector<RunFlag> RunOptions::engine_flags() {
       memory_limit_flag(engine.memory_limit),
       choice("--map-shards", "BOOL",
              "true: read peers' float32 shards where they lie; false: gather them",
-             engine.map_shards, kBools),
+             engine.tuning.map_shards, kBools),
       choice("--nccl-registration", "KIND",
              "slots that NCCL knows beforehand: off, windows, zero-cta (copy engines gather)",
-             engine.nccl_registration, kRegistrations),
+             engine.tuning.nccl_registration, kRegistrations),
       timeout_flag(mesh.timeout)};
 }
 

@@ -150,7 +150,7 @@ void give_back(GuardEntry& entry) {
       {.what = fmt::format("a read-only view of {} was refused", format_bytes(pages.bytes)),
        .where = "memory shared by ranks",
        .cause = cause,
-       .hint = "raise vm.max_map_count, or set Options::map_shards = false"});
+       .hint = "raise vm.max_map_count, or set Options::tuning.map_shards = false"});
 }
 
 }  // namespace

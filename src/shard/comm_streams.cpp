@@ -10,7 +10,9 @@
 namespace fsdp {
 namespace {
 
-bool run_beside(const Options& options) { return options.cpu_streams == CpuStreamKind::kThreaded; }
+bool run_beside(const Options& options) {
+  return options.tuning.cpu_streams == CpuStreamKind::kThreaded;
+}
 
 // Of the calling thread, which makes an engine or begins a forward.
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {

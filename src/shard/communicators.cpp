@@ -11,10 +11,10 @@
 namespace fsdp {
 
 void Communicators::gather_into_windows(const Options& options, Stream& stream) {
-  if (options.nccl_registration == NcclRegistration::kOff) return;
+  if (options.tuning.nccl_registration == NcclRegistration::kOff) return;
   const auto refuse = [](std::string what, std::string cause) {
     throw InvalidArgument({.what = std::move(what),
-                           .where = "Options::nccl_registration",
+                           .where = "Options::tuning.nccl_registration",
                            .cause = std::move(cause),
                            .hint = "leave nccl_registration at kOff"});
   };
@@ -27,7 +27,7 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
            "it gathers into no slots");
   }
   stream.synchronize();  // another engine's gathers
-  windows_ = gather().with_windows(options.nccl_registration == NcclRegistration::kZeroCta);
+  windows_ = gather().with_windows(options.tuning.nccl_registration == NcclRegistration::kZeroCta);
 }
 
 void Communicators::count_sent(const Move& move, std::span<const CollectivePart> parts) {

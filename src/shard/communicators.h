@@ -26,9 +26,9 @@ class Communicators {
   Communicator& reduce(Axis axis = Axis::kWorld) const {
     return mesh_.state().reduce_communicator(axis);
   }
-  // Does what Options::nccl_registration asks for: slots that are taken from now on are registered
-  // with the engine's own communicator, which gathers. `stream`: on which gathers run. Collective,
-  // before the first gather. Errors: InvalidArgument, on all ranks, where it cannot be.
+  // Does what Options::tuning.nccl_registration asks for: slots that are taken from now on are
+  // registered with the engine's own communicator, which gathers. `stream`: on which gathers run.
+  // Collective, before the first gather. Errors: InvalidArgument, on all ranks, where it cannot be.
   void gather_into_windows(const Options& options, Stream& stream);
   bool has_windows() const { return windows_ != nullptr; }
 

@@ -21,7 +21,7 @@ class PeerReads {
   // Those given live as long.
   PeerReads(const Mesh& mesh, const Options& options, const Communicators& comms,
             CommStreams& streams)
-      : mesh_(mesh), comms_(comms), streams_(streams), maps_(options.map_shards) {}
+      : mesh_(mesh), comms_(comms), streams_(streams), maps_(options.tuning.map_shards) {}
 
   // Empty where the ranks' shards are gathered instead.
   RanksView map_ranks(void* mine, int64_t bytes, Axis axis);

@@ -16,12 +16,12 @@ TEST_CASE("random programs give equal lists on all ranks and the plain model's b
       ++invalid;
       continue;
     }
-    const ProgramRun run =
-        run_program(program, {.prefetch_units = static_cast<int>(seed % 3),
-                              .cpu_offload = seed % 4 == 0,
-                              .strategy = kAllStrategies[seed % std::size(kAllStrategies)],
-                              .cpu_streams = seed % 2 == 0 ? fsdp::CpuStreamKind::kInline
-                                                           : fsdp::CpuStreamKind::kThreaded});
+    const ProgramRun run = run_program(
+        program, {.prefetch_units = static_cast<int>(seed % 3),
+                  .cpu_offload = seed % 4 == 0,
+                  .strategy = kAllStrategies[seed % std::size(kAllStrategies)],
+                  .tuning = {.cpu_streams = seed % 2 == 0 ? fsdp::CpuStreamKind::kInline
+                                                          : fsdp::CpuStreamKind::kThreaded}});
     if (!run.is_finite) {
       ++invalid;
       continue;

@@ -23,7 +23,7 @@ TEST_CASE("every graph of the matrix gives equal lists and the plain model's bit
           const fsdp::Options options{.prefetch_units = prefetch,
                                       .cpu_offload = run % 4 == 0,
                                       .strategy = strategy,
-                                      .cpu_streams = streams};
+                                      .tuning = {.cpu_streams = streams}};
           CAPTURE(options.cpu_offload);
           CHECK(run_program(graph.make(usage), options).failure == "");
         }

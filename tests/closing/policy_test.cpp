@@ -95,11 +95,12 @@ TEST_CASE("by policy random programs give equal lists on all ranks and the plain
       continue;
     }
     const ProgramRun run = run_program(
-        program, by_policy({.prefetch_units = static_cast<int>(seed % 3),
-                            .cpu_offload = seed % 4 == 0,
-                            .strategy = kAllStrategies[seed % std::size(kAllStrategies)],
-                            .cpu_streams = seed % 2 == 0 ? fsdp::CpuStreamKind::kInline
-                                                         : fsdp::CpuStreamKind::kThreaded}));
+        program,
+        by_policy({.prefetch_units = static_cast<int>(seed % 3),
+                   .cpu_offload = seed % 4 == 0,
+                   .strategy = kAllStrategies[seed % std::size(kAllStrategies)],
+                   .tuning = {.cpu_streams = seed % 2 == 0 ? fsdp::CpuStreamKind::kInline
+                                                           : fsdp::CpuStreamKind::kThreaded}}));
     if (!run.is_finite) {
       ++invalid;
       continue;

@@ -38,7 +38,7 @@ TEST_CASE(
     const int odd = static_cast<int>(below(3));
     Options options;
     options.prefetch_units = static_cast<int>(below(3));
-    if (below(2) == 1) options.cpu_streams = CpuStreamKind::kThreaded;
+    if (below(2) == 1) options.tuning.cpu_streams = CpuStreamKind::kThreaded;
     options.strategy = kStrategies[below(4)];
     const auto errors = errors_of_ranks(
         3,

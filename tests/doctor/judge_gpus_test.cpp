@@ -22,7 +22,7 @@ TEST_CASE("a machine with one GPU is ready") {
             "cuda:0 ok NVIDIA H100 80GB HBM3 (9.0), 78.0 GiB free of 79.0 GiB, 0000:01:00.0",
             "kernels ok the engine's are loaded when a GPU is opened, others when they first run",
             "NCCL ok 2.30.7, 2.26 is the least; it has several ranks on one GPU; 2.31.2 would add "
-            "registered windows (Options::nccl_registration)",
+            "registered windows (Options::tuning.nccl_registration)",
             "loopback ok cuda:0, a kernel and copies (one GPU makes no communicator): values are "
             "right"});
   CHECK(code_of(facts) == 0);
@@ -206,10 +206,10 @@ TEST_CASE("what other versions of NCCL would add is told") {
   CHECK(
       said_of(22809) ==
       "NCCL ok 2.28.9, 2.26 is the least; 2.30.3 would add several ranks on one GPU; 2.31.2 would "
-      "add registered windows (Options::nccl_registration)");
+      "add registered windows (Options::tuning.nccl_registration)");
   CHECK(said_of(23102) ==
         "NCCL ok 2.31.2, 2.26 is the least; it has several ranks on one GPU; it has registered "
-        "windows (Options::nccl_registration)");
+        "windows (Options::tuning.nccl_registration)");
 }
 
 TEST_CASE("a loopback that fails, or hangs, makes runs fail, with its own hint or ours") {

@@ -31,7 +31,7 @@ void check_planned(const MeshShape& shape, const Options& options, const Accumul
         CAPTURE(shape.replicate);
         CAPTURE(shape.shard);
         CAPTURE(static_cast<int>(options.strategy));
-        CAPTURE(static_cast<int>(options.cpu_streams));
+        CAPTURE(static_cast<int>(options.tuning.cpu_streams));
         CAPTURE(by.backwards);
         CAPTURE(static_cast<int>(by.sync_before));
         auto model = build_seeded(7, [] { return Unit<Chain>(16, 3); });
@@ -70,7 +70,7 @@ TEST_CASE("accumulation is planned before it takes more, in every strategy, to t
     for (const Strategy strategy : kAllStrategies) {
       for (const CpuStreamKind streams : every_stream_kind()) {
         for (const int backwards : {1, 2, 3}) {
-          const Options options{.strategy = strategy, .cpu_streams = streams};
+          const Options options{.strategy = strategy, .tuning = {.cpu_streams = streams}};
           check_planned(shape, options, {.backwards = backwards});
           check_planned(shape, options,
                         {.backwards = backwards, .sync_before = GradientSync::kNone});

@@ -58,7 +58,7 @@ TEST_CASE("delays in front of gathers, reductions and reshards change nothing") 
                                       {.reshard_after_forward = reshard,
                                        .prefetch_units = prefetch,
                                        .debug = true,
-                                       .cpu_streams = CpuStreamKind::kThreaded},
+                                       .tuning = {.cpu_streams = CpuStreamKind::kThreaded}},
                                       /*delays=*/true),
                         plain);
       }

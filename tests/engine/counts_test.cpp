@@ -147,8 +147,9 @@ TEST_CASE("prefetch, streams and world change nothing but when gathers are issue
       for (const auto streams : every_stream_kind()) {
         CAPTURE(world);
         CAPTURE(depth);
-        CHECK((without_unshard(events_of_step({.prefetch_units = depth, .cpu_streams = streams},
-                                              world)) == expected));
+        CHECK((without_unshard(events_of_step(
+                   {.prefetch_units = depth, .tuning = {.cpu_streams = streams}}, world)) ==
+               expected));
       }
     }
   }

@@ -63,11 +63,11 @@ TEST_CASE("units of empty parameters train to the plain bits in every strategy")
         CAPTURE(maps);
         check_same_bits(train_sharded(twin, world,
                                       {.prefetch_units = number % 3,
-                                       .map_shards = maps,
                                        .recompute = number % 2,
                                        .cpu_offload = number % 4 == 0,
                                        .strategy = strategy,
-                                       .debug = true}),
+                                       .debug = true,
+                                       .tuning = {.map_shards = maps}}),
                         plain);
       }
     }

@@ -113,7 +113,7 @@ TEST_CASE(
               });
             });
             Engine engine(model, mesh,
-                          {.prefetch_units = 2, .debug = true, .cpu_streams = streams});
+                          {.prefetch_units = 2, .debug = true, .tuning = {.cpu_streams = streams}});
             for (int step = 0; step < 3; ++step) {
               graph_loss(*model, step, mesh.rank()).backward();
               engine.zero_grad();

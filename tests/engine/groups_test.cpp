@@ -41,7 +41,7 @@ TEST_CASE("on a mesh of two axes each row has the plain model's bits, reduced in
                                            .prefetch_units = reshard ? 1 : 2,
                                            .strategy = strategy,
                                            .debug = true,
-                                           .cpu_streams = streams}),
+                                           .tuning = {.cpu_streams = streams}}),
                             plain);
           }
         }

@@ -34,7 +34,8 @@ TEST_CASE("training goes on to the plain model's bits after a backward that thre
     for (const auto streams : every_stream_kind()) {
       for (const int world : {2, 3}) {
         CAPTURE(world);
-        const Options options{.strategy = strategy, .debug = true, .cpu_streams = streams};
+        const Options options{
+            .strategy = strategy, .debug = true, .tuning = {.cpu_streams = streams}};
         check_same_bits(train_sharded(twin, world, options, /*delays=*/true),
                         train_plain(twin, world));
       }

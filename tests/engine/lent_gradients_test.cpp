@@ -119,7 +119,7 @@ TEST_CASE("a second reduction of a step is added to the first") {
     for (const auto streams : every_stream_kind()) {
       run_torch_ranks(world, [&](Mesh mesh) {
         const auto model = build_seeded(7, table_twin(looked_up).make);
-        Engine engine(model, mesh, {.debug = true, .cpu_streams = streams});
+        Engine engine(model, mesh, {.debug = true, .tuning = {.cpu_streams = streams}});
         torch::optim::SGD optimizer(engine.parameters(), torch::optim::SGDOptions(0.2));
         for (int micro = 0; micro < 2; ++micro) table_loss(*model, micro, mesh.rank()).backward();
         optimizer.step();
@@ -261,7 +261,7 @@ TEST_CASE("a unit that closes again while its last gradient waits to be reduced 
   for (const auto streams : every_stream_kind()) {
     run_torch_ranks(2, [&](Mesh mesh) {
       Unit<Squares> model = build_seeded(7, [] { return Unit<Squares>(1, kSquare, true); });
-      Engine engine(model.ptr(), mesh, {.cpu_streams = streams});
+      Engine engine(model.ptr(), mesh, {.tuning = {.cpu_streams = streams}});
       delay_reductions(engine, std::make_shared<Flight>());
       model(values({4, kSquare}, 5 + mesh.rank())).square().mean().backward();
       CHECK(engine.stats().reduces == 3);
@@ -279,7 +279,7 @@ TEST_CASE("no more than two lent gradients stand whole while reductions are late
   const auto flight = std::make_shared<Flight>();
   run_torch_ranks(2, [&](Mesh mesh) {
     Unit<Squares> model = build_seeded(7, [] { return Unit<Squares>(6, kSquare, false); });
-    Engine engine(model.ptr(), mesh, {.cpu_streams = CpuStreamKind::kThreaded});
+    Engine engine(model.ptr(), mesh, {.tuning = {.cpu_streams = CpuStreamKind::kThreaded}});
     if (mesh.rank() == 0) delay_reductions(engine, flight);
     model(values({4, kSquare}, 5 + mesh.rank())).square().mean().backward();
   });

@@ -21,7 +21,8 @@ void check_parting(const GraphImpl::Body& body) {
           2,
           [&](const Mesh& mesh) {
             Unit<Graph> model = build_seeded(1, [&] { return Unit<Graph>(3, kUnitWidth, body); });
-            Engine engine(model, mesh, {.reshard_after_forward = reshard, .cpu_streams = streams});
+            Engine engine(model, mesh,
+                          {.reshard_after_forward = reshard, .tuning = {.cpu_streams = streams}});
             model->rank = mesh.rank();
             for (model->step = 0; model->step < 4; ++model->step) {
               try {

@@ -246,15 +246,16 @@ TEST_CASE("recomputed units have the plain model's bits, in every strategy") {
         CAPTURE(world);
         CAPTURE(every);
         CAPTURE(name_of(strategy));
-        check_same_bits(train_sharded(twin, world,
-                                      {.reshard_after_forward = every != 3,
-                                       .prefetch_units = every - 1,
-                                       .recompute = every,
-                                       .strategy = strategy,
-                                       .debug = true,
-                                       .cpu_streams = every == 2 ? CpuStreamKind::kThreaded
-                                                                 : CpuStreamKind::kInline}),
-                        plain);
+        check_same_bits(
+            train_sharded(twin, world,
+                          {.reshard_after_forward = every != 3,
+                           .prefetch_units = every - 1,
+                           .recompute = every,
+                           .strategy = strategy,
+                           .debug = true,
+                           .tuning = {.cpu_streams = every == 2 ? CpuStreamKind::kThreaded
+                                                                : CpuStreamKind::kInline}}),
+            plain);
       }
     }
   }

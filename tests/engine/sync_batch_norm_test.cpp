@@ -193,7 +193,7 @@ TEST_CASE("inside an engine, recomputed or not, training is that on all batches 
           auto model = build_seeded(7, [&] {
             return Unit<Stack>([&] { return SyncBatchNorm(3, mesh).ptr(); }, recomputes);
           });
-          Engine engine(model, mesh, {.cpu_streams = streams});
+          Engine engine(model, mesh, {.tuning = {.cpu_streams = streams}});
           model(pictures(mesh.rank())).square().mean().backward();
           for (const ShardedParameter& each : engine.sharded_parameters()) {
             CAPTURE(each.fqn);

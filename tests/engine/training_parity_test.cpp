@@ -88,7 +88,7 @@ TEST_CASE("training on 1, 2, 3 and 5 ranks gives the plain model's bits") {
           check_bit_equal(train_sharded(world, {.reshard_after_forward = reshard,
                                                 .prefetch_units = prefetch,
                                                 .debug = true,
-                                                .cpu_streams = streams}),
+                                                .tuning = {.cpu_streams = streams}}),
                           plain);
         }
       }
@@ -108,7 +108,7 @@ TEST_CASE("training in every row of the placement table gives the plain model's 
           check_bit_equal(train_sharded(world, {.prefetch_units = prefetch,
                                                 .strategy = strategy,
                                                 .debug = true,
-                                                .cpu_streams = streams}),
+                                                .tuning = {.cpu_streams = streams}}),
                           plain);
         }
       }

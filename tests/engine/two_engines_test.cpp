@@ -18,7 +18,7 @@ Values train_against_each_other(int world, CpuStreamKind streams, bool delays) {
     const auto make = [] { return Unit<Graph>(3, kWidth, in_a_row); };
     Unit<Graph> generator = build_seeded(1, make);
     Unit<Graph> discriminator = build_seeded(2, make);
-    const Options options{.debug = true, .cpu_streams = streams};
+    const Options options{.debug = true, .tuning = {.cpu_streams = streams}};
     Engine makes(generator, mesh, options);
     Engine tells(discriminator, mesh, options);
     if (delays) inject_delays(makes, mesh.rank());
@@ -67,12 +67,13 @@ TEST_CASE("engines of one mesh have streams of one kind, while they live") {
   run_torch_ranks(2, [](const Mesh& mesh) {
     Unit<Chain> first = build_seeded(1, [] { return Unit<Chain>(); });
     Unit<Chain> second = build_seeded(2, [] { return Unit<Chain>(); });
-    const Options threaded{.cpu_streams = CpuStreamKind::kThreaded};
+    const Options threaded{.tuning = {.cpu_streams = CpuStreamKind::kThreaded}};
     {
       const Engine engine(first, mesh);
       CHECK_THROWS_WITH_AS(
           Engine(second, mesh, threaded),
-          "engines of one mesh ask for inline and for threaded streams (Options::cpu_streams); "
+          "engines of one mesh ask for inline and for threaded streams "
+          "(Options::tuning.cpu_streams); "
           "their collectives travel on the mesh's two streams; hint: give all engines of a mesh "
           "the same cpu_streams, or let the other engine go first",
           InvalidArgument);

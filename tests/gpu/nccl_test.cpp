@@ -77,7 +77,7 @@ TEST_CASE("a GPT whose parameters are gathered into registered memory has the CP
                                 .options = {.param_dtype = dtype,
                                             .prefetch_units = world - 2,
                                             .cpu_offload = world == 4,
-                                            .nccl_registration = registration}};
+                                            .tuning = {.nccl_registration = registration}}};
         const std::string what = describe(training);
         CAPTURE(what);
         const auto session = std::make_shared<SimulatedSession>(
@@ -85,7 +85,7 @@ TEST_CASE("a GPT whose parameters are gathered into registered memory has the CP
         session->nccl->set_version(fsdp::nccl::kWindowsFrom);
         const TrainingResult registered = train_on_gpu(training, session);
         Training plain = training;
-        plain.options.nccl_registration = fsdp::NcclRegistration::kOff;
+        plain.options.tuning.nccl_registration = fsdp::NcclRegistration::kOff;
         CHECK(difference(registered, train_on_cpu(plain, /*sums=*/world == 3)) == "");
         if (world < 4) CHECK(registered.host_waits == 0);  // else the host computes, too
         const int64_t windows = session->nccl->calls("ncclCommWindowRegister");
@@ -106,8 +106,8 @@ TEST_CASE("memory is not registered where nobody would gain by it, and the reaso
     std::string reason;
   };
   const auto with = [](fsdp::Strategy strategy) {
-    return fsdp::Options{.nccl_registration = fsdp::NcclRegistration::kWindows,
-                         .strategy = strategy};
+    return fsdp::Options{.strategy = strategy,
+                         .tuning = {.nccl_registration = fsdp::NcclRegistration::kWindows}};
   };
   for (const auto& [training, version, reason] :
        {Refused{{.options = with(fsdp::Strategy::kFullShard)}, 23007, "NCCL 2.30.7 is too old"},

@@ -67,7 +67,7 @@ void train(const Mesh& mesh, bool maps) {
     torch::manual_seed(1);
     return Unit<Net>(late);
   }();
-  Engine engine(model, mesh, {.map_shards = maps});
+  Engine engine(model, mesh, {.tuning = {.map_shards = maps}});
   SGD optimizer(engine, {.lr = 1.0, .skip_nonfinite = false});
   const at::Tensor x = torch::linspace(-1, 1, 1024).reshape({2, 512});
   for (int step = 0; step < 3; ++step) {

@@ -45,7 +45,7 @@ void train(Objects& objects, bool by_policy) {
     model = fsdp::Unit<torch::nn::Linear>(4, 4).ptr();
   }
   objects.add('n', model);
-  fsdp::Options options{.cpu_streams = fsdp::CpuStreamKind::kThreaded};
+  fsdp::Options options{.tuning = {.cpu_streams = fsdp::CpuStreamKind::kThreaded}};
   if (by_policy) options.units = fsdp::by_type<torch::nn::LinearImpl>();
   auto& engine = objects.add('e', std::make_shared<fsdp::Engine>(model, mesh, options));
   auto& optimizer =

@@ -100,11 +100,12 @@ TEST_CASE("an NCCL that spoils registered memory, or cannot register any, is ref
       const auto all = rank.make("all");
       CHECK_THROWS_WITH_AS(
           all->with_windows(false),
-          fmt::format("NCCL 2.31.{} is too old to register memory (Options::nccl_registration); "
-                      "before 2.31.2 collectives on registered memory corrupted data, and two "
-                      "ranks could wait for each other for ever; hint: leave nccl_registration at "
-                      "kOff, or use a LibTorch that brings a newer NCCL",
-                      library == nullptr ? 1 : 2)
+          fmt::format(
+              "NCCL 2.31.{} is too old to register memory (Options::tuning.nccl_registration); "
+              "before 2.31.2 collectives on registered memory corrupted data, and two "
+              "ranks could wait for each other for ever; hint: leave nccl_registration at "
+              "kOff, or use a LibTorch that brings a newer NCCL",
+              library == nullptr ? 1 : 2)
               .c_str(),
           InvalidArgument);
     });

@@ -140,7 +140,9 @@ TEST_CASE("main state on the host: the bits are those without, and the device's 
                .recompute = recompute,
                .strategy = strategy,
                .debug = true,
-               .cpu_streams = every_stream_kind()[is_narrow ? 0 : every_stream_kind().size() - 1]});
+               .tuning = {
+                   .cpu_streams =
+                       every_stream_kind()[is_narrow ? 0 : every_stream_kind().size() - 1]}});
         }
       }
     }
@@ -162,7 +164,8 @@ TEST_CASE("plain optimizers step on the host's shards, and see their gradients")
       Twin twin = graph_twin(3, 6, in_a_row);
       twin.optimizer = TwinOptimizer::kAdam;
       for (const CpuStreamKind streams : every_stream_kind()) {
-        const Options on_host{.cpu_offload = true, .strategy = strategy, .cpu_streams = streams};
+        const Options on_host{
+            .cpu_offload = true, .strategy = strategy, .tuning = {.cpu_streams = streams}};
         check_same_bits(train_sharded(twin, world, on_host), train_plain(twin, world));
         twin.optimizer = TwinOptimizer::kSgd;
       }

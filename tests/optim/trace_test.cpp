@@ -84,7 +84,7 @@ TEST_CASE("a trace shows each rank's forwards, gathers, captures, reductions and
     EngineStats stats;
     run_torch_ranks(2, [&](Mesh mesh) {
       auto model = build_seeded(7, [] { return Unit<Chain>(16, 4); });
-      Engine engine(model, mesh, {.cpu_streams = streams});
+      Engine engine(model, mesh, {.tuning = {.cpu_streams = streams}});
       SGD optimizer(engine, {.lr = 0.1});
       loss_of(model, batch_of(0, mesh.rank())).backward();  // before the trace: not in it
       optimizer.zero_grad();

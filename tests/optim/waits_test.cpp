@@ -113,7 +113,7 @@ TEST_CASE("with every wait in its place, all work on common memory is in order")
       for (const int prefetch : {0, 1, 2}) {
         CAPTURE(name_of(options.strategy));
         CAPTURE(options.cpu_offload);
-        options.cpu_streams = streams;
+        options.tuning.cpu_streams = streams;
         options.prefetch_units = prefetch;
         const Seen seen = run(options);
         for (const std::string& each : seen.found) FAIL_CHECK(each);

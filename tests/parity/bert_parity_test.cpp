@@ -34,8 +34,8 @@ TEST_CASE("one rank of the process parity test" * doctest::skip()) {
   const bool map_shards = std::getenv("PARITY_GATHERS") == nullptr;
   const TrainedBert trained =
       train_sharded(mesh, PARITY_MODEL, ParityOptimizer::kSgd,
-                    {.map_shards = map_shards,
-                     .strategy = in_groups ? Strategy::kHybridShard : Strategy::kFullShard});
+                    {.strategy = in_groups ? Strategy::kHybridShard : Strategy::kFullShard,
+                     .tuning = {.map_shards = map_shards}});
   if (mesh.rank() != 0) return;
   std::ofstream(std::getenv("PARITY_BITS")) << bits_of(trained);
   // Shards of whole pages are read where they lie. The root's are too small for that on 4 ranks.

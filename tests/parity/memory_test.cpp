@@ -84,7 +84,7 @@ TEST_CASE(
              Options{.param_dtype = DType::kBFloat16, .strategy = Strategy::kZero2},
              Options{.strategy = Strategy::kZero1},
              Options{.reduce_dtype = DType::kBFloat16, .strategy = Strategy::kZero1},
-             Options{.cpu_streams = CpuStreamKind::kThreaded},
+             Options{.tuning = {.cpu_streams = CpuStreamKind::kThreaded}},
              Options{.unit_options = unit_options},
          }) {
       run_torch_ranks(world, [&](Mesh mesh) { check_steps(mesh, options); });
@@ -196,7 +196,7 @@ TEST_CASE("the plan holds where gradients are lent") {
   for (const int world : {2, 3}) {
     for (const auto streams : {CpuStreamKind::kInline, CpuStreamKind::kThreaded}) {
       for (const int prefetch : {0, 2}) {
-        const Options options{.prefetch_units = prefetch, .cpu_streams = streams};
+        const Options options{.prefetch_units = prefetch, .tuning = {.cpu_streams = streams}};
         run_torch_ranks(world, [&](Mesh mesh) { check_steps(mesh, options, make); });
       }
     }

@@ -107,7 +107,7 @@ TEST_CASE("a plan's engine bytes are the run's for every option that they depend
              Options{.prefetch_units = 0},
              Options{.prefetch_units = 2},
              Options{.param_dtype = DType::kBFloat16},
-             Options{.cpu_streams = CpuStreamKind::kThreaded},
+             Options{.tuning = {.cpu_streams = CpuStreamKind::kThreaded}},
              Options{.unit_options =
                          [](std::string_view fqn) {
                            return UnitOptions{.unshard_in_backward = fqn != "embedding"};
@@ -147,7 +147,7 @@ TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has 
       {.ranks = 4, .options = {.gradient_divide_factor = 3.0F}},
       {.ranks = 4, .options = {.gradient_reduction = GradientReduction::kSum}},
       {.ranks = 4, .options = {.reduce_dtype = DType::kBFloat16}},
-      {.ranks = 4, .options = {.cpu_streams = CpuStreamKind::kThreaded}},
+      {.ranks = 4, .options = {.tuning = {.cpu_streams = CpuStreamKind::kThreaded}}},
       {.ranks = 4, .options = {.prefetch_units = 2, .debug = true}},
       {.ranks = 4, .options = {.reshard_after_forward = false}},
       {.ranks = 4, .options = {.keep_last_units = 1}},

@@ -190,7 +190,7 @@ TEST_CASE("processes of one host read large units where they lie: no slot, and n
   CHECK(mapped.traffic.world.gathers == gathered.traffic.world.gathers - 4);
   CHECK(mapped.memory.held_bytes < gathered.memory.held_bytes);
   PlanRequest unmapped = request;
-  unmapped.options.map_shards = false;
+  unmapped.options.tuning.map_shards = false;
   CHECK(plan(unmapped, make, chain_loss).memory.held_bytes == gathered.memory.held_bytes);
 }
 
@@ -201,7 +201,8 @@ TEST_CASE("a GPU's streams run beside compute, as threads of the host do") {
         .memory.held_bytes;
   };
   const int64_t on_gpu = held({.ranks = 2, .mesh = {.device = DeviceKind::kCuda}});
-  CHECK(on_gpu == held({.ranks = 2, .options = {.cpu_streams = CpuStreamKind::kThreaded}}));
+  CHECK(on_gpu ==
+        held({.ranks = 2, .options = {.tuning = {.cpu_streams = CpuStreamKind::kThreaded}}}));
   CHECK(on_gpu > held({.ranks = 2}));
 }
 

@@ -17,7 +17,8 @@ TEST_CASE("plain models are trained to the plain bits on 1 to 4 ranks") {
           CAPTURE(prefetch);
           CAPTURE(static_cast<int>(streams));
           const PolicyResult run = train_by_policy(
-              model, shape, {.prefetch_units = prefetch, .debug = true, .cpu_streams = streams});
+              model, shape,
+              {.prefetch_units = prefetch, .debug = true, .tuning = {.cpu_streams = streams}});
           CHECK(first_difference(run, plain) == "");
         }
       }

@@ -47,8 +47,8 @@ TEST_CASE("every flag of the engine reaches its option") {
   CHECK(run.engine.reduce_dtype == DType::kBFloat16);
   CHECK_FALSE(run.engine.reshard_after_forward);
   CHECK(run.engine.prefetch_units == 3);
-  CHECK_FALSE(run.engine.map_shards);
-  CHECK(run.engine.nccl_registration == NcclRegistration::kWindows);
+  CHECK_FALSE(run.engine.tuning.map_shards);
+  CHECK(run.engine.tuning.nccl_registration == NcclRegistration::kWindows);
   CHECK(run.mesh.timeout == std::chrono::milliseconds(2500));
 }
 
@@ -72,11 +72,11 @@ TEST_CASE("every choice of a flag can be made") {
   CHECK(parse({"--shard", "4", "--replicate", "2"}).mesh.replicate == 2);
   CHECK(parse({"--recompute", "2"}).engine.recompute == 2);
   CHECK(parse({"--keep-last-units", "3"}).engine.keep_last_units == 3);
-  CHECK(parse({}).engine.nccl_registration == NcclRegistration::kOff);
+  CHECK(parse({}).engine.tuning.nccl_registration == NcclRegistration::kOff);
   for (const auto& [name, registration] : {std::pair{"off", NcclRegistration::kOff},
                                            {"windows", NcclRegistration::kWindows},
                                            {"zero-cta", NcclRegistration::kZeroCta}}) {
-    CHECK(parse({"--nccl-registration", name}).engine.nccl_registration == registration);
+    CHECK(parse({"--nccl-registration", name}).engine.tuning.nccl_registration == registration);
   }
   CHECK(parse({}).engine.memory_limit == 0);
   CHECK(parse({"--memory-limit", "16GiB"}).engine.memory_limit == int64_t{16} << 30);
@@ -92,11 +92,11 @@ TEST_CASE("every choice of a flag can be made") {
   }
   for (const char* yes : {"true", "True", "1", "yes", "on"}) {
     CAPTURE(yes);
-    CHECK(parse({"--map-shards", "false", "--map-shards", yes}).engine.map_shards);
+    CHECK(parse({"--map-shards", "false", "--map-shards", yes}).engine.tuning.map_shards);
   }
   for (const char* no : {"false", "0", "no", "off"}) {
     CAPTURE(no);
-    CHECK_FALSE(parse({"--map-shards", no}).engine.map_shards);
+    CHECK_FALSE(parse({"--map-shards", no}).engine.tuning.map_shards);
   }
 }
 

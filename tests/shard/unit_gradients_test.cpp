@@ -58,7 +58,7 @@ void on_every_row(Body body) {
                                       .strategy = strategy,
                                       .gradient_reduction = GradientReduction::kSum,
                                       .debug = true,
-                                      .cpu_streams = streams});
+                                      .tuning = {.cpu_streams = streams}});
             const auto unit = test.unit();
             body(*unit, test.shared);
             unit->gradients().zero();

@@ -37,8 +37,9 @@ TEST_CASE("unsharded parameters show the main shards of all ranks, from every so
           CAPTURE(name_of(strategy));
           CAPTURE(world);
           run_torch_ranks(world, [&](Mesh mesh) {
-            UnitUnderTest test(mesh, {.strategy = strategy, .debug = true, .cpu_streams = streams},
-                               unit_specs(dtype));
+            UnitUnderTest test(
+                mesh, {.strategy = strategy, .debug = true, .tuning = {.cpu_streams = streams}},
+                unit_specs(dtype));
             const auto unit = test.unit();
             unshard_and_wait(test.shared, *unit);
             check_shows(*unit);

@@ -38,7 +38,7 @@ inline bool is_by_groups(Strategy strategy) {
 inline const MeshShape kGroupShapes[] = {
     {.replicate = 2, .shard = 2}, {.replicate = 2, .shard = 3}, {.replicate = 3, .shard = 2}};
 
-// Options::cpu_streams that a test goes through: a GPU has no choice.
+// Options::tuning.cpu_streams that a test goes through: a GPU has no choice.
 inline std::vector<CpuStreamKind> every_stream_kind() {
   if (is_simulated_gpu()) return {CpuStreamKind::kInline};
   return {CpuStreamKind::kInline, CpuStreamKind::kThreaded};

@@ -119,7 +119,7 @@ void require_windows(const Library& library) {
   if (version >= kWindowsFrom && has_all) return;
   throw InvalidArgument(
       {.what = fmt::format("NCCL {} is too old to register memory", version_text(version)),
-       .where = "Options::nccl_registration",
+       .where = "Options::tuning.nccl_registration",
        .cause = fmt::format("before {} collectives on registered memory corrupted data, and two "
                             "ranks could wait for each other for ever",
                             version_text(kWindowsFrom)),

@@ -22,7 +22,7 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
     throw OutOfMemory({.what = fmt::format("ncclMemAlloc of {} on {} failed: {}",
                                            format_bytes(bytes), session_->device().name(),
                                            session_->library().get_error_string(result)),
-                       .where = "Options::nccl_registration",
+                       .where = "Options::tuning.nccl_registration",
                        .hint = "NCCL says why with NCCL_DEBUG=WARN"});
   }
   return {data, bytes, [session = session_](void* gone) {
@@ -49,7 +49,7 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
       });
   if (*window == nullptr) {
     throw DeviceError({.what = "NCCL registers no memory on these GPUs",
-                       .where = "Options::nccl_registration",
+                       .where = "Options::tuning.nccl_registration",
                        .cause = "they cannot reach each other's memory",
                        .hint = "leave nccl_registration at kOff; NCCL_DEBUG=INFO says more"});
   }

@@ -170,7 +170,7 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
                 : fmt::format("; {} would add {}", nccl::version_text(since), what);
   };
   tell(kNcclSharesGpus, "several ranks on one GPU");
-  tell(nccl::kWindowsFrom, "registered windows (Options::nccl_registration)");
+  tell(nccl::kWindowsFrom, "registered windows (Options::tuning.nccl_registration)");
   return {.area = "NCCL", .text = std::move(text)};
 }
 

@@ -191,10 +191,11 @@ inline void check_twin(const Twin& twin) {
       CAPTURE(world);
       CAPTURE(reshard);
       const auto streams = reshard ? CpuStreamKind::kInline : CpuStreamKind::kThreaded;
-      check_same_bits(
-          train_sharded(twin, world,
-                        {.reshard_after_forward = reshard, .debug = true, .cpu_streams = streams}),
-          plain);
+      check_same_bits(train_sharded(twin, world,
+                                    {.reshard_after_forward = reshard,
+                                     .debug = true,
+                                     .tuning = {.cpu_streams = streams}}),
+                      plain);
     }
   }
 }
