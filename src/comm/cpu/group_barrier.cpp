@@ -28,10 +28,6 @@ constexpr int kSleepsAfterLongYield = 200;
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
 // Who was away for longer was stopped itself, as the whole job is by Ctrl-Z: no peer was late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
-// With a launcher a death is known here before the launcher could say how: wait that long for it.
-constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
-// A rank is called slow when this part of the time-out is over.
-constexpr int kSlowPart = 3;
 constexpr auto kReadersGrace = std::chrono::seconds(10);
 
 void relax() {
@@ -56,7 +52,10 @@ std::string in_different_communicators(uint64_t sequence) {
 }  // namespace
 
 GroupBarrier::GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group)
-    : member_(std::move(member)), group_(std::move(group)), spins_(spins_for(member_->size())) {
+    : member_(std::move(member)),
+      group_(std::move(group)),
+      spins_(spins_for(member_->size())),
+      watch_(member_->timeout()) {
   for (const int rank : group_.ranks) {
     endpoints_.push_back(&member_->control().endpoint(group_.channel, rank));
   }
@@ -101,9 +100,8 @@ void GroupBarrier::wait() {
     if (all_arrived()) return;
     relax();
   }
-  auto start = Clock::now();
-  noticed_.reset();
-  reported_slow_ = false;
+  const auto start = Clock::now();
+  watch_.begin();
   const bool yields = sleeps_to_come_ == 0;
   if (!yields) --sleeps_to_come_;
   auto now = start;
@@ -116,7 +114,7 @@ void GroupBarrier::wait() {
       sleep_once();
     }
     const auto before = std::exchange(now, Clock::now());
-    if (now - before > kStopped) start += now - before;
+    if (now - before > kStopped) watch_.take_off(now - before);
     if (yielding) {
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
@@ -125,8 +123,8 @@ void GroupBarrier::wait() {
     check_peers();
     check_other_channels();
     check_devices();
-    check_slow(start);
-    check_deadline(start);
+    check_slow();
+    check_deadline();
   }
 }
 
@@ -144,12 +142,9 @@ void GroupBarrier::check_peers() {
     const std::optional<PeerEnd> end = member_->end_of(peer);
     // Asked in this order, since a peer arrives before it finishes.
     if (!end || endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
-    const bool how_may_follow =
-        *end == PeerEnd::kProcessIsGone && member_->control().header().has_launcher.load() != 0;
-    if (how_may_follow) {
-      if (!noticed_) noticed_ = Clock::now();
-      if (Clock::now() - *noticed_ < kLauncherGrace) continue;
-    }
+    // With a launcher a death is known here before the launcher could say how.
+    const bool has_launcher = member_->control().header().has_launcher.load() != 0;
+    if (!watch_.may_tell(*end, has_launcher)) continue;
     // What it is needed for. A rank that is just coming out of the collective before names this,
     // too.
     Failure failure = failure_of_end(member_->control(), peer, *end);
@@ -236,17 +231,16 @@ std::vector<int> GroupBarrier::absent() const {
   return to_blame.empty() ? absent : to_blame;
 }
 
-void GroupBarrier::check_slow(Clock::time_point start) {
-  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-  if (reported_slow_ || waited < member_->timeout() / kSlowPart) return;
-  reported_slow_ = true;
+void GroupBarrier::check_slow() {
+  if (!watch_.becomes_slow()) return;
   for (const int peer : absent()) {
-    member_->report_slow({.rank = peer, .waited = waited, .collective = describe(record_)});
+    member_->report_slow(
+        {.rank = peer, .waited = watch_.waited(), .collective = describe(record_)});
   }
 }
 
-void GroupBarrier::check_deadline(Clock::time_point start) const {
-  if (Clock::now() - start < member_->timeout()) return;
+void GroupBarrier::check_deadline() const {
+  if (!watch_.is_over()) return;
   const std::vector<int> missing = absent();
   if (missing.empty()) return;
   member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record_)));

@@ -1,15 +1,14 @@
 // The barrier of one communicator's ranks: arrival, waiting, comparing what each came to do.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/cpu/rank_group.h"
 #include "comm/job/job_member.h"
+#include "comm/job/peer_watch.h"
 
 namespace fsdp {
 
@@ -71,8 +70,8 @@ class GroupBarrier {
   bool is_ahead_elsewhere(int peer) const;
   // Those that keep this barrier waiting.
   std::vector<int> absent() const;
-  void check_slow(std::chrono::steady_clock::time_point start);
-  void check_deadline(std::chrono::steady_clock::time_point start) const;
+  void check_slow();
+  void check_deadline() const;
   // Says that two ranks came to do different things.
   [[noreturn]] void disagree(int rank, const CollectiveRecord& record, int other_rank,
                              const CollectiveRecord& other, std::string where) const;
@@ -86,9 +85,8 @@ class GroupBarrier {
   CollectiveRecord record_{};
   uint64_t opened_ = 0;
   uint64_t phase_ = 0;
-  int awaited_ = 0;                                               // ranks below it have arrived
-  std::optional<std::chrono::steady_clock::time_point> noticed_;  // when a process was seen gone
-  bool reported_slow_ = false;                                    // in this wait
+  int awaited_ = 0;  // ranks below it have arrived
+  PeerWatch watch_;
 };
 
 }  // namespace fsdp

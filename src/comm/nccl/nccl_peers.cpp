@@ -11,8 +11,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A launcher may still say how a process ended that is gone.
-constexpr auto kLauncherGrace = milliseconds(500);
 // Of ranks on other hosts, what they have posted: each of them may let wait for it.
 constexpr auto kAnswersWithin = milliseconds(3000);
 
@@ -40,7 +38,8 @@ std::optional<Failure> NcclPeers::post(const std::string& communicator,
   return std::nullopt;
 }
 
-std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const CallPlace& place) {
+std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const CallPlace& place,
+                                       PeerWatch& watch) const {
   const CollectiveRecord* const record = place.record();
   for (const int peer : ranks) {
     if (peer == plane_.rank()) continue;
@@ -51,10 +50,7 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
     const bool was_here = record != nullptr &&
                           (record->sequence == 0 || plane_.last_posted(peer) >= record->sequence);
     if (*end == PeerEnd::kFinished && was_here) continue;
-    if (*end == PeerEnd::kProcessIsGone) {
-      if (!noticed_) noticed_ = Clock::now();
-      if (Clock::now() - *noticed_ < kLauncherGrace) continue;
-    }
+    if (!watch.may_tell(*end, true)) continue;
     Failure failure = plane_.failure_of_end(peer, *end);
     failure.text.where = place.text();
     return failure;
@@ -82,9 +78,9 @@ Failure NcclPeers::late(const std::string& communicator, const std::vector<int>&
     const std::vector<int> missing = behind(ranks, record->sequence);
     if (!missing.empty()) return ranks_are_missing(missing, within, place.text());
     const PostedCollective posted = posted_on(communicator, *record);
-    const auto answers_by = Clock::now() + kAnswersWithin;
+    const auto answers_by = PeerWatch::Clock::now() + kAnswersWithin;
     for (const int peer : ranks) {
-      if (Clock::now() > answers_by) break;
+      if (PeerWatch::Clock::now() > answers_by) break;
       const auto theirs = plane_.posted(peer, record->sequence);
       if (theirs && mark_of(*theirs) != mark_of(posted)) {
         return ranks_disagree(plane_.rank(), posted, peer, *theirs);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/job/control_plane.h"
+#include "comm/job/peer_watch.h"
 #include "comm/nccl/call_watch.h"
 
 namespace fsdp {
@@ -29,8 +30,9 @@ class NcclPeers {
   // This rank issues it. The failure that a difference is.
   std::optional<Failure> post(const std::string& communicator, const std::vector<int>& ranks,
                               const CollectiveRecord& record);
-  // The failure that the end of one of the ranks is, where `place` needs it.
-  std::optional<Failure> gone(const std::vector<int>& ranks, const CallPlace& place);
+  // The failure that the end of one of the ranks is, where `place` needs it. `watch`: of the wait.
+  std::optional<Failure> gone(const std::vector<int>& ranks, const CallPlace& place,
+                              PeerWatch& watch) const;
   // Those that have not come to that place of the host order; where all have, those of the job, for
   // whom they wait.
   std::vector<int> behind(const std::vector<int>& ranks, uint64_t sequence) const;
@@ -39,9 +41,7 @@ class NcclPeers {
                const CallPlace& place, std::chrono::milliseconds within) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   ControlPlane& plane_;
-  std::optional<Clock::time_point> noticed_;  // when a process was first seen gone
 };
 
 }  // namespace fsdp

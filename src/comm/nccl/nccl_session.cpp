@@ -24,8 +24,6 @@ constexpr int kQuestionsALook = 50;
 // Between two questions later on.
 constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
-// A rank is called slow when this part of the time-out is over.
-constexpr int kSlowPart = 3;
 // MeshOptions::first_use: the warm-up, and the first that is large.
 constexpr int kFirstCollectives = 2;
 
@@ -41,8 +39,7 @@ struct NcclSession::Member {
   struct UnderWay {
     CollectiveRecord record;
     Event begun, done;  // its stream has come to it; it is over
-    std::optional<Clock::time_point> since{};
-    bool reported_slow = false;
+    PeerWatch watch;    // from when its stream has come to it
   };
 
   // NCCL writes it from a thread of its own; of a split not before the call is through.
@@ -103,7 +100,8 @@ void NcclSession::check(const char* name, nccl::Result result, nccl::Comm* comm,
 
 void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace& place) {
   const milliseconds time = time_for(member);
-  const auto deadline = Clock::now() + time;
+  PeerWatch watch(time);
+  watch.begin();
   auto pause = kShortestPause;
   for (int64_t question = 1;; ++question) {
     nccl::Result state = nccl::Result::kSuccess;
@@ -116,8 +114,8 @@ void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace&
     const bool asks_at_once = question < kQuestionsAtOnce;
     if (!asks_at_once || question % kQuestionsALook == 0) {
       require_working(place);
-      if (const auto gone = peers_.gone(member.ranks, place)) fail(*gone, place);
-      if (Clock::now() > deadline) fail(peers_.late(member.name, member.ranks, place, time), place);
+      if (const auto gone = peers_.gone(member.ranks, place, watch)) fail(*gone, place);
+      if (watch.is_over()) fail(peers_.late(member.name, member.ranks, place, time), place);
     }
     if (asks_at_once) continue;
     std::this_thread::sleep_for(std::exchange(pause, std::min(2 * pause, kLongestPause)));
@@ -258,8 +256,10 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
     fail(*difference, place);
   }
   parts_.device.make_current();
-  Member::UnderWay now{
-      .record = record, .begun = Event(parts_.device), .done = Event(parts_.device)};
+  Member::UnderWay now{.record = record,
+                       .begun = Event(parts_.device),
+                       .done = Event(parts_.device),
+                       .watch = PeerWatch(parts_.timeout)};
   stream.record(now.begun);
   Calls calls(watch_, place);
   calls.next("ncclGroupStart");
@@ -343,7 +343,7 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
   }
   if (member.under_way.empty()) return std::nullopt;
   Member::UnderWay& oldest = member.under_way.front();
-  if (!oldest.since && oldest.begun.reached()) oldest.since = Clock::now();
+  if (!oldest.watch.has_begun() && oldest.begun.reached()) oldest.watch.begin();
   nccl::Result state = nccl::Result::kSuccess;
   calls.next("ncclCommGetAsyncError");
   const nccl::Result asked = parts_.library.comm_get_async_error(member.comm, &state);
@@ -358,18 +358,17 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
     return call_failed(parts_.plane.rank(), "a collective", parts_.library.get_error_string(state),
                        last_error(parts_.library, member.comm), place.text());
   }
-  if (auto gone = peers_.gone(member.ranks, place)) return gone;
-  if (!oldest.since) return std::nullopt;
-  const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - *oldest.since);
-  if (!oldest.reported_slow && waited > parts_.timeout / kSlowPart) {
-    oldest.reported_slow = true;
+  if (auto gone = peers_.gone(member.ranks, place, oldest.watch)) return gone;
+  if (!oldest.watch.has_begun()) return std::nullopt;
+  if (oldest.watch.becomes_slow()) {
     parts_.plane.share_posted();
     for (const int peer : peers_.behind(member.ranks, oldest.record.sequence)) {
-      parts_.plane.report_slow({.rank = peer, .waited = waited, .collective = place.text()});
+      parts_.plane.report_slow(
+          {.rank = peer, .waited = oldest.watch.waited(), .collective = place.text()});
     }
   }
   const milliseconds within = time_for(member);
-  if (waited < within) return std::nullopt;
+  if (oldest.watch.waited() < within) return std::nullopt;
   return peers_.late(member.name, member.ranks, place, within);
 }
 

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "comm/collective_checks.h"
 #include "comm/job/collective_failures.h"
+#include "comm/job/peer_watch.h"
 #include "comm/reduce/reduce_in_order.h"
 #include "comm/sent.h"
 #include "fsdp/error.h"
@@ -16,7 +17,6 @@
 namespace fsdp {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // How soon a failure is heard of.
@@ -51,7 +51,8 @@ void StoreCommunicator::abort(std::string_view cause) noexcept {
 }
 
 void StoreCommunicator::wait(const std::vector<std::string>& keys, const CollectiveRecord& record) {
-  const auto deadline = Clock::now() + member_->timeout();
+  PeerWatch watch(member_->timeout());
+  watch.begin();
   while (!store_->wait(keys, kLookEvery)) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
     std::vector<int> missing;
@@ -60,13 +61,13 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
     }
     for (const int peer : missing) {
       const std::optional<PeerEnd> end = member_->end_of(peer);
-      if (!end) continue;
+      if (!end || !watch.may_tell(*end, false)) continue;
       Failure failure = failure_of_end(member_->control(), peer, *end);
       failure.text.where = describe(record);
       member_->fail(failure);
       member_->throw_failure(describe(record));
     }
-    if (missing.empty() || Clock::now() < deadline) continue;
+    if (missing.empty() || !watch.is_over()) continue;
     member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record)));
     member_->throw_failure(describe(record));
   }
