@@ -20,6 +20,7 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
       wide_sink_(unit, wide_places_, DType::kFloat32),
       main_sink_(unit, main_),
       lent_(unit, places_),
+      groups_(unit, main_, slot_sink_),
       table_(unit),
       arrived_(parameters.size(), 0),
       captured_(unit.shared.streams.device) {
@@ -29,7 +30,7 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
   // Sums of groups that come back from the host need all of a slot.
-  const bool come_back = shared.main->is_host() && !unit_.moves.across.empty();
+  const bool come_back = shared.main->is_host() && groups_.has_moves();
   const bool may_lend = unit_.moves.scatters_gradients() && !narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&
                         shared.comms.reduce().capabilities().takes_runs;
@@ -38,7 +39,7 @@ void UnitGradients::make_places() {
 }
 
 bool UnitGradients::captures_in_place() const {
-  return !unit_.moves.scatters_gradients() && travel_as_main();
+  return !unit_.moves.scatters_gradients() && travel_as_main(unit_.shared);
 }
 
 int64_t UnitGradients::kept_bytes() const {
@@ -72,7 +73,7 @@ void UnitGradients::open(GradientSync sync) {
   if (!unit_.layout.has_trainable()) return;
   if (state_ == GradientState::kCapturing) return;
   settle();
-  if (sync == GradientSync::kInside && !unit_.moves.across.empty() && main_.are_ready() &&
+  if (sync == GradientSync::kInside && groups_.has_moves() && main_.are_ready() &&
       !await_across()) {
     throw StateError(
         {.what = "a backward that reduces within groups after one that reduced over all",
@@ -177,7 +178,7 @@ void UnitGradients::reduce(bool across) {
   if (!main_.are_ready()) main_.take(last);
   // The first fp32 reduction of a step to slices lands in the main gradient, if that is on the
   // device; else in place, then it is added.
-  const bool lands = unit_.moves.scatters_gradients() && first && travel_as_main();
+  const bool lands = unit_.moves.scatters_gradients() && first && travel_as_main(shared);
 
   const std::vector<Move>& moves = unit_.moves.after_backward;
   std::vector<Summed> sums;
@@ -198,15 +199,15 @@ void UnitGradients::reduce(bool across) {
   if (!in_main) zero_gaps(stream);
   for (const Move& move : moves) issue(move, sums, lands && &move == &moves.back());
   ++shared.comms.reduces;
-  const bool goes_across = across && !unit_.moves.across.empty();
+  const bool goes_across = across && groups_.has_moves();
   if (lands) {
-    if (goes_across) issue_across(sums);
+    if (goes_across) groups_.sum(sums);
   } else if (!in_main && goes_across) {
-    add_across(std::move(sums), first);
+    groups_.sum_to_main(std::move(sums), /*adds=*/true, first);
   } else if (!in_main) {
-    add_to_main(sums, first);
+    add_to_main(unit_, main_, sums, first);
   }
-  main_.set_await_across(!across && !unit_.moves.across.empty());
+  groups_.set_awaited(!across && groups_.has_moves());
   last_user_ = &last;
   give_back(/*reduced=*/true);
   main_.attach_views();
@@ -216,46 +217,17 @@ void UnitGradients::sum_across() {
   if (!await_across()) return;
   adopt_user_gradients();
   if (!await_across()) return;  // the user has cleared all of them
-  ShardContext& shared = unit_.shared;
-  Stream& stream = *shared.streams.reduce;
-  // Nothing of compute's to wait for: what it did to the slots is behind the reductions that these
-  // sums are of (wait 5), and for users' changes of `.grad` the host has waited where it looked at
-  // the main shards' views (MainShards::absorb_changes).
-  const bool in_slot = !travel_as_main();
-  if (in_slot) slot_sink_.open();
-  const ContextSpan span = shared.streams.span(stream, "reduce", unit_.fqn);
-  std::vector<Summed> sums = in_main();
-  if (in_slot) {
-    for (Summed& sum : sums) {
-      sum.at = slot_sink_.place(sum.segment, 0);
-      sum.dtype = slot_sink_.dtype();
-    }
-    add_across(std::move(sums), /*overwrite=*/false);
-    slot_sink_.close(shared.main->last_of_reduce());
-  } else {
-    issue_across(sums);
-  }
-  main_.set_await_across(false);
+  groups_.sum_main();
   main_.attach_views();
 }
 
-std::vector<UnitGradients::Summed> UnitGradients::in_main() const {
-  std::vector<Summed> sums;
-  for (int i = 0; i < unit_.segments(); ++i) {
-    if (main_.has(i)) sums.push_back({i, main_.at(i, 0), main_.numel(i), DType::kFloat32});
-  }
-  return sums;
-}
-
 void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool lands) {
-  ShardContext& shared = unit_.shared;
+  const ShardContext& shared = unit_.shared;
   const bool scatters = move.operation == Operation::kReduceScatter;
   std::vector<CollectivePart> parts;
   parts.reserve(sums.size());
-  int64_t numel = 0;
   for (Summed& sum : sums) {
     if (scatters) sum.numel /= shared.mesh.size(move.axis);
-    numel += sum.numel;
     std::byte* landing = lands ? main_.at(sum.segment, 0) : nullptr;
     if (sum.at == nullptr) {
       parts.push_back(lent_.part(sum.segment, sink().place(sum.segment, 0), sum.numel, landing));
@@ -266,49 +238,7 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
     }
     sum.at = static_cast<std::byte*>(parts.back().recv);
   }
-  const CollectiveTag tag = unit_.next_tag(move.operation, numel);
-  shared.comms.count_sent(move, parts);
-  Communicator& ranks = shared.comms.reduce(move.axis);
-  if (scatters) {
-    ranks.reduce_scatter(parts, shared.format.op, tag, *shared.streams.reduce);
-  } else {
-    ranks.all_reduce(parts, shared.format.op, tag, *shared.streams.reduce);
-  }
-}
-
-void UnitGradients::issue_across(std::vector<Summed>& sums) {
-  for (const Move& move : unit_.moves.across) issue(move, sums, /*lands=*/false);
-}
-
-void UnitGradients::add_to_main(const std::vector<Summed>& sums, bool overwrite) const {
-  std::vector<kernels::AccumulateRun> adds;
-  for (const Summed& sum : sums) {
-    adds.push_back({sum.at, main_.place_of(sum.segment, sum.numel), sum.numel, sum.dtype,
-                    DType::kFloat32, overwrite});
-  }
-  unit_.shared.main->take(adds, unit_.fqn);
-}
-
-// Sums of groups, with those that the main gradients have of earlier passes, over the groups. What
-// is added up over passes is added up in fp32, and travels as it was asked for.
-void UnitGradients::add_across(std::vector<Summed> sums, bool overwrite) {
-  if (!await_across()) {
-    issue_across(sums);
-    add_to_main(sums, overwrite);
-    return;
-  }
-  if (state_ != GradientState::kNone) add_to_main(sums, /*overwrite=*/false);
-  std::vector<Summed> totals = in_main();
-  ShardContext& shared = unit_.shared;
-  if (travel_as_main()) return issue_across(totals);
-  shared.main->reduce_after_takes();
-  std::vector<kernels::CastRun> casts;
-  for (size_t i = 0; i < sums.size(); ++i) {
-    casts.push_back({totals[i].at, sums[i].at, sums[i].numel, DType::kFloat32, sums[i].dtype});
-  }
-  kernels::cast_pack(*shared.streams.reduce, casts);
-  issue_across(sums);
-  add_to_main(sums, /*overwrite=*/true);
+  issue_move(unit_, move, parts);
 }
 
 void UnitGradients::give_back(bool reduced) {

@@ -15,6 +15,7 @@
 #include "plan/unit_actions.h"
 #include "shard/gradient_sinks.h"
 #include "shard/gradient_table.h"
+#include "shard/group_sums.h"
 #include "shard/lent_gradients.h"
 
 namespace fsdp {
@@ -52,7 +53,7 @@ class UnitGradients {
   void reduce(bool across);
   // The same for a main gradient to which the pass has added nothing. Nothing where none awaits it.
   void sum_across();
-  bool await_across() const { return main_.await_across(); }
+  bool await_across() const { return groups_.are_awaited(); }
   void keep();
   // Throws away whole gradients without reducing.
   void drop();
@@ -88,26 +89,13 @@ class UnitGradients {
   // Other ranks have nothing to add to what arrives in the main gradient.
   bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
   bool narrows() const { return unit_.shared.format.narrows(); }
-  // Sums can be made where main gradients lie: in fp32, on the device.
-  bool travel_as_main() const { return !narrows() && !unit_.shared.main->is_host(); }
   void adopt_user_gradients();
   void zero_gaps(Stream& stream);
   void zero_missing();
   void narrow();
   std::byte* place_of(int parameter);
-  // A segment's gradients on their way: what this rank has of the sum.
-  struct Summed {
-    int segment = 0;
-    std::byte* at = nullptr;  // null: whole, and some of it lent
-    int64_t numel = 0;
-    DType dtype = DType::kFloat32;
-  };
-  std::vector<Summed> in_main() const;
   // `lands`: where the sum lies then is in the main gradients.
   void issue(const Move& move, std::vector<Summed>& sums, bool lands);
-  void issue_across(std::vector<Summed>& sums);
-  void add_to_main(const std::vector<Summed>& sums, bool overwrite) const;
-  void add_across(std::vector<Summed> sums, bool overwrite);
   // Once `last_user_` has passed what uses them.
   void give_back(bool reduced);
 
@@ -119,6 +107,7 @@ class UnitGradients {
   SlotSink wide_sink_;
   MainSink main_sink_;
   LentGradients lent_;
+  GroupSums groups_;
   GradientTable table_;
   GradientState state_ = GradientState::kNone;
   Stream* last_user_ = nullptr;   // of what open took

@@ -1,0 +1,100 @@
+#include "shard/group_sums.h"
+
+#include <utility>
+
+#include "kernels/cast_pack.h"
+
+namespace fsdp {
+
+void issue_move(const UnitContext& unit, const Move& move, std::span<const CollectivePart> parts) {
+  ShardContext& shared = unit.shared;
+  int64_t numel = 0;
+  for (const CollectivePart& part : parts) numel += part.numel;
+  const CollectiveTag tag = unit.next_tag(move.operation, numel);
+  shared.comms.count_sent(move, parts);
+  shared.comms.reduce(move.axis).issue(
+      {.operation = move.operation, .parts = parts, .tag = tag, .reduce_op = shared.format.op},
+      *shared.streams.reduce);
+}
+
+void add_to_main(const UnitContext& unit, const MainGradients& main,
+                 const std::vector<Summed>& sums, bool overwrite) {
+  std::vector<kernels::AccumulateRun> adds;
+  for (const Summed& sum : sums) {
+    adds.push_back({sum.at, main.place_of(sum.segment, sum.numel), sum.numel, sum.dtype,
+                    DType::kFloat32, overwrite});
+  }
+  unit.shared.main->take(adds, unit.fqn);
+}
+
+bool travel_as_main(const ShardContext& shared) {
+  return !shared.format.narrows() && !shared.main->is_host();
+}
+
+void GroupSums::sum(std::vector<Summed>& sums) const {
+  const Mesh& mesh = unit_.shared.mesh;
+  for (const Move& move : unit_.moves.across) {
+    const bool scatters = move.operation == Operation::kReduceScatter;
+    std::vector<CollectivePart> parts;
+    parts.reserve(sums.size());
+    for (Summed& sum : sums) {
+      if (scatters) sum.numel /= mesh.size(move.axis);
+      const int64_t own = scatters ? mesh.rank(move.axis) * sum.numel : 0;
+      std::byte* const in_place = sum.at + own * size_of(sum.dtype);
+      parts.push_back({std::exchange(sum.at, in_place), in_place, sum.numel, sum.dtype});
+    }
+    issue_move(unit_, move, parts);
+  }
+}
+
+// What is added up over passes is added up in fp32, and travels as it was asked for.
+void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const {
+  if (!are_awaited()) {
+    sum(sums);
+    return add_to_main(unit_, main_, sums, overwrite);
+  }
+  if (adds) add_to_main(unit_, main_, sums, /*overwrite=*/false);
+  std::vector<Summed> totals = in_main();
+  const ShardContext& shared = unit_.shared;
+  if (travel_as_main(shared)) return sum(totals);
+  shared.main->reduce_after_takes();
+  std::vector<kernels::CastRun> casts;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    casts.push_back({totals[i].at, sums[i].at, sums[i].numel, DType::kFloat32, sums[i].dtype});
+  }
+  kernels::cast_pack(*shared.streams.reduce, casts);
+  sum(sums);
+  add_to_main(unit_, main_, sums, /*overwrite=*/true);
+}
+
+// There is nothing of compute's to wait for: what it did to the slots is behind the reductions that
+// these sums are of (wait 5), and for users' changes of `.grad` the host has waited where it looked
+// at the main shards' views (MainShards::absorb_changes).
+void GroupSums::sum_main() {
+  ShardContext& shared = unit_.shared;
+  const bool in_slot = !travel_as_main(shared);
+  if (in_slot) slots_.open();
+  const ContextSpan span = shared.streams.span(*shared.streams.reduce, "reduce", unit_.fqn);
+  std::vector<Summed> sums = in_main();
+  if (in_slot) {
+    for (Summed& sum : sums) {
+      sum.at = slots_.place(sum.segment, 0);
+      sum.dtype = slots_.dtype();
+    }
+    sum_to_main(std::move(sums), /*adds=*/false, /*overwrite=*/false);
+    slots_.close(shared.main->last_of_reduce());
+  } else {
+    sum(sums);
+  }
+  set_awaited(false);
+}
+
+std::vector<Summed> GroupSums::in_main() const {
+  std::vector<Summed> sums;
+  for (int i = 0; i < unit_.segments(); ++i) {
+    if (main_.has(i)) sums.push_back({i, main_.at(i, 0), main_.numel(i), DType::kFloat32});
+  }
+  return sums;
+}
+
+}  // namespace fsdp
