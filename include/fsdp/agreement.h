@@ -32,7 +32,7 @@ struct Outcome {
 
 // Runs `work` on a thread beside this one and returns when every rank's has ended, however long
 // that takes: meanwhile this thread answers the other ranks, so that a slow disk is not a rank
-// that is late. A rank that works for more than five seconds says so once (MeshOptions::on_warning)
+// that is late. A rank that works for more than five seconds says so once (MeshOptions::on_event)
 // with `what` ("writing the model").
 // Requires: collective, outside forward and backward; `work` issues no collective of the control
 //   communicator, so none of this header, and no Mesh::sum, mean, max or gather.

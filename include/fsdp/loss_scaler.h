@@ -52,7 +52,7 @@ class LossScaler {
   // float32(loss) · scale, for backward. The backward has to run before the next update.
   at::Tensor scale(const at::Tensor& loss) const;
   // After each step: waits for its report, as skipped() does, and sets the scale of the next. Steps
-  // that are skipped before the first one that is not are a warning (MeshOptions::on_warning): the
+  // that are skipped before the first one that is not are a warning (MeshOptions::on_event): the
   // scale is being found.
   // Errors: InvalidArgument for a step of an optimizer with skip_nonfinite = false, and where
   //   gradients overflow at the least scale there is: the state stays as it was.

@@ -33,6 +33,25 @@ struct SlowRank {
   std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
 };
 
+// What a mesh tells its program.
+struct MeshEvent {
+  enum class Kind : uint8_t {
+    // What an engine has noticed and goes on with, once for each thing; in the rank's own thread.
+    kWarning,
+    // A rank is slow: once a job, on the rank that notices first (of ranks on several hosts: once
+    // on each that waits for it). The wait goes on. In the thread that waits, or one that watches.
+    kSlowRank,
+    // A call of this rank's GPU, or of what connects GPUs, has not come back within the time-out:
+    // no exception reaches the thread in it, so the listener has to end the process, with `code`.
+    // The other ranks have been told. In a thread of the mesh's.
+    kStuck,
+  };
+  Kind kind = Kind::kWarning;
+  ErrorText text;              // as warning_line or error_line print it
+  SlowRank slow{};             // of kSlowRank
+  ExitCode code = ExitCode::kOk;  // of kStuck
+};
+
 // What ranks compute on.
 enum class DeviceKind : uint8_t {
   kAuto,  // GPUs where ranks can use some, else the CPU, with a warning on rank 0 that says why
@@ -61,18 +80,9 @@ struct MeshOptions {
   // How many times `timeout` a communicator between GPUs may take to be made, and each of its first
   // two collectives: NCCL connects the ranks then, and LibTorch loads kernels.
   int first_use = 10;
-  // Hears of each slow rank once a job, on the rank that notices first (of ranks on several hosts:
-  // once on each that waits for it); the wait goes on. Called on the thread that waits, or one that
-  // watches for it; must not throw. run_program prints a line if this is empty.
-  std::function<void(const SlowRank& slow)> on_slow_rank{};
-  // Hears of what an engine has noticed and goes on with, once for each thing. Called in the rank's
-  // own thread; must not throw. run_program prints a line if this is empty.
-  std::function<void(const ErrorText& warning)> on_warning{};
-  // Hears that a call of this rank's GPU, or of what connects GPUs, has not come back within
-  // `timeout`: no exception reaches the thread in it, so this has to end the process. The other
-  // ranks have been told. Called on a thread of the mesh's. Empty: run_program prints the error's
-  // line, another program one like it, and the process ends with the error's code.
-  std::function<void(const Error& stuck)> on_stuck{};
+  // Hears of what a mesh has to tell. Must not throw. Empty: run_program prints a line for each
+  // event, and ends the process after kStuck, as other programs then do as well.
+  std::function<void(const MeshEvent& event)> on_event{};
   // A diagnostic: engines' collectives move nothing and wait for nobody, so that the time of a step
   // shows what communication costs. Results are meaningless. Between processes only.
   bool ablate_communication = false;
@@ -174,7 +184,7 @@ class Mesh {
   std::vector<int64_t> gather(std::span<const int64_t> values,
                               std::string_view label = "values") const;
 
-  // Passes a warning to MeshOptions::on_warning.
+  // Passes a warning to MeshOptions::on_event.
   void warn(const ErrorText& warning) const;
 
   // Tells every other rank that this one gives up and why (the first cause wins), so that they stop

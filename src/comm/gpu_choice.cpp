@@ -36,11 +36,12 @@ void say_why(const MeshOptions& options, int rank, std::string cause, const std:
                            .cause = std::move(cause),
                            .hint = with("device auto goes on with the CPU")});
   }
-  if (rank == 0 && options.on_warning) {
-    options.on_warning({.what = "computing on the CPU",
-                        .where = "device auto",
-                        .cause = std::move(cause),
-                        .hint = with("device cpu says nothing")});
+  if (rank != 0) return;
+  if (const auto warn = warning_listener(options)) {
+    warn({.what = "computing on the CPU",
+          .where = "device auto",
+          .cause = std::move(cause),
+          .hint = with("device cpu says nothing")});
   }
 }
 

@@ -33,7 +33,7 @@ GpuChoice gpu_of_threads();
 // Whether the ranks of a job, each with its `own` choice, compute on GPUs: all of them, or none.
 // Collective where options.device is not kCpu.
 // Errors: InvalidArgument (78), on all ranks, where options.device is kCuda and some rank has none,
-//   or two have the same; with kAuto options.on_warning hears of that on rank 0.
+//   or two have the same; with kAuto options.on_event hears of that on rank 0.
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane);
 // The same of threads that share their choice.
 bool compute_on_gpu(const MeshOptions& options, const GpuChoice& shared);

@@ -23,8 +23,10 @@ namespace {
 
 // A rank that hangs where no exception can reach it.
 void end_process(const MeshOptions& options, int rank, const Failure& failure) {
+  if (options.on_event) {
+    options.on_event({.kind = MeshEvent::Kind::kStuck, .text = failure.text, .code = failure.code});
+  }
   const CommError error(failure.text, failure.code);
-  if (options.on_stuck) options.on_stuck(error);
   write_error_line(fmt::format("fsdp: rank {} is stuck: {}", rank, error.what()));
   std::_Exit(static_cast<int>(failure.code));
 }
@@ -109,7 +111,7 @@ Mesh Mesh::from_env(MeshOptions options) {
     return local(1, {.device = options.device,
                      .shard = options.shard,
                      .replicate = options.replicate,
-                     .on_warning = options.on_warning})
+                     .on_event = options.on_event})
         .front();
   }
   Mesh mesh(std::make_shared<MeshState>(parts_of_process(environment, options)));

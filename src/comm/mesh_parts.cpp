@@ -69,6 +69,26 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
        .hint = "their product is the number of ranks; one of them may be left out"});
 }
 
+std::function<void(const ErrorText& warning)> warning_listener(const MeshOptions& options) {
+  if (!options.on_event) return {};
+  return [tell = options.on_event](const ErrorText& warning) { tell({.text = warning}); };
+}
+
+std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& options) {
+  if (!options.on_event) return {};
+  return [tell = options.on_event](const SlowRank& slow) {
+    const double seconds = std::chrono::duration<double>(slow.waited).count();
+    tell(
+        {.kind = MeshEvent::Kind::kSlowRank,
+         .text = {.what =
+                      fmt::format("rank {} is slow: waited {:.1f} s for it", slow.rank, seconds),
+                  .where = slow.collective,
+                  .cause = "the wait goes on until the time-out",
+                  .hint = fmt::format("see what rank {} does; each rank is named once", slow.rank)},
+         .slow = slow});
+  };
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);

@@ -38,6 +38,10 @@ struct MeshShape {
 // Errors: InvalidArgument (78) where the options' axes do not fit the world.
 MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size);
 
+// What passes warnings, and slow ranks, to MeshOptions::on_event; empty where that is.
+std::function<void(const ErrorText& warning)> warning_listener(const MeshOptions& options);
+std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& options);
+
 // One axis of the mesh, as this rank sees it: the communicators of the ranks with which it shares
 // the axis. Gathers and reductions have one each and may run at the same time.
 struct AxisCommunicators {

@@ -51,17 +51,6 @@ std::string without_hint(const std::exception& error) {
   return Error(ours->code(), text).what();
 }
 
-// Without the step: the thread that waits is not the one that counts them.
-void warn_of(const SlowRank& slow, const ErrorPlace& place) {
-  const double seconds = std::chrono::duration<double>(slow.waited).count();
-  const ErrorText text{
-      .what = fmt::format("rank {} is slow: waited {:.1f} s for it", slow.rank, seconds),
-      .where = slow.collective,
-      .cause = "the wait goes on until the time-out",
-      .hint = fmt::format("see what rank {} does; each rank is named once", slow.rank)};
-  write_error_line(warning_line(text, place));
-}
-
 // An exception that nobody can catch (in a thread, in a destructor) still ends as one line, not as
 // `terminate called` and a type's name. The process then dies by SIGABRT, which the others see.
 [[noreturn]] void report_and_abort() {
@@ -95,17 +84,14 @@ int run_program(const ProgramBody& body, MeshOptions options) {
     environment = read_launch_environment();
     place.rank = environment.rank;
     place.world_size = environment.world_size;
-    if (!options.on_warning) {
-      options.on_warning = [&place](const ErrorText& text) {
-        write_error_line(warning_line(text, place));
-      };
-    }
-    if (!options.on_slow_rank) {
-      options.on_slow_rank = [at = place](const SlowRank& slow) { warn_of(slow, at); };
-    }
-    if (!options.on_stuck) {
-      options.on_stuck = [at = place, environment](const Error& stuck) {
-        std::_Exit(report(stuck, at, environment));
+    if (!options.on_event) {
+      // Only a warning comes in the thread that counts the steps.
+      options.on_event = [&place, at = place, environment](const MeshEvent& event) {
+        if (event.kind == MeshEvent::Kind::kStuck) {
+          std::_Exit(report(CommError(event.text, event.code), at, environment));
+        }
+        const bool has_step = event.kind == MeshEvent::Kind::kWarning;
+        write_error_line(warning_line(event.text, has_step ? place : at));
       };
     }
     const Mesh mesh = Mesh::from_env(options);

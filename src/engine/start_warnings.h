@@ -1,4 +1,4 @@
-// Warnings of an engine at its start (MeshOptions::on_warning).
+// Warnings of an engine at its start (MeshOptions::on_event).
 #pragma once
 
 #include <fsdp/mesh.h>

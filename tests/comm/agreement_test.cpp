@@ -70,9 +70,9 @@ TEST_CASE("a rank that works for long says so once, on itself") {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::string> warnings;
-  const MeshOptions options{.on_warning = [&](const ErrorText& text) {
+  const MeshOptions options{.on_event = [&](const MeshEvent& event) {
     const std::lock_guard lock(mutex);
-    warnings.push_back(text.what + "; " + text.cause);
+    warnings.push_back(event.text.what + "; " + event.text.cause);
     changed.notify_all();
   }};
   testing::run_ranks(2,

@@ -17,7 +17,7 @@ namespace {
 
 struct Answer {
   std::string text;                   // "gpu", "cpu", or what was thrown
-  std::vector<std::string> warnings;  // what the rank's on_warning heard
+  std::vector<std::string> warnings;  // what the rank's on_event heard
 };
 
 // What each rank is told, where each has its choice.
@@ -29,8 +29,8 @@ std::vector<Answer> answers(DeviceKind kind, const std::vector<GpuChoice>& choic
       const auto rank = static_cast<size_t>(parts.control_plane->rank());
       Answer& answer = answers[rank];
       MeshOptions options{.device = kind};
-      options.on_warning = [&](const ErrorText& warning) {
-        answer.warnings.push_back(warning.cause + "; " + warning.hint);
+      options.on_event = [&](const MeshEvent& event) {
+        answer.warnings.push_back(event.text.cause + "; " + event.text.hint);
       };
       try {
         const bool on_gpus = compute_on_gpus(options, choices[rank], *parts.control_plane);

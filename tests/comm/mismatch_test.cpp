@@ -250,7 +250,8 @@ TEST_CASE("a rank that is waited for is named, not the one that waits for it els
 TEST_CASE("a slow rank is called slow once, on one rank, and the wait goes on") {
   std::atomic<int> calls{0};
   std::vector<std::string> said(3);
-  const auto hear = [&](const SlowRank& slow) {
+  const auto hear = [&](const MeshEvent& event) {
+    const SlowRank& slow = event.slow;
     said[calls++] = fmt::format("rank {}, a third of the time-out: {}, {}", slow.rank,
                                 slow.waited >= milliseconds(1000), slow.collective);
   };
@@ -265,7 +266,7 @@ TEST_CASE("a slow rank is called slow once, on one rank, and the wait goes on") 
           issue(mesh.state().reduce_communicator(Axis::kShard), {}, *stream);
         }
       },
-      {.mesh = {.timeout = milliseconds(3000), .on_slow_rank = hear}, .in_each_thread = {}});
+      {.mesh = {.timeout = milliseconds(3000), .on_event = hear}, .in_each_thread = {}});
   for (const std::string& error : errors) CHECK(error == "");
   CHECK(calls == 1);
   CHECK(said[0] ==

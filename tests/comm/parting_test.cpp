@@ -66,7 +66,7 @@ TEST_CASE("numbers that begin anew in each communicator are no disagreement") {
             .barrier({.sequence = 7, .label = "x"}, *stream);
       },
       {.mesh = {.timeout = std::chrono::milliseconds(3000),
-                .on_slow_rank = [&](const SlowRank&) { said = true; }},
+                .on_event = [&](const MeshEvent&) { said = true; }},
        .in_each_thread = {}});
   for (const std::string& error : errors) CHECK(error == "");
 }

@@ -24,7 +24,7 @@ void check_planned(const MeshShape& shape, const Options& options, const Accumul
   RunRanksOptions ranks = torch_ranks_options();
   ranks.mesh.shard = shape.shard;
   ranks.mesh.replicate = shape.replicate;
-  ranks.mesh.on_warning = [&](const ErrorText& text) { warnings.push_back(text.what); };
+  ranks.mesh.on_event = [&](const MeshEvent& event) { warnings.push_back(event.text.what); };
   run_ranks(
       shape.size(Axis::kWorld),
       [&](Mesh mesh) {

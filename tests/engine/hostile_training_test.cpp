@@ -181,7 +181,9 @@ TEST_CASE("forwards with gradients whose outputs are dropped leave nothing behin
 TEST_CASE("what recomputation needs is planned from the first step on, to the byte") {
   std::vector<std::string> warnings;
   RunRanksOptions ranks_options = torch_ranks_options();
-  ranks_options.mesh.on_warning = [&](const ErrorText& text) { warnings.push_back(text.what); };
+  ranks_options.mesh.on_event = [&](const MeshEvent& event) {
+    warnings.push_back(event.text.what);
+  };
   const auto body = [](Mesh mesh) {
     const auto model =
         build_seeded(7, graph_twin(4, 24, [](GraphImpl& g, const at::Tensor& x) {

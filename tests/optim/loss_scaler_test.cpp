@@ -185,7 +185,7 @@ TEST_CASE("scales that differ between ranks are refused by the next collective")
 TEST_CASE("the skips with which a run finds its scale say so, later ones do not") {
   std::vector<std::string> warnings;
   RunRanksOptions options = torch_ranks_options();
-  options.mesh.on_warning = [&](const ErrorText& warning) { warnings.push_back(warning.what); };
+  options.mesh.on_event = [&](const MeshEvent& event) { warnings.push_back(event.text.what); };
   run_ranks(
       2,
       [](const Mesh& mesh) {
@@ -207,7 +207,7 @@ TEST_CASE("training in float16 without a scaler is warned of once") {
   for (const bool scales : {false, true}) {
     std::vector<std::string> warnings;
     RunRanksOptions options = torch_ranks_options();
-    options.mesh.on_warning = [&](const ErrorText& warning) { warnings.push_back(warning.what); };
+    options.mesh.on_event = [&](const MeshEvent& event) { warnings.push_back(event.text.what); };
     run_ranks(
         2,
         [scales](const Mesh& mesh) {

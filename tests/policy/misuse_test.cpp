@@ -303,7 +303,7 @@ TEST_CASE("policies that choose nothing, or what cannot be, are refused by name"
 TEST_CASE("a model that stays one unit is warned of") {
   std::vector<std::string> warnings;
   RunRanksOptions run = torch_ranks_options();
-  run.mesh.on_warning = [&](const ErrorText& warning) { warnings.push_back(warning.what); };
+  run.mesh.on_event = [&](const MeshEvent& event) { warnings.push_back(event.text.what); };
   run_ranks(
       1,
       [](Mesh mesh) {

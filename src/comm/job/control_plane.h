@@ -81,7 +81,7 @@ class ControlPlane {
   virtual void share_posted() {}
 
   // Others wait for that rank: said once a job, over several hosts once by each rank that waits
-  // (MeshOptions::on_slow_rank).
+  // (MeshEvent::Kind::kSlowRank).
   virtual void report_slow(const SlowRank& slow) const = 0;
 };
 

@@ -24,13 +24,13 @@ std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const Mes
   std::vector<std::shared_ptr<const JobMember>> members;
   for (int rank = 0; rank < world_size; ++rank) {
     control.status(rank).state.store(RankState::kPresent);
-    members.push_back(
-        std::make_shared<const JobMember>(JobMember::Parts{.memory = memory,
-                                                           .control = control,
-                                                           .rank = rank,
-                                                           .kind = RankKind::kThread,
-                                                           .timeout = options.timeout,
-                                                           .on_slow_rank = options.on_slow_rank}));
+    members.push_back(std::make_shared<const JobMember>(
+        JobMember::Parts{.memory = memory,
+                         .control = control,
+                         .rank = rank,
+                         .kind = RankKind::kThread,
+                         .timeout = options.timeout,
+                         .on_slow_rank = slow_listener(options)}));
   }
   return members;
 }
@@ -123,7 +123,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
          .shape = shape,
          .world = {.gather = make(group_of_all(*member, Channel::kGather)),
                    .reduce = make(group_of_all(*member, Channel::kReduce))},
-         .on_warning = options.on_warning});
+         .on_warning = warning_listener(options)});
     if (!shape.has_two_axes()) continue;
     meshes.back().shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);
     meshes.back().replicate =

@@ -110,7 +110,7 @@ std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
                        .kind = RankKind::kProcess,
                        .timeout = options.timeout,
                        .process_ended = [peers](int peer) { return peers->ended(peer); },
-                       .on_slow_rank = options.on_slow_rank});
+                       .on_slow_rank = slow_listener(options)});
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
                   .shape = shape,
                   .world = {.gather = make_of_engines(group_of_all(*member, Channel::kGather)),
                             .reduce = make_of_engines(group_of_all(*member, Channel::kReduce))},
-                  .on_warning = options.on_warning};
+                  .on_warning = warning_listener(options)};
   if (shape.has_two_axes()) {
     parts.shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);
     parts.replicate =

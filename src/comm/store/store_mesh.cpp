@@ -62,7 +62,7 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                        .kind = RankKind::kProcess,
                        .timeout = options.timeout,
                        .process_ended = [of = relay.get()](int peer) { return of->ended(peer); },
-                       .on_slow_rank = options.on_slow_rank});
+                       .on_slow_rank = slow_listener(options)});
   auto control = std::make_unique<StoreCommunicator>(
       member, std::move(of_control), "control",
       [relay](std::string_view cause) { return relay->failure_of_lost_store(cause); });
@@ -71,7 +71,7 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
           .topology = {.host = own.host, .local_rank = own.local_rank},
           .control = std::move(control),
           .shape = shape_of(options, environment.world_size, environment.local_world_size),
-          .on_warning = options.on_warning};
+          .on_warning = warning_listener(options)};
 }
 
 }  // namespace fsdp

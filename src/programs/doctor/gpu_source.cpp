@@ -52,11 +52,12 @@ std::vector<std::vector<bool>> gather_peers(const CudaLibrary& library, int coun
 // each other in calls that allocate.
 void loop_back_on_machine(int ranks, const TellStuck& tell_stuck) {
   if (ranks > 1) return run_loopback_processes(ranks);
-  run_loopback(
-      Mesh::local(1, {.device = DeviceKind::kCuda, .on_stuck = [tell_stuck](const Error& stuck) {
-                        tell_stuck(stuck);
-                        std::this_thread::sleep_for(kTimeToReport);
-                      }}));
+  run_loopback(Mesh::local(
+      1, {.device = DeviceKind::kCuda, .on_event = [tell_stuck](const MeshEvent& event) {
+            if (event.kind != MeshEvent::Kind::kStuck) return;
+            tell_stuck(CommError(event.text, event.code));
+            std::this_thread::sleep_for(kTimeToReport);
+          }}));
 }
 
 }  // namespace
