@@ -13,6 +13,14 @@
 
 namespace fsdp {
 
+// Blocks from this size on are whole pages, which the system takes back when they are released.
+inline constexpr int64_t kPageBytes = 4096;
+inline constexpr int64_t kLargeBlockBytes = 256 * 1024;
+// Whether peers can show a block of their own of so many bytes beside others (map_ranks).
+inline bool has_whole_pages(int64_t bytes) {
+  return bytes >= kLargeBlockBytes && bytes % kPageBytes == 0;
+}
+
 // Read-only. Move-only; an empty view is legal everywhere.
 class RanksView {
  public:

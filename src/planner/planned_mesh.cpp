@@ -30,19 +30,25 @@ PlannedMesh::PlannedMesh(const PlanRequest& request)
     : device_(std::make_unique<MetaDevice>(checked(request).mesh.device != DeviceKind::kCuda)),
       mesh_(make(request)) {}
 
-AxisCommunicators PlannedMesh::axis(PlannedGroup group, int size) const {
-  group.size = size;
-  return {.gather = std::make_unique<PlannedCommunicator>(*device_, group),
-          .reduce = std::make_unique<PlannedCommunicator>(*device_, group)};
-}
-
 Mesh PlannedMesh::make(const PlanRequest& request) {
   const int a_host = request.ranks_per_host == 0 ? request.ranks : request.ranks_per_host;
   const MeshShape shape = shape_of(request.mesh, request.ranks, a_host);
-  const PlannedGroup group{.size = request.ranks,
-                           .maps_ranks = request.maps_shards,
-                           .by_nccl = request.mesh.device == DeviceKind::kCuda &&
-                                      request.ranks > 1 && !request.shares_gpu};
+  const bool by_nccl =
+      request.mesh.device == DeviceKind::kCuda && request.ranks > 1 && !request.shares_gpu;
+  // Its collectives move nothing: the memory is not there.
+  const auto group = [&](int size) {
+    return std::make_unique<SimulatedCommunicator>(
+        SimulatedGroup{.size = size,
+                       .peers = SimulatedPeers::kAbsent,
+                       .device = device_.get(),
+                       .capabilities = {.averages = !by_nccl,
+                                        .takes_runs = !by_nccl,
+                                        .maps_ranks = request.maps_shards},
+                       .has_windows = by_nccl});
+  };
+  const auto axis = [&](int size) {
+    return AxisCommunicators{.gather = group(size), .reduce = group(size)};
+  };
   MeshParts parts{
       .device = device_.get(),
       .host = device_.get(),
@@ -50,13 +56,13 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
       .topology = {.host = "planned", .local_rank = 0},
       // Host memory, of which the other ranks have what this one has.
       .control = std::make_unique<SimulatedCommunicator>(SimulatedGroup{.size = request.ranks}),
-      .modules = std::make_unique<PlannedCommunicator>(*device_, group),
+      .modules = group(request.ranks),
       .shape = shape,
-      .world = axis(group, request.ranks),
+      .world = axis(request.ranks),
   };
   if (shape.has_two_axes()) {
-    parts.shard = axis(group, shape.shard);
-    parts.replicate = axis(group, shape.replicate);
+    parts.shard = axis(shape.shard);
+    parts.replicate = axis(shape.replicate);
   }
   return Mesh(std::make_shared<MeshState>(std::move(parts)));
 }

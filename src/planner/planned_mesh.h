@@ -4,7 +4,6 @@
 #include <fsdp/plan.h>
 
 #include "comm/mesh_parts.h"
-#include "planner/planned_communicator.h"
 
 namespace fsdp {
 
@@ -17,7 +16,6 @@ class PlannedMesh {
   const Mesh& mesh() const { return mesh_; }
 
  private:
-  AxisCommunicators axis(PlannedGroup group, int size) const;
   Mesh make(const PlanRequest& request);
 
   std::unique_ptr<const Device> device_;

@@ -9,18 +9,11 @@
 #include <optional>
 
 #include "comm/job/control_segment.h"
+#include "comm/ranks_view.h"
 #include "comm/shm/range_allocator.h"
 #include "runtime/buffer.h"
 
 namespace fsdp {
-
-// Blocks from this size on are whole pages, which the system takes back when they are released.
-inline constexpr int64_t kPageBytes = 4096;
-inline constexpr int64_t kLargeBlockBytes = 256 * 1024;
-// Whether peers can show a block of their own of so many bytes beside others (map_ranks).
-inline bool has_whole_pages(int64_t bytes) {
-  return bytes >= kLargeBlockBytes && bytes % kPageBytes == 0;
-}
 
 // Thread-safe. Shared by the communicators of its rank and the buffers that came from it.
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {

@@ -4,9 +4,10 @@
 #include <thread>
 #include <vector>
 
+#include "comm/ranks_view.h"
 #include "comm/reduce/reduce_in_order.h"
 #include "comm/sent.h"
-#include "runtime/buffer.h"
+#include "runtime/device.h"
 #include "runtime/stream.h"
 
 namespace fsdp {
@@ -16,7 +17,15 @@ int64_t bytes_of(const CollectivePart& part) { return part.numel * size_of(part.
 
 }  // namespace
 
-Buffer SimulatedCommunicator::allocate(int64_t bytes) { return allocate_host(bytes); }
+Buffer SimulatedCommunicator::allocate(int64_t bytes) {
+  if (group_.device == nullptr) return allocate_host(bytes);
+  return group_.device->allocate(bytes, MemoryKind::kDevice);
+}
+
+RanksView SimulatedCommunicator::map_ranks(const void* /*mine*/, int64_t bytes) {
+  if (!group_.capabilities.maps_ranks || !has_whole_pages(bytes)) return {};
+  return RanksView(allocate(bytes * group_.size));
+}
 
 void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) {
   if (collective.operation == Operation::kBarrier) return;
@@ -72,6 +81,11 @@ void SimulatedCommunicator::gather(const CollectivePart& part) const {
 }
 
 std::unique_ptr<Communicator> SimulatedCommunicator::split(int, int) {
+  return std::make_unique<SimulatedCommunicator>(group_);
+}
+
+std::unique_ptr<Communicator> SimulatedCommunicator::with_windows(bool by_copy_engines) {
+  if (!group_.has_windows) return Communicator::with_windows(by_copy_engines);
   return std::make_unique<SimulatedCommunicator>(group_);
 }
 

@@ -9,6 +9,8 @@
 
 namespace fsdp {
 
+class Device;
+
 // What collectives leave in memory.
 enum class SimulatedPeers : uint8_t {
   kAbsent,  // all of it stays as it is: the cost of issuing a collective alone
@@ -22,6 +24,9 @@ struct SimulatedGroup {
   SimulatedPeers peers = SimulatedPeers::kAlike;
   // For which each all_gather and each reduce_scatter occupies its stream.
   std::chrono::nanoseconds wire_time{};
+  const Device* device = nullptr;  // whose memory it allocates; null: the host's
+  Capabilities capabilities{};     // with maps_ranks the ranks' memory is addresses of the device
+  bool has_windows = false;        // with_windows gives one; else it is refused
 };
 
 // Arguments are not compared with anybody's, and no collective fails.
@@ -31,10 +36,13 @@ class SimulatedCommunicator final : public Communicator {
 
   int rank() const override { return group_.rank; }
   int size() const override { return group_.size; }
-  Buffer allocate(int64_t bytes) override;  // host memory
+  Buffer allocate(int64_t bytes) override;
+  RanksView map_ranks(const void* mine, int64_t bytes) override;
+  Capabilities capabilities() const override { return group_.capabilities; }
   void issue(const Collective& collective, Stream& stream) override;
   // The imagined ranks give the color and the key of this one: the same group.
   std::unique_ptr<Communicator> split(int color, int key) override;
+  std::unique_ptr<Communicator> with_windows(bool by_copy_engines) override;
   void abort(std::string_view) noexcept override {}  // nobody waits
 
  private:
