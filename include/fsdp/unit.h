@@ -44,7 +44,7 @@ template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitImpl;
 
 // The same as people call it, by Unit's arrow and by as<Unit<…>>(): with M's default arguments, and
-// with `{}` for an argument.
+// with `{}` for an argument, as attention->forward(q, k, v, {}, false).
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitBody;
 template <class M, class R, class... A>
@@ -110,8 +110,7 @@ class UnitImpl<M, R(A...)> : public UnitBody<M> {
 // The holder, as TORCH_MODULE makes them: Unit<torch::nn::Linear> layer(4, 4); layer(x);
 // layer->weight. It is empty where it is given nullptr, and shares the unit of another one.
 template <class T>
-class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>>,
-             public unit_detail::BracedCallOf<Unit<T>, unit_detail::ModuleOf<T>> {
+class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> {
   using M = unit_detail::ModuleOf<T>;
   using Holder = torch::nn::ModuleHolder<UnitImpl<M>>;
   template <class Given>
@@ -131,7 +130,6 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>>,
   explicit Unit(First&& first, More&&... more) requires(sizeof...(More) > 0 || !kUnit<First>)
       : Holder(make(std::forward<First>(first), std::forward<More>(more)...)) {}
 
-  using unit_detail::BracedCallOf<Unit<T>, M>::operator();
   template <class... Given>
   auto operator()(Given&&... arguments) requires unit_detail::Takes<M, Given...> {
     return this->get()->call(std::forward<Given>(arguments)...);

@@ -127,29 +127,6 @@ class BracedForward<Self, M, R(First...), R(Next, Left...)>
   }
 };
 
-template <class Self, class M, class Taken, class Left>
-class BracedCall;  // as operator() of a holder, by its module's call
-template <class Self, class M, class R, class... First>
-class BracedCall<Self, M, R(First...), R()> {
- public:
-  R operator()(First... given) requires Takes<M, First...> {
-    return static_cast<Self*>(this)->get()->call(std::forward<First>(given)...);
-  }
-};
-template <class Self, class M, class R, class... First, class Next, class... Left>
-class BracedCall<Self, M, R(First...), R(Next, Left...)>
-    : public BracedCall<Self, M, R(First..., Next), R(Left...)> {
- public:
-  using BracedCall<Self, M, R(First..., Next), R(Left...)>::operator();
-  R operator()(First... given) requires Takes<M, First...> {
-    return static_cast<Self*>(this)->get()->call(std::forward<First>(given)...);
-  }
-};
-
-template <class Self, class M>
-using BracedCallOf =
-    BracedCall<Self, M, typename ForwardOf<M>::Result(), typename ForwardOf<M>::Type>;
-
 template <class A, class M>
 concept Kin = std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<A>> &&
     (std::is_base_of_v<std::remove_cvref_t<A>, M> || std::is_base_of_v<M, std::remove_cvref_t<A>>);
