@@ -12,8 +12,6 @@
 namespace fsdp {
 namespace {
 
-constexpr size_t kRecentCollectives = 64;
-
 thread_local std::string_view alone_inside;  // empty: not HostOrder::Alone
 
 [[noreturn]] void refuse_alone(Operation operation, std::string_view label) {
@@ -32,23 +30,11 @@ HostOrder::Alone::~Alone() { alone_inside = {}; }
 CollectiveTag HostOrder::next(Operation operation, int64_t numel, std::string_view label) {
   if (among_threads_ && !alone_inside.empty()) refuse_alone(operation, label);
   const std::lock_guard lock(mutex_);
-  ++sequence_;
-  hash_ = mix(hash_, static_cast<uint64_t>(operation));
-  hash_ = mix(hash_, static_cast<uint64_t>(numel));
-  hash_ = mix_text(hash_, label);
-  if (note_.hash != 0) hash_ = mix(hash_, note_.hash);
-  Entry entry;
-  if (!keeps_all_ && entries_.size() == kRecentCollectives) {
-    entry = std::move(entries_.front());  // its label's memory serves again
-    entries_.pop_front();
-  }
-  entry.sequence = sequence_;
-  entry.operation = operation;
-  entry.numel = numel;
-  entry.label.assign(label);
-  entries_.push_back(std::move(entry));
   note_length_ = 0;
-  return {.sequence = sequence_, .label = label, .note = std::exchange(note_, {})};
+  const CollectiveTag tag{
+      .sequence = ++sequence_, .label = label, .note = std::exchange(note_, {})};
+  if (observer_) observer_(tag, operation, numel);
+  return tag;
 }
 
 void HostOrder::note(std::string_view text) {
@@ -64,25 +50,9 @@ void HostOrder::note(std::string_view text) {
   put(text);
 }
 
-uint64_t HostOrder::hash() const {
+void HostOrder::observe(Observer observer) {
   const std::lock_guard lock(mutex_);
-  return hash_;
-}
-
-std::vector<std::string> HostOrder::recent() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<std::string> lines;
-  lines.reserve(entries_.size());
-  for (const Entry& entry : entries_) {
-    lines.push_back(fmt::format("#{} {} {} {}", entry.sequence, name_of(entry.operation),
-                                entry.numel, entry.label));
-  }
-  return lines;
-}
-
-void HostOrder::keep_all() {
-  const std::lock_guard lock(mutex_);
-  keeps_all_ = true;
+  observer_ = std::move(observer);
 }
 
 }  // namespace fsdp

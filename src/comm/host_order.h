@@ -4,11 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <mutex>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "comm/communicator.h"
 
@@ -32,8 +30,7 @@ class HostOrder {
     Alone& operator=(const Alone&) = delete;
   };
 
-  // The next place. Its operation, `numel` (all parts) and `label` are mixed into hash(). The
-  // caller issues the collective at once.
+  // The next place. `numel`: of all parts. The caller issues the collective at once.
   // Errors: StateError among threads while this thread is Alone.
   CollectiveTag next(Operation operation, int64_t numel, std::string_view label);
   // Says what this rank's program did that all ranks must have done alike and that has no
@@ -43,29 +40,19 @@ class HostOrder {
   // Every byte is compared, messages show the first 95. Cheap: allocates nothing.
   void note(std::string_view text);
 
-  // Of all that was issued and noted, in its order.
-  uint64_t hash() const;
-  // The last collectives issued, oldest first, one readable line each, as "#12 all_gather 4096
-  // layers.0": the event log of tests and of error messages. At most 64, or all since keep_all().
-  std::vector<std::string> recent() const;
-  void keep_all();
+  // Hears of every place that is given out from now on, in order; while it is called others wait for
+  // theirs.
+  using Observer =
+      std::function<void(const CollectiveTag& tag, Operation operation, int64_t numel)>;
+  void observe(Observer observer);
 
  private:
-  struct Entry {
-    uint64_t sequence;
-    Operation operation;
-    int64_t numel;
-    std::string label;
-  };
-
   const bool among_threads_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   uint64_t sequence_ = 0;
-  uint64_t hash_ = 0;
   CollectiveNote note_;  // since the last tag
   size_t note_length_ = 0;
-  bool keeps_all_ = false;
-  std::deque<Entry> entries_;
+  Observer observer_;  // empty: nobody listens
 };
 
 }  // namespace fsdp

@@ -4,6 +4,7 @@
 #include "closing/support/scripted.h"
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "support/collective_log.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -79,7 +80,7 @@ void check_as_plain(const Make& make, const Loss& loss, Options options, bool ha
       }
       std::vector<std::vector<std::string>> lists(world);
       run_torch_ranks(world, [&](Mesh mesh) {
-        mesh.state().order().keep_all();
+        const CollectiveLog collectives(mesh);
         const auto model = build_seeded(5, make);
         Engine engine(model, mesh, options);
         for (int step = 0; step < 3; ++step) {
@@ -101,7 +102,7 @@ void check_as_plain(const Make& make, const Loss& loss, Options options, bool ha
         const MemoryStats memory = engine.stats().memory;
         CHECK(memory.in_use[MemoryCategory::kParameterSlots] == 0);
         CHECK(memory.in_use[MemoryCategory::kReduceSlots] == 0);
-        lists[mesh.rank()] = mesh.state().order().recent();
+        lists[mesh.rank()] = collectives.lines();
       });
       for (const auto& list : lists) CHECK(list == lists[0]);
     }

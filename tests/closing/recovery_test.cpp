@@ -3,6 +3,7 @@
 #include "closing/support/scripted.h"
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "support/collective_log.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -202,7 +203,7 @@ TEST_CASE("two engines on one mesh share a clock: equal lists and the plain mode
   for (const int prefetch : {0, 1}) {
     std::vector<std::vector<std::string>> lists(kWorld);
     run_torch_ranks(kWorld, [&](Mesh mesh) {
-      mesh.state().order().keep_all();
+      const CollectiveLog collectives(mesh);
       auto d = make_scripted(5), g = make_scripted(6);
       Engine engine_d(d, mesh, {.prefetch_units = prefetch, .debug = true});
       Engine engine_g(g, mesh, {.prefetch_units = prefetch, .debug = true});
@@ -214,7 +215,7 @@ TEST_CASE("two engines on one mesh share a clock: equal lists and the plain mode
         engine_d.zero_grad();
         engine_g.zero_grad();
       }
-      lists[mesh.rank()] = mesh.state().order().recent();
+      lists[mesh.rank()] = collectives.lines();
     });
     CHECK(lists[1] == lists[0]);
     CHECK(lists[2] == lists[0]);

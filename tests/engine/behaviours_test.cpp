@@ -6,6 +6,7 @@
 #include "comm/mesh_state.h"
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
+#include "support/collective_log.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -326,12 +327,12 @@ TEST_CASE("frozen units and frozen parameters in a unit keep the bits and are no
   run_torch_ranks(2, [&](Mesh mesh) {
     const auto model = build_seeded(7, twin.make);
     Engine engine(model, mesh, {});
-    mesh.state().order().keep_all();
+    const CollectiveLog collectives(mesh);
     graph_loss(*model, 0, mesh.rank()).backward();
     CHECK(engine.stats().reduces == 4);  // root, u0, u2, u3
     // u2 reduces its bias only: 6 elements, in slices of 16 on each of the 2 ranks.
     std::string lines;
-    for (const std::string& line : mesh.state().order().recent()) lines += line + "\n";
+    for (const std::string& line : collectives.lines()) lines += line + "\n";
     CAPTURE(lines);
     CHECK(lines.find("reduce_scatter 16 u2") != std::string::npos);
   });
@@ -357,11 +358,11 @@ TEST_CASE("one rank issues no collective and reads its parameters from the main 
           return y;
         });
       });
-      mesh.state().order().keep_all();
+      const CollectiveLog collectives(mesh);
       Engine engine(model.ptr(), mesh, {.strategy = strategy});
       graph_loss(*model.ptr(), 0, 0).backward();
       CHECK(engine.measure_gradients().norm() > 0);
-      CHECK(mesh.state().order().recent().empty());
+      CHECK(collectives.lines().empty());
       CHECK(engine.stats().all_gathers == 0);
       REQUIRE(seen.size() == 1);
       CHECK(seen[0] == engine.sharded_parameters()[0].local.const_data_ptr());

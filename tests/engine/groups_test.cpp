@@ -5,7 +5,7 @@
 
 #include "engine/support/twin.h"
 #include "plan/placement.h"
-#include "support/collective_counts.h"
+#include "support/collective_log.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -97,8 +97,8 @@ TEST_CASE("micro-batches are reduced inside each time, over the groups in the la
         const auto model = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
         Engine engine(model, mesh, {.strategy = strategy});
         const std::vector<ShardedParameter> shards = engine.sharded_parameters();
-        mesh.state().order().keep_all();
-        const size_t before = mesh.state().order().recent().size();
+        const CollectiveLog collectives(mesh);
+        const size_t before = collectives.size();
         {
           const GradSync inside(engine, GradientSync::kInside);
           for (int micro = 0; micro + 1 < kMicro; ++micro) {
@@ -106,7 +106,7 @@ TEST_CASE("micro-batches are reduced inside each time, over the groups in the la
           }
         }
         graph_loss(*model, kMicro - 1, mesh.rank()).backward();
-        auto counts = counts_since(mesh, before);
+        auto counts = collectives.counts_since(before);
         const bool cuts = strategy == Strategy::kHfsdp;
         CHECK(counts["reduce_scatter"] == kMicro * kGroupUnits + (cuts ? kGroupUnits : 0));
         CHECK(counts["all_reduce"] == (cuts ? 0 : kGroupUnits));

@@ -5,7 +5,7 @@
 
 #include "engine/support/twin.h"
 #include "plan/placement.h"
-#include "support/collective_counts.h"
+#include "support/collective_log.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -67,14 +67,14 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
           const auto model = build_seeded(7, graph_twin(kLayers, 6, in_a_row).make);
           Engine engine(model, mesh, {.prefetch_units = prefetch, .strategy = strategy});
           AdamW optimizer(engine, {.lr = 1e-2});
-          mesh.state().order().keep_all();
+          const CollectiveLog collectives(mesh);
           for (int step = 0; step < 3; ++step) {
-            const size_t before = mesh.state().order().recent().size();
+            const size_t before = collectives.size();
             graph_loss(*model, step, mesh.rank()).backward();
             optimizer.clip_grad_norm(1.0);
             optimizer.step();
             optimizer.zero_grad();
-            CHECK(counts_since(mesh, before) == expected_step(strategy, shape));
+            CHECK(collectives.counts_since(before) == expected_step(strategy, shape));
           }
           const torch::NoGradGuard no_grad;
           std::vector<int64_t> gathers;

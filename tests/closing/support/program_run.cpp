@@ -12,6 +12,7 @@
 #include "closing/support/program_model.h"
 #include "comm/mesh_state.h"
 #include "fsdp/error.h"
+#include "support/collective_log.h"
 #include "support/torch_ranks.h"
 
 namespace fsdp::testing {
@@ -142,7 +143,7 @@ RankRun run_rank(const Shared& program, Mesh mesh, const Options& options) {
   model.scene->rank = mesh.rank() % kProgramRanks;
   std::vector<std::string> fqns;
   for (const auto& item : model.root->named_parameters()) fqns.push_back(item.key());
-  mesh.state().order().keep_all();
+  const CollectiveLog collectives(mesh);
   RankRun result;
   result.steps.resize(kProgramSteps);
   RankStep* now = nullptr;
@@ -174,7 +175,7 @@ RankRun run_rank(const Shared& program, Mesh mesh, const Options& options) {
     now->buffers = buffers_of(*model.root);
     if (twin) twin->compare(*now);
   }
-  result.collectives = mesh.state().order().recent();
+  result.collectives = collectives.lines();
   return result;
 }
 
