@@ -47,8 +47,8 @@ struct MeshEvent {
     kStuck,
   };
   Kind kind = Kind::kWarning;
-  ErrorText text;              // as warning_line or error_line print it
-  SlowRank slow{};             // of kSlowRank
+  ErrorText text;                 // as warning_line or error_line print it
+  SlowRank slow{};                // of kSlowRank
   ExitCode code = ExitCode::kOk;  // of kStuck
 };
 

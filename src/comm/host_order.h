@@ -40,8 +40,8 @@ class HostOrder {
   // Every byte is compared, messages show the first 95. Cheap: allocates nothing.
   void note(std::string_view text);
 
-  // Hears of every place that is given out from now on, in order; while it is called others wait for
-  // theirs.
+  // Hears of every place that is given out from now on, in order; while it is called others wait
+  // for theirs.
   using Observer =
       std::function<void(const CollectiveTag& tag, Operation operation, int64_t numel)>;
   void observe(Observer observer);

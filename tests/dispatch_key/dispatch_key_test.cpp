@@ -1,5 +1,5 @@
-// The dispatch key by which touches are seen (libtorch/touch_trap.h), where something else has it. A
-// program of its own, as a process gives the key away once.
+// The dispatch key by which touches are seen (libtorch/touch_trap.h), where something else has it.
+// A program of its own, as a process gives the key away once.
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <torch/library.h>

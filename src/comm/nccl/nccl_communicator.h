@@ -16,9 +16,9 @@ namespace fsdp {
 
 // A collective is one group of NCCL's calls, a call a part; parts of no elements are left out, on
 // all ranks alike. Sums are NCCL's, in an order of its own: the same on all ranks, and not rank
-// order. It does not average (Capabilities::averages is false), as sums are what NCCL has its fastest kernels
-// for. Maxima are gathered and formed by our kernel, in which NaN wins: NCCL's would lose it; they
-// are of few elements.
+// order. It does not average (Capabilities::averages is false), as sums are what NCCL has its
+// fastest kernels for. Maxima are gathered and formed by our kernel, in which NaN wins: NCCL's
+// would lose it; they are of few elements.
 class NcclCommunicator final : public Communicator {
  public:
   // Of two ranks and more.
