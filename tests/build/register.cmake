@@ -51,8 +51,7 @@ endif()
 
 # Tests of the GPU's part need its compiler, and no GPU. Without it they say so.
 set(FSDP_CUDA_TESTS cuda cuda_resources cuda_without_toolkit doctor_simulated gpu gpu_long mutants
-    kernels_simulated shard_simulated optim_simulated engine_simulated closing_simulated kernels_on_gpu
-    training_on_gpu bits_simulated)
+    kernels_simulated shard_simulated optim_simulated engine_simulated closing_simulated bits_simulated)
 if(FSDP_NVCC)
   fsdp_tests(cuda LIBRARIES fsdp_runtime)  # the library as it ships
   add_dependencies(cuda_tests fsdp_cuda)

@@ -1,7 +1,7 @@
 // One rank that works with files of weights.
-//   fsdp-run -n N checkpoint_rank train FOLDER OPTIMIZER FROM TO TAG     (exact_training.h)
-//   checkpoint_rank write FOLDER UNITS    model.pt, transposed.pt and model.safetensors
-//   fsdp-run -n N checkpoint_rank load FILE UNITS    prints what a rank's memory grows by, at most
+//   fsdp-run -n N torch_rank checkpoint train FOLDER OPTIMIZER FROM TO TAG     (exact_training.h)
+//   torch_rank checkpoint write FOLDER UNITS    model.pt, transposed.pt and model.safetensors
+//   fsdp-run -n N torch_rank checkpoint load FILE UNITS    prints what a rank's memory grows by, at most
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "checkpoint/support/exact_training.h"
+#include "torch_rank.h"
 
 namespace {
 
@@ -88,7 +89,7 @@ void load(const fsdp::Mesh& mesh, const std::string& file, int64_t units) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int fsdp::testing::checkpoint_rank(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   at::set_num_threads(1);
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {

@@ -13,7 +13,7 @@ namespace {
 void train(int ranks, const ScratchFolder& folder, const std::string& optimizer, int from,
            const std::string& tag) {
   const ProcessResult result =
-      run_process({FSDP_RUN, "-n", std::to_string(ranks), CHECKPOINT_RANK, "train",
+      run_process({FSDP_RUN, "-n", std::to_string(ranks), TORCH_RANK, "checkpoint", "train",
                    folder.path().string(), optimizer, std::to_string(from), "6", tag});
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
@@ -43,12 +43,12 @@ TEST_CASE("weights load into a rank's shard and little more, from each format an
   constexpr int64_t kUnits = 8;  // of 16 MiB
   constexpr int64_t kBesides = 32 << 20;
   const ScratchFolder folder;
-  const ProcessResult written =
-      run_process({CHECKPOINT_RANK, "write", folder.path().string(), std::to_string(kUnits)});
+  const ProcessResult written = run_process(
+      {TORCH_RANK, "checkpoint", "write", folder.path().string(), std::to_string(kUnits)});
   CAPTURE(written.err);
   REQUIRE(written.code == 0);
   for (const std::string file : {"model.pt", "transposed.pt", "model.safetensors"}) {
-    const ProcessResult result = run_process({FSDP_RUN, "-n", "4", CHECKPOINT_RANK, "load",
+    const ProcessResult result = run_process({FSDP_RUN, "-n", "4", TORCH_RANK, "checkpoint", "load",
                                               (folder / file).string(), std::to_string(kUnits)});
     CAPTURE(file);
     CAPTURE(result.out);

@@ -1,6 +1,6 @@
 // One rank of a job on several hosts, as far as they need no GPU: ranks meet at a store, and
 // exchange what lies on the host.
-//   host_rank ROUNDS [FAULT RANK ROUND [BUSY]]
+//   torch_rank host ROUNDS [FAULT RANK ROUND [BUSY]]
 // RANK does FAULT in that round: kill, stop or throw. From then on rank BUSY is at something else,
 // until the job has failed. Prints what it heard in the last round.
 #include <fmt/format.h>
@@ -18,6 +18,7 @@
 #include "base/environment.h"
 #include "comm/store/store_mesh.h"
 #include "libtorch/torch_store.h"
+#include "torch_rank.h"
 
 namespace {
 
@@ -47,7 +48,7 @@ int rounds(ControlPlane& plane, const std::vector<std::string>& words) {
 
 }  // namespace
 
-int main(int count, char** words) {
+int fsdp::testing::host_rank(int count, char** words) {
   link_torch_store();
   const char* const timeout = std::getenv("TEST_TIMEOUT_MS");
   MeshOptions options;

@@ -1,6 +1,6 @@
 // One of two ranks whose shards are mapped, of which the second is always late: it sleeps before it
 // writes its shards, and in the middle of a forward that reads them.
-//   fsdp-run -n 2 meeting_rank HOW
+//   fsdp-run -n 2 torch_rank meeting HOW
 // HOW: gathered (nothing is mapped) · mapped · without-first, without-last (mapped, and one of the
 // two meetings of a forward or backward left out). Prints its losses.
 #include <ATen/Parallel.h>
@@ -20,6 +20,7 @@
 #include "comm/mesh_state.h"
 #include "comm/shm/shm_mesh.h"
 #include "support/forwarding_communicator.h"
+#include "torch_rank.h"
 
 namespace {
 
@@ -42,8 +43,8 @@ class MeetingLeftOut final : public testing::ForwardingCommunicator {
 };
 
 // Halves of a mebibyte on each of two ranks are enough to be mapped.
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(bool sleeps) : sleeps_in_forward(sleeps) {
+struct LateImpl : torch::nn::Module {
+  explicit LateImpl(bool sleeps) : sleeps_in_forward(sleeps) {
     register_module("first", first);
     register_module("second", second);
   }
@@ -55,7 +56,7 @@ struct NetImpl : torch::nn::Module {
   Unit<torch::nn::Linear> first{512, 512}, second{512, 512};
   bool sleeps_in_forward;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(Late);
 
 void say_loss(const Mesh& mesh, const at::Tensor& loss) {
   fmt::print("rank {}: {:a}\n", mesh.rank(), loss.item<float>());
@@ -63,9 +64,9 @@ void say_loss(const Mesh& mesh, const at::Tensor& loss) {
 
 void train(const Mesh& mesh, bool maps) {
   const bool late = mesh.rank() == 1;
-  Unit<Net> model = [&] {
+  Unit<Late> model = [&] {
     torch::manual_seed(1);
-    return Unit<Net>(late);
+    return Unit<Late>(late);
   }();
   Engine engine(model, mesh, {.tuning = {.map_shards = maps}});
   SGD optimizer(engine, {.lr = 1.0, .skip_nonfinite = false});
@@ -88,7 +89,7 @@ void train(const Mesh& mesh, bool maps) {
 
 }  // namespace
 
-int main(int, char** arguments) {
+int fsdp::testing::meeting_rank(int, char** arguments) {
   at::set_num_threads(1);
   const std::string_view how = arguments[1];
   try {

@@ -14,7 +14,7 @@ namespace {
 
 // By rank, each rank's in order: whose line comes first is chance.
 std::vector<std::string> losses(const std::string& how) {
-  const ProcessResult result = run_process({FSDP_RUN, "-n", "2", MEETING_RANK, how}, {});
+  const ProcessResult result = run_process({FSDP_RUN, "-n", "2", TORCH_RANK, "meeting", how}, {});
   CAPTURE(result.err);
   REQUIRE(result.code == 0);
   std::vector<std::string> lines;

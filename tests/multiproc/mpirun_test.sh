@@ -33,7 +33,7 @@ run_on_hosts() {
 address=(-x MASTER_ADDR=127.0.0.1 -x MASTER_PORT=$((20000 + RANDOM % 20000)))
 
 expected_code=0
-run_on_hosts "${address[@]}" host_rank 50
+run_on_hosts "${address[@]}" torch_rank host 50
 [ "$(sort -u "$work/out")" = "0.50 1.50 2.50 3.50" ] || fail "hosts heard otherwise"
 
 expected_code=78

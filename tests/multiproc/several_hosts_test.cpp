@@ -50,7 +50,7 @@ std::vector<Environment> ranks_of_hosts(const std::string& port) {
 std::vector<ProcessResult> run(std::vector<Environment> environments,
                                const std::vector<std::string>& words,
                                const std::string& timeout_ms = "20000") {
-  std::vector<std::string> command{HOST_RANK};
+  std::vector<std::string> command{TORCH_RANK, "host"};
   command.insert(command.end(), words.begin(), words.end());
   std::vector<Process> processes;
   for (Environment& environment : environments) {
@@ -123,7 +123,7 @@ TEST_CASE("a rank that is stopped is named when the time is over") {
   environments.pop_back();
   Environment guilty = rank_of_host(3, port);
   guilty["TEST_TIMEOUT_MS"] = "2000";
-  const Process stops({HOST_RANK, "1000000", "stop", "3", "5"}, guilty);
+  const Process stops({TORCH_RANK, "host", "1000000", "stop", "3", "5"}, guilty);
   for (const ProcessResult& result : run(environments, {"1000000"}, "2000")) {
     CAPTURE(result.err);
     CHECK(result.code == 75);

@@ -1,4 +1,4 @@
-// Trains a step with static objects and ends: static_objects WHERE UNITS ORDER. They are destroyed
+// Trains a step with static objects and ends: torch_rank static WHERE UNITS ORDER. They are destroyed
 // in ORDER by a destructor (WHERE static) or an exit handler (exit) that was set up before the
 // library was first used, and so runs after the destructors of its own static objects.
 #include <fsdp/fsdp.h>
@@ -10,6 +10,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include "torch_rank.h"
 
 namespace {
 
@@ -30,7 +32,7 @@ class Objects {
   std::map<char, std::shared_ptr<void>> held_;
 };
 
-Objects& static_objects() {
+Objects& static_instance() {
   static Objects objects;
   return objects;
 }
@@ -69,15 +71,15 @@ void train(Objects& objects, bool by_policy) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int fsdp::testing::static_objects(int argc, char** argv) {
   if (argc != 4) return 64;
   if (std::string_view(argv[1]) == "exit") {
     ended_at_exit = new Objects;
     std::atexit([] { ended_at_exit->end(); });
   } else {
-    static_objects();
+    static_instance();
   }
-  Objects& objects = ended_at_exit != nullptr ? *ended_at_exit : static_objects();
+  Objects& objects = ended_at_exit != nullptr ? *ended_at_exit : static_instance();
   objects.order = argv[3];
   train(objects, std::string_view(argv[2]) == "policy");
   std::puts("done");

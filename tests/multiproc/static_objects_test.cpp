@@ -14,7 +14,7 @@ TEST_CASE("static objects may be destroyed in any order, in exit handlers too") 
       CAPTURE(where);
       CAPTURE(units);
       CAPTURE(order);
-      const ProcessResult result = run_process({STATIC_OBJECTS, where, units, order});
+      const ProcessResult result = run_process({TORCH_RANK, "static", where, units, order});
       CHECK(result.code == 0);
       CHECK(result.out == "done\n");
       CHECK(result.err.empty());

@@ -36,7 +36,7 @@ tail -n 8 "$work/torchrun.out" | cmp "$work/expected" || fail "the restarted ran
 port=$((20000 + RANDOM % 20000))
 for node in 0 1; do
   "$torchrun" --nnodes 2 --node-rank $node --master-addr 127.0.0.1 --master-port $port --no-python \
-    --nproc-per-node 2 host_rank 50 >"$work/torchrun.out.$node" 2>"$work/torchrun.err.$node" &
+    --nproc-per-node 2 torch_rank host 50 >"$work/torchrun.out.$node" 2>"$work/torchrun.err.$node" &
 done
 wait -n && wait -n || fail "a torchrun of two ended with $?"
 [ "$(cat "$work"/torchrun.out.* | sort -u)" = "0.50 1.50 2.50 3.50" ] || fail "hosts heard otherwise"

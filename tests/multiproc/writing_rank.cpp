@@ -1,5 +1,5 @@
 // One rank whose forward writes a weight that is mapped from all ranks' memory.
-//   fsdp-run -n 2 writing_rank HOW       HOW: clamp, or data (past the version counter)
+//   fsdp-run -n 2 torch_rank writing HOW       HOW: clamp, or data (past the version counter)
 #include <ATen/Parallel.h>
 #include <fsdp/fsdp.h>
 #include <fsdp/program.h>
@@ -7,11 +7,13 @@
 
 #include <string_view>
 
+#include "torch_rank.h"
+
 namespace {
 
 // A mebibyte: half of it on each of two ranks is enough to be mapped.
-struct NetImpl : torch::nn::Module {
-  explicit NetImpl(bool through_data) : layer(512, 512), through_data_(through_data) {
+struct WritingImpl : torch::nn::Module {
+  explicit WritingImpl(bool through_data) : layer(512, 512), through_data_(through_data) {
     register_module("layer", layer);
   }
   at::Tensor forward(const at::Tensor& x) {
@@ -26,14 +28,14 @@ struct NetImpl : torch::nn::Module {
   fsdp::Unit<torch::nn::Linear> layer;
   bool through_data_;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(Writing);
 
 }  // namespace
 
-int main(int, char** arguments) {
+int fsdp::testing::writing_rank(int, char** arguments) {
   at::set_num_threads(1);
   return fsdp::run_program([&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) {
-    fsdp::Unit<Net> model(std::string_view(arguments[1]) == "data");
+    fsdp::Unit<Writing> model(std::string_view(arguments[1]) == "data");
     fsdp::Engine engine(model, mesh);
     model(torch::ones({2, 512}));
     return 0;

@@ -8,7 +8,7 @@ namespace fsdp::testing {
 TEST_CASE("a write to a mapped parameter is an error that names it and its unit, not a SIGSEGV") {
   for (const std::string how : {"clamp", "data"}) {
     CAPTURE(how);
-    const ProcessResult result = run_process({FSDP_RUN, "-n", "2", WRITING_RANK, how}, {});
+    const ProcessResult result = run_process({FSDP_RUN, "-n", "2", TORCH_RANK, "writing", how}, {});
     CAPTURE(result.err);
     CHECK(result.code == 70);
     CHECK(result.err.find("fsdp: error[70] rank") != std::string::npos);

@@ -1,0 +1,13 @@
+// Programs that tests start as processes and that need LibTorch, in one executable (torch_rank.cpp).
+#pragma once
+
+namespace fsdp::testing {
+
+// Each takes its words as a main does, its name first, and returns the exit code.
+int checkpoint_rank(int count, char** words);
+int host_rank(int count, char** words);
+int meeting_rank(int count, char** words);
+int static_objects(int count, char** words);
+int writing_rank(int count, char** words);
+
+}  // namespace fsdp::testing
