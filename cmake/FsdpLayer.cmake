@@ -29,9 +29,13 @@ target_link_libraries(torch_front_end PRIVATE torch::cpu fsdp::fmt)
 # templates (5 s of LibTorch's in every file): files are compiled some together. 0: each alone, as the
 # preset cpu-debug does.
 set(FSDP_UNITY_FILES 8 CACHE STRING "Files of a target that are compiled together")
+set(FSDP_UNITY_TEST_FILES 16 CACHE STRING "Files of a test with LibTorch that are compiled together")
+# fsdp_together(TARGET [FILES]): FILES of a target at once, FSDP_UNITY_FILES unless told.
 function(fsdp_together target)
+  set(files ${ARGN} ${FSDP_UNITY_FILES})
+  list(GET files 0 files)
   if(FSDP_UNITY_FILES GREATER 1)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${FSDP_UNITY_FILES})
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
   endif()
 endfunction()
 function(fsdp_precompiled target)

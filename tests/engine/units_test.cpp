@@ -43,8 +43,8 @@ struct BranchesImpl : nn::Module {
 };
 TORCH_MODULE(Branches);
 
-struct HolderImpl : nn::Module {
-  HolderImpl() : branches() { register_module("branches", branches); }
+struct BranchesHolderImpl : nn::Module {
+  BranchesHolderImpl() : branches() { register_module("branches", branches); }
   at::Tensor forward(const at::Tensor& x) {
     const BranchesImpl::Result result = branches(std::make_tuple(x, x * 0.5));
     CHECK(result.count == 3);
@@ -52,7 +52,7 @@ struct HolderImpl : nn::Module {
   }
   Unit<Branches> branches;
 };
-TORCH_MODULE(Holder);
+TORCH_MODULE(BranchesHolder);
 
 struct TwoWaysImpl : nn::Module {
   TwoWaysImpl() : encoder(4, 6), decoder(6, 4) {
@@ -196,11 +196,11 @@ TEST_CASE("units work in Sequential, ModuleList and AnyModule") {
 }
 
 TEST_CASE("structs, tuples, optionals, numbers and default arguments travel through a unit") {
-  check_step([] { return Unit<Holder>().ptr(); },
+  check_step([] { return Unit<BranchesHolder>().ptr(); },
              [](nn::Module& m, int seed) {
                at::Tensor x = values({3, 4}, seed);
                x.set_requires_grad(true);
-               return as_unit<Holder>(m).call(x);
+               return as_unit<BranchesHolder>(m).call(x);
              });
 }
 

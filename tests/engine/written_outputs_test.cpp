@@ -9,8 +9,8 @@ namespace nn = torch::nn;
 namespace {
 
 // Returns nothing: writes its result, and a second one, through references.
-struct WritingImpl : nn::Module {
-  explicit WritingImpl(int64_t width)
+struct WritesOutputsImpl : nn::Module {
+  explicit WritesOutputsImpl(int64_t width)
       : first(register_module("first", nn::Linear(width, width))),
         second(register_module("second", nn::Linear(width, width))) {}
   void forward(const at::Tensor& x, at::Tensor& result, std::vector<at::Tensor>& more) {
@@ -19,7 +19,7 @@ struct WritingImpl : nn::Module {
   }
   nn::Linear first, second;
 };
-TORCH_MODULE(Writing);
+TORCH_MODULE(WritesOutputs);
 
 // Changes its argument in place and returns something else.
 struct InPlaceImpl : nn::Module {
@@ -48,7 +48,7 @@ struct WritersImpl : nn::Module {
     return changed + more[0];
   }
   Unit<nn::Linear> before;
-  Unit<Writing> writing;
+  Unit<WritesOutputs> writing;
   Unit<InPlace> in_place;
 };
 TORCH_MODULE(Writers);

@@ -20,9 +20,8 @@
 #include "libtorch/torch_store.h"
 #include "torch_rank.h"
 
+namespace fsdp::testing {
 namespace {
-
-using namespace fsdp;
 
 void commit(const std::string& fault) {
   if (fault == "kill") raise(SIGKILL);
@@ -48,7 +47,7 @@ int rounds(ControlPlane& plane, const std::vector<std::string>& words) {
 
 }  // namespace
 
-int fsdp::testing::host_rank(int count, char** words) {
+int host_rank(int count, char** words) {
   link_torch_store();
   const char* const timeout = std::getenv("TEST_TIMEOUT_MS");
   MeshOptions options;
@@ -68,3 +67,5 @@ int fsdp::testing::host_rank(int count, char** words) {
     return static_cast<int>(exit_code_of(error));
   }
 }
+
+}  // namespace fsdp::testing

@@ -22,13 +22,12 @@
 #include "support/forwarding_communicator.h"
 #include "torch_rank.h"
 
+namespace fsdp::testing {
 namespace {
-
-using namespace fsdp;
 
 void be_late() { std::this_thread::sleep_for(std::chrono::milliseconds(200)); }
 
-class MeetingLeftOut final : public testing::ForwardingCommunicator {
+class MeetingLeftOut final : public ForwardingCommunicator {
  public:
   MeetingLeftOut(std::unique_ptr<Communicator> inner, std::string_view purpose)
       : ForwardingCommunicator(std::move(inner)), purpose_(purpose) {}
@@ -89,7 +88,7 @@ void train(const Mesh& mesh, bool maps) {
 
 }  // namespace
 
-int fsdp::testing::meeting_rank(int, char** arguments) {
+int meeting_rank(int, char** arguments) {
   at::set_num_threads(1);
   const std::string_view how = arguments[1];
   try {
@@ -108,3 +107,5 @@ int fsdp::testing::meeting_rank(int, char** arguments) {
   }
   return 0;
 }
+
+}  // namespace fsdp::testing
