@@ -1,6 +1,5 @@
 // bert_qa init | finetune | predict | evaluate: question answering with BERT on sharded parameters.
 #include <fsdp/agreement.h>
-#include <fsdp/console.h>
 #include <fsdp/program.h>
 
 #include <cstdio>
@@ -8,11 +7,12 @@
 
 #include "bert_qa/run/command_line.h"
 #include "bert_qa/run/commands.h"
+#include "terminal/console.h"
 
 namespace {
 
 int run(const bert_qa::CommandLine& line, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
-        fsdp::Console& console) {
+        terminal::Console& console) {
   if (!line.help.empty()) {
     console.print(line.help);
     return 0;
@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   fsdp::MeshOptions mesh_options = line.settings.run.mesh;
   if (usage || !line.help.empty()) mesh_options.device = fsdp::DeviceKind::kCpu;
   // They outlive the mesh: when all ranks are done, this one may wait for who reads.
-  fsdp::Console shown(stdout), silent(nullptr);
+  terminal::Console shown(stdout), silent(nullptr);
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         fsdp::refuse_together(mesh, "reading the command line", [&] {

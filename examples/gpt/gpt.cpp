@@ -9,6 +9,8 @@
 #include <map>
 #include <sstream>
 
+#include "terminal/status_line.h"
+
 struct Settings {
   std::string train_file = GPT_TEXT, preset = "mini", weights, output_dir, prompt, help;
   int64_t batch_size = 16, max_steps = 1000;
@@ -100,7 +102,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
     const auto mine = sampler.batch(step / epoch_steps, step % epoch_steps).micro_batches.front();
     return {samples.index_select(0, torch::tensor(mine.samples)), mine};
   });
-  fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
+  terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, /*every=*/50);
   for (int64_t step = 0; step < steps; ++step) {
     place.step = step + 1;
     const auto [ids, mine] = batches.next();

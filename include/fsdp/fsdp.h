@@ -25,7 +25,6 @@
 #include <fsdp/safetensors_folder.h>
 #include <fsdp/safetensors_folder_writer.h>
 #include <fsdp/sampler.h>
-#include <fsdp/status_line.h>
 #include <fsdp/sync_batch_norm.h>
 #include <fsdp/trace.h>
 #include <fsdp/unit.h>

@@ -19,18 +19,13 @@ void open_standard_streams() {
   }
 }
 
-int terminal_columns(int stream) {
-  winsize size{};
-  return isatty(stream) == 1 && ioctl(stream, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
 std::string fresh_row(int stream) {
   if (isatty(stream) != 1) return {};
-  const int columns = terminal_columns(stream);
-  if (columns == 0) return "\n";
+  winsize size{};
+  if (ioctl(stream, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return "\n";
   // A row of spaces ends in the next row, unless it began in the first column: a terminal starts a
   // new row with the letter that finds no room, not with the last that does.
-  return std::string(columns, ' ') + "\r\x1b[K";
+  return std::string(size.ws_col, ' ') + "\r\x1b[K";
 }
 
 void write_error_line(std::string_view line) noexcept {

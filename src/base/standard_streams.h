@@ -12,10 +12,6 @@ namespace fsdp {
 // is opened.
 void open_standard_streams();
 
-// Returns the width of the terminal behind the descriptor `stream` as it is now; 0 if there is none
-// or it does not say.
-int terminal_columns(int stream);
-
 // Returns what moves a terminal's cursor to the start of a row, and not off a row that is empty:
 // text before a line that must begin in the first column, whatever stands there (a status line that
 // is redrawn, the echo of Ctrl-C). Empty if `stream` is no terminal.

@@ -48,13 +48,10 @@ TEST_CASE("on a terminal that does not say how wide it is an error follows a lin
   CHECK(rows_after("", 0) == Rows{"", "fsdp: error", ""});
 }
 
-TEST_CASE("only a terminal has columns and rows") {
+TEST_CASE("only a terminal has rows") {
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);
-  CHECK(terminal_columns(ends[1]) == 0);
   CHECK(fresh_row(ends[1]).empty());
   CHECK(fresh_row(-1).empty());
   for (const int end : ends) close(end);
-  const testing::PseudoTerminal terminal(40);
-  CHECK(terminal_columns(terminal.slave()) == 40);
 }

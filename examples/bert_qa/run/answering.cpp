@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <fsdp/agreement.h>
 #include <fsdp/batch_transfer.h>
-#include <fsdp/status_line.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "bert_qa/run/batch.h"
 #include "bert_qa/run/output_folder.h"
 #include "bert_qa/squad/qa_metric.h"
+#include "terminal/status_line.h"
 
 namespace bert_qa {
 namespace {
@@ -62,7 +62,7 @@ void take_logits(const float* padded, const QaFeatures& features, std::span<cons
 // All windows' logits on rank 0; nothing on the others.
 std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model,
                                       const fsdp::Engine& engine, const QaFeatures& features,
-                                      int64_t batch_size, fsdp::Console& console) {
+                                      int64_t batch_size, terminal::Console& console) {
   const fsdp::Mesh& mesh = engine.mesh();
   const int64_t count = features.window_count(), in_round = batch_size * mesh.world_size();
   const bool collects = mesh.rank() == 0;
@@ -71,7 +71,7 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
     row = std::max(row, features.window_length(window));
   }
   std::vector<WindowLogits> logits(collects ? count : 0);
-  fsdp::StatusLine progress(console, "answering", count, count);
+  terminal::StatusLine progress(console, "answering", count, count);
   const auto round_of = [&](int64_t begin) {
     return Round{.begin = begin, .count = count, .batch_size = batch_size};
   };
@@ -97,7 +97,7 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
 
 Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
                 const Questions& questions, const AnswerSettings& settings,
-                fsdp::Console& console) {
+                terminal::Console& console) {
   const at::NoGradGuard no_grad;
   const auto began = std::chrono::steady_clock::now();
   model->eval();

@@ -1,7 +1,6 @@
 // Answering questions with all ranks: each runs its share of the windows, rank 0 decodes.
 #pragma once
 
-#include <fsdp/console.h>
 #include <fsdp/engine.h>
 
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "bert_qa/run/settings.h"
 #include "bert_qa/squad/qa_decoding.h"
 #include "models/bert/bert_model.h"
+#include "terminal/console.h"
 
 namespace bert_qa {
 
@@ -23,7 +23,8 @@ struct Answered {
 
 // Collective. Leaves the model in evaluation mode. Shows on the console how far it is.
 Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
-                const Questions& questions, const AnswerSettings& settings, fsdp::Console& console);
+                const Questions& questions, const AnswerSettings& settings,
+                terminal::Console& console);
 
 // exact_match, f1 and, for v2, the rest of the official script's names.
 nlohmann::ordered_json score(const Questions& questions, const Answered& answered,

@@ -6,7 +6,6 @@
 #include <fsdp/checkpoint.h>
 #include <fsdp/engine.h>
 #include <fsdp/run_plan.h>
-#include <fsdp/status_line.h>
 #include <fsdp/trace.h>
 
 #include <algorithm>
@@ -27,6 +26,7 @@
 #include "bert_qa/run/questions.h"
 #include "bert_qa/run/synthetic_task.h"
 #include "checkpoint/load_stored_weights.h"
+#include "terminal/status_line.h"
 
 namespace bert_qa {
 namespace {
@@ -38,7 +38,7 @@ constexpr int64_t kMeasuredStep = 2;
 
 // Names and texts of files reach a terminal with their control characters shown as numbers.
 template <class... A>
-void say(fsdp::Console& console, fmt::format_string<A...> format, A&&... arguments) {
+void say(terminal::Console& console, fmt::format_string<A...> format, A&&... arguments) {
   console.print(fsdp::printable(fmt::format(format, std::forward<A>(arguments)...), "\n"));
 }
 
@@ -54,7 +54,7 @@ struct Opened {
   Inputs inputs;
 };
 
-Opened open_files(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console) {
+Opened open_files(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console) {
   Opened opened;
   Inputs& inputs = opened.inputs;
   fsdp::refuse_together(mesh, "opening the files", [&] {
@@ -78,7 +78,7 @@ std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& 
 }
 
 QuestionSets finish_reading(std::future<QuestionSets> reading, const fsdp::Mesh& mesh,
-                            fsdp::Console& console) {
+                            terminal::Console& console) {
   QuestionSets questions;
   fsdp::refuse_together(mesh, "reading the questions", [&] {
     if (reading.valid()) questions = reading.get();
@@ -100,7 +100,7 @@ fsdp::Options engine_options(const Settings& settings) {
 
 // Of a step whose windows are all as long as they may be; on rank 0. Refuses what cannot fit.
 std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inputs& inputs,
-                                            const fsdp::Mesh& mesh, fsdp::Console& console) {
+                                            const fsdp::Mesh& mesh, terminal::Console& console) {
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
   const auto plan = fsdp::plan_run(
       mesh, engine_options(settings), {.force = settings.run.force},
@@ -116,7 +116,7 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
 
 // Lets go of the files: what was read of them counts as this process's memory while it is mapped.
 ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::Mesh& mesh,
-                         fsdp::Console& console) {
+                         terminal::Console& console) {
   fsdp::BuildScope building(mesh, engine_options(settings));
   fsdp::Unit<bert::QuestionAnswering> model(inputs.config);
   auto engine = std::make_unique<fsdp::Engine>(model, building);
@@ -190,7 +190,7 @@ std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::
 // Where a run says how far it is: in error lines, and to who reads along.
 struct Progress {
   fsdp::ErrorPlace& place;
-  fsdp::Console& console;
+  terminal::Console& console;
 };
 
 TrainSummary train(const Settings& settings, ShardedModel& sharded, const TrainingWindows& windows,
@@ -205,8 +205,8 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
       threads == 1 ? "thread" : "threads");
   std::optional<TrainLog> log;
   if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
-  fsdp::StatusLine progress(at.console, "step", windows.steps_to_run(),
-                            settings.train.logging_steps);
+  terminal::StatusLine progress(at.console, "step", windows.steps_to_run(),
+                                settings.train.logging_steps);
   at.place.step = 1;
   return trainer.train([&](const StepRecord& record, const TrainSummary& so_far) {
     at.place.step = record.step + 1;
@@ -236,7 +236,7 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
 }
 
 // Behind all else: a disk that is full or slow by now costs the trace alone, and nobody waits.
-void write_trace(const Settings& settings, fsdp::Console& console,
+void write_trace(const Settings& settings, terminal::Console& console,
                  std::optional<fsdp::Trace>& trace) {
   if (!trace) return;
   trace->write(settings.run.trace_file);
@@ -291,7 +291,7 @@ void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
 // Answers the validation questions, writes and shows what came out; returns the scores.
 ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
                               const Questions& questions, const std::filesystem::path& folder,
-                              fsdp::Console& console) {
+                              terminal::Console& console) {
   const fsdp::Mesh& mesh = sharded.engine->mesh();
   const Answered answered =
       answer(sharded.model, *sharded.engine, questions, settings.answers, console);
@@ -308,7 +308,7 @@ ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
   return metrics;
 }
 
-void show_scores(fsdp::Console& console, const ordered_json& metrics) {
+void show_scores(terminal::Console& console, const ordered_json& metrics) {
   if (metrics.contains("exact_match")) {
     say(console, "exact match {:.2f}\n", metrics["exact_match"].get<double>());
   }
@@ -317,7 +317,7 @@ void show_scores(fsdp::Console& console, const ordered_json& metrics) {
 
 }  // namespace
 
-void initialise(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console) {
+void initialise(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console) {
   set_threads(settings, mesh);
   Opened opened = open_files(settings, mesh, console);
   ShardedModel sharded = build_model(settings, opened.inputs, mesh, console);
@@ -333,7 +333,7 @@ void initialise(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console&
 }
 
 void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
-              fsdp::Console& console) {
+              terminal::Console& console) {
   set_threads(settings, mesh);
   Opened opened = open_files(settings, mesh, console);
   Inputs& inputs = opened.inputs;
@@ -353,7 +353,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   ordered_json metrics = training_metrics(summary, *sharded.engine, plan);
   const std::string device = device_use_of(*sharded.engine, plan, summary);
   say(console, "trained on {} windows in {}: {:.1f} samples/s\n{}", summary.windows,
-      fsdp::clock_text(summary.seconds), summary.samples_per_second(), device);
+      terminal::clock_text(summary.seconds), summary.samples_per_second(), device);
   if (settings.ablated()) {
     metrics["ablated"] = "communication";
     write_metrics(mesh, metrics, settings.output_dir);
@@ -375,7 +375,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   write_trace(settings, console, trace);
 }
 
-void answer_file(const Settings& settings, const fsdp::Mesh& mesh, fsdp::Console& console) {
+void answer_file(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console) {
   set_threads(settings, mesh);
   Opened opened = open_files(settings, mesh, console);
   Inputs& inputs = opened.inputs;

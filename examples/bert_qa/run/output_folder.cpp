@@ -188,7 +188,7 @@ OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& n
 }
 
 SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,
-                      fsdp::Console& console) {
+                      terminal::Console& console) {
   const fsdp::Mesh& mesh = engine.mesh();
   const fs::path& folder = settings.output_dir;
   const int64_t max_shard_bytes = settings.max_shard_bytes;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <fsdp/agreement.h>
-#include <fsdp/console.h>
 #include <fsdp/engine.h>
 
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "bert_qa/run/inputs.h"
 #include "bert_qa/run/settings.h"
 #include "io/folder_lock.h"
+#include "terminal/console.h"
 
 namespace bert_qa {
 
@@ -58,7 +58,7 @@ struct SavedModel {
 // others wait as long as that takes.
 // Errors: IoError on rank 0, RefusedElsewhere on the others.
 SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,
-                      fsdp::Console& console);
+                      terminal::Console& console);
 
 // Ends the run with code 73 if the model is elsewhere than asked for. Collective.
 void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved,

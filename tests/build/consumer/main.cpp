@@ -54,7 +54,6 @@ Losses train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run,
   fsdp::Prefetcher<fsdp::MicroBatch> batches(kSteps, /*depth=*/2, [&](int64_t step) {
     return sampler.batch(/*epoch=*/step, 0).micro_batches.front();
   });
-  fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", kSteps, /*every=*/10);
   Losses losses;
   for (int64_t step = 1; step <= kSteps; ++step) {
     const fsdp::MicroBatch batch = batches.next();
@@ -65,7 +64,6 @@ Losses train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run,
     optimizer.zero_grad();
     losses.last = mesh.mean(loss, "loss");
     if (step == 1) losses.first = losses.last;
-    status.update(step, "training");
   }
   fsdp::save_weights(engine, file, {.dtype = fsdp::DType::kFloat64});
   return losses;

@@ -2,7 +2,6 @@
 // are not what a flag wants end a run with the code of the file, before the first step.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fsdp/console.h>
 #include <fsdp/error.h>
 
 #include <random>
@@ -15,6 +14,7 @@
 #include "support/scratch_folder.h"
 #include "support/source_tree.h"
 #include "support/torch_doctest.h"
+#include "terminal/console.h"
 
 using namespace bert_qa;
 
@@ -65,7 +65,7 @@ int code_of_run(const Words& words) {
     const CommandLine line = parse(words);
     const fsdp::Mesh mesh = fsdp::Mesh::single();
     fsdp::ErrorPlace place;
-    fsdp::Console silent(nullptr);
+    terminal::Console silent(nullptr);
     if (line.settings.command == Command::kFinetune) {
       finetune(line.settings, mesh, place, silent);
     } else {

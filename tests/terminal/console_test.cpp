@@ -1,4 +1,4 @@
-#include "fsdp/console.h"
+#include "terminal/console.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 #include "support/pseudo_terminal.h"
 
-using namespace fsdp;
+using namespace terminal;
 
 namespace {
 

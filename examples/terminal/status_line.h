@@ -1,11 +1,9 @@
 // The line that tells a person how far a run is: redrawn on a terminal, now and then in a log.
 //
-//   fsdp::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, 50);
+//   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, 50);
 //   for (…) status.update(step, {.epoch = e, .loss = loss, .learning_rate = lr, .samples = 32});
 //   // "step  7/500  epoch 0.42  loss 1.2345  lr 2.00e-05  12.3 samples/s  0:42 left"
 #pragma once
-
-#include <fsdp/console.h>
 
 #include <chrono>
 #include <cstdint>
@@ -14,7 +12,9 @@
 #include <string>
 #include <string_view>
 
-namespace fsdp {
+#include "terminal/console.h"
+
+namespace terminal {
 
 // A step of training, of all ranks.
 struct TrainingStep {
@@ -76,4 +76,4 @@ class StatusLine {
 // "4:07", "1:02:03".
 std::string clock_text(double seconds);
 
-}  // namespace fsdp
+}  // namespace terminal

@@ -1,7 +1,7 @@
 // Text for a person, on a stream that may stop taking it: a pager that waits, a terminal after
 // Ctrl-S.
 //
-//   fsdp::Console console(stdout);  // before run_program, which ends first
+//   terminal::Console console(stdout);  // before run_program, which ends first
 //   console.print("epoch 3\n");
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <string_view>
 #include <thread>
 
-namespace fsdp {
+namespace terminal {
 
 // Whoever prints does not wait for the reader, and so lets no other rank wait, up to the time-out:
 // what the stream does not take is kept, and written by a thread as soon as it does.
@@ -50,4 +50,4 @@ class Console {
   std::thread writer_;  // since the stream did not take something
 };
 
-}  // namespace fsdp
+}  // namespace terminal

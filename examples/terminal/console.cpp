@@ -1,15 +1,14 @@
-#include "fsdp/console.h"
+#include "terminal/console.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
 #include <utility>
 
-#include "base/standard_streams.h"
-
-namespace fsdp {
+namespace terminal {
 
 Console::Console(std::FILE* out)
     : out_(out), terminal_(out != nullptr && isatty(fileno(out)) == 1) {}
@@ -44,7 +43,10 @@ bool Console::is_behind() const {
   return !kept_.empty();
 }
 
-int Console::columns() const { return terminal_ ? terminal_columns(fileno(out_)) : 0; }
+int Console::columns() const {
+  winsize size{};
+  return terminal_ && ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
 
 bool Console::takes_now() const {
   pollfd stream{.fd = fileno(out_), .events = POLLOUT, .revents = 0};
@@ -75,4 +77,4 @@ void Console::write_kept() {
   }
 }
 
-}  // namespace fsdp
+}  // namespace terminal

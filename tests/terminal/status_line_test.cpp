@@ -1,4 +1,4 @@
-#include "fsdp/status_line.h"
+#include "terminal/status_line.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "support/pseudo_terminal.h"
 
-using namespace fsdp;
+using namespace terminal;
 
 namespace {
 

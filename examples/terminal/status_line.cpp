@@ -1,4 +1,4 @@
-#include "fsdp/status_line.h"
+#include "terminal/status_line.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-namespace fsdp {
+namespace terminal {
 namespace {
 
 constexpr auto kRedraw = std::chrono::milliseconds(100);
@@ -98,4 +98,4 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}", minutes, whole % 60);
 }
 
-}  // namespace fsdp
+}  // namespace terminal
