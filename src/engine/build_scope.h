@@ -8,9 +8,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine/default_device.h"
 #include "engine/module_walk.h"
 #include "fsdp/engine.h"
+#include "libtorch/default_device.h"
 #include "plan/shard_layout.h"
 #include "shard/shard_context.h"
 

@@ -24,7 +24,7 @@
 // the caller's own.
 //
 // A key has one fallback in a process, so what else the library does by this one is called from
-// here: a thread may include it in all its calls (engine/default_device.h).
+// here: a thread may include it in all its calls (libtorch/default_device.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "libtorch/torch_memory.h"
+#include "meta/meta_mode.h"
 #include "plan/pass_record.h"
-#include "planner/meta_mode.h"
 #include "planner/planned_mesh.h"
 #include "planner/step_key.h"
 #include "runtime/memory_meter.h"

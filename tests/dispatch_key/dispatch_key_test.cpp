@@ -4,7 +4,7 @@
 #include <fsdp/error.h>
 #include <torch/library.h>
 
-#include "engine/default_device.h"
+#include "libtorch/default_device.h"
 #include "libtorch/touch_trap.h"
 #include "support/torch_ranks.h"
 

@@ -1,4 +1,4 @@
-#include "engine/default_device.h"
+#include "libtorch/default_device.h"
 
 #include <future>
 #include <memory>

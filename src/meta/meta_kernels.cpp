@@ -1,11 +1,11 @@
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include "libtorch/torch_compat.h"
 #include "libtorch/torch_memory.h"
-#include "planner/meta/operator_probe.h"
+#include "meta/operator_probe.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "planner/meta_mode.h"
+#include "meta/meta_mode.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
@@ -10,7 +10,7 @@
 
 #include "libtorch/torch_compat.h"
 #include "libtorch/torch_memory.h"
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {

@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {

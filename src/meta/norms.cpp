@@ -10,7 +10,7 @@
 #include <optional>
 #include <tuple>
 
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {

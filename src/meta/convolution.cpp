@@ -6,7 +6,7 @@
 #include <array>
 #include <optional>
 
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {
@@ -53,7 +53,7 @@ bool is_onednn(ConvBackend backend) {
 
 // [Note: oneDNN's layouts] oneDNN lays channels out in blocks, as many as a register has numbers,
 // and fills up the last: it copies what it is given into such, and what it has made out of them.
-// Seen of oneDNN in LibTorch 2.15 (tests/planner/meta_kernels_test.cpp measures it). Few channels
+// Seen of oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp measures it). Few channels
 // that come in stay as they are in forward, and lie in blocks of eight for the gradient of the
 // weight.
 class Blocks {

@@ -3,11 +3,11 @@
 #include <set>
 
 #include "libtorch/torch_memory.h"
-#include "planner/meta_mode.h"
-#include "support/torch_ranks.h"
+#include "meta/meta_mode.h"
+#include "runtime/memory_meter.h"
+#include "support/torch_doctest.h"
 
 using namespace fsdp;
-using namespace fsdp::testing;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "planner/meta/operator_probe.h"
+#include "meta/operator_probe.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
@@ -15,7 +15,7 @@
 
 #include "base/bytes.h"
 #include "libtorch/torch_memory.h"
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {

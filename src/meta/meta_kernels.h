@@ -15,7 +15,7 @@ namespace fsdp {
 // first plan of a process, and only where LibTorch has none: a version that gains one keeps its
 // own. They serve the dispatch key Meta alone, so that nothing changes for tensors with memory.
 // Each allocates what the CPU's kernel of LibTorch 2.15 allocates, in that order, scratch memory
-// included, so that counted bytes are the CPU's; tests/planner/meta_kernels_test.cpp holds each
+// included, so that counted bytes are the CPU's; tests/meta/meta_kernels_test.cpp holds each
 // against the CPU. What even these do not have is run on zeros (operator_probe.h).
 class MetaKernels {
  public:

@@ -1,7 +1,7 @@
 // Pooling.
 #include <ATen/ops/empty.h>
 
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "engine/default_device.h"
-#include "planner/meta/operator_probe.h"
+#include "libtorch/default_device.h"
+#include "meta/operator_probe.h"
 
 namespace fsdp {
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {

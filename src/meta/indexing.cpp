@@ -4,11 +4,11 @@
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/result_type.h>
+#include <ATen/ops/result_type_native.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/WrapDimMinimal.h>
 
-#include "planner/meta/meta_kernels.h"
+#include "meta/meta_kernels.h"
 
 namespace fsdp {
 namespace {
