@@ -5,7 +5,7 @@
 
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
-#include "support/sim/guarded_memory.h"
+#include "simulator/guarded_memory.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -3,7 +3,7 @@
 #include <fsdp/trace.h>
 
 #include "engine/support/twin.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -13,7 +13,7 @@
 #include "engine/support/twin.h"
 #include "gpu/support/faulty_training.h"
 #include "runtime/cuda/cuda_library.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "models/bert/bert_model.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;

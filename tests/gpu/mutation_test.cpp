@@ -11,7 +11,7 @@
 #include "comm/mesh_state.h"
 #include "engine/support/twin.h"
 #include "plan/placement.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

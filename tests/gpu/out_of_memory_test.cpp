@@ -10,7 +10,7 @@
 
 #include "engine/support/twin.h"
 #include "libtorch/torch_cuda.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -7,7 +7,7 @@
 
 #include "comm/mesh_state.h"
 #include "engine/support/twin.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/support/twin.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;

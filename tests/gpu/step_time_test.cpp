@@ -7,7 +7,7 @@
 
 #include "comm/mesh_state.h"
 #include "kernels/pause.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;

@@ -14,7 +14,7 @@
 #include "kernels/element/digest.h"
 #include "kernels/element_cast.h"
 #include "runtime/cuda/cuda_device.h"
-#include "support/sim/cuda/simulated_gpu.h"
+#include "simulator/cuda/simulated_gpu.h"
 
 namespace fsdp::kernels {
 namespace {

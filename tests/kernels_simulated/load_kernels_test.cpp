@@ -2,8 +2,8 @@
 
 #include "fsdp/error.h"
 #include "kernels/cuda/kernels.h"
-#include "support/sim/cuda/kernel_registry.h"
-#include "support/sim/cuda/simulated_gpu.h"
+#include "simulator/cuda/kernel_registry.h"
+#include "simulator/cuda/simulated_gpu.h"
 
 namespace fsdp::kernels {
 namespace {

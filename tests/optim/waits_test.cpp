@@ -11,9 +11,9 @@
 #include "engine/support/twin.h"
 #include "kernels/fill.h"
 #include "plan/placement.h"
-#include "support/sim/checked_mesh.h"
-#include "support/sim/operator_work.h"
-#include "support/sim/watched_ranks.h"
+#include "simulator/checked_mesh.h"
+#include "simulator/operator_work.h"
+#include "simulator/watched_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

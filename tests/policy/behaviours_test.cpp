@@ -7,8 +7,8 @@
 #include <sstream>
 
 #include "policy/support/policy_twin.h"
+#include "simulator/guarded_memory.h"
 #include "support/scratch_folder.h"
-#include "support/sim/guarded_memory.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "policy/support/policy_twin.h"
-#include "support/sim/guarded_memory.h"
+#include "simulator/guarded_memory.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

@@ -8,7 +8,7 @@
 
 #include "base/heap.h"
 #include "runtime/out_of_memory.h"
-#include "support/sim/test_device.h"
+#include "simulator/test_device.h"
 #include "support/torch_doctest.h"
 
 using namespace fsdp;

@@ -11,8 +11,8 @@
 
 #include "comm/mesh_parts.h"
 #include "plan/placement.h"
+#include "simulator/test_device.h"
 #include "support/run_ranks.h"
-#include "support/sim/test_device.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {

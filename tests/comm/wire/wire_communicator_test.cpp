@@ -1,5 +1,5 @@
 // Results, order and errors on a wire. How long collectives take on it is asserted where time is
-// virtual: tests/sim/cuda_wire_test.cpp.
+// virtual: tests/simulator/tests/cuda_wire_test.cpp.
 #include "comm/wire/wire_communicator.h"
 
 #include <doctest/doctest.h>

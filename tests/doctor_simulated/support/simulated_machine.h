@@ -12,8 +12,8 @@
 
 #include "programs/doctor/doctor.h"
 #include "runtime/device.h"
-#include "support/sim/cuda/simulated_gpu.h"
-#include "support/sim/cuda/simulated_nccl.h"
+#include "simulator/cuda/simulated_gpu.h"
+#include "simulator/cuda/simulated_nccl.h"
 
 namespace fsdp::testing {
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "engine/support/twin.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 namespace fsdp::testing {
 namespace {

@@ -1,5 +1,5 @@
 #include "gpu/support/training.h"
-#include "support/sim/torch/torch_memory.h"
+#include "simulator/torch/torch_memory.h"
 
 namespace fsdp::testing {
 namespace {

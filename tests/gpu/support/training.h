@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 #include "support/torch_doctest.h"
 
 namespace fsdp::testing {

@@ -8,7 +8,7 @@
 
 #include "kernels/kernel_table.h"
 #include "runtime/device.h"
-#include "support/sim/cuda/simulation.h"
+#include "simulator/cuda/simulation.h"
 
 namespace fsdp::test {
 

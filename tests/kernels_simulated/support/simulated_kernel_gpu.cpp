@@ -4,7 +4,7 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels_simulated/support/kernel_gpu.h"
 #include "runtime/cuda/cuda_device.h"
-#include "support/sim/cuda/simulated_gpu.h"
+#include "simulator/cuda/simulated_gpu.h"
 
 namespace fsdp::test {
 

@@ -12,8 +12,8 @@
 
 #include "comm/nccl/nccl_communicator.h"
 #include "runtime/cuda/cuda_device.h"
-#include "support/sim/cuda/simulated_gpu.h"
-#include "support/sim/cuda/simulated_nccl.h"
+#include "simulator/cuda/simulated_gpu.h"
+#include "simulator/cuda/simulated_nccl.h"
 
 namespace fsdp::testing {
 

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "on_gpu/support/gpu_ranks.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 namespace fsdp::testing {
 

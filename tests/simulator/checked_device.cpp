@@ -1,0 +1,315 @@
+#include "simulator/checked_device.h"
+
+#include <cstring>
+#include <initializer_list>
+#include <stdexcept>
+#include <utility>
+
+#include "kernels/kernel_table.h"
+#include "simulator/guarded_memory.h"
+
+namespace fsdp::testing {
+namespace {
+
+struct CheckedMark final : EventMark {
+  CheckedMark(RaceCheck& of, Event event, RaceCheck::Clock seen)
+      : check(of), inner(std::move(event)), clock(std::move(seen)) {}
+  void wait() override {
+    inner.synchronize();
+    check.host_waits(clock);
+  }
+  bool reached() override { return inner.reached(); }
+
+  RaceCheck& check;
+  Event inner;
+  const RaceCheck::Clock clock;
+};
+
+constexpr int64_t kFloat = size_of(DType::kFloat32);
+
+// Memory that no operator of LibTorch can have made: on a device it is the device's.
+void require_device_memory(std::initializer_list<const void*> pointers) {
+  for (const void* each : pointers) {
+    if (each == nullptr || GuardedMemory::instance().holds(each)) continue;
+    throw std::logic_error("a kernel was given the host's memory for the device's");
+  }
+}
+
+TouchedBytes reads(const void* data, int64_t bytes) { return {data, data == nullptr ? 0 : bytes}; }
+TouchedBytes writes(const void* data, int64_t bytes) {
+  return {data, data == nullptr ? 0 : bytes, true};
+}
+
+// From the first to the last element of a source with strides.
+TouchedBytes reads(const kernels::StridedSource& source) {
+  int64_t low = 0, high = 0;
+  for (int dim = 0; dim < source.dims; ++dim) {
+    const int64_t span = (source.sizes[dim] - 1) * source.strides[dim];
+    (span < 0 ? low : high) += span;
+  }
+  const int64_t size = size_of(source.dtype);
+  const auto* data = static_cast<const std::byte*>(source.data);
+  return {data + low * size, source.numel() == 0 ? 0 : (high - low + 1) * size};
+}
+
+template <class Run>
+std::vector<TouchedBytes> of_copies(std::span<const Run> runs) {
+  std::vector<TouchedBytes> bytes;
+  for (const Run& run : runs) {
+    bytes.push_back(reads(run.source, run.numel * size_of(run.source_dtype)));
+    bytes.push_back(writes(run.destination, run.numel * size_of(run.destination_dtype)));
+  }
+  return bytes;
+}
+
+std::vector<TouchedBytes> of_fills(std::span<const kernels::FillRun> runs) {
+  std::vector<TouchedBytes> bytes;
+  for (const auto& run : runs) bytes.push_back(writes(run.data, run.numel * size_of(run.dtype)));
+  return bytes;
+}
+
+template <class Options>
+std::vector<TouchedBytes> of_scalars(const Options& options) {
+  require_device_memory({options.grad_scale, options.found_inf});
+  return {reads(options.grad_scale, kFloat), reads(options.found_inf, kFloat)};
+}
+
+template <class Segment>
+void of_update(const Segment& segment, std::vector<TouchedBytes>& bytes) {
+  require_device_memory({segment.param, segment.grad, segment.low_precision_copy, segment.step});
+  bytes.push_back(writes(segment.param, segment.numel * kFloat));
+  bytes.push_back(reads(segment.grad, segment.numel * kFloat));
+  bytes.push_back(
+      writes(segment.low_precision_copy, segment.numel * size_of(segment.low_precision_dtype)));
+  bytes.push_back(reads(segment.step, sizeof(kernels::StepCount)));
+}
+
+const kernels::KernelTable& checked_kernels() {
+  using namespace kernels;
+  static const KernelTable table{
+      .accumulate =
+          [](Stream& stream, std::span<const AccumulateRun> runs, float scale) {
+            const CheckedWork work(stream, "accumulate", of_copies(runs));
+            cpu_kernels().accumulate(stream, runs, scale);
+          },
+      .accumulate_strided =
+          [](Stream& stream, const StridedSource& source, void* destination, DType dtype,
+             float scale) {
+            const CheckedWork work(
+                stream, "accumulate_strided",
+                {reads(source), writes(destination, source.numel() * size_of(dtype))});
+            cpu_kernels().accumulate_strided(stream, source, destination, dtype, scale);
+          },
+      .adamw =
+          [](Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
+            std::vector<TouchedBytes> bytes = of_scalars(options);
+            for (const AdamWSegment& each : segments) {
+              of_update(each, bytes);
+              require_device_memory({each.exp_avg, each.exp_avg_sq});
+              bytes.push_back(writes(each.exp_avg, each.numel * kFloat));
+              bytes.push_back(writes(each.exp_avg_sq, each.numel * kFloat));
+            }
+            const CheckedWork work(stream, "adamw", bytes);
+            cpu_kernels().adamw(stream, segments, options);
+          },
+      .cast_pack =
+          [](Stream& stream, std::span<const CastRun> runs, float scale) {
+            const CheckedWork work(stream, "cast_pack", of_copies(runs));
+            cpu_kernels().cast_pack(stream, runs, scale);
+          },
+      .cast_pack_strided =
+          [](Stream& stream, const StridedSource& source, void* destination, DType dtype,
+             float scale) {
+            const CheckedWork work(
+                stream, "cast_pack_strided",
+                {reads(source), writes(destination, source.numel() * size_of(dtype))});
+            cpu_kernels().cast_pack_strided(stream, source, destination, dtype, scale);
+          },
+      .clip_coefficient =
+          [](Stream& stream, const GradNorm* reduced, NormType type, double max_norm,
+             const ClipOutputs& outputs) {
+            require_device_memory({reduced, outputs.norm, outputs.coefficient, outputs.found_inf});
+            const CheckedWork work(
+                stream, "clip_coefficient",
+                {reads(reduced, sizeof(GradNorm)), writes(outputs.norm, kFloat),
+                 writes(outputs.coefficient, kFloat), writes(outputs.found_inf, kFloat)});
+            cpu_kernels().clip_coefficient(stream, reduced, type, max_norm, outputs);
+          },
+      .count_steps =
+          [](Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
+             const float* found_inf) {
+            std::vector<TouchedBytes> bytes{reads(found_inf, kFloat)};
+            for (StepCount* each : counters) {
+              require_device_memory({each});
+              bytes.push_back(writes(each, sizeof(StepCount)));
+            }
+            const CheckedWork work(stream, "count_steps", bytes);
+            cpu_kernels().count_steps(stream, counters, betas, found_inf);
+          },
+      .digest =
+          [](Stream& stream, std::span<const DigestRun> runs) {
+            std::vector<TouchedBytes> bytes;
+            for (const DigestRun& run : runs) {
+              require_device_memory({run.data, run.parts});
+              bytes.push_back(reads(run.data, run.bytes));
+              bytes.push_back(writes(run.digest, sizeof(uint64_t)));
+              bytes.push_back(writes(run.parts, kernels::kDigestParts * 8));
+            }
+            const CheckedWork work(stream, "digest", bytes);
+            cpu_kernels().digest(stream, runs);
+          },
+      .fill_nan =
+          [](Stream& stream, std::span<const FillRun> runs) {
+            const CheckedWork work(stream, "fill_nan", of_fills(runs));
+            cpu_kernels().fill_nan(stream, runs);
+          },
+      .fill_zero =
+          [](Stream& stream, std::span<const FillRun> runs) {
+            const CheckedWork work(stream, "fill_zero", of_fills(runs));
+            cpu_kernels().fill_zero(stream, runs);
+          },
+      .grad_norm =
+          [](Stream& stream, std::span<const GradSegment> segments, NormType type,
+             const NormOutputs& outputs) {
+            std::vector<TouchedBytes> bytes;
+            for (const auto& each : segments)
+              bytes.push_back(reads(each.grad, each.numel * kFloat));
+            require_device_memory({outputs.norm, outputs.first_non_finite});
+            bytes.push_back(writes(outputs.norm, sizeof(GradNorm)));
+            bytes.push_back(writes(outputs.first_non_finite, sizeof(double)));
+            const CheckedWork work(stream, "grad_norm", bytes);
+            cpu_kernels().grad_norm(stream, segments, type, outputs);
+          },
+      .mark_time =
+          [](Stream& stream, int64_t* ns) {
+            const CheckedWork work(stream, "mark_time", {writes(ns, sizeof *ns)});
+            cpu_kernels().mark_time(stream, ns);
+          },
+      .norm_scratch_bytes = cpu_kernels().norm_scratch_bytes,
+      .pause_since =
+          [](Stream& stream, std::span<const int64_t> marks, int64_t ns) {
+            const CheckedWork work(stream, "pause_since",
+                                   {reads(marks.data(), static_cast<int64_t>(marks.size_bytes()))});
+            cpu_kernels().pause_since(stream, marks, ns);
+          },
+      .reduce =
+          [](Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
+            std::vector<TouchedBytes> bytes;
+            for (const ReduceRun& run : runs) {
+              const int64_t size = run.numel * size_of(run.dtype);
+              for (const void* each : run.sources) {
+                require_device_memory({each});
+                bytes.push_back(reads(each, size));
+              }
+              require_device_memory({run.out});
+              bytes.push_back(writes(run.out, size));
+            }
+            const CheckedWork work(stream, "reduce", bytes);
+            cpu_kernels().reduce(stream, runs, op);
+          },
+      .sgd =
+          [](Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
+            std::vector<TouchedBytes> bytes = of_scalars(options);
+            for (const SgdSegment& each : segments) {
+              of_update(each, bytes);
+              require_device_memory({each.momentum_buffer});
+              bytes.push_back(writes(each.momentum_buffer, each.numel * kFloat));
+            }
+            const CheckedWork work(stream, "sgd", bytes);
+            cpu_kernels().sgd(stream, segments, options);
+          },
+  };
+  return table;
+}
+
+}  // namespace
+
+CheckedStream::CheckedStream(const Device& device, RaceCheck& check, std::string_view name,
+                             bool runs_beside)
+    : CpuStream(device),
+      check_(check),
+      number_(check.add_stream(std::string(name))),
+      inner_(cpu_device().make_stream({.name = std::string(name), .runs_beside = runs_beside})) {}
+
+// Work that threw has left memory open: what came behind it was not run.
+CheckedStream::~CheckedStream() {
+  inner_ = nullptr;
+  for (; open_ > 0; --open_) GuardedMemory::instance().close();
+}
+
+void CheckedStream::open_memory() {
+  inner_->call([this] {
+    ++open_;
+    GuardedMemory::instance().open();
+  });
+}
+
+void CheckedStream::close_memory() {
+  inner_->call([this] {
+    GuardedMemory::instance().close();
+    --open_;
+  });
+}
+
+void CheckedStream::read(void* to, const void* from, int64_t bytes) {
+  touch("read", {{from, bytes}});
+  synchronize();
+  const AsDeviceWork work;
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+void CheckedStream::copy(void* to, const void* from, int64_t bytes) {
+  const CheckedWork work(*this, "copy", {reads(from, bytes), writes(to, bytes)});
+  inner_->copy(to, from, bytes);
+}
+
+std::shared_ptr<EventMark> CheckedStream::mark(CodePlace) {
+  Event inner = cpu_device().make_event();
+  inner_->record(inner);
+  return std::make_shared<CheckedMark>(check_, std::move(inner), check_.mark(number_));
+}
+
+void CheckedStream::wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) {
+  const auto& checked = static_cast<const CheckedMark&>(*mark);
+  inner_->wait(checked.inner);  // what is left out is left out of the check alone
+  check_.wait(number_, checked.clock, place);
+}
+
+CheckedWork::CheckedWork(Stream& stream, std::string_view what,
+                         const std::vector<TouchedBytes>& bytes)
+    : stream_(dynamic_cast<CheckedStream*>(&stream)) {
+  if (stream_ == nullptr) return;
+  stream_->touch(what, bytes);
+  stream_->open_memory();
+}
+
+CheckedWork::~CheckedWork() {
+  if (stream_ != nullptr) stream_->close_memory();
+}
+
+Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory) {
+  if (!memory) return memory;
+  void* data = memory.data();
+  const int64_t bytes = memory.bytes();
+  check->add_memory(data, bytes);
+  auto kept = std::make_shared<Buffer>(std::move(memory));
+  return {data, bytes, [check, kept](void* gone) { check->remove_memory(gone); }};
+}
+
+CheckedDevice::CheckedDevice() : check_(std::make_shared<RaceCheck>()) {
+  GuardedMemory::instance().watch();
+  compute_ = std::make_unique<CheckedStream>(*this, *check_, "compute", /*runs_beside=*/false);
+}
+
+std::unique_ptr<Stream> CheckedDevice::make_stream(const StreamOptions& options) const {
+  return std::make_unique<CheckedStream>(*this, *check_, options.name, options.runs_beside);
+}
+
+Buffer CheckedDevice::allocate(int64_t bytes, MemoryKind kind) const {
+  if (kind != MemoryKind::kDevice) return cpu_device().allocate(bytes, kind);
+  return known_to(check_, GuardedMemory::instance().allocate(bytes));
+}
+
+const kernels::KernelTable* CheckedDevice::kernels() const { return &checked_kernels(); }
+
+}  // namespace fsdp::testing

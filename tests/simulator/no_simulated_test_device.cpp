@@ -1,0 +1,12 @@
+// Where the build has no CUDA.
+#include <stdexcept>
+
+#include "simulator/test_device.h"
+
+namespace fsdp::testing {
+
+MakeRanks simulated_ranks_of_environment() {
+  throw std::invalid_argument("FSDP_TEST_DEVICE is 'simulated', and this build has no CUDA");
+}
+
+}  // namespace fsdp::testing
