@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/error.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,10 +11,6 @@
 #include <optional>
 #include <utility>
 #include <vector>
-
-#include "base/bytes.h"
-#include "base/help_text.h"
-#include "run/unknown_flags.h"
 
 namespace planning {
 namespace {
@@ -128,13 +125,10 @@ void read(const std::vector<std::string>& words, const std::vector<fsdp::RunFlag
   for (const fsdp::RunFlag& flag : flags) names.push_back(flag.name);
   std::vector<std::string> unknown;
   for (size_t i = 0; i < words.size(); ++i) {
-    const size_t equals = words[i].find('=');
-    const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
+    const std::string& name = words[i];
     const auto flag = std::ranges::find(flags, name, &fsdp::RunFlag::name);
     if (flag == flags.end()) {
-      unknown.push_back(words[i]);
-    } else if (equals != std::string::npos) {
-      flag->set(std::string_view(words[i]).substr(equals + 1));
+      unknown.push_back(name);
     } else if (i + 1 < words.size()) {
       flag->set(words[++i]);
     } else {

@@ -4,7 +4,7 @@
 
 #include "bert_qa/hf/config_reader.h"
 #include "bert_qa/hf/model_config.h"
-#include "io/mapped_file.h"
+#include "bert_qa/text/text_file.h"
 
 namespace planning {
 namespace {
@@ -71,14 +71,14 @@ llama::LlamaConfig llama_of(const ConfigReader& reader) {
 
 FolderConfig read_folder(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
-  const fsdp::MappedFile mapping(file);
-  const ConfigReader reader(mapping.text(), file.string());
+  const std::string text = bert_qa::read_text(file);
+  const ConfigReader reader(text, file.string());
   if (!reader.has("model_type")) {
     reader.corrupt("model_type is missing", "bert, megatron-bert, gpt2 or llama");
   }
   const std::string type = reader.text_or("model_type", {});
   if (type == "bert" || type == "megatron-bert") {
-    return bert_qa::parse_model_config(mapping.text(), file.string());
+    return bert_qa::parse_model_config(text, file.string());
   }
   if (type == "gpt2") return gpt2_of(reader);
   if (type == "llama") return llama_of(reader);

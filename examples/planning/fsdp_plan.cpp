@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +14,6 @@
 #include <system_error>
 #include <thread>
 
-#include "base/bytes.h"
 #include "planning/command_line.h"
 #include "planning/known_model.h"
 #include "planning/plan_report.h"

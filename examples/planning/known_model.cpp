@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <fsdp/error.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <variant>
 
-#include "base/nearest.h"
 #include "models/bert/bert_model.h"
 #include "models/bert/presets.h"
 #include "models/gpt.h"

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "base/bytes.h"
 #include "plan/placement.h"
 
 namespace planning {

@@ -36,6 +36,7 @@ namespace fsdp {
 
 class Engine;
 class Optimizer;
+class StoredWeights;
 
 // Called on another thread than the caller's, one call at a time; equal on all ranks.
 struct LoadOptions {
@@ -91,6 +92,9 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 //   that are damaged, compressed or encrypted, another byte order, tensors that are no views of
 //   their storage, and names of functions that run code.
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
+                        const LoadOptions& options = {});
+// The same from files that are open already (stored_weights.h).
+LoadReport load_weights(Engine& engine, const StoredWeights& weights,
                         const LoadOptions& options = {});
 
 struct SaveOptions {

@@ -18,6 +18,7 @@
 #include <fsdp/plan.h>
 #include <fsdp/prefetcher.h>
 #include <fsdp/program.h>
+#include <fsdp/program_text.h>
 #include <fsdp/recompute.h>
 #include <fsdp/run_options.h>
 #include <fsdp/run_plan.h>

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "base/printable.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

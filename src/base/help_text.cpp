@@ -1,9 +1,9 @@
-#include "base/help_text.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

@@ -1,7 +1,7 @@
-#include "base/nearest.h"
-
 #include <algorithm>
 #include <numeric>
+
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

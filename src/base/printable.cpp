@@ -1,9 +1,9 @@
-#include "base/printable.h"
-
 #include <fmt/format.h>
 
 #include <array>
 #include <cstdint>
+
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {
@@ -40,6 +40,14 @@ std::string printable(std::string_view text, std::string_view kept) {
     }
   }
   return shown;
+}
+
+std::string quoted_name(std::string_view name) {
+  constexpr size_t kMostBytes = 100;
+  if (name.size() <= kMostBytes) return fmt::format("'{}'", printable(name));
+  size_t cut = kMostBytes;
+  while (cut > kMostBytes - 4 && (static_cast<unsigned char>(name[cut]) & 0xc0) == 0x80) --cut;
+  return fmt::format("'{}…' ({} bytes)", printable(name.substr(0, cut)), name.size());
 }
 
 }  // namespace fsdp

@@ -14,7 +14,7 @@
 #include "checkpoint/weights_digest.h"
 #include "fsdp/checkpoint.h"
 #include "fsdp/error.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {

@@ -11,13 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/load_stored_weights.h"
 #include "checkpoint/loaded_buffers.h"
 #include "checkpoint/main_state_writer.h"
 #include "checkpoint/read_interval.h"
 #include "checkpoint/weight_match.h"
 #include "engine/engine_parts.h"
 #include "fsdp/checkpoint.h"
+#include "io/stored_weights.h"
 
 namespace fsdp {
 namespace {
@@ -189,7 +189,7 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 
 LoadReport load_weights(Engine& engine, const StoredWeights& weights, const LoadOptions& options) {
   return load_together(engine, [&](const EngineParts& state) {
-    return load_files(state, {.files = weights.files()}, options, weights.notes());
+    return load_files(state, {.files = files_of(weights)}, options, weights.notes());
   });
 }
 
@@ -197,7 +197,7 @@ LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options) {
   return load_together(engine, [&](const EngineParts& state) {
     const StoredWeights weights(path);
-    return load_files(state, {.files = weights.files()}, options, weights.notes());
+    return load_files(state, {.files = files_of(weights)}, options, weights.notes());
   });
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 

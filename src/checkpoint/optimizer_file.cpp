@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "fsdp/error.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "fsdp/error.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

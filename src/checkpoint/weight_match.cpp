@@ -10,7 +10,7 @@
 
 #include "checkpoint/name_list.h"
 #include "fsdp/error.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {
@@ -142,7 +142,7 @@ void check_missing(const WeightsFiles& files, std::span<const ExpectedTensor> ex
              ? kOtherModel
              : fmt::format("the file has them as {} and so on: LoadOptions::strip_prefix "
                            "= \"{}\" removes what its names begin with",
-                           quoted_name(prefix + missing[0]), printable_name(prefix)));
+                           quoted_name(prefix + missing[0]), printable(prefix)));
 }
 
 // Tied weights have several names in a file that shares their bytes.

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

@@ -8,13 +8,13 @@
 #include <limits>
 #include <optional>
 
-#include "base/bytes.h"
 #include "base/heap.h"
 #include "comm/mesh_state.h"
 #include "engine/attach.h"
 #include "engine/build_scope.h"
 #include "engine/engine_parts.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "libtorch/torch_compat.h"
 #include "runtime/device_error_place.h"
 

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
 #include "engine/engine_pass.h"
+#include "fsdp/program_text.h"
 #include "plan/remedies.h"
 #include "runtime/out_of_memory.h"
 

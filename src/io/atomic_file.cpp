@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "fsdp/error.h"
+#include "fsdp/whole_file.h"
 
 namespace fsdp {
 namespace {

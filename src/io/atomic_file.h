@@ -48,17 +48,8 @@ class AtomicFile {
   bool finished_ = false;
 };
 
-// Removes the temporary files of writers of folder/NAME that died, for each NAME that `is_ours`;
-// returns their names. A living writer's stays, also another process's. Never throws: what cannot
-// be removed, or be known to be a dead one's, stays.
-std::vector<std::string> remove_leftovers(
-    const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& is_ours);
-
 // The file is gone, on disk too, when this returns; nothing is done where there is none.
 // Errors: IoError kCannotCreate, kIoError.
 void remove_file(const std::filesystem::path& path);
-
-// The whole of a small file: configuration, vocabulary, metrics.
-void write_file(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace fsdp

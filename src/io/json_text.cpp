@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/file_kind.h"
-#include "io/printable_name.h"
 
 namespace fsdp {
 namespace {
@@ -113,7 +113,7 @@ std::string reason_of(std::string text, std::string_view last_token) {
   }
   constexpr size_t kMaxReasonBytes = 300;
   if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
-  return printable_name(text);
+  return printable(text);
 }
 
 // What the library reports, checked for what it does not check, and passed on.

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/pickle_names.h"
 #include "io/pickle_opcode.h"
 #include "io/pickle_tensors.h"
-#include "io/printable_name.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {

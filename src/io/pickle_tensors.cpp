@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {

@@ -7,8 +7,8 @@
 #include <system_error>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/atomic_file.h"
-#include "io/printable_name.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
 

@@ -9,9 +9,9 @@
 
 #include "base/bytes.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/file_kind.h"
 #include "io/json_text.h"
-#include "io/printable_name.h"
 
 namespace fsdp {
 namespace {

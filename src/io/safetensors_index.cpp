@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/json_text.h"
-#include "io/printable_name.h"
 
 namespace fsdp {
 namespace {

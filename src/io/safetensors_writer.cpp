@@ -7,8 +7,8 @@
 
 #include "base/bytes.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/atomic_file.h"
-#include "io/printable_name.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {

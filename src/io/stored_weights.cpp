@@ -1,11 +1,15 @@
 #include "io/stored_weights.h"
 
+#include <deque>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "fsdp/error.h"
+#include "fsdp/safetensors_folder.h"
 #include "io/mapped_file.h"
 #include "io/safetensors_index.h"
+#include "io/torch_archive.h"
 
 namespace fsdp {
 namespace {
@@ -21,13 +25,29 @@ bool holds(const std::filesystem::path& path) {
 
 }  // namespace
 
-StoredWeights::StoredWeights(const std::filesystem::path& path) : path_(path) {
+// Neither copied nor moved: the files name each other.
+struct StoredWeights::Files {
+  explicit Files(const std::filesystem::path& its_path);
+  void open_archive(const std::filesystem::path& archive_path);
+  void open_archives(const std::filesystem::path& index_path);
+  void add(const SafetensorsFile& file) { files.push_back(&views.emplace_back(file)); }
+
+  const std::filesystem::path path;
+  std::optional<SafetensorsFolder> folder;
+  std::optional<SafetensorsFile> file;
+  std::deque<SafetensorsWeights> views;  // of these
+  std::deque<TorchArchive> archives;
+  std::vector<const WeightsFile*> files;
+  std::vector<std::string> notes;
+};
+
+StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
     if (TorchArchive::is_one(path)) {
       open_archive(path);
     } else {
-      add(file_.emplace(path));
+      add(file.emplace(path));
     }
     return;
   }
@@ -38,19 +58,19 @@ StoredWeights::StoredWeights(const std::filesystem::path& path) : path_(path) {
   } else if (!has_safetensors && holds(path / kPickledIndex)) {
     open_archives(path / kPickledIndex);
   } else {
-    folder_.emplace(path);
-    for (const SafetensorsFile& file : folder_->files()) add(file);
-    notes_.assign(folder_->notes().begin(), folder_->notes().end());
+    folder.emplace(path);
+    for (const SafetensorsFile& each : folder->files()) add(each);
+    notes.assign(folder->notes().begin(), folder->notes().end());
   }
 }
 
-void StoredWeights::open_archive(const std::filesystem::path& path) {
-  const TorchArchive& archive = archives_.emplace_back(path);
-  files_.push_back(&archive);
-  notes_.insert(notes_.end(), archive.notes().begin(), archive.notes().end());
+void StoredWeights::Files::open_archive(const std::filesystem::path& archive_path) {
+  const TorchArchive& archive = archives.emplace_back(archive_path);
+  files.push_back(&archive);
+  notes.insert(notes.end(), archive.notes().begin(), archive.notes().end());
 }
 
-void StoredWeights::open_archives(const std::filesystem::path& index_path) {
+void StoredWeights::Files::open_archives(const std::filesystem::path& index_path) {
   const SafetensorsIndex index =
       parse_safetensors_index(MappedFile(index_path).text(), index_path.string());
   std::set<std::string> names;
@@ -62,14 +82,35 @@ void StoredWeights::open_archives(const std::filesystem::path& index_path) {
   }
   std::vector<ShardNames> shards;
   for (const std::string& name : names) {
-    open_archive(path_ / name);
+    open_archive(path / name);
     ShardNames shard{.file = name};
-    for (const MappedTensor& tensor : archives_.back().tensors()) {
+    for (const MappedTensor& tensor : archives.back().tensors()) {
       shard.tensors.push_back(tensor.name);
     }
     shards.push_back(std::move(shard));
   }
   check_shards(index, index_path, shards);
+}
+
+StoredWeights::StoredWeights(const std::filesystem::path& path)
+    : files_(std::make_unique<Files>(path)) {}
+StoredWeights::~StoredWeights() = default;
+
+const std::filesystem::path& StoredWeights::path() const { return files_->path; }
+const std::vector<std::string>& StoredWeights::notes() const { return files_->notes; }
+
+std::vector<StoredWeights::Tensor> StoredWeights::tensors() const {
+  std::vector<Tensor> all;
+  for (const WeightsFile* file : files_->files) {
+    for (const MappedTensor& tensor : file->tensors()) {
+      all.push_back({.name = tensor.name, .shape = tensor.shape, .file = file->path()});
+    }
+  }
+  return all;
+}
+
+const std::vector<const WeightsFile*>& files_of(const StoredWeights& weights) {
+  return weights.files_->files;
 }
 
 }  // namespace fsdp

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/file_kind.h"
 #include "io/pickle.h"
-#include "io/printable_name.h"
 #include "io/safetensors_header.h"
 #include "io/torch_entries.h"
 

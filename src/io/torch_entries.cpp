@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "fsdp/error.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {
@@ -24,7 +24,7 @@ std::string described(const PickleValue& value) {
     case Kind::kUnread:
     case Kind::kGlobal:
     case Kind::kObject:
-      return printable_name(value.text);
+      return printable(value.text);
     case Kind::kText:
       return "a text";
     case Kind::kDict:

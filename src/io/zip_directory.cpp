@@ -9,8 +9,8 @@
 #include <set>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/crc32.h"
-#include "io/printable_name.h"
 
 namespace fsdp {
 namespace {

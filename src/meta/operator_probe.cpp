@@ -13,7 +13,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "base/bytes.h"
+#include "fsdp/program_text.h"
 #include "libtorch/torch_memory.h"
 #include "meta/meta_kernels.h"
 

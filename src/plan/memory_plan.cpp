@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/bytes.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

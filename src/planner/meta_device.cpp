@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "kernels/kernel_table.h"
 #include "runtime/span_log.h"
 

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
 #include "comm/mesh_state.h"
+#include "fsdp/program_text.h"
 #include "plan/remedies.h"
 #include "planner/free_memory.h"
 

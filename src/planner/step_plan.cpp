@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
 #include "fsdp/plan.h"
+#include "fsdp/program_text.h"
 #include "plan/placement.h"
 
 namespace fsdp {

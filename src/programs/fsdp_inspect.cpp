@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "io/file_kind.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
-#include "io/printable_name.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_index.h"
 #include "io/stored_weights.h"
@@ -44,7 +44,7 @@ void print(const std::string& text) {
 
 // A value of a file from elsewhere, on one line.
 std::string shown(const nlohmann::json& value) {
-  return printable_name(value.is_string() ? value.get<std::string>() : value.dump());
+  return printable(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
 std::vector<StoredTensor> tensors_of(const WeightsFile& file) {
@@ -59,9 +59,9 @@ std::vector<StoredTensor> tensors_of(const WeightsFile& file) {
 }
 
 std::string listing_of(const WeightsFile& file) {
-  std::string text = fmt::format("{}\n", printable_name(file.path().string()));
+  std::string text = fmt::format("{}\n", printable(file.path().string()));
   for (const auto& [key, value] : file.metadata()) {
-    text += fmt::format("metadata {} = {}\n", printable_name(key), quoted_name(value));
+    text += fmt::format("metadata {} = {}\n", printable(key), quoted_name(value));
   }
   const std::vector<StoredTensor> tensors = tensors_of(file);
   const std::string dtypes = format_dtype_counts(tensors);
@@ -71,7 +71,7 @@ std::string listing_of(const WeightsFile& file) {
 
 void print_notes(const StoredWeights& weights) {
   for (const std::string& note : weights.notes()) {
-    print(fmt::format("note: {}\n", printable_name(note)));
+    print(fmt::format("note: {}\n", printable(note)));
   }
 }
 
@@ -108,8 +108,8 @@ std::string describe_config(const std::filesystem::path& path) {
 // All tensors, and every check sum.
 void list_weights(const StoredWeights& weights) {
   TensorTotals all;
-  const bool several = weights.files().size() > 1;
-  for (const WeightsFile* file : weights.files()) {
+  const bool several = files_of(weights).size() > 1;
+  for (const WeightsFile* file : files_of(weights)) {
     file->check_sums(0, 1);
     print((several ? "\n" : "") + listing_of(*file));
     const TensorTotals totals = totals_of(tensors_of(*file));
@@ -118,27 +118,28 @@ void list_weights(const StoredWeights& weights) {
     all.nbytes += totals.nbytes;
   }
   if (several)
-    print(fmt::format("\nin {} files: {}\n", weights.files().size(), format_totals(all)));
+    print(fmt::format("\nin {} files: {}\n", files_of(weights).size(), format_totals(all)));
 }
 
 void summarise_weights(const StoredWeights& weights) {
   std::vector<StoredTensor> all;
   int64_t bytes = 0;
-  for (const WeightsFile* file : weights.files()) {
+  for (const WeightsFile* file : files_of(weights)) {
     const std::vector<StoredTensor> tensors = tensors_of(*file);
     all.insert(all.end(), tensors.begin(), tensors.end());
     bytes += static_cast<int64_t>(std::filesystem::file_size(file->path()));
   }
-  const WeightsFile& first = *weights.files().front();
+  const WeightsFile& first = *files_of(weights).front();
   const bool pickled = kind_of_file(first.path()) == FileKind::kZip;
-  print(fmt::format("{}: {}, {} bytes\n", printable_name(weights.path().string()),
-                    weights.files().size() > 1 ? fmt::format("{} {} files", weights.files().size(),
-                                                             pickled ? "torch.save" : "safetensors")
-                    : pickled                  ? "a file of torch.save"
-                                               : std::string(name_of(FileKind::kSafetensors)),
+  print(fmt::format("{}: {}, {} bytes\n", printable(weights.path().string()),
+                    files_of(weights).size() > 1
+                        ? fmt::format("{} {} files", weights.files().size(),
+                                      pickled ? "torch.save" : "safetensors")
+                    : pickled ? "a file of torch.save"
+                              : std::string(name_of(FileKind::kSafetensors)),
                     bytes));
   for (const auto& [key, value] : first.metadata()) {
-    print(fmt::format("metadata {} = {}\n", printable_name(key), quoted_name(value)));
+    print(fmt::format("metadata {} = {}\n", printable(key), quoted_name(value)));
   }
   print(format_totals(totals_of(all)) + "\n" + format_groups(all));
 }
@@ -183,7 +184,7 @@ void inspect(const std::filesystem::path& path, bool summary) {
   const bool is_folder = std::filesystem::is_directory(path, ignored);
   const std::string other = is_folder ? "" : describe_other(kind_of_file(path), path);
   if (!other.empty()) {
-    print(fmt::format("{}: {}, {} bytes\n", printable_name(path.string()), other,
+    print(fmt::format("{}: {}, {} bytes\n", printable(path.string()), other,
                       std::filesystem::file_size(path)));
   } else {
     const StoredWeights weights(path);

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/help_text.h"
 #include "base/standard_streams.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "fsdp_run_ranks.h"
 #include "run/unknown_flags.h"
 

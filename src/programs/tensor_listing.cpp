@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 #include "io/safetensors_header.h"
 
 namespace fsdp {
@@ -47,7 +46,7 @@ std::string format_tensors(std::span<const StoredTensor> tensors) {
   using Row = std::array<std::string, 4>;
   std::vector<Row> rows = {{"name", "dtype", "shape", "bytes"}};
   for (const StoredTensor& tensor : tensors) {
-    rows.push_back({printable_name(tensor.name), std::string(name_of(tensor.dtype)),
+    rows.push_back({printable(tensor.name), std::string(name_of(tensor.dtype)),
                     format_shape(tensor.shape), with_commas(tensor.nbytes)});
   }
   std::array<int64_t, 4> columns{};
@@ -104,8 +103,7 @@ std::string format_by(std::string_view title, std::span<const StoredTensor> tens
   std::map<std::string, std::vector<StoredTensor>, std::less<>> groups;
   for (const StoredTensor& tensor : tensors) groups[key(tensor)].push_back(tensor);
   std::vector<std::pair<std::string, TensorTotals>> rows;
-  for (const auto& [name, group] : groups)
-    rows.emplace_back(printable_name(name), totals_of(group));
+  for (const auto& [name, group] : groups) rows.emplace_back(printable(name), totals_of(group));
   std::ranges::stable_sort(rows, std::ranges::greater(),
                            [](const auto& row) { return row.second.nbytes; });
   int64_t columns = 0;

@@ -13,8 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/nearest.h"
+#include "fsdp/program_text.h"
 #include "fsdp/run_options.h"
 #include "plan/placement.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/help_text.h"
+#include "fsdp/program_text.h"
 #include "run/unknown_flags.h"
 
 namespace fsdp {

@@ -4,9 +4,9 @@
 #include <exception>
 #include <filesystem>
 
-#include "base/help_text.h"
 #include "fsdp/agreement.h"
 #include "fsdp/program.h"
+#include "fsdp/program_text.h"
 #include "fsdp/run_options.h"
 
 namespace fsdp {

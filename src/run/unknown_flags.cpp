@@ -8,7 +8,7 @@
 #include <cctype>
 #include <utility>
 
-#include "base/nearest.h"
+#include "fsdp/program_text.h"
 #include "run/other_names.h"
 
 namespace fsdp {

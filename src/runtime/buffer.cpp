@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

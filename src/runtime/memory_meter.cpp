@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/bytes.h"
+#include "fsdp/program_text.h"
 #include "runtime/out_of_memory.h"
 
 namespace fsdp {

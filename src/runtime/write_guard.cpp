@@ -15,8 +15,8 @@
 #include <mutex>
 #include <utility>
 
-#include "base/bytes.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 

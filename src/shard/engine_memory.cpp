@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/bytes.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 #include "libtorch/torch_cuda.h"
 #include "libtorch/torch_memory.h"
 #include "runtime/memory_meter.h"

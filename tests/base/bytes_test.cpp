@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "fsdp/program_text.h"
+
 namespace fsdp {
 namespace {
 

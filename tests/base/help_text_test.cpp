@@ -1,6 +1,6 @@
-#include "base/help_text.h"
-
 #include <doctest/doctest.h>
+
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "fsdp/error.h"
+#include "fsdp/whole_file.h"
 #include "support/safetensors_bytes.h"
 #include "support/scratch_folder.h"
 

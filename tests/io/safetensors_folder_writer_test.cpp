@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "fsdp/error.h"
+#include "fsdp/whole_file.h"
 #include "io/atomic_file.h"
 #include "support/model_files.h"
 #include "support/safetensors_bytes.h"

@@ -3,7 +3,7 @@
 #include <fsdp/plan.h>
 #include <fsdp/sync_batch_norm.h>
 
-#include "base/bytes.h"
+#include "fsdp/program_text.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
 

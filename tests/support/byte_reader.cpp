@@ -1,6 +1,6 @@
 #include "support/byte_reader.h"
 
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {
@@ -24,7 +24,7 @@ void check_refusal(const Error& error) {
   std::string& line = refusal_line();
   line = error_line(error, {});
   demand(line.size() <= kMaxLineBytes, "a refusal of " + std::to_string(line.size()) + " bytes");
-  demand(printable_name(line) == line, "a refusal that is not one plain line of UTF-8");
+  demand(printable(line) == line, "a refusal that is not one plain line of UTF-8");
 }
 
 }  // namespace fsdp

@@ -1,12 +1,12 @@
 #include "bert_qa/hf/config_reader.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <utility>
 
 #include "fsdp/error.h"
 #include "io/json_text.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bert_qa/hf/config_reader.h"
-#include "io/mapped_file.h"
+#include "bert_qa/text/text_file.h"
 
 namespace bert_qa {
 namespace {
@@ -64,8 +64,7 @@ bert::Config parse_model_config(std::string_view text, const std::string& file) 
 }
 
 bert::Config read_model_config(const std::filesystem::path& file) {
-  const fsdp::MappedFile mapping(file);
-  return parse_model_config(mapping.text(), file.string());
+  return parse_model_config(read_text(file), file.string());
 }
 
 std::string format_model_config(const bert::Config& config) {

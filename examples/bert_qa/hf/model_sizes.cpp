@@ -1,13 +1,13 @@
 #include "bert_qa/hf/model_sizes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fsdp/program_text.h>
 
 #include <map>
 
 #include "bert_qa/hf/weight_names.h"
 #include "fsdp/error.h"
-#include "io/printable_name.h"
-#include "io/safetensors_header.h"
 
 namespace bert_qa {
 namespace {
@@ -36,23 +36,19 @@ std::map<std::string, Shape> shapes_of(const bert::Config& config) {
 
 void check_sizes(const bert::Config& config, const fsdp::StoredWeights& weights) {
   std::map<std::string, Shape> expected = shapes_of(config);
-  for (const fsdp::WeightsFile* file : weights.files()) {
-    for (const fsdp::MappedTensor& tensor : file->tensors()) {
-      const auto at = expected.find(current_name(tensor.name));
-      if (at == expected.end()) continue;
-      if (tensor.shape != at->second) {
-        refuse(fmt::format("tensor {} has shape {}, the configuration says {}",
-                           fsdp::quoted_name(tensor.name), fsdp::format_shape(tensor.shape),
-                           fsdp::format_shape(at->second)),
-               file->path());
-      }
-      expected.erase(at);
+  for (const fsdp::StoredWeights::Tensor& tensor : weights.tensors()) {
+    const auto at = expected.find(current_name(tensor.name));
+    if (at == expected.end()) continue;
+    if (tensor.shape != at->second) {
+      refuse(fmt::format("tensor {} has shape {}, the configuration says {}",
+                         fsdp::quoted_name(tensor.name), tensor.shape, at->second),
+             tensor.file);
     }
+    expected.erase(at);
   }
   if (!expected.empty()) {
     refuse(fmt::format("tensor {} of shape {}, which the configuration implies, is not there",
-                       fsdp::quoted_name(expected.begin()->first),
-                       fsdp::format_shape(expected.begin()->second)),
+                       fsdp::quoted_name(expected.begin()->first), expected.begin()->second),
            weights.path());
   }
 }

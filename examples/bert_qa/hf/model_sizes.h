@@ -1,7 +1,8 @@
 // Whether a configuration's sizes are those of the weights beside it.
 #pragma once
 
-#include "io/stored_weights.h"
+#include <fsdp/stored_weights.h>
+
 #include "models/bert/config.h"
 
 namespace bert_qa {

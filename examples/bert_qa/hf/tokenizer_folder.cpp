@@ -1,6 +1,7 @@
 #include "bert_qa/hf/tokenizer_folder.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <array>
@@ -12,10 +13,9 @@
 #include <utility>
 
 #include "bert_qa/hf/tokenizer_json.h"
+#include "bert_qa/text/text_file.h"
 #include "fsdp/error.h"
 #include "io/json_text.h"
-#include "io/mapped_file.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {
@@ -38,8 +38,8 @@ class TokenizerJson {
  public:
   explicit TokenizerJson(const std::filesystem::path& path) : file_(path.string()) {
     if (!std::filesystem::exists(path)) return;
-    const fsdp::MappedFile mapped(path);
-    root_ = fsdp::parse_json({.text = mapped.text(), .file = file_}, kTokenizerLimits);
+    const std::string text = read_text(path);
+    root_ = fsdp::parse_json({.text = text, .file = file_}, kTokenizerLimits);
     if (!root_.is_object()) refuse("the file is not a JSON object");
     present_ = true;
   }
@@ -140,9 +140,9 @@ void require_same(const TokenizerJson& config, const char* key, std::optional<bo
 WordPieceTokenizer read_tokenizer_file(const std::filesystem::path& path,
                                        const TokenizerJson& config, const TokenizerJson& special) {
   check_class(config, kAnyTokenizer);
-  const fsdp::MappedFile mapped(path);
+  const std::string text = read_text(path);
   TokenizerFile file =
-      parse_tokenizer_json(mapped.text(), path.string(), read_special_tokens(config, special));
+      parse_tokenizer_json(text, path.string(), read_special_tokens(config, special));
   require_same(config, "do_lower_case", file.options.do_lower_case, "lowercase");
   require_same(config, "strip_accents", file.options.strip_accents, "strip_accents");
   require_same(config, "tokenize_chinese_chars", file.options.tokenize_chinese_chars,

@@ -1,6 +1,7 @@
 #include "bert_qa/hf/tokenizer_json.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <array>
@@ -11,7 +12,6 @@
 
 #include "fsdp/error.h"
 #include "io/json_text.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {

@@ -1,11 +1,10 @@
 #include "bert_qa/hf/weight_names.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <array>
-
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {

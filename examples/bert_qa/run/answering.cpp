@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 #include <fsdp/agreement.h>
 #include <fsdp/batch_transfer.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <numeric>
 
-#include "base/printable.h"
 #include "bert_qa/run/batch.h"
 #include "bert_qa/run/output_folder.h"
 #include "bert_qa/squad/qa_metric.h"

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <fsdp/program_text.h>
 
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 #include <vector>
-
-#include "base/help_text.h"
 
 namespace bert_qa {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fsdp/error.h>
+#include <fsdp/program_text.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,8 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
-#include "base/nearest.h"
 #include "bert_qa/run/command_help.h"
 #include "bert_qa/run/command_words.h"
 #include "models/bert/presets.h"

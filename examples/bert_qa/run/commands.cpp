@@ -5,6 +5,7 @@
 #include <fsdp/agreement.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/engine.h>
+#include <fsdp/program_text.h>
 #include <fsdp/run_plan.h>
 #include <fsdp/trace.h>
 
@@ -14,8 +15,6 @@
 #include <optional>
 #include <thread>
 
-#include "base/bytes.h"
-#include "base/printable.h"
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/weight_names.h"
 #include "bert_qa/run/answering.h"
@@ -25,7 +24,6 @@
 #include "bert_qa/run/qa_trainer.h"
 #include "bert_qa/run/questions.h"
 #include "bert_qa/run/synthetic_task.h"
-#include "checkpoint/load_stored_weights.h"
 #include "terminal/status_line.h"
 
 namespace bert_qa {

@@ -6,7 +6,7 @@
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/model_sizes.h"
 #include "bert_qa/hf/tokenizer_folder.h"
-#include "io/mapped_file.h"
+#include "bert_qa/text/text_file.h"
 #include "models/bert/presets.h"
 
 namespace bert_qa {
@@ -112,7 +112,7 @@ Inputs read_inputs(const Settings& settings) {
     check_fit(settings, inputs);
     // Whether they can be opened is known now; what is in them is read while the model is built.
     for (const auto& file : {settings.data.train_file, settings.data.validation_file}) {
-      if (!file.empty()) const fsdp::MappedFile opened(file);
+      if (!file.empty()) require_readable(file);
     }
   } else {
     check_fit(settings, inputs);

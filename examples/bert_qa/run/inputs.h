@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fsdp/safetensors.h>
+#include <fsdp/stored_weights.h>
 
 #include <memory>
 #include <optional>
@@ -10,7 +11,6 @@
 
 #include "bert_qa/run/settings.h"
 #include "bert_qa/text/wordpiece_tokenizer.h"
-#include "io/stored_weights.h"
 #include "models/bert/config.h"
 
 namespace bert_qa {

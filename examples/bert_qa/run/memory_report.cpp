@@ -1,14 +1,13 @@
 #include "bert_qa/run/memory_report.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <vector>
-
-#include "base/bytes.h"
 
 namespace bert_qa {
 namespace {

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 #include <fsdp/checkpoint.h>
 #include <fsdp/error.h>
+#include <fsdp/program_text.h>
 #include <fsdp/safetensors_folder_writer.h>
+#include <fsdp/whole_file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "base/printable.h"
 #include "bert_qa/hf/model_config.h"
 #include "bert_qa/hf/tokenizer_folder.h"
-#include "io/atomic_file.h"
 
 namespace bert_qa {
 namespace {

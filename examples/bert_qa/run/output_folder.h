@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "bert_qa/run/folder_lock.h"
 #include "bert_qa/run/inputs.h"
 #include "bert_qa/run/settings.h"
-#include "io/folder_lock.h"
 #include "terminal/console.h"
 
 namespace bert_qa {
@@ -43,7 +43,7 @@ class OutputFolder {
 
  private:
   NewFolders folders_;
-  fsdp::FolderLock lock_;
+  FolderLock lock_;
 };
 
 // Where the model went.

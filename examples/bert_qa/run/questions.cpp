@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 #include <fsdp/error.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <functional>
-
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {

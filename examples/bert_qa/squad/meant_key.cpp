@@ -1,11 +1,9 @@
 #include "bert_qa/squad/meant_key.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
-
-#include "base/nearest.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {

@@ -1,12 +1,12 @@
 #include "bert_qa/squad/qa_features.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 
 #include "bert_qa/text/unicode_text.h"
 #include "fsdp/error.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {

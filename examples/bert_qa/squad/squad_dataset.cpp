@@ -1,16 +1,16 @@
 #include "bert_qa/squad/squad_dataset.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
 
 #include "bert_qa/squad/squad_events.h"
+#include "bert_qa/text/text_file.h"
 #include "bert_qa/text/unicode_text.h"
 #include "fsdp/error.h"
-#include "io/mapped_file.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {
@@ -84,7 +84,7 @@ int64_t QaDataset::unanswerable_count() const {
 }
 
 QaDataset read_squad(const std::filesystem::path& path, const SquadOptions& options) {
-  return parse_squad(fsdp::MappedFile(path).text(), path.string(), options);
+  return parse_squad(read_text(path), path.string(), options);
 }
 
 QaDataset parse_squad(std::string_view text, const std::string& name, const SquadOptions& options) {

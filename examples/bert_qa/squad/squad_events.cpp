@@ -1,10 +1,9 @@
 #include "bert_qa/squad/squad_events.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <limits>
-
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {

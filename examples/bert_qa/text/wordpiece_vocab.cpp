@@ -1,16 +1,16 @@
 #include "bert_qa/text/wordpiece_vocab.h"
 
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "bert_qa/text/text_file.h"
 #include "bert_qa/text/unicode_text.h"
 #include "fsdp/error.h"
 #include "io/file_kind.h"
-#include "io/mapped_file.h"
-#include "io/printable_name.h"
 
 namespace bert_qa {
 namespace {
@@ -51,7 +51,7 @@ std::vector<std::string> split_lines(std::string_view text, const std::string& n
 
 WordPieceVocab WordPieceVocab::read(const std::filesystem::path& path,
                                     const SpecialTokens& special) {
-  return parse(fsdp::MappedFile(path).text(), path.string(), special);
+  return parse(read_text(path), path.string(), special);
 }
 
 WordPieceVocab WordPieceVocab::parse(std::string_view text, const std::string& name,

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "comm/job/fingerprint.h"
 #include "fsdp/error.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

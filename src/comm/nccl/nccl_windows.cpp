@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "base/bytes.h"
+#include "fsdp/program_text.h"
 #include "kernels/fill.h"
 #include "runtime/device.h"
 #include "runtime/out_of_memory.h"

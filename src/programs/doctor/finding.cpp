@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "base/help_text.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp::doctor {
 namespace {
@@ -15,7 +14,7 @@ constexpr size_t kAreaColumns = 15;
 constexpr size_t kIndent = kAreaColumns + 7;  // behind the state
 
 void append_indented(std::string& out, std::string_view text) {
-  for (const std::string& line : wrapped(printable_name(text), kColumns - kIndent)) {
+  for (const std::string& line : wrapped(printable(text), kColumns - kIndent)) {
     out += fmt::format("{:{}}{}\n", "", kIndent, line);
   }
 }

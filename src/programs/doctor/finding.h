@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace fsdp::doctor {
@@ -21,6 +22,12 @@ struct Finding {
   std::string text;
   std::string remedy{};  // what the reader can do; empty exactly where the state is kOk
 };
+inline Finding note(std::string area, std::string text, std::string_view remedy) {
+  return {std::move(area), State::kNote, std::move(text), std::string(remedy)};
+}
+inline Finding failing(std::string area, std::string text, std::string_view remedy) {
+  return {std::move(area), State::kFails, std::move(text), std::string(remedy)};
+}
 
 // A line each: area, state, text. No line is longer than 100 columns: what does not fit goes on
 // below the text, where the remedy stands, too. Control characters are escaped, whoever wrote them.

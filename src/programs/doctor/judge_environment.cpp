@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "comm/nccl/nccl_library.h"
-#include "io/printable_name.h"
+#include "fsdp/program_text.h"
 #include "programs/doctor/judge.h"
 
 namespace fsdp::doctor {
@@ -54,10 +54,7 @@ std::string shown(const Variable& variable) {
 }
 
 Finding environment_note(const Variable& variable, std::string_view why, std::string_view remedy) {
-  return {.area = "environment",
-          .state = State::kNote,
-          .text = fmt::format("{}: {}", shown(variable), why),
-          .remedy = std::string(remedy)};
+  return note("environment", fmt::format("{}: {}", shown(variable), why), remedy);
 }
 
 std::optional<Finding> judge_threads(const Variable& threads, int cores) {
@@ -108,11 +105,10 @@ Finding judge_master(const MasterFacts& master) {
         .text = addresses == master.name ? addresses : fmt::format("{} is {}", name, addresses)};
   }
   const bool answered = master.asked.how == TaskEnd::How::kDone;
-  return {.area = "MASTER_ADDR",
-          .state = State::kNote,
-          .text = fmt::format("{} does not resolve, so ranks of several hosts cannot meet: {}",
-                              name, answered ? master.why_none : master.asked.failure.what),
-          .remedy = "set it to a name or an address that every host knows"};
+  return note("MASTER_ADDR",
+              fmt::format("{} does not resolve, so ranks of several hosts cannot meet: {}", name,
+                          answered ? master.why_none : master.asked.failure.what),
+              "set it to a name or an address that every host knows");
 }
 
 }  // namespace
@@ -129,10 +125,9 @@ std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device) {
     }
   }
   if (!tuning.empty()) {
-    findings.push_back({.area = "environment",
-                        .state = State::kNote,
-                        .text = fmt::format("{}: chosen in NCCL's stead", fmt::join(tuning, ", ")),
-                        .remedy = "unset what is not meant to be there"});
+    findings.push_back(note("environment",
+                            fmt::format("{}: chosen in NCCL's stead", fmt::join(tuning, ", ")),
+                            "unset what is not meant to be there"));
   }
   if (!harmless.empty()) {
     findings.push_back(

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
 #include "comm/nccl/nccl_library.h"
+#include "fsdp/program_text.h"
 #include "programs/doctor/judge.h"
 
 namespace fsdp::doctor {
@@ -37,36 +37,25 @@ bool lacks_driver(const ErrorText& why) { return why.what.starts_with("no NVIDIA
 Finding judge_driver(const Facts& facts, State without) {
   const CudaVersions& versions = facts.cuda.versions;
   const std::string& module = facts.host.driver_module;
-  Finding finding{
-      .area = "driver",
-      .text = module.empty() ? "of a version that /proc/driver/nvidia does not tell" : module};
   if (versions.driver == 0 && module.empty()) {
-    return {
-        .area = "driver",
-        .state = without,
-        .text = "no module of NVIDIA's driver is in the kernel (no /proc/driver/nvidia/version)",
-        .remedy = "install NVIDIA's driver on the host; nvidia-smi shows that it runs"};
+    return {"driver", without,
+            "no module of NVIDIA's driver is in the kernel (no /proc/driver/nvidia/version)",
+            "install NVIDIA's driver on the host; nvidia-smi shows that it runs"};
   }
-  if (versions.driver == 0) {
-    finding.text += ", as a module of the kernel";
-    return finding;
-  }
-  finding.text += fmt::format(", for CUDA {}; the CUDA runtime is {}", cuda_text(versions.driver),
-                              cuda_text(versions.runtime));
-  if (versions.driver >= versions.runtime) return finding;
-  finding.state = State::kNote;
-  finding.text += ": kernels run that were compiled for the GPU, PTX does not";
-  finding.remedy = "a newer driver, if a GPU is newer than those that the kernels are compiled for";
-  return finding;
+  std::string text =
+      module.empty() ? "of a version that /proc/driver/nvidia does not tell" : module;
+  if (versions.driver == 0) return {.area = "driver", .text = text + ", as a module of the kernel"};
+  text += fmt::format(", for CUDA {}; the CUDA runtime is {}", cuda_text(versions.driver),
+                      cuda_text(versions.runtime));
+  if (versions.driver >= versions.runtime) return {.area = "driver", .text = std::move(text)};
+  return note("driver", text + ": kernels run that were compiled for the GPU, PTX does not",
+              "a newer driver, if a GPU is newer than those that the kernels are compiled for");
 }
 
 Finding judge_absence(const Facts& facts) {
   const bool hangs = facts.cuda.asked.how != TaskEnd::How::kDone;
   const ErrorText why = explain_no_gpu(facts);
-  return {.area = "GPUs",
-          .state = hangs ? State::kFails : State::kNote,
-          .text = without_hint(why),
-          .remedy = why.hint};
+  return {"GPUs", hangs ? State::kFails : State::kNote, without_hint(why), why.hint};
 }
 
 std::string_view shown_mode(CudaDeviceFacts::Mode mode) {
@@ -90,24 +79,18 @@ std::string describe(const GpuFacts& gpu) {
 }
 
 Finding judge_gpu(const GpuFacts& gpu, State refused) {
-  Finding finding{.area = fmt::format("cuda:{}", gpu.ordinal)};
-  const bool is_known = !gpu.refusal || !gpu.device.name.empty();
-  if (is_known) finding.text = describe(gpu);
+  const std::string area = fmt::format("cuda:{}", gpu.ordinal);
   if (gpu.refusal) {
-    finding.state = refused;
-    finding.text += (is_known ? ": " : "") + without_hint(*gpu.refusal);
-    finding.remedy = gpu.device.mode == CudaDeviceFacts::Mode::kProhibited
-                         ? fmt::format("nvidia-smi -i {} -c DEFAULT", gpu.bus)
-                         : remedy_of(*gpu.refusal, kLostGpuRemedy);
-    return finding;
+    const std::string known = gpu.device.name.empty() ? "" : describe(gpu) + ": ";
+    return {area, refused, known + without_hint(*gpu.refusal),
+            gpu.device.mode == CudaDeviceFacts::Mode::kProhibited
+                ? fmt::format("nvidia-smi -i {} -c DEFAULT", gpu.bus)
+                : remedy_of(*gpu.refusal, kLostGpuRemedy)};
   }
   const int64_t used = gpu.device.memory_bytes - gpu.free_bytes;
-  if (used > gpu.device.memory_bytes / kNoticedPart) {
-    finding.state = State::kNote;
-    finding.text += ": others use it";
-    finding.remedy = "nvidia-smi names them; --memory-limit caps what a rank takes";
-  }
-  return finding;
+  if (used <= gpu.device.memory_bytes / kNoticedPart) return {.area = area, .text = describe(gpu)};
+  return note(area, describe(gpu) + ": others use it",
+              "nvidia-smi names them; --memory-limit caps what a rank takes");
 }
 
 Finding judge_kernels(const std::vector<Variable>& variables) {
@@ -116,12 +99,10 @@ Finding judge_kernels(const std::vector<Variable>& variables) {
     return {.area = "kernels",
             .text = "the engine's are loaded when a GPU is opened, others when they first run"};
   }
-  return {.area = "kernels",
-          .state = State::kNote,
-          .text =
+  return note("kernels",
               "CUDA_MODULE_LOADING=EAGER loads all of LibTorch's and NCCL's at the start, which "
               "takes time and memory",
-          .remedy = "unset it: the engine loads its own when a GPU is opened"};
+              "unset it: the engine loads its own when a GPU is opened");
 }
 
 // "0 reaches 1, not 2": nothing where it reaches all.
@@ -145,23 +126,20 @@ Finding judge_peers(const std::vector<std::vector<bool>>& reaches) {
     return {.area = "peers",
             .text = fmt::format("each of {} GPUs reaches the others' memory", reaches.size())};
   }
-  return {.area = "peers",
-          .state = State::kNote,
-          .text = fmt::format("{}: between those NCCL goes through the host's memory",
-                              fmt::join(rows, "; ")),
-          .remedy =
-              "none where the board is made so (nvidia-smi topo -m); else look at the IOMMU "
-              "and PCI access control (ACS) in the host's firmware"};
+  return note(
+      "peers",
+      fmt::format("{}: between those NCCL goes through the host's memory", fmt::join(rows, "; ")),
+      "none where the board is made so (nvidia-smi topo -m); else look at the IOMMU and PCI "
+      "access control (ACS) in the host's firmware");
 }
 
 Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
   if (nccl.refusal) {
     const bool is_needed = gpus > 1;
-    return {.area = "NCCL",
-            .state = is_needed ? State::kFails : State::kNote,
-            .text = without_hint(*nccl.refusal) +
-                    (is_needed ? "" : "; on one GPU ranks are threads and need none"),
-            .remedy = remedy_of(*nccl.refusal, "tools/setup --gpu installs the one that fits")};
+    return {"NCCL", is_needed ? State::kFails : State::kNote,
+            without_hint(*nccl.refusal) +
+                (is_needed ? "" : "; on one GPU ranks are threads and need none"),
+            remedy_of(*nccl.refusal, "tools/setup --gpu installs the one that fits")};
   }
   std::string text = fmt::format("{}, 2.26 is the least", nccl::version_text(nccl.version));
   const auto tell = [&](int since, std::string_view what) {
@@ -177,10 +155,7 @@ Finding judge_nccl(const NcclFacts& nccl, size_t gpus) {
 Finding judge_loopback(const Facts& facts) {
   const LoopbackFacts& loopback = facts.loopback;
   if (loopback.ranks == 0) {
-    return {.area = "loopback",
-            .state = State::kNote,
-            .text = "not run: " + why_no_loopback(facts.cuda),
-            .remedy = "mend that first"};
+    return note("loopback", "not run: " + why_no_loopback(facts.cuda), "mend that first");
   }
   const std::string tried = loopback.ranks == 1
                                 ? "cuda:0, a kernel and copies (one GPU makes no communicator)"
@@ -190,11 +165,8 @@ Finding judge_loopback(const Facts& facts) {
   }
   // The hint of what is stuck is for who wrote the program that is.
   const bool is_stuck = loopback.end.how == TaskEnd::How::kStuck;
-  return {.area = "loopback",
-          .state = State::kFails,
-          .text = fmt::format("{}: {}", tried, without_hint(loopback.end.failure)),
-          .remedy = is_stuck ? std::string(kLostGpuRemedy)
-                             : remedy_of(loopback.end.failure, kLostGpuRemedy)};
+  return failing("loopback", fmt::format("{}: {}", tried, without_hint(loopback.end.failure)),
+                 is_stuck ? kLostGpuRemedy : remedy_of(loopback.end.failure, kLostGpuRemedy));
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.h"
+#include "fsdp/program_text.h"
 #include "programs/doctor/judge.h"
 
 namespace fsdp::doctor {
@@ -23,27 +23,24 @@ Finding judge_versions(const VersionFacts& versions) {
   const std::string gpu_part = versions.cuda_built.empty()
                                    ? "without the GPU's part"
                                    : fmt::format("built with CUDA {}", versions.cuda_built);
-  Finding finding{.area = "versions",
-                  .text = fmt::format("fsdp {}, {}; LibTorch {}", versions.library, gpu_part,
-                                      versions.torch_loaded)};
-  if (!versions.torch_loaded.starts_with(versions.torch_built + ".")) {
-    finding.state = State::kFails;
-    finding.text += fmt::format(" is loaded, built with {}", versions.torch_built);
-    finding.remedy = "look at LD_LIBRARY_PATH, or build with the LibTorch that is loaded";
+  const std::string text =
+      fmt::format("fsdp {}, {}; LibTorch {}", versions.library, gpu_part, versions.torch_loaded);
+  if (versions.torch_loaded.starts_with(versions.torch_built + ".")) {
+    return {.area = "versions", .text = text};
   }
-  return finding;
+  return failing("versions", fmt::format("{} is loaded, built with {}", text, versions.torch_built),
+                 "look at LD_LIBRARY_PATH, or build with the LibTorch that is loaded");
 }
 
 // What a launcher shares out among its ranks, and what the container gives of it.
 Finding judge_cores(const HostFacts& host) {
   const std::optional<double>& quota = host.container.cores;
-  Finding finding{.area = "cores", .text = fmt::format("{}", host.cores)};
-  if (host.cores < host.all_cores) finding.text += fmt::format(" of {}", host.all_cores);
-  if (!quota || *quota >= host.cores) return finding;
-  finding.state = State::kNote;
-  finding.text += fmt::format(", of which the container gets the time of {:.3g}", *quota);
-  finding.remedy = "set OMP_NUM_THREADS so that all ranks together have no more threads than that";
-  return finding;
+  std::string text = fmt::format("{}", host.cores);
+  if (host.cores < host.all_cores) text += fmt::format(" of {}", host.all_cores);
+  if (!quota || *quota >= host.cores) return {.area = "cores", .text = std::move(text)};
+  return note("cores",
+              fmt::format("{}, of which the container gets the time of {:.3g}", text, *quota),
+              "set OMP_NUM_THREADS so that all ranks together have no more threads than that");
 }
 
 Finding judge_memory(const HostFacts& host) {
@@ -75,23 +72,21 @@ Finding judge_job_memory(const std::optional<ErrorText>& refusal) {
   }
   ErrorText text = *refusal;
   const std::string remedy = std::exchange(text.hint, {});
-  return {.area = "processes",
-          .state = State::kFails,
-          .text = Error(ExitCode::kInternal, text).what(),
-          .remedy = remedy.empty() ? "run ranks as threads of one process (Mesh::local)" : remedy};
+  return failing("processes", Error(ExitCode::kInternal, text).what(),
+                 remedy.empty() ? "run ranks as threads of one process (Mesh::local)" : remedy);
 }
 
 Finding judge_shared_folder(const SharedFolderFacts& folder, bool by_nccl) {
-  Finding finding{.area = "/dev/shm"};
   const bool is_there = folder.why_none.empty();
-  finding.text = is_there ? fmt::format("{} free of {}", format_bytes(folder.free_bytes),
-                                        format_bytes(folder.total_bytes))
-                          : fmt::format("cannot be used: {}", folder.why_none);
-  if (!by_nccl || (is_there && folder.free_bytes >= kRoomForNccl)) return finding;
-  finding.state = State::kNote;
-  finding.text += fmt::format("; NCCL may need up to {}", format_bytes(kRoomForNccl));
-  finding.remedy = "give a container more (--shm-size=1g), or mount a larger tmpfs there";
-  return finding;
+  const std::string text = is_there ? fmt::format("{} free of {}", format_bytes(folder.free_bytes),
+                                                  format_bytes(folder.total_bytes))
+                                    : fmt::format("cannot be used: {}", folder.why_none);
+  if (!by_nccl || (is_there && folder.free_bytes >= kRoomForNccl)) {
+    return {.area = "/dev/shm", .text = text};
+  }
+  return note("/dev/shm",
+              fmt::format("{}; NCCL may need up to {}", text, format_bytes(kRoomForNccl)),
+              "give a container more (--shm-size=1g), or mount a larger tmpfs there");
 }
 
 bool is_below(const std::optional<int64_t>& limit, int64_t wanted) {
@@ -112,14 +107,8 @@ std::vector<Finding> judge_limits(const LimitFacts& limits, bool has_gpu) {
   std::vector<std::string> good;
   const auto look = [&](std::string shown, bool is_low, std::string_view why,
                         std::string_view remedy) {
-    if (!is_low) {
-      good.push_back(std::move(shown));
-      return;
-    }
-    findings.push_back({.area = "limits",
-                        .state = State::kNote,
-                        .text = fmt::format("ulimit {}: {}", shown, why),
-                        .remedy = std::string(remedy)});
+    if (!is_low) return good.push_back(std::move(shown));
+    findings.push_back(note("limits", fmt::format("ulimit {}: {}", shown, why), remedy));
   };
   look("-l " + shown_bytes(limits.locked_bytes),
        has_gpu && is_below(limits.locked_bytes, kLockedForNetwork),

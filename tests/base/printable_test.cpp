@@ -1,6 +1,6 @@
-#include "io/printable_name.h"
-
 #include <doctest/doctest.h>
+
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {
@@ -10,19 +10,19 @@ using namespace std::string_view_literals;
 TEST_CASE("Printable text stays as it is in any script") {
   for (const auto text :
        {""sv, "bert.encoder.layer.0"sv, "é"sv, "中"sv, "𐍈"sv, "\u00a0"sv, "\uffff"sv}) {
-    CHECK(printable_name(text) == text);
+    CHECK(printable(text) == text);
   }
 }
 
 TEST_CASE("Controls and bytes that are not UTF-8 are shown as numbers") {
-  CHECK(printable_name("a\n\t\0\x1b\x7f"sv) == "a\\x0a\\x09\\x00\\x1b\\x7f");
-  CHECK(printable_name("\u0085") == "\\xc2\\x85");                      // C1 control
-  CHECK(printable_name("\xff") == "\\xff");                             // never a first byte
-  CHECK(printable_name("\xc0\xaf") == "\\xc0\\xaf");                    // overlong
-  CHECK(printable_name("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // surrogate
-  CHECK(printable_name("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond the last
-  CHECK(printable_name("\xc3") == "\\xc3");                             // cut
-  CHECK(printable_name("\xe4\xb8z") == "\\xe4\\xb8z");
+  CHECK(printable("a\n\t\0\x1b\x7f"sv) == "a\\x0a\\x09\\x00\\x1b\\x7f");
+  CHECK(printable("\u0085") == "\\xc2\\x85");                      // C1 control
+  CHECK(printable("\xff") == "\\xff");                             // never a first byte
+  CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");                    // overlong
+  CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");           // surrogate
+  CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");  // beyond the last
+  CHECK(printable("\xc3") == "\\xc3");                             // cut
+  CHECK(printable("\xe4\xb8z") == "\\xe4\\xb8z");
 }
 
 TEST_CASE("Quoted names are cut between characters, with their size") {

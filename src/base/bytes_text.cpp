@@ -1,11 +1,12 @@
-#include "base/bytes.h"
-
 #include <fmt/format.h>
 
 #include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
+
+#include "base/bytes.h"
+#include "fsdp/program_text.h"
 
 namespace fsdp {
 namespace {

@@ -1,7 +1,8 @@
-#include "io/folder_lock.h"
+#include "bert_qa/run/folder_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fsdp/program_text.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,9 +14,8 @@
 #include <utility>
 
 #include "fsdp/error.h"
-#include "io/printable_name.h"
 
-namespace fsdp {
+namespace bert_qa {
 namespace {
 
 constexpr int64_t kHolderBytes = 128;
@@ -34,7 +34,7 @@ std::string holder_of(int fd) {
   const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
   std::string holder(text.data(), got > 0 ? got : 0);
   holder.resize(std::min(holder.find('\n'), holder.size()));
-  return holder.empty() ? "another process" : printable_name(holder);
+  return holder.empty() ? "another process" : fsdp::printable(holder);
 }
 
 // Whether `path` still names what was opened: the holder before may have taken the file away.
@@ -47,11 +47,11 @@ bool still_named(int fd, const std::filesystem::path& path) {
 
 [[noreturn]] void cannot_make(const std::filesystem::path& path, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
-  throw IoError(full ? ExitCode::kIoError : ExitCode::kCannotCreate,
-                {.what = "the folder's lock cannot be made",
-                 .where = path.string(),
-                 .cause = system_text(error),
-                 .hint = full ? "free some space" : "choose a folder that can be written"});
+  throw fsdp::IoError(full ? fsdp::ExitCode::kIoError : fsdp::ExitCode::kCannotCreate,
+                      {.what = "the folder's lock cannot be made",
+                       .where = path.string(),
+                       .cause = system_text(error),
+                       .hint = full ? "free some space" : "choose a folder that can be written"});
 }
 
 }  // namespace
@@ -65,11 +65,11 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
     if (error == EWOULDBLOCK) {
       const std::string holder = holder_of(fd_);
       ::close(std::exchange(fd_, -1));
-      throw IoError(ExitCode::kCannotCreate,
-                    {.what = "another run writes into this folder",
-                     .where = folder.string(),
-                     .cause = fmt::format("{} holds {}", holder, name),
-                     .hint = "wait until it has ended, or choose another folder"});
+      throw fsdp::IoError(fsdp::ExitCode::kCannotCreate,
+                          {.what = "another run writes into this folder",
+                           .where = folder.string(),
+                           .cause = fmt::format("{} holds {}", holder, name),
+                           .hint = "wait until it has ended, or choose another folder"});
     }
     if (error != 0) {
       note_ = fmt::format("{} cannot be locked ({}): see that no other run writes there",
@@ -98,4 +98,4 @@ FolderLock::~FolderLock() {
   ::close(fd_);
 }
 
-}  // namespace fsdp
+}  // namespace bert_qa

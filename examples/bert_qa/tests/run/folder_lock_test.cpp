@@ -1,4 +1,4 @@
-#include "io/folder_lock.h"
+#include "bert_qa/run/folder_lock.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -11,21 +11,21 @@
 #include "fsdp/error.h"
 #include "support/scratch_folder.h"
 
-namespace fsdp {
+namespace bert_qa {
 namespace {
 
-std::string lock_refusal(const ScratchFolder& folder) {
+std::string lock_refusal(const fsdp::ScratchFolder& folder) {
   try {
     const FolderLock second(folder.path(), ".lock");
     return "granted";
-  } catch (const IoError& error) {
-    CHECK(error.code() == ExitCode::kCannotCreate);
+  } catch (const fsdp::IoError& error) {
+    CHECK(error.code() == fsdp::ExitCode::kCannotCreate);
     return error.what();
   }
 }
 
 TEST_CASE("a folder is held by one, who is named to the second, and leaves nothing") {
-  const ScratchFolder folder;
+  const fsdp::ScratchFolder folder;
   {
     const FolderLock first(folder.path(), ".lock");
     CHECK_FALSE(first.note());
@@ -39,7 +39,7 @@ TEST_CASE("a folder is held by one, who is named to the second, and leaves nothi
 }
 
 TEST_CASE("a holder that is killed holds no longer; its file is taken over and then removed") {
-  const ScratchFolder folder;
+  const fsdp::ScratchFolder folder;
   std::array<int, 2> ready{};
   REQUIRE(::pipe(ready.data()) == 0);
   const pid_t child = ::fork();
@@ -63,24 +63,24 @@ TEST_CASE("a holder that is killed holds no longer; its file is taken over and t
 }
 
 TEST_CASE("a lock moves with its owner, and survives the folder") {
-  const ScratchFolder folder;
+  const fsdp::ScratchFolder folder;
   const std::filesystem::path inner = folder / "inner";
   std::filesystem::create_directory(inner);
   FolderLock first(inner, ".lock");
   const FolderLock second(std::move(first));
-  CHECK_THROWS_AS(FolderLock(inner, ".lock"), IoError);
+  CHECK_THROWS_AS(FolderLock(inner, ".lock"), fsdp::IoError);
   std::filesystem::remove_all(inner);
   std::filesystem::create_directory(inner);
   const FolderLock third(inner, ".lock");  // another folder of the same name
 }
 
 TEST_CASE("a folder that is missing or has a link for a lock is refused") {
-  const ScratchFolder folder;
-  CHECK_THROWS_AS(FolderLock(folder / "nowhere", ".lock"), IoError);
+  const fsdp::ScratchFolder folder;
+  CHECK_THROWS_AS(FolderLock(folder / "nowhere", ".lock"), fsdp::IoError);
   std::filesystem::create_symlink(folder / "target", folder / ".lock");
-  CHECK_THROWS_AS(FolderLock(folder.path(), ".lock"), IoError);
+  CHECK_THROWS_AS(FolderLock(folder.path(), ".lock"), fsdp::IoError);
   CHECK_FALSE(std::filesystem::exists(folder / "target"));
 }
 
 }  // namespace
-}  // namespace fsdp
+}  // namespace bert_qa

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace fsdp {
+namespace bert_qa {
 
 // Holds FOLDER/NAME locked (flock) and takes the file away at the end. Of a process that was killed
 // the unlocked file stays, which the next holder takes over. Move-only.
@@ -27,4 +27,4 @@ class FolderLock {
   std::optional<std::string> note_;
 };
 
-}  // namespace fsdp
+}  // namespace bert_qa
