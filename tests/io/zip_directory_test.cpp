@@ -13,7 +13,7 @@ std::string text_of(const ZipRecord* record) {
   return {reinterpret_cast<const char*>(record->bytes.data()), record->bytes.size()};
 }
 
-std::string refusal(const std::string& file) {
+std::string zip_refusal(const std::string& file) {
   try {
     const ZipDirectory directory = parse_zip(std::as_bytes(std::span(file)), "f");
     for (const auto& [name, record] : directory.records) check_record(record, name, "f");
@@ -26,7 +26,9 @@ std::string refusal(const std::string& file) {
   return "accepted";
 }
 
-std::string part_refusal(const ZipPart& part) { return refusal(zip_of({{"a/first", "1"}, part})); }
+std::string part_refusal(const ZipPart& part) {
+  return zip_refusal(zip_of({{"a/first", "1"}, part}));
+}
 
 TEST_CASE("the check sum is that of zip archives, in one piece and in several") {
   const std::string digits = "123456789";
@@ -53,7 +55,7 @@ TEST_CASE("records are found by name in the first one's folder, whatever the arc
     CHECK(text_of(directory.find("data/0")) == std::string(100, 'x'));
     CHECK(text_of(directory.find("empty")).empty());
     CHECK(text_of(directory.find("DATA.pkl")) == "none");
-    CHECK(refusal(file) == "accepted");
+    CHECK(zip_refusal(file) == "accepted");
   }
 }
 
@@ -83,27 +85,27 @@ TEST_CASE("a record that is damaged, there twice or two things at once is refuse
   CHECK(part_refusal({"a/FIRST", "2"}) == "record 'a/FIRST' is there twice");
   CHECK(part_refusal({.name = "a/r", .bytes = "2", .said_name = "a/s"}) ==
         "record 'a/r' differs from what the directory says of it");
-  CHECK(refusal(zip_of({{"first", "1"}})) == "record 'first' is in no folder");
+  CHECK(zip_refusal(zip_of({{"first", "1"}})) == "record 'first' is in no folder");
 }
 
 TEST_CASE("what is no whole archive is refused") {
   const std::string whole = zip_of({{"a/first", "1"}, {"a/second", "2"}});
   const std::string begins = "the file begins as a zip archive and is none; ";
-  CHECK(refusal(zip_of({})) == begins + "it has no records");
-  CHECK(refusal(whole + "x") == begins + "bytes follow its end");
-  CHECK(refusal(zip_of({{"a/r", "1"}}, {.disk = 1})) == begins + "it is one of several parts");
-  CHECK(refusal("PK\x03\x04") == begins + "it is cut");
-  CHECK(refusal(whole.substr(0, whole.size() - 1)) ==
+  CHECK(zip_refusal(zip_of({})) == begins + "it has no records");
+  CHECK(zip_refusal(whole + "x") == begins + "bytes follow its end");
+  CHECK(zip_refusal(zip_of({{"a/r", "1"}}, {.disk = 1})) == begins + "it is one of several parts");
+  CHECK(zip_refusal("PK\x03\x04") == begins + "it is cut");
+  CHECK(zip_refusal(whole.substr(0, whole.size() - 1)) ==
         begins + "its directory is missing, which is written last");
   for (size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
-    CHECK(refusal(whole.substr(0, size)) != "accepted");
+    CHECK(zip_refusal(whole.substr(0, size)) != "accepted");
   }
   for (size_t at = 0; at < whole.size(); ++at) {
     for (const char value : {'\0', '\x01', '\x7f', '\xff'}) {
       std::string changed = whole;
       changed[at] = value;
-      CHECK_NOTHROW(refusal(changed));
+      CHECK_NOTHROW(zip_refusal(changed));
     }
   }
 }
