@@ -12,8 +12,8 @@ namespace fsdp {
 
 // Returns "512 B", "1.5 KiB", "43.3 MiB", "2.0 GiB".
 std::string format_bytes(int64_t bytes);
-// Returns the number of bytes that a person means by "16GiB", "1.5 GB", "500MB" or "1073741824": KiB
-// is 1024 and KB 1000 bytes, in any case; rounded down to a byte. Empty for anything else, a
+// Returns the number of bytes that a person means by "16GiB", "1.5 GB", "500MB" or "1073741824":
+// KiB is 1024 and KB 1000 bytes, in any case; rounded down to a byte. Empty for anything else, a
 // negative size and one beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
 // Returns a question, "80 bytes? write 80GiB, or 80B", for a number below a million without a unit,
@@ -34,8 +34,8 @@ std::string nearest_of(std::string_view typed, const std::vector<std::string>& n
 // Returns Levenshtein's distance: how many letters have to be inserted, deleted or replaced.
 size_t edit_distance(std::string_view from, std::string_view to);
 
-// Returns lines of at most `columns` characters, broken between words, and within those that no line
-// could hold. At least one line.
+// Returns lines of at most `columns` characters, broken between words, and within those that no
+// line could hold. At least one line.
 std::vector<std::string> wrapped(std::string_view text, size_t columns);
 // Returns a flag and its meaning, on lines of at most 80 columns:
 // "  --prefetch N                  units gathered ahead [1]\n".

@@ -12,8 +12,8 @@ namespace fsdp {
 
 class WeightsFile;
 
-// A safetensors file, a file of PyTorch's, or a Hugging Face folder: model.safetensors, or its index
-// and shards; without these pytorch_model.bin, or its index and shards.
+// A safetensors file, a file of PyTorch's, or a Hugging Face folder: model.safetensors, or its
+// index and shards; without these pytorch_model.bin, or its index and shards.
 class StoredWeights {
  public:
   struct Tensor {

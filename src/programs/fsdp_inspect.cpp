@@ -133,7 +133,7 @@ void summarise_weights(const StoredWeights& weights) {
   const bool pickled = kind_of_file(first.path()) == FileKind::kZip;
   print(fmt::format("{}: {}, {} bytes\n", printable(weights.path().string()),
                     files_of(weights).size() > 1
-                        ? fmt::format("{} {} files", weights.files().size(),
+                        ? fmt::format("{} {} files", files_of(weights).size(),
                                       pickled ? "torch.save" : "safetensors")
                     : pickled ? "a file of torch.save"
                               : std::string(name_of(FileKind::kSafetensors)),
