@@ -95,6 +95,13 @@ struct MeshOptions {
   Wire wire{};
 };
 
+// How the ranks of a part are arranged, as MeshOptions says it: 0: what the other one leaves; both
+// 0: a group a host.
+struct PartOptions {
+  int shard = 0;
+  int replicate = 0;
+};
+
 // Shared by value: copies speak for the same rank of the same job. When the last copy is gone this
 // rank has finished; ranks that still need it get an error that says so. If an exception destroys
 // it, the others are told that this rank gave up.
@@ -115,8 +122,28 @@ class Mesh {
   // Of what a back-end of the library has made.
   explicit Mesh(std::shared_ptr<MeshState> state) : state_(std::move(state)) {}
 
+  // Splits the mesh, as MPI_Comm_split does: the ranks that give the same `color` become a mesh of
+  // their own, numbered in their order here, with engines of its own. A pipeline's stages are such
+  // parts; a part may be split again.
+  //
+  //   const Mesh stage = mesh.part(mesh.rank() / ranks_of_a_stage);
+  //   Engine engine(model_of(stage), stage, options);
+  //
+  // A part belongs to the job: the first failure of any rank ends all parts, and errors name ranks
+  // by their number in the job. Ranks of different parts do different things meanwhile; this mesh
+  // stays usable between them. A memory limit is one for all engines of a rank.
+  // Requires: collective over this mesh, before engines are made on it.
+  // Effects: blocks until all ranks have come. The part keeps this mesh alive. A rank that lets its
+  //   part go stays in the job.
+  // Errors, on all ranks: InvalidArgument for a negative color, for ranks of one color whose options
+  //   differ or do not fit their number; StateError while this mesh has engines; DeviceError where
+  //   a rank would be of more than 8 meshes, its parts that are gone included.
+  Mesh part(int color, PartOptions options = {}) const;
+
   int rank() const;
   int world_size() const;
+  // This rank's number in the job, which error texts name: rank() unless the mesh is a part.
+  int job_rank() const;
   int local_rank() const;
   const std::string& host() const;
   int size(Axis axis) const;

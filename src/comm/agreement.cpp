@@ -22,7 +22,7 @@ void wait_for_all(const Mesh& mesh, std::string_view what, const std::future<voi
     const bool ready = done.wait_for(kAnswerEvery) == std::future_status::ready;
     if (!ready && !told && SteadyClock::now() - began > kPatience) {
       told = true;
-      mesh.warn({.what = fmt::format("rank {} is still {} after {} s", mesh.rank(), what,
+      mesh.warn({.what = fmt::format("rank {} is still {} after {} s", mesh.job_rank(), what,
                                      kPatience.count()),
                  .cause = "the other ranks wait for it"});
     }

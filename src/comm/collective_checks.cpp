@@ -11,6 +11,12 @@
 namespace fsdp {
 
 void require_valid(const Collective& collective, int size) {
+  const OperationTraits traits = traits_of(collective.operation);
+  if (traits.name.empty()) {
+    throw InvalidArgument({.what = fmt::format("operation {} of a collective",
+                                               static_cast<int>(collective.operation)),
+                           .hint = "traits_of has a row for each that exists"});
+  }
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
@@ -37,8 +43,17 @@ void require_valid(const Collective& collective, int size) {
                              .hint = "average floating types; sum integers"});
     }
   }
-  if (collective.operation == Operation::kBroadcast &&
-      (collective.root < 0 || collective.root >= size)) {
+  if (!traits.reduces && collective.reduce_op != ReduceOp::kSum) {
+    throw InvalidArgument({.what = fmt::format("{} with a reduce-op", traits.name),
+                           .where = where(),
+                           .hint = "leave it at kSum: nothing is reduced"});
+  }
+  if (!traits.has_root && collective.root != -1) {
+    throw InvalidArgument({.what = fmt::format("{} with root {}", traits.name, collective.root),
+                           .where = where(),
+                           .hint = "leave it at -1: no rank differs from the others"});
+  }
+  if (traits.has_root && (collective.root < 0 || collective.root >= size)) {
     throw InvalidArgument({.what = fmt::format("root {} of {} ranks", collective.root, size),
                            .where = where(),
                            .hint = "ranks are 0 to size() - 1"});

@@ -24,7 +24,31 @@ class RanksView;
 class Stream;
 
 enum class Operation : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
-std::string_view name_of(Operation operation);
+
+// How ranks take part in an operation: a row for each.
+struct OperationTraits {
+  std::string_view name{};          // empty: there is no such operation
+  bool sends_to_each = false;       // `send` holds a piece for each rank; else one piece
+  bool receives_from_each = false;  // `recv` holds a piece from each rank; else one piece
+  bool reduces = false;             // by Collective::reduce_op
+  bool has_root = false;            // Collective::root
+};
+constexpr OperationTraits traits_of(Operation operation) {
+  switch (operation) {
+    case Operation::kAllGather:
+      return {.name = "all_gather", .receives_from_each = true};
+    case Operation::kReduceScatter:
+      return {.name = "reduce_scatter", .sends_to_each = true, .reduces = true};
+    case Operation::kAllReduce:
+      return {.name = "all_reduce", .reduces = true};
+    case Operation::kBroadcast:
+      return {.name = "broadcast", .has_root = true};
+    case Operation::kBarrier:
+      return {.name = "barrier"};
+  }
+  return {};
+}
+constexpr std::string_view name_of(Operation operation) { return traits_of(operation).name; }
 
 // Elements of the part's dtype that lie together.
 struct SendRun {
@@ -55,9 +79,31 @@ struct CollectiveNote {
   std::array<char, 96> text{};  // its beginning, for messages, with a closing zero
 };
 
+// [Note: orders of a job]
+// The job's mesh and each part of it number their collectives for themselves, in a host order each.
+// A sequence is a place in an order and the order's begin, so that no two meshes of a rank, and no
+// two parts with different ranks, use the same one: the number of the order among those of its
+// ranks (0: the job's mesh), the lowest rank of the part, and the place. Place 0 of a part is its
+// making.
+inline constexpr int kPlaceBits = 40;
+inline constexpr int kRankBits = 20;
+inline constexpr int kOrders = 8;  // that one rank may have
+constexpr uint64_t begin_of_order(int order, int first_rank) {
+  return ((static_cast<uint64_t>(order) << kRankBits) + static_cast<uint64_t>(first_rank))
+         << kPlaceBits;
+}
+constexpr uint64_t begin_of_order(uint64_t sequence) {
+  return sequence >> kPlaceBits << kPlaceBits;
+}
+constexpr int order_of(uint64_t sequence) {
+  return static_cast<int>(sequence >> (kPlaceBits + kRankBits)) % kOrders;
+}
+constexpr uint64_t place_of(uint64_t sequence) { return sequence - begin_of_order(sequence); }
+
 // What all ranks must agree on about a collective besides its operation, parts and reduce-op.
 struct CollectiveTag {
-  // Position in the mesh's one host order, and of one collective; 0: none (before there is a mesh).
+  // Place in a host order of the job ([Note: orders of a job]), and of one collective; 0: none
+  // (before there is a mesh).
   uint64_t sequence = 0;
   // The unit's FQN or the purpose ("gradient norm"); copied. All of it is compared, messages show
   // the last 44 bytes of a long one.
@@ -66,17 +112,26 @@ struct CollectiveTag {
 };
 
 // One collective, as every rank of the group issues it.
+//
+// [Note: operations to come]
+// Point-to-point and all_to_all have room here. A send and its receive name the other rank in
+// `root` (`has_root`), and only these two ranks issue them, so their tag has no place in the order
+// of all ranks. all_to_all sends to each and receives from each; pieces of unequal sizes need a
+// span of counts, one for each rank, beside CollectivePart::numel. An operation exists once
+// traits_of has a row for it. No switch over Operation has a default, so that the compiler names
+// each back-end that lacks the case; require_valid refuses a value without a row, and a root or a
+// reduce-op where the row takes none.
 struct Collective {
   Operation operation = Operation::kBarrier;
   std::span<const CollectivePart> parts = {};  // of a barrier none
   CollectiveTag tag = {};
-  ReduceOp reduce_op = ReduceOp::kSum;  // of reduce_scatter and all_reduce
+  ReduceOp reduce_op = ReduceOp::kSum;  // kSum where nothing is reduced
   int root = -1;                        // of broadcast: the rank that sends; else -1
 
   // How many pieces of `numel` elements a part sends, and how many it receives, on each of `size`
   // ranks.
-  int pieces_sent(int size) const { return operation == Operation::kReduceScatter ? size : 1; }
-  int pieces_received(int size) const { return operation == Operation::kAllGather ? size : 1; }
+  int pieces_sent(int size) const { return traits_of(operation).sends_to_each ? size : 1; }
+  int pieces_received(int size) const { return traits_of(operation).receives_from_each ? size : 1; }
 };
 
 // What a communicator can do besides.
@@ -159,7 +214,7 @@ class Communicator {
   //   time; colors are not negative. Messages about the new one name ranks of the job.
   // Lifetime: it may outlive this one, but not the mesh.
   // Errors: as collectives; DeviceError, on all ranks, when the back-end can carry no more
-  //   communicators (CPU: 13 a job, whether they still live or not).
+  //   communicators (CPU: 56 a rank, whether they still live or not).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   // A communicator of the same ranks whose allocate() gives memory that GPUs of other ranks reach

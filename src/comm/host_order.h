@@ -17,7 +17,9 @@ namespace fsdp {
 class HostOrder {
  public:
   // `among_threads`: the ranks are threads of this process.
-  explicit HostOrder(bool among_threads = false) : among_threads_(among_threads) {}
+  // `begin`: its place 0, see [Note: orders of a job].
+  explicit HostOrder(bool among_threads = false, uint64_t begin = 0)
+      : among_threads_(among_threads), sequence_(begin) {}
 
   // While one lives, the calling thread holds a lock that other threads wait for. A collective
   // among threads would wait for ranks that wait for the lock, so `next` refuses it.
@@ -49,7 +51,7 @@ class HostOrder {
  private:
   const bool among_threads_;
   std::mutex mutex_;
-  uint64_t sequence_ = 0;
+  uint64_t sequence_;
   CollectiveNote note_;  // since the last tag
   size_t note_length_ = 0;
   Observer observer_;  // empty: nobody listens

@@ -16,6 +16,7 @@ CollectiveTag tag_of_text(MeshState& state, std::string_view what) {
 
 int Mesh::rank() const { return state_->parts().control_plane->rank(); }
 int Mesh::world_size() const { return state_->parts().control_plane->world_size(); }
+int Mesh::job_rank() const { return state_->parts().control_plane->job_rank(rank()); }
 int Mesh::local_rank() const { return state_->parts().topology.local_rank; }
 const std::string& Mesh::host() const { return state_->parts().topology.host; }
 int Mesh::size(Axis axis) const { return state_->shape().size(axis); }

@@ -71,6 +71,7 @@ struct MeshParts {
   AxisCommunicators shard{};
   AxisCommunicators replicate{};
   std::function<void(const ErrorText& warning)> on_warning{};  // empty: nobody listens
+  uint64_t order_begin = 0;  // of its host order; of a part: [Note: orders of a job]
 };
 
 }  // namespace fsdp

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 
 #include "fsdp/error.h"
@@ -48,11 +49,20 @@ MemoryCap::~MemoryCap() {
   meter->set_refusal({});
 }
 
-MeshState::MeshState(MeshParts parts) : parts_(std::move(parts)), order_(parts_.ranks_are_threads) {
+MeshState::MeshState(MeshParts parts, std::shared_ptr<MeshState> whole)
+    : whole_(std::move(whole)),
+      exceptions_at_start_(std::uncaught_exceptions()),
+      parts_(std::move(parts)),
+      order_(parts_.ranks_are_threads, parts_.order_begin) {
   require_fitting(parts_);
 }
 
-MeshState::~MeshState() { parts_.control_plane->leave(); }
+MeshState::~MeshState() {
+  parts_.control_plane->leave();
+  if (whole_ && std::uncaught_exceptions() > exceptions_at_start_) {
+    job().abandoned_.push_back(std::move(parts_));
+  }
+}
 
 Communicator& MeshState::module_communicator() {
   if (!parts_.make_modules) return parts_.modules ? *parts_.modules : *parts_.control;
@@ -70,6 +80,11 @@ CollectiveTag MeshState::next_control_tag(Operation operation, int64_t numel,
                                           std::string_view label) {
   if (parts_.control_plane->world_size() == 1) return {.label = label};
   return order_.next(operation, numel, label);
+}
+
+bool MeshState::has_engines() {
+  const std::lock_guard lock(mutex_);
+  return !streams_.expired();
 }
 
 MeshStreams MeshState::streams(bool run_beside) {
@@ -103,6 +118,7 @@ std::shared_ptr<SharedByEngines> MeshState::shared_by_engines(
 }
 
 std::shared_ptr<const MemoryCap> MeshState::memory_cap(int64_t limit) {
+  if (whole_) return whole_->memory_cap(limit);
   if (limit < 0) {
     throw InvalidArgument({.what = fmt::format("memory_limit is {}", limit),
                            .where = "Options::memory_limit",

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/host_order.h"
@@ -41,9 +42,11 @@ struct MemoryCap {
 
 class MeshState {
  public:
+  // `whole`: the mesh of which this one is a part, null for the job's. It lives as long.
   // Errors: InvalidArgument if the parts do not fit together.
-  explicit MeshState(MeshParts parts);
-  // Tells the other ranks first: destroying a communicator may wait for theirs.
+  explicit MeshState(MeshParts parts, std::shared_ptr<MeshState> whole = nullptr);
+  // Tells the other ranks first: destroying a communicator may wait for theirs. If an exception ends
+  // a part, its communicators wait until the job's mesh ends: by then the others know the cause.
   ~MeshState();
   MeshState(const MeshState&) = delete;
   MeshState& operator=(const MeshState&) = delete;
@@ -84,10 +87,17 @@ class MeshState {
   std::shared_ptr<SharedByEngines> shared_by_engines(
       const std::function<std::shared_ptr<SharedByEngines>()>& make);
 
-  // The cap of the engines of this mesh, whose meter is one as long as the mesh: what earlier
-  // engines have left is counted, too. Thread-safe.
+  // The cap of the engines of this rank's meshes, whose meter is one as long as the job's mesh: what
+  // earlier engines have left is counted, too. Thread-safe.
   // Errors: InvalidArgument for a negative limit, or while engines with another one live.
   std::shared_ptr<const MemoryCap> memory_cap(int64_t limit);
+
+  // The mesh of the job, of which this one may be a part.
+  MeshState& job() { return whole_ ? whole_->job() : *this; }
+  // How many host orders this rank's meshes have: its parts', and the job's. Used by the thread
+  // that makes parts.
+  int& orders_taken() { return job().orders_taken_; }
+  bool has_engines();
 
  private:
   struct OwnStreams {
@@ -95,8 +105,12 @@ class MeshState {
   };
   const AxisCommunicators& at(Axis axis) const;
 
-  const MeshParts parts_;
+  const std::shared_ptr<MeshState> whole_;  // first: what is split from it ends before it
+  const int exceptions_at_start_;
+  MeshParts parts_;
   HostOrder order_;
+  int orders_taken_ = 1;             // the job's alone counts
+  std::vector<MeshParts> abandoned_;  // of parts that an exception has ended
   std::mutex mutex_;  // of what follows; kept alive by engines
   std::weak_ptr<OwnStreams> streams_;
   std::weak_ptr<SharedByEngines> shared_by_engines_;

@@ -70,7 +70,7 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     const auto here = parts.first(std::min<size_t>(parts.size(), kMaxParts));
     parts = parts.subspan(here.size());
     Call call{.parts = here, .record = record};
-    if (record.operation == Operation::kReduceScatter) call.pieces = size();
+    if (traits_of(record.operation).sends_to_each) call.pieces = size();
     int64_t eager_bytes = 0;
     for (const CollectivePart& part : here) {
       eager_bytes += round_up(bytes_of(part, part.numel) * call.pieces, kEagerAlignment);

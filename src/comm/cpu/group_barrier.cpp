@@ -46,7 +46,7 @@ int spins_for(int ranks) {
 }
 
 std::string in_different_communicators(uint64_t sequence) {
-  return fmt::format("place {} of the host order, in different communicators", sequence);
+  return fmt::format("place {} of the host order, in different communicators", place_of(sequence));
 }
 
 }  // namespace
@@ -163,12 +163,13 @@ void GroupBarrier::check_peers() {
 // reason the peer's records stand while they are read: it cannot go on without me. is_open() keeps
 // that true where callers number collectives by hand and begin anew in each channel.
 // Groups that a split has made: only what I belong to is compared, so that all of this holds there.
+// Parts of a mesh: no two meshes of a rank use the same number ([Note: orders of a job]).
 void GroupBarrier::check_other_channels() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
   const ControlSegment& control = member_->control();
   const int me = member_->rank();
-  for (int channel = 0; channel < kChannels; ++channel) {
+  for (int channel = 0; channel < control.channels_of(me); ++channel) {
     if (channel == group_.channel) continue;
     const uint32_t my_group = control.endpoint(channel, me).group.load();
     for (int peer = 0; peer < member_->size(); ++peer) {
@@ -186,12 +187,14 @@ void GroupBarrier::check_other_channels() const {
 // Where collectives travel between GPUs, only those of the control communicator meet here. A peer
 // that has issued another one with my number is ahead of mine, to which it will not come.
 void GroupBarrier::check_devices() const {
-  if (record_.sequence == 0) return;
+  const uint64_t sequence = record_.sequence;
+  if (sequence == 0) return;
   for (const int peer : group_.ranks) {
     if (peer == member_->rank()) continue;
-    if (const auto theirs = find_posted(member_->control().posted(peer), record_.sequence)) {
+    const PostedCollectives& posted = member_->control().posted(peer, order_of(sequence));
+    if (const auto theirs = find_posted(posted, sequence)) {
       disagree(member_->rank(), record_, peer, theirs->record,
-               in_different_communicators(record_.sequence));
+               in_different_communicators(sequence));
     }
   }
 }
@@ -211,7 +214,7 @@ bool GroupBarrier::is_open(int channel, int peer) const {
 }
 
 bool GroupBarrier::is_ahead_elsewhere(int peer) const {
-  for (int channel = 0; channel < kChannels; ++channel) {
+  for (int channel = 0; channel < member_->control().channels_of(peer); ++channel) {
     if (is_open(channel, peer)) return true;
   }
   return false;

@@ -32,7 +32,7 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
-    throw DeviceError({.what = fmt::format("a job has {} communicators by split at most",
+    throw DeviceError({.what = fmt::format("a rank has {} communicators by split at most",
                                            kChannels - kNamedChannels),
                        .where = "Communicator::split",
                        .hint = "split once and keep the communicators"});

@@ -8,22 +8,6 @@
 
 namespace fsdp {
 
-std::string_view name_of(Operation operation) {
-  switch (operation) {
-    case Operation::kAllGather:
-      return "all_gather";
-    case Operation::kReduceScatter:
-      return "reduce_scatter";
-    case Operation::kAllReduce:
-      return "all_reduce";
-    case Operation::kBroadcast:
-      return "broadcast";
-    case Operation::kBarrier:
-      return "barrier";
-  }
-  return "unknown";
-}
-
 namespace {
 
 constexpr std::string_view kCut = "…";
@@ -87,9 +71,7 @@ uint64_t hash_of(uint64_t one, uint64_t other) { return mix(one, other); }
 
 std::string describe(const CollectiveRecord& record) {
   std::string text{name_of(record.operation)};
-  const bool reduces =
-      record.operation == Operation::kReduceScatter || record.operation == Operation::kAllReduce;
-  if (reduces) text += fmt::format(" ({})", name_of(record.reduce_op));
+  if (traits_of(record.operation).reduces) text += fmt::format(" ({})", name_of(record.reduce_op));
   if (record.root >= 0) text += fmt::format(" from rank {}", record.root);
   const int listed = std::min<int>(record.part_count, kRecordedParts);
   for (int i = 0; i < listed; ++i) {
@@ -101,7 +83,7 @@ std::string describe(const CollectiveRecord& record) {
                         record.parts_hash);
   }
   text += fmt::format(" '{}'", record.label.data());
-  if (record.sequence != 0) text += fmt::format(" #{}", record.sequence);
+  if (record.sequence != 0) text += fmt::format(" #{}", place_of(record.sequence));
   if (record.note_hash != 0) text += fmt::format(" after '{}'", record.note.data());
   return text;
 }

@@ -44,13 +44,15 @@ void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string
     const auto difference = first_difference(texts[0], texts[other]);
     if (!difference) continue;
     // Kept as the job's first failure: a rank that is still in the exchange gets the same text.
-    fail({.rank = -1,
-          .code = ExitCode::kConfiguration,
-          .text = {.what = fmt::format("ranks do not agree on the {}: rank 0 has '{}', rank {} has "
-                                       "'{}'",
-                                       tag.label, difference->first, other, difference->second),
-                   .where = fmt::format("{}, line {}", tag.label, difference->line),
-                   .hint = "start all ranks with the same program, options and files"}});
+    fail(
+        {.rank = -1,
+         .code = ExitCode::kConfiguration,
+         .text = {.what = fmt::format("ranks do not agree on the {}: rank {} has '{}', rank {} has "
+                                      "'{}'",
+                                      tag.label, job_rank(0), difference->first, job_rank(other),
+                                      difference->second),
+                  .where = fmt::format("{}, line {}", tag.label, difference->line),
+                  .hint = "start all ranks with the same program, options and files"}});
     throw_first_failure({});
   }
 }
@@ -61,6 +63,8 @@ void ControlPlane::throw_first_failure(std::string_view where) const {
   throw_failure(std::move(*failure), where);
 }
 
-void ControlPlane::abort(std::string_view cause) noexcept { fail(failure_of_abort(rank(), cause)); }
+void ControlPlane::abort(std::string_view cause) noexcept {
+  fail(failure_of_abort(job_rank(rank()), cause));
+}
 
 }  // namespace fsdp

@@ -17,8 +17,9 @@ namespace fsdp {
 
 // One rank's side of it. It lives in host memory and needs no device, also where the collectives
 // travel between devices. Implementations: ranks of one host that share memory
-// (job/segment_control_plane.h), one rank of a world that is imagined
-// (simulated/simulated_control_plane.h).
+// (job/segment_control_plane.h), those of several hosts (store/store_control_plane.h), one rank of a
+// world that is imagined (simulated/simulated_control_plane.h), the ranks of a part of a mesh
+// (job/part_control_plane.h).
 //
 // Destroying it is this rank's end: the others learn that it finished, or, if an exception is
 // leaving the scope, that it gave up. Communicators are destroyed before the plane that they belong
@@ -33,6 +34,10 @@ class ControlPlane {
 
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
+  // These two, and exchange and agree, number the ranks of the mesh. All else, and all error texts,
+  // number those of the job, which differ where the mesh is a part of another: job_rank maps the
+  // first to the second.
+  virtual int job_rank(int rank) const { return rank; }
 
   // The texts of all ranks, in rank order, of any lengths. `tag` says what they are about and, once
   // there is a host order, the place in it: so a rank that trains meanwhile is found at once.
@@ -71,9 +76,10 @@ class ControlPlane {
   // This rank issues a collective on a device, where nobody meets on the host: it is kept for who
   // waits for it in vain, if it has a place in the host order. In that order. Cheap.
   virtual void post(const PostedCollective& posted) noexcept = 0;
-  // How far `rank` has come in the host order; and what it issued there, or its mark, if that is
-  // still known. Of two ranks that post and look at each other, one sees the other's.
-  virtual uint64_t last_posted(int rank) const = 0;
+  // How far `rank` has come in the host order of `sequence`; and what it issued there, or its mark,
+  // if that is still known. Of two ranks that post and look at each other, one sees the other's.
+  // A rank that has no part in that order has come to a place of another one, or to 0.
+  virtual uint64_t last_posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<PostedCollective> posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const = 0;
 

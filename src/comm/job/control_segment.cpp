@@ -5,9 +5,9 @@
 namespace fsdp {
 
 int64_t ControlSegment::bytes_for(int world_size) {
-  return kEndpointsAt +
-         int64_t{world_size} * (kChannels * int64_t{sizeof(Endpoint)} +
-                                int64_t{sizeof(RankStatus)} + int64_t{sizeof(PostedCollectives)});
+  return kEndpointsAt + int64_t{world_size} *
+                            (kChannels * int64_t{sizeof(Endpoint)} + int64_t{sizeof(RankStatus)} +
+                             kOrders * int64_t{sizeof(PostedCollectives)});
 }
 
 void ControlSegment::wake_all() const {

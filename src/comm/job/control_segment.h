@@ -30,7 +30,7 @@ enum class Channel : int {
   kReplicateReduce,
 };
 inline constexpr int kNamedChannels = 8;
-inline constexpr int kChannels = kNamedChannels + 13;
+inline constexpr int kChannels = kNamedChannels + 56;  // 8 for each part that a rank may be of
 // Of a channel's staging area in every rank, for what peers cannot read where it lies: what is
 // staged should still be in a cache when they read it.
 inline constexpr int64_t kStagingBytes = 1 << 20;
@@ -97,7 +97,7 @@ struct SegmentHeader {
 };
 
 // View of a control segment: header, failure, a wait queue a channel, an endpoint a channel and
-// rank, a status and what was posted a rank.
+// rank, a status a rank, what was posted a rank and host order.
 class ControlSegment {
  public:
   static int64_t bytes_for(int world_size);
@@ -111,9 +111,15 @@ class ControlSegment {
   RankStatus& status(int rank) const {
     return *at<RankStatus>(statuses_at() + rank * int64_t{sizeof(RankStatus)});
   }
-  PostedCollectives& posted(int rank) const {
+  // By `rank` in that of its host orders; see order_of.
+  PostedCollectives& posted(int rank, int order) const {
     return *at<PostedCollectives>(statuses_at() + world_size_ * int64_t{sizeof(RankStatus)} +
-                                  rank * int64_t{sizeof(PostedCollectives)});
+                                  (int64_t{rank} * kOrders + order) *
+                                      int64_t{sizeof(PostedCollectives)});
+  }
+  // The channels on which `rank` may meet others: those that no split of its has taken are not.
+  int channels_of(int rank) const {
+    return kNamedChannels + static_cast<int>(status(rank).split_channels.load());
   }
   WaitQueue& wait_queue(int channel) const {
     return *at<WaitQueue>(kQueuesAt + channel * int64_t{sizeof(WaitQueue)});

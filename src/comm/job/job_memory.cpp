@@ -20,7 +20,7 @@ namespace fsdp {
 namespace {
 
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
-constexpr uint64_t kLayoutVersion = 7;
+constexpr uint64_t kLayoutVersion = 8;
 
 uint64_t layout_mark() {
   const uint64_t mark =

@@ -29,18 +29,24 @@ class SegmentControlPlane : public ControlPlane {
     return fsdp::failure_of_end(member_->control(), rank, end);
   }
   void post(const PostedCollective& posted) noexcept override {
-    fsdp::post(member_->control().posted(rank()), posted);
+    fsdp::post(in_order_of(posted.record.sequence, rank()), posted);
   }
-  uint64_t last_posted(int rank) const override { return member_->control().posted(rank).last; }
+  uint64_t last_posted(int rank, uint64_t sequence) const override {
+    return in_order_of(sequence, rank).last;
+  }
   std::optional<PostedCollective> posted(int rank, uint64_t sequence) const override {
-    return find_posted(member_->control().posted(rank), sequence);
+    return find_posted(in_order_of(sequence, rank), sequence);
   }
   std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const override {
-    return find_mark(member_->control().posted(rank), sequence);
+    return find_mark(in_order_of(sequence, rank), sequence);
   }
   void report_slow(const SlowRank& slow) const override { member_->report_slow(slow); }
 
  private:
+  PostedCollectives& in_order_of(uint64_t sequence, int rank) const {
+    return member_->control().posted(rank, order_of(sequence));
+  }
+
   std::shared_ptr<const JobMember> member_;
   Communicator& control_;
 };

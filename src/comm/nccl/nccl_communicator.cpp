@@ -224,7 +224,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
                                            .key = key,
                                            .ranks = group,
                                            .rank = own,
-                                           .name = fmt::format("group {} of a split", color)});
+                                           .name = fmt::format("group {}", color)});
   return make_warm(session_, std::move(member), std::move(group), own);
 }
 

@@ -46,7 +46,7 @@ Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs) {
   return ranks_disagree(
       rank, own.record, peer, theirs.record,
-      fmt::format("place {} of the host order{}", own.record.sequence,
+      fmt::format("place {} of the host order{}", place_of(own.record.sequence),
                   own.communicator == theirs.communicator ? "" : ", in different communicators"));
 }
 

@@ -47,8 +47,9 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
     if (!end) continue;
     // It may have done its part, and have gone when that was over for it: without a place in the
     // host order that is not known.
-    const bool was_here = record != nullptr &&
-                          (record->sequence == 0 || plane_.last_posted(peer) >= record->sequence);
+    const bool was_here =
+        record != nullptr &&
+        (record->sequence == 0 || plane_.last_posted(peer, record->sequence) >= record->sequence);
     if (*end == PeerEnd::kFinished && was_here) continue;
     if (!watch.may_tell(*end, true)) continue;
     Failure failure = plane_.failure_of_end(peer, *end);
@@ -61,12 +62,14 @@ std::optional<Failure> NcclPeers::gone(const std::vector<int>& ranks, const Call
 std::vector<int> NcclPeers::behind(const std::vector<int>& ranks, uint64_t sequence) const {
   std::vector<int> late;
   const auto is_late = [&](int rank) {
-    return rank != plane_.rank() && plane_.last_posted(rank) < sequence;
+    return rank != plane_.rank() && plane_.last_posted(rank, sequence) < sequence;
   };
   std::ranges::copy_if(ranks, std::back_inserter(late), is_late);
   if (!late.empty()) return late;
+  const uint64_t begin = begin_of_order(sequence);
   for (int rank = 0; rank < plane_.world_size(); ++rank) {
-    if (is_late(rank)) late.push_back(rank);
+    const bool is_of_mesh = begin_of_order(plane_.last_posted(rank, sequence)) == begin;
+    if (is_of_mesh && is_late(rank)) late.push_back(rank);
   }
   return late;
 }

@@ -33,8 +33,8 @@ class NcclPeers {
   // The failure that the end of one of the ranks is, where `place` needs it. `watch`: of the wait.
   std::optional<Failure> gone(const std::vector<int>& ranks, const CallPlace& place,
                               PeerWatch& watch) const;
-  // Those that have not come to that place of the host order; where all have, those of the job, for
-  // whom they wait.
+  // Those that have not come to that place of the host order; where all have, those of the mesh
+  // whose order it is, for whom they wait.
   std::vector<int> behind(const std::vector<int>& ranks, uint64_t sequence) const;
   // The time for it, `within`, is over.
   Failure late(const std::string& communicator, const std::vector<int>& ranks,

@@ -176,7 +176,7 @@ NcclSession::MemberPtr NcclSession::split(Member& parent, Split split) {
     config.version = nccl::kConfigVersion;
     config.cta_policy = nccl::kCtaPolicyZero;
   }
-  MemberPtr member = add(std::move(split.ranks), split.rank, std::move(split.name));
+  MemberPtr member = add(std::move(split.ranks), split.rank, split.name + " of " + parent.name);
   Calls calls(watch_, place);
   calls.next("ncclCommSplit");
   const nccl::Result result =

@@ -23,7 +23,7 @@ class SimulatedControlPlane final : public ControlPlane {
   std::optional<PeerEnd> end_of(int /*rank*/) const override { return std::nullopt; }
   Failure failure_of_end(int rank, PeerEnd /*end*/) const override { return {.rank = rank}; }
   void post(const PostedCollective& posted) noexcept override { fsdp::post(posted_, posted); }
-  uint64_t last_posted(int /*rank*/) const override { return posted_.last; }
+  uint64_t last_posted(int /*rank*/, uint64_t /*sequence*/) const override { return posted_.last; }
   std::optional<PostedCollective> posted(int /*rank*/, uint64_t sequence) const override {
     return find_posted(posted_, sequence);
   }

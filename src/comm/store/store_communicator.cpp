@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "comm/collective_checks.h"
+#include "comm/cpu/split.h"
 #include "comm/job/collective_failures.h"
 #include "comm/job/peer_watch.h"
 #include "comm/reduce/reduce_in_order.h"
@@ -36,18 +37,18 @@ CollectiveRecord record_in(const std::string& sent) {
 
 }  // namespace
 
-StoreCommunicator::StoreCommunicator(std::shared_ptr<const JobMember> member,
-                                     std::unique_ptr<KeyValueStore> store, std::string name,
-                                     StoreIsLost lost)
+StoreCommunicator::StoreCommunicator(std::shared_ptr<const JobMember> member, RankGroup group,
+                                     std::unique_ptr<KeyValueStore> store, StoreIsLost lost)
     : member_(std::move(member)),
+      group_(std::move(group)),
       store_(std::move(store)),
-      name_(std::move(name)),
+      name_(fmt::format("channel/{}/{}", group_.channel, group_.ranks.front())),
       lost_(std::move(lost)) {}
 
 Buffer StoreCommunicator::allocate(int64_t bytes) { return allocate_host(bytes); }
 
 void StoreCommunicator::abort(std::string_view cause) noexcept {
-  member_->fail(failure_of_abort(rank(), cause));
+  member_->fail(failure_of_abort(member_->rank(), cause));
 }
 
 void StoreCommunicator::wait(const std::vector<std::string>& keys, const CollectiveRecord& record) {
@@ -57,7 +58,9 @@ void StoreCommunicator::wait(const std::vector<std::string>& keys, const Collect
     if (member_->has_failed()) member_->throw_failure(describe(record));
     std::vector<int> missing;
     for (int peer = 0; peer < size(); ++peer) {
-      if (!store_->has(keys[static_cast<size_t>(peer)])) missing.push_back(peer);
+      if (!store_->has(keys[static_cast<size_t>(peer)])) {
+        missing.push_back(group_.ranks[static_cast<size_t>(peer)]);
+      }
     }
     for (const int peer : missing) {
       const std::optional<PeerEnd> end = member_->end_of(peer);
@@ -79,7 +82,8 @@ void StoreCommunicator::compare(const std::vector<std::string>& sent,
   for (int peer = 1; peer < size(); ++peer) {
     const CollectiveRecord other = record_in(sent[static_cast<size_t>(peer)]);
     if (fingerprint_of(first) == fingerprint_of(other)) continue;
-    member_->fail(ranks_disagree(0, first, peer, other,
+    member_->fail(ranks_disagree(group_.ranks.front(), first,
+                                 group_.ranks[static_cast<size_t>(peer)], other,
                                  fmt::format("collective {} of its communicator", count_)));
     member_->throw_failure(describe(record));
   }
@@ -164,9 +168,11 @@ std::vector<std::string> StoreCommunicator::exchange_at_store(std::span<const Co
   return sent;
 }
 
-std::unique_ptr<Communicator> StoreCommunicator::split(int /*color*/, int /*key*/) {
-  throw StateError({.what = "a split of the control communicator",
-                    .hint = "split one that carries collectives of steps"});
+std::unique_ptr<Communicator> StoreCommunicator::split(int color, int key) {
+  const auto exchange = [this](const SplitWish& mine) { return exchange_wishes(*this, mine); };
+  RankGroup group = agree_on_split(*member_, group_, exchange, color, key);
+  return std::make_unique<StoreCommunicator>(member_, std::move(group), store_->connect_again(),
+                                             lost_);
 }
 
 }  // namespace fsdp

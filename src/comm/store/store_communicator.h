@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/cpu/rank_group.h"
 #include "comm/job/collective_record.h"
 #include "comm/job/job_member.h"
 #include "comm/store/key_value_store.h"
@@ -22,17 +23,15 @@ namespace fsdp {
 // returns, whatever the stream.
 class StoreCommunicator final : public Communicator {
  public:
-  // Over all ranks of the job. `name` is this communicator's among those of the store; `lost` is
-  // the job's failure where that does not answer any more.
+  // `lost` is the job's failure where the store does not answer any more.
   using StoreIsLost = std::function<Failure(std::string_view cause)>;
-  StoreCommunicator(std::shared_ptr<const JobMember> member, std::unique_ptr<KeyValueStore> store,
-                    std::string name, StoreIsLost lost);
+  StoreCommunicator(std::shared_ptr<const JobMember> member, RankGroup group,
+                    std::unique_ptr<KeyValueStore> store, StoreIsLost lost);
 
-  int rank() const override { return member_->rank(); }
-  int size() const override { return member_->size(); }
+  int rank() const override { return group_.rank; }
+  int size() const override { return group_.size(); }
   Buffer allocate(int64_t bytes) override;
   void issue(const Collective& collective, Stream& stream) override;
-  // Errors: StateError, always: control is over all ranks.
   std::unique_ptr<Communicator> split(int color, int key) override;
   void abort(std::string_view cause) noexcept override;
 
@@ -48,8 +47,9 @@ class StoreCommunicator final : public Communicator {
                const std::vector<std::string>& sent, size_t at) const;
 
   const std::shared_ptr<const JobMember> member_;
+  const RankGroup group_;
   const std::unique_ptr<KeyValueStore> store_;
-  const std::string name_;
+  const std::string name_;  // of its keys: no other group that a rank of this one is in has it
   const StoreIsLost lost_;
   uint64_t count_ = 0;
 };

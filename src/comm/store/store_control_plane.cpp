@@ -113,7 +113,7 @@ void StoreRelay::share_posted() {
 }
 
 std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
-  if (control().posted(rank).last.load() < sequence) return std::nullopt;
+  if (control().posted(rank, order_of(sequence)).last.load() < sequence) return std::nullopt;
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
   while (Clock::now() < deadline) {  // it may be about to share it
@@ -207,14 +207,16 @@ void StoreRelay::turn() {
 
 void StoreRelay::tell() {
   const bool finished = control().status(parts_.rank).state.load() != RankState::kPresent;
-  const PostedCollectives& own = control().posted(parts_.rank);
-  const uint64_t last = own.last.load();
   std::unique_lock lock(mutex_);
   const uint64_t wishes = wishes_;
   lock.unlock();
-  parts_.store->set(alive_[static_cast<size_t>(parts_.rank)],
-                    fmt::format("{} {} {} {} {}", ++beats_, finished ? "finished" : "present", last,
-                                find_history(own, last).value_or(0), wishes));
+  std::string text = fmt::format("{} {} {}", ++beats_, finished ? "finished" : "present", wishes);
+  for (int order = 0; order < kOrders; ++order) {
+    const PostedCollectives& own = control().posted(parts_.rank, order);
+    const uint64_t last = own.last.load();
+    text += fmt::format(" {} {}", last, find_history(own, last).value_or(0));
+  }
+  parts_.store->set(alive_[static_cast<size_t>(parts_.rank)], text);
 }
 
 void StoreRelay::tell_failure() {
@@ -232,24 +234,35 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   peer.said = said;
   peer.heard = Clock::now();
-  const std::vector<std::string> words = parts_of(said, ' ', 5);
+  const std::vector<std::string> words = parts_of(said, ' ', 3 + 2 * kOrders);
   if (words[1] == "finished") control().status(rank).state.store(RankState::kFinished);
-  control().posted(rank).last.store(number_in<uint64_t>(words[2]));
-  peer.history = number_in<uint64_t>(words[3]);
-  const auto wishes = number_in<uint64_t>(words[4]);
+  for (int order = 0; order < kOrders; ++order) {
+    const size_t at = 3 + 2 * static_cast<size_t>(order);
+    control().posted(rank, order).last.store(number_in<uint64_t>(words[at]));
+    peer.history[static_cast<size_t>(order)] = number_in<uint64_t>(words[at + 1]);
+  }
+  const auto wishes = number_in<uint64_t>(words[2]);
   if (std::exchange(peer.wishes_heard, wishes) == wishes) return;
   const std::lock_guard lock(mutex_);
   shares_ = true;
 }
 
-// What it has posted until `last` is not what this rank has.
+// What it has posted until its last place of an order is not what this rank has. An order of
+// another part begins elsewhere, so that this rank has nothing of its last place.
+bool StoreRelay::differs(int rank) const {
+  for (int order = 0; order < kOrders; ++order) {
+    const uint64_t theirs = peers_[static_cast<size_t>(rank)].history[static_cast<size_t>(order)];
+    if (theirs == 0) continue;
+    const auto history = find_history(control().posted(parts_.rank, order),
+                                      control().posted(rank, order).last.load());
+    if (history && *history != theirs) return true;
+  }
+  return false;
+}
+
 void StoreRelay::compare() {
-  const PostedCollectives& own = control().posted(parts_.rank);
   for (int rank = 0; rank < size(); ++rank) {
-    const Peer& peer = peers_[static_cast<size_t>(rank)];
-    if (rank == parts_.rank || peer.history == 0) continue;
-    const auto history = find_history(own, control().posted(rank).last.load());
-    if (!history || *history == peer.history) continue;
+    if (rank == parts_.rank || !differs(rank)) continue;
     differs_from_ = rank;
     differs_since_ = Clock::now();
     return share_posted();
@@ -259,12 +272,14 @@ void StoreRelay::compare() {
 void StoreRelay::explain() {
   if (failed(control().failure())) return;
   const int other = *differs_from_;
-  const PostedCollectives& own = control().posted(parts_.rank);
+  const auto own = [this](uint64_t sequence) {
+    return find_posted(control().posted(parts_.rank, order_of(sequence)), sequence);
+  };
   const bool is_shared = parts_.store->has(posted_key(other));
   const std::string records = is_shared ? parts_.store->get({posted_key(other)}).front() : "";
   std::optional<PostedCollective> first;
   for (const PostedCollective& theirs : posted_in(records)) {
-    const auto ours = find_posted(own, theirs.record.sequence);
+    const auto ours = own(theirs.record.sequence);
     const bool differs = ours && fingerprint_of(ours->record) != fingerprint_of(theirs.record);
     if (differs && (!first || theirs.record.sequence < first->record.sequence)) first = theirs;
   }
@@ -272,9 +287,9 @@ void StoreRelay::explain() {
     if (Clock::now() - differs_since_ < kAnswerWithin) return;
     return fail(ranks_differ_somewhere(parts_.rank, other));
   }
-  const uint64_t place = first->record.sequence;
-  fail(ranks_disagree(parts_.rank, find_posted(own, place).value_or(*first).record, other,
-                      first->record, fmt::format("place {} of the host order", place)));
+  const uint64_t sequence = first->record.sequence;
+  fail(ranks_disagree(parts_.rank, own(sequence).value_or(*first).record, other, first->record,
+                      fmt::format("place {} of the host order", place_of(sequence))));
 }
 
 void StoreRelay::hear() {
@@ -328,12 +343,14 @@ void StoreRelay::answer() {
   const std::optional<int> asked = std::exchange(asked_, std::nullopt);
   lock.unlock();
   if (shares) {
-    const PostedCollectives& own = control().posted(parts_.rank);
-    const uint64_t last = own.last.load();
     std::string records;
-    for (uint64_t back = 0; back < PostedCollectives::kKept && back < last; ++back) {
-      const auto posted = find_posted(own, last - back);
-      if (posted) records.append(reinterpret_cast<const char*>(&*posted), sizeof *posted);
+    for (int order = 0; order < kOrders; ++order) {
+      const PostedCollectives& own = control().posted(parts_.rank, order);
+      const uint64_t last = own.last.load();
+      for (uint64_t back = 0; back < PostedCollectives::kKept && back <= place_of(last); ++back) {
+        const auto posted = find_posted(own, last - back);
+        if (posted) records.append(reinterpret_cast<const char*>(&*posted), sizeof *posted);
+      }
     }
     parts_.store->set(posted_key(parts_.rank), records);
   }

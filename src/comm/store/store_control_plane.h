@@ -1,6 +1,7 @@
 // The control plane of processes on several hosts, which have nothing in common but a store.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -72,8 +73,8 @@ class StoreRelay {
   struct Peer {
     std::string said;
     Clock::time_point heard;
-    uint64_t history = 0;       // of all that it has posted; 0: it has not said
-    uint64_t wishes_heard = 0;  // of its own
+    std::array<uint64_t, kOrders> history{};  // of all that it has posted, by order; 0: unknown
+    uint64_t wishes_heard = 0;                // of its own
   };
 
   int size() const { return static_cast<int>(parts_.places.size()); }
@@ -87,6 +88,7 @@ class StoreRelay {
   void tell();
   void hear();
   void hear_from(int rank, const std::string& said);
+  bool differs(int rank) const;
   void compare();
   void explain();
   void tell_failure();

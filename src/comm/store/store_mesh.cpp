@@ -64,7 +64,7 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                        .process_ended = [of = relay.get()](int peer) { return of->ended(peer); },
                        .on_slow_rank = slow_listener(options)});
   auto control = std::make_unique<StoreCommunicator>(
-      member, std::move(of_control), "control",
+      member, group_of_all(*member, Channel::kControl), std::move(of_control),
       [relay](std::string_view cause) { return relay->failure_of_lost_store(cause); });
   auto plane = std::make_unique<StoreControlPlane>(member, relay, *control);
   return {.control_plane = std::move(plane),

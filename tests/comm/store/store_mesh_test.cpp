@@ -3,10 +3,12 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
 
+#include "comm/mesh_state.h"
 #include "comm/support/collective_sweep.h"
 #include "fsdp/error.h"
 #include "support/cpu_streams.h"
@@ -69,6 +71,37 @@ TEST_CASE("ranks of several hosts exchange texts, and know where each of them is
           plane.agree({.label = "lines"}, {"a", "b"});
           CHECK_THROWS_AS(plane.agree({.label = "lines"}, {std::to_string(plane.rank())}),
                           CommError);
+        }) == kNothing);
+}
+
+// A mesh whose collectives, too, go over the store.
+Mesh mesh_of(MeshParts& parts) {
+  const int rank = parts.control_plane->rank();
+  parts.world.gather = parts.control->split(0, rank);
+  parts.world.reduce = parts.control->split(0, rank);
+  return Mesh(std::make_shared<MeshState>(std::move(parts)));
+}
+
+TEST_CASE("parts of a mesh over hosts compare what their own ranks issue, and nothing else") {
+  MemoryStore store;
+  CHECK(run_at_store(store, 4, {.shard = 4}, [](MeshParts& parts) {
+          const Mesh mesh = mesh_of(parts);
+          const int color = mesh.rank() % 2;  // across the hosts
+          const Mesh part = mesh.part(color);
+          CHECK(part.gather(std::array<int64_t, 1>{mesh.rank()}) ==
+                std::vector<int64_t>{color, color + 2});
+          ControlPlane& plane = *part.state().parts().control_plane;
+          const auto post = [&](std::string_view label) {
+            const CollectiveTag tag = part.state().order().next(Operation::kBarrier, 0, label);
+            plane.post({.record = make_record({.tag = tag}), .communicator = 1});
+          };
+          for (int i = 0; i < 3; ++i) post(color == 0 ? "first" : "second");
+          mesh.sum(1);
+          post(mesh.rank() == 3 ? "odd" : "even");
+          while (!plane.first_failure()) std::this_thread::sleep_for(milliseconds(5));
+          // A gather that both have issued was the first place.
+          CHECK(has_text(plane.first_failure()->text.what,
+                         "rank 1 issued barrier 'even' #5, rank 3 issued barrier 'odd' #5"));
         }) == kNothing);
 }
 
@@ -162,7 +195,8 @@ TEST_CASE("what ranks have posted is read on other hosts when one of them says t
             if (plane.rank() == late) plane.share_posted();
             for (int rank = 0; rank < 4; ++rank) {
               const uint64_t last = end_of(rank);
-              while (plane.last_posted(rank) < last) std::this_thread::sleep_for(milliseconds(5));
+              while (plane.last_posted(rank, last) < last)
+                std::this_thread::sleep_for(milliseconds(5));
               const auto posted = plane.posted(rank, last);
               CHECK((posted && posted->communicator == last));
               CHECK_FALSE(plane.posted(rank, last + 1));

@@ -1,0 +1,215 @@
+// Parts of a mesh: their ranks, what travels inside them, and the job that they share.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "comm/mesh_state.h"
+#include "fsdp/error.h"
+#include "fsdp/mesh.h"
+#include "support/cpu_streams.h"
+#include "support/run_ranks.h"
+
+namespace fsdp {
+namespace {
+
+// The ranks of the job along an axis of a part, by its gathers and by its reductions.
+std::vector<int64_t> ranks_along(const Mesh& part, Axis axis) {
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "ranks");
+  HostOrder& order = part.state().order();
+  const int64_t mine = part.job_rank();
+  std::vector<int64_t> ranks(static_cast<size_t>(part.size(axis)));
+  const CollectivePart gathered{&mine, ranks.data(), 1, DType::kInt64};
+  part.state().gather_communicator(axis).all_gather(
+      {&gathered, 1}, order.next(Operation::kAllGather, 1, "ranks"), *stream);
+  int64_t sum = 0;
+  const CollectivePart reduced{&mine, &sum, 1, DType::kInt64};
+  part.state().reduce_communicator(axis).all_reduce(
+      {&reduced, 1}, ReduceOp::kSum, order.next(Operation::kAllReduce, 1, "ranks"), *stream);
+  CHECK(sum == std::accumulate(ranks.begin(), ranks.end(), int64_t{0}));
+  return ranks;
+}
+
+using Ranks = std::vector<int64_t>;
+
+TEST_CASE("the ranks of one color are a mesh of their own, in their order") {
+  for (const int world : {1, 2, 3, 5}) {
+    testing::run_ranks(world, [&](const Mesh& mesh) {
+      const int color = mesh.rank() % 2;
+      const Mesh part = mesh.part(color);
+      Ranks expected;
+      for (int rank = color; rank < world; rank += 2) expected.push_back(rank);
+      const auto size = static_cast<int>(expected.size());
+      CHECK(part.world_size() == size);
+      CHECK(part.rank() == mesh.rank() / 2);
+      CHECK(part.job_rank() == mesh.rank());
+      CHECK(part.size(Axis::kShard) == size);
+      CHECK(part.size(Axis::kReplicate) == 1);
+      CHECK(ranks_along(part, Axis::kWorld) == expected);
+      CHECK(part.gather(std::vector<int64_t>{mesh.rank()}) == expected);
+      CHECK(part.exchange("letters", std::string(1 + part.rank(), 'a')).back() ==
+            std::string(size, 'a'));
+      CHECK(mesh.sum(1) == world);  // the whole stays usable
+    });
+  }
+}
+
+TEST_CASE("a part has axes of its own, and a part of it, too") {
+  testing::run_ranks(8, [](const Mesh& mesh) {
+    const int color = mesh.rank() / 4;
+    const Mesh part = mesh.part(color, {.shard = 2});
+    CHECK(part.size(Axis::kReplicate) == 2);
+    const int64_t first = mesh.rank() / 2 * 2;
+    CHECK(ranks_along(part, Axis::kShard) == Ranks{first, first + 1});
+    const int64_t number = 4 * color + mesh.rank() % 2;
+    CHECK(ranks_along(part, Axis::kReplicate) == Ranks{number, number + 2});
+    const Mesh pair = part.part(part.rank() % 2);
+    CHECK(ranks_along(pair, Axis::kWorld) == Ranks{number, number + 2});
+    CHECK(pair.job_rank() == mesh.rank());
+    CHECK(pair.rank() == mesh.rank() % 4 / 2);
+  });
+}
+
+TEST_CASE("a part outlives the variable of the mesh that was split") {
+  testing::run_ranks(2, [](const Mesh& mesh) {
+    const Mesh part = [&] {
+      const Mesh whole = mesh.part(0);
+      return whole.part(0);
+    }();
+    CHECK(part.sum(1) == 2);
+  });
+}
+
+TEST_CASE("ranks of different parts do different things, and no one calls it a mismatch") {
+  for (const bool neighbours : {true, false}) {
+    testing::run_ranks(4, [&](const Mesh& mesh) {
+      const int color = neighbours ? mesh.rank() / 2 : mesh.rank() % 2;
+      const Mesh part = mesh.part(color);
+      for (int round = 0; round < 3; ++round) {
+        // As many places in each order, of other operations, sizes and names; then not as many.
+        for (int i = 0; i < 5 + 4 * color; ++i) {
+          if (color == 0)
+            CHECK(part.sum(std::array{1, 2}, "first") == std::array<int64_t, 2>{2, 4});
+          if (color == 1) CHECK(ranks_along(part, Axis::kWorld).size() == 2);
+        }
+        CHECK(mesh.max(mesh.rank()) == 3);
+      }
+    });
+  }
+}
+
+TEST_CASE("a different collective in a part is an error of the job that names its ranks") {
+  const auto errors = testing::errors_of_ranks(5, [](const Mesh& mesh) {
+    const Mesh part = mesh.part(mesh.rank() < 2 ? 0 : 1);
+    if (mesh.rank() < 2) {
+      while (true) part.sum(1, "goes on");
+    }
+    part.sum(1, "step");
+    part.sum(1, mesh.rank() == 4 ? "odd" : "even");
+  });
+  for (const std::string& error : errors) {
+    CHECK(error.find("ranks disagree about a collective: rank 2 issued all_reduce (sum) of 2 int64 "
+                     "'even' #2, rank 4 issued all_reduce (sum) of 2 int64 'odd' #2") == 0);
+  }
+}
+
+TEST_CASE("a rank of a part that gives up ends the other parts, by its number in the job") {
+  const auto errors = testing::errors_of_ranks(4, [](const Mesh& mesh) {
+    const Mesh part = mesh.part(mesh.rank() / 2);
+    for (int round = 0;; ++round) {
+      if (mesh.rank() == 3 && round == 3) throw std::runtime_error("the disk is full");
+      part.sum(1);
+    }
+  });
+  CHECK(errors[3] == "the disk is full");
+  for (const int rank : {0, 1, 2}) {
+    CHECK(errors[rank].find("rank 3 gave up") == 0);
+    CHECK(errors[rank].find("the disk is full") != std::string::npos);
+  }
+}
+
+TEST_CASE("a rank that lets its part go stays in the job") {
+  testing::run_ranks(4, [](const Mesh& mesh) {
+    { const Mesh done = mesh.part(mesh.rank() / 2); }
+    CHECK(mesh.sum(1) == 4);
+  });
+}
+
+TEST_CASE("what the ranks of a part do not agree on names them by their number in the job") {
+  const auto errors = testing::errors_of_ranks(4, [](const Mesh& mesh) {
+    const Mesh part = mesh.part(mesh.rank() / 2);
+    part.agree("model", {mesh.rank() == 3 ? "layers 3" : "layers 2"});
+    while (true) part.sum(1);
+  });
+  for (const std::string& error : errors) {
+    CHECK(error.find("ranks do not agree on the model: rank 2 has 'layers 2', rank 3 has "
+                     "'layers 3'") == 0);
+  }
+}
+
+TEST_CASE("a rank that does not come to a collective of a part is named as in the job") {
+  const auto errors =
+      testing::errors_of_ranks(4,
+                               [](const Mesh& mesh) {
+                                 const Mesh part = mesh.part(mesh.rank() / 2);
+                                 if (mesh.rank() != 3) part.sum(1, "lonely");
+                                 mesh.sum(1);
+                               },
+                               {.mesh = {.timeout = std::chrono::milliseconds(600)}});
+  // Which of the two waits is over first is not the same on several hosts.
+  for (const std::string& error : errors) {
+    CHECK((error.find("rank 3 ") == 0 || error.find("rank 2 ") == 0));
+    CHECK(error.find("did not arrive within 0.6 s") != std::string::npos);
+  }
+}
+
+// What each rank is told; the mesh goes on.
+std::vector<std::string> refusals_of(int world, int (*color)(const Mesh&),
+                                     PartOptions (*options)(const Mesh&)) {
+  std::vector<std::string> told(static_cast<size_t>(world));
+  testing::run_ranks(world, [&](const Mesh& mesh) {
+    try {
+      mesh.part(color(mesh), options(mesh));
+    } catch (const InvalidArgument& error) {
+      told[static_cast<size_t>(mesh.rank())] = error.what();
+    }
+    CHECK(mesh.sum(1) == world);
+  });
+  return told;
+}
+
+TEST_CASE("parts that cannot be are refused on every rank, and the mesh goes on") {
+  const auto even = [](const Mesh&) { return 0; };
+  const auto plain = [](const Mesh&) { return PartOptions{}; };
+  for (const std::string& error : refusals_of(
+           3, [](const Mesh& mesh) { return mesh.rank() - 1; }, plain)) {
+    CHECK(error ==
+          "part -1 of a mesh (Mesh::part); hint: colors are numbers from 0 on; ranks that give "
+          "equal ones form a part");
+  }
+  for (const std::string& error : refusals_of(
+           4, even, [](const Mesh& mesh) { return PartOptions{.shard = 1 + mesh.rank() / 2}; })) {
+    CHECK(error ==
+          "ranks of part 0 ask for 0 × 1 and for 0 × 2 (replicate × shard) (Mesh::part); hint: "
+          "ranks that give one color give the same options");
+  }
+  for (const std::string& error :
+       refusals_of(3, even, [](const Mesh&) { return PartOptions{.shard = 2}; })) {
+    CHECK(error.find("3 ranks cannot be cut into groups of 2") == 0);
+  }
+  testing::run_ranks(2, [](const Mesh& mesh) {
+    for (int i = 0; i < 7; ++i) CHECK(mesh.part(0).sum(1) == 2);
+    CHECK_THROWS_WITH_AS(mesh.part(0),
+                         "a rank would be of more than 8 meshes (Mesh::part); hint: split once and "
+                         "keep the parts",
+                         DeviceError);
+    CHECK_THROWS_AS(mesh.part(-1), InvalidArgument);
+    CHECK(mesh.sum(1) == 2);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp
