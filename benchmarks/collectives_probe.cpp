@@ -9,7 +9,6 @@
 //   wait                         0 MILLISECONDS -      rank 0 comes late; CPU seconds of who waits
 // shared: memory from Communicator::allocate, as the engine uses; plain: any other.
 #include <fmt/format.h>
-#include <fsdp/program.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -23,6 +22,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/make_mesh.h"
 #include "comm/mesh_state.h"
 #include "runtime/buffer.h"
 #include "runtime/stream.h"
@@ -260,5 +260,5 @@ int main(int argc, char** argv) {
   // Ranks wait for the next command as long as the peer's turn takes.
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return fsdp::serve(mesh, argv[1]); },
-      {.timeout = std::chrono::minutes(10)});
+      {.timeout = std::chrono::minutes(10)}, {});
 }

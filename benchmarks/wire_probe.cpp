@@ -1,4 +1,4 @@
-// Steps of two thread ranks on a wire of MeshOptions::wire, over units that compute for known
+// Steps of two thread ranks on a wire, over units that compute for known
 // times. Reads a command a line and prints milliseconds.
 //   wire_probe WIDTH FORWARD BACKWARD [FORWARD BACKWARD …]   a unit of WIDTH² floats for each pair
 //   step PREFETCH GB/S   the slower rank's forward and backward, with threaded streams
@@ -16,6 +16,7 @@
 #include "benchmarks/sleeping_units.h"
 #include "comm/mesh_state.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/wire/wire_ranks.h"
 
 namespace {
 
@@ -90,11 +91,12 @@ class Ranks {
     std::array<Milliseconds, kRanks> times{};
     fsdp::testing::run_ranks(
         kRanks, [&](const fsdp::Mesh& mesh) { times[mesh.rank()] = measure(mesh); },
-        {.mesh = {.wire = {.gigabytes_per_second = gigabytes_per_second}},
-         .in_each_thread = [] {  // backward in the rank's own thread
-           c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-           at::set_num_threads(1);
-         }});
+        {.in_each_thread =
+             [] {  // backward in the rank's own thread
+               c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+               at::set_num_threads(1);
+             },
+         .make = fsdp::testing::ranks_on_wire({.gigabytes_per_second = gigabytes_per_second})});
     return std::max(times[0], times[1]).count();
   }
 

@@ -1,5 +1,5 @@
 // The device's clock, and a stream that waits by it: how a collective between ranks of one device
-// takes the time of a slower wire (src/comm/wire).
+// takes the time of a slower wire (tests/support/wire).
 //
 // A host function would hold up a thread of the driver, and the host cannot wait in the device's
 // stead without stopping the steps that it issues ahead. So the clock is read and waited for by

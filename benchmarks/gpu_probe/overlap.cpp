@@ -17,6 +17,7 @@
 #include "libtorch/torch_cuda.h"
 #include "runtime/device.h"
 #include "tests/support/run_ranks.h"
+#include "tests/support/wire/wire_ranks.h"
 
 namespace gpu_probe {
 namespace {
@@ -127,11 +128,13 @@ double slower_step_us(const Place& place, const Shape& shape, int prefetch, doub
       [&](const fsdp::Mesh& mesh) {
         us[static_cast<size_t>(mesh.rank())] = last_step_us(mesh, shape, prefetch);
       },
-      {.mesh = {.device = place.kind, .wire = {.gigabytes_per_second = bytes / wire_us * 1e-3}},
-       .in_each_thread = [] {  // backward in the rank's own thread
-         c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-         at::set_num_threads(1);
-       }});
+      {.mesh = {.device = place.kind},
+       .in_each_thread =
+           [] {  // backward in the rank's own thread
+             c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+             at::set_num_threads(1);
+           },
+       .make = fsdp::testing::ranks_on_wire({.gigabytes_per_second = bytes / wire_us * 1e-3})});
   return *std::max_element(us.begin(), us.end());
 }
 

@@ -1,6 +1,6 @@
 // bert_qa init | finetune | predict | evaluate: question answering with BERT on sharded parameters.
 #include <fsdp/agreement.h>
-#include <fsdp/program.h>
+#include <fsdp/run_options.h>
 
 #include <cstdio>
 #include <exception>
@@ -43,8 +43,8 @@ int main(int argc, char** argv) {
     usage = std::current_exception();  // said once, not by every rank
   }
   // Nothing will be computed: a remark about GPUs would stand before what matters.
-  fsdp::MeshOptions mesh_options = line.settings.run.mesh;
-  if (usage || !line.help.empty()) mesh_options.device = fsdp::DeviceKind::kCpu;
+  fsdp::RunOptions options = line.settings.run;
+  if (usage || !line.help.empty()) options.mesh.device = fsdp::DeviceKind::kCpu;
   // They outlive the mesh: when all ranks are done, this one may wait for who reads.
   terminal::Console shown(stdout), silent(nullptr);
   return fsdp::run_program(
@@ -55,5 +55,5 @@ int main(int argc, char** argv) {
         mesh.agree("command line", line.words);
         return run(line, mesh, place, mesh.rank() == 0 ? shown : silent);
       },
-      mesh_options);
+      options);
 }

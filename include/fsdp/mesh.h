@@ -59,13 +59,6 @@ enum class DeviceKind : uint8_t {
   kCuda,
 };
 
-// A wire that is slower than the memory through which ranks of one process reach each other, to
-// study what a network would cost. Both zero: as fast as it is.
-struct Wire {
-  double gigabytes_per_second = 0;       // of 10^9 bytes, each rank's; 0: unlimited
-  std::chrono::microseconds latency{0};  // of each collective
-};
-
 struct MeshOptions {
   // kCuda where some rank has no GPU: making the mesh throws InvalidArgument (78) that says why.
   // Processes have a GPU each, that of their LOCAL_RANK (or the one that they see), and reach each
@@ -83,16 +76,6 @@ struct MeshOptions {
   // Hears of what a mesh has to tell. Must not throw. Empty: run_program prints a line for each
   // event, and ends the process after kStuck, as other programs then do as well.
   std::function<void(const MeshEvent& event)> on_event{};
-  // A diagnostic: engines' collectives move nothing and wait for nobody, so that the time of a step
-  // shows what communication costs. Results are meaningless. Between processes only.
-  bool ablate_communication = false;
-  // A diagnostic, between threads only: each collective occupies its stream for at least latency +
-  // bytes / rate from when all ranks' streams have come to it; compute goes on, results are the
-  // same. Bytes are what a rank sends in ring algorithms, of a tensor of S bytes on n ranks:
-  // (n - 1) / n * S of all_gather and reduce_scatter, twice that of all_reduce, S of broadcast.
-  // Gathers and reductions have a wire each. A collective of more than a minute throws
-  // InvalidArgument.
-  Wire wire{};
 };
 
 // How the ranks of a part are arranged, as MeshOptions says it: 0: what the other one leaves; both
@@ -135,9 +118,9 @@ class Mesh {
   // Requires: collective over this mesh, before engines are made on it.
   // Effects: blocks until all ranks have come. The part keeps this mesh alive. A rank that lets its
   //   part go stays in the job.
-  // Errors, on all ranks: InvalidArgument for a negative color, for ranks of one color whose options
-  //   differ or do not fit their number; StateError while this mesh has engines; DeviceError where
-  //   a rank would be of more than 8 meshes, its parts that are gone included.
+  // Errors, on all ranks: InvalidArgument for a negative color, for ranks of one color whose
+  //   options differ or do not fit their number; StateError while this mesh has engines;
+  //   DeviceError where a rank would be of more than 8 meshes, its parts that are gone included.
   Mesh part(int color, PartOptions options = {}) const;
 
   int rank() const;

@@ -13,6 +13,7 @@
 #include <fsdp/error.h>
 #include <fsdp/mesh.h>
 #include <fsdp/options.h>
+#include <fsdp/program.h>
 
 #include <filesystem>
 #include <functional>
@@ -57,6 +58,9 @@ struct RunOptions {
   MeshOptions mesh{.device = DeviceKind::kAuto};
   Options engine;                    // for BuildScope or Engine
   std::filesystem::path trace_file;  // for Trace; empty: none was asked for
+  // Engines' collectives move nothing and wait for no rank, so that the time of a step shows what
+  // communication costs; results are meaningless. Of ranks that are processes.
+  bool ablate_communication = false;
   // Go on where the plan says that a step cannot fit: engine.try_beyond_plan, too.
   bool force = false;
   LogLevel log_level = LogLevel::kInfo;
@@ -90,6 +94,9 @@ struct RunOptions {
                            const std::vector<std::string>& own = {},
                            const std::map<std::string, std::string>& answers = {}) const;
 };
+
+// As run_program of program.h, on the mesh that `run` asks for.
+int run_program(const ProgramBody& body, const RunOptions& run);
 
 using RunBody = std::function<int(const Mesh& mesh, const RunOptions& run, ErrorPlace& place)>;
 

@@ -2,8 +2,8 @@
 //
 // Implementations: threads of one process (LocalCommunicator, the semantic reference), processes of
 // one host (ShmCommunicator), a group whose other ranks are imagined (SimulatedCommunicator), a
-// real group that moves nothing (AblatedCommunicator), one on a slower wire (WireCommunicator). A
-// group of one rank is legal everywhere and moves nothing that is in place.
+// real group that moves nothing (AblatedCommunicator). A group of one rank is legal everywhere and
+// moves nothing that is in place.
 #pragma once
 
 #include <fsdp/dtype.h>

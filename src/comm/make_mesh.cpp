@@ -1,4 +1,6 @@
 // Makes meshes. Alone knows all back-ends; everything else in comm sees MeshParts.
+#include "comm/make_mesh.h"
+
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -13,10 +15,7 @@
 #include "comm/nccl/nccl_mesh.h"
 #include "comm/rendezvous/build_id.h"
 #include "comm/shm/shm_mesh.h"
-#include "comm/simulated/ablated_communicator.h"
 #include "comm/store/store_mesh.h"
-#include "comm/wire/wire_time.h"
-#include "fsdp/mesh.h"
 
 namespace fsdp {
 namespace {
@@ -53,13 +52,7 @@ std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOption
 bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
   if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
   own.device->make_current();
-  WrapCommunicator wrap;
-  if (options.ablate_communication) {
-    wrap = [](std::unique_ptr<Communicator> real) {
-      return std::make_unique<AblatedCommunicator>(std::move(real));
-    };
-  }
-  connect_by_nccl(parts, session_of(parts, options, *own.device), wrap);
+  connect_by_nccl(parts, session_of(parts, options, *own.device));
   return true;
 }
 
@@ -75,7 +68,8 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
 }
 
 // Of a rank of several.
-MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options) {
+MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options,
+                           OpenStore open_store) {
   if (environment.local_world_size == environment.world_size) {
     MeshParts parts = shm_mesh(environment, options);
     if (options.device == DeviceKind::kCpu) return parts;
@@ -87,34 +81,25 @@ MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptio
   const GpuChoice own = gpu_of_process(environment.local_rank);
   if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
   if (own.device == nullptr) refuse_hosts(environment, own.why_none);
-  MeshParts parts = store_mesh(environment, options);
+  MeshParts parts = store_mesh(environment, options, open_store);
   if (!move_to_gpu(parts, options, own)) refuse_hosts(environment, {});
   return parts;
 }
 
-std::vector<Mesh> meshes_of(std::vector<MeshParts> ranks) {
-  std::vector<Mesh> meshes;
-  for (MeshParts& parts : ranks) meshes.emplace_back(std::make_shared<MeshState>(std::move(parts)));
-  return meshes;
-}
-
 }  // namespace
 
-Mesh Mesh::from_env(MeshOptions options) {
-  if (!is_unlimited(options.wire)) {
-    throw InvalidArgument({.what = "a wire with ranks that are processes",
-                           .cause = "only collectives between threads are held back",
-                           .hint = "make the ranks by Mesh::local"});
-  }
+Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
   const LaunchEnvironment environment = read_launch_environment();
   if (environment.world_size == 1) {
-    return local(1, {.device = options.device,
-                     .shard = options.shard,
-                     .replicate = options.replicate,
-                     .on_event = options.on_event})
+    return Mesh::local(1, {.device = options.device,
+                           .shard = options.shard,
+                           .replicate = options.replicate,
+                           .on_event = options.on_event})
         .front();
   }
-  Mesh mesh(std::make_shared<MeshState>(parts_of_process(environment, options)));
+  MeshParts parts = parts_of_process(environment, options, making.open_store);
+  if (making.change) making.change(parts);
+  Mesh mesh(std::make_shared<MeshState>(std::move(parts)));
   const MeshShape& shape = mesh.state().shape();
   mesh.agree("program", {fmt::format("build {}", build_id()),
                          fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
@@ -123,11 +108,19 @@ Mesh Mesh::from_env(MeshOptions options) {
 
 Mesh Mesh::single() { return local(1).front(); }
 
-std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
-  if (options.device == DeviceKind::kCpu) return meshes_of(local_mesh(world_size, options));
+std::vector<MeshParts> parts_of_threads(int world_size, const MeshOptions& options) {
+  if (options.device == DeviceKind::kCpu) return local_mesh(world_size, options);
   const GpuChoice gpu = gpu_of_threads();
   const Device* const shared = compute_on_gpu(options, gpu) ? gpu.device : nullptr;
-  return meshes_of(local_mesh(world_size, options, shared));
+  return local_mesh(world_size, options, shared);
+}
+
+std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
+  std::vector<Mesh> meshes;
+  for (MeshParts& parts : parts_of_threads(world_size, options)) {
+    meshes.emplace_back(std::make_shared<MeshState>(std::move(parts)));
+  }
+  return meshes;
 }
 
 }  // namespace fsdp

@@ -89,6 +89,16 @@ std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& optio
   };
 }
 
+void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap) {
+  for (auto* each :
+       {&parts.world.gather, &parts.world.reduce, &parts.shard.gather, &parts.shard.reduce,
+        &parts.replicate.gather, &parts.replicate.reduce, &parts.modules}) {
+    if (*each) *each = wrap(std::move(*each));
+  }
+  if (!parts.make_modules) return;
+  parts.make_modules = [make = std::move(parts.make_modules), wrap] { return wrap(make()); };
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);

@@ -74,4 +74,10 @@ struct MeshParts {
   uint64_t order_begin = 0;  // of its host order; of a part: [Note: orders of a job]
 };
 
+// Replaces each communicator of engines and modules, also one that is made later, by what `wrap`
+// makes of it. That of control stays.
+using WrapCommunicator =
+    std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> communicator)>;
+void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap);
+
 }  // namespace fsdp

@@ -15,7 +15,7 @@
 #include "base/cpu_features.h"
 #include "base/environment.h"
 #include "base/standard_streams.h"
-#include "comm/mesh_parts.h"
+#include "comm/make_mesh.h"
 
 namespace fsdp {
 namespace {
@@ -73,7 +73,7 @@ std::string without_hint(const std::exception& error) {
 
 }  // namespace
 
-int run_program(const ProgramBody& body, MeshOptions options) {
+int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& making) {
   open_standard_streams();
   std::set_terminate(report_and_abort);
   leave_hidden_amx_alone();
@@ -94,7 +94,7 @@ int run_program(const ProgramBody& body, MeshOptions options) {
         write_error_line(warning_line(event.text, has_step ? place : at));
       };
     }
-    const Mesh mesh = Mesh::from_env(options);
+    const Mesh mesh = make_mesh(options, making);
     try {
       return body(mesh, place);
     } catch (const RefusedElsewhere& refusal) {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "comm/mesh_state.h"
-#include "comm/wire/wire_time.h"
+#include "comm/ring_bytes.h"
 #include "fsdp/error.h"
 #include "runtime/device_error_place.h"
 

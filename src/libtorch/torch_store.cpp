@@ -135,11 +135,6 @@ class TorchStore final : public KeyValueStore {
   const c10::intrusive_ptr<c10d::Store> store_;
 };
 
-const bool is_linked = [] {
-  store_opener() = open_torch_store;
-  return true;
-}();
-
 }  // namespace
 
 std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address, milliseconds timeout) {
@@ -151,7 +146,5 @@ std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address, mil
     refuse(address, error.what_without_backtrace());
   }
 }
-
-void link_torch_store() { static_cast<void>(is_linked); }
 
 }  // namespace fsdp

@@ -11,7 +11,4 @@ namespace fsdp {
 std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address,
                                                 std::chrono::milliseconds timeout);
 
-// A program that calls it somewhere, whenever, has LibTorch's store from its start on.
-void link_torch_store();
-
 }  // namespace fsdp

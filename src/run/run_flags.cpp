@@ -238,7 +238,7 @@ std::vector<RunFlag> RunOptions::diagnostic_flags() {
           choice_flag({.name = "--ablate",
                        .value_name = "WHAT",
                        .meaning = "communication: time the same run without it; it learns nothing"},
-                      mesh.ablate_communication, std::span(kAblations))};
+                      ablate_communication, std::span(kAblations))};
 }
 
 std::vector<RunFlag> RunOptions::plan_flags() {

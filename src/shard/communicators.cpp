@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "comm/wire/wire_time.h"
+#include "comm/ring_bytes.h"
 #include "fsdp/error.h"
 
 namespace fsdp {

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "libtorch/torch_store.h"
-
 namespace fsdp {
 
 ShardContext::ShardContext(Mesh of, const Options& options)
@@ -13,9 +11,7 @@ ShardContext::ShardContext(Mesh of, const Options& options)
       memory(mesh, options, comms, streams),
       main(MainPlace::make(mesh, options, streams, memory)),
       format(options, comms.reduce(), mesh.world_size()),
-      peers(mesh, options, comms, streams) {
-  link_torch_store();  // programs that have engines have LibTorch's store, too
-}
+      peers(mesh, options, comms, streams) {}
 
 ShardContext::~ShardContext() { streams.finish(); }
 

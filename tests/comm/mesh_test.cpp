@@ -141,11 +141,5 @@ TEST_CASE("thread ranks are numbered and a world without ranks is refused") {
                        InvalidArgument);
 }
 
-TEST_CASE("thread ranks refuse to run without communication") {
-  CHECK_THROWS_WITH_AS(Mesh::local(2, {.ablate_communication = true}),
-                       doctest::Contains("start processes and use Mesh::from_env"),
-                       InvalidArgument);
-}
-
 }  // namespace
 }  // namespace fsdp

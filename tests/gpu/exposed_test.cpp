@@ -9,10 +9,9 @@ using namespace fsdp;
 using namespace fsdp::testing;
 
 TEST_CASE("exposed communication is counted while a trace is taken, and not else") {
-  const auto session =
-      std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = 5}});
-  RunRanksOptions options = on_simulated_gpu(session);
-  options.mesh.wire.latency = std::chrono::microseconds(10);
+  const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{
+      .simulation = {.seed = 5}, .wire = {.latency = std::chrono::microseconds(10)}});
+  const RunRanksOptions options = on_simulated_gpu(session);
   run_ranks(
       2,
       [&](const Mesh& mesh) {

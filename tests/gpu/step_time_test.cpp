@@ -115,11 +115,11 @@ struct Step {
 
 // The slower rank's step, in ns: the third, when the order of units is known.
 int64_t time_of(const Step& step, uint32_t seed) {
-  const auto session =
-      std::make_shared<SimulatedSession>(SimulatedRanksOptions{.simulation = {.seed = seed}});
-  RunRanksOptions options = on_simulated_gpu(session);
-  options.mesh.wire.latency =
+  const auto latency =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(step.wire));
+  const auto session = std::make_shared<SimulatedSession>(
+      SimulatedRanksOptions{.simulation = {.seed = seed}, .wire = {.latency = latency}});
+  const RunRanksOptions options = on_simulated_gpu(session);
   std::vector<int64_t> times(2);
   run_ranks(
       2,

@@ -20,9 +20,8 @@ struct Traced {
 
 // The second of two steps on rank 0.
 Traced trace_step(const Wire& wire) {
-  const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
-  RunRanksOptions ranks = on_simulated_gpu(session);
-  ranks.mesh.wire = wire;
+  const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{.wire = wire});
+  const RunRanksOptions ranks = on_simulated_gpu(session);
   Traced traced;
   run_ranks(
       2,

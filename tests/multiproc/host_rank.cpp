@@ -48,14 +48,13 @@ int rounds(ControlPlane& plane, const std::vector<std::string>& words) {
 }  // namespace
 
 int host_rank(int count, char** words) {
-  link_torch_store();
   const char* const timeout = std::getenv("TEST_TIMEOUT_MS");
   MeshOptions options;
   if (timeout != nullptr) options.timeout = std::chrono::milliseconds(std::atoi(timeout));
   const LaunchEnvironment environment = read_launch_environment();
   const ErrorPlace place{.rank = environment.rank, .world_size = environment.world_size};
   try {
-    MeshParts parts = store_mesh(environment, options);
+    MeshParts parts = store_mesh(environment, options, open_torch_store);
     try {
       return rounds(*parts.control_plane, {words + 1, words + count});
     } catch (const std::exception& error) {

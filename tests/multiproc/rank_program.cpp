@@ -8,11 +8,12 @@
 //   rank_program apart WAY RANK         RANK's second step is another one (steps_apart.h)
 //   rank_program stray-write            each rank writes into its view of its neighbour's memory
 //   rank_program disagree RANK          RANK's configuration differs
+//   rank_program parts [FAULT RANK]     rounds in parts of the mesh, then on all ranks; RANK does
+//                                       FAULT, and the others go on until they hear of it
 //   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
 //   rank_program linger [TOKEN]         waits to be stopped; TOKEN makes it findable
 //   rank_program leave-child TOKEN      starts a process of its own and ends
 #include <fmt/format.h>
-#include <fsdp/program.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/make_mesh.h"
 #include "comm/mesh_state.h"
 #include "comm/ranks_view.h"
 #include "comm/support/collective_sweep.h"
@@ -134,6 +136,21 @@ int disagree(const Mesh& mesh, int odd) {
   return 0;
 }
 
+// Neighbours are a part; ranks of different parts do different things.
+int parts(const Mesh& mesh, const std::vector<std::string>& arguments) {
+  const std::string fault = arguments.size() > 2 ? arguments[1] : "";
+  const int color = mesh.rank() / 2;
+  const Mesh part = mesh.part(color);
+  for (int round = 0; round < 50 + 7 * color || !fault.empty(); ++round) {
+    if (!fault.empty() && round == 20 && std::stoi(arguments[2]) == mesh.rank()) commit(fault);
+    if (color == 0) part.sum(std::array{1, 2}, "first");
+    if (color != 0) part.gather(std::array{1.0F}, "others");
+  }
+  fmt::print("rank {} is {} of {} in part {}, all {}\n", mesh.rank(), part.rank(),
+             part.world_size(), color, mesh.sum(1));
+  return 0;
+}
+
 // Counts what does not hold.
 int stray_write(const Mesh& mesh) {
   constexpr int64_t kBytes = 512 * 1024;
@@ -184,6 +201,7 @@ int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& ar
     return 0;
   }
   if (what == "stray-write") return stray_write(mesh);
+  if (what == "parts") return parts(mesh, arguments);
   if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
   if (what == "leave-child") return leave_child(arguments[1]);
   if (what == "bits") {
@@ -217,5 +235,5 @@ int main(int argc, char** argv) {
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
         return fsdp::body(mesh, place, arguments);
       },
-      options);
+      options, {});
 }

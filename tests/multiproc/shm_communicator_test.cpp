@@ -36,6 +36,25 @@ TEST_CASE("groups of processes give exact values beside each other and beside al
   CHECK(residue().empty());
 }
 
+TEST_CASE("processes in parts of a mesh do different things, and the death of one ends all") {
+  const ProcessResult result = fsdp_run(5, {"parts"});
+  CHECK(result.err == "");
+  CHECK(result.code == 0);
+  CHECK(lines_with(result.out, " of 2 in part ") == 4);
+  CHECK(lines_with(result.out, "rank 4 is 0 of 1 in part 2, all 5") == 1);
+  CHECK(lines_with(result.out, ", all 5") == 5);
+
+  const ProcessResult killed = fsdp_run(4, {"parts", "kill", "3"}, {{"TEST_TIMEOUT_MS", "60000"}});
+  CAPTURE(killed.err);
+  CHECK(killed.code == 75);
+  CHECK(killed.seconds < 6 * kPatience);
+  for (const char* survivor : {"0/4", "1/4", "2/4"}) {
+    CHECK(lines_with(killed.err, fmt::format("fsdp: error[75] rank {} host ", survivor)) == 1);
+  }
+  CHECK(lines_with(killed.err, "rank 3 was killed by signal 9 (SIGKILL)") == 4);
+  CHECK(residue().empty());
+}
+
 TEST_CASE("processes and threads give the same bits, whatever memory is reduced") {
   for (const int world : {2, 3, 5}) {
     for (const int64_t numel : {5, 1009, 200'003}) {

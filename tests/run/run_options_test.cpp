@@ -28,7 +28,7 @@ TEST_CASE("without flags a run is what MeshOptions and Options are, on GPUs wher
   const RunOptions run = parse({});
   CHECK(run.mesh.device == DeviceKind::kAuto);
   CHECK(run.mesh.timeout == MeshOptions{}.timeout);
-  CHECK_FALSE(run.mesh.ablate_communication);
+  CHECK_FALSE(run.ablate_communication);
   CHECK(run.engine.strategy == Options{}.strategy);
   CHECK_FALSE(run.engine.param_dtype.has_value());
   CHECK(run.trace_file.empty());
@@ -104,7 +104,7 @@ TEST_CASE("trace and ablation are flags of a program that serves them, and of no
   const RunOptions run =
       parse({"--trace", "a_b.json", "--ablate", "communication"}, {.diagnostics = true});
   CHECK(run.trace_file == "a_b.json");
-  CHECK(run.mesh.ablate_communication);
+  CHECK(run.ablate_communication);
   CHECK(refusal({"--trace", "t"}) == "there is no flag --trace; hint: --help lists the flags");
   CHECK(refusal({"--ablate", "communication"}) ==
         "there is no flag --ablate; hint: --help lists the flags");

@@ -45,8 +45,12 @@ class CheckedCommunicator final : public ForwardingCommunicator {
 }  // namespace
 
 std::vector<CheckedRank> checked_ranks(int world_size, const MeshOptions& options) {
+  return checked_ranks(local_mesh(world_size, options));
+}
+
+std::vector<CheckedRank> checked_ranks(std::vector<MeshParts> threads) {
   std::vector<CheckedRank> ranks;
-  for (MeshParts& parts : local_mesh(world_size, options)) {
+  for (MeshParts& parts : threads) {
     auto device = std::make_unique<CheckedDevice>();
     parts.device = device.get();
     for (auto* each :

@@ -74,7 +74,7 @@ struct Settings {
 
   bool says_all() const { return run.log_level == fsdp::LogLevel::kDebug; }
   // finetune: times only, no model and no answers.
-  bool ablated() const { return run.mesh.ablate_communication; }
+  bool ablated() const { return run.ablate_communication; }
   bool writes_model() const {
     return command == Command::kInit || (command == Command::kFinetune && !ablated());
   }

@@ -17,8 +17,8 @@ namespace fsdp {
 
 // One rank's side of it. It lives in host memory and needs no device, also where the collectives
 // travel between devices. Implementations: ranks of one host that share memory
-// (job/segment_control_plane.h), those of several hosts (store/store_control_plane.h), one rank of a
-// world that is imagined (simulated/simulated_control_plane.h), the ranks of a part of a mesh
+// (job/segment_control_plane.h), those of several hosts (store/store_control_plane.h), one rank of
+// a world that is imagined (simulated/simulated_control_plane.h), the ranks of a part of a mesh
 // (job/part_control_plane.h).
 //
 // Destroying it is this rank's end: the others learn that it finished, or, if an exception is

@@ -12,8 +12,8 @@
 namespace fsdp {
 
 // Texts travel over the part's control communicator. All that is the job's goes to its control
-// plane: the first failure, which ranks live, what they have posted. A rank that leaves a part stays
-// in the job.
+// plane: the first failure, which ranks live, what they have posted. A rank that leaves a part
+// stays in the job.
 class PartControlPlane final : public ControlPlane {
  public:
   // Requires: `job` outlives it. `control` is over the part's ranks, and lives while texts are

@@ -9,8 +9,6 @@
 #include "comm/job/segment_control_plane.h"
 #include "comm/local/device_communicator.h"
 #include "comm/local/local_communicator.h"
-#include "comm/wire/wire_communicator.h"
-#include "comm/wire/wire_time.h"
 
 namespace fsdp {
 namespace {
@@ -38,44 +36,16 @@ std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const Mes
 using MakeCommunicator =
     std::function<std::unique_ptr<Communicator>(std::shared_ptr<const JobMember>, RankGroup)>;
 
-// What the ranks of a group meet in, made by the first of them.
-template <class Meeting>
-class Meetings {
- public:
-  template <class Make>
-  std::shared_ptr<Meeting> of(const RankGroup& group, Make make) {
-    std::shared_ptr<Meeting>& meeting = meetings_[{group.channel, group.ranks.front()}];
-    if (!meeting) meeting = make(group.size());
-    return meeting;
-  }
-
- private:
-  std::map<std::pair<int, int>, std::shared_ptr<Meeting>> meetings_;  // by channel and first rank
-};
-
-// One device's.
+// On one device. What the ranks of a group meet in is made by the first of them.
 MakeCommunicator on_device(const Device& device) {
-  return [&device, meetings = std::make_shared<Meetings<DeviceMeeting>>()](
-             std::shared_ptr<const JobMember> member, RankGroup group) {
-    auto meeting = meetings->of(
-        group, [&](int size) { return DeviceCommunicator::make_meeting(size, device); });
-    return std::make_unique<DeviceCommunicator>(std::move(member), std::move(group),
-                                                std::move(meeting), device);
-  };
-}
-
-// With each group of several ranks on a wire of its own.
-MakeCommunicator on_wire(MakeCommunicator make, const Wire& wire, const Device& device) {
-  if (is_unlimited(wire)) return make;
-  return [make = std::move(make), wire, &device,
-          meetings = std::make_shared<Meetings<WireMeeting>>()](
-             std::shared_ptr<const JobMember> member,
-             RankGroup group) -> std::unique_ptr<Communicator> {
-    if (group.size() == 1) return make(std::move(member), std::move(group));
-    auto meeting =
-        meetings->of(group, [&](int size) { return std::make_shared<WireMeeting>(size, device); });
-    return std::make_unique<WireCommunicator>(make(std::move(member), std::move(group)), wire,
-                                              meeting);
+  // By channel and first rank.
+  using Meetings = std::map<std::pair<int, int>, std::shared_ptr<DeviceMeeting>>;
+  return [&device, meetings = std::make_shared<Meetings>()](std::shared_ptr<const JobMember> member,
+                                                            RankGroup group) {
+    std::shared_ptr<DeviceMeeting>& meeting = (*meetings)[{group.channel, group.ranks.front()}];
+    if (!meeting) meeting = DeviceCommunicator::make_meeting(group.size(), device);
+    return std::make_unique<DeviceCommunicator>(std::move(member), std::move(group), meeting,
+                                                device);
   };
 }
 
@@ -91,15 +61,8 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
     throw InvalidArgument(
         {.what = fmt::format("a mesh of {} ranks", world_size), .hint = "one rank is the least"});
   }
-  if (options.ablate_communication) {
-    throw InvalidArgument({.what = "ablate_communication with ranks that are threads",
-                           .cause = "ranks of one process do not run apart from each other",
-                           .hint = "start processes and use Mesh::from_env"});
-  }
-  require_possible(options.wire);
-  const MakeCommunicator make_on_host = on_wire(on_host, options.wire, cpu_device());
   const MakeCommunicator make_on_device =
-      device == nullptr ? make_on_host : on_wire(on_device(*device), options.wire, *device);
+      device == nullptr ? MakeCommunicator(on_host) : on_device(*device);
   const MeshShape shape = shape_of(options, world_size, world_size);
   std::vector<MeshParts> meshes;
   for (const auto& member : join_all(world_size, options)) {
@@ -110,7 +73,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
                                .reduce = make(group_of(*member, reduce, ranks))};
     };
     // What it carries lies in the host's memory.
-    auto control = make_on_host(member, group_of_all(*member, Channel::kControl));
+    auto control = on_host(member, group_of_all(*member, Channel::kControl));
     auto plane = std::make_unique<SegmentControlPlane>(member, *control);
     meshes.push_back(
         {.device = device == nullptr ? &cpu_device() : device,

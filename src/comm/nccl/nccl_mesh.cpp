@@ -14,13 +14,11 @@ namespace fsdp {
 
 namespace {
 
-void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
-                        const WrapCommunicator& wrap) {
+void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& session) {
   const MeshShape shape = parts.shape;
   const auto make = [=](Axis axis, std::string_view name) {
     const std::vector<int> ranks = shape.ranks(axis, session->plane().rank());
-    std::unique_ptr<Communicator> made = make_nccl_communicator(session, name, ranks);
-    return wrap ? wrap(std::move(made)) : std::move(made);
+    return make_nccl_communicator(session, name, ranks);
   };
   const auto make_axis = [&](Axis axis, std::string_view name) {
     return AxisCommunicators{.gather = make(axis, fmt::format("{}gather", name)),
@@ -39,10 +37,9 @@ void make_communicators(MeshParts& parts, const std::shared_ptr<NcclSession>& se
 
 // A rank that fails tells the others before its communicators are destroyed, which may wait for
 // theirs.
-void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
-                     const WrapCommunicator& wrap) {
+void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session) {
   try {
-    make_communicators(parts, session, wrap);
+    make_communicators(parts, session);
   } catch (const std::exception& error) {
     parts.control_plane->abort(error.what());
     throw;

@@ -1,7 +1,6 @@
 // A mesh whose ranks have a GPU each.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -14,14 +13,10 @@ namespace fsdp {
 // stays where it is. `parts` are of a mesh of two ranks and more on the host, `session` of its
 // control plane and of this rank's GPU, which becomes its device. Gathers and reductions have an
 // NCCL communicator each, on each axis; that of modules is made at first use.
-// `wrap`: of each communicator of engines; null: it stays.
 // Requires: collective over all ranks of the mesh; the calling thread is the rank's. Blocks until
 //   all communicators are there, and warm.
 // Errors: CommError, a rank that did not come or died meanwhile, named; DeviceError.
-using WrapCommunicator =
-    std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> communicator)>;
-void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session,
-                     const WrapCommunicator& wrap = nullptr);
+void connect_by_nccl(MeshParts& parts, const std::shared_ptr<NcclSession>& session);
 
 // The same for all ranks of a mesh of threads, which have not been started: each connects in a
 // thread that ends with it. Element r of `sessions` is rank r's.

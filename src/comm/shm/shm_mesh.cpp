@@ -13,7 +13,6 @@
 #include "comm/job/segment_control_plane.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/shm/shm_communicator.h"
-#include "comm/simulated/ablated_communicator.h"
 
 namespace fsdp {
 namespace {
@@ -130,16 +129,10 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
   const auto make = [&](RankGroup group) -> std::unique_ptr<Communicator> {
     return std::make_unique<ShmCommunicator>(member, std::move(group), memory, heap);
   };
-  const auto make_of_engines = [&](RankGroup group) {
-    auto communicator = make(std::move(group));
-    if (!options.ablate_communication) return communicator;
-    return std::unique_ptr<Communicator>(
-        std::make_unique<AblatedCommunicator>(std::move(communicator)));
-  };
   const auto make_axis = [&](Axis axis, Channel gather, Channel reduce) {
     const std::vector<int> ranks = shape.ranks(axis, environment.rank);
-    return AxisCommunicators{.gather = make_of_engines(group_of(*member, gather, ranks)),
-                             .reduce = make_of_engines(group_of(*member, reduce, ranks))};
+    return AxisCommunicators{.gather = make(group_of(*member, gather, ranks)),
+                             .reduce = make(group_of(*member, reduce, ranks))};
   };
   auto control = make(group_of_all(*member, Channel::kControl));
   if (joined.server) joined.server->refuse_latecomers(memory);
@@ -148,8 +141,8 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
                   .topology = {.host = host_name(), .local_rank = environment.local_rank},
                   .control = std::move(control),
                   .shape = shape,
-                  .world = {.gather = make_of_engines(group_of_all(*member, Channel::kGather)),
-                            .reduce = make_of_engines(group_of_all(*member, Channel::kReduce))},
+                  .world = {.gather = make(group_of_all(*member, Channel::kGather)),
+                            .reduce = make(group_of_all(*member, Channel::kReduce))},
                   .on_warning = warning_listener(options)};
   if (shape.has_two_axes()) {
     parts.shard = make_axis(Axis::kShard, Channel::kShardGather, Channel::kShardReduce);

@@ -21,4 +21,10 @@ std::unique_ptr<Communicator> AblatedCommunicator::split(int color, int key) {
   return std::make_unique<AblatedCommunicator>(real_->split(color, key));
 }
 
+void ablate(MeshParts& parts) {
+  wrap_communicators(parts, [](std::unique_ptr<Communicator> real) {
+    return std::make_unique<AblatedCommunicator>(std::move(real));
+  });
+}
+
 }  // namespace fsdp

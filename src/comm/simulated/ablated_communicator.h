@@ -1,8 +1,10 @@
 // A real group that moves nothing, for the classic diagnostic: the same run without communication.
+// Between processes only: threads of one process do not run apart from each other.
 #pragma once
 
 #include <memory>
 
+#include "comm/mesh_parts.h"
 #include "comm/simulated/simulated_communicator.h"
 
 namespace fsdp {
@@ -28,5 +30,8 @@ class AblatedCommunicator final : public Communicator {
   std::unique_ptr<Communicator> real_;
   SimulatedCommunicator silent_;
 };
+
+// MeshMaking::change that makes all communicators of engines and modules such ones.
+void ablate(MeshParts& parts);
 
 }  // namespace fsdp

@@ -46,8 +46,4 @@ struct StoreAddress {
 //   nobody does within `timeout`.
 using OpenStore = std::unique_ptr<KeyValueStore> (*)(const StoreAddress& address,
                                                      std::chrono::milliseconds timeout);
-// LibTorch's, which a program has that links it (libtorch/torch_store.h says so at the program's
-// start). Null: it has none.
-OpenStore& store_opener();
-
 }  // namespace fsdp

@@ -32,9 +32,9 @@ StoreAddress address_of(const LaunchEnvironment& environment) {
 
 }  // namespace
 
-MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options) {
+MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
+                     OpenStore open) {
   const StoreAddress address = address_of(environment);
-  const OpenStore open = store_opener();
   if (open == nullptr) {
     throw InvalidArgument({.what = "ranks of several hosts in a program without an engine",
                            .where = "Mesh::from_env",

@@ -13,9 +13,10 @@ namespace fsdp {
 // rank 0 serves unless its launcher's agent does. What engines and modules exchange is left out:
 // collectives between hosts are those of GPUs (connect_by_nccl).
 // Effects: blocks until all ranks have come.
-// Errors: InvalidArgument (78) without an address, or without LibTorch; those of open_store and
-//   meet_at_store.
-MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options);
+// `open` opens it; null: this program has none.
+// Errors: InvalidArgument (78) without an address or `open`; those of `open` and meet_at_store.
+MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
+                     OpenStore open);
 
 // The same over a store that is open.
 MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,

@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "comm/descriptor.h"
-#include "fsdp/mesh.h"
+#include "comm/make_mesh.h"
 #include "programs/doctor/loopback.h"
 
 namespace fsdp::doctor {
@@ -98,8 +98,7 @@ void run_loopback_processes(int ranks) {
 
 void run_loopback_rank() {
   std::vector<Mesh> own;
-  own.push_back(
-      Mesh::from_env({.device = DeviceKind::kCuda, .timeout = kWaitOfRanks, .first_use = 1}));
+  own.push_back(make_mesh({.device = DeviceKind::kCuda, .timeout = kWaitOfRanks, .first_use = 1}));
   run_loopback(std::move(own));
 }
 

@@ -1,6 +1,6 @@
 // Results, order and errors on a wire. How long collectives take on it is asserted where time is
 // virtual: tests/simulator/tests/cuda_wire_test.cpp.
-#include "comm/wire/wire_communicator.h"
+#include "support/wire/wire_communicator.h"
 
 #include <doctest/doctest.h>
 
@@ -13,9 +13,14 @@
 #include "fsdp/error.h"
 #include "support/cpu_streams.h"
 #include "support/run_ranks.h"
+#include "support/wire/wire_ranks.h"
 
 namespace fsdp {
 namespace {
+
+using testing::Wire;
+using testing::WireCommunicator;
+using testing::WireMeeting;
 
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
@@ -23,7 +28,9 @@ using testing::SweepCase;
 
 constexpr Wire kQuick{.gigabytes_per_second = 100, .latency = microseconds(1)};
 
-testing::RunRanksOptions ranks_on(const Wire& wire) { return {.mesh = {.wire = wire}}; }
+testing::RunRanksOptions ranks_on(const Wire& wire) {
+  return {.make = testing::ranks_on_wire(wire)};
+}
 
 // An unlimited wire that is there: marks and pauses, and holds nothing back.
 testing::RunRanksOptions ranks_on_unlimited_wire() {
@@ -31,8 +38,8 @@ testing::RunRanksOptions ranks_on_unlimited_wire() {
     const auto meeting = std::make_shared<WireMeeting>(world, cpu_device());
     std::vector<testing::WatchedRank> ranks;
     for (MeshParts& parts : local_mesh(world, options)) {
-      parts.shard.gather =
-          std::make_unique<WireCommunicator>(std::move(parts.shard.gather), Wire{}, meeting);
+      parts.world.gather =
+          std::make_unique<WireCommunicator>(std::move(parts.world.gather), Wire{}, meeting);
       ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
     }
     return ranks;
@@ -167,13 +174,13 @@ TEST_CASE("a wire's time counts from when the last rank came, on inline and thre
   }
 }
 
-TEST_CASE("only ranks that are threads have a wire") {
-  CHECK_THROWS_WITH_AS(Mesh::from_env({.wire = kQuick}),
-                       "a wire with ranks that are processes; only collectives between threads are "
-                       "held back; hint: make the ranks by Mesh::local",
-                       InvalidArgument);
-  CHECK_THROWS_AS(Mesh::local(2, {.wire = {.gigabytes_per_second = -2}}), InvalidArgument);
-  CHECK_NOTHROW(Mesh::local(1, {.wire = kQuick}));
+TEST_CASE("ranks are put on a wire that can be, and one rank alone has none") {
+  std::vector<MeshParts> ranks = local_mesh(2, {});
+  CHECK_THROWS_AS(testing::put_on_wire(ranks, {.gigabytes_per_second = -2}), InvalidArgument);
+  std::vector<MeshParts> one = local_mesh(1, {});
+  const Communicator* const gather = one.front().world.gather.get();
+  testing::put_on_wire(one, kQuick);
+  CHECK(one.front().world.gather.get() == gather);
 }
 
 }  // namespace

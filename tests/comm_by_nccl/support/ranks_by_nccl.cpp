@@ -48,10 +48,10 @@ class WatchOfGpus : public RankWatch {
 void connect(MeshParts& parts, int rank, Job& job) {
   const CudaDevice& device = job.machine.device(rank);
   device.make_current();
-  connect_by_nccl(parts, job.machine.session(*parts.control_plane),
-                  [&device](std::unique_ptr<Communicator> made) {
-                    return std::make_unique<StagedCommunicator>(std::move(made), device);
-                  });
+  connect_by_nccl(parts, job.machine.session(*parts.control_plane));
+  wrap_communicators(parts, [&device](std::unique_ptr<Communicator> made) {
+    return std::make_unique<StagedCommunicator>(std::move(made), device);
+  });
   parts.device = &cpu_device();  // where the tests' memory lies
 }
 

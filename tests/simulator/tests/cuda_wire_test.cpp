@@ -16,6 +16,7 @@
 #include "simulator/checked_mesh.h"
 #include "simulator/cuda/simulated_gpu.h"
 #include "support/run_ranks.h"
+#include "support/wire/wire_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -75,14 +76,15 @@ void on_wire(int world, const SimulationOptions& simulation, const Wire& wire, c
   SimulatedGpu gpu(simulation);
   {
     const CudaDevice device(0, kernels::cuda::kernel_table());
-    run_ranks(world, body,
-              {.mesh = {.wire = wire}, .make = [&](int size, const MeshOptions& options) {
-                 std::vector<WatchedRank> ranks;
-                 for (MeshParts& parts : local_mesh(size, options, &device)) {
-                   ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
-                 }
-                 return ranks;
-               }});
+    run_ranks(world, body, {.make = [&](int size, const MeshOptions& options) {
+                std::vector<WatchedRank> ranks;
+                std::vector<MeshParts> all = local_mesh(size, options, &device);
+                put_on_wire(all, wire);
+                for (MeshParts& parts : all) {
+                  ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
+                }
+                return ranks;
+              }});
   }
   for (const std::string& report : gpu.take_reports()) FAIL_CHECK(report);
 }
@@ -212,14 +214,15 @@ TEST_CASE("ranks of the checked device, whose kernels tell what they touch, gath
               stream->read(gathered.data(), all.data(), 2 * 64);
               for (const float each : gathered) CHECK(each != each);
             },
-            {.mesh = {.wire = {.latency = std::chrono::microseconds(1)}},
-             .make = [&](int world, const MeshOptions& options) {
-               std::vector<WatchedRank> ranks;
-               for (CheckedRank& rank : checked_ranks(world, options)) {
-                 devices.push_back(std::move(rank.device));
-                 ranks.push_back({nullptr, std::move(rank.mesh)});
-               }
-               return ranks;
-             }});
+            {.make = [&](int world, const MeshOptions& options) {
+              std::vector<WatchedRank> ranks;
+              std::vector<MeshParts> all = local_mesh(world, options);
+              put_on_wire(all, {.latency = std::chrono::microseconds(1)});
+              for (CheckedRank& rank : checked_ranks(std::move(all))) {
+                devices.push_back(std::move(rank.device));
+                ranks.push_back({nullptr, std::move(rank.mesh)});
+              }
+              return ranks;
+            }});
   for (const auto& device : devices) CHECK(device->check().found().empty());
 }

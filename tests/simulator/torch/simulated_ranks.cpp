@@ -20,6 +20,7 @@
 #include "support/run_torch_ranks.h"
 #include "support/store_ranks.h"
 #include "support/torch_doctest.h"
+#include "support/wire/wire_ranks.h"
 
 namespace fsdp::testing {
 namespace {
@@ -75,7 +76,8 @@ SimulatedSession::SimulatedSession(const SimulatedRanksOptions& options)
       device(gpu),
       default_stream(options.default_stream),
       keeps_reports(options.keeps_reports),
-      hosts(options.hosts) {
+      hosts(options.hosts),
+      wire(options.wire) {
   if (!options.nccl) return;
   for (int ordinal = 1; ordinal < options.simulation.devices; ++ordinal) {
     others.push_back(std::make_unique<SimulatedDevice>(gpu, ordinal));
@@ -136,6 +138,7 @@ std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
       session->hosts > 1 ? meshes_on_hosts(world, session->hosts, options)
                          : local_mesh(world, options, by_nccl ? nullptr : &session->device);
   if (by_nccl) connect(meshes, options, *session);
+  if (!by_nccl) put_on_wire(meshes, session->wire);
   std::vector<WatchedRank> ranks;
   for (MeshParts& parts : meshes) {
     const int rank = parts.control_plane->rank();

@@ -11,6 +11,7 @@
 #include "simulator/cuda/simulated_nccl.h"
 #include "simulator/torch/simulated_device.h"
 #include "support/run_ranks.h"
+#include "support/wire/wire_time.h"
 
 namespace fsdp::testing {
 
@@ -24,6 +25,7 @@ struct SimulatedRanksOptions {
   bool nccl = false;
   // With NCCL: the ranks are on so many hosts, and have nothing in common but a store.
   int hosts = 1;
+  Wire wire{};  // of ranks that share the GPU
 };
 
 // Between a GPU and who uses it: what the user has left behind when it goes fails the test, unless
@@ -50,6 +52,7 @@ struct SimulatedSession {
   SimulatedDevice device;
   const bool default_stream, keeps_reports;
   const int hosts;
+  const Wire wire;
   std::vector<std::unique_ptr<SimulatedDevice>> others;  // with NCCL: of ranks 1, 2, …
   std::unique_ptr<sim::SimulatedNccl> nccl;              // null: all ranks share `device`
 

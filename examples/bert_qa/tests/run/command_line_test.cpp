@@ -259,7 +259,7 @@ TEST_CASE("the engine's flags are the library's: device, bounds and refusals too
   CHECK(run.mesh.device == fsdp::DeviceKind::kCuda);
   CHECK(run.mesh.timeout == std::chrono::seconds(2));
   CHECK(run.trace_file == "t");
-  CHECK(run.mesh.ablate_communication);
+  CHECK(run.ablate_communication);
   const auto refusal = [&](std::vector<const char*> words) -> std::string {
     try {
       parse_with(std::move(words));

@@ -3,13 +3,23 @@
 #include <cstdio>
 #include <exception>
 #include <filesystem>
+#include <utility>
 
+#include "comm/make_mesh.h"
+#include "comm/simulated/ablated_communicator.h"
 #include "fsdp/agreement.h"
 #include "fsdp/program.h"
 #include "fsdp/program_text.h"
 #include "fsdp/run_options.h"
+#include "libtorch/torch_store.h"
 
 namespace fsdp {
+
+int run_program(const ProgramBody& body, const RunOptions& run) {
+  MeshMaking making{.open_store = open_torch_store};
+  if (run.ablate_communication) making.change = ablate;
+  return run_program(body, run.mesh, making);
+}
 
 int run_program(int argc, const char* const* argv, const RunBody& body, ProgramFlags program,
                 RunOptions defaults) {
@@ -20,9 +30,8 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
   } catch (const std::exception&) {
     wrong = std::current_exception();  // said once, not by every rank
   }
-  MeshOptions mesh_options = run.mesh;
   // Nothing will be computed: a remark about GPUs would stand before what matters.
-  if (wrong || run.help) mesh_options.device = DeviceKind::kCpu;
+  if (wrong || run.help) run.mesh.device = DeviceKind::kCpu;
   const auto serve = [&](const Mesh& mesh, ErrorPlace& place) {
     refuse_together(mesh, "reading the command line", [&] {
       if (wrong) std::rethrow_exception(wrong);
@@ -34,7 +43,7 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
     }
     return 0;
   };
-  return run_program(serve, mesh_options);
+  return run_program(serve, run);
 }
 
 }  // namespace fsdp

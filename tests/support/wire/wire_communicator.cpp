@@ -1,11 +1,10 @@
-#include "comm/wire/wire_communicator.h"
+#include "support/wire/wire_communicator.h"
 
 #include "comm/ranks_view.h"
-#include "comm/wire/wire_time.h"
+#include "comm/ring_bytes.h"
 #include "kernels/pause.h"
-#include "runtime/device.h"
 
-namespace fsdp {
+namespace fsdp::testing {
 
 WireMeeting::WireMeeting(int size, const Device& device)
     : size_(size),
@@ -53,4 +52,4 @@ std::unique_ptr<Communicator> WireCommunicator::split(int color, int key) {
   return std::make_unique<WireCommunicator>(std::move(group), wire_, std::move(meeting));
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::testing

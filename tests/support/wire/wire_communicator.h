@@ -1,8 +1,6 @@
 // Collectives of another communicator, as long as a slower wire would make them.
 #pragma once
 
-#include <fsdp/mesh.h>
-
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,10 +8,10 @@
 
 #include "comm/communicator.h"
 #include "runtime/buffer.h"
+#include "runtime/device.h"
+#include "support/wire/wire_time.h"
 
-namespace fsdp {
-
-class Device;
+namespace fsdp::testing {
 
 // Where the ranks of one group, which are threads, write when they came to a collective.
 //
@@ -73,4 +71,4 @@ class WireCommunicator final : public Communicator {
   int64_t splits_ = 0;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::testing

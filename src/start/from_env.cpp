@@ -1,0 +1,17 @@
+// How a program begins that has LibTorch: ranks of several hosts meet at its store.
+#include "comm/make_mesh.h"
+#include "fsdp/mesh.h"
+#include "fsdp/program.h"
+#include "libtorch/torch_store.h"
+
+namespace fsdp {
+
+Mesh Mesh::from_env(MeshOptions options) {
+  return make_mesh(options, {.open_store = open_torch_store});
+}
+
+int run_program(const ProgramBody& body, MeshOptions options) {
+  return run_program(body, std::move(options), {.open_store = open_torch_store});
+}
+
+}  // namespace fsdp
