@@ -38,17 +38,6 @@ void require_fitting(const MeshParts& parts) {
 
 }  // namespace
 
-MemoryCap::MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by)
-    : limit(bytes), meter(std::move(by)) {
-  if (meter) meter->set_limit(limit);
-}
-
-MemoryCap::~MemoryCap() {
-  if (!meter) return;
-  meter->set_limit(0);
-  meter->set_refusal({});
-}
-
 MeshState::MeshState(MeshParts parts, std::shared_ptr<MeshState> whole)
     : whole_(std::move(whole)),
       exceptions_at_start_(std::uncaught_exceptions()),
@@ -115,30 +104,6 @@ std::shared_ptr<SharedByEngines> MeshState::shared_by_engines(
   std::shared_ptr<SharedByEngines> shared = shared_by_engines_.lock();
   if (!shared) shared_by_engines_ = shared = make();
   return shared;
-}
-
-std::shared_ptr<const MemoryCap> MeshState::memory_cap(int64_t limit) {
-  if (whole_) return whole_->memory_cap(limit);
-  if (limit < 0) {
-    throw InvalidArgument({.what = fmt::format("memory_limit is {}", limit),
-                           .where = "Options::memory_limit",
-                           .hint = "bytes that a rank may hold of its device; 0: no limit"});
-  }
-  const std::lock_guard lock(mutex_);
-  if (const auto cap = memory_cap_.lock()) {
-    if (cap->limit == limit) return cap;
-    throw InvalidArgument({.what = fmt::format("engines of one mesh ask for memory limits of {} "
-                                               "and {} bytes",
-                                               cap->limit, limit),
-                           .where = "Options::memory_limit",
-                           .cause = "what a rank holds of its device is one budget",
-                           .hint = "give all engines of a mesh the same memory_limit, or let the "
-                                   "other engine go first"});
-  }
-  if (limit > 0 && !meter_) meter_ = std::make_shared<MemoryMeter>();
-  const auto cap = std::make_shared<const MemoryCap>(limit, limit > 0 ? meter_ : nullptr);
-  memory_cap_ = cap;
-  return cap;
 }
 
 }  // namespace fsdp

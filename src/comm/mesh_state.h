@@ -12,8 +12,8 @@
 #include "comm/communicator.h"
 #include "comm/host_order.h"
 #include "comm/mesh_parts.h"
+#include "memory/memory_budget.h"
 #include "runtime/device.h"
-#include "runtime/memory_meter.h"
 
 namespace fsdp {
 
@@ -28,25 +28,14 @@ class SharedByEngines {
   virtual ~SharedByEngines() = default;
 };
 
-// The limit that the engines of a mesh have in common, 0: none, and the meter that keeps it, null
-// without one. It ends with its last holder.
-struct MemoryCap {
-  MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by);
-  ~MemoryCap();
-  MemoryCap(const MemoryCap&) = delete;
-  MemoryCap& operator=(const MemoryCap&) = delete;
-
-  const int64_t limit;
-  const std::shared_ptr<MemoryMeter> meter;  // shared with the blocks that it has counted
-};
-
 class MeshState {
  public:
   // `whole`: the mesh of which this one is a part, null for the job's. It lives as long.
   // Errors: InvalidArgument if the parts do not fit together.
   explicit MeshState(MeshParts parts, std::shared_ptr<MeshState> whole = nullptr);
-  // Tells the other ranks first: destroying a communicator may wait for theirs. If an exception ends
-  // a part, its communicators wait until the job's mesh ends: by then the others know the cause.
+  // Tells the other ranks first: destroying a communicator may wait for theirs. If an exception
+  // ends a part, its communicators wait until the job's mesh ends: by then the others know the
+  // cause.
   ~MeshState();
   MeshState(const MeshState&) = delete;
   MeshState& operator=(const MeshState&) = delete;
@@ -87,10 +76,8 @@ class MeshState {
   std::shared_ptr<SharedByEngines> shared_by_engines(
       const std::function<std::shared_ptr<SharedByEngines>()>& make);
 
-  // The cap of the engines of this rank's meshes, whose meter is one as long as the job's mesh: what
-  // earlier engines have left is counted, too. Thread-safe.
-  // Errors: InvalidArgument for a negative limit, or while engines with another one live.
-  std::shared_ptr<const MemoryCap> memory_cap(int64_t limit);
+  // Of the engines of all this rank's meshes. Thread-safe.
+  MemoryBudget& memory_budget() { return job().memory_budget_; }
 
   // The mesh of the job, of which this one may be a part.
   MeshState& job() { return whole_ ? whole_->job() : *this; }
@@ -109,13 +96,12 @@ class MeshState {
   const int exceptions_at_start_;
   MeshParts parts_;
   HostOrder order_;
-  int orders_taken_ = 1;             // the job's alone counts
+  int orders_taken_ = 1;              // the job's alone counts
+  MemoryBudget memory_budget_;        // the job's alone is used
   std::vector<MeshParts> abandoned_;  // of parts that an exception has ended
-  std::mutex mutex_;  // of what follows; kept alive by engines
+  std::mutex mutex_;                  // of what follows; kept alive by engines
   std::weak_ptr<OwnStreams> streams_;
   std::weak_ptr<SharedByEngines> shared_by_engines_;
-  std::weak_ptr<const MemoryCap> memory_cap_;
-  std::shared_ptr<MemoryMeter> meter_;     // from the first limit on
   std::unique_ptr<Communicator> modules_;  // made by make_modules; null: not yet
 };
 

@@ -4,8 +4,8 @@
 
 #include <memory>
 
+#include "memory/memory_meter.h"
 #include "plan/closing_clock.h"
-#include "runtime/memory_meter.h"
 
 namespace fsdp {
 

@@ -16,7 +16,7 @@
 
 #include <memory>
 
-#include "runtime/memory_meter.h"
+#include "memory/memory_meter.h"
 
 namespace fsdp::torch_memory {
 

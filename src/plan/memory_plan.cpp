@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "fsdp/program_text.h"
@@ -168,28 +167,6 @@ MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& record) {
     units.end_backward();
   }
   return std::move(units).finish();
-}
-
-std::string_view name_of(MemoryCategory category) {
-  switch (category) {
-    case MemoryCategory::kMainShards:
-      return "main shards";
-    case MemoryCategory::kMainGradients:
-      return "main gradients";
-    case MemoryCategory::kOptimizerState:
-      return "optimizer state";
-    case MemoryCategory::kResidentParameters:
-      return "resident parameters";
-    case MemoryCategory::kParameterSlots:
-      return "parameter slots";
-    case MemoryCategory::kReduceSlots:
-      return "reduce slots";
-  }
-  return "unknown";
-}
-
-int64_t MemoryBytes::total() const {
-  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
 }
 
 int64_t MemoryPlan::peak_bytes() const {

@@ -11,11 +11,11 @@
 #include <string>
 
 #include "libtorch/torch_memory.h"
+#include "memory/memory_meter.h"
 #include "meta/meta_mode.h"
 #include "plan/pass_record.h"
 #include "planner/planned_mesh.h"
 #include "planner/step_key.h"
-#include "runtime/memory_meter.h"
 
 namespace fsdp {
 

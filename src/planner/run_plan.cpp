@@ -10,8 +10,8 @@
 
 #include "comm/mesh_state.h"
 #include "fsdp/program_text.h"
+#include "memory/free_memory.h"
 #include "plan/remedies.h"
-#include "planner/free_memory.h"
 
 namespace fsdp {
 namespace {

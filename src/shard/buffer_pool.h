@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
+#include "memory/memory_ledger.h"
 #include "runtime/device.h"
-#include "shard/memory_ledger.h"
 
 namespace fsdp {
 

@@ -6,7 +6,7 @@
 #include "fsdp/program_text.h"
 #include "libtorch/torch_cuda.h"
 #include "libtorch/torch_memory.h"
-#include "runtime/memory_meter.h"
+#include "memory/memory_meter.h"
 #include "runtime/out_of_memory.h"
 
 namespace fsdp {
@@ -37,7 +37,7 @@ std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options
          .cause = "LibTorch's allocator counts by device, not by rank",
          .hint = "leave memory_limit at 0, or start one rank for the device"});
   }
-  return mesh.state().memory_cap(options.memory_limit);
+  return mesh.state().memory_budget().cap(options.memory_limit);
 }
 
 // While a model is built there is nothing to go back to: the limit and the model do not fit

@@ -7,10 +7,10 @@
 #include <functional>
 #include <memory>
 
+#include "memory/memory_ledger.h"
 #include "shard/buffer_pool.h"
 #include "shard/comm_streams.h"
 #include "shard/communicators.h"
-#include "shard/memory_ledger.h"
 
 namespace fsdp {
 

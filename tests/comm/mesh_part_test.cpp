@@ -70,6 +70,7 @@ TEST_CASE("a part has axes of its own, and a part of it, too") {
     CHECK(ranks_along(pair, Axis::kWorld) == Ranks{number, number + 2});
     CHECK(pair.job_rank() == mesh.rank());
     CHECK(pair.rank() == mesh.rank() % 4 / 2);
+    CHECK(&pair.state().memory_budget() == &mesh.state().memory_budget());
   });
 }
 

@@ -1,4 +1,4 @@
-#include "shard/memory_ledger.h"
+#include "memory/memory_ledger.h"
 
 namespace fsdp {
 

@@ -1,4 +1,4 @@
-#include "planner/free_memory.h"
+#include "memory/free_memory.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "runtime/memory_meter.h"
+#include "memory/memory_meter.h"
 
 #include <doctest/doctest.h>
 

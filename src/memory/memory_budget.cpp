@@ -1,0 +1,45 @@
+#include "memory/memory_budget.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+
+MemoryCap::MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by)
+    : limit(bytes), meter(std::move(by)) {
+  if (meter) meter->set_limit(limit);
+}
+
+MemoryCap::~MemoryCap() {
+  if (!meter) return;
+  meter->set_limit(0);
+  meter->set_refusal({});
+}
+
+std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
+  if (limit < 0) {
+    throw InvalidArgument({.what = fmt::format("memory_limit is {}", limit),
+                           .where = "Options::memory_limit",
+                           .hint = "bytes that a rank may hold of its device; 0: no limit"});
+  }
+  const std::lock_guard lock(mutex_);
+  if (auto cap = cap_.lock()) {
+    if (cap->limit == limit) return cap;
+    throw InvalidArgument({.what = fmt::format("engines of one mesh ask for memory limits of {} "
+                                               "and {} bytes",
+                                               cap->limit, limit),
+                           .where = "Options::memory_limit",
+                           .cause = "what a rank holds of its device is one budget",
+                           .hint = "give all engines of a mesh the same memory_limit, or let the "
+                                   "other engine go first"});
+  }
+  if (limit > 0 && !meter_) meter_ = std::make_shared<MemoryMeter>();
+  auto cap = std::make_shared<const MemoryCap>(limit, limit > 0 ? meter_ : nullptr);
+  cap_ = cap;
+  return cap;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,41 @@
+#include "memory/memory_budget.h"
+
+#include <doctest/doctest.h>
+
+#include "fsdp/error.h"
+
+namespace fsdp {
+namespace {
+
+TEST_CASE("engines that live share one cap, and what they have left counts for the next") {
+  MemoryBudget budget;
+  auto first = budget.cap(1000);
+  CHECK(budget.cap(1000) == first);
+  CHECK(first->meter->limit() == 1000);
+  first->meter->take(MemoryOwner::kTorch, 700);
+  const std::shared_ptr<MemoryMeter> meter = first->meter;
+  first.reset();
+  CHECK(meter->limit() == 0);
+  CHECK(budget.cap(0)->meter == nullptr);
+  const auto next = budget.cap(2000);
+  CHECK(next->meter == meter);
+  CHECK(next->meter->reading().now.torch == 700);
+}
+
+TEST_CASE("a negative limit, or another one while engines live, is refused") {
+  MemoryBudget budget;
+  CHECK_THROWS_WITH_AS(budget.cap(-1),
+                       "memory_limit is -1 (Options::memory_limit); hint: bytes that a rank may "
+                       "hold of its device; 0: no limit",
+                       InvalidArgument);
+  const auto cap = budget.cap(0);
+  CHECK_THROWS_WITH_AS(budget.cap(1000),
+                       "engines of one mesh ask for memory limits of 0 and 1000 bytes "
+                       "(Options::memory_limit); what a rank holds of its device is one budget; "
+                       "hint: give all engines of a mesh the same memory_limit, or let the other "
+                       "engine go first",
+                       InvalidArgument);
+}
+
+}  // namespace
+}  // namespace fsdp
