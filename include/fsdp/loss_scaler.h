@@ -17,6 +17,7 @@
 #include <fsdp/optim.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 
 namespace fsdp {
@@ -57,6 +58,9 @@ class LossScaler {
   // Errors: InvalidArgument for a step of an optimizer with skip_nonfinite = false, and where
   //   gradients overflow at the least scale there is: the state stays as it was.
   void update(const StepReport& report);
+  // The same after the steps of several optimizers: one that was skipped halves the scale for all.
+  //   scaler.update({generator.step(), discriminator.step()});
+  void update(std::initializer_list<StepReport> reports);
 
   double scale() const { return state_.scale; }
   State state() const { return state_; }

@@ -12,8 +12,9 @@
 // A scheduler sets the optimizer's rate when it is made, for the first step, and at each step() for
 // the next one; `epoch` counts these calls, whatever they stand for. It begins with the rate that
 // the optimizer had when its first scheduler was made, and multiplies the one it finds, as
-// PyTorch's "chainable" form: set_lr in between takes part. ParameterGroup::lr_scale multiplies the
-// result.
+// PyTorch's "chainable" form: set_lr in between takes part. Groups follow by their lr_scale; a group
+// with a rate of its own (OptimizerParamGroup::set_lr) has it changed as the optimizer's is, from
+// its own beginning.
 // Requires: the optimizer lives longer. No call is collective, and all ranks make the same: a rate
 //   that differs between ranks is an error that names both, with the collective after the
 //   optimizer's step.
@@ -61,30 +62,34 @@ class LRScheduler {
   void load(const LRSchedulerState& state);
 
  protected:
-  // With the optimizer's rate, or that with which its schedulers began. `name`: its class, by which
-  // Engine::describe lists it.
-  LRScheduler(Optimizer& optimizer, std::string_view name);
-  // Last in each constructor: sets the rate of epoch 0.
-  void begin() { start(optimizer_.lr()); }
-  // Of this scheduler, and of those that are made for the optimizer after it.
-  void set_initial_lr(double lr);
+  // A rate on its way: the epoch to come, the rate before it, and the one it began with.
+  struct Place {
+    int64_t epoch = 0;
+    double lr = 0;
+    double base_lr = 0;
+  };
+  // The rate of an epoch; at epoch 0 from the one to begin with.
+  using NextLr = std::function<double(const Place&)>;
+  // Sets the rate of epoch 0, if there is a `next`. `name`: its class, by which Engine::describe
+  // lists it.
+  LRScheduler(Optimizer& optimizer, std::string_view name, NextLr next);
 
   Optimizer& optimizer() const { return optimizer_; }
-  double initial_lr() const;  // of the optimizer
-  double base_lr() const { return base_lr_; }
+  double next(double lr, double base_lr) const { return next_({last_epoch_, lr, base_lr}); }
   int64_t epoch() const { return last_epoch_; }
+  // Sets the rates of epoch 0: from those there are, or with `restarts` from those at the beginning.
+  void start(bool restarts);
 
  private:
   friend class SequentialLR;
-  // The rate of epoch(), from that of the epoch before; at epoch 0 from the one to begin with.
-  virtual double next_lr(double lr) = 0;
+  // Sets the rates of epoch().
+  virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
-  virtual void restore(const LRSchedulerState&) {}  // epoch() and base_lr() are already
-  void start(double lr);
-  void set(double lr);
+  virtual void restore(const LRSchedulerState&) {}  // epoch() is already
 
   Optimizer& optimizer_;
-  std::shared_ptr<const TrainingPlace> place_;
+  const std::shared_ptr<const TrainingPlace> place_;
+  const NextLr next_;
   double base_lr_;
   double last_lr_ = 0;
   int64_t last_epoch_ = 0;
@@ -99,10 +104,6 @@ struct StepLROptions {
 class StepLR : public LRScheduler {
  public:
   StepLR(Optimizer& optimizer, StepLROptions options);
-
- private:
-  double next_lr(double lr) override;
-  const StepLROptions options_;
 };
 
 struct MultiStepLROptions {
@@ -114,10 +115,6 @@ struct MultiStepLROptions {
 class MultiStepLR : public LRScheduler {
  public:
   MultiStepLR(Optimizer& optimizer, MultiStepLROptions options);
-
- private:
-  double next_lr(double lr) override;
-  const MultiStepLROptions options_;
 };
 
 struct ExponentialLROptions {
@@ -128,10 +125,6 @@ struct ExponentialLROptions {
 class ExponentialLR : public LRScheduler {
  public:
   ExponentialLR(Optimizer& optimizer, ExponentialLROptions options);
-
- private:
-  double next_lr(double lr) override;
-  const ExponentialLROptions options_;
 };
 
 struct LinearLROptions {
@@ -144,10 +137,6 @@ struct LinearLROptions {
 class LinearLR : public LRScheduler {
  public:
   explicit LinearLR(Optimizer& optimizer, LinearLROptions options = {});
-
- private:
-  double next_lr(double lr) override;
-  const LinearLROptions options_;
 };
 
 struct CosineAnnealingLROptions {
@@ -160,10 +149,6 @@ struct CosineAnnealingLROptions {
 class CosineAnnealingLR : public LRScheduler {
  public:
   CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options);
-
- private:
-  double next_lr(double lr) override;
-  const CosineAnnealingLROptions options_;
 };
 
 // The rate to begin with times lr_lambda(epoch), which is not part of the state. With a LrSchedule
@@ -172,10 +157,6 @@ class LambdaLR : public LRScheduler {
  public:
   LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> lr_lambda);
   LambdaLR(Optimizer& optimizer, const LrSchedule& schedule);
-
- private:
-  double next_lr(double lr) override;
-  const std::function<double(int64_t epoch)> lr_lambda_;
 };
 
 struct SequentialLROptions {
@@ -190,7 +171,7 @@ class SequentialLR : public LRScheduler {
   SequentialLR(Optimizer& optimizer, SequentialLROptions options);
 
  private:
-  double next_lr(double lr) override;
+  void advance(bool restarts) override;
   void add_state(LRSchedulerState& state) const override;
   void restore(const LRSchedulerState& state) override;
   const SequentialLROptions options_;
@@ -222,15 +203,7 @@ class OneCycleLR : public LRScheduler {
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
 
  private:
-  struct Phase {
-    double end_step, start_lr, end_lr, start_momentum, end_momentum;
-  };
-  double next_lr(double lr) override;
   void restore(const LRSchedulerState& state) override;
-  double anneal(double start, double end, double part) const;
-
-  const OneCycleLROptions options_;
-  std::vector<Phase> phases_;
 };
 
 struct ReduceLROnPlateauOptions {

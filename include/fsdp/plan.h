@@ -32,6 +32,15 @@
 
 namespace fsdp {
 
+struct ShardedParameter;  // engine.h
+
+// An optimizer of some parameters.
+struct PlannedOptimizer {
+  int moments = 2;  // as PlanRequest::optimizer_moments
+  // As AdamWOptions::parameters; empty: all.
+  std::function<bool(const ShardedParameter&)> parameters{};
+};
+
 struct PlanRequest {
   int ranks = 1;
   int ranks_per_host = 0;  // 0: all on one
@@ -46,6 +55,8 @@ struct PlanRequest {
   Options options;  // what a step takes may be more than memory_limit: StepPlan::refused_at
   // fp32 numbers that the optimizer keeps of each parameter: 2 (AdamW), 1 (SGD with momentum), 0.
   int optimizer_moments = 2;
+  // Several optimizers, which step one after the other; empty: one of all parameters.
+  std::vector<PlannedOptimizer> optimizers{};
 };
 
 // Bytes of LibTorch's tensors on one rank: activations, gradients on their way, buffers, inputs.

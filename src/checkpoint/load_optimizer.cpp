@@ -169,8 +169,10 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
   const MainStateWriter writer(*state.engine.context);
   source.read([&](const MomentSource& each, int64_t at, std::span<const float> values) {
     const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
-    const Buffer& moment = state.segments()[each.parameter->segment].moments[each.moment];
-    const int64_t offset = shard.main().local(each.parameter->parameter).offset + at;
+    const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
+    const Buffer& moment = segment.moments[each.moment];
+    const int64_t offset =
+        segment.moment_at(shard.main().local(each.parameter->parameter).offset) + at;
     writer.write(static_cast<float*>(moment.data()) + offset, values);
   });
 }
@@ -182,7 +184,7 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
   Optimizer::State& state = optimizer.state();
   state.engine.require_between_passes("load_optimizer");
   state.follow_trained();
-  const Parameters parameters = state.parameters();  // once the steps under way are done
+  const Parameters parameters = state.segments().parameters();  // once the steps under way are done
   const Mesh& mesh = state.engine.context->mesh;
   const uint64_t weights = options.beside_other_weights ? 0 : digest_of_weights(state.engine);
   std::optional<OptimizerSource> source;
@@ -199,8 +201,9 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
     write(state, *source);
   });
   if (outcome.failed()) return outcome;
-  state.set_counts(source->head.steps, source->parameters);
+  state.segments().set_counts(source->head.steps, source->parameters);
   optimizer.set_lr(source->head.lr);
+  state.set_group_values(source->head.groups);
   report.notes = source->head.notes;
   if (source->head.weights.empty()) {
     report.notes.emplace_back(

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -17,6 +18,8 @@ using Metadata = std::map<std::string, std::string>;
 
 constexpr std::string_view kFormat = "fsdp-optimizer";
 constexpr std::string_view kVersion = "1";
+constexpr std::string_view kVersionWithGroups = "2";
+constexpr std::string_view kGroup = "group.";
 
 [[noreturn]] void refuse(const SafetensorsFile& file, std::string what, std::string hint) {
   throw IoError(ExitCode::kCorruptData,
@@ -36,6 +39,31 @@ std::optional<Number> number_in(std::string_view text) {
   return number;
 }
 
+// What the file says of groups.
+std::map<std::string, double> groups_in(const SafetensorsFile& file,
+                                        const Optimizer::State& state) {
+  std::map<std::string, double> groups;
+  for (const auto& [key, text] : file.metadata()) {
+    if (!std::string_view(key).starts_with(kGroup)) continue;
+    const std::string setting = key.substr(kGroup.size());  // "NAME.lr"
+    const std::string name = setting.substr(0, setting.rfind('.'));
+    if (std::ranges::find(state.param_groups(), name, &OptimizerParamGroup::name) ==
+        state.param_groups().end()) {
+      refuse(file,
+             fmt::format("the state has settings of group {}, which the optimizer does not have",
+                         quoted_name(name)),
+             "make the optimizer with the groups that it was saved with, by the same names");
+    }
+    const auto value = number_in<double>(text);
+    if (!value || !std::isfinite(*value) || *value < 0) {
+      refuse(file, fmt::format("the state's {} is {}", quoted_name(setting), quoted_name(text)),
+             "the file was changed by somebody; take an earlier one");
+    }
+    groups[setting] = *value;
+  }
+  return groups;
+}
+
 }  // namespace
 
 std::string state_name(std::string_view fqn, std::string_view what) {
@@ -52,13 +80,17 @@ std::string digest_text(uint64_t weights) { return fmt::format("{:016x}", weight
 
 std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state,
                                                       uint64_t weights) {
+  const std::map<std::string, double> groups = state.group_values();
   Metadata metadata{{"format", std::string(kFormat)},
-                    {"version", std::string(kVersion)},
+                    {"version", std::string(groups.empty() ? kVersion : kVersionWithGroups)},
                     {"optimizer", std::string(state.name)},
                     {"lr", fmt::format("{}", state.lr)},
                     {"steps", fmt::format("{}", state.applied())},
                     {"weights", digest_text(weights)}};
   for (const auto& [name, value] : state.option_values()) metadata[name] = fmt::format("{}", value);
+  for (const auto& [setting, value] : groups) {
+    metadata[std::string(kGroup) + setting] = fmt::format("{}", value);
+  }
   return metadata;
 }
 
@@ -68,10 +100,11 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
     refuse(file, "the file is no state of an optimizer",
            "save_optimizer writes such files; weights are read by load_weights");
   }
-  if (entry(metadata, "version") != kVersion) {
+  const std::string_view version = entry(metadata, "version");
+  if (version != kVersion && version != kVersionWithGroups) {
     refuse(file,
-           fmt::format("the optimizer's state is of version {}, this program reads {}",
-                       quoted_name(entry(metadata, "version")), kVersion),
+           fmt::format("the optimizer's state is of version {}, this program reads {} and {}",
+                       quoted_name(version), kVersion, kVersionWithGroups),
            "read it with the version of fsdp that wrote it, or a newer one");
   }
   if (entry(metadata, "optimizer") != state.name) {
@@ -88,8 +121,11 @@ OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::
                        quoted_name(entry(metadata, "lr")), quoted_name(entry(metadata, "steps"))),
            "the file was changed by somebody; take an earlier one");
   }
-  OptimizerHead head{
-      .steps = *steps, .lr = *lr, .weights = std::string(entry(metadata, "weights")), .notes = {}};
+  OptimizerHead head{.steps = *steps,
+                     .lr = *lr,
+                     .groups = groups_in(file, state),
+                     .weights = std::string(entry(metadata, "weights")),
+                     .notes = {}};
   for (const auto& [name, value] : state.option_values()) {
     const std::string_view before = entry(metadata, name);
     if (before == fmt::format("{}", value)) continue;

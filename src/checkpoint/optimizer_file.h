@@ -6,7 +6,9 @@
 //
 // of every parameter that the optimizer has trained, and the metadata below. The last part of a
 // name says what it is, so that no two can collide. `weights` is the digest (weights_digest.h) of
-// the weights beside which the state was saved; files before it have none.
+// the weights beside which the state was saved; files before it have none. A file is of version 2 if
+// rates or decays of groups were set: "group.NAME.lr", "group.NAME.initial_lr" (where schedulers
+// began), "group.NAME.weight_decay". Others are of version 1, which earlier programs read.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -30,8 +32,8 @@ std::string state_name(std::string_view fqn, std::string_view what);
 // Of a parameter that an optimizer keeps state for.
 const ParameterSpec& spec_of(const Optimizer::State& state, const OptimizedParameter& parameter);
 
-// Format and version; which optimizer, its lr and steps(), its other options, and the weights'
-// digest.
+// Format and version; which optimizer, its lr and steps(), its other options, what was set of its
+// groups, and the weights' digest.
 std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& state,
                                                       uint64_t weights);
 
@@ -39,13 +41,14 @@ std::map<std::string, std::string> optimizer_metadata(const Optimizer::State& st
 struct OptimizerHead {
   int64_t steps = 0;
   double lr = 0;
-  std::string weights;             // the digest's text; empty in a file that has none
-  std::vector<std::string> notes;  // options that are others here
+  std::map<std::string, double> groups;  // Optimizer::State::group_values
+  std::string weights;                   // the digest's text; empty in a file that has none
+  std::vector<std::string> notes;        // options that are others here
 };
 // As metadata has it.
 std::string digest_text(uint64_t weights);
 // Errors: IoError kCorruptData for a file of something else, of a version that is not known, of
-//   another optimizer, or whose lr or steps are none.
+//   another optimizer, whose lr or steps are none, or with a group that the optimizer does not have.
 OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state);
 
 // The updates that a parameter has seen. Errors: IoError kCorruptData.

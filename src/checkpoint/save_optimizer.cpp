@@ -36,13 +36,20 @@ std::vector<TensorSpec> specs_of(const Optimizer::State& state, const Parameters
 void gather(const Optimizer::State& state, const EngineUnit& unit, size_t moment,
             std::vector<Buffer>& whole) {
   std::vector<float*> slices(unit.shard->layout().segments().size());
-  for (const OptimizedSegment& segment : state.segments()) {
-    if (segment.unit != unit.index) continue;
-    slices[segment.segment] = static_cast<float*>(segment.moments[moment].data());
-  }
+  std::vector<Buffer> rooms(slices.size());
   const std::lock_guard lock(state.engine.clock->mutex);
   with_place([&] { return unit.describe("gather of optimizer state"); },
-             [&] { unit.shard->main().copy_whole(slices, whole); });
+             [&] {
+               for (const OptimizedSegment& segment : state.segments().all()) {
+                 if (segment.unit != unit.index) continue;
+                 slices[segment.segment] =
+                     state.segments().laid_out(segment, moment, rooms[segment.segment]);
+               }
+               unit.shard->main().copy_whole(slices, whole);
+               const bool any_room = std::ranges::any_of(
+                   rooms, [](const Buffer& room) { return static_cast<bool>(room); });
+               if (any_room) state.engine.context->streams.compute->synchronize();
+             });
 }
 
 // A parameter's part of it, row by row on the host.
@@ -68,7 +75,7 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
   Optimizer::State& state = optimizer.state();
   state.engine.require_between_passes("save_optimizer");
   state.follow_trained();
-  const Parameters parameters = state.parameters();
+  const Parameters parameters = state.segments().parameters();
   const std::map<std::string, std::string> metadata =
       optimizer_metadata(state, digest_of_weights(state.engine));
   std::optional<SafetensorsWriter> writer;

@@ -81,12 +81,17 @@ void EngineParts::follow_compute(std::string_view call) const {
              });
 }
 
-void EngineParts::zero_grad() {
+void EngineParts::zero_grad(const ChosenParameters& chosen) {
   require_between_passes("zero_grad");
   const std::lock_guard lock(clock->mutex);
   for (const auto& unit : model.units) {
+    if (!chosen.any_of(unit->index)) continue;
     with_place([&] { return unit->describe("zero_grad"); },
-               [&] { unit->shard->gradients().zero(); });
+               [&] {
+                 UnitGradients& gradients = unit->shard->gradients();
+                 if (chosen.are_all()) return gradients.zero();
+                 gradients.zero(chosen.of(unit->index));
+               });
   }
 }
 
@@ -119,7 +124,8 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   }
 }
 
-GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, double max_norm) {
+GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, double max_norm,
+                                                         const ChosenParameters& chosen) {
   require_between_passes("measuring gradients");
   return with_place([] { return "gradient norm"; },
                     [&] {
@@ -127,7 +133,7 @@ GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, doubl
                           context->streams.span(*context->streams.compute, "gradient norm", "");
                       const std::lock_guard lock(clock->mutex);
                       model.follow_zero_grads();
-                      return gradients.measure(norm_type, max_norm);
+                      return gradients.measure(norm_type, max_norm, chosen);
                     });
 }
 

@@ -36,8 +36,9 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   // memory limit has no room for them beside the plan; then they are not counted.
   void add_optimizer_state(int64_t bytes);
   // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
-  GradientMeasure::Measured measure_gradients(double norm_type, double max_norm);
-  void zero_grad();
+  GradientMeasure::Measured measure_gradients(double norm_type, double max_norm,
+                                              const ChosenParameters& chosen = {});
+  void zero_grad(const ChosenParameters& chosen = {});
   // Before main shards are handed out: from then on operators on them are seen, or a warning says
   // why they cannot be.
   void watch_shards();

@@ -41,29 +41,50 @@ StepScalars::Values StepScalars::read(Stream& stream) const {
   return values;
 }
 
-GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm) {
+std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParameters& chosen) const {
+  std::vector<kernels::GradSegment> table;
+  int64_t position = 0;  // all main shards of this rank in one row
+  const int rank = context_.mesh.rank();
+  const bool is_cut = cut();
+  for (const auto& unit : units_) {
+    const ShardLayout& layout = unit->shard->layout();
+    std::vector<int64_t> begins;
+    for (const SegmentLayout& segment : layout.segments()) {
+      begins.push_back(position);
+      position += segment.slice_numel;
+    }
+    if (!chosen.any_of(unit->index)) continue;
+    const bool tells = !is_cut || unit->shard->moves().first_holder(rank) == rank;
+    for (const MainSegment& main : unit->shard->main_segments()) {
+      if (main.grad == nullptr || !tells) continue;
+      const int64_t begin = begins[main.segment];
+      const std::vector<PlacedParameter>& placed = layout.segments()[main.segment].parameters;
+      const auto is_chosen = [&](const PlacedParameter& each) {
+        return chosen.has(unit->index, each.parameter);
+      };
+      if (std::ranges::all_of(placed, is_chosen)) {
+        table.push_back({main.grad, main.numel, begin});
+        continue;
+      }
+      for (const PlacedParameter& each : placed) {
+        const Interval& own = unit->shard->main().local(each.parameter);
+        if (own.numel == 0 || !is_chosen(each)) continue;
+        table.push_back({main.grad + own.offset, own.numel, begin + own.offset});
+      }
+    }
+  }
+  return table;
+}
+
+GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm,
+                                                   const ChosenParameters& chosen) {
   const kernels::NormType type = norm_type_of(norm_type);
   if (!(max_norm >= 0)) {
     throw InvalidArgument({.what = fmt::format("clip_grad_norm: max_norm is {}", max_norm),
                            .hint = "a number that is not negative; infinity to clip nothing"});
   }
   const bool is_cut = cut();
-  std::vector<kernels::GradSegment> table;
-  int64_t position = 0;  // all main shards of this rank in one row
-  for (const auto& unit : units_) {
-    const std::vector<SegmentLayout>& segments = unit->shard->layout().segments();
-    std::vector<int64_t> begins;
-    for (const SegmentLayout& segment : segments) {
-      begins.push_back(position);
-      position += segment.slice_numel;
-    }
-    const int rank = context_.mesh.rank();
-    const bool tells = !is_cut || unit->shard->moves().first_holder(rank) == rank;
-    for (const MainSegment& main : unit->shard->main_segments()) {
-      if (main.grad == nullptr || !tells) continue;
-      table.push_back({main.grad, main.numel, begins[main.segment]});
-    }
-  }
+  const std::vector<kernels::GradSegment> table = table_of(chosen);
   auto measurement = std::make_shared<GradientReport::Measurement>();
   measurement->owner = this;
   const std::shared_ptr<StepScalars> taken = take_scalars();

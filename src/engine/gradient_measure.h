@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/chosen_parameters.h"
 #include "engine/engine_unit.h"
 #include "kernels/grad_norm.h"
 
@@ -76,11 +77,11 @@ class GradientMeasure {
     GradientReport report;
     std::shared_ptr<const StepScalars> scalars;  // until the kernels that read them are issued
   };
-  // One all_reduce where main shards are cut: of what several ranks hold alike, the lowest of them
-  // tells. `max_norm` may be infinite: nothing is clipped.
+  // Measures the gradients of `chosen`. One all_reduce where main shards are cut: of what several
+  // ranks hold alike, the lowest of them tells. `max_norm` may be infinite: nothing is clipped.
   // Errors: InvalidArgument for a norm_type that is not 1, 2 or infinity, or a max_norm that is
   // negative or NaN.
-  Measured measure(double norm_type, double max_norm);
+  Measured measure(double norm_type, double max_norm, const ChosenParameters& chosen);
   // Reads what reports have not been asked for yet: the units go, and with them the names.
   void settle() noexcept;
 
@@ -88,6 +89,8 @@ class GradientMeasure {
   friend struct GradientReport::Measurement;
   // Main shards of some unit are cut. Constant once there are units.
   bool cut() const;
+  // This rank's gradients that it tells of.
+  std::vector<kernels::GradSegment> table_of(const ChosenParameters& chosen) const;
   std::shared_ptr<StepScalars> take_scalars();
   void reduce(const StepScalars& scalars, kernels::NormType type) const;
   // "unit 'u', parameter 'u.weight'" of the first element of which a rank says that it is not

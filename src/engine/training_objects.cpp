@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "fsdp/error.h"
@@ -10,19 +11,22 @@
 namespace fsdp {
 namespace {
 
-[[noreturn]] void refuse_second(TrainingKind kind, const std::string& first,
+[[noreturn]] void refuse_second_scaler() {
+  throw StateError({.what = "the engine has a LossScaler already",
+                    .where = "fsdp::LossScaler",
+                    .hint = "one scaler an engine, while it lives"});
+}
+
+[[noreturn]] void refuse_shared(const std::string& parameter, const std::string& first,
                                 const std::string& second) {
-  if (kind == TrainingKind::kLossScaler) {
-    throw StateError({.what = "the engine has a LossScaler already",
-                      .where = "fsdp::LossScaler",
-                      .hint = "one scaler an engine, while it lives"});
-  }
   throw StateError(
-      {.what = fmt::format("a second optimizer on one engine: {} beside {}", second, first),
-       .where = fmt::format("fsdp::{}", second),
-       .cause = "each of them would step all parameters of the engine",
-       .hint = "destroy the first one before the second is made (a unique_ptr: reset() it); "
-               "settings of some parameters alone go into ParameterGroup"});
+      {.what = fmt::format("parameter '{}' would have two optimizers: {} and {}", parameter, first,
+                           second),
+       .where = "construction of the second",
+       .cause = "each of them would step it",
+       .hint = "choose the parameters of each (AdamWOptions::parameters, fsdp::under), or destroy "
+               "the first one before the second is made (a unique_ptr: reset() it); settings of "
+               "some parameters alone go into ParameterGroup"});
 }
 
 }  // namespace
@@ -34,16 +38,31 @@ std::vector<std::string> TrainingObjects::names() const {
   return names;
 }
 
+std::vector<std::string> TrainingObjects::untrained(
+    const std::vector<std::string>& parameters) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> result;
+  std::ranges::copy_if(parameters, std::back_inserter(result), [&](const std::string& fqn) {
+    return std::ranges::none_of(entries_, [&](const Entry& entry) {
+      return std::ranges::binary_search(entry.parameters, fqn);
+    });
+  });
+  return result;
+}
+
 TrainingPlace::TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingKind kind,
-                             std::string name)
+                             std::string name, std::vector<std::string> parameters)
     : objects_(std::move(objects)) {
+  std::ranges::sort(parameters);
   const std::lock_guard lock(objects_->mutex_);
   auto& entries = objects_->entries_;
-  if (kind != TrainingKind::kScheduler) {
-    const auto first = std::ranges::find(entries, kind, &TrainingObjects::Entry::kind);
-    if (first != entries.end()) refuse_second(kind, first->name, name);
+  for (const TrainingObjects::Entry& entry : entries) {
+    if (kind == TrainingKind::kLossScaler && entry.kind == kind) refuse_second_scaler();
+    std::vector<std::string> shared;
+    std::ranges::set_intersection(entry.parameters, parameters, std::back_inserter(shared));
+    if (!shared.empty()) refuse_shared(shared.front(), entry.name, name);
   }
-  entry_ = entries.insert(entries.end(), {kind, std::move(name)});
+  entry_ = entries.insert(entries.end(), {kind, std::move(name), std::move(parameters)});
 }
 
 TrainingPlace::~TrainingPlace() {

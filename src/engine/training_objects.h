@@ -1,4 +1,4 @@
-// What trains with an engine: its optimizer, learning-rate schedulers and loss scaler.
+// What trains with an engine: its optimizers, learning-rate schedulers and loss scaler.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdp {
@@ -17,22 +18,31 @@ class TrainingObjects {
  public:
   // In the order in which they were made.
   std::vector<std::string> names() const;
+  // Returns those of `parameters` that no optimizer trains.
+  std::vector<std::string> untrained(const std::vector<std::string>& parameters) const;
+  // Returns true the first time: no optimizer has made a step before.
+  bool begin_steps() { return !std::exchange(has_stepped_, true); }
 
  private:
   friend class TrainingPlace;
   struct Entry {
     TrainingKind kind;
     std::string name;
+    std::vector<std::string> parameters;  // FQNs of an optimizer's, sorted
   };
   mutable std::mutex mutex_;
   std::list<Entry> entries_;
+  bool has_stepped_ = false;
 };
 
 // An object's place among them, from its construction to its destruction.
 class TrainingPlace {
  public:
-  // Errors: StateError for a second optimizer or loss scaler, naming the first.
-  TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingKind kind, std::string name);
+  // `parameters`: FQNs of those that an optimizer trains.
+  // Errors: StateError for a second loss scaler, and for an optimizer that shares a parameter with
+  //   another one, naming both and the parameter.
+  TrainingPlace(std::shared_ptr<TrainingObjects> objects, TrainingKind kind, std::string name,
+                std::vector<std::string> parameters = {});
   ~TrainingPlace();
   TrainingPlace(const TrainingPlace&) = delete;
   TrainingPlace& operator=(const TrainingPlace&) = delete;

@@ -11,7 +11,8 @@ namespace {
 struct AdamWState final : Optimizer::State {
   AdamWState(Engine& owner, AdamWOptions from)
       : State(owner, "AdamW",
-              {from.lr, from.weight_decay, from.groups, from.skip_nonfinite, /*moments=*/2}),
+              {from.lr, from.weight_decay, from.parameters, from.groups, from.skip_nonfinite,
+               /*moments=*/2}),
         options(std::move(from)) {}
 
   double* momentum() override { return &options.beta1; }
@@ -32,19 +33,19 @@ struct AdamWState final : Optimizer::State {
               const float* found_inf) override {
     std::vector<kernels::AdamWSegment> table;
     for (const OptimizerUpdate& each : updates) {
-      const int64_t offset = each.run.offset;
+      const int64_t offset = each.run.offset, moment = each.run.moment_offset;
       const int64_t copy_bytes = offset * size_of(each.segment.copy_dtype);
       auto* copy = static_cast<std::byte*>(each.segment.resident_copy);
       table.push_back(
           {.param = each.segment.param + offset,
            .grad = each.segment.grad + offset,
-           .exp_avg = static_cast<float*>(each.state.moments[0].data()) + offset,
-           .exp_avg_sq = static_cast<float*>(each.state.moments[1].data()) + offset,
+           .exp_avg = static_cast<float*>(each.state.moments[0].data()) + moment,
+           .exp_avg_sq = static_cast<float*>(each.state.moments[1].data()) + moment,
            .low_precision_copy = copy != nullptr ? copy + copy_bytes : nullptr,
            .low_precision_dtype = copy != nullptr ? each.segment.copy_dtype : DType::kBFloat16,
            .numel = each.run.numel,
            .lr = each.lr,
-           .weight_decay = each.run.weight_decay,
+           .weight_decay = each.weight_decay,
            .step = options.bias_correction ? each.run.step : nullptr});
     }
     kernels::adamw(stream, table,

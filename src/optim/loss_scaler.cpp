@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <optional>
@@ -75,14 +76,18 @@ at::Tensor LossScaler::scale(const at::Tensor& loss) const {
   return loss.to(at::kFloat) * state_.scale;
 }
 
-void LossScaler::update(const StepReport& report) {
-  if (!report.skips_nonfinite) {
+void LossScaler::update(const StepReport& report) { update({report}); }
+
+void LossScaler::update(std::initializer_list<StepReport> reports) {
+  if (!std::ranges::all_of(reports, &StepReport::skips_nonfinite)) {
     throw InvalidArgument({.what = "a step that skips nothing cannot tell of an overflow",
                            .where = "LossScaler::update",
                            .hint = "leave the optimizer's skip_nonfinite on"});
   }
   State next = state_;
-  if (report.skipped()) {
+  bool skipped = false;  // each report is read, whatever the others say
+  for (const StepReport& report : reports) skipped = report.skipped() || skipped;
+  if (skipped) {
     next = {.scale = state_.scale * options_.backoff_factor};
   } else if (++next.growth_tracker == options_.growth_interval) {
     const double grown = state_.scale * options_.growth_factor;
@@ -91,8 +96,8 @@ void LossScaler::update(const StepReport& report) {
   // So small that nothing can be kept by it any more: gradients overflow whatever the scale is.
   require(is_scale(next.scale), "the scale after an overflow", next.scale,
           "gradients are not finite at any scale: look at StepReport::gradients.first_nonfinite()");
-  if (report.skipped() && !is_found_) warn_of_search(next.scale);
-  is_found_ = is_found_ || !report.skipped();
+  if (skipped && !is_found_) warn_of_search(next.scale);
+  is_found_ = is_found_ || !skipped;
   state_ = next;
   apply();
 }

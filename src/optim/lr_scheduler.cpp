@@ -17,74 +17,97 @@ namespace {
 
 bool is_gamma(double gamma) { return gamma >= 0 && std::isfinite(gamma); }
 constexpr const char* kGamma = "a factor, finite and at least 0; 0.1 as a rule";
+constexpr const char* kEpochs = "a number of epochs, at least 1";
 
-StepLROptions checked(StepLROptions options) {
-  require_option(options.step_size >= 1, "StepLR", "step_size",
-                 static_cast<double>(options.step_size), "a number of epochs, at least 1");
-  require_option(is_gamma(options.gamma), "StepLR", "gamma", options.gamma, kGamma);
-  return options;
+// ---- next(options): checks them, and returns the rates of that schedule ----
+
+auto next(const StepLROptions& of) {
+  require_option(of.step_size >= 1, "StepLR", "step_size", static_cast<double>(of.step_size),
+                 kEpochs);
+  require_option(is_gamma(of.gamma), "StepLR", "gamma", of.gamma, kGamma);
+  return [of](const auto& at) {
+    return at.epoch == 0 || at.epoch % of.step_size != 0 ? at.lr : at.lr * of.gamma;
+  };
 }
 
-MultiStepLROptions checked(MultiStepLROptions options) {
-  require_option(is_gamma(options.gamma), "MultiStepLR", "gamma", options.gamma, kGamma);
-  return options;
+auto next(const MultiStepLROptions& of) {
+  require_option(is_gamma(of.gamma), "MultiStepLR", "gamma", of.gamma, kGamma);
+  return [of](const auto& at) {
+    const auto times = std::ranges::count(of.milestones, at.epoch);
+    return times == 0 ? at.lr : at.lr * std::pow(of.gamma, static_cast<double>(times));
+  };
 }
 
-ExponentialLROptions checked(ExponentialLROptions options) {
-  require_option(options.gamma > 0 && is_gamma(options.gamma), "ExponentialLR", "gamma",
-                 options.gamma, "a factor, finite and above 0, as 0.99");
-  return options;
+auto next(const ExponentialLROptions& of) {
+  require_option(of.gamma > 0 && is_gamma(of.gamma), "ExponentialLR", "gamma", of.gamma,
+                 "a factor, finite and above 0, as 0.99");
+  return [of](const auto& at) { return at.epoch == 0 ? at.lr : at.lr * of.gamma; };
 }
 
-LinearLROptions checked(LinearLROptions options) {
-  require_option(options.start_factor > 0 && options.start_factor <= 1, "LinearLR", "start_factor",
-                 options.start_factor, "above 0 and at most 1");
-  require_option(options.end_factor >= 0 && options.end_factor <= 1, "LinearLR", "end_factor",
-                 options.end_factor, "from 0 to 1");
-  require_option(options.total_iters >= 1, "LinearLR", "total_iters",
-                 static_cast<double>(options.total_iters), "a number of epochs, at least 1");
-  return options;
+auto next(const LinearLROptions& of) {
+  require_option(of.start_factor > 0 && of.start_factor <= 1, "LinearLR", "start_factor",
+                 of.start_factor, "above 0 and at most 1");
+  require_option(of.end_factor >= 0 && of.end_factor <= 1, "LinearLR", "end_factor", of.end_factor,
+                 "from 0 to 1");
+  require_option(of.total_iters >= 1, "LinearLR", "total_iters",
+                 static_cast<double>(of.total_iters), kEpochs);
+  return [of](const auto& at) {
+    const auto& [start, end, total] = of;
+    if (at.epoch == 0) return at.lr * start;
+    if (at.epoch > total) return at.lr;
+    const double before = static_cast<double>(total) * start +
+                          static_cast<double>(at.epoch - 1) * (end - start);  // · total
+    // A last step to 0 may round below it.
+    return std::max(0.0, at.lr * (1.0 + (end - start) / before));
+  };
 }
 
-CosineAnnealingLROptions checked(CosineAnnealingLROptions options) {
-  require_option(options.T_max >= 1, "CosineAnnealingLR", "T_max",
-                 static_cast<double>(options.T_max), "a number of epochs, at least 1");
-  require_option(options.eta_min >= 0 && std::isfinite(options.eta_min), "CosineAnnealingLR",
-                 "eta_min", options.eta_min, "a learning rate, finite and at least 0");
-  return options;
+auto next(const CosineAnnealingLROptions& of) {
+  require_option(of.T_max >= 1, "CosineAnnealingLR", "T_max", static_cast<double>(of.T_max),
+                 kEpochs);
+  require_option(of.eta_min >= 0 && std::isfinite(of.eta_min), "CosineAnnealingLR", "eta_min",
+                 of.eta_min, "a learning rate, finite and at least 0");
+  return [of](const auto& at) {
+    const auto& [T_max, eta_min] = of;
+    const auto last = static_cast<double>(T_max);
+    const auto height = [last](int64_t epoch) {
+      return 1 + std::cos(std::numbers::pi * static_cast<double>(epoch) / last);
+    };
+    if (at.epoch == 0) return at.lr;
+    // Where it was at its lowest, which no factor leads away from.
+    if ((at.epoch - 1 - T_max) % (2 * T_max) == 0) {
+      return at.lr + (at.base_lr - eta_min) * (1 - std::cos(std::numbers::pi / last)) / 2;
+    }
+    return height(at.epoch) / height(at.epoch - 1) * (at.lr - eta_min) + eta_min;
+  };
 }
 
 std::string prefix_of(size_t scheduler) { return fmt::format("schedulers.{}.", scheduler); }
 
 }  // namespace
 
-LRScheduler::LRScheduler(Optimizer& optimizer, std::string_view name)
-    : optimizer_(optimizer), place_(place_of_scheduler(optimizer, name)) {
-  std::optional<double>& initial = optimizer.state().initial_lr;
-  if (!initial) initial = optimizer.lr();
-  base_lr_ = *initial;
-}
-
-double LRScheduler::initial_lr() const { return optimizer_.state().initial_lr.value(); }
-
-void LRScheduler::set_initial_lr(double lr) {
-  optimizer_.state().initial_lr = lr;
-  base_lr_ = lr;
+LRScheduler::LRScheduler(Optimizer& optimizer, std::string_view name, NextLr next)
+    : optimizer_(optimizer),
+      place_(place_of_scheduler(optimizer, name)),
+      next_(std::move(next)),
+      base_lr_(optimizer.state().begin_schedules()) {
+  if (next_) start(/*restarts=*/false);
 }
 
 void LRScheduler::step() {
   ++last_epoch_;
-  set(next_lr(optimizer_.lr()));
+  advance(/*restarts=*/false);
 }
 
-void LRScheduler::start(double lr) {
+void LRScheduler::start(bool restarts) {
   last_epoch_ = 0;
-  set(next_lr(lr));
+  advance(restarts);
 }
 
-void LRScheduler::set(double lr) {
-  optimizer_.set_lr(lr);
-  last_lr_ = lr;
+void LRScheduler::advance(bool restarts) {
+  optimizer_.state().change_rates(
+      base_lr_, [&](double lr, double base_lr) { return next(restarts ? base_lr : lr, base_lr); });
+  last_lr_ = optimizer_.lr();
 }
 
 LRSchedulerState LRScheduler::state() const {
@@ -100,80 +123,31 @@ void LRScheduler::load(const LRSchedulerState& state) {
   last_epoch_ = std::llround(state.at("last_epoch"));
   base_lr_ = state.at("base_lr");
   restore(state);
-  set(state.at("last_lr"));
+  last_lr_ = state.at("last_lr");
+  optimizer_.set_lr(last_lr_);
 }
 
 StepLR::StepLR(Optimizer& optimizer, StepLROptions options)
-    : LRScheduler(optimizer, "StepLR"), options_(checked(options)) {
-  begin();
-}
-
-double StepLR::next_lr(double lr) {
-  return epoch() == 0 || epoch() % options_.step_size != 0 ? lr : lr * options_.gamma;
-}
-
+    : LRScheduler(optimizer, "StepLR", fsdp::next(options)) {}
 MultiStepLR::MultiStepLR(Optimizer& optimizer, MultiStepLROptions options)
-    : LRScheduler(optimizer, "MultiStepLR"), options_(checked(std::move(options))) {
-  begin();
-}
-
-double MultiStepLR::next_lr(double lr) {
-  const auto times = std::ranges::count(options_.milestones, epoch());
-  return times == 0 ? lr : lr * std::pow(options_.gamma, static_cast<double>(times));
-}
-
+    : LRScheduler(optimizer, "MultiStepLR", fsdp::next(options)) {}
 ExponentialLR::ExponentialLR(Optimizer& optimizer, ExponentialLROptions options)
-    : LRScheduler(optimizer, "ExponentialLR"), options_(checked(options)) {
-  begin();
-}
-
-double ExponentialLR::next_lr(double lr) { return epoch() == 0 ? lr : lr * options_.gamma; }
-
+    : LRScheduler(optimizer, "ExponentialLR", fsdp::next(options)) {}
 LinearLR::LinearLR(Optimizer& optimizer, LinearLROptions options)
-    : LRScheduler(optimizer, "LinearLR"), options_(checked(options)) {
-  begin();
-}
-
-double LinearLR::next_lr(double lr) {
-  const auto& [start, end, total] = options_;
-  if (epoch() == 0) return lr * start;
-  if (epoch() > total) return lr;
-  const double before = static_cast<double>(total) * start +
-                        static_cast<double>(epoch() - 1) * (end - start);  // · total
-  return std::max(0.0, lr * (1.0 + (end - start) / before));  // a last step to 0 may round below
-}
-
+    : LRScheduler(optimizer, "LinearLR", fsdp::next(options)) {}
 CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options)
-    : LRScheduler(optimizer, "CosineAnnealingLR"), options_(checked(options)) {
-  begin();
-}
-
-double CosineAnnealingLR::next_lr(double lr) {
-  const auto [T_max, eta_min] = options_;
-  const auto last = static_cast<double>(T_max);
-  const auto at = [last](int64_t epoch) {
-    return 1 + std::cos(std::numbers::pi * static_cast<double>(epoch) / last);
-  };
-  if (epoch() == 0) return lr;
-  // Where it was at its lowest, which no factor leads away from.
-  if ((epoch() - 1 - T_max) % (2 * T_max) == 0) {
-    return lr + (base_lr() - eta_min) * (1 - std::cos(std::numbers::pi / last)) / 2;
-  }
-  return at(epoch()) / at(epoch() - 1) * (lr - eta_min) + eta_min;
-}
+    : LRScheduler(optimizer, "CosineAnnealingLR", fsdp::next(options)) {}
 
 LambdaLR::LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> lr_lambda)
-    : LRScheduler(optimizer, "LambdaLR"), lr_lambda_(std::move(lr_lambda)) {
-  begin();
-}
+    : LRScheduler(optimizer, "LambdaLR", [lambda = std::move(lr_lambda)](const Place& at) {
+        return at.base_lr * lambda(at.epoch);
+      }) {}
 
 LambdaLR::LambdaLR(Optimizer& optimizer, const LrSchedule& schedule)
     : LambdaLR(optimizer, [schedule](int64_t epoch) { return schedule.factor(epoch); }) {}
 
-double LambdaLR::next_lr(double) { return base_lr() * lr_lambda_(epoch()); }
-
 SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
-    : LRScheduler(optimizer, "SequentialLR"), options_(std::move(options)) {
+    : LRScheduler(optimizer, "SequentialLR", nullptr), options_(std::move(options)) {
   const auto& [schedulers, milestones] = options_;
   if (schedulers.size() != milestones.size() + 1 || !std::ranges::is_sorted(milestones)) {
     throw InvalidArgument({.what = fmt::format("SequentialLR: {} schedulers with {} milestones",
@@ -185,22 +159,23 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
     throw InvalidArgument({.what = "SequentialLR: a scheduler of another optimizer",
                            .hint = "make all of them for the optimizer that it is made for"});
   }
-  optimizer.set_lr(initial_lr());  // which the schedulers have changed when they were made
-  begin();
+  // The schedulers have changed the rates when they were made.
+  optimizer.state().change_rates(base_lr_, [](double, double initial) { return initial; });
+  start(/*restarts=*/false);
 }
 
-double SequentialLR::next_lr(double lr) {
+void SequentialLR::advance(bool /*restarts*/) {
   const auto& [schedulers, milestones] = options_;
-  const auto next = std::ranges::upper_bound(milestones, epoch());
-  LRScheduler& now = *schedulers[next - milestones.begin()];
+  const auto after = std::ranges::upper_bound(milestones, epoch());
+  LRScheduler& now = *schedulers[after - milestones.begin()];
   if (epoch() == 0) {
-    now.start(lr);
-  } else if (next != milestones.begin() && *(next - 1) == epoch()) {
-    now.start(now.base_lr());
+    now.start(/*restarts=*/false);
+  } else if (after != milestones.begin() && *(after - 1) == epoch()) {
+    now.start(/*restarts=*/true);
   } else {
     now.step();
   }
-  return now.last_lr();
+  last_lr_ = now.last_lr();
 }
 
 void SequentialLR::add_state(LRSchedulerState& state) const {

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 #include "fsdp/error.h"
 #include "fsdp/lr_scheduler.h"
+#include "optim/optimizer_state.h"
 #include "optim/scheduler_checks.h"
 
 namespace fsdp {
@@ -30,62 +33,71 @@ OneCycleLROptions checked(OneCycleLROptions options) {
   return options;
 }
 
-}  // namespace
+struct Phase {
+  double end_step, start_lr, end_lr, start_momentum, end_momentum;
+};
 
-OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
-    : LRScheduler(optimizer, "OneCycleLR"), options_(checked(options)) {
-  const double initial = options_.max_lr / options_.div_factor;
-  const double least = initial / options_.final_div_factor;
-  const auto last = static_cast<double>(options_.total_steps - 1);
-  const double steps = static_cast<double>(options_.total_steps), rising = options_.pct_start;
-  const double high = options_.max_momentum, low = options_.base_momentum;
-  phases_.push_back({rising * steps - 1, initial, options_.max_lr, high, low});
-  if (options_.three_phase) {
-    phases_.push_back({2 * rising * steps - 2, options_.max_lr, initial, low, high});
-    phases_.push_back({last, initial, least, high, high});
+std::vector<Phase> phases_of(const OneCycleLROptions& of, double initial) {
+  const double least = initial / of.final_div_factor;
+  const auto last = static_cast<double>(of.total_steps - 1);
+  const double steps = static_cast<double>(of.total_steps), rising = of.pct_start;
+  const double high = of.max_momentum, low = of.base_momentum;
+  std::vector<Phase> phases{{rising * steps - 1, initial, of.max_lr, high, low}};
+  if (of.three_phase) {
+    phases.push_back({2 * rising * steps - 2, of.max_lr, initial, low, high});
+    phases.push_back({last, initial, least, high, high});
   } else {
-    phases_.push_back({last, options_.max_lr, least, low, high});
+    phases.push_back({last, of.max_lr, least, low, high});
   }
-  require_option(phases_[0].end_step != 0, "OneCycleLR", "pct_start", rising,
+  require_option(phases[0].end_step != 0, "OneCycleLR", "pct_start", rising,
                  "not one step's part of total_steps: the rise would begin where it ends");
-  if (options_.cycle_momentum) {
-    for (const double each : {low, high}) optimizer.set_momentum(each);
-  }
-  set_initial_lr(initial);
-  begin();
+  return phases;
 }
 
-double OneCycleLR::anneal(double start, double end, double part) const {
-  if (options_.anneal_strategy == OneCycleLROptions::Anneal::kLinear) {
-    return (end - start) * part + start;
-  }
+double anneal(OneCycleLROptions::Anneal along, double start, double end, double part) {
+  if (along == OneCycleLROptions::Anneal::kLinear) return (end - start) * part + start;
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * part) + 1);
 }
 
-double OneCycleLR::next_lr(double) {
-  if (epoch() > options_.total_steps) {
-    throw StateError(
-        {.what = fmt::format("OneCycleLR: step {} of {}", epoch(), options_.total_steps),
-         .hint = "total_steps is the number of optimizer steps of the whole run"});
+// The rate of an epoch; sets the optimizer's momentum, too.
+auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
+  const OneCycleLROptions of = checked(options);
+  const double initial = of.max_lr / of.div_factor;
+  std::vector<Phase> phases = phases_of(of, initial);
+  if (of.cycle_momentum) {
+    for (const double each : {of.base_momentum, of.max_momentum}) optimizer.set_momentum(each);
   }
-  const auto step = static_cast<double>(epoch());
-  size_t phase = 0;
-  double begin = 0;
-  while (step > phases_[phase].end_step && phase + 1 < phases_.size()) {
-    begin = phases_[phase++].end_step;
-  }
-  const Phase& now = phases_[phase];
-  // At most 1: what the call after the last step sets is not PyTorch's, which runs on past the end,
-  // on a line below 0.
-  const double part = std::min(1.0, (step - begin) / (now.end_step - begin));
-  if (options_.cycle_momentum) {
-    optimizer().set_momentum(anneal(now.start_momentum, now.end_momentum, part));
-  }
-  return anneal(now.start_lr, now.end_lr, part);
+  optimizer.state().begin_schedules_at(initial);
+  return [&optimizer, of, phases = std::move(phases)](const auto& at) {
+    if (at.epoch > of.total_steps) {
+      throw StateError({.what = fmt::format("OneCycleLR: step {} of {}", at.epoch, of.total_steps),
+                        .hint = "total_steps is the number of optimizer steps of the whole run"});
+    }
+    const auto step = static_cast<double>(at.epoch);
+    size_t phase = 0;
+    double begin = 0;
+    while (step > phases[phase].end_step && phase + 1 < phases.size()) {
+      begin = phases[phase++].end_step;
+    }
+    const Phase& now = phases[phase];
+    // At most 1: what the call after the last step sets is not PyTorch's, which runs on past the
+    // end, on a line below 0.
+    const double part = std::min(1.0, (step - begin) / (now.end_step - begin));
+    const auto value = [&](double start, double end) {
+      return anneal(of.anneal_strategy, start, end, part);
+    };
+    if (of.cycle_momentum) optimizer.set_momentum(value(now.start_momentum, now.end_momentum));
+    return value(now.start_lr, now.end_lr);
+  };
 }
 
+}  // namespace
+
+OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
+    : LRScheduler(optimizer, "OneCycleLR", cycle_of(optimizer, options)) {}
+
 void OneCycleLR::restore(const LRSchedulerState&) {
-  next_lr(0);  // for the momentum of the epoch
+  next(last_lr(), last_lr());  // for the momentum of the epoch
 }
 
 }  // namespace fsdp

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <utility>
 
 #include "comm/mesh_state.h"
@@ -15,19 +14,13 @@
 namespace fsdp {
 namespace {
 
-std::vector<char> trained_now(const EngineParts& engine) {
-  std::vector<char> trained;
-  for (const auto& unit : engine.model.units) {
-    for (const at::Tensor& parameter : unit->shard->tensors()) {
-      trained.push_back(parameter.requires_grad() ? 1 : 0);
-    }
-  }
-  return trained;
+void require_rate(double lr) {
+  if (lr >= 0 && !std::isinf(lr)) return;
+  throw InvalidArgument(
+      {.what = fmt::format("set_lr({})", lr), .hint = "a learning rate is finite and at least 0"});
 }
 
 }  // namespace
-
-bool is_bias_or_norm(const ShardedParameter& parameter) { return parameter.shape.size() <= 1; }
 
 Optimizer::State::State(Engine& owner, std::string called, Settings settings)
     : engine_held(owner.state().shared_from_this()),
@@ -35,219 +28,146 @@ Optimizer::State::State(Engine& owner, std::string called, Settings settings)
       name(std::move(called)),
       lr(settings.lr),
       weight_decay(settings.weight_decay),
-      place_(engine.training, TrainingKind::kOptimizer, name),
-      groups_(std::move(settings.groups)),
+      chosen_(choose_parameters(engine.model, settings.parameters, name)),
+      described_(describe_optimizer(name, chosen_, names_of(engine.model, chosen_))),
+      place_(engine.training, TrainingKind::kOptimizer, described_,
+             names_of(engine.model, chosen_)),
+      grouped_(group_parameters(engine.model, chosen_, name, {&lr, weight_decay}, settings.groups)),
       skip_nonfinite_(settings.skip_nonfinite),
-      moments_(settings.moments),
-      applied_(add_counters(1)) {
-  make_runs();
-}
-
-const SegmentLayout& Optimizer::State::layout_of(const OptimizedSegment& optimized) const {
-  return engine.model.units[optimized.unit]->shard->layout().segments()[optimized.segment];
-}
-
-// Zeros.
-kernels::StepCount* Optimizer::State::add_counters(size_t count) {
-  const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
-  counters_.push_back(with_place([] { return "the optimizer's counters"; },
-                                 [&] { return engine.context->main->allocate_own(bytes); }));
-  return static_cast<kernels::StepCount*>(counters_.back().data());
-}
-
-// Segments that are trainable now: at construction, and when parameters were unfrozen, whose
-// moments begin at zero then.
-void Optimizer::State::add_segments() {
-  int64_t added = 0;
-  const size_t before = segments_.size();
-  for (const auto& unit : engine.model.units) {
-    for (const MainSegment& segment : unit->shard->main_segments()) {
-      const bool known =
-          std::any_of(segments_.begin(), segments_.end(), [&](const OptimizedSegment& each) {
-            return each.unit == unit->index && each.segment == segment.segment;
-          });
-      if (known) continue;
-      OptimizedSegment optimized{.unit = unit->index, .segment = segment.segment};
-      for (int moment = 0; moment < moments_; ++moment) {
-        const int64_t bytes = segment.numel * size_of(DType::kFloat32);
-        optimized.moments.push_back(
-            with_place([&] { return unit->describe("optimizer state"); },
-                       [&] { return engine.context->main->allocate_own(bytes); }));
-        added += bytes;
-      }
-      segments_.push_back(std::move(optimized));
-    }
-  }
-  kernels::StepCount* counters = add_counters(segments_.size() - before);
-  for (size_t i = before; i < segments_.size(); ++i, ++counters) {
-    segments_[i].counters = {counters};
-    segments_[i].step_of.assign(layout_of(segments_[i]).parameters.size(), counters);
-  }
-  state_bytes_ += added;
-  if (added > 0) engine.add_optimizer_state(added);
-}
+      segments_({engine, chosen_, grouped_.group_of, settings.moments}) {}
 
 Optimizer::State::~State() {
   engine.context->streams.finish();  // an update may be under way in what goes
-  if (state_bytes_ > 0) engine.add_optimizer_state(-state_bytes_);
 }
 
-// Parameters frozen since the engine was built have no run: their shards and moments stay as they
-// are.
-void Optimizer::State::make_runs() {
-  trained_ = trained_now(engine);
-  known_.resize(trained_.size());
-  for (size_t i = 0; i < trained_.size(); ++i) known_[i] |= trained_[i];
-  add_segments();
-  for (OptimizedSegment& optimized : segments_) {
-    const ShardUnit& shard = *engine.model.units[optimized.unit]->shard;
-    optimized.runs.clear();
-    const std::vector<PlacedParameter>& parameters = layout_of(optimized).parameters;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      const Interval& interval = shard.main().local(parameters[i].parameter);
-      const ParameterSpec& spec = shard.layout().parameters()[interval.parameter];
-      if (interval.numel == 0 || !shard.tensors()[interval.parameter].requires_grad()) continue;
-      const ShardedParameter described{.fqn = spec.fqn,
-                                       .shape = spec.shape,
-                                       .trainable = true,
-                                       .begin = interval.begin,
-                                       .local = {}};
-      const auto group = std::find_if(
-          groups_.begin(), groups_.end(),
-          [&](const ParameterGroup& each) { return each.match && each.match(described); });
-      OptimizerRun run{.offset = interval.offset,
-                       .numel = interval.numel,
-                       .lr_scale = group != groups_.end() ? group->lr_scale : 1.0,
-                       .weight_decay = group != groups_.end() ? group->weight_decay : weight_decay,
-                       .step = optimized.step_of[i]};
-      const bool adjoins =
-          !optimized.runs.empty() &&
-          interval.offset - (optimized.runs.back().offset + optimized.runs.back().numel) <
-              ShardLayout::kAlignment;
-      OptimizerRun* last = adjoins ? &optimized.runs.back() : nullptr;
-      if (last != nullptr && last->lr_scale == run.lr_scale &&
-          last->weight_decay == run.weight_decay && last->step == run.step) {
-        last->numel = run.offset + run.numel - last->offset;
-      } else {
-        optimized.runs.push_back(run);
-      }
-    }
+// ---- schedulers ----
+
+double Optimizer::State::begin_schedules() {
+  if (!initial_lr_) begin_schedules_at(lr);
+  return *initial_lr_;
+}
+
+void Optimizer::State::begin_schedules_at(double initial) {
+  const bool is_first = !initial_lr_.has_value();
+  initial_lr_ = initial;
+  for (OptimizerParamGroup& group : grouped_.groups) {
+    if (is_first) group.initial_lr_ = group.lr();
   }
 }
 
-void Optimizer::State::check_gradients_complete() const {
-  if (clipped_ && clipped_passes_ != engine.pass.count()) {
-    throw StateError({.what = "gradients were added after clip_grad_norm measured them",
-                      .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
-                              "the optimizer forgets it"});
+void Optimizer::State::change_rates(double initial,
+                                    const std::function<double(double lr, double initial)>& next) {
+  const double changed = next(lr, initial);
+  require_rate(changed);
+  std::vector<std::optional<double>> of_groups;
+  for (const OptimizerParamGroup& group : grouped_.groups) {
+    std::optional<double>& own = of_groups.emplace_back();
+    if (!group.own_lr_) continue;
+    own = next(*group.own_lr_, group.initial_lr_);
+    require_rate(*own);
   }
-  for (const auto& unit : engine.model.units) unit->require_complete_gradients();
+  lr = changed;
+  for (size_t i = 0; i < of_groups.size(); ++i) {
+    if (of_groups[i]) grouped_.groups[i].own_lr_ = of_groups[i];
+  }
 }
 
-// What the ranks must do alike, and would show nowhere else: compared with the next collective.
-void Optimizer::State::note_step() {
-  std::string step = fmt::format("optimizer step {}: lr {}", ++issued_, lr);
-  if (momentum_is_set) step += fmt::format(", momentum {}", *momentum());
-  engine.context->mesh.state().order().note(step);
-}
-
-GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_type) {
-  engine.require_between_passes("clip_grad_norm");
-  engine.context->mesh.state().order().note(
-      fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
-  clipped_ = engine.measure_gradients(norm_type, max_norm);
-  clipped_passes_ = engine.pass.count();
-  return clipped_->report;
-}
-
-void Optimizer::State::forget_measured() { clipped_.reset(); }
-
-int64_t Optimizer::State::read(const kernels::StepCount& counter) const {
-  int64_t steps = 0;
-  with_place([] { return "count of optimizer steps"; },
-             [&] { engine.context->main->stream().read(&steps, &counter.step, sizeof steps); });
-  return steps;
-}
-
-int64_t Optimizer::State::applied() const { return read(*applied_); }
+// ---- checkpoints ----
 
 void Optimizer::State::follow_trained() {
   const std::lock_guard lock(engine.clock->mutex);
   engine.pass.unfreeze();
-  if (trained_now(engine) != trained_) make_runs();
+  segments_.follow_trained();
 }
 
-std::vector<OptimizedParameter> Optimizer::State::parameters() const {
-  std::vector<OptimizedParameter> kept;
-  size_t first_of_unit = 0;  // in known_
+std::map<std::string, double> Optimizer::State::group_values() const {
+  std::map<std::string, double> values;
+  for (const OptimizerParamGroup& group : grouped_.groups) {
+    if (group.own_lr_) values[group.name_ + ".lr"] = *group.own_lr_;
+    if (group.own_lr_ && initial_lr_) values[group.name_ + ".initial_lr"] = group.initial_lr_;
+    if (group.set_decay_) values[group.name_ + ".weight_decay"] = *group.set_decay_;
+  }
+  return values;
+}
+
+void Optimizer::State::set_group_values(const std::map<std::string, double>& values) {
+  const auto value_of = [&](const OptimizerParamGroup& group, std::string_view what) {
+    const auto at = values.find(fmt::format("{}.{}", group.name_, what));
+    return at != values.end() ? std::optional(at->second) : std::nullopt;
+  };
+  for (OptimizerParamGroup& group : grouped_.groups) {
+    group.own_lr_ = value_of(group, "lr");
+    group.set_decay_ = value_of(group, "weight_decay");
+    group.initial_lr_ = value_of(group, "initial_lr").value_or(group.initial_lr_);
+  }
+}
+
+// ---- a step ----
+
+void Optimizer::State::check_gradients_complete() const {
+  if (clipped_ && clipped_additions_ != additions()) {
+    throw StateError({.what = "gradients were added after clip_grad_norm measured them",
+                      .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
+                              "the optimizer forgets it"});
+  }
   for (const auto& unit : engine.model.units) {
-    const size_t first = kept.size();
-    for (size_t i = 0; i < segments_.size(); ++i) {
-      const OptimizedSegment& optimized = segments_[i];
-      if (optimized.unit != unit->index) continue;
-      std::map<const kernels::StepCount*, int64_t> steps;
-      for (const kernels::StepCount* each : optimized.counters) steps[each] = read(*each);
-      const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
-      for (size_t j = 0; j < placed.size(); ++j) {
-        if (!known_[first_of_unit + placed[j].parameter]) continue;
-        kept.push_back({.unit = unit->index,
-                        .parameter = placed[j].parameter,
-                        .segment = i,
-                        .steps = steps.at(optimized.step_of[j])});
-      }
-    }
-    std::sort(kept.begin() + static_cast<std::ptrdiff_t>(first), kept.end(),
-              [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
-    first_of_unit += unit->shard->tensors().size();
+    if (chosen_.any_of(unit->index)) unit->require_complete_gradients();
   }
-  return kept;
 }
 
-// Parameters of a segment that have seen equally many updates share a counter.
-void Optimizer::State::set_counts(int64_t applied,
-                                  const std::vector<OptimizedParameter>& parameters) {
-  std::vector<int64_t> counts{applied};
-  // By segment, from steps to an index into counts.
-  std::vector<std::map<int64_t, size_t>> counter_of(segments_.size());
-  for (const OptimizedParameter& each : parameters) {
-    if (counter_of[each.segment].emplace(each.steps, counts.size()).second) {
-      counts.push_back(each.steps);
-    }
+// Reductions that have added to its parameters' gradients.
+int64_t Optimizer::State::additions() const {
+  int64_t sum = 0;
+  for (const auto& unit : engine.model.units) {
+    if (chosen_.any_of(unit->index)) sum += unit->shard->gradients().main().additions();
   }
-  for (auto& counter : counter_of) {  // segments of which nothing is trained, but may be one day
-    if (!counter.empty()) continue;
-    counter.emplace(0, counts.size());
-    counts.push_back(0);
+  return sum;
+}
+
+// Once for an engine: at the first step of the first of its optimizers.
+void Optimizer::State::warn_of_untrained() const {
+  if (!engine.training->begin_steps() || chosen_.are_all()) return;
+  const std::vector<std::string> untrained =
+      engine.training->untrained(names_of(engine.model, {}, /*trainable=*/true));
+  const Mesh& mesh = engine.context->mesh;
+  if (untrained.empty() || mesh.rank() != 0) return;
+  mesh.warn({.what = fmt::format("no optimizer trains '{}'{}", untrained.front(),
+                                 untrained.size() == 1
+                                     ? std::string()
+                                     : fmt::format(" and {} more parameters that require a "
+                                                   "gradient",
+                                                   untrained.size() - 1)),
+             .where = fmt::format("the first step of {}", described_),
+             .cause = "`parameters` of fsdp's optimizers leave them out",
+             .hint = "choose them in an optimizer, or freeze them (set_requires_grad(false))"});
+}
+
+// What the ranks must do alike, and would show nowhere else: compared with the next collective.
+void Optimizer::State::note(std::string what) const {
+  if (!chosen_.are_all()) what += ", " + described_;
+  engine.context->mesh.state().order().note(what);
+}
+
+void Optimizer::State::note_step() {
+  std::string step = fmt::format("optimizer step {}: lr {}", ++issued_, lr);
+  if (momentum_is_set) step += fmt::format(", momentum {}", *momentum());
+  for (const auto& [setting, value] : group_values()) {
+    step += fmt::format(", {} {}", setting, value);
   }
-  const std::lock_guard lock(engine.clock->mutex);
-  Stream& stream = engine.context->main->stream();
-  stream.synchronize();  // with what the old ones are read for
-  counters_.clear();
-  applied_ = add_counters(counts.size());
-  const auto bytes = static_cast<int64_t>(counts.size() * sizeof(kernels::StepCount));
-  const Buffer values = engine.context->streams.device.allocate(bytes, MemoryKind::kPinned);
-  for (size_t i = 0; i < counts.size(); ++i) {
-    static_cast<kernels::StepCount*>(values.data())[i] = {.step = counts[i]};
-  }
-  stream.copy(applied_, values.data(), bytes);
-  stream.synchronize();
-  for (size_t i = 0; i < segments_.size(); ++i) {
-    OptimizedSegment& optimized = segments_[i];
-    optimized.counters.clear();
-    for (const auto& [steps, counter] : counter_of[i]) {
-      optimized.counters.push_back(applied_ + counter);
-    }
-    optimized.step_of.assign(optimized.step_of.size(), optimized.counters.front());
-  }
-  for (const OptimizedParameter& each : parameters) {
-    OptimizedSegment& optimized = segments_[each.segment];
-    const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
-    for (size_t j = 0; j < placed.size(); ++j) {
-      if (placed[j].parameter != each.parameter) continue;
-      optimized.step_of[j] = applied_ + counter_of[each.segment].at(each.steps);
-    }
-  }
-  make_runs();
+  note(std::move(step));
+}
+
+GradientReport Optimizer::State::clip_grad_norm(double max_norm, double norm_type) {
+  engine.require_between_passes("clip_grad_norm");
+  note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  clipped_ = engine.measure_gradients(norm_type, max_norm, chosen_);
+  clipped_additions_ = additions();
+  return clipped_->report;
+}
+
+void Optimizer::State::zero_grad() {
+  engine.zero_grad(chosen_);
+  clipped_.reset();
 }
 
 StepReport Optimizer::State::step() {
@@ -263,46 +183,55 @@ StepReport Optimizer::State::issue_step() {
     engine.model.follow_zero_grads();
   }
   check_gradients_complete();
+  warn_of_untrained();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();
   std::optional<GradientMeasure::Measured> measured = std::exchange(clipped_, std::nullopt);
   const bool clips = measured.has_value();
   if (!measured && skip_nonfinite_) {
-    measured = engine.measure_gradients(2.0, /*max_norm=*/std::numeric_limits<double>::infinity());
+    constexpr double kNoClipping = std::numeric_limits<double>::infinity();
+    measured = engine.measure_gradients(2.0, kNoClipping, chosen_);
   }
   if (measured) report.gradients = measured->report;
   const std::lock_guard lock(engine.clock->mutex);
-  if (trained_now(engine) != trained_) make_runs();
+  segments_.follow_trained();
+  issue_updates(clips ? measured->scalars->coefficient() : nullptr,
+                skip_nonfinite_ ? measured->scalars->found_inf() : nullptr);
+  engine.steps.end(*engine.context->streams.compute);
+  return report;
+}
+
+void Optimizer::State::issue_updates(const float* scale, const float* found_inf) {
   std::vector<OptimizerUpdate> updates;
   std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
-  std::vector<kernels::StepCount*> counters{applied_};
-  for (const OptimizedSegment& optimized : segments_) {
+  std::vector<char> changed(kept.size(), 0);
+  std::vector<kernels::StepCount*> counters{segments_.applied()};
+  for (const OptimizedSegment& optimized : segments_.all()) {
+    ShardUnit& shard = *engine.model.units[optimized.unit]->shard;
     std::vector<MainSegment>& segments = kept[optimized.unit];
-    if (segments.empty()) segments = engine.model.units[optimized.unit]->shard->main_segments();
+    if (segments.empty()) segments = shard.main_segments();
     const MainSegment& segment =
-        *std::find_if(segments.begin(), segments.end(),
-                      [&](const MainSegment& each) { return each.segment == optimized.segment; });
-    // A unit that no backward touched since zero_grad: not updated, not counted.
-    if (segment.grad == nullptr) continue;
+        *std::ranges::find(segments, optimized.segment, &MainSegment::segment);
+    // A unit that no backward has touched since zero_grad: not updated, not counted.
+    if (segment.grad == nullptr || shard.gradients().main().is_cleared(optimized.first)) continue;
+    changed[optimized.unit] = 1;
     counters.insert(counters.end(), optimized.counters.begin(), optimized.counters.end());
     for (const OptimizerRun& run : optimized.runs) {
-      updates.push_back({optimized, segment, run, lr * run.lr_scale});
+      const OptimizerParamGroup& group = grouped_.groups[run.group];
+      updates.push_back({optimized, segment, run, group.lr(), group.weight_decay()});
     }
   }
   engine.context->main->settle();
   Stream& stream = engine.context->main->stream();
   const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
-  const float* found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr;
   kernels::count_steps(stream, counters, betas(), found_inf);
-  update(stream, updates, clips ? measured->scalars->coefficient() : nullptr, found_inf);
-  for (size_t i = 0; i < kept.size(); ++i) {
-    const bool touched = std::any_of(kept[i].begin(), kept[i].end(),
-                                     [](const MainSegment& each) { return each.grad != nullptr; });
-    if (touched) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
+  update(stream, updates, scale, found_inf);
+  for (size_t i = 0; i < changed.size(); ++i) {
+    if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
-  engine.steps.end(*engine.context->streams.compute);
-  return report;
 }
+
+// ---- Optimizer ----
 
 Optimizer::Optimizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Optimizer::~Optimizer() = default;
@@ -312,20 +241,15 @@ GradientReport Optimizer::clip_grad_norm(double max_norm, double norm_type) {
 }
 
 StepReport Optimizer::step() { return state_->step(); }
-
-void Optimizer::zero_grad() {
-  state_->engine.zero_grad();
-  state_->forget_measured();
-}
+void Optimizer::zero_grad() { state_->zero_grad(); }
 
 double Optimizer::lr() const { return state_->lr; }
 void Optimizer::set_lr(double lr) {
-  if (!(lr >= 0) || std::isinf(lr)) {
-    throw InvalidArgument({.what = fmt::format("set_lr({})", lr),
-                           .hint = "a learning rate is finite and at least 0"});
-  }
+  require_rate(lr);
   state_->lr = lr;
 }
+
+std::span<OptimizerParamGroup> Optimizer::param_groups() { return state_->param_groups(); }
 
 double Optimizer::momentum() const {
   const double* momentum = state_->momentum();
@@ -348,5 +272,13 @@ void Optimizer::set_momentum(double momentum) {
 }
 
 int64_t Optimizer::steps() const { return state_->applied(); }
+
+void Optimizer::require_no_amsgrad(bool amsgrad) {
+  if (!amsgrad) return;
+  throw InvalidArgument({.what = "torch::optim::AdamWOptions::amsgrad is set",
+                         .where = "fsdp::AdamW",
+                         .hint = "fsdp's has no amsgrad; torch::optim::AdamW on "
+                                 "Engine::parameters() has it"});
+}
 
 }  // namespace fsdp

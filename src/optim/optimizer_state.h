@@ -1,51 +1,22 @@
-// What AdamW and SGD share: runs of equal settings over the flat shards, state buffers, clip and
-// skip.
+// What AdamW and SGD share: groups of parameters, runs over the flat shards, clip and skip.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/engine_parts.h"
 #include "fsdp/optim.h"
-#include "kernels/count_steps.h"
-#include "runtime/buffer.h"
+#include "optim/optimized_segments.h"
+#include "optim/parameter_choice.h"
 
 namespace fsdp {
-
-// Consecutive elements of a segment with one learning rate, decay and count of updates. Gaps belong
-// to the run before them: they are zero and stay zero.
-struct OptimizerRun {
-  int64_t offset = 0;
-  int64_t numel = 0;
-  double lr_scale = 1.0;
-  double weight_decay = 0.0;
-  kernels::StepCount* step = nullptr;  // one of the segment's
-};
-
-// The optimizer's side of one trainable segment.
-struct OptimizedSegment {
-  int unit = 0;
-  int segment = 0;  // of the unit's layout
-  std::vector<OptimizerRun> runs;
-  std::vector<Buffer> moments;  // fp32, as long as the segment
-  // In device memory: updates that parameters of this segment have seen. One for all of them, until
-  // a checkpoint comes whose parameters had other segments.
-  std::vector<kernels::StepCount*> counters;
-  std::vector<kernels::StepCount*> step_of;  // by the segment's parameters; each one of counters
-};
-
-// What is kept of one parameter: its place in the engine, and its state.
-struct OptimizedParameter {
-  int unit = 0;
-  int parameter = 0;   // of the unit
-  size_t segment = 0;  // index into segments()
-  int64_t steps = 0;   // updates it has seen
-};
 
 // One run ready for a kernel.
 struct OptimizerUpdate {
@@ -53,17 +24,19 @@ struct OptimizerUpdate {
   const MainSegment& segment;
   const OptimizerRun& run;
   double lr;
+  double weight_decay;
 };
 
 struct Optimizer::State {
   struct Settings {
     double lr;
     double weight_decay;
+    ParameterMatch parameters;
     std::vector<ParameterGroup> groups;
     bool skip_nonfinite;
     int moments;
   };
-  // `name`, for checkpoints and errors: "AdamW". Errors: StateError for an engine that has one.
+  // `name`, for checkpoints and errors: "AdamW". Errors: as Optimizer's.
   State(Engine& engine, std::string name, Settings settings);
   virtual ~State();
   State(const State&) = delete;
@@ -82,54 +55,62 @@ struct Optimizer::State {
 
   GradientReport clip_grad_norm(double max_norm, double norm_type);
   StepReport step();
-  void forget_measured();
-  int64_t applied() const;
+  void zero_grad();
+  int64_t applied() const { return segments_.read(*segments_.applied()); }
+
+  // ---- for schedulers ----
+
+  // Notes the rates that schedulers begin with, once, and returns the optimizer's.
+  double begin_schedules();
+  // The same, for a scheduler that begins with a rate of its own.
+  void begin_schedules_at(double initial);
+  // Changes the optimizer's rate, which began at `initial`, and those of groups that have one of
+  // their own. All of them, or none if one throws.
+  void change_rates(double initial, const std::function<double(double lr, double initial)>& next);
 
   // ---- for checkpoints; between passes ----
 
   // What was unfrozen since the last step has state from here on. Errors: as EnginePass::unfreeze.
   void follow_trained();
-  const std::vector<OptimizedSegment>& segments() const { return segments_; }
-  // Those that are trained, and those that were before they were frozen, in the order of units.
-  // Waits for what was issued.
-  std::vector<OptimizedParameter> parameters() const;
-  // As if so many steps had been applied. `parameters`: those of parameters(), with new steps.
-  void set_counts(int64_t applied, const std::vector<OptimizedParameter>& parameters);
+  OptimizedSegments& segments() { return segments_; }
+  const OptimizedSegments& segments() const { return segments_; }
+  // What was set of groups, by "NAME.lr", "NAME.initial_lr" and "NAME.weight_decay".
+  std::map<std::string, double> group_values() const;
+  // Sets them, and takes back what was set and is not among them. Requires: they are of groups
+  // that it has.
+  void set_group_values(const std::map<std::string, double>& values);
 
   const std::shared_ptr<EngineParts> engine_held;  // a shell, once the engine is gone
   EngineParts& engine;
   const std::string name;
   double lr;
-  std::optional<double> initial_lr;  // of the schedulers, from the first one on
-  bool momentum_is_set = false;      // by set_momentum: ranks compare it from then on
+  bool momentum_is_set = false;  // by set_momentum: ranks compare it from then on
+
+  std::span<OptimizerParamGroup> param_groups() { return grouped_.groups; }
+  std::span<const OptimizerParamGroup> param_groups() const { return grouped_.groups; }
 
  protected:
   const double weight_decay;
 
  private:
-  const TrainingPlace place_;  // before memory is asked for
-
   void check_gradients_complete() const;
+  int64_t additions() const;
+  void warn_of_untrained() const;
+  void note(std::string what) const;
   void note_step();
   StepReport issue_step();
-  void add_segments();
-  kernels::StepCount* add_counters(size_t count);
-  int64_t read(const kernels::StepCount& counter) const;
-  const SegmentLayout& layout_of(const OptimizedSegment& optimized) const;
-  void make_runs();
+  void issue_updates(const float* scale, const float* found_inf);
 
-  std::vector<ParameterGroup> groups_;
-  bool skip_nonfinite_;
-  int moments_;
-  std::vector<OptimizedSegment> segments_;
-  std::vector<char> trained_;     // requires_grad of every parameter when the runs were made
-  std::vector<char> known_;       // of every parameter: it was so once
-  std::vector<Buffer> counters_;  // what `counters` and applied_ point to
-  kernels::StepCount* applied_ = nullptr;  // in device memory: steps that were not skipped
+  const ChosenParameters chosen_;
+  const std::string described_;
+  const TrainingPlace place_;  // before memory is asked for
+  GroupedParameters grouped_;
+  const bool skip_nonfinite_;
+  std::optional<double> initial_lr_;  // from the first scheduler on
+  OptimizedSegments segments_;
   int64_t issued_ = 0;
   std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm, for the next step
-  int64_t clipped_passes_ = 0;                        // the engine's count of passes at that time
-  int64_t state_bytes_ = 0;
+  int64_t clipped_additions_ = 0;                     // additions() at that time
 };
 
 }  // namespace fsdp

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "fsdp/lr_scheduler.h"
+#include "optim/optimizer_state.h"
 #include "optim/scheduler_checks.h"
 
 namespace fsdp {
@@ -54,8 +55,10 @@ void ReduceLROnPlateau::step(double metric) {
     num_bad_epochs_ = 0;
   }
   if (num_bad_epochs_ > options_.patience) {
-    const double lr = std::max(optimizer_.lr() * options_.factor, options_.min_lr);
-    if (optimizer_.lr() - lr > options_.eps) optimizer_.set_lr(lr);
+    optimizer_.state().change_rates(optimizer_.lr(), [this](double lr, double /*initial*/) {
+      const double lower = std::max(lr * options_.factor, options_.min_lr);
+      return lr - lower > options_.eps ? lower : lr;
+    });
     cooldown_counter_ = options_.cooldown;
     num_bad_epochs_ = 0;
   }

@@ -9,7 +9,7 @@ namespace {
 struct SgdState final : Optimizer::State {
   SgdState(Engine& owner, SgdOptions from)
       : State(owner, "SGD",
-              {from.lr, from.weight_decay, from.groups, from.skip_nonfinite,
+              {from.lr, from.weight_decay, from.parameters, from.groups, from.skip_nonfinite,
                /*moments=*/from.momentum != 0 ? 1 : 0}),
         options(std::move(from)) {}
 
@@ -35,14 +35,15 @@ struct SgdState final : Optimizer::State {
       table.push_back(
           {.param = each.segment.param + offset,
            .grad = each.segment.grad + offset,
-           .momentum_buffer =
-               has_momentum ? static_cast<float*>(each.state.moments[0].data()) + offset : nullptr,
+           .momentum_buffer = has_momentum ? static_cast<float*>(each.state.moments[0].data()) +
+                                                 each.run.moment_offset
+                                           : nullptr,
            .low_precision_copy =
                copy != nullptr ? copy + offset * size_of(each.segment.copy_dtype) : nullptr,
            .low_precision_dtype = copy != nullptr ? each.segment.copy_dtype : DType::kBFloat16,
            .numel = each.run.numel,
            .lr = each.lr,
-           .weight_decay = each.run.weight_decay,
+           .weight_decay = each.weight_decay,
            .step = each.run.step});
     }
     kernels::sgd(stream, table,

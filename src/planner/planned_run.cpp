@@ -30,19 +30,32 @@ auto explained(const PlannedPlace& place, const Body& body) {
   }
 }
 
-std::unique_ptr<Optimizer> make_optimizer(Engine& engine, int moments) {
-  switch (moments) {
+std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const PlannedOptimizer& planned) {
+  const ParameterMatch& parameters = planned.parameters;
+  switch (planned.moments) {
     case 0:
-      return std::make_unique<SGD>(engine, SgdOptions{});
+      return std::make_unique<SGD>(engine, SgdOptions{.parameters = parameters});
     case 1:
-      return std::make_unique<SGD>(engine, SgdOptions{.momentum = 0.9});
+      return std::make_unique<SGD>(engine, SgdOptions{.momentum = 0.9, .parameters = parameters});
     case 2:
-      return std::make_unique<AdamW>(engine, AdamWOptions{});
+      return std::make_unique<AdamW>(engine, AdamWOptions{.parameters = parameters});
     default:
-      throw InvalidArgument({.what = fmt::format("optimizer_moments is {}", moments),
+      throw InvalidArgument({.what = fmt::format("optimizer_moments is {}", planned.moments),
                              .where = "PlanRequest",
                              .hint = "2 (AdamW), 1 (SGD with momentum) or 0 (SGD)"});
   }
+}
+
+std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
+                                                        const PlanRequest& request) {
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  for (const PlannedOptimizer& each : request.optimizers) {
+    optimizers.push_back(make_optimizer(engine, each));
+  }
+  if (optimizers.empty()) {
+    optimizers.push_back(make_optimizer(engine, {.moments = request.optimizer_moments}));
+  }
+  return optimizers;
 }
 
 }  // namespace
@@ -55,7 +68,7 @@ PlannedRun::PlannedRun(const PlanRequest& request,
       metered_(meter_),
       model_(built(build)),
       engine_(model_.root, mesh_.mesh(), request.options),
-      optimizer_(make_optimizer(engine_, request.optimizer_moments)) {
+      optimizers_(make_optimizers(engine_, request)) {
   engine_.observe_events([this](std::string_view event, std::string_view unit) {
     place_ = {std::string(event), std::string(unit)};
   });
@@ -91,10 +104,10 @@ StepPlan PlannedRun::step() {
   explained(place_, [&] { loss.backward(); });
   plan.torch.backward_peak = torch_peak();
   loss = at::Tensor();
-  optimizer_->clip_grad_norm(1.0);
+  for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   plan.traffic = engine_.stats().sent - before;
-  optimizer_->step();
-  optimizer_->zero_grad();
+  for (const auto& each : optimizers_) each->step();
+  for (const auto& each : optimizers_) each->zero_grad();
   describe_engine(plan);
   return plan;
 }
@@ -140,7 +153,7 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
     engine.memory.follow(engine.pass.schedule());
     play(seen.pass, engine.pass.schedule());
   }
-  optimizer_->clip_grad_norm(1.0);
+  for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   StepPlan plan{.torch = seen.torch, .traffic = engine_.stats().sent - before, .notes = seen.notes};
   describe_engine(plan);
   return plan;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "libtorch/torch_memory.h"
 #include "memory/memory_meter.h"
@@ -68,7 +69,7 @@ class PlannedRun {
   torch_memory::MeterScope metered_;
   plan_detail::PlannedModel model_;
   Engine engine_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
 // StepPlan::refused_at of a run whose plan is more than the request's limit.

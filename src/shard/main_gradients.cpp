@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "fsdp/error.h"
+#include "kernels/fill.h"
 #include "shard/parameter_seats.h"
 
 namespace fsdp {
@@ -17,6 +18,7 @@ MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
     : unit_(unit),
       main_(main),
       parameters_(parameters),
+      cleared_(parameters.size(), 0),
       slots_(unit.segments(), nullptr),
       runs_(unit.segments()) {}
 
@@ -75,10 +77,34 @@ void MainGradients::give_back() {
   state_ = MainGradientState::kNone;
   await_across_ = false;
   are_guarded_ = false;
+  std::ranges::fill(cleared_, 0);
   if (!main_.has_views()) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     main_.gradient_of(static_cast<int>(i)) = at::Tensor();
   }
+}
+
+void MainGradients::clear(std::span<const int> parameters) {
+  if (!are_ready()) return;
+  std::vector<kernels::FillRun> runs;
+  for (const int parameter : parameters) {
+    cleared_[parameter] = 1;
+    if (main_.has_views()) main_.gradient_of(parameter) = at::Tensor();
+    const int segment = unit_.layout.segment_of(parameter);
+    if (!has(segment)) continue;
+    const PlacedParameter& placed = unit_.layout.place_of(parameter);
+    const Piece here = unit_.piece(unit_.moves.row.gradients, segment);
+    const int64_t begin = std::max(placed.offset, here.begin);
+    const int64_t end = std::min(placed.offset + placed.numel, here.begin + here.numel);
+    if (begin < end) runs.push_back({at(segment, begin - here.begin), end - begin});
+  }
+  unit_.shared.main->settle();
+  kernels::fill_zero(unit_.shared.main->stream(), runs);
+}
+
+void MainGradients::note_added() {
+  ++additions_;
+  std::ranges::fill(cleared_, 0);
 }
 
 bool MainGradients::is_trainable(int parameter) const {
@@ -114,6 +140,7 @@ void MainGradients::attach_views() {
     const int parameter = static_cast<int>(i);
     at::Tensor& gradient = main_.gradient_of(parameter);
     if (!is_trainable(parameter) || (gradient.defined() && !is_guard(parameter))) continue;
+    if (is_cleared(parameter)) continue;
     // Frozen since: plain optimizers skip what has no gradient.
     if (!parameters_[i].requires_grad()) continue;
     gradient = view(parameter);
@@ -173,7 +200,7 @@ bool MainGradients::adopt_user_gradients(bool kept) {
     if (main_.gradient_of(parameter).defined()) {
       ++there;
       replaced += are_guarded_ && !is_guard(parameter) ? 1 : 0;
-    } else if (parameters_[i].requires_grad()) {
+    } else if (parameters_[i].requires_grad() && !is_cleared(parameter)) {
       ++gone;
     }
   }
@@ -198,7 +225,7 @@ bool MainGradients::adopt_user_gradients(bool kept) {
     if (!is_trainable(parameter) || local.numel == 0) continue;
     const float* place = slice(unit_.layout.segment_of(parameter)) + local.offset;
     at::Tensor& gradient = main_.gradient_of(parameter);
-    if (gradient.defined() && gradient.const_data_ptr() == place) continue;
+    if (gradient.defined() ? gradient.const_data_ptr() == place : is_cleared(parameter)) continue;
     at::Tensor here = view(parameter);
     if (gradient.defined()) {
       here.copy_(gradient);

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "kernels/accumulate.h"
@@ -57,6 +58,14 @@ class MainGradients {
   // Views' `.grad` are undefined then. What reductions still do to the memory is waited for by its
   // next user.
   void give_back();
+  // Zero-fills the gradients of some parameters, and leaves their views' `.grad` undefined. They are
+  // cleared until the next reduction has added to the unit's.
+  void clear(std::span<const int> parameters);
+  bool is_cleared(int parameter) const { return cleared_[parameter] != 0; }
+  // A reduction has added to them.
+  void note_added();
+  // Returns how many have, since the engine was made.
+  int64_t additions() const { return additions_; }
 
   // Puts views of the slices into the `.grad` of main shards' views that have none.
   void attach_views();
@@ -80,6 +89,8 @@ class MainGradients {
   MainShards& main_;
   const std::vector<at::Tensor>& parameters_;
   MainGradientState state_ = MainGradientState::kNone;
+  int64_t additions_ = 0;
+  std::vector<char> cleared_;  // by parameter
   bool await_across_ = false;
   std::vector<Slot*> slots_;      // by segment, null for one without a gradient
   std::vector<at::Tensor> runs_;  // by segment: what views are made of; undefined before the first

@@ -210,6 +210,7 @@ void UnitGradients::reduce(bool across) {
   groups_.set_awaited(!across && groups_.has_moves());
   last_user_ = &last;
   give_back(/*reduced=*/true);
+  main_.note_added();
   main_.attach_views();
 }
 
@@ -275,6 +276,26 @@ void UnitGradients::zero() {
   main_.give_back();
   mixed_ = false;
   if (state_ == GradientState::kKept) drop();
+}
+
+void UnitGradients::zero(std::span<const int> parameters) {
+  main_.clear(parameters);
+  if (state_ == GradientState::kKept) {  // what arrives next overwrites it; else it is missing
+    for (const int each : parameters) arrived_[each] = 0;
+  }
+  if (!is_any_left()) zero();
+}
+
+bool UnitGradients::is_any_left() const {
+  for (size_t i = 0; i < arrived_.size(); ++i) {
+    const int parameter = static_cast<int>(i);
+    const bool has_gradient = unit_.segment(unit_.layout.segment_of(parameter)).trainable &&
+                              unit_.layout.parameters()[i].numel > 0;
+    if (!has_gradient) continue;
+    if (main_.are_ready() && !main_.is_cleared(parameter)) return true;
+    if (state_ == GradientState::kKept && arrived_[i]) return true;
+  }
+  return false;
 }
 
 void UnitGradients::adopt_user_gradients() {

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "plan/unit_actions.h"
@@ -63,6 +64,9 @@ class UnitGradients {
   void abandon();
   // Nothing is left: no main gradient, none that is kept.
   void zero();
+  // The same for some parameters of the unit: zeros are left of them. Once that is so of all that
+  // are trainable, nothing is left.
+  void zero(std::span<const int> parameters);
 
   // What was done to the `.grad` of main shards' views. Before the main gradient is read or
   // written.
@@ -86,6 +90,7 @@ class UnitGradients {
   };
   GradientSink& sink();
   Sink sink_for(GradientSync sync) const;
+  bool is_any_left() const;
   // Other ranks have nothing to add to what arrives in the main gradient.
   bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
   bool narrows() const { return unit_.shared.format.narrows(); }

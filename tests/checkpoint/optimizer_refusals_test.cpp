@@ -104,8 +104,8 @@ TEST_CASE("what is no state of this optimizer is refused by name, and nothing ha
                          "'part0.bias.momentum_buffer', "));
   CHECK(refusal(folder, good, plain_adamw, /*frozen=*/true) ==
         "state of 1 parameter that the optimizer does not train: 'scale'");
-  CHECK(said(nothing, {{"version", "2"}}) ==
-        "the optimizer's state is of version '2', this program reads 1");
+  CHECK(said(nothing, {{"version", "3"}}) ==
+        "the optimizer's state is of version '3', this program reads 1 and 2");
   CHECK(said(nothing, {{"lr", "-1"}}) == "the state's lr is '-1' and its steps are '3'");
   CHECK(said(nothing, {{"lr", "nan"}}) == "the state's lr is 'nan' and its steps are '3'");
   CHECK(said(nothing, {{"steps", "3x"}}) == "the state's lr is '0.03' and its steps are '3x'");

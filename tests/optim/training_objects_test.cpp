@@ -25,7 +25,7 @@ struct Made {
 
 }  // namespace
 
-TEST_CASE("a second optimizer on an engine is refused, naming the first") {
+TEST_CASE("a second optimizer of all parameters is refused, naming the first") {
   run_torch_ranks(2, [](Mesh mesh) {
     Made made(mesh);
     auto first = std::make_unique<AdamW>(made.engine, AdamWOptions{});
@@ -35,12 +35,13 @@ TEST_CASE("a second optimizer on an engine is refused, naming the first") {
     const int64_t bytes = state_bytes();
     CHECK_THROWS_WITH_AS(
         SGD(made.engine, {.lr = 0.1}),
-        doctest::Contains("a second optimizer on one engine: SGD beside AdamW (fsdp::SGD); each "
-                          "of them would step all parameters of the engine; hint: destroy the "
-                          "first one before the second is made"),
+        doctest::Contains("parameter 'norm.bias' would have two optimizers: AdamW and SGD "
+                          "(construction of the second); each of them would step it; hint: choose "
+                          "the parameters of each (AdamWOptions::parameters, fsdp::under), or "
+                          "destroy the first one before the second is made"),
         StateError);
-    CHECK_THROWS_WITH_AS(AdamW(made.engine, {}), doctest::Contains("AdamW beside AdamW"),
-                         StateError);
+    CHECK_THROWS_WITH_AS(AdamW(made.engine, {}),
+                         doctest::Contains("two optimizers: AdamW and AdamW"), StateError);
     CHECK(state_bytes() == bytes);
     // The first goes on, and frees its place at its end.
     graph_loss(*made.model, 0, mesh.rank()).backward();

@@ -127,6 +127,42 @@ TEST_CASE("a plan's engine bytes are the run's where gradients are lent") {
   }
 }
 
+TEST_CASE("a plan counts the state of optimizers that have parts of the model") {
+  const auto of_blocks = [](const ShardedParameter& each) { return each.fqn.starts_with("block"); };
+  const auto of_others = [=](const ShardedParameter& each) { return !of_blocks(each); };
+  // The root's norm is cut between both.
+  const auto of_norm_bias = [](const ShardedParameter& each) { return each.fqn == "norm.bias"; };
+  const PlannedOptimizer adamw{.parameters = of_blocks}, sgd{.moments = 1, .parameters = of_others},
+      small{.moments = 1, .parameters = of_norm_bias};
+  for (const std::vector<PlannedOptimizer>& optimizers :
+       {std::vector{adamw, sgd}, std::vector{adamw}, std::vector{adamw, small}}) {
+    CAPTURE(optimizers.size());
+    const StepPlan plan =
+        fsdp::plan({.ranks = 3, .optimizers = optimizers}, small_chain, planned_loss);
+    run_torch_ranks(3, [&](Mesh mesh) {
+      auto model = build_seeded(7, small_chain);
+      Engine engine(model, mesh);
+      std::vector<std::unique_ptr<Optimizer>> made;
+      for (const PlannedOptimizer& each : optimizers) {
+        if (each.moments == 2) {
+          made.push_back(
+              std::make_unique<AdamW>(engine, AdamWOptions{.parameters = each.parameters}));
+        } else {
+          made.push_back(std::make_unique<SGD>(
+              engine, SgdOptions{.momentum = 0.9, .parameters = each.parameters}));
+        }
+      }
+      for (int step = 0; step < 3; ++step) {
+        loss_of(model, batch_of(step, mesh.rank())).backward();
+        for (const auto& each : made) each->step();
+        for (const auto& each : made) each->zero_grad();
+        engine.zero_grad();
+      }
+      if (mesh.rank() == 0) check_same(plan.memory, engine.memory_plan());
+    });
+  }
+}
+
 TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has planned before") {
   const Make make = [] { return Unit<Chain>(64, 2, 4441); };
   const auto named = [](std::string_view name) {
@@ -144,6 +180,7 @@ TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has 
       {.ranks = 4, .mesh = gpus},
       {.ranks = 4, .maps_shards = true},
       {.ranks = 2, .optimizer_moments = 0},
+      {.ranks = 4, .optimizers = {{.moments = 2, .parameters = fsdp::under("head")}}},
       {.ranks = 4, .options = {.gradient_divide_factor = 3.0F}},
       {.ranks = 4, .options = {.gradient_reduction = GradientReduction::kSum}},
       {.ranks = 4, .options = {.reduce_dtype = DType::kBFloat16}},

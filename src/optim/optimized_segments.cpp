@@ -1,0 +1,269 @@
+#include "optim/optimized_segments.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/bytes.h"
+#include "kernels/fill.h"
+#include "runtime/device_error_place.h"
+
+namespace fsdp {
+
+int64_t OptimizedSegment::moment_at(int64_t offset) const {
+  const auto after = std::ranges::upper_bound(pieces, offset, {}, &MomentPiece::offset);
+  const MomentPiece& piece = *(after - 1);
+  return piece.moment_offset + offset - piece.offset;
+}
+
+int64_t OptimizedSegment::moment_numel() const {
+  return pieces.empty() ? 0 : pieces.back().moment_offset + pieces.back().numel;
+}
+
+OptimizedSegments::OptimizedSegments(const Parts& parts) : of_(parts), applied_(add_counters(1)) {
+  make_runs();
+}
+
+OptimizedSegments::~OptimizedSegments() {
+  if (state_bytes_ > 0) of_.engine.add_optimizer_state(-state_bytes_);
+}
+
+const SegmentLayout& OptimizedSegments::layout_of(const OptimizedSegment& optimized) const {
+  return of_.engine.model.units[optimized.unit]->shard->layout().segments()[optimized.segment];
+}
+
+std::vector<char> OptimizedSegments::trained_now() const {
+  std::vector<char> trained;
+  for (const auto& unit : of_.engine.model.units) {
+    int parameter = 0;
+    for (const at::Tensor& each : unit->shard->tensors()) {
+      const bool is_chosen = of_.chosen.has(unit->index, parameter++);
+      trained.push_back(is_chosen && each.requires_grad() ? 1 : 0);
+    }
+  }
+  return trained;
+}
+
+// Zeros.
+kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
+  const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
+  counters_.push_back(with_place([] { return "the optimizer's counters"; },
+                                 [&] { return of_.engine.context->main->allocate_own(bytes); }));
+  return static_cast<kernels::StepCount*>(counters_.back().data());
+}
+
+// Neighbours are one piece, with the gap between them. Pieces begin at multiples of kSliceAlignment
+// in the slice, and in the moments, too: so that kernels find both equally aligned.
+std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
+                                                      const MainSegment& segment) const {
+  const ShardUnit& shard = *unit.shard;
+  const auto& placed = shard.layout().segments()[segment.segment].parameters;
+  const auto is_chosen = [&](const PlacedParameter& each) {
+    return of_.chosen.has(unit.index, each.parameter);
+  };
+  if (std::ranges::all_of(placed, is_chosen)) return {{.numel = segment.numel}};
+  std::vector<MomentPiece> pieces;
+  bool adjoins = false;  // the parameter before is the optimizer's
+  for (const PlacedParameter& each : placed) {
+    const Interval& own = shard.main().local(each.parameter);
+    if (own.numel == 0) continue;
+    const bool adds = is_chosen(each);
+    if (adds && adjoins) {
+      pieces.back().numel = own.offset + own.numel - pieces.back().offset;
+    } else if (adds) {
+      const int64_t end = pieces.empty() ? 0 : pieces.back().moment_offset + pieces.back().numel;
+      pieces.push_back({.offset = own.offset,
+                        .numel = own.numel,
+                        .moment_offset = round_up(end, ShardLayout::kSliceAlignment)});
+    }
+    adjoins = adds;
+  }
+  return pieces;
+}
+
+void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& segment) {
+  const auto& placed = unit.shard->layout().segments()[segment.segment].parameters;
+  const auto first = std::ranges::find_if(placed, [&](const PlacedParameter& each) {
+    return of_.chosen.has(unit.index, each.parameter);
+  });
+  if (first == placed.end()) return;
+  OptimizedSegment optimized{.unit = unit.index,
+                             .segment = segment.segment,
+                             .first = first->parameter,
+                             .runs = {},
+                             .pieces = pieces_of(unit, segment)};
+  const int64_t bytes = optimized.moment_numel() * size_of(DType::kFloat32);
+  for (int moment = 0; moment < of_.moments; ++moment) {
+    optimized.moments.push_back(
+        with_place([&] { return unit.describe("optimizer state"); },
+                   [&] { return of_.engine.context->main->allocate_own(bytes); }));
+  }
+  segments_.push_back(std::move(optimized));
+}
+
+// Segments that are trainable now: at construction, and when parameters were unfrozen, whose
+// moments begin at zero then.
+void OptimizedSegments::add_segments() {
+  const size_t before = segments_.size();
+  for (const auto& unit : of_.engine.model.units) {
+    if (!of_.chosen.any_of(unit->index)) continue;
+    for (const MainSegment& segment : unit->shard->main_segments()) {
+      const bool known = std::ranges::any_of(segments_, [&](const OptimizedSegment& each) {
+        return each.unit == unit->index && each.segment == segment.segment;
+      });
+      if (!known) add_segment(*unit, segment);
+    }
+  }
+  kernels::StepCount* counters = add_counters(segments_.size() - before);
+  int64_t added = 0;
+  for (size_t i = before; i < segments_.size(); ++i, ++counters) {
+    added += of_.moments * segments_[i].moment_numel() * size_of(DType::kFloat32);
+    segments_[i].counters = {counters};
+    segments_[i].step_of.assign(layout_of(segments_[i]).parameters.size(), counters);
+  }
+  if (added > 0) of_.engine.add_optimizer_state(added);
+  state_bytes_ += added;
+}
+
+void OptimizedSegments::follow_trained() {
+  if (trained_now() != trained_) make_runs();
+}
+
+void OptimizedSegments::make_runs() {
+  trained_ = trained_now();
+  known_.resize(trained_.size());
+  for (size_t i = 0; i < trained_.size(); ++i) known_[i] |= trained_[i];
+  add_segments();
+  for (OptimizedSegment& optimized : segments_) make_runs(optimized);
+}
+
+void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {
+  const ShardUnit& shard = *of_.engine.model.units[optimized.unit]->shard;
+  optimized.runs.clear();
+  const std::vector<PlacedParameter>& parameters = layout_of(optimized).parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const int parameter = parameters[i].parameter;
+    const Interval& interval = shard.main().local(parameter);
+    const bool is_trained =
+        of_.chosen.has(optimized.unit, parameter) && shard.tensors()[parameter].requires_grad();
+    if (interval.numel == 0 || !is_trained) continue;
+    const OptimizerRun run{.offset = interval.offset,
+                           .numel = interval.numel,
+                           .moment_offset = optimized.moment_at(interval.offset),
+                           .group = of_.group_of[optimized.unit][parameter],
+                           .step = optimized.step_of[i]};
+    OptimizerRun* last = optimized.runs.empty() ? nullptr : &optimized.runs.back();
+    const bool adjoins = last != nullptr &&
+                         interval.offset - (last->offset + last->numel) < ShardLayout::kAlignment &&
+                         run.moment_offset - last->moment_offset == run.offset - last->offset;
+    if (adjoins && last->group == run.group && last->step == run.step) {
+      last->numel = run.offset + run.numel - last->offset;
+    } else {
+      optimized.runs.push_back(run);
+    }
+  }
+}
+
+int64_t OptimizedSegments::read(const kernels::StepCount& counter) const {
+  int64_t steps = 0;
+  with_place([] { return "count of optimizer steps"; },
+             [&] { of_.engine.context->main->stream().read(&steps, &counter.step, sizeof steps); });
+  return steps;
+}
+
+std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
+  std::vector<OptimizedParameter> kept;
+  size_t first_of_unit = 0;  // in known_
+  for (const auto& unit : of_.engine.model.units) {
+    const size_t first = kept.size();
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      const OptimizedSegment& optimized = segments_[i];
+      if (optimized.unit != unit->index) continue;
+      std::map<const kernels::StepCount*, int64_t> steps;
+      for (const kernels::StepCount* each : optimized.counters) steps[each] = read(*each);
+      const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
+      for (size_t j = 0; j < placed.size(); ++j) {
+        if (!known_[first_of_unit + placed[j].parameter]) continue;
+        kept.push_back({.unit = unit->index,
+                        .parameter = placed[j].parameter,
+                        .segment = i,
+                        .steps = steps.at(optimized.step_of[j])});
+      }
+    }
+    std::sort(kept.begin() + static_cast<std::ptrdiff_t>(first), kept.end(),
+              [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
+    first_of_unit += unit->shard->tensors().size();
+  }
+  return kept;
+}
+
+// Parameters of a segment that have seen equally many updates share a counter.
+void OptimizedSegments::set_counts(int64_t applied,
+                                   const std::vector<OptimizedParameter>& parameters) {
+  std::vector<int64_t> counts{applied};
+  // By segment, from steps to an index into counts.
+  std::vector<std::map<int64_t, size_t>> counter_of(segments_.size());
+  for (const OptimizedParameter& each : parameters) {
+    if (counter_of[each.segment].emplace(each.steps, counts.size()).second) {
+      counts.push_back(each.steps);
+    }
+  }
+  for (auto& counter : counter_of) {  // segments of which nothing is trained, but may be one day
+    if (!counter.empty()) continue;
+    counter.emplace(0, counts.size());
+    counts.push_back(0);
+  }
+  const std::lock_guard lock(of_.engine.clock->mutex);
+  write_counters(counts);
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    OptimizedSegment& optimized = segments_[i];
+    optimized.counters.clear();
+    for (const auto& [steps, counter] : counter_of[i]) {
+      optimized.counters.push_back(applied_ + counter);
+    }
+    optimized.step_of.assign(optimized.step_of.size(), optimized.counters.front());
+  }
+  for (const OptimizedParameter& each : parameters) {
+    OptimizedSegment& optimized = segments_[each.segment];
+    const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
+    for (size_t j = 0; j < placed.size(); ++j) {
+      if (placed[j].parameter != each.parameter) continue;
+      optimized.step_of[j] = applied_ + counter_of[each.segment].at(each.steps);
+    }
+  }
+  make_runs();
+}
+
+// All counters anew; the first one is applied_.
+void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
+  Stream& stream = of_.engine.context->main->stream();
+  stream.synchronize();  // with what the old ones are read for
+  counters_.clear();
+  applied_ = add_counters(counts.size());
+  const auto bytes = static_cast<int64_t>(counts.size() * sizeof(kernels::StepCount));
+  const Buffer values = of_.engine.context->streams.device.allocate(bytes, MemoryKind::kPinned);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    static_cast<kernels::StepCount*>(values.data())[i] = {.step = counts[i]};
+  }
+  stream.copy(applied_, values.data(), bytes);
+  stream.synchronize();
+}
+
+float* OptimizedSegments::laid_out(const OptimizedSegment& segment, size_t moment,
+                                   Buffer& room) const {
+  auto* data = static_cast<float*>(segment.moments[moment].data());
+  const int64_t slice_numel = layout_of(segment).slice_numel;
+  const std::vector<MomentPiece>& pieces = segment.pieces;
+  if (pieces.size() == 1 && pieces.front().numel == slice_numel) return data;
+  MainPlace& main = *of_.engine.context->main;
+  room = main.allocate_own(slice_numel * size_of(DType::kFloat32));
+  auto* slice = static_cast<float*>(room.data());
+  const kernels::FillRun all{slice, slice_numel};
+  kernels::fill_zero(main.stream(), {&all, 1});
+  for (const MomentPiece& each : pieces) {
+    main.stream().copy(slice + each.offset, data + each.moment_offset,
+                       each.numel * size_of(DType::kFloat32));
+  }
+  return slice;
+}
+
+}  // namespace fsdp
