@@ -29,12 +29,11 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
-#include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/cpu/target_clones.h"
 #include "kernels/element/count_steps.h"
 #include "kernels/grad_norm.h"
-#include "kernels/sgd.h"
+#include "kernels/update.h"
 #include "runtime/buffer.h"
 #include "runtime/device.h"
 
@@ -154,16 +153,15 @@ void adamw(bool with_copy) {
   const Arrays other(5);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
-  const kernels::AdamWSegment segment{.param = ours.at(0),
-                                      .grad = ours.at(1),
-                                      .exp_avg = ours.at(2),
-                                      .exp_avg_sq = ours.at(3),
-                                      .low_precision_copy = with_copy ? ours.at(4) : nullptr,
-                                      .numel = kNumel,
-                                      .lr = 1e-5,
-                                      .weight_decay = 0.01,
-                                      .step = &step};
-  const Work kernel = [&] { kernels::adamw(*stream, {&segment, 1}, {}); };
+  const kernels::UpdateSegment segment{.param = ours.at(0),
+                                       .grad = ours.at(1),
+                                       .moments = {ours.at(2), ours.at(3)},
+                                       .low_precision_copy = with_copy ? ours.at(4) : nullptr,
+                                       .numel = kNumel,
+                                       .lr = 1e-5,
+                                       .weight_decay = 0.01,
+                                       .step = &step};
+  const Work kernel = [&] { kernels::update(*stream, {&segment, 1}, kernels::AdamW{}); };
   const Work torch = [&] {
     const at::Tensor param = other.tensor(0);
     at::_fused_adamw_({param}, {other.tensor(1)}, {other.tensor(2)}, {other.tensor(3)}, {},
@@ -193,14 +191,16 @@ void sgd() {
   const Arrays arrays(3);
   const auto stream = fsdp::cpu_device().make_stream({.name = "bench", .runs_beside = false});
   const kernels::StepCount step = kernels::count_at(10, {.beta1 = 0.9, .beta2 = 0.999});
-  const kernels::SgdSegment segment{.param = arrays.at(0),
-                                    .grad = arrays.at(1),
-                                    .momentum_buffer = arrays.at(2),
-                                    .numel = kNumel,
-                                    .lr = 1e-5,
-                                    .weight_decay = 0.01,
-                                    .step = &step};
-  const Work kernel = [&] { kernels::sgd(*stream, {&segment, 1}, {.momentum = 0.9}); };
+  const kernels::UpdateSegment segment{.param = arrays.at(0),
+                                       .grad = arrays.at(1),
+                                       .moments = {arrays.at(2)},
+                                       .numel = kNumel,
+                                       .lr = 1e-5,
+                                       .weight_decay = 0.01,
+                                       .step = &step};
+  const Work kernel = [&] {
+    kernels::update(*stream, {&segment, 1}, kernels::Sgd{.momentum = 0.9});
+  };
   serve(kNumel * 20, {{"ours", kernel}, copy_of(kNumel * 20)});
 }
 

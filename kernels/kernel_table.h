@@ -4,7 +4,6 @@
 #pragma once
 
 #include "kernels/accumulate.h"
-#include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/count_steps.h"
 #include "kernels/digest.h"
@@ -12,7 +11,7 @@
 #include "kernels/grad_norm.h"
 #include "kernels/pause.h"
 #include "kernels/reduce.h"
-#include "kernels/sgd.h"
+#include "kernels/update.h"
 
 namespace fsdp::kernels {
 
@@ -20,7 +19,6 @@ namespace fsdp::kernels {
 struct KernelTable {
   void (*accumulate)(Stream&, std::span<const AccumulateRun>, float scale);
   void (*accumulate_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
-  void (*adamw)(Stream&, std::span<const AdamWSegment>, const AdamWOptions&);
   void (*cast_pack)(Stream&, std::span<const CastRun>, float scale);
   void (*cast_pack_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
   void (*clip_coefficient)(Stream&, const GradNorm*, NormType, double max_norm, const ClipOutputs&);
@@ -34,7 +32,7 @@ struct KernelTable {
   int64_t (*norm_scratch_bytes)(std::span<const GradSegment>);
   void (*pause_since)(Stream&, std::span<const int64_t> marks, int64_t ns);
   void (*reduce)(Stream&, std::span<const ReduceRun>, ReduceOp);
-  void (*sgd)(Stream&, std::span<const SgdSegment>, const SgdOptions&);
+  void (*update)(Stream&, std::span<const UpdateSegment>, const UpdateRule&, const UpdateScalars&);
 };
 
 // The host's: plain loops that the compiler vectorises, and the reference of every other table.

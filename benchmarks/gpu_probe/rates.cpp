@@ -11,8 +11,8 @@
 
 #include "benchmarks/gpu_probe/probe.h"
 #include "comm/mesh_state.h"
-#include "kernels/adamw.h"
 #include "kernels/element/count_steps.h"
+#include "kernels/update.h"
 #include "runtime/device.h"
 
 namespace gpu_probe {
@@ -46,20 +46,20 @@ class AdamWShard {
   const at::Tensor& copy() const { return copy_; }
 
   void update_ours(bool with_copy) {
-    std::vector<fsdp::kernels::AdamWSegment> segments;
+    std::vector<fsdp::kernels::UpdateSegment> segments;
     for (size_t unit = 0; unit < steps_.size(); ++unit) {
       void* const narrow = copy_.data_ptr<at::BFloat16>() + unit * unit_numel_;
-      segments.push_back({.param = lists_[0][unit].data_ptr<float>(),
-                          .grad = lists_[1][unit].data_ptr<float>(),
-                          .exp_avg = lists_[2][unit].data_ptr<float>(),
-                          .exp_avg_sq = lists_[3][unit].data_ptr<float>(),
-                          .low_precision_copy = with_copy ? narrow : nullptr,
-                          .numel = unit_numel_,
-                          .lr = kRate,
-                          .weight_decay = kDecay,
-                          .step = static_cast<const fsdp::kernels::StepCount*>(step_.data_ptr())});
+      segments.push_back(
+          {.param = lists_[0][unit].data_ptr<float>(),
+           .grad = lists_[1][unit].data_ptr<float>(),
+           .moments = {lists_[2][unit].data_ptr<float>(), lists_[3][unit].data_ptr<float>()},
+           .low_precision_copy = with_copy ? narrow : nullptr,
+           .numel = unit_numel_,
+           .lr = kRate,
+           .weight_decay = kDecay,
+           .step = static_cast<const fsdp::kernels::StepCount*>(step_.data_ptr())});
     }
-    fsdp::kernels::adamw(*stream_, segments, {});
+    fsdp::kernels::update(*stream_, segments, fsdp::kernels::AdamW{});
   }
 
   void update_torch(bool with_copy) {

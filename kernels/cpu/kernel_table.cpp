@@ -7,7 +7,6 @@ namespace fsdp::kernels {
 const KernelTable& cpu_kernels() {
   static constexpr KernelTable kTable{.accumulate = cpu::accumulate,
                                       .accumulate_strided = cpu::accumulate_strided,
-                                      .adamw = cpu::adamw,
                                       .cast_pack = cpu::cast_pack,
                                       .cast_pack_strided = cpu::cast_pack_strided,
                                       .clip_coefficient = cpu::clip_coefficient,
@@ -20,7 +19,7 @@ const KernelTable& cpu_kernels() {
                                       .norm_scratch_bytes = cpu::norm_scratch_bytes,
                                       .pause_since = cpu::pause_since,
                                       .reduce = cpu::reduce,
-                                      .sgd = cpu::sgd};
+                                      .update = cpu::update};
   return kTable;
 }
 

@@ -8,7 +8,6 @@ namespace fsdp::kernels::cpu {
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale);
 void accumulate_strided(Stream& stream, const StridedSource& source, void* destination,
                         DType destination_dtype, float scale);
-void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options);
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale);
 void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
                        DType destination_dtype, float scale);
@@ -25,6 +24,7 @@ void mark_time(Stream& stream, int64_t* ns);
 int64_t norm_scratch_bytes(std::span<const GradSegment> segments);
 void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns);
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
-void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
+void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
+            const UpdateScalars& scalars);
 
 }  // namespace fsdp::kernels::cpu

@@ -7,7 +7,6 @@ namespace fsdp::kernels::cuda {
 const KernelTable& kernel_table() {
   static constexpr KernelTable kTable{.accumulate = accumulate,
                                       .accumulate_strided = accumulate_strided,
-                                      .adamw = adamw,
                                       .cast_pack = cast_pack,
                                       .cast_pack_strided = cast_pack_strided,
                                       .clip_coefficient = clip_coefficient,
@@ -20,14 +19,14 @@ const KernelTable& kernel_table() {
                                       .norm_scratch_bytes = norm_scratch_bytes,
                                       .pause_since = pause_since,
                                       .reduce = reduce,
-                                      .sgd = sgd};
+                                      .update = update};
   return kTable;
 }
 
 void load_kernels() {
   for (void (*const load)() :
-       {load_accumulate, load_adamw, load_cast_pack, load_count_steps, load_digest, load_fill,
-        load_grad_norm, load_pause, load_reduce, load_sgd, load_strided}) {
+       {load_accumulate, load_cast_pack, load_count_steps, load_digest, load_fill, load_grad_norm,
+        load_pause, load_reduce, load_strided, load_update}) {
     load();
   }
 }

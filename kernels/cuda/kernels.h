@@ -15,7 +15,6 @@ void load_kernels();
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale);
 void accumulate_strided(Stream& stream, const StridedSource& source, void* destination,
                         DType destination_dtype, float scale);
-void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options);
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale);
 void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
                        DType destination_dtype, float scale);
@@ -32,11 +31,11 @@ void mark_time(Stream& stream, int64_t* ns);
 int64_t norm_scratch_bytes(std::span<const GradSegment> segments);
 void pause_since(Stream& stream, std::span<const int64_t> marks, int64_t ns);
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
-void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options);
+void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
+            const UpdateScalars& scalars);
 
 // Of each file its part of load_kernels().
 void load_accumulate();
-void load_adamw();
 void load_cast_pack();
 void load_count_steps();
 void load_digest();
@@ -44,7 +43,7 @@ void load_fill();
 void load_grad_norm();
 void load_pause();
 void load_reduce();
-void load_sgd();
 void load_strided();
+void load_update();
 
 }  // namespace fsdp::kernels::cuda

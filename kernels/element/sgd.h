@@ -1,52 +1,71 @@
 // The arithmetic of kernels/sgd.h.
 #pragma once
 
+#include <cstdint>
+#include <variant>
+
 #include "kernels/element/element.h"
-#include "kernels/sgd.h"
+#include "kernels/update.h"
 
 namespace fsdp::kernels {
 
 enum class Momentum : uint8_t { kNone, kPlain, kNesterov };
 
-inline Momentum momentum_of(const SgdOptions& options) {
-  if (options.momentum == 0) return Momentum::kNone;
-  return options.nesterov ? Momentum::kNesterov : Momentum::kPlain;
-}
-
 // What all elements of a segment have in common, each rounded once from float64.
 struct SgdScalars {
-  float grad_scale, weight_decay, momentum, one_minus_dampening, negative_lr;
+  float grad_scale, decay, momentum, one_minus_dampening, negative_lr;
   bool first;  // this update starts the momentum buffer
 };
 
-// What the host knows of them; the rest is in device memory.
-FSDP_ELEMENT SgdScalars host_scalars(double lr, double weight_decay, const SgdOptions& options) {
-  return {.grad_scale = 1.0F,
-          .weight_decay = static_cast<float>(weight_decay),
-          .momentum = static_cast<float>(options.momentum),
-          .one_minus_dampening = static_cast<float>(1.0 - options.dampening),
-          .negative_lr = static_cast<float>(-lr),
-          .first = false};
-}
-
-FSDP_ELEMENT void read_scalars(SgdScalars& scalars, const StepCount* step,
-                               const float* grad_scale) {
-  if (grad_scale != nullptr) scalars.grad_scale = *grad_scale;
-  scalars.first = step != nullptr && step->step == 1;
-}
-
-// `buffer` is neither read nor written without momentum. Decay is a parameter of its own and not a
-// decay of 0, since 0 · inf is NaN.
+// Decay is a parameter of its own and not a decay of 0, since 0 · inf is NaN.
 template <bool kDecay, Momentum kMomentum>
-FSDP_ELEMENT void sgd_element(float& param, float grad, float& buffer, const SgdScalars& s) {
-  float d = grad * s.grad_scale;
-  if constexpr (kDecay) d = fused(param, s.weight_decay, d);
-  if constexpr (kMomentum != Momentum::kNone) {
-    const float moved = fused(d, s.one_minus_dampening, buffer * s.momentum);
-    buffer = s.first ? d : moved;
-    d = kMomentum == Momentum::kNesterov ? fused(buffer, s.momentum, d) : buffer;
+struct SgdElement {
+  // `buffer` is neither read nor written without momentum.
+  FSDP_ELEMENT static void update(float& param, float grad, float& buffer, float& /*none*/,
+                                  const SgdScalars& s) {
+    float d = grad * s.grad_scale;
+    if constexpr (kDecay) d = fused(param, s.decay, d);
+    if constexpr (kMomentum != Momentum::kNone) {
+      const float moved = fused(d, s.one_minus_dampening, buffer * s.momentum);
+      buffer = s.first ? d : moved;
+      d = kMomentum == Momentum::kNesterov ? fused(buffer, s.momentum, d) : buffer;
+    }
+    param = fused(d, s.negative_lr, param);
   }
-  param = fused(d, s.negative_lr, param);
+};
+
+template <Momentum kMomentum>
+struct SgdUpdate {
+  using Rule = Sgd;
+  using Scalars = SgdScalars;
+  using Decayed = SgdElement<true, kMomentum>;
+  using Undecayed = SgdElement<false, kMomentum>;
+  static constexpr int kMoments = kMomentum == Momentum::kNone ? 0 : 1;
+
+  FSDP_ELEMENT static bool reads_moments(const Scalars& scalars) { return !scalars.first; }
+  FSDP_ELEMENT static float decay(double /*lr*/, double weight_decay) {
+    return static_cast<float>(weight_decay);
+  }
+  FSDP_ELEMENT static Scalars host_scalars(const Sgd& rule) {
+    return {.grad_scale = 1.0F,
+            .decay = 0.0F,
+            .momentum = static_cast<float>(rule.momentum),
+            .one_minus_dampening = static_cast<float>(1.0 - rule.dampening),
+            .negative_lr = 0.0F,
+            .first = false};
+  }
+  FSDP_ELEMENT static void read_scalars(Scalars& scalars, double lr, const StepCount* step) {
+    scalars.negative_lr = static_cast<float>(-lr);
+    scalars.first = step != nullptr && step->step == 1;
+  }
+};
+
+inline std::variant<SgdUpdate<Momentum::kNone>, SgdUpdate<Momentum::kPlain>,
+                    SgdUpdate<Momentum::kNesterov>>
+update_of(const Sgd& rule) {
+  if (rule.momentum == 0) return SgdUpdate<Momentum::kNone>();
+  if (rule.nesterov) return SgdUpdate<Momentum::kNesterov>();
+  return SgdUpdate<Momentum::kPlain>();
 }
 
 }  // namespace fsdp::kernels

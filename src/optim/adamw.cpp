@@ -1,5 +1,3 @@
-#include "kernels/adamw.h"
-
 #include <fmt/format.h>
 
 #include "fsdp/error.h"
@@ -10,10 +8,7 @@ namespace {
 
 struct AdamWState final : Optimizer::State {
   AdamWState(Engine& owner, AdamWOptions from)
-      : State(owner, "AdamW",
-              {from.lr, from.weight_decay, from.parameters, from.groups, from.skip_nonfinite,
-               /*moments=*/2}),
-        options(std::move(from)) {}
+      : State(owner, "AdamW", settings_of(from, /*moments=*/2)), options(std::move(from)) {}
 
   double* momentum() override { return &options.beta1; }
 
@@ -29,32 +24,10 @@ struct AdamWState final : Optimizer::State {
     return {.beta1 = options.beta1, .beta2 = options.beta2};
   }
 
-  void update(Stream& stream, const std::vector<OptimizerUpdate>& updates, const float* scale,
-              const float* found_inf) override {
-    std::vector<kernels::AdamWSegment> table;
-    for (const OptimizerUpdate& each : updates) {
-      const int64_t offset = each.run.offset, moment = each.run.moment_offset;
-      const int64_t copy_bytes = offset * size_of(each.segment.copy_dtype);
-      auto* copy = static_cast<std::byte*>(each.segment.resident_copy);
-      table.push_back(
-          {.param = each.segment.param + offset,
-           .grad = each.segment.grad + offset,
-           .exp_avg = static_cast<float*>(each.state.moments[0].data()) + moment,
-           .exp_avg_sq = static_cast<float*>(each.state.moments[1].data()) + moment,
-           .low_precision_copy = copy != nullptr ? copy + copy_bytes : nullptr,
-           .low_precision_dtype = copy != nullptr ? each.segment.copy_dtype : DType::kBFloat16,
-           .numel = each.run.numel,
-           .lr = each.lr,
-           .weight_decay = each.weight_decay,
-           .step = options.bias_correction ? each.run.step : nullptr});
-    }
-    kernels::adamw(stream, table,
-                   {.beta1 = options.beta1,
-                    .beta2 = options.beta2,
-                    .eps = options.eps,
-                    .grad_scale = scale,
-                    .found_inf = found_inf});
+  kernels::UpdateRule rule() const override {
+    return kernels::AdamW{.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps};
   }
+  bool reads_steps() const override { return options.bias_correction; }
 
   AdamWOptions options;
 };

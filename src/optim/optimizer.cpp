@@ -195,14 +195,35 @@ StepReport Optimizer::State::issue_step() {
   if (measured) report.gradients = measured->report;
   const std::lock_guard lock(engine.clock->mutex);
   segments_.follow_trained();
-  issue_updates(clips ? measured->scalars->coefficient() : nullptr,
-                skip_nonfinite_ ? measured->scalars->found_inf() : nullptr);
+  issue_updates({.grad_scale = clips ? measured->scalars->coefficient() : nullptr,
+                 .found_inf = skip_nonfinite_ ? measured->scalars->found_inf() : nullptr});
   engine.steps.end(*engine.context->streams.compute);
   return report;
 }
 
-void Optimizer::State::issue_updates(const float* scale, const float* found_inf) {
-  std::vector<OptimizerUpdate> updates;
+kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optimized,
+                                                   const OptimizerRun& run,
+                                                   const MainSegment& segment) const {
+  const OptimizerParamGroup& group = grouped_.groups[run.group];
+  kernels::UpdateSegment update{.param = segment.param + run.offset,
+                                .grad = segment.grad + run.offset,
+                                .numel = run.numel,
+                                .lr = group.lr(),
+                                .weight_decay = group.weight_decay(),
+                                .step = reads_steps() ? run.step : nullptr};
+  for (size_t i = 0; i < optimized.moments.size(); ++i) {
+    update.moments[i] = static_cast<float*>(optimized.moments[i].data()) + run.moment_offset;
+  }
+  if (segment.resident_copy != nullptr) {
+    update.low_precision_copy =
+        static_cast<std::byte*>(segment.resident_copy) + run.offset * size_of(segment.copy_dtype);
+    update.low_precision_dtype = segment.copy_dtype;
+  }
+  return update;
+}
+
+void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
+  std::vector<kernels::UpdateSegment> updates;
   std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
   std::vector<char> changed(kept.size(), 0);
   std::vector<kernels::StepCount*> counters{segments_.applied()};
@@ -217,15 +238,14 @@ void Optimizer::State::issue_updates(const float* scale, const float* found_inf)
     changed[optimized.unit] = 1;
     counters.insert(counters.end(), optimized.counters.begin(), optimized.counters.end());
     for (const OptimizerRun& run : optimized.runs) {
-      const OptimizerParamGroup& group = grouped_.groups[run.group];
-      updates.push_back({optimized, segment, run, group.lr(), group.weight_decay()});
+      updates.push_back(update_of(optimized, run, segment));
     }
   }
   engine.context->main->settle();
   Stream& stream = engine.context->main->stream();
   const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
-  kernels::count_steps(stream, counters, betas(), found_inf);
-  update(stream, updates, scale, found_inf);
+  kernels::count_steps(stream, counters, betas(), scalars.found_inf);
+  kernels::update(stream, updates, rule(), scalars);
   for (size_t i = 0; i < changed.size(); ++i) {
     if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }

@@ -13,19 +13,11 @@
 
 #include "engine/engine_parts.h"
 #include "fsdp/optim.h"
+#include "kernels/update.h"
 #include "optim/optimized_segments.h"
 #include "optim/parameter_choice.h"
 
 namespace fsdp {
-
-// One run ready for a kernel.
-struct OptimizerUpdate {
-  const OptimizedSegment& state;
-  const MainSegment& segment;
-  const OptimizerRun& run;
-  double lr;
-  double weight_decay;
-};
 
 struct Optimizer::State {
   struct Settings {
@@ -36,6 +28,12 @@ struct Optimizer::State {
     bool skip_nonfinite;
     int moments;
   };
+  // The settings that options of all optimizers have.
+  template <class Options>
+  static Settings settings_of(const Options& options, int moments) {
+    return {options.lr,     options.weight_decay,   options.parameters,
+            options.groups, options.skip_nonfinite, moments};
+  }
   // `name`, for checkpoints and errors: "AdamW". Errors: as Optimizer's.
   State(Engine& engine, std::string name, Settings settings);
   virtual ~State();
@@ -49,9 +47,9 @@ struct Optimizer::State {
   virtual std::map<std::string, double> option_values() const = 0;
   // Of the corrections that counters hold.
   virtual kernels::StepBetas betas() const { return {}; }
-  // `scale` and `found_inf` as kernels take them.
-  virtual void update(Stream& stream, const std::vector<OptimizerUpdate>& updates,
-                      const float* scale, const float* found_inf) = 0;
+  // With the options of now, and whether kernels look at counters for it.
+  virtual kernels::UpdateRule rule() const = 0;
+  virtual bool reads_steps() const { return true; }
 
   GradientReport clip_grad_norm(double max_norm, double norm_type);
   StepReport step();
@@ -99,7 +97,9 @@ struct Optimizer::State {
   void note(std::string what) const;
   void note_step();
   StepReport issue_step();
-  void issue_updates(const float* scale, const float* found_inf);
+  void issue_updates(const kernels::UpdateScalars& scalars);
+  kernels::UpdateSegment update_of(const OptimizedSegment& optimized, const OptimizerRun& run,
+                                   const MainSegment& segment) const;
 
   const ChosenParameters chosen_;
   const std::string described_;

@@ -1,5 +1,3 @@
-#include "kernels/sgd.h"
-
 #include "fsdp/error.h"
 #include "optim/optimizer_state.h"
 
@@ -8,9 +6,7 @@ namespace {
 
 struct SgdState final : Optimizer::State {
   SgdState(Engine& owner, SgdOptions from)
-      : State(owner, "SGD",
-              {from.lr, from.weight_decay, from.parameters, from.groups, from.skip_nonfinite,
-               /*moments=*/from.momentum != 0 ? 1 : 0}),
+      : State(owner, "SGD", settings_of(from, /*moments=*/from.momentum != 0 ? 1 : 0)),
         options(std::move(from)) {}
 
   double* momentum() override { return options.momentum != 0 ? &options.momentum : nullptr; }
@@ -25,33 +21,9 @@ struct SgdState final : Optimizer::State {
             {"nesterov", options.nesterov ? 1 : 0}};
   }
 
-  void update(Stream& stream, const std::vector<OptimizerUpdate>& updates, const float* scale,
-              const float* found_inf) override {
-    std::vector<kernels::SgdSegment> table;
-    for (const OptimizerUpdate& each : updates) {
-      const int64_t offset = each.run.offset;
-      const bool has_momentum = !each.state.moments.empty();
-      auto* copy = static_cast<std::byte*>(each.segment.resident_copy);
-      table.push_back(
-          {.param = each.segment.param + offset,
-           .grad = each.segment.grad + offset,
-           .momentum_buffer = has_momentum ? static_cast<float*>(each.state.moments[0].data()) +
-                                                 each.run.moment_offset
-                                           : nullptr,
-           .low_precision_copy =
-               copy != nullptr ? copy + offset * size_of(each.segment.copy_dtype) : nullptr,
-           .low_precision_dtype = copy != nullptr ? each.segment.copy_dtype : DType::kBFloat16,
-           .numel = each.run.numel,
-           .lr = each.lr,
-           .weight_decay = each.weight_decay,
-           .step = each.run.step});
-    }
-    kernels::sgd(stream, table,
-                 {.momentum = options.momentum,
-                  .dampening = options.dampening,
-                  .nesterov = options.nesterov,
-                  .grad_scale = scale,
-                  .found_inf = found_inf});
+  kernels::UpdateRule rule() const override {
+    return kernels::Sgd{
+        .momentum = options.momentum, .dampening = options.dampening, .nesterov = options.nesterov};
   }
 
   SgdOptions options;

@@ -67,7 +67,6 @@ const kernels::KernelTable& kernels_that_do_nothing() {
   static constexpr kernels::KernelTable kTable{
       .accumulate = nothing,
       .accumulate_strided = nothing,
-      .adamw = nothing,
       .cast_pack = nothing,
       .cast_pack_strided = nothing,
       .clip_coefficient = nothing,
@@ -80,7 +79,7 @@ const kernels::KernelTable& kernels_that_do_nothing() {
       .norm_scratch_bytes = norm_scratch_bytes,
       .pause_since = nothing,
       .reduce = nothing,
-      .sgd = nothing,
+      .update = nothing,
   };
   return kTable;
 }

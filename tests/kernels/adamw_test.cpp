@@ -1,5 +1,3 @@
-#include "kernels/adamw.h"
-
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
@@ -12,6 +10,7 @@
 #include "kernels/support/elements.h"
 #include "kernels/support/step_counts.h"
 #include "kernels/support/streams.h"
+#include "kernels/update.h"
 #include "runtime/cpu/cpu_stream.h"
 
 namespace fsdp::kernels {
@@ -32,11 +31,10 @@ struct State {
     for (float& v : exp_avg_sq) v = std::fabs(v);
   }
 
-  AdamWSegment segment(bool with_copy) {
+  UpdateSegment segment(bool with_copy) {
     return {.param = param.data(),
             .grad = grad.data(),
-            .exp_avg = exp_avg.data(),
-            .exp_avg_sq = exp_avg_sq.data(),
+            .moments = {exp_avg.data(), exp_avg_sq.data()},
             .low_precision_copy = with_copy ? copy.data() : nullptr,
             .low_precision_dtype = copy.dtype(),
             .numel = static_cast<int64_t>(param.size()),
@@ -53,7 +51,7 @@ struct State {
 };
 
 // The formula of the header, a rounding to float at each line.
-void plain_adamw(State& s, const AdamWOptions& o, float grad_scale, bool bias_correction) {
+void plain_adamw(State& s, const AdamW& o, float grad_scale, bool bias_correction) {
   const StepCount count =
       bias_correction ? test::counted(s.step.step, o.beta1, o.beta2) : StepCount{0, 1, 1};
   for (size_t i = 0; i < s.param.size(); ++i) {
@@ -95,7 +93,7 @@ bool same_copy(const Elements& a, const Elements& b) {
 
 TEST_CASE("five steps equal the plain formula bit for bit, for every size and kind of copy") {
   const auto stream = test::make_stream("adamw");
-  const AdamWOptions options;
+  const AdamW options;
   for (const int64_t numel : test::kSizes) {
     for (const DType copy : {DType::kBFloat16, DType::kFloat16}) {
       for (const bool with_copy : {false, true}) {
@@ -106,8 +104,8 @@ TEST_CASE("five steps equal the plain formula bit for bit, for every size and ki
         State plain = ours;
         for (int step = 1; step <= (numel > 10000 ? 2 : 5); ++step) {
           ours.step = plain.step = test::counted(step, options.beta1, options.beta2);
-          const AdamWSegment segment = ours.segment(with_copy);
-          adamw(*stream, {&segment, 1}, options);
+          const UpdateSegment segment = ours.segment(with_copy);
+          update(*stream, {&segment, 1}, options);
           plain_adamw(plain, options, 1.0F, true);
         }
         CHECK(differences(ours, plain) == 0);
@@ -119,7 +117,7 @@ TEST_CASE("five steps equal the plain formula bit for bit, for every size and ki
 
 TEST_CASE("segments have their own rate, decay, step and correction, on every stream") {
   test::on_each_stream([](Stream& stream) {
-    const AdamWOptions options{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6};
+    const AdamW options{.beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6};
     State a(1009, 30);
     State b(33, 31);
     State c(5, 32);
@@ -131,10 +129,10 @@ TEST_CASE("segments have their own rate, decay, step and correction, on every st
     State plain_b = b;
     State plain_c = c;
     {
-      std::vector<AdamWSegment> segments{a.segment(true), b.segment(false), AdamWSegment{},
-                                         c.segment(false)};
+      std::vector<UpdateSegment> segments{a.segment(true), b.segment(false), UpdateSegment{},
+                                          c.segment(false)};
       segments[3].step = nullptr;
-      adamw(stream, segments, options);
+      update(stream, segments, options);
     }
     stream.synchronize();
     plain_adamw(plain_a, options, 1.0F, true);
@@ -152,12 +150,12 @@ TEST_CASE("the clip coefficient is read when the stream gets there") {
     State ours(1009, 40);
     State plain = ours;
     float coefficient = 1;
-    const AdamWOptions options{.grad_scale = &coefficient};
+    const UpdateScalars scalars{.grad_scale = &coefficient};
     cpu_stream(stream).run([&coefficient] { coefficient = 0.3F; });
-    const AdamWSegment segment = ours.segment(false);
-    adamw(stream, {&segment, 1}, options);
+    const UpdateSegment segment = ours.segment(false);
+    update(stream, {&segment, 1}, AdamW{}, scalars);
     stream.synchronize();
-    plain_adamw(plain, options, 0.3F, true);
+    plain_adamw(plain, {}, 0.3F, true);
     CHECK(differences(ours, plain) == 0);
   });
 }
@@ -170,8 +168,8 @@ TEST_CASE("found_inf leaves every byte as it was, the step counter too") {
     for (const float flag : {1.0F, 3.0F, std::numeric_limits<float>::quiet_NaN()}) {
       StepCount* const counter = &ours.step;
       count_steps(stream, {&counter, 1}, kBetas, &flag);
-      const AdamWSegment segment = ours.segment(true);
-      adamw(stream, {&segment, 1}, {.found_inf = &flag});
+      const UpdateSegment segment = ours.segment(true);
+      update(stream, {&segment, 1}, AdamW{}, {.found_inf = &flag});
       stream.synchronize();
       CHECK(differences(ours, before) == 0);
       CHECK(ours.copy.bytes() == before.copy.bytes());
@@ -181,8 +179,8 @@ TEST_CASE("found_inf leaves every byte as it was, the step counter too") {
     StepCount* const counter = &ours.step;
     count_steps(stream, {&counter, 1}, kBetas, &clear);
     count_steps(stream, {&counter, 1}, kBetas, nullptr);
-    const AdamWSegment segment = ours.segment(true);
-    adamw(stream, {&segment, 1}, {.found_inf = &clear});
+    const UpdateSegment segment = ours.segment(true);
+    update(stream, {&segment, 1}, AdamW{}, {.found_inf = &clear});
     stream.synchronize();
     CHECK(ours.step.step == before.step.step + 2);
     CHECK(differences(ours, before) > 0);
@@ -196,8 +194,8 @@ TEST_CASE("gradients that are not finite, subnormal or zero follow the plain for
   State ours(1009, 61);
   for (int64_t i = 0; i < 1009; ++i) ours.grad[static_cast<size_t>(i)] = special.get(i);
   State plain = ours;
-  const AdamWSegment segment = ours.segment(true);
-  adamw(*stream, {&segment, 1}, {});
+  const UpdateSegment segment = ours.segment(true);
+  update(*stream, {&segment, 1}, AdamW{});
   plain_adamw(plain, {}, 1.0F, true);
   CHECK(differences(ours, plain) == 0);
   CHECK(same_copy(ours.copy, plain.copy));
@@ -207,8 +205,8 @@ TEST_CASE("the step stays near the exact one") {
   const auto stream = test::make_stream("adamw");
   State ours(1009, 70);
   const State before = ours;
-  const AdamWSegment segment = ours.segment(false);
-  adamw(*stream, {&segment, 1}, {});
+  const UpdateSegment segment = ours.segment(false);
+  update(*stream, {&segment, 1}, AdamW{});
   for (size_t i = 0; i < 1009; ++i) {
     const double g = before.grad[i];
     const double m = 0.9 * before.exp_avg[i] + 0.1 * g;
@@ -222,8 +220,8 @@ TEST_CASE("the step stays near the exact one") {
 
 TEST_CASE("a copy in another type is refused by name") {
   const auto stream = test::make_stream("adamw");
-  const AdamWSegment segment{.low_precision_dtype = DType::kFloat32};
-  CHECK_THROWS_WITH_AS(adamw(*stream, {&segment, 1}, {}),
+  const UpdateSegment segment{.low_precision_dtype = DType::kFloat32};
+  CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, AdamW{}),
                        "adamw cannot write a copy in float32; hint: bfloat16 or float16",
                        InvalidArgument);
 }

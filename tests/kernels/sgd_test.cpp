@@ -1,5 +1,3 @@
-#include "kernels/sgd.h"
-
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
@@ -11,6 +9,7 @@
 #include "kernels/count_steps.h"
 #include "kernels/support/elements.h"
 #include "kernels/support/streams.h"
+#include "kernels/update.h"
 
 namespace fsdp::kernels {
 namespace {
@@ -24,10 +23,10 @@ struct State {
         buffer(static_cast<size_t>(numel), std::numeric_limits<float>::quiet_NaN()),
         copy(copy_dtype, numel) {}
 
-  SgdSegment segment(bool with_copy) {
+  UpdateSegment segment(bool with_copy) {
     return {.param = param.data(),
             .grad = grad.data(),
-            .momentum_buffer = buffer.data(),
+            .moments = {buffer.data()},
             .low_precision_copy = with_copy ? copy.data() : nullptr,
             .low_precision_dtype = copy.dtype(),
             .numel = static_cast<int64_t>(param.size()),
@@ -42,7 +41,7 @@ struct State {
   StepCount step;
 };
 
-void plain_sgd(State& s, const SgdOptions& o, float grad_scale) {
+void plain_sgd(State& s, const Sgd& o, float grad_scale) {
   for (size_t i = 0; i < s.param.size(); ++i) {
     float d = s.grad[i] * grad_scale;
     if (s.weight_decay != 0) d = std::fma(s.param[i], static_cast<float>(s.weight_decay), d);
@@ -66,7 +65,7 @@ int64_t differences(const State& a, const State& b) {
   return count;
 }
 
-const std::vector<SgdOptions> kVariants{
+const std::vector<Sgd> kVariants{
     {},
     {.momentum = 0.9},
     {.momentum = 0.9, .dampening = 0.25},
@@ -75,7 +74,7 @@ const std::vector<SgdOptions> kVariants{
 
 TEST_CASE("four steps of every variant, size and copy equal the plain formula bit for bit") {
   test::on_each_stream([](Stream& stream) {
-    for (const SgdOptions& options : kVariants) {
+    for (const Sgd& options : kVariants) {
       for (const double decay : {0.0, 0.01}) {
         for (const int64_t numel : {0, 1, 3, 1009}) {
           for (const DType copy : {DType::kBFloat16, DType::kFloat16}) {
@@ -90,8 +89,9 @@ TEST_CASE("four steps of every variant, size and copy equal the plain formula bi
             for (int step = 0; step < 4; ++step) {
               StepCount* const counter = &ours.step;
               count_steps(stream, {&counter, 1}, {}, nullptr);
-              const std::vector<SgdSegment> segments{ours.segment(step % 2 == 1), SgdSegment{}};
-              sgd(stream, segments, options);
+              const std::vector<UpdateSegment> segments{ours.segment(step % 2 == 1),
+                                                        UpdateSegment{}};
+              update(stream, segments, options);
               stream.synchronize();
               plain.step.step = step + 1;
               plain_sgd(plain, options, 1.0F);
@@ -111,8 +111,8 @@ TEST_CASE("an infinite parameter without decay stays infinite") {
   const auto stream = test::make_stream("sgd");
   State ours(40, 90);
   ours.param[3] = std::numeric_limits<float>::infinity();
-  const SgdSegment segment = ours.segment(false);
-  sgd(*stream, {&segment, 1}, {});
+  const UpdateSegment segment = ours.segment(false);
+  update(*stream, {&segment, 1}, Sgd{});
   CHECK(std::isinf(ours.param[3]));
 }
 
@@ -123,13 +123,14 @@ TEST_CASE("the scale is applied and found_inf leaves every byte as it was") {
   State plain = ours;
   const float scale = 0.7F;
   float found_inf = 1;
-  const SgdOptions options{.momentum = 0.9, .grad_scale = &scale, .found_inf = &found_inf};
-  const SgdSegment segment = ours.segment(true);
-  sgd(*stream, {&segment, 1}, options);
+  const Sgd options{.momentum = 0.9};
+  const UpdateScalars scalars{.grad_scale = &scale, .found_inf = &found_inf};
+  const UpdateSegment segment = ours.segment(true);
+  update(*stream, {&segment, 1}, options, scalars);
   CHECK(differences(ours, plain) == 0);
   CHECK(ours.copy.bytes() == plain.copy.bytes());
   found_inf = 0;
-  sgd(*stream, {&segment, 1}, options);
+  update(*stream, {&segment, 1}, options, scalars);
   plain_sgd(plain, options, scale);
   CHECK(differences(ours, plain) == 0);
 }
@@ -137,24 +138,24 @@ TEST_CASE("the scale is applied and found_inf leaves every byte as it was") {
 TEST_CASE("arguments that do not fit together are refused") {
   const auto stream = test::make_stream("sgd");
   State state(3, 92);
-  SgdSegment segment = state.segment(false);
-  CHECK_THROWS_WITH_AS(sgd(*stream, {&segment, 1}, {.nesterov = true}),
+  UpdateSegment segment = state.segment(false);
+  CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{.nesterov = true}),
                        "sgd: nesterov with momentum 0 and dampening 0; hint: nesterov needs a "
                        "momentum and no dampening",
                        InvalidArgument);
   segment.step = nullptr;
-  CHECK_THROWS_WITH_AS(sgd(*stream, {&segment, 1}, {.momentum = 0.9}),
+  CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{.momentum = 0.9}),
                        "sgd: segment 0 has no step; hint: momentum needs both: the first update "
                        "starts the buffer",
                        InvalidArgument);
   segment = state.segment(false);
-  segment.momentum_buffer = nullptr;
-  CHECK_THROWS_WITH_AS(sgd(*stream, {&segment, 1}, {.momentum = 0.9}),
-                       doctest::Contains("sgd: segment 0 has no momentum_buffer; hint: "),
+  segment.moments[0] = nullptr;
+  CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{.momentum = 0.9}),
+                       doctest::Contains("sgd: segment 0 has no momentum buffer; hint: "),
                        InvalidArgument);
   segment = state.segment(false);
   segment.low_precision_dtype = DType::kInt32;
-  CHECK_THROWS_WITH_AS(sgd(*stream, {&segment, 1}, {}),
+  CHECK_THROWS_WITH_AS(update(*stream, {&segment, 1}, Sgd{}),
                        "sgd cannot write a copy in int32; hint: bfloat16 or float16",
                        InvalidArgument);
 }

@@ -8,15 +8,14 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
-#include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/count_steps.h"
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
 #include "kernels/reduce.h"
-#include "kernels/sgd.h"
 #include "kernels/support/elements.h"
+#include "kernels/update.h"
 #include "kernels_simulated/support/arena.h"
 #include "kernels_simulated/support/simulated_kernels.h"
 
@@ -163,12 +162,12 @@ TEST_CASE("sums, and casts for the first of several") {
   }
 }
 
-struct Update {
+struct Updated {
   int64_t param, grad, first, second, copy, step, numel;
 };
 
-std::vector<Update> updates_of(Arena& arena, bool many) {
-  std::vector<Update> updates;
+std::vector<Updated> updates_of(Arena& arena, bool many) {
+  std::vector<Updated> updates;
   const auto add = [&](int64_t numel, int64_t at, int64_t other) {
     const StepCount step{1 + at, 1.25, 0.5};
     updates.push_back({.param = arena.floats(numel, at * 4),
@@ -187,9 +186,8 @@ std::vector<Update> updates_of(Arena& arena, bool many) {
   return updates;
 }
 
-template <class Segment>
-Segment segment_of(const Update& each, std::byte* base, size_t i) {
-  Segment segment;
+UpdateSegment segment_of(const Updated& each, std::byte* base, size_t i) {
+  UpdateSegment segment;
   segment.param = reinterpret_cast<float*>(base + each.param);
   segment.grad = reinterpret_cast<const float*>(base + each.grad);
   segment.low_precision_copy = i % 3 == 0 ? nullptr : base + each.copy;
@@ -204,37 +202,38 @@ Segment segment_of(const Update& each, std::byte* base, size_t i) {
 TEST_CASE("AdamW, with and without correction and copies") {
   for (const bool many : {false, true}) {
     Arena arena;
-    const std::vector<Update> updates = updates_of(arena, many);
+    const std::vector<Updated> updates = updates_of(arena, many);
     const int64_t scale = arena.value(0.7F);
     check_same_bits(arena, [&](Stream& stream, std::byte* base) {
-      std::vector<AdamWSegment> segments;
+      std::vector<UpdateSegment> segments;
       for (size_t i = 0; i < updates.size(); ++i) {
-        auto segment = segment_of<AdamWSegment>(updates[i], base, i);
-        segment.exp_avg = reinterpret_cast<float*>(base + updates[i].first);
-        segment.exp_avg_sq = reinterpret_cast<float*>(base + updates[i].second);
+        auto segment = segment_of(updates[i], base, i);
+        segment.moments[0] = reinterpret_cast<float*>(base + updates[i].first);
+        segment.moments[1] = reinterpret_cast<float*>(base + updates[i].second);
         if (i % 5 == 0) segment.step = nullptr;
         segments.push_back(segment);
       }
-      adamw(stream, segments, {.grad_scale = reinterpret_cast<const float*>(base + scale)});
+      update(stream, segments, AdamW{},
+             {.grad_scale = reinterpret_cast<const float*>(base + scale)});
     });
   }
 }
 
 TEST_CASE("SGD, with each kind of momentum") {
   for (const bool many : {false, true}) {
-    for (const SgdOptions& options : {SgdOptions{}, SgdOptions{.momentum = 0.9, .dampening = 0.1},
-                                      SgdOptions{.momentum = 0.9, .nesterov = true}}) {
+    for (const Sgd& options :
+         {Sgd{}, Sgd{.momentum = 0.9, .dampening = 0.1}, Sgd{.momentum = 0.9, .nesterov = true}}) {
       if (many && !options.nesterov) continue;
       Arena arena;
-      const std::vector<Update> updates = updates_of(arena, many);
+      const std::vector<Updated> updates = updates_of(arena, many);
       check_same_bits(arena, [&](Stream& stream, std::byte* base) {
-        std::vector<SgdSegment> segments;
+        std::vector<UpdateSegment> segments;
         for (size_t i = 0; i < updates.size(); ++i) {
-          auto segment = segment_of<SgdSegment>(updates[i], base, i);
-          segment.momentum_buffer = reinterpret_cast<float*>(base + updates[i].second);
+          auto segment = segment_of(updates[i], base, i);
+          segment.moments[0] = reinterpret_cast<float*>(base + updates[i].second);
           segments.push_back(segment);
         }
-        sgd(stream, segments, options);
+        update(stream, segments, options);
       });
     }
   }

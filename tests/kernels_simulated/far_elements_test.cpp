@@ -10,8 +10,8 @@
 
 #include "fsdp/error.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/element/adamw.h"
 #include "kernels/element/digest.h"
+#include "kernels/element/updates.h"
 #include "kernels/element_cast.h"
 #include "runtime/cuda/cuda_device.h"
 #include "simulator/cuda/simulated_gpu.h"
@@ -65,12 +65,11 @@ TEST_CASE("AdamW updates the first and the last elements of huge runs") {
   for (const int64_t numel : kFarNumels) {
     CAPTURE(numel);
     FarGpu far(2);
-    AdamWSegment segment{.param = far.array<float>(numel + 1),
-                         .exp_avg = far.array<float>(numel),
-                         .exp_avg_sq = far.array<float>(numel),
-                         .low_precision_copy = far.array<uint16_t>(numel + 1),
-                         .numel = numel,
-                         .weight_decay = 0.1};
+    UpdateSegment segment{.param = far.array<float>(numel + 1),
+                          .moments = {far.array<float>(numel), far.array<float>(numel)},
+                          .low_precision_copy = far.array<uint16_t>(numel + 1),
+                          .numel = numel,
+                          .weight_decay = 0.1};
     auto* const grad = far.array<float>(numel);
     segment.grad = grad;
     const auto* const copy = static_cast<const uint16_t*>(segment.low_precision_copy);
@@ -79,16 +78,17 @@ TEST_CASE("AdamW updates the first and the last elements of huge runs") {
       grad[i] = i == 0 ? 0.5F : -0.25F;
     }
     segment.param[numel] = 7;
-    const AdamWOptions options;
-    cuda::adamw(*far.stream, {&segment, 1}, options);
+    cuda::update(*far.stream, {&segment, 1}, AdamW{}, {});
     far.stream->synchronize();
     for (const int64_t i : {int64_t{0}, numel - 1}) {
       float param = 2, exp_avg = 0, exp_avg_sq = 0;
-      adamw_element(param, i == 0 ? 0.5F : -0.25F, exp_avg, exp_avg_sq,
-                    host_scalars(segment.lr, segment.weight_decay, options));
+      AdamWElement::Scalars scalars = AdamWUpdate::host_scalars({});
+      scalars.decay = AdamWUpdate::decay(segment.lr, segment.weight_decay);
+      AdamWUpdate::read_scalars(scalars, segment.lr, nullptr);
+      AdamWElement::update(param, i == 0 ? 0.5F : -0.25F, exp_avg, exp_avg_sq, scalars);
       CHECK(segment.param[i] == param);
-      CHECK(segment.exp_avg[i] == exp_avg);
-      CHECK(segment.exp_avg_sq[i] == exp_avg_sq);
+      CHECK(segment.moments[0][i] == exp_avg);
+      CHECK(segment.moments[1][i] == exp_avg_sq);
       CHECK(copy[i] == from_float<BFloat16>(param).bits);
     }
     CHECK(segment.param[numel] == 7);

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
-#include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/reduce.h"
-#include "kernels/sgd.h"
+#include "kernels/update.h"
 #include "kernels_simulated/support/arena.h"
 #include "kernels_simulated/support/simulated_kernels.h"
 
@@ -146,16 +145,15 @@ TEST_CASE("arrays that begin at the same distance from a boundary are touched 16
     reduce(stream, {&run, 1}, ReduceOp::kSum);
   });
   check_width(4, 3, [](Stream& stream, Arrays& arrays) {
-    const AdamWSegment segment{.param = arrays.array(0),
-                               .grad = arrays.array(1),
-                               .exp_avg = arrays.array(2),
-                               .exp_avg_sq = arrays.array(3),
-                               .numel = kNumel};
-    adamw(stream, {&segment, 1}, {});
+    const UpdateSegment segment{.param = arrays.array(0),
+                                .grad = arrays.array(1),
+                                .moments = {arrays.array(2), arrays.array(3)},
+                                .numel = kNumel};
+    update(stream, {&segment, 1}, AdamW{});
   });
   check_width(2, 1, [](Stream& stream, Arrays& arrays) {
-    const SgdSegment segment{.param = arrays.array(0), .grad = arrays.array(1), .numel = kNumel};
-    sgd(stream, {&segment, 1}, {});
+    const UpdateSegment segment{.param = arrays.array(0), .grad = arrays.array(1), .numel = kNumel};
+    update(stream, {&segment, 1}, Sgd{});
   });
   Arrays arrays(0);
   const FillRun run{arrays.array(0), kNumel};

@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
-#include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
 #include "kernels/reduce.h"
-#include "kernels/sgd.h"
+#include "kernels/update.h"
 #include "kernels_simulated/support/arena.h"
 #include "kernels_simulated/support/simulated_kernels.h"
 
@@ -52,21 +51,20 @@ void check_sectors(const std::function<void(Stream&, SectorArrays&)>& call) {
 
 TEST_CASE("sectors of optimizers") {
   check_sectors([&](Stream& stream, SectorArrays& arrays) {
-    const AdamWSegment segment{.param = arrays.array(0),
-                               .grad = arrays.array(1),
-                               .exp_avg = arrays.array(2),
-                               .exp_avg_sq = arrays.array(3),
-                               .low_precision_copy = arrays.array(4),
-                               .numel = kSectorsNumel};
-    adamw(stream, {&segment, 1}, {});
+    const UpdateSegment segment{.param = arrays.array(0),
+                                .grad = arrays.array(1),
+                                .moments = {arrays.array(2), arrays.array(3)},
+                                .low_precision_copy = arrays.array(4),
+                                .numel = kSectorsNumel};
+    update(stream, {&segment, 1}, AdamW{});
   });
   check_sectors([&](Stream& stream, SectorArrays& arrays) {
-    const SgdSegment segment{.param = arrays.array(0),
-                             .grad = arrays.array(1),
-                             .momentum_buffer = arrays.array(2),
-                             .low_precision_copy = arrays.array(4),
-                             .numel = kSectorsNumel};
-    sgd(stream, {&segment, 1}, {});
+    const UpdateSegment segment{.param = arrays.array(0),
+                                .grad = arrays.array(1),
+                                .moments = {arrays.array(2)},
+                                .low_precision_copy = arrays.array(4),
+                                .numel = kSectorsNumel};
+    update(stream, {&segment, 1}, Sgd{});
   });
 }
 

@@ -68,20 +68,24 @@ std::vector<TouchedBytes> of_fills(std::span<const kernels::FillRun> runs) {
   return bytes;
 }
 
-template <class Options>
-std::vector<TouchedBytes> of_scalars(const Options& options) {
-  require_device_memory({options.grad_scale, options.found_inf});
-  return {reads(options.grad_scale, kFloat), reads(options.found_inf, kFloat)};
-}
-
-template <class Segment>
-void of_update(const Segment& segment, std::vector<TouchedBytes>& bytes) {
-  require_device_memory({segment.param, segment.grad, segment.low_precision_copy, segment.step});
-  bytes.push_back(writes(segment.param, segment.numel * kFloat));
-  bytes.push_back(reads(segment.grad, segment.numel * kFloat));
-  bytes.push_back(
-      writes(segment.low_precision_copy, segment.numel * size_of(segment.low_precision_dtype)));
-  bytes.push_back(reads(segment.step, sizeof(kernels::StepCount)));
+std::vector<TouchedBytes> of_update(std::span<const kernels::UpdateSegment> segments,
+                                    const kernels::UpdateScalars& scalars) {
+  require_device_memory({scalars.grad_scale, scalars.found_inf});
+  std::vector<TouchedBytes> bytes{reads(scalars.grad_scale, kFloat),
+                                  reads(scalars.found_inf, kFloat)};
+  for (const kernels::UpdateSegment& each : segments) {
+    require_device_memory({each.param, each.grad, each.low_precision_copy, each.step});
+    bytes.push_back(writes(each.param, each.numel * kFloat));
+    bytes.push_back(reads(each.grad, each.numel * kFloat));
+    bytes.push_back(
+        writes(each.low_precision_copy, each.numel * size_of(each.low_precision_dtype)));
+    bytes.push_back(reads(each.step, sizeof(kernels::StepCount)));
+    for (const float* moment : each.moments) {
+      require_device_memory({moment});
+      bytes.push_back(writes(moment, each.numel * kFloat));
+    }
+  }
+  return bytes;
 }
 
 const kernels::KernelTable& checked_kernels() {
@@ -99,18 +103,6 @@ const kernels::KernelTable& checked_kernels() {
                 stream, "accumulate_strided",
                 {reads(source), writes(destination, source.numel() * size_of(dtype))});
             cpu_kernels().accumulate_strided(stream, source, destination, dtype, scale);
-          },
-      .adamw =
-          [](Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
-            std::vector<TouchedBytes> bytes = of_scalars(options);
-            for (const AdamWSegment& each : segments) {
-              of_update(each, bytes);
-              require_device_memory({each.exp_avg, each.exp_avg_sq});
-              bytes.push_back(writes(each.exp_avg, each.numel * kFloat));
-              bytes.push_back(writes(each.exp_avg_sq, each.numel * kFloat));
-            }
-            const CheckedWork work(stream, "adamw", bytes);
-            cpu_kernels().adamw(stream, segments, options);
           },
       .cast_pack =
           [](Stream& stream, std::span<const CastRun> runs, float scale) {
@@ -207,16 +199,12 @@ const kernels::KernelTable& checked_kernels() {
             const CheckedWork work(stream, "reduce", bytes);
             cpu_kernels().reduce(stream, runs, op);
           },
-      .sgd =
-          [](Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
-            std::vector<TouchedBytes> bytes = of_scalars(options);
-            for (const SgdSegment& each : segments) {
-              of_update(each, bytes);
-              require_device_memory({each.momentum_buffer});
-              bytes.push_back(writes(each.momentum_buffer, each.numel * kFloat));
-            }
-            const CheckedWork work(stream, "sgd", bytes);
-            cpu_kernels().sgd(stream, segments, options);
+      .update =
+          [](Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
+             const UpdateScalars& scalars) {
+            const auto name = std::visit([](const auto& of) { return of.kName; }, rule);
+            const CheckedWork work(stream, name, of_update(segments, scalars));
+            cpu_kernels().update(stream, segments, rule, scalars);
           },
   };
   return table;

@@ -105,64 +105,30 @@ void strided(Stream& stream, const StridedSource& source, void* destination, DTy
   });
 }
 
-template <class Segment>
-void add_segment(DeviceCopy& copy, const Segment& each) {
-  copy.add(each.param, each.numel * 4);
-  copy.add(each.grad, each.numel * 4);
-  copy.add(each.low_precision_copy, each.numel * 2);
-  copy.add(each.step, sizeof(StepCount));
-}
-template <class Segment>
-void move_segment(const DeviceCopy& copy, Segment& each) {
-  each.param = copy.at(each.param);
-  each.grad = copy.at(each.grad);
-  each.low_precision_copy = copy.at(each.low_precision_copy);
-  each.step = copy.at(each.step);
-}
-
-// Of the options' scalars, which belong to no entry: on the first, or on an entry of their own.
-template <class Options>
-Options moved_options(const DeviceCopy& copy, Options options) {
-  options.grad_scale = copy.at(options.grad_scale);
-  options.found_inf = copy.at(options.found_inf);
-  return options;
-}
-
-void adamw(Stream& stream, std::span<const AdamWSegment> segments, const AdamWOptions& options) {
+void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
+            const UpdateScalars& scalars) {
   on_gpu_with_table(
       stream, segments,
-      [options](DeviceCopy& copy, const AdamWSegment& each) {
-        add_segment(copy, each);
-        copy.add(each.exp_avg, each.numel * 4);
-        copy.add(each.exp_avg_sq, each.numel * 4);
-        copy.add(options.grad_scale, 4);
-        copy.add(options.found_inf, 4);
+      [scalars](DeviceCopy& copy, const UpdateSegment& each) {
+        copy.add(each.param, each.numel * 4);
+        copy.add(each.grad, each.numel * 4);
+        for (const float* moment : each.moments) copy.add(moment, each.numel * 4);
+        copy.add(each.low_precision_copy, each.numel * 2);
+        copy.add(each.step, sizeof(StepCount));
+        copy.add(scalars.grad_scale, 4);  // which belong to no entry
+        copy.add(scalars.found_inf, 4);
       },
-      [](const DeviceCopy& copy, AdamWSegment& each) {
-        move_segment(copy, each);
-        each.exp_avg = copy.at(each.exp_avg);
-        each.exp_avg_sq = copy.at(each.exp_avg_sq);
+      [](const DeviceCopy& copy, UpdateSegment& each) {
+        each.param = copy.at(each.param);
+        each.grad = copy.at(each.grad);
+        for (float*& moment : each.moments) moment = copy.at(moment);
+        each.low_precision_copy = copy.at(each.low_precision_copy);
+        each.step = copy.at(each.step);
       },
-      [options](Stream& gpu, const DeviceCopy& copy, auto table) {
-        gpu_kernels().adamw(gpu, table, moved_options(copy, options));
-      });
-}
-
-void sgd(Stream& stream, std::span<const SgdSegment> segments, const SgdOptions& options) {
-  on_gpu_with_table(
-      stream, segments,
-      [options](DeviceCopy& copy, const SgdSegment& each) {
-        add_segment(copy, each);
-        copy.add(each.momentum_buffer, each.numel * 4);
-        copy.add(options.grad_scale, 4);
-        copy.add(options.found_inf, 4);
-      },
-      [](const DeviceCopy& copy, SgdSegment& each) {
-        move_segment(copy, each);
-        each.momentum_buffer = copy.at(each.momentum_buffer);
-      },
-      [options](Stream& gpu, const DeviceCopy& copy, auto table) {
-        gpu_kernels().sgd(gpu, table, moved_options(copy, options));
+      [=](Stream& gpu, const DeviceCopy& copy, auto table) {
+        gpu_kernels().update(
+            gpu, table, rule,
+            {.grad_scale = copy.at(scalars.grad_scale), .found_inf = copy.at(scalars.found_inf)});
       });
 }
 
@@ -307,7 +273,6 @@ class SimulatedDevice final : public Device {
     static constexpr KernelTable kTable{
         .accumulate = accumulate,
         .accumulate_strided = strided<&KernelTable::accumulate_strided>,
-        .adamw = adamw,
         .cast_pack = cast_pack,
         .cast_pack_strided = strided<&KernelTable::cast_pack_strided>,
         .clip_coefficient = clip_coefficient,
@@ -320,7 +285,7 @@ class SimulatedDevice final : public Device {
         .norm_scratch_bytes = norm_scratch_bytes,
         .pause_since = pause_since,
         .reduce = reduce,
-        .sgd = sgd};
+        .update = update};
     return &kTable;
   }
 };

@@ -8,14 +8,13 @@
 #include <utility>
 
 #include "kernels/accumulate.h"
-#include "kernels/adamw.h"
 #include "kernels/cast_pack.h"
 #include "kernels/count_steps.h"
 #include "kernels/digest.h"
 #include "kernels/fill.h"
 #include "kernels/grad_norm.h"
 #include "kernels/reduce.h"
-#include "kernels/sgd.h"
+#include "kernels/update.h"
 
 namespace fsdp::test {
 namespace {
@@ -103,9 +102,8 @@ std::vector<Entry> updated(Arena& arena) {
   return entries;
 }
 
-template <class Segment>
-Segment segment_of(const Entry& each, std::byte* base, size_t i) {
-  Segment segment;
+UpdateSegment segment_of(const Entry& each, std::byte* base, size_t i) {
+  UpdateSegment segment;
   segment.param = operand<float>(base, each.source);
   segment.grad = operand<const float>(base, each.other);
   segment.low_precision_copy = i % 3 == 0 ? nullptr : base + each.narrow;
@@ -125,25 +123,25 @@ void add_optimizers(std::vector<KernelCase>& cases) {
   const int64_t scale = arena.value(0.7F);
   cases.push_back(
       {"adamw, with copies, decay and clipping", arena, [=](Stream& stream, std::byte* base) {
-         std::vector<AdamWSegment> segments;
+         std::vector<UpdateSegment> segments;
          for (size_t i = 0; i < entries.size(); ++i) {
-           auto segment = segment_of<AdamWSegment>(entries[i], base, i);
-           segment.exp_avg = operand<float>(base, firsts[i]);
-           segment.exp_avg_sq = operand<float>(base, entries[i].third);
+           auto segment = segment_of(entries[i], base, i);
+           segment.moments[0] = operand<float>(base, firsts[i]);
+           segment.moments[1] = operand<float>(base, entries[i].third);
            segments.push_back(segment);
          }
-         adamw(stream, segments, {.grad_scale = operand<const float>(base, scale)});
+         update(stream, segments, AdamW{}, {.grad_scale = operand<const float>(base, scale)});
        }});
   for (const bool nesterov : {false, true}) {
     cases.push_back(
         {nesterov ? "sgd, nesterov" : "sgd, momentum", arena, [=](Stream& stream, std::byte* base) {
-           std::vector<SgdSegment> segments;
+           std::vector<UpdateSegment> segments;
            for (size_t i = 0; i < entries.size(); ++i) {
-             auto segment = segment_of<SgdSegment>(entries[i], base, i);
-             segment.momentum_buffer = operand<float>(base, entries[i].third);
+             auto segment = segment_of(entries[i], base, i);
+             segment.moments[0] = operand<float>(base, entries[i].third);
              segments.push_back(segment);
            }
-           sgd(stream, segments, {.momentum = 0.9, .nesterov = nesterov});
+           update(stream, segments, Sgd{.momentum = 0.9, .nesterov = nesterov});
          }});
   }
   cases.push_back({"steps counted", arena, [=](Stream& stream, std::byte* base) {

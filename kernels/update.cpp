@@ -1,0 +1,45 @@
+#include "kernels/update.h"
+
+#include <fmt/format.h>
+#include <fsdp/error.h>
+
+#include "kernels/checks.h"
+#include "kernels/kernel_table.h"
+
+namespace fsdp::kernels {
+namespace {
+
+void check(const AdamW& /*rule*/, std::span<const UpdateSegment> /*segments*/) {}
+
+void check(const Sgd& rule, std::span<const UpdateSegment> segments) {
+  if (rule.nesterov && (rule.momentum == 0 || rule.dampening != 0)) {
+    throw InvalidArgument({.what = fmt::format("sgd: nesterov with momentum {} and dampening {}",
+                                               rule.momentum, rule.dampening),
+                           .hint = "nesterov needs a momentum and no dampening"});
+  }
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (rule.momentum == 0 || segments[i].numel == 0) continue;
+    if (segments[i].moments[0] != nullptr && segments[i].step != nullptr) continue;
+    throw InvalidArgument(
+        {.what = fmt::format("sgd: segment {} has no {}", i,
+                             segments[i].step == nullptr ? "step" : "momentum buffer"),
+         .hint = "momentum needs both: the first update starts the buffer"});
+  }
+}
+
+}  // namespace
+
+void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
+            const UpdateScalars& scalars) {
+  std::visit(
+      [&](const auto& of) {
+        check(of, segments);
+        for (const UpdateSegment& segment : segments) {
+          require_low_precision(of.kName, segment.low_precision_dtype);
+        }
+      },
+      rule);
+  kernels_of(stream).update(stream, segments, rule, scalars);
+}
+
+}  // namespace fsdp::kernels
