@@ -55,7 +55,8 @@ struct PlanRequest {
   Options options;  // what a step takes may be more than memory_limit: StepPlan::refused_at
   // fp32 numbers that the optimizer keeps of each parameter: 2 (AdamW), 1 (SGD with momentum), 0.
   int optimizer_moments = 2;
-  // Several optimizers, which step one after the other; empty: one of all parameters.
+  // Several optimizers, which step one after the other; empty: one of all parameters. All gradients
+  // are cleared after them.
   std::vector<PlannedOptimizer> optimizers{};
 };
 

@@ -107,7 +107,7 @@ StepPlan PlannedRun::step() {
   for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   plan.traffic = engine_.stats().sent - before;
   for (const auto& each : optimizers_) each->step();
-  for (const auto& each : optimizers_) each->zero_grad();
+  engine_.zero_grad();  // of parameters that no optimizer has, too
   describe_engine(plan);
   return plan;
 }
