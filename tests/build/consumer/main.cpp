@@ -1,8 +1,17 @@
 // A program of its own on the installed package: two ranks as threads train one small model on what
 // a sampler deals out, and its weights go to a file and into an engine of one rank.
 #include <fsdp/fsdp.h>
+
+// It leaves LibTorch's optimizers out, whose options it takes.
+template <class Type>
+concept Complete = requires {
+  sizeof(Type);
+};
+static_assert(!Complete<torch::optim::AdamWOptions> && !Complete<torch::optim::SGDOptions>);
+
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -46,7 +55,7 @@ Losses train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run,
   fsdp::BuildScope building(mesh, run.engine);
   fsdp::Unit<Net> net;
   fsdp::Engine engine(net, building);
-  fsdp::AdamW optimizer(engine, {.lr = 0.05});
+  fsdp::AdamW optimizer(engine, torch::optim::AdamWOptions(0.05));
   const fsdp::BatchSampler sampler({.sample_count = kSamples,
                                     .world_size = mesh.world_size(),
                                     .rank = mesh.rank(),
