@@ -135,11 +135,10 @@ void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
 // Writes the optimizer's state into one file, which appears complete or not at all: moments and
 // counts of updates of the parameters that it trains, by FQN (`FQN.exp_avg`, `FQN.exp_avg_sq` or
 // `FQN.momentum_buffer`, and `FQN.step`), also of those that were frozen since; in the metadata lr,
-// steps(), the other options, what was set of its groups by their names, and a digest of the weights
-// beside which it is saved. It does not
-// depend on the number of ranks, on strategy, offload or units. Frozen parameters are not in it. A
-// unit's moments are gathered one after the other; rank 0 writes, and the others wait as long as
-// that takes.
+// steps(), the other options, what was set of its groups by their names, and a digest of the
+// weights beside which it is saved. It does not depend on the number of ranks, on strategy, offload
+// or units. Frozen parameters are not in it. A unit's moments are gathered one after the other;
+// rank 0 writes, and the others wait as long as that takes.
 // Requires: what was unfrozen was so after zero_grad.
 // Errors: as save_weights.
 void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file);
@@ -160,8 +159,8 @@ struct LoadOptimizerOptions {
 
 // Restores moments, counts of updates, steps(), lr, and what was set of groups from such a file, on
 // any number of ranks; a rank reads its own intervals. All other options (betas, momentum, weight
-// decay, groups) are the program's, unlike torch.optim's load_state_dict, which takes the file's: what differs is in the
-// report. Gradients stay as they are.
+// decay, groups) are the program's, unlike torch.optim's load_state_dict, which takes the file's:
+// what differs is in the report. Gradients stay as they are.
 // Requires: the engine has the weights beside which the state was saved: load_weights comes first.
 //   The parameters that are trained, or were before they were frozen, are those of the file: freeze
 //   and unfreeze before.

@@ -12,9 +12,9 @@
 // A scheduler sets the optimizer's rate when it is made, for the first step, and at each step() for
 // the next one; `epoch` counts these calls, whatever they stand for. It begins with the rate that
 // the optimizer had when its first scheduler was made, and multiplies the one it finds, as
-// PyTorch's "chainable" form: set_lr in between takes part. Groups follow by their lr_scale; a group
-// with a rate of its own (OptimizerParamGroup::set_lr) has it changed as the optimizer's is, from
-// its own beginning.
+// PyTorch's "chainable" form: set_lr in between takes part. Groups follow by their lr_scale. A
+// group with a rate of its own (OptimizerParamGroup::set_lr) has it changed as the optimizer's is,
+// from its own beginning.
 // Requires: the optimizer lives longer. No call is collective, and all ranks make the same: a rate
 //   that differs between ranks is an error that names both, with the collective after the
 //   optimizer's step.
@@ -77,7 +77,7 @@ class LRScheduler {
   Optimizer& optimizer() const { return optimizer_; }
   double next(double lr, double base_lr) const { return next_({last_epoch_, lr, base_lr}); }
   int64_t epoch() const { return last_epoch_; }
-  // Sets the rates of epoch 0: from those there are, or with `restarts` from those at the beginning.
+  // Sets the rates of epoch 0: from those of now, or with `restarts` from those at the beginning.
   void start(bool restarts);
 
  private:

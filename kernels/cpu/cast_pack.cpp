@@ -10,9 +10,8 @@ namespace {
 FSDP_TARGET_CLONES
 void cast_run(const CastRun& run, float scale) {
   visit_pair(run.source, run.source_dtype, run.destination, run.destination_dtype,
-             [&](const auto* from, auto* to) FSDP_INLINE_LAMBDA {
-               convert_loop<false>(from, 1, to, run.numel, scale);
-             });
+             [&](const auto* from, auto* to)
+                 FSDP_INLINE_LAMBDA { convert_loop<false>(from, 1, to, run.numel, scale); });
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ struct AdamWElement {
     float root_correction2, eps, negative_step_size;
   };
 
-  // Multiplying by a decay or scale of exactly 1 and dividing by a correction of 1 change no bit, so
+  // Multiplying by a decay or scale of exactly 1 and dividing by a correction of 1 change no bit:
   // one function serves with and without them.
   FSDP_ELEMENT static void update(float& param, float grad, float& exp_avg, float& exp_avg_sq,
                                   const Scalars& s) {

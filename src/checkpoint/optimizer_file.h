@@ -6,8 +6,8 @@
 //
 // of every parameter that the optimizer has trained, and the metadata below. The last part of a
 // name says what it is, so that no two can collide. `weights` is the digest (weights_digest.h) of
-// the weights beside which the state was saved; files before it have none. A file is of version 2 if
-// rates or decays of groups were set: "group.NAME.lr", "group.NAME.initial_lr" (where schedulers
+// the weights beside which the state was saved; files before it have none. A file is of version 2
+// if rates or decays of groups were set: "group.NAME.lr", "group.NAME.initial_lr" (where schedulers
 // began), "group.NAME.weight_decay". Others are of version 1, which earlier programs read.
 #pragma once
 
@@ -48,7 +48,7 @@ struct OptimizerHead {
 // As metadata has it.
 std::string digest_text(uint64_t weights);
 // Errors: IoError kCorruptData for a file of something else, of a version that is not known, of
-//   another optimizer, whose lr or steps are none, or with a group that the optimizer does not have.
+//   another optimizer, whose lr or steps are none, or with a group that the optimizer has not.
 OptimizerHead read_optimizer_head(const SafetensorsFile& file, const Optimizer::State& state);
 
 // The updates that a parameter has seen. Errors: IoError kCorruptData.

@@ -46,7 +46,8 @@ UnitKey key_of(const ShardUnit& unit, const UnitOptions& options) {
 StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
     : options(seen_by_torch(request.options)), guess(engine.pass.schedule().hint()) {
   // A field more does not compile: it is to be placed. The rest shows in the units.
-  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers] = request;
+  const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers] =
+      request;
   device = mesh.device;
   shares_gpu = shares;
   for (const auto& unit : engine.model.units) {

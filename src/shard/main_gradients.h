@@ -58,8 +58,8 @@ class MainGradients {
   // Views' `.grad` are undefined then. What reductions still do to the memory is waited for by its
   // next user.
   void give_back();
-  // Zero-fills the gradients of some parameters, and leaves their views' `.grad` undefined. They are
-  // cleared until the next reduction has added to the unit's.
+  // Zero-fills the gradients of some parameters, and leaves their views' `.grad` undefined. They
+  // are cleared until the next reduction has added to the unit's.
   void clear(std::span<const int> parameters);
   bool is_cleared(int parameter) const { return cleared_[parameter] != 0; }
   // A reduction has added to them.
