@@ -77,7 +77,7 @@ void MainGradients::give_back() {
   state_ = MainGradientState::kNone;
   await_across_ = false;
   are_guarded_ = false;
-  std::ranges::fill(cleared_, 0);
+  forget_cleared();
   if (!main_.has_views()) return;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     main_.gradient_of(static_cast<int>(i)) = at::Tensor();
@@ -85,10 +85,10 @@ void MainGradients::give_back() {
 }
 
 void MainGradients::clear(std::span<const int> parameters) {
+  for (const int parameter : parameters) cleared_[parameter] = 1;
   if (!are_ready()) return;
   std::vector<kernels::FillRun> runs;
   for (const int parameter : parameters) {
-    cleared_[parameter] = 1;
     if (main_.has_views()) main_.gradient_of(parameter) = at::Tensor();
     const int segment = unit_.layout.segment_of(parameter);
     if (!has(segment)) continue;
@@ -104,7 +104,7 @@ void MainGradients::clear(std::span<const int> parameters) {
 
 void MainGradients::note_added() {
   ++additions_;
-  std::ranges::fill(cleared_, 0);
+  forget_cleared();
 }
 
 bool MainGradients::is_trainable(int parameter) const {

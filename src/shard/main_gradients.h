@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -59,9 +60,10 @@ class MainGradients {
   // next user.
   void give_back();
   // Zero-fills the gradients of some parameters, and leaves their views' `.grad` undefined. They
-  // are cleared until the next reduction has added to the unit's.
+  // are cleared until the unit gets others.
   void clear(std::span<const int> parameters);
   bool is_cleared(int parameter) const { return cleared_[parameter] != 0; }
+  void forget_cleared() { std::ranges::fill(cleared_, 0); }
   // A reduction has added to them.
   void note_added();
   // Returns how many have, since the engine was made.

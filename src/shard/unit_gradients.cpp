@@ -253,6 +253,7 @@ void UnitGradients::keep() {
   if (sink_ == Sink::kMain) return reduce(/*across=*/true);  // one rank: it is there already
   table_.issue();
   state_ = GradientState::kKept;
+  main_.forget_cleared();
   lent_.keep();
   show();
 }
@@ -286,14 +287,13 @@ void UnitGradients::zero(std::span<const int> parameters) {
   if (!is_any_left()) zero();
 }
 
+// Alike on all ranks, whatever has arrived on each.
 bool UnitGradients::is_any_left() const {
   for (size_t i = 0; i < arrived_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     const bool has_gradient = unit_.segment(unit_.layout.segment_of(parameter)).trainable &&
                               unit_.layout.parameters()[i].numel > 0;
-    if (!has_gradient) continue;
-    if (main_.are_ready() && !main_.is_cleared(parameter)) return true;
-    if (state_ == GradientState::kKept && arrived_[i]) return true;
+    if (has_gradient && !main_.is_cleared(parameter)) return true;
   }
   return false;
 }
