@@ -54,8 +54,17 @@ class BuildScope {
   // together from such parts: `layers->push_back(building.shard(Block(64)))`. Returns it.
   template <class Module>
   Module shard(Module module) {
-    shard_now(*module);
+    shard_now({&*module});
     return module;
+  }
+  // The same of the layers of one unit (each_child_of with a number), all of which are there for
+  // that: `for (auto& layer : building.shard(std::vector{Block(64), Block(64)})) …`.
+  template <class Module>
+  std::vector<Module> shard(std::vector<Module> layers) {
+    std::vector<torch::nn::Module*> modules;
+    for (Module& each : layers) modules.push_back(&*each);
+    shard_now(modules);
+    return layers;
   }
 
   const Mesh& mesh() const;
@@ -65,7 +74,7 @@ class BuildScope {
 
  private:
   friend class Engine;
-  void shard_now(torch::nn::Module& module);
+  void shard_now(const std::vector<torch::nn::Module*>& layers);
   std::unique_ptr<State> state_;
 };
 

@@ -26,7 +26,9 @@ namespace fsdp {
 
 class UnitPolicy {
  public:
-  using Chooses = Callback<bool(std::string_view fqn, const torch::nn::Module& module)>;
+  // Returns of how many neighbours a unit is made that has `module`: 0: it is no unit; 1: it is one
+  // alone; k: it is one together with its neighbours, k of them that answer k. true is 1.
+  using Chooses = Callback<int(std::string_view fqn, const torch::nn::Module& module)>;
 
   // None: only fsdp::Unit makes units.
   UnitPolicy() = default;
@@ -36,20 +38,15 @@ class UnitPolicy {
       : described_(std::move(described)), chooses_(std::move(chooses)) {}
 
   bool is_set() const { return static_cast<bool>(chooses_); }
-  bool chooses(std::string_view fqn, const torch::nn::Module& module) const {
-    return chooses_ && chooses_(fqn, module);
+  int layers_of_unit(std::string_view fqn, const torch::nn::Module& module) const {
+    return chooses_ ? chooses_(fqn, module) : 0;
   }
   const std::string& described() const { return described_; }
   bool operator==(const UnitPolicy&) const = default;
 
-  // What either chooses.
-  friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {
-    if (!a.is_set()) return b;
-    if (!b.is_set()) return a;
-    return {a.described_ + " | " + b.described_, [a, b](auto fqn, const auto& module) {
-              return a.chooses(fqn, module) || b.chooses(fqn, module);
-            }};
-  }
+  // Chooses what either chooses. The engine refuses a module that both choose for units of different
+  // numbers of layers.
+  friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b);
 
  private:
   std::string described_;
@@ -83,8 +80,12 @@ UnitPolicy by_type() {
 }
 
 // The modules registered directly in the one that is called `fqn` ("encoder.layers"), a Sequential
-// or ModuleList as a rule; "" is the root.
-UnitPolicy each_child_of(std::string fqn);
+// or ModuleList as a rule; "" is the root. With `layers` = k each k of them that are registered one
+// after the other are one unit, the last unit has what is left: fewer and larger collectives. The
+// unit is called "encoder.layers.0-3"; its forward begins at the first of its layers and ends behind
+// the last, and none of them may be a fsdp::Unit.
+// Errors: InvalidArgument if `layers` is less than 1.
+UnitPolicy each_child_of(std::string fqn, int layers = 1);
 
 // Modules whose FQN `chooses` accepts.
 UnitPolicy by_name(std::function<bool(std::string_view fqn)> chooses);

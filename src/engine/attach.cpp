@@ -69,7 +69,15 @@ std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& uni
       segments.emplace_back(segment.trainable, segment.numel);
     return segments;
   };
-  if (!known || expected != built || shape(layout) != shape(found->second.layout)) {
+  const bool fits = known && expected == built && shape(layout) == shape(found->second.layout);
+  if (!fits && unit.modules.size() > 1) {
+    throw InvalidArgument(
+        {.what = fmt::format("the {} layers of {} were not sharded together under the BuildScope",
+                             unit.modules.size(), name_of_unit(unit.fqn)),
+         .where = "BuildScope::shard",
+         .hint = "give it the layers of a unit in one std::vector; tie and freeze before that"});
+  }
+  if (!fits) {
     throw InvalidArgument(
         {.what = fmt::format("{} has other parameters, types or frozen flags than when it was "
                              "constructed under the BuildScope",
@@ -178,7 +186,7 @@ void Attachment::take(int index) {
       engine_, engine_.pass, take_gradient,
       EngineUnit::Place{.index = index,
                         .parent = index == 0 ? nullptr : units[found.parent].get(),
-                        .module = found.module,
+                        .modules = found.modules,
                         .options = own},
       std::move(touched), std::move(shard)));
   units.back()->capture_gradients();

@@ -30,11 +30,19 @@ BuildScope::~BuildScope() = default;
 const Mesh& BuildScope::mesh() const { return state_->mesh; }
 const Options& BuildScope::options() const { return state_->options; }
 
-void BuildScope::shard_now(torch::nn::Module& module) {
-  if (dynamic_cast<UnitBase*>(&module) == nullptr) return state_->shard(&module, module);
-  throw InvalidArgument({.what = "BuildScope::shard of a fsdp::Unit, which was sharded when its "
+void BuildScope::shard_now(const std::vector<torch::nn::Module*>& layers) {
+  torch::nn::Module unit("unit of several layers");
+  for (torch::nn::Module* layer : layers) {
+    if (dynamic_cast<UnitBase*>(layer) != nullptr) {
+      throw InvalidArgument({.what =
+                                 "BuildScope::shard of a fsdp::Unit, which was sharded when its "
                                  "constructor returned",
-                         .hint = "use it as it is"});
+                             .hint = "use it as it is"});
+    }
+    unit.register_module(std::to_string(unit.children().size()), layer->shared_from_this());
+  }
+  if (layers.empty()) return;
+  state_->shard(layers.front(), layers.size() == 1 ? *layers.front() : unit);
 }
 
 BuildScope::State::State(Mesh mesh_in, Options options_in)
@@ -94,7 +102,8 @@ void BuildScope::State::forget(const UnitBase& unit) {
 }
 
 const void* BuildScope::State::key_of(const FoundUnit& unit) {
-  return unit.unit != nullptr ? static_cast<const void*>(unit.unit) : unit.module;
+  return unit.unit != nullptr ? static_cast<const void*>(unit.unit)
+                              : unit.modules.front().module.get();
 }
 
 void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {

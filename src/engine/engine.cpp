@@ -23,6 +23,17 @@ namespace {
 
 const char* construction() { return "construction of the engine"; }
 
+// "a BlockImpl"; of several modules "4 modules: BlockImpl, NormImpl".
+std::string types_of(const std::vector<NamedModule>& modules) {
+  std::vector<std::string> types;
+  for (const NamedModule& each : modules) {
+    if (std::ranges::find(types, each.module->name()) != types.end()) continue;
+    types.push_back(each.module->name());
+  }
+  const std::string text = fmt::format("{}", fmt::join(types, ", "));
+  return modules.size() == 1 ? "a " + text : fmt::format("{} modules: {}", modules.size(), text);
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options options) {
@@ -176,7 +187,7 @@ std::string Engine::describe() const {
   std::string table = fmt::format("{:<33} {:>6} {:>13} {:>11} {:>11}\n", "unit", "params",
                                   "elements", "gathered", "this rank");
   int64_t elements = 0;
-  std::string last_module;
+  std::string last_modules;
   for (const auto& unit : state_->model.units) {
     const ShardLayout& layout = unit->shard->layout();
     elements += layout.parameter_numel();
@@ -186,11 +197,11 @@ std::string Engine::describe() const {
                          format_bytes(layout.unsharded_bytes()),
                          format_bytes(layout.slice_numel() * size_of(DType::kFloat32)));
     // By policy a unit may be of a type that nobody named; said once for those that repeat.
-    const std::string module = unit->place.module->name();
-    if (unit->is_by_policy() && module != last_module) {
-      table += fmt::format("  is a {}\n", module.substr(0, 75));
+    const std::string modules = types_of(unit->place.modules);
+    if (unit->is_by_policy() && modules != last_modules) {
+      table += fmt::format("  is {}\n", modules.substr(0, 77));
     }
-    last_module = module;
+    last_modules = modules;
   }
   table += fmt::format("{} units, {} parameters in {} ranks\n\n", state_->model.units.size(),
                        elements, state_->context->mesh.world_size());

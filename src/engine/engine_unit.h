@@ -10,14 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/module_walk.h"
 #include "libtorch/torch_compat.h"
 #include "plan/closing_clock.h"
 #include "runtime/span_log.h"
 #include "shard/shard_unit.h"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace fsdp {
 
@@ -37,9 +34,9 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
  public:
   struct Place {
     int index = 0;
-    const EngineUnit* parent = nullptr;   // the unit around it; null for the root
-    torch::nn::Module* module = nullptr;  // in the model that the engine keeps
-    UnitOptions options;                  // every field is set but a param_dtype that nobody gives
+    const EngineUnit* parent = nullptr;  // the unit around it; null for the root
+    std::vector<NamedModule> modules;
+    UnitOptions options;  // every field is set but a param_dtype that nobody gives
   };
   // A gradient of one of the unit's parameters has been made; called in backward.
   using OnGradient =
@@ -70,6 +67,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
 
   bool is_open() const { return state != State::kClosed; }
   bool is_by_policy() const { return touched_->is_by_policy; }
+  bool has_several_layers() const { return place.modules.size() > 1; }
   // True for the unit itself, too.
   bool is_inside(const ClockedUnit& other) const;
   // Floating inputs of a forward are cast to it; unset: they stay as they are.

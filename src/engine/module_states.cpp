@@ -22,24 +22,6 @@ constexpr int64_t kSmallBytes = 64 * 1024;  // the statistics of 16384 channels
 thread_local std::weak_ptr<EngineUnit> running_unit;
 thread_local ModuleStates* recording = nullptr;
 
-// Calls `visit` with the unit's own modules and their FQNs, outer ones first.
-template <class Visit>
-void for_each_own_module(const EngineUnit& unit, const Visit& visit) {
-  const auto is_unit = [&](const torch::nn::Module& module) {
-    return std::ranges::any_of(unit.owner.model.units,
-                               [&](const auto& each) { return each->place.module == &module; });
-  };
-  const auto walk = [&](const auto& self, const std::string& fqn,
-                        torch::nn::Module& module) -> void {
-    visit(fqn, module);
-    for (const auto& child : module.named_children()) {
-      if (is_unit(*child.value())) continue;
-      self(self, fqn.empty() ? child.key() : fqn + "." + child.key(), *child.value());
-    }
-  };
-  walk(walk, unit.shard->fqn(), *unit.place.module);
-}
-
 bool is_as(const Flags& flags) {
   return std::ranges::all_of(
       flags, [](const auto& each) { return each.first->is_training() == each.second; });
@@ -83,20 +65,25 @@ void ModuleStates::remember_running() {
 }
 
 void ModuleStates::remember(const EngineUnit& unit, bool is_inside) {
-  if (std::ranges::find(units_, &unit) != units_.end()) return;
+  if (has(unit)) return;
   units_.push_back(&unit);
-  for_each_own_module(unit, [&](const std::string& fqn, torch::nn::Module& module) {
+  const auto remember_module = [&](const std::string& fqn, torch::nn::Module& module) {
     flags_.emplace_back(module.shared_from_this(), module.is_training());
     for (const auto& item : module.named_buffers(/*recurse=*/false)) {
       const at::Tensor& buffer = item.value();
       if (!buffer.defined() || buffer.is_inference()) continue;
-      buffers_.push_back({.fqn = fqn.empty() ? item.key() : fqn + "." + item.key(),
+      buffers_.push_back({.fqn = join_fqn(fqn, item.key()),
                           .buffer = buffer,
                           .found = buffer.detach().clone(),
                           .version = torch_compat::version(buffer),
                           .is_inside = is_inside});
     }
-  });
+  };
+  unit.owner.model.for_each_own_module(unit, remember_module);
+}
+
+bool ModuleStates::has(const EngineUnit& unit) const {
+  return std::ranges::find(units_, &unit) != units_.end();
 }
 
 void ModuleStates::settle() {

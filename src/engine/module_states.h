@@ -52,6 +52,8 @@ class ModuleStates {
   // Remembers the unit whose forward this thread runs: a function that is called now is part of it.
   void remember_running();
 
+  // True if the unit has begun a forward in the first run.
+  bool has(const EngineUnit& unit) const;
   // Drops the copies that the second run does not need. Call it after the first one.
   void settle();
 

@@ -24,10 +24,6 @@ bool has_statistics(const torch::nn::Module& module, const at::Tensor& parameter
   });
 }
 
-std::string join(const std::string& prefix, const std::string& name) {
-  return prefix.empty() ? name : prefix + "." + name;
-}
-
 [[noreturn]] void refuse(const std::string& fqn, std::string reason, std::string hint) {
   throw InvalidArgument({.what = fmt::format("parameter '{}' cannot be sharded: {}", fqn, reason),
                          .hint = std::move(hint)});
@@ -59,11 +55,11 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Devic
 
 void check_embedding(const std::string& fqn, bool renormalises, bool is_sparse) {
   if (renormalises) {
-    refuse(join(fqn, "weight"), "its embedding renormalises it in forward (max_norm)",
+    refuse(join_fqn(fqn, "weight"), "its embedding renormalises it in forward (max_norm)",
            "renormalise after the optimizer's step instead");
   }
   if (is_sparse) {
-    refuse(join(fqn, "weight"), "its embedding makes sparse gradients", "use sparse(false)");
+    refuse(join_fqn(fqn, "weight"), "its embedding makes sparse gradients", "use sparse(false)");
   }
 }
 
@@ -104,7 +100,8 @@ class Walk {
   explicit Walk(const Options& options) : options_(options) {}
 
   std::vector<FoundUnit> run(torch::nn::Module& root) {
-    visit(root, "", 0);
+    Neighbours none;
+    visit(root, "", 0, none);
     for (auto& [tensor, place] : owners_) {
       FoundUnit& unit = units_[place.unit];
       unit.parameters.push_back(std::move(place.found));
@@ -119,24 +116,48 @@ class Walk {
     FoundParameter found;
   };
 
-  void visit(torch::nn::Module& module, const std::string& fqn, int enclosing) {
+  // The children of a module that are being put into one unit.
+  struct Neighbours {
+    int layers = 0;  // of the unit; 0: there is none
+    int left = 0;    // of these, still to come
+    int unit = -1;   // -1: all so far belong to units that were found before
+
+    // Takes the next child in, which the policy chose for a unit of so many, or for none.
+    void add(int layers_of_unit) {
+      if (layers_of_unit != layers || left == 0) *this = {layers_of_unit, layers_of_unit};
+      left = std::max(left - 1, 0);
+    }
+  };
+
+  // `beside`: of those before it.
+  void visit(torch::nn::Module& module, const std::string& fqn, int enclosing, Neighbours& beside) {
     int unit = enclosing;
     auto* base = dynamic_cast<UnitBase*>(&module);
-    const bool is_chosen = !units_.empty() && options_.units.chooses(fqn, module);
-    any_chosen_ = any_chosen_ || is_chosen;
-    if (base != nullptr || is_chosen || units_.empty()) {
+    const bool is_root = units_.empty();
+    const int layers = is_root ? 0 : options_.units.layers_of_unit(fqn, module);
+    any_chosen_ = any_chosen_ || layers > 0;
+    beside.add(std::max(layers, 0));
+    if (base != nullptr || layers > 0 || is_root) {
+      if (base != nullptr && layers > 1) refuse_unit_among_layers(fqn, layers);
       // A unit registered at two places is one unit that is called twice.
       if (!seen_units_.insert(&module).second) return;
-      unit = static_cast<int>(units_.size());
-      units_.push_back(
-          {.fqn = fqn, .unit = base, .module = &module, .parent = units_.empty() ? 0 : enclosing});
+      if (beside.unit < 0) {
+        beside.unit = static_cast<int>(units_.size());
+        units_.push_back({.fqn = fqn, .unit = base, .parent = enclosing});
+      } else {
+        std::string& name = units_[beside.unit].fqn;
+        name = units_[beside.unit].modules.front().fqn + "-" + fqn.substr(fqn.rfind('.') + 1);
+      }
+      unit = beside.unit;
+      units_[unit].modules.push_back({fqn, module.shared_from_this()});
     }
     check_module(fqn, module);
     for (const auto& item : module.named_parameters(/*recurse=*/false)) {
-      add({join(fqn, item.key()), item.value()}, module, unit);
+      add({join_fqn(fqn, item.key()), item.value()}, module, unit);
     }
+    Neighbours children;
     for (const auto& child : module.named_children())
-      visit(*child.value(), join(fqn, child.key()), unit);
+      visit(*child.value(), join_fqn(fqn, child.key()), unit, children);
   }
 
   void add(FoundParameter parameter, const torch::nn::Module& module, int unit) {
@@ -163,6 +184,15 @@ class Walk {
     return a;
   }
 
+  [[noreturn]] void refuse_unit_among_layers(const std::string& fqn, int layers) const {
+    throw InvalidArgument(
+        {.what = fmt::format("'{}' is a fsdp::Unit, and {} chooses it for a unit of {} layers", fqn,
+                             options_.units.described(), layers),
+         .where = "Options::units",
+         .cause = "a fsdp::Unit is gathered at its own call",
+         .hint = "build these layers as plain modules"});
+  }
+
   [[noreturn]] void refuse_policy(torch::nn::Module& root) const {
     std::string children;
     for (const auto& child : root.named_children()) {
@@ -186,6 +216,10 @@ class Walk {
 };
 
 }  // namespace
+
+std::string join_fqn(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
 
 std::vector<FoundUnit> find_units(torch::nn::Module& root, const Options& options) {
   return Walk(options).run(root);
@@ -211,11 +245,11 @@ std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
       const at::Tensor& tensor = item.value();
       if (!tensor.defined() || known(tensor)) continue;
       if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-      check_parameter(join(fqn, item.key()), tensor, computes_on);
-      result.push_back({join(fqn, item.key()), tensor, has_statistics(each, tensor)});
+      check_parameter(join_fqn(fqn, item.key()), tensor, computes_on);
+      result.push_back({join_fqn(fqn, item.key()), tensor, has_statistics(each, tensor)});
     }
     for (const auto& child : each.named_children()) {
-      self(self, *child.value(), join(fqn, child.key()));
+      self(self, *child.value(), join_fqn(fqn, child.key()));
     }
   };
   visit(visit, module, "");

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,19 +24,28 @@ struct FoundParameter {
   bool has_statistics = false;
 };
 
-struct FoundUnit {
+// A module of a unit, and its name in the model.
+struct NamedModule {
   std::string fqn;
-  UnitBase* unit = nullptr;  // null: chosen by policy
-  torch::nn::Module* module = nullptr;
-  int parent = 0;  // index of the enclosing unit; the root's is itself
+  std::shared_ptr<torch::nn::Module> module;
+};
+
+struct FoundUnit {
+  std::string fqn;                   // "layers.0"; of several modules "layers.0-3"
+  UnitBase* unit = nullptr;          // null: chosen by policy
+  std::vector<NamedModule> modules;  // one; or by policy several neighbours
+  int parent = 0;                    // index of the enclosing unit; the root's is itself
   std::vector<FoundParameter> parameters;
 };
+
+// Returns "layers.0" for "layers" and "0".
+std::string join_fqn(const std::string& prefix, const std::string& name);
 
 // Units in pre-order, the root first. A parameter belongs to the innermost unit around it; one that
 // is registered under several units belongs to the innermost unit around all of them.
 // Options::units chooses among modules that are no Unit, Options::ignore leaves parameters out.
 // Errors: InvalidArgument for embeddings with max_norm or sparse gradients, and for a policy that
-// chooses nothing.
+// chooses nothing, or a fsdp::Unit for a unit of several layers.
 std::vector<FoundUnit> find_units(torch::nn::Module& root, const Options& options);
 
 // Errors: InvalidArgument naming the parameter, for what cannot be sharded by ranks that compute on

@@ -266,6 +266,7 @@ Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   saved->inputs = Defined(inputs);
   const Tensors outputs = Recompute::apply(at::TensorList(defined_of(inputs)),
                                            at::empty({0}).set_requires_grad(true), saved);
+  touched_units::hook_recomputed(outputs, saved->modules);
   return saved->outputs.spread(outputs);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <unordered_set>
 
 #include "fsdp/error.h"
 
@@ -18,6 +19,24 @@ int ShardedModel::find_unit(std::string_view fqn) const {
   }
   throw InvalidArgument({.what = fmt::format("there is no unit '{}'", fqn),
                          .hint = fmt::format("units are {}", known)});
+}
+
+void ShardedModel::for_each_own_module(
+    const EngineUnit& unit,
+    const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const {
+  std::unordered_set<const torch::nn::Module*> of_units;
+  for (const auto& each : units) {
+    for (const NamedModule& own : each->place.modules) of_units.insert(own.module.get());
+  }
+  const auto walk = [&](const auto& self, const std::string& fqn,
+                        torch::nn::Module& module) -> void {
+    visit(fqn, module);
+    for (const auto& child : module.named_children()) {
+      if (of_units.contains(child.value().get())) continue;
+      self(self, join_fqn(fqn, child.key()), *child.value());
+    }
+  };
+  for (const NamedModule& own : unit.place.modules) walk(walk, own.fqn, *own.module);
 }
 
 // An optimizer's zero_grad takes the guards away: after a step, or between forward and backward.

@@ -3,15 +3,13 @@
 
 #include <fsdp/options.h>
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/engine_unit.h"
-
-namespace torch::nn {
-class Module;
-}
 
 namespace fsdp {
 
@@ -23,6 +21,10 @@ struct ShardedModel {
 
   // Returns the index of the unit called `fqn`. Errors: InvalidArgument that lists what exists.
   int find_unit(std::string_view fqn) const;
+  // Calls `visit` with the modules of the unit that are no other unit's, outer ones first.
+  void for_each_own_module(
+      const EngineUnit& unit,
+      const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const;
   // Some unit has gradients that no optimizer's zero_grad has cleared.
   bool has_gradients() const;
   // EngineUnit::follow_zero_grad of all units by policy. Requires: the clock's mutex.

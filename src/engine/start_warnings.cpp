@@ -8,6 +8,7 @@
 #include "comm/mesh_state.h"
 #include "engine/sharded_model.h"
 #include "runtime/device.h"
+#include "shard/parameter_seats.h"
 #include "shard/shard_context.h"
 
 namespace fsdp {
@@ -15,14 +16,18 @@ namespace {
 
 void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& policy,
                       const Mesh& mesh) {
-  const auto filled =
-      std::ranges::count_if(units, [](const FoundUnit& unit) { return !unit.parameters.empty(); });
-  if (!policy.is_set() || filled > 1) return;
-  mesh.warn({.what = fmt::format("{} chooses no module with parameters: the model is one unit",
-                                 policy.described()),
+  const auto is_filled = [](const FoundUnit& unit) { return !unit.parameters.empty(); };
+  if (!policy.is_set() || std::ranges::count_if(units, is_filled) > 1) return;
+  const auto filled = std::ranges::find_if(units, is_filled);
+  const bool is_root = filled == units.begin();
+  mesh.warn({.what = fmt::format("{} {}: the model is one unit", policy.described(),
+                                 is_root ? "chooses no module with parameters"
+                                         : "puts all parameters into " + name_of_unit(filled->fqn)),
              .where = "Options::units",
              .cause = "all parameters are gathered at once",
-             .hint = "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of)"});
+             .hint =
+                 "choose the layers that repeat (fsdp::by_type, fsdp::each_child_of), and fewer "
+                 "of them for each unit"});
 }
 
 // [Note: tiles that are hidden] in cpu_features.h.

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <iterator>
 #include <utility>
 
 #include "engine/autograd_hooks.h"
@@ -279,6 +279,35 @@ void CallsAround::fire() const {
   const std::lock_guard lock(clock_->mutex);
   clock_->pre_backward_around(calls_, autograd_hooks::current_task(),
                               autograd_hooks::current_sequence());
+}
+
+void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran) {
+  const auto running = ModuleStates::running();
+  if (!running) return;
+  ClosingClock& clock = *running->owner.clock;
+  std::vector<std::shared_ptr<Call>> calls;
+  {
+    const std::lock_guard lock(clock.mutex);
+    const int task = autograd_hooks::current_task();
+    std::ranges::copy_if(clock.calls_under_way(), std::back_inserter(calls), [&](const auto& call) {
+      const EngineUnit& unit = unit_of(*call);
+      return call->is_open_ended && call->forward_task == task && unit.has_several_layers() &&
+             ran.has(unit);
+    });
+  }
+  for (const std::shared_ptr<Call>& call : calls) {
+    for (const at::Tensor& output : outputs) {
+      if (!output.grad_fn()) continue;  // [Note: grad_fn before the clock]
+      {
+        // The function's node is the call's, also where the function has touched another unit
+        // before the call began in it.
+        const std::lock_guard lock(clock.mutex);
+        call->begin = std::min(call->begin, autograd_hooks::sequence_of(*output.grad_fn()));
+        call->in_graph = true;
+      }
+      autograd_hooks::hook_output(output, call);
+    }
+  }
 }
 
 ForwardAgain::ForwardAgain()

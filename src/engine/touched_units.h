@@ -3,11 +3,17 @@
 // open-ended calls].
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 #include <vector>
 
 #include "libtorch/touch_trap.h"
 #include "plan/closing_clock.h"
+
+namespace fsdp {
+class ModuleStates;
+}
 
 namespace fsdp::touched_units {
 
@@ -23,6 +29,11 @@ class CallsAround {
   std::shared_ptr<ClosingClock> clock_;  // null: no such calls
   std::vector<std::weak_ptr<Call>> calls_;
 };
+
+// Hooks what a recomputed function returns, as outputs of the calls under way at its end that its
+// first run, of which `ran` tells, has touched: of units of several layers alone. Layers that are
+// recomputed one by one are one call then in backward, too, whichever of them a rank leaves out.
+void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran);
 
 // Before a model with such units is sharded. Errors: StateError if touches cannot be seen.
 void arm();

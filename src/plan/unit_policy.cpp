@@ -4,14 +4,37 @@
 
 #include <utility>
 
+#include "fsdp/error.h"
+
 namespace fsdp {
 
-UnitPolicy each_child_of(std::string fqn) {
-  std::string described = fmt::format("each_child_of(\"{}\")", fqn);
+UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b) {
+  if (!a.is_set()) return b;
+  if (!b.is_set()) return a;
+  return {a.described_ + " | " + b.described_, [a, b](std::string_view fqn, const auto& module) {
+            const int by_a = a.layers_of_unit(fqn, module), by_b = b.layers_of_unit(fqn, module);
+            if (by_a == by_b || by_a == 0 || by_b == 0) return by_a + (by_a == 0 ? by_b : 0);
+            throw InvalidArgument(
+                {.what = fmt::format("two policies choose '{}': {} for a unit of {} layers, {} for "
+                                     "one of {}",
+                                     fqn, a.described(), by_a, b.described(), by_b),
+                 .where = "Options::units",
+                 .hint = "let one of them choose each module"});
+          }};
+}
+
+UnitPolicy each_child_of(std::string fqn, int layers) {
+  std::string described = layers == 1 ? fmt::format("each_child_of(\"{}\")", fqn)
+                                      : fmt::format("each_child_of(\"{}\", {})", fqn, layers);
+  if (layers < 1) {
+    throw InvalidArgument({.what = fmt::format("{}: a unit of {} layers", described, layers),
+                           .hint = "1 makes each child a unit, k each k neighbours"});
+  }
   const std::string prefix = fqn.empty() ? "" : fqn + ".";
-  return {std::move(described), [prefix](std::string_view name, const torch::nn::Module&) {
-            return name.starts_with(prefix) &&
-                   name.find('.', prefix.size()) == std::string_view::npos;
+  return {std::move(described), [prefix, layers](std::string_view name, const torch::nn::Module&) {
+            const bool is_child =
+                name.starts_with(prefix) && name.find('.', prefix.size()) == std::string_view::npos;
+            return is_child ? layers : 0;
           }};
 }
 

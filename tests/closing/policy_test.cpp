@@ -13,8 +13,10 @@ using namespace fsdp::testing;
 
 namespace {
 
-fsdp::Options by_policy(fsdp::Options options = {}) {
-  options.units = fsdp::by_type<Body>();
+fsdp::Options by_policy(fsdp::Options options = {}, int layers_of_unit = 1) {
+  options.units = {"bodies", [=](std::string_view, const torch::nn::Module& module) {
+                     return dynamic_cast<const BodyImpl*>(&module) ? layers_of_unit : 0;
+                   }};
   return options;
 }
 
@@ -68,28 +70,37 @@ TEST_CASE("by policy every graph of the matrix gives equal lists and the plain m
     ++number;
     for (const Usage usage : {Usage::kAllUsed, Usage::kUnusedOnOneRank, Usage::kSkipped}) {
       for (const int prefetch : {0, 1, 2}) {
-        if (!is_tried(number + static_cast<int>(usage) + prefetch, 9)) continue;
-        CAPTURE(graph.name);
-        CAPTURE(static_cast<int>(usage));
-        CAPTURE(prefetch);
-        const fsdp::Strategy strategy = kAllStrategies[run++ % std::size(kAllStrategies)];
-        CAPTURE(static_cast<int>(strategy));
-        CHECK(run_program(graph.make(usage), by_policy({.prefetch_units = prefetch,
-                                                        .cpu_offload = run % 4 == 0,
-                                                        .strategy = strategy}))
-                  .failure == "");
+        for (const int layers : {1, 2, 3}) {
+          if (!is_tried(number + static_cast<int>(usage) + prefetch + 3 * layers, 27)) continue;
+          CAPTURE(graph.name);
+          CAPTURE(static_cast<int>(usage));
+          CAPTURE(prefetch);
+          CAPTURE(layers);
+          const fsdp::Strategy strategy = kAllStrategies[run++ % std::size(kAllStrategies)];
+          CAPTURE(static_cast<int>(strategy));
+          Program program = graph.make(usage);
+          program.layers_of_unit = layers;
+          CHECK(run_program(program, by_policy({.prefetch_units = prefetch,
+                                                .cpu_offload = run % 4 == 0,
+                                                .strategy = strategy},
+                                               layers))
+                    .failure == "");
+        }
       }
     }
   }
 }
 
-// Ranks use other weights, views and in-place changes inside the same blocks.
+// Ranks use other weights, views and in-place changes inside the same units, and leave out some of
+// the layers of those that have several.
 TEST_CASE("by policy random programs give equal lists on all ranks and the plain model's bits") {
-  const auto [all, first] = fuzz_range(100);
+  const auto [all, first] = fuzz_range(160);
   const int64_t wanted = is_simulated_gpu() ? all / 5 : all;
   int64_t ran = 0, invalid = 0, failed = 0;
   for (int64_t seed = first; ran < wanted && failed < 5; ++seed) {
-    const Program program = random_program(static_cast<uint64_t>(seed), Boundaries::kPolicy);
+    const int layers = std::array{1, 2, 1, 3, 1, 4}[static_cast<size_t>(seed % 6)];
+    const Program program =
+        random_program(static_cast<uint64_t>(seed), Boundaries::kPolicy, layers);
     if (!is_valid(program, Boundaries::kPolicy)) {
       ++invalid;
       continue;
@@ -100,7 +111,8 @@ TEST_CASE("by policy random programs give equal lists on all ranks and the plain
                    .cpu_offload = seed % 4 == 0,
                    .strategy = kAllStrategies[seed % std::size(kAllStrategies)],
                    .tuning = {.cpu_streams = seed % 2 == 0 ? fsdp::CpuStreamKind::kInline
-                                                           : fsdp::CpuStreamKind::kThreaded}}));
+                                                           : fsdp::CpuStreamKind::kThreaded}},
+                  layers));
     if (!run.is_finite) {
       ++invalid;
       continue;

@@ -262,30 +262,37 @@ TEST_CASE("a plan in a line says strategy, ranks, units, and bytes at rest and a
         "limit from: forward of unit 'b'\nnote: op was run on zeros");
 }
 
-TEST_CASE("a model by policy is planned as its run takes it, inside Engine::forward") {
+TEST_CASE("a model by policy is planned as its run takes it, in units of one layer or several") {
   const auto make = [] {
     torch::nn::Sequential layers;
-    for (int i = 0; i < 4; ++i) layers->push_back(torch::nn::Linear(32, 32));
+    for (int i = 0; i < 7; ++i) layers->push_back(torch::nn::Linear(32, 32));
     return layers;
   };
   const auto loss = [](torch::nn::Sequential& layers) {
     return layers->forward(torch::ones({4, 32})).sum();
   };
-  const Options options{.units = by_type<torch::nn::Linear>()};
-  const StepPlan planned =
-      plan({.ranks = 2, .options = options, .optimizer_moments = 0}, make, loss);
-  CHECK(planned.units == 5);
-  run_torch_ranks(2, [&](Mesh mesh) {
-    torch::nn::Sequential layers = build_seeded(4, make);
-    Engine engine(layers, mesh, options);
-    for (int step = 0; step < 3; ++step) {
-      engine
-          .forward([&](const at::Tensor& x) { return layers->forward(x).sum(); },
-                   torch::ones({4, 32}).to(engine.device()))
-          .backward();
-      engine.zero_grad();
-    }
-    CHECK(engine.memory_plan().peak_bytes() == planned.memory.peak_bytes());
-    CHECK(engine.memory_plan().held_bytes == planned.memory.held_bytes);
-  });
+  for (const int layers_of_unit : {1, 2, 4, 7}) {
+    CAPTURE(layers_of_unit);
+    const Options options{.units = each_child_of("", layers_of_unit)};
+    const StepPlan planned =
+        plan({.ranks = 2, .options = options, .optimizer_moments = 0}, make, loss);
+    CHECK(planned.units == 1 + (7 + layers_of_unit - 1) / layers_of_unit);
+    CHECK(planned.traffic.world.gathers == 2 * (planned.units - 1));
+    run_torch_ranks(2, [&](Mesh mesh) {
+      torch::nn::Sequential layers = build_seeded(4, make);
+      Engine engine(layers, mesh, options);
+      for (int step = 0; step < 3; ++step) {
+        engine.reset_peak_memory();
+        engine
+            .forward([&](const at::Tensor& x) { return layers->forward(x).sum(); },
+                     torch::ones({4, 32}).to(engine.device()))
+            .backward();
+        engine.zero_grad();
+      }
+      CHECK(engine.memory_plan().peak_bytes() == planned.memory.peak_bytes());
+      CHECK(engine.memory_plan().held_bytes == planned.memory.held_bytes);
+      CHECK(engine.stats().memory.peak.total() == planned.memory.peak_bytes());
+      CHECK(engine.stats().memory.held_bytes == planned.memory.held_bytes);
+    });
+  }
 }

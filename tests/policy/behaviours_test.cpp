@@ -6,6 +6,7 @@
 
 #include <sstream>
 
+#include "policy/support/linears.h"
 #include "policy/support/policy_twin.h"
 #include "simulator/guarded_memory.h"
 #include "support/scratch_folder.h"
@@ -14,90 +15,6 @@ using namespace fsdp;
 using namespace fsdp::testing;
 
 namespace {
-
-using Forward = std::function<at::Tensor(torch::nn::Sequential& layers, const at::Tensor& x)>;
-
-torch::nn::Sequential rows_of_linears(int count = 3) {
-  return build_seeded(5, [&] {
-    torch::nn::Sequential made;
-    for (int i = 0; i < count; ++i) made->push_back(torch::nn::Linear(4, 4));
-    return made;
-  });
-}
-
-torch::nn::LinearImpl& layer(torch::nn::Sequential& layers, size_t i) {
-  return *layers[i]->as<torch::nn::Linear>();
-}
-
-at::Tensor input_of(int rank) { return values({2, 4}, 30 + rank); }
-
-// One backward of the mean over `world` ranks, plainly.
-torch::nn::Sequential plain_after(const Forward& forward, int world) {
-  torch::nn::Sequential plain = rows_of_linears();
-  mean_gradients(*plain, world,
-                 [&](int rank) { forward(plain, input_of(rank)).square().sum().backward(); });
-  return plain;
-}
-
-void check_gradients(Engine& engine, const torch::nn::Sequential& plain) {
-  const auto expected = plain->named_parameters();
-  for (const ShardedParameter& parameter : engine.sharded_parameters()) {
-    CAPTURE(parameter.fqn);
-    if (parameter.local.numel() == 0 || !parameter.trainable) continue;
-    REQUIRE(parameter.local.grad().defined());
-    const at::Tensor whole = expected[parameter.fqn].grad().flatten();
-    CHECK(bit_equal(whole.narrow(0, parameter.begin, parameter.local.numel()),
-                    parameter.local.grad().cpu()));
-  }
-}
-
-void check_as_plain(const Forward& forward, int world = 2, Options options = {}) {
-  const torch::nn::Sequential plain = plain_after(forward, world);
-  options.units = by_type<torch::nn::Linear>();
-  options.debug = true;
-  run_torch_ranks(world, [&](Mesh mesh) {
-    torch::nn::Sequential layers = rows_of_linears();
-    Engine engine(layers, mesh, options);
-    for (int step = 0; step < 3; ++step) {
-      engine.zero_grad();
-      engine
-          .forward([&](const at::Tensor& x) { return forward(layers, x).square().sum(); },
-                   input_of(mesh.rank()).to(engine.device()))
-          .backward();
-      check_gradients(engine, plain);
-    }
-  });
-}
-
-struct TimesWeight : torch::autograd::Function<TimesWeight> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            const at::Tensor& weight) {
-    context->save_for_backward({x, weight});
-    return x.matmul(weight);
-  }
-  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& gradients) {
-    const Tensors saved = context->get_saved_variables();
-    return {gradients[0].matmul(saved[1].t()), saved[0].t().matmul(gradients[0])};
-  }
-};
-
-// Its gradient needs no weight.
-struct PlusBias : torch::autograd::Function<PlusBias> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x,
-                            const at::Tensor& bias) {
-    return x + bias;
-  }
-  static Tensors backward(torch::autograd::AutogradContext*, const Tensors& gradients) {
-    return {gradients[0], gradients[0].sum(0)};
-  }
-};
-
-at::Tensor custom(torch::nn::Sequential& layers, at::Tensor x) {
-  for (size_t i = 0; i < layers->size(); ++i) {
-    x = PlusBias::apply(TimesWeight::apply(x, layer(layers, i).weight), layer(layers, i).bias);
-  }
-  return x;
-}
 
 at::Tensor scaled_rows(const at::Tensor& x, const at::Tensor& weight) {
   at::Tensor result = at::empty_like(x);
@@ -109,8 +26,8 @@ at::Tensor scaled_rows(const at::Tensor& x, const at::Tensor& weight) {
   return result;
 }
 
-at::Tensor in_a_row(torch::nn::Sequential& layers, const at::Tensor& x) {
-  return layers->forward(x);
+at::Tensor in_order(torch::nn::Sequential& layers, const at::Tensor& x, int /*rank*/) {
+  return in_a_row(layers, x);
 }
 
 }  // namespace
@@ -222,7 +139,7 @@ TEST_CASE("frozen layers, micro-batches and passes without reduction give the pl
 }
 
 TEST_CASE("a forward that throws is forgotten, and the next is right") {
-  const torch::nn::Sequential plain = plain_after(in_a_row, 2);
+  const torch::nn::Sequential plain = plain_after(in_order, 2);
   run_torch_ranks(2, [&](Mesh mesh) {
     torch::nn::Sequential layers = rows_of_linears();
     Engine engine(layers, mesh, {.units = by_type<torch::nn::Linear>(), .debug = true});
@@ -326,7 +243,7 @@ TEST_CASE("inside Gathered a plain model is read, saved and loaded as it is") {
 }
 
 TEST_CASE("a model put together under a BuildScope holds its shards and a layer, and no more") {
-  const torch::nn::Sequential plain = plain_after(in_a_row, 2);
+  const torch::nn::Sequential plain = plain_after(in_order, 2);
   run_torch_ranks(2, [&](Mesh mesh) {
     BuildScope building(mesh, {.units = by_type<torch::nn::Linear>(), .seed = 5});
     torch::nn::Sequential layers;

@@ -310,10 +310,14 @@ TEST_CASE("a model that stays one unit is warned of") {
         // Its children have no parameters.
         torch::nn::Sequential model(torch::nn::Linear(4, 4), torch::nn::ReLU());
         const Engine engine(model, mesh, {.units = by_type<torch::nn::ReLU>()});
+        torch::nn::Sequential together(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+        const Engine another(together, mesh, {.units = each_child_of("", 4)});
       },
       run);
-  REQUIRE(warnings.size() == 1);
+  REQUIRE(warnings.size() == 2);
   CHECK(warnings[0] == "by_type chooses no module with parameters: the model is one unit");
+  CHECK(warnings[1] ==
+        "each_child_of(\"\", 4) puts all parameters into unit '0-1': the model is one unit");
 }
 
 TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it is refused") {

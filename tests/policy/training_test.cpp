@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "policy/support/policy_twin.h"
 
 using namespace fsdp;
@@ -59,23 +61,32 @@ TEST_CASE("every strategy trains plain models to the plain bits, in fp32 and bf1
 }
 
 TEST_CASE("units are what the policy chose, gathered one after the other and once each") {
-  const PlainModel gpt = plain_model("GPT");
-  const PolicyResult run =
-      train_by_policy(gpt, {.replicate = 1, .shard = 2}, {.prefetch_units = 0});
-  std::vector<std::string> expected{"unshard ", "forward "};
-  for (const std::string layer : {"layers.0", "layers.1", "layers.2"}) {
-    for (const std::string event : {"unshard ", "forward ", "reshard "}) {
-      expected.push_back(event + layer);
+  using Names = std::vector<std::string>;
+  const std::map<int, Names> names_by_layers{{1, {"layers.0", "layers.1", "layers.2"}},
+                                             {2, {"layers.0-1", "layers.2"}},
+                                             {3, {"layers.0-2"}},
+                                             {9, {"layers.0-2"}}};
+  for (const auto& [layers, names] : names_by_layers) {
+    CAPTURE(layers);
+    PlainModel gpt = plain_model("GPT");
+    gpt.units = each_child_of("layers", layers);
+    const PolicyResult run =
+        train_by_policy(gpt, {.replicate = 1, .shard = 2}, {.prefetch_units = 0});
+    Names expected{"unshard ", "forward "};
+    for (const std::string& name : names) {
+      for (const std::string event : {"unshard ", "forward ", "reshard "}) {
+        expected.push_back(event + name);
+      }
     }
-  }
-  expected.push_back("pre_backward ");
-  for (const std::string layer : {"layers.2", "layers.1", "layers.0"}) {
-    for (const std::string event : {"pre_backward ", "unshard ", "reshard ", "reduce "}) {
-      expected.push_back(event + layer);
+    expected.push_back("pre_backward ");
+    for (auto name = names.rbegin(); name != names.rend(); ++name) {
+      for (const std::string event : {"pre_backward ", "unshard ", "reshard ", "reduce "}) {
+        expected.push_back(event + *name);
+      }
     }
+    expected.insert(expected.end(), {"reshard ", "reduce "});
+    CHECK(run.events == expected);
   }
-  expected.insert(expected.end(), {"reshard ", "reduce "});
-  CHECK(run.events == expected);
   for (const PlainModel& model : plain_models()) {
     CAPTURE(model.name);
     run_torch_ranks(1, [&](Mesh mesh) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +76,11 @@ struct Program {
   int throws_at = -1;  // a backward before each step's plan that throws at its n-th pre_backward
   bool evaluates = false;  // eval() before each backward
   bool has_twin = false;   // a second engine of the mesh trains a copy of the model in turn with it
+  int layers_of_unit = 1;  // by policy: so many neighbours are one unit
 
+  // The first part of the unit that has part `part`, and whether it has others.
+  int unit_of(int part) const;
+  bool has_several_layers(int part) const;
   int new_gate(uint32_t closed) {
     gates.push_back({closed});
     return static_cast<int>(gates.size()) - 1;
@@ -84,6 +89,9 @@ struct Program {
     return gate < 0 || gates[gate].is_open(step, rank);
   }
 };
+
+// The units' names by the FQNs of their modules.
+std::map<std::string, std::string> unit_names(const Program& program);
 
 // For people: one op a line.
 std::string describe(const Program& program);

@@ -70,9 +70,10 @@ class Graph {
       todo.insert(todo.end(), nodes_[next].inputs.begin(), nodes_[next].inputs.end());
     }
     for (const Call& made : calls_) {
-      result_.fired.push_back(std::any_of(made.outputs.begin(), made.outputs.end(),
-                                          [&](int output) { return reached[output] != 0; }));
-      result_.fired_calls += result_.fired.back();
+      const bool fires =
+          std::ranges::any_of(made.outputs, [&](int at) { return reached[at] != 0; });
+      result_.fired.push_back(2 * made.unit + (fires ? 1 : 0));
+      result_.fired_calls += fires ? 1 : 0;
     }
     for (const Checkpoint& each : checkpoints_) {
       result_.fired.push_back(reached[each.node]);
@@ -98,6 +99,7 @@ class Graph {
   struct Call {
     int unit = 0;
     std::vector<int> outputs;
+    int checkpoint = -1;  // the last whose first run touched the unit
   };
   struct Checkpoint {
     int node = 0, part = 0, weights_of = 0;
@@ -115,11 +117,12 @@ class Graph {
     touch(outputs, part);
     return outputs;
   }
-  // The node of an operator on parameters of `unit`. By policy such operators are all that tells of
+  // The node of an operator on parameters of `part`. By policy such operators are all that tells of
   // calls: touched_units.cpp.
-  int touching(std::vector<int> inputs, int unit) {
-    const int made = node(std::move(inputs), has_weight(unit));
+  int touching(std::vector<int> inputs, int part) {
+    const int made = node(std::move(inputs), has_weight(part));
     if (boundaries_ != Boundaries::kPolicy) return made;
+    const int unit = program_.unit_of(part);
     std::erase_if(running_, [&](int call) {
       return !is_inside(unit, calls_[call].unit) && !is_inside(calls_[call].unit, unit);
     });
@@ -128,15 +131,16 @@ class Graph {
       calls_.push_back({.unit = unit, .outputs = {}});
       call = running_.insert(call, static_cast<int>(calls_.size()) - 1);
     }
-    // A unit without weights touches the sum of its empty parameter.
-    const bool is_hollow = program_.parts[unit].weights == 0;
-    const bool in_graph = is_hollow ? has_weight(unit) : nodes_[made].requires_grad;
+    // A part without weights touches the sum of its empty parameter.
+    const bool is_hollow = program_.parts[part].weights == 0;
+    const bool in_graph = is_hollow ? has_weight(part) : nodes_[made].requires_grad;
     if (makes_graph_ && in_graph) calls_[*call].outputs.push_back(made);
+    if (!makes_graph_) calls_[*call].checkpoint = static_cast<int>(checkpoints_.size());
     return made;
   }
-  bool is_inside(int part, int other) const {
-    while (part != 0 && part != other) part = program_.parts[part].parent;
-    return part == other;
+  bool is_inside(int unit, int other) const {
+    while (unit != 0 && unit != other) unit = program_.unit_of(program_.parts[unit].parent);
+    return unit == other;
   }
 
   int node(std::vector<int> inputs, bool requires_grad) {
@@ -229,6 +233,12 @@ class Graph {
       made.node = node(args, true);
       for (size_t i = 0; i < results; ++i) {
         outputs.push_back(in_new_storage(node({made.node}, false)));
+      }
+      for (const int each : running_) {  // touched_units::hook_recomputed
+        Call& around = calls_[each];
+        const bool touched = around.checkpoint == static_cast<int>(checkpoints_.size());
+        if (touched && program_.has_several_layers(around.unit))
+          around.outputs.push_back(made.node);
       }
       checkpoints_.push_back(std::move(made));
     } else {

@@ -10,8 +10,9 @@
 namespace fsdp::testing {
 
 struct Reach {
-  std::vector<int> fired;  // one flag a call and a checkpoint, in a fixed order
-  int fired_calls = 0;     // of these, calls
+  // One number a call and a checkpoint, in a fixed order: whether it fires, and of which unit.
+  std::vector<int> fired;
+  int fired_calls = 0;  // of these, calls
   bool loss_requires_grad = false;
   bool changes_passed_through = false;  // an in-place change of what a unit passed through: refused
 };

@@ -143,9 +143,9 @@ RankRun run_rank(const Shared& program, Mesh mesh, const Options& options) {
   model.scene->rank = mesh.rank() % kProgramRanks;
   std::vector<std::string> fqns;
   for (const auto& item : model.root->named_parameters()) fqns.push_back(item.key());
+  const auto names = unit_names(*program);
   const CollectiveLog collectives(mesh);
-  RankRun result;
-  result.steps.resize(kProgramSteps);
+  RankRun result{.collectives = {}, .steps = std::vector<RankStep>(kProgramSteps)};
   RankStep* now = nullptr;
   log_gradients(*model.root, [&now](size_t i, const at::Tensor&) { ++now->arrivals[i]; });
   Engine engine(model.root, mesh, options);
@@ -157,7 +157,8 @@ RankRun run_rank(const Shared& program, Mesh mesh, const Options& options) {
     now->events.push_back(fmt::format("{} '{}'", event, unit));
     if (event != "reduce") return;
     for (size_t i = 0; i < fqns.size(); ++i) {
-      if (unit_of(fqns[i]) == unit) now->arrivals_at_reduce[i].push_back(now->arrivals[i]);
+      if (names.at(unit_of(fqns[i])) != unit) continue;
+      now->arrivals_at_reduce[i].push_back(now->arrivals[i]);
     }
   };
   for (int step = 0; step < kProgramSteps; ++step) {
@@ -254,7 +255,8 @@ class PlainRun {
 
   std::string compare_parameter(const std::vector<RankRun>& ranks, int step, size_t i,
                                 const Gradients& gradients) {
-    const size_t groups = ranks[0].steps[step].arrivals_at_reduce[i].size();
+    const size_t groups =  // a unit with frozen parameters may reduce others
+        parameters_[i].requires_grad() ? ranks[0].steps[step].arrivals_at_reduce[i].size() : 0;
     at::Tensor mean;
     for (size_t group = 0; group < groups; ++group) {
       std::vector<at::Tensor> sums;  // by group of ranks

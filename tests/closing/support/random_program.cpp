@@ -13,7 +13,10 @@ namespace {
 
 class Generator {
  public:
-  Generator(uint64_t seed, Boundaries boundaries) : random_(seed), boundaries_(boundaries) {}
+  Generator(uint64_t seed, Boundaries boundaries, int layers_of_unit)
+      : random_(seed), boundaries_(boundaries) {
+    program_.layers_of_unit = layers_of_unit;
+  }
 
   Program make() {
     declare_parts();
@@ -137,7 +140,7 @@ class Generator {
     const int ops = 1 + below(3);
     for (int i = 0; i < ops || !to_call.empty(); ++i) {
       if (!to_call.empty() && chance(60)) {
-        append(w, registers, call(w, registers, to_call.back()));
+        append(w, registers, call(w, registers, to_call.back(), dropped_layer()));
         if (chance(80)) to_call.pop_back();
       } else {
         append(w, registers, random_op(w, registers, weights));
@@ -185,7 +188,7 @@ class Generator {
       const int what = below(100);
       if (what < 60 && !units.empty()) {
         const int unit = units[below(static_cast<int>(units.size()))];
-        append(w, registers, call(w, registers, unit, chance(12) ? skip_gate() : -1));
+        append(w, registers, call(w, registers, unit, chance(12) ? skip_gate() : dropped_layer()));
         if (chance(12)) registers.push_back(w.inplace(registers.back()));
       } else if (what < 66 && segment_ >= 0) {
         append(w, registers, w.recompute(segment_, {pick(registers)}));
@@ -200,6 +203,8 @@ class Generator {
     w.returns(chance(20) ? std::vector{sum, w.tanh(registers.back())} : std::vector{sum});
   }
 
+  // On some ranks, where a unit has other layers.
+  int dropped_layer() { return program_.layers_of_unit > 1 ? random_gate(30) : -1; }
   // On all ranks, in one step.
   int skip_gate() {
     uint32_t closed = 0;
@@ -246,9 +251,9 @@ bool changes_passed_through(const Program& program) {
 
 }  // namespace
 
-Program random_program(uint64_t seed, Boundaries boundaries) {
+Program random_program(uint64_t seed, Boundaries boundaries, int layers_of_unit) {
   for (uint64_t attempt = 0;; ++attempt) {
-    Program program = Generator(seed + (attempt << 40), boundaries).make();
+    Program program = Generator(seed + (attempt << 40), boundaries, layers_of_unit).make();
     if (!changes_passed_through(program)) return program;
   }
 }

@@ -12,7 +12,10 @@ namespace fsdp::testing {
 // several forwards and backwards, backwards that throw before a step, a second engine that trains a
 // copy, names of 10 to 200 bytes. The calls that fire are the same on every rank. May be invalid
 // in plain LibTorch (an in-place change of what autograd has saved); program_run.h tells.
-Program random_program(uint64_t seed, Boundaries boundaries = Boundaries::kUnits);
+// With layers_of_unit > 1 ranks leave out calls of some parts, as long as the calls that fire are
+// the same.
+Program random_program(uint64_t seed, Boundaries boundaries = Boundaries::kUnits,
+                       int layers_of_unit = 1);
 
 // How many a test runs, and the seed of the first: FSDP_FUZZ_PROGRAMS runs more of them,
 // FSDP_FUZZ_SEED starts elsewhere (to repeat one failure).

@@ -320,6 +320,10 @@ std::vector<PlainModel> plain_models() {
   return {
       transformer(),
       of_tokens<LetterLstmImpl>("LSTM", by_type<nn::LSTM>(), 2),
+      of_values<nn::SequentialImpl>("Sequential, 3 a unit", {3, 6}, each_child_of("", 3), 4,
+                                    sequential),
+      of_values<ResNetImpl>("ResNet, 2 a unit", {2, 3, 6, 6}, each_child_of("layers", 2), 3),
+      of_tokens<GptImpl>("GPT, 2 a unit", each_child_of("layers", 2), 3),
       of_values<nn::SequentialImpl>("Sequential", {3, 6}, by_type<nn::Linear>(), 5, sequential),
       of_values<ResNetImpl>("ResNet", {2, 3, 6, 6}, each_child_of("layers"), 4),
       of_tokens<GptImpl>("GPT", by_type<GptLayer>(), 4),
