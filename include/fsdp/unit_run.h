@@ -72,12 +72,6 @@ R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... argumen
   }
 }
 
-template <class R, class... A, class Forward>
-R run_once(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
-  UnitCall call(unit);
-  return run_in<R, A...>(call, forward, std::forward<A>(arguments)...);
-}
-
 // Backward can call forward again: it is given copies, which it cannot change for its caller.
 template <class R, class... A>
 constexpr bool kCanRunAgain =
@@ -88,13 +82,17 @@ constexpr bool kCanRunAgain =
 
 template <class R, class... A, class Forward>
 R run(UnitBase& unit, Forward&& forward, std::type_identity_t<A>&&... arguments) {
-  if (!unit.recomputes()) return run_once<R, A...>(unit, forward, std::forward<A>(arguments)...);
+  if (!unit.recomputes()) {
+    UnitCall call(unit);
+    return run_in<R, A...>(call, forward, std::forward<A>(arguments)...);
+  }
   if constexpr (kCanRunAgain<R, A...>) {
     return recompute_detail::recompute(
         &unit,
         [&unit, forward](std::decay_t<A>... again) -> R {
           const UnitBase::Again running(unit);
-          return run_once<R, std::decay_t<A>...>(unit, forward, std::move(again)...);
+          UnitCall call(unit);
+          return run_in<R, std::decay_t<A>...>(call, forward, std::move(again)...);
         },
         std::forward<A>(arguments)...);
   } else {
