@@ -39,7 +39,6 @@ void ShardedModel::for_each_own_module(
   for (const NamedModule& own : unit.place.modules) walk(walk, own.fqn, *own.module);
 }
 
-// An optimizer's zero_grad takes the guards away: after a step, or between forward and backward.
 void ShardedModel::guard_gradients() const {
   for (const auto& unit : units) unit->shard->parameters().guard_gradients();
 }
@@ -57,8 +56,6 @@ bool ShardedModel::has_gradients() const {
   });
 }
 
-// The pass's record begins anew: calls that outlive the pass (a graph that is kept) are in it no
-// more.
 void ShardedModel::forget_records() const {
   for (const auto& unit : units) {
     for (Call* call : unit->calls) call->record = -1;

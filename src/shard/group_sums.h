@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "shard/gradient_sinks.h"
+#include "shard/gradient_slot.h"
 #include "shard/main_gradients.h"
 
 namespace fsdp {
@@ -30,7 +30,7 @@ bool travel_as_main(const ShardContext& shared);
 class GroupSums {
  public:
   // All live as long. `slots`: where sums travel that cannot where main gradients lie.
-  GroupSums(const UnitContext& unit, MainGradients& main, SlotSink& slots)
+  GroupSums(const UnitContext& unit, MainGradients& main, GradientSlot& slots)
       : unit_(unit), main_(main), slots_(slots) {}
 
   // The strategy sums over groups.
@@ -52,7 +52,7 @@ class GroupSums {
 
   const UnitContext& unit_;
   MainGradients& main_;
-  SlotSink& slots_;
+  GradientSlot& slots_;
 };
 
 }  // namespace fsdp

@@ -16,11 +16,10 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
                              const std::vector<at::Tensor>& parameters)
     : unit_(unit),
       main_(unit, main, parameters),
-      slot_sink_(unit, places_, unit.shared.format.dtype),
-      wide_sink_(unit, wide_places_, DType::kFloat32),
-      main_sink_(unit, main_),
+      slot_(unit, places_, unit.shared.format.dtype),
+      wide_slot_(unit, wide_places_, DType::kFloat32),
       lent_(unit, places_),
-      groups_(unit, main_, slot_sink_),
+      groups_(unit, main_, slot_),
       table_(unit),
       arrived_(parameters.size(), 0),
       captured_(unit.shared.streams.device) {
@@ -47,16 +46,9 @@ int64_t UnitGradients::kept_bytes() const {
   return captures_in_place() && adds_in_place() ? 0 : places_.whole_bytes();
 }
 
-GradientSink& UnitGradients::sink() {
-  switch (sink_) {
-    case Sink::kWideSlot:
-      return wide_sink_;
-    case Sink::kMain:
-      return main_sink_;
-    case Sink::kSlot:
-      break;
-  }
-  return slot_sink_;
+std::byte* UnitGradients::place(int segment, int64_t element) {
+  if (sink_ != Sink::kMain) return slot().place(segment, element);
+  return main_.has(segment) ? main_.at(segment, element) : nullptr;
 }
 
 // [Note: kept gradients are wide] What is added up over passes is added up in fp32, as a main
@@ -90,7 +82,11 @@ void UnitGradients::open(GradientSync sync) {
   std::fill(arrived_.begin(), arrived_.end(), adds_to_earlier_ ? 1 : 0);
   if (adds_to_earlier_) return;
   last_user_ = unit_.shared.streams.compute;
-  sink().open();
+  if (sink_ == Sink::kMain) {
+    main_.take(*last_user_);
+  } else {
+    slot().open();
+  }
   lent_.open();
   if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.streams.compute);
 }
@@ -102,7 +98,7 @@ void UnitGradients::zero_gaps(Stream& stream) {
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!unit_.segment(i).trainable) continue;
     for (const Gap& gap : unit_.segment(i).gaps) {
-      runs.push_back({sink().place(i, gap.offset), gap.numel, sink().dtype()});
+      runs.push_back({place(i, gap.offset), gap.numel, dtype()});
     }
   }
   kernels::fill_zero(stream, runs);
@@ -127,12 +123,12 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
   }
   const bool overwrites = arrived_[parameter] == 0;
   arrived_[parameter] = 1;
-  table_.add(parameter, gradient, {place_of(parameter), sink().dtype(), overwrites});
+  table_.add(parameter, gradient, {place_of(parameter), this->dtype(), overwrites});
 }
 
 std::byte* UnitGradients::place_of(int parameter) {
   if (lent_.lends(parameter)) return lent_.place(parameter);
-  return sink().place(unit_.layout.segment_of(parameter), unit_.layout.place_of(parameter).offset);
+  return place(unit_.layout.segment_of(parameter), unit_.layout.place_of(parameter).offset);
 }
 
 void UnitGradients::zero_missing() {
@@ -143,7 +139,7 @@ void UnitGradients::zero_missing() {
     if (lent_.lends(parameter)) {
       lent_.lend_zeros(parameter);
     } else {
-      runs.push_back({place_of(parameter), unit_.layout.parameters()[i].numel, sink().dtype()});
+      runs.push_back({place_of(parameter), unit_.layout.parameters()[i].numel, dtype()});
     }
   }
   kernels::fill_zero(*unit_.shared.streams.compute, runs);
@@ -152,15 +148,15 @@ void UnitGradients::zero_missing() {
 // From the slot of gradients that were kept wide to one of those that travel.
 void UnitGradients::narrow() {
   if (sink_ != Sink::kWideSlot) return;
-  slot_sink_.open();
+  slot_.open();
   std::vector<kernels::CastRun> runs;
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!unit_.segment(i).trainable) continue;
-    runs.push_back({wide_sink_.place(i, 0), slot_sink_.place(i, 0), unit_.segment(i).numel,
-                    wide_sink_.dtype(), slot_sink_.dtype()});
+    runs.push_back({wide_slot_.place(i, 0), slot_.place(i, 0), unit_.segment(i).numel,
+                    wide_slot_.dtype(), slot_.dtype()});
   }
   kernels::cast_pack(*unit_.shared.streams.compute, runs);
-  wide_sink_.close(*unit_.shared.streams.compute);
+  wide_slot_.close(*unit_.shared.streams.compute);
   sink_ = Sink::kSlot;
 }
 
@@ -185,7 +181,7 @@ void UnitGradients::reduce(bool across) {
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!main_.has(i)) continue;  // frozen, or a segment of empty parameters
     const int64_t numel = unit_.segment(i).numel;
-    sums.push_back({i, lent_.has_segment(i) ? nullptr : sink().place(i, 0), numel, sink().dtype()});
+    sums.push_back({i, lent_.has_segment(i) ? nullptr : place(i, 0), numel, dtype()});
     const bool lands_at_once = lands && moves.size() == 1;
     if (!lent_.has_segment(i) || lands_at_once) continue;
     lent_.make_room(i, numel / shared.mesh.size(moves.front().axis));
@@ -231,7 +227,7 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
     if (scatters) sum.numel /= shared.mesh.size(move.axis);
     std::byte* landing = lands ? main_.at(sum.segment, 0) : nullptr;
     if (sum.at == nullptr) {
-      parts.push_back(lent_.part(sum.segment, sink().place(sum.segment, 0), sum.numel, landing));
+      parts.push_back(lent_.part(sum.segment, place(sum.segment, 0), sum.numel, landing));
     } else {
       const int64_t own = scatters ? shared.mesh.rank(move.axis) * sum.numel : 0;
       std::byte* in_place = sum.at + own * size_of(sum.dtype);
@@ -243,7 +239,7 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
 }
 
 void UnitGradients::give_back(bool reduced) {
-  sink().close(*last_user_);
+  if (sink_ != Sink::kMain) slot().close(*last_user_);
   lent_.give_back(*last_user_, reduced);
   state_ = GradientState::kNone;
 }

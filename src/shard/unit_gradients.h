@@ -3,8 +3,8 @@
 //   kNone ──open──> kCapturing ──reduce──> kNone
 //                       └──keep──> kKept ──open──> kCapturing
 //
-// They arrive in a sink. Streams: docs/streams.md, waits 5, 6 and 8. Not thread-safe: the engine's
-// mutex covers it.
+// They arrive in a slot or in the main gradient. Streams: docs/streams.md, waits 5, 6 and 8. Not
+// thread-safe: the engine's mutex covers it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,11 @@
 #include <vector>
 
 #include "plan/unit_actions.h"
-#include "shard/gradient_sinks.h"
+#include "shard/gradient_slot.h"
 #include "shard/gradient_table.h"
 #include "shard/group_sums.h"
 #include "shard/lent_gradients.h"
+#include "shard/main_gradients.h"
 
 namespace fsdp {
 
@@ -86,11 +87,16 @@ class UnitGradients {
   enum class Sink : uint8_t {
     kSlot,      // as they are reduced
     kWideSlot,  // [Note: kept gradients are wide] in unit_gradients.cpp
-    kMain,      // captures_in_place
+    kMain,      // captures_in_place: no copy, no slot
   };
-  GradientSink& sink();
   Sink sink_for(GradientSync sync) const;
   bool is_any_left() const;
+  // Requires: not kMain.
+  GradientSlot& slot() { return sink_ == Sink::kWideSlot ? wide_slot_ : slot_; }
+  // Returns where an element of a trainable segment arrives that is not lent; null in a segment of
+  // empty parameters.
+  std::byte* place(int segment, int64_t element);
+  DType dtype() const { return sink_ == Sink::kSlot ? slot_.dtype() : DType::kFloat32; }
   // Other ranks have nothing to add to what arrives in the main gradient.
   bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
   bool narrows() const { return unit_.shared.format.narrows(); }
@@ -108,9 +114,8 @@ class UnitGradients {
   MainGradients main_;
   GradientPlaces places_;
   GradientPlaces wide_places_;
-  SlotSink slot_sink_;
-  SlotSink wide_sink_;
-  MainSink main_sink_;
+  GradientSlot slot_;
+  GradientSlot wide_slot_;
   LentGradients lent_;
   GroupSums groups_;
   GradientTable table_;

@@ -1,4 +1,4 @@
-#include "shard/gradient_sinks.h"
+#include "shard/gradient_slot.h"
 
 #include <vector>
 
@@ -6,16 +6,16 @@
 
 namespace fsdp {
 
-void SlotSink::open() {
+void GradientSlot::open() {
   slot_ = unit_.shared.memory.reduce_slots.acquire(places_.slot_bytes());
   if (slot_ != nullptr) unit_.shared.streams.compute->wait(slot_->released);  // wait 6
 }
 
-std::byte* SlotSink::place(int segment, int64_t element) const {
+std::byte* GradientSlot::place(int segment, int64_t element) const {
   return slot_ == nullptr ? nullptr : slot_->at(places_.slot_offset_bytes(segment, element));
 }
 
-void SlotSink::close(Stream& stream) {
+void GradientSlot::close(Stream& stream) {
   if (slot_ == nullptr) return;
   if (unit_.shared.debug) fill_nan(stream);
   stream.record(slot_->released);
@@ -23,7 +23,7 @@ void SlotSink::close(Stream& stream) {
   slot_ = nullptr;
 }
 
-void SlotSink::fill_nan(Stream& stream) const {
+void GradientSlot::fill_nan(Stream& stream) const {
   std::vector<kernels::FillRun> runs;
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!unit_.segment(i).trainable) continue;
