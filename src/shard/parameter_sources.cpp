@@ -166,9 +166,6 @@ class MappedShards : public ParameterSource {
   MappedShards(const UnitContext& unit, std::vector<RanksView> ranks)
       : unit_(unit), ranks_(std::move(ranks)) {}
 
-  bool begin(Urgency /*urgency*/) override { return true; }
-  void wait() override {}
-  void end(bool /*waited*/) override {}
   std::byte* whole(int segment) const override {
     return static_cast<std::byte*>(ranks_[segment].data());
   }
@@ -242,9 +239,6 @@ class CastResident : public ParameterSource {
     unit_.shared.memory.ledger.give(MemoryCategory::kResidentParameters, resident_bytes_);
   }
 
-  bool begin(Urgency /*urgency*/) override { return true; }
-  void wait() override {}
-  void end(bool /*waited*/) override {}
   std::byte* whole(int segment) const override {
     std::byte* copy = copy_of_main(segment);
     return copy != nullptr ? copy : reinterpret_cast<std::byte*>(main_.data(segment));
@@ -285,9 +279,6 @@ class CastResident : public ParameterSource {
 class MainShard : public ParameterSource {
  public:
   explicit MainShard(const MainShards& main) : main_(main) {}
-  bool begin(Urgency /*urgency*/) override { return true; }
-  void wait() override {}
-  void end(bool /*waited*/) override {}
   std::byte* whole(int segment) const override {
     return reinterpret_cast<std::byte*>(main_.data(segment));
   }

@@ -33,11 +33,11 @@ class ParameterSource {
   virtual ~ParameterSource() = default;
 
   // Issues what makes the parameters whole. False, having done nothing: a prefetch found no room.
-  virtual bool begin(Urgency urgency) = 0;
+  virtual bool begin(Urgency /*urgency*/) { return true; }
   // Compute waits for it; from then on they may be read.
-  virtual void wait() = 0;
+  virtual void wait() {}
   // Nobody reads them any more. `waited`: else what begin has issued may be still under way.
-  virtual void end(bool waited) = 0;
+  virtual void end(bool /*waited*/) {}
   // Of a segment, from wait to end.
   virtual std::byte* whole(int segment) const = 0;
 
