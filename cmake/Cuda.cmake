@@ -8,7 +8,7 @@ set(_build_header ${PROJECT_BINARY_DIR}/generated/fsdp_cuda_build.h)
 file(GLOB _shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.h
      ${PROJECT_SOURCE_DIR}/kernels/*.h)
 list(APPEND _shared_headers ${PROJECT_SOURCE_DIR}/src/runtime/cuda/cuda_library.h
-     ${PROJECT_SOURCE_DIR}/include/fsdp/dtype.h ${PROJECT_SOURCE_DIR}/include/fsdp/error.h)
+     ${PROJECT_SOURCE_DIR}/include/fsdp/scalar_type.h ${PROJECT_SOURCE_DIR}/include/fsdp/error.h)
 set(_build_of "${PROJECT_VERSION} ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}")
 add_custom_command(
   OUTPUT ${_build_header}

@@ -6,12 +6,11 @@
 // values as in kernels/cast_pack.h.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <span>
 
 #include "kernels/strided.h"
+#include "runtime/dtype.h"
 
 namespace fsdp {
 class Stream;

@@ -6,12 +6,11 @@
 // the destination's range become infinite, NaN stays NaN (quiet, sign and leading payload kept).
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <span>
 
 #include "kernels/strided.h"
+#include "runtime/dtype.h"
 
 namespace fsdp {
 class Stream;

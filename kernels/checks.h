@@ -1,11 +1,10 @@
 // What kernels ask of their arguments, whatever the device. Each names the kernel, and what it got.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <string_view>
 
 #include "kernels/strided.h"
+#include "runtime/dtype.h"
 
 namespace fsdp::kernels {
 

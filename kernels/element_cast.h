@@ -2,12 +2,11 @@
 // every instruction set and rounds alike on all of them.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <string_view>
 
 #include "kernels/element/element.h"
+#include "runtime/dtype.h"
 
 namespace fsdp::kernels {
 

@@ -1,10 +1,10 @@
 // Fills runs of elements: zeros into gaps and padding, NaN into released memory (debug mode).
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <span>
+
+#include "runtime/dtype.h"
 
 namespace fsdp {
 class Stream;

@@ -2,11 +2,11 @@
 // communicators give the same bits.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <span>
 #include <string_view>
+
+#include "runtime/dtype.h"
 
 namespace fsdp {
 

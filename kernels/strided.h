@@ -1,10 +1,10 @@
 // Describes elements that do not lie one behind the other: the source of a copy that packs.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <array>
 #include <cstdint>
+
+#include "runtime/dtype.h"
 
 namespace fsdp::kernels {
 

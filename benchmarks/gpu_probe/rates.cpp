@@ -1,5 +1,4 @@
 // What the machine can do, and AdamW beside LibTorch's.
-#include <fsdp/dtype.h>
 #include <fsdp/error.h>
 #include <torch/torch.h>
 
@@ -14,6 +13,7 @@
 #include "kernels/element/count_steps.h"
 #include "kernels/update.h"
 #include "runtime/device.h"
+#include "runtime/dtype.h"
 
 namespace gpu_probe {
 namespace {

@@ -26,7 +26,7 @@ constexpr int kImagined = 8;
 struct Task {
   std::string mode, preset;
   int64_t windows, tokens;
-  fsdp::DType dtype;
+  at::ScalarType dtype;
   bool clips;
 };
 
@@ -114,7 +114,7 @@ class ShardedTraining final : public Training {
 
  private:
   static fsdp::Options options_of(const Task& task) {
-    return {.param_dtype = task.dtype, .unit_options = bert::unit_options};
+    return {.mixed_precision = {.param_dtype = task.dtype}, .unit_options = bert::unit_options};
   }
   const bool clips_;
   fsdp::Engine engine_;
@@ -122,7 +122,7 @@ class ShardedTraining final : public Training {
 };
 
 std::unique_ptr<Training> make_training(const Task& task, const Place& place) {
-  if (task.mode == "plain" && task.dtype == fsdp::DType::kFloat32) {
+  if (task.mode == "plain" && task.dtype == torch::kFloat32) {
     return std::make_unique<PlainTraining>(task, place);
   }
   if (task.mode == "full-shard") {
@@ -131,12 +131,12 @@ std::unique_ptr<Training> make_training(const Task& task, const Place& place) {
   if (task.mode == "common-path") {
     return std::make_unique<ShardedTraining>(task, place, imagined_ranks(place.alone, kImagined));
   }
-  refuse(fmt::format("no mode '{}' with {}", task.mode, name_of(task.dtype)));
+  refuse(fmt::format("no mode '{}' with {}", task.mode, c10::toString(task.dtype)));
 }
 
-fsdp::DType dtype_of(const std::string& word) {
-  if (word == "float32") return fsdp::DType::kFloat32;
-  if (word == "bfloat16") return fsdp::DType::kBFloat16;
+at::ScalarType dtype_of(const std::string& word) {
+  if (word == "float32") return torch::kFloat32;
+  if (word == "bfloat16") return torch::kBFloat16;
   refuse(fmt::format("no type '{}'", word));
 }
 

@@ -158,7 +158,8 @@ void choose_usual(PlanSettings& settings, const Usual& usual) {
   if (device == fsdp::DeviceKind::kAuto) {
     device = settings.hosts > 1 ? fsdp::DeviceKind::kCuda : usual.device;
   }
-  if (!settings.run.engine.param_dtype) settings.run.engine.param_dtype = usual.param_dtype;
+  fsdp::MixedPrecision& types = settings.run.engine.mixed_precision;
+  if (!types.param_dtype) types.param_dtype = usual.mixed_precision.param_dtype;
 }
 
 void check_room(const PlanSettings& settings) {

@@ -75,7 +75,7 @@ KnownModel known(const llama::LlamaConfig& config) {
       .attended_width = config.layers * config.hidden,
       .usual = {.length = config.longest,
                 .device = fsdp::DeviceKind::kCuda,
-                .param_dtype = fsdp::DType::kBFloat16},
+                .mixed_precision = {.param_dtype = torch::kBFloat16}},
       .unit_options = llama::unit_options,
       .build = build_of<llama::Llama>(config),
   };

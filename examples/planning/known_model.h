@@ -28,7 +28,7 @@ struct BatchShape {
 struct Usual {
   int64_t length = 0;  // tokens
   fsdp::DeviceKind device = fsdp::DeviceKind::kCpu;
-  std::optional<fsdp::DType> param_dtype{};
+  fsdp::MixedPrecision mixed_precision{};
 };
 
 // A model, and the step that it is planned for: the forward of a batch of one token alone, which

@@ -5,7 +5,7 @@
 //
 //   fsdp::load_weights(engine, "pretrained/");  // or a .safetensors file, or a .pt
 //   …
-//   fsdp::save_weights(engine, "out/model.safetensors", {.dtype = fsdp::DType::kBFloat16});
+//   fsdp::save_weights(engine, "out/model.safetensors", {.dtype = torch::kBFloat16});
 //   fsdp::save_weights_folder(engine, "out", {.max_shard_bytes = 1 << 30});  // shards and index
 //   fsdp::save_optimizer(optimizer, "out/optimizer.safetensors");
 //   …
@@ -20,8 +20,8 @@
 #pragma once
 
 #include <fsdp/agreement.h>
-#include <fsdp/dtype.h>
 #include <fsdp/safetensors.h>
+#include <fsdp/scalar_type.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -98,7 +98,8 @@ LoadReport load_weights(Engine& engine, const StoredWeights& weights,
                         const LoadOptions& options = {});
 
 struct SaveOptions {
-  DType dtype = DType::kFloat32;  // of the file; a floating type
+  // Of the file: float32, bfloat16, float16 or float64; unset: float32.
+  std::optional<c10::ScalarType> dtype;
   // The name in the file; empty: the FQN. Different parameters need different names.
   std::function<std::string(std::string_view fqn)> stored_name{};
   std::map<std::string, std::string> metadata{{"format", "pt"}};

@@ -5,7 +5,6 @@
 #include <fsdp/batch_transfer.h>
 #include <fsdp/callback.h>
 #include <fsdp/checkpoint.h>
-#include <fsdp/dtype.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <fsdp/loss_scaler.h>

@@ -5,8 +5,6 @@
 // docs/memory.md.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <array>
 #include <cstdint>
 #include <string>

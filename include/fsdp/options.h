@@ -2,7 +2,7 @@
 #pragma once
 
 #include <fsdp/callback.h>
-#include <fsdp/dtype.h>
+#include <fsdp/scalar_type.h>
 #include <fsdp/unit_policy.h>
 
 #include <cstdint>
@@ -44,13 +44,31 @@ enum class NcclRegistration : uint8_t {
   kZeroCta,  // and copy engines gather, beside kernels that compute
 };
 
+// Types in which a unit computes and reduces: FSDP2's MixedPrecisionPolicy. Main shards, main
+// gradients and optimizer state are always float32.
+//
+//   {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kFloat32}
+struct MixedPrecision {
+  // Type of the parameters that forward and backward see: float32, bfloat16 or float16; unset: as
+  // constructed. A module that keeps floating buffers of the shape of its own parameters
+  // (BatchNorm, InstanceNorm with statistics, SyncBatchNorm) has these parameters as constructed
+  // where param_dtype is narrower.
+  std::optional<c10::ScalarType> param_dtype;
+  // Type in which gradients travel and are summed between ranks: float32 or bfloat16; unset:
+  // float32.
+  std::optional<c10::ScalarType> reduce_dtype;
+  // Type of the unit's floating outputs; unset: as computed.
+  std::optional<c10::ScalarType> output_dtype;
+  // Cast floating inputs to param_dtype, where it is set. false: they arrive as the caller has
+  // them, a time step in float32 say, which bfloat16 would round; forward casts the others itself.
+  bool cast_forward_inputs = true;
+  bool operator==(const MixedPrecision&) const = default;
+};
+
 // What a unit may say differently from the engine; unset = as the engine.
 struct UnitOptions {
   std::optional<Strategy> strategy;  // not under a BuildScope, which cuts before it knows the name
-  std::optional<DType> param_dtype;
-  // false: floating inputs arrive as the caller has them, a time step in float32 say, which
-  // bfloat16 would round; forward casts the others itself.
-  std::optional<bool> cast_forward_inputs;
+  std::optional<MixedPrecision> mixed_precision;  // in place of the engine's, as a whole
   std::optional<bool> reshard_after_forward;
   std::optional<int> prefetch_units;
   // false: backward of this unit reads no weight (embeddings), so it is not gathered there.
@@ -80,17 +98,8 @@ struct Options {
   // Which modules are units beside those that are a fsdp::Unit (fsdp/unit_policy.h). With one, the
   // root need not be a Unit; then forwards run inside Engine::forward.
   UnitPolicy units;
-  // Type of the parameters that forward and backward see; unset = as constructed. Main shards, main
-  // gradients and optimizer state are always float32. float32, bfloat16 or float16. A module that
-  // keeps floating buffers of the shape of its own parameters (BatchNorm, InstanceNorm with
-  // statistics, SyncBatchNorm) has these parameters as constructed where param_dtype is narrower.
-  std::optional<DType> param_dtype;
-  // Type in which gradients travel and are summed between ranks: float32 or bfloat16.
-  DType reduce_dtype = DType::kFloat32;
-  // Type of the root unit's floating outputs; unset = as computed.
-  std::optional<DType> output_dtype;
-  // Cast a unit's floating inputs to its param_dtype (only when param_dtype is set).
-  bool cast_forward_inputs = true;
+  // Of every unit that has none of its own; its output_dtype is the root's alone.
+  MixedPrecision mixed_precision;
   // true: a unit's parameters are freed between forward and backward and gathered again. The root
   // always keeps its own until backward is done.
   bool reshard_after_forward = true;

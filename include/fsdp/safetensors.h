@@ -8,7 +8,7 @@
 //   writer.commit();            // only now does out.safetensors change
 #pragma once
 
-#include <fsdp/dtype.h>
+#include <fsdp/scalar_type.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -52,9 +52,10 @@ enum class StoredDType : uint8_t {
 std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …: the format's spelling
 int64_t bits_of(StoredDType dtype);           // of one element; 4 and 6 occur
 std::optional<StoredDType> stored_dtype_from_name(std::string_view name);
-StoredDType stored_dtype(DType dtype);
-// Empty for types that the engine does not compute with.
-std::optional<DType> engine_dtype(StoredDType dtype);
+// Errors: InvalidArgument for other types than float32, bfloat16, float16, float64, int64, int32
+//   and uint8. The other way round: nothing for these.
+StoredDType stored_dtype(c10::ScalarType type);
+std::optional<c10::ScalarType> scalar_type_of(StoredDType dtype);
 
 struct TensorSpec {
   std::string name;

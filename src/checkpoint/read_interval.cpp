@@ -21,19 +21,6 @@ namespace {
 constexpr int64_t kPieceNumel = 1 << 20;
 constexpr int64_t kPieceBytes = 8 << 20;
 
-at::ScalarType scalar_type(StoredDType dtype) {
-  switch (dtype) {
-    case StoredDType::kF16:
-      return at::kHalf;
-    case StoredDType::kBF16:
-      return at::kBFloat16;
-    case StoredDType::kF64:
-      return at::kDouble;
-    default:  // matching lets no other type through
-      return at::kFloat;
-  }
-}
-
 // As the engine has them: a double may have become infinite. `begin` is the first one's number.
 void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
                   std::span<const float> values) {
@@ -66,7 +53,8 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
                    const MemoryInterval& interval, const TakeValues& take) {
   const int64_t item_bytes = bits_of(tensor.dtype) / 8;
   const int64_t most = std::min(interval.numel, kPieceNumel);
-  const at::Tensor stored = at::empty({most}, scalar_type(tensor.dtype));
+  // Matching lets floating types through alone.
+  const at::Tensor stored = at::empty({most}, *scalar_type_of(tensor.dtype));
   const at::Tensor floats =
       tensor.dtype == StoredDType::kF32 ? stored : at::empty({most}, at::kFloat);
   for (int64_t done = 0; done < interval.numel; done += most) {

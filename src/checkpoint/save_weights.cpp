@@ -7,27 +7,21 @@
 #include "checkpoint/rank_zero_writer.h"
 #include "fsdp/checkpoint.h"
 #include "fsdp/error.h"
+#include "libtorch/torch_compat.h"
 
 namespace fsdp {
 namespace {
 
 constexpr std::string_view kWriting = "writing the model";
 
-at::ScalarType scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-    case DType::kFloat16:
-      return at::kHalf;
-    case DType::kFloat64:
-      return at::kDouble;
-    default:
-      throw InvalidArgument({.what = fmt::format("weights cannot be saved as {}", name_of(dtype)),
-                             .where = "SaveOptions::dtype",
-                             .hint = "float32, bfloat16, float16 or float64"});
-  }
+at::ScalarType type_of_file(const SaveOptions& options) {
+  const at::ScalarType type = options.dtype.value_or(at::kFloat);
+  const auto dtype = dtype_of(type);
+  if (dtype && is_floating(*dtype)) return type;
+  throw InvalidArgument(
+      {.what = fmt::format("weights cannot be saved as {}", torch_compat::type_name(type)),
+       .where = "SaveOptions::dtype",
+       .hint = "float32, bfloat16, float16 or float64"});
 }
 
 using Tensors = std::vector<TensorSpec>;
@@ -35,7 +29,7 @@ using Tensors = std::vector<TensorSpec>;
 // With what `open` returns on rank 0.
 template <class Open>
 Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& open) {
-  const at::ScalarType type = scalar_type(options.dtype);
+  const at::ScalarType type = type_of_file(options);
   const auto stored_name = [&](std::string_view fqn) {
     return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
   };
@@ -47,7 +41,7 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
     Tensors specs;
     for (const ShardedParameter& parameter : parameters) {
       specs.push_back({.name = stored_name(parameter.fqn),
-                       .dtype = stored_dtype(options.dtype),
+                       .dtype = stored_dtype(type),
                        .shape = parameter.shape});
     }
     writer.emplace(open(std::move(specs)));

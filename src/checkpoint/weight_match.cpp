@@ -1,5 +1,6 @@
 #include "checkpoint/weight_match.h"
 
+#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -83,6 +84,11 @@ Sources collect(const WeightsFiles& from, const LoadOptions& options, LoadReport
   return sources;
 }
 
+bool is_weight_type(StoredDType dtype) {
+  const auto type = scalar_type_of(dtype);
+  return type && c10::isFloatingType(*type);
+}
+
 void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
   const MappedTensor& tensor = *source.tensor;
   if (tensor.shape != expected.shape) {
@@ -90,13 +96,10 @@ void check_fit(const WeightSource& source, const ExpectedTensor& expected) {
                        format_shape(tensor.shape), format_shape(expected.shape)),
            source.file->path(), kOtherModel);
   }
-  const auto dtype = engine_dtype(tensor.dtype);
-  const bool is_floating_type = dtype && is_floating(*dtype);
+  const bool is_floating_type = is_weight_type(tensor.dtype);
   if (expected.buffer) {
-    const auto wanted = engine_dtype(*expected.buffer);
-    if (tensor.dtype == *expected.buffer || (is_floating_type && wanted && is_floating(*wanted))) {
-      return;
-    }
+    if (tensor.dtype == *expected.buffer) return;
+    if (is_floating_type && is_weight_type(*expected.buffer)) return;
     refuse(fmt::format("tensor {} is {}, the model's buffer {}", quoted_name(tensor.name),
                        name_of(tensor.dtype), name_of(*expected.buffer)),
            source.file->path(), kOtherModel);

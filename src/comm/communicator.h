@@ -6,8 +6,6 @@
 // moves nothing that is in place.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -16,6 +14,7 @@
 #include <string_view>
 
 #include "kernels/reduce.h"
+#include "runtime/dtype.h"
 
 namespace fsdp {
 

@@ -161,10 +161,11 @@ std::vector<Buffer> Attachment::main_shards_of(const FoundUnit& found, const Mov
 void Attachment::take(int index) {
   const FoundUnit& found = found_[index];
   const UnitOptions& own = plans_[index].options;
+  const Precision& precision = plans_[index].precision;
   std::vector<ParameterSpec> specs;
   std::vector<at::Tensor> tensors;
   for (const FoundParameter& each : found.parameters) {
-    specs.push_back(spec_of(each, own.param_dtype));
+    specs.push_back(spec_of(each, precision.param));
     tensors.push_back(each.tensor);
   }
   ShardContext& context = *engine_.context;
@@ -175,8 +176,9 @@ void Attachment::take(int index) {
   auto touched = std::make_unique<TouchedUnit>();
   touched->is_by_policy = by_policy;
   auto shard =
-      std::make_unique<ShardUnit>(found.fqn, context, std::move(moves), std::move(layout),
-                                  std::move(tensors), std::move(main), touched.get(), by_policy);
+      std::make_unique<ShardUnit>(UnitContext{found.fqn, context, std::move(moves),
+                                              std::move(layout), precision.reduce, touched.get()},
+                                  std::move(tensors), std::move(main), by_policy);
   std::vector<std::shared_ptr<EngineUnit>>& units = engine_.model.units;
   const auto take_gradient = [pass = &engine_.pass](EngineUnit& unit, int parameter,
                                                     const at::Tensor& gradient) {
@@ -187,7 +189,8 @@ void Attachment::take(int index) {
       EngineUnit::Place{.index = index,
                         .parent = index == 0 ? nullptr : units[found.parent].get(),
                         .modules = found.modules,
-                        .options = own},
+                         .options = own,
+                         .precision = precision},
       std::move(touched), std::move(shard)));
   units.back()->capture_gradients();
   if (by_policy) return;

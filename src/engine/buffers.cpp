@@ -131,8 +131,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
     at::Tensor all = at::cat(flat);
     const bool divides = context.comms.reduce().capabilities().averages;
     if (!divides) all.div_(context.mesh.world_size());
-    const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(),
-                              *torch_compat::dtype_of(kFloating[i])};
+    const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(), *dtype_of(kFloating[i])};
     context.streams.settle(*context.streams.reduce, [&] {
       Event joined(context.streams.device);
       context.streams.compute->record(joined);

@@ -48,6 +48,7 @@ void BuildScope::shard_now(const std::vector<torch::nn::Module*>& layers) {
 BuildScope::State::State(Mesh mesh_in, Options options_in)
     : mesh(std::move(mesh_in)),
       options(std::move(options_in)),
+      precision(Precision::of(options.mixed_precision)),
       context(with_place([] { return "construction of a BuildScope"; },
                          [&] { return std::make_unique<ShardContext>(mesh, options); })),
       building_(construction_mutex(), std::defer_lock) {
@@ -113,8 +114,7 @@ void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {
   auto parameters = find_parameters(module, known, context->streams.torch_device);
   check_holders(module, parameters);
   std::vector<ParameterSpec> specs;
-  for (const FoundParameter& found : parameters)
-    specs.push_back(spec_of(found, options.param_dtype));
+  for (const FoundParameter& found : parameters) specs.push_back(spec_of(found, precision.param));
   const Moves moves = moves_for(*context, options.strategy);
   ShardLayout layout(std::move(specs), moves.main_ranks());
   move_parameters(parameters, *context);
@@ -132,8 +132,7 @@ void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {
                     "that owns them; if a forward reads it, the unit is not in the engine's model: "
                     "register_module",
                     parameters[i].fqn));
-    tensor.set_data(unreadable.view(*torch_compat::dtype_of(tensor.scalar_type()), 0, spec.shape,
-                                    spec.strides));
+    tensor.set_data(unreadable.view(*dtype_of(tensor.scalar_type()), 0, spec.shape, spec.strides));
     sharded_.insert(tensor.unsafeGetTensorImpl());
   }
   units.insert_or_assign(unit,
@@ -142,7 +141,7 @@ void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {
 
 ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype) {
   const at::Tensor& tensor = found.tensor;
-  const DType built = *torch_compat::dtype_of(tensor.scalar_type());
+  const DType built = *dtype_of(tensor.scalar_type());
   DType computed = param_dtype.value_or(built);
   if (found.has_statistics && size_of(computed) < size_of(built)) computed = built;
   return {.fqn = found.fqn,
@@ -165,7 +164,7 @@ std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
     std::vector<kernels::CastRun> runs;
     for (const Interval& interval : layout.intervals(segment, main_rank)) {
       const at::Tensor& tensor = parameters[interval.parameter].tensor;
-      const DType dtype = *torch_compat::dtype_of(tensor.scalar_type());
+      const DType dtype = *dtype_of(tensor.scalar_type());
       if (interval.numel == 0) continue;
       const auto* source = static_cast<const std::byte*>(tensor.const_data_ptr());
       runs.push_back({source + interval.begin * size_of(dtype),

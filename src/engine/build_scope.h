@@ -12,6 +12,7 @@
 #include "fsdp/engine.h"
 #include "libtorch/default_device.h"
 #include "plan/shard_layout.h"
+#include "shard/precision.h"
 #include "shard/shard_context.h"
 
 namespace fsdp {
@@ -35,6 +36,7 @@ struct BuildScope::State {
 
   Mesh mesh;
   Options options;
+  const Precision precision;  // of parts that have no name yet
   std::unique_ptr<ShardContext> context;
   // By UnitBase, or module of a unit by policy.
   std::unordered_map<const void*, BuiltUnit> units;

@@ -110,7 +110,7 @@ void EngineUnit::require_no_autocast(const at::Device& device) const {
   throw StateError({.what = "a sharded unit was called under autocast",
                     .where = name_of_unit(shard->fqn()),
                     .cause = "autocast keeps copies of parameters, which would outlive the unit",
-                    .hint = "choose the type of computation with Options::param_dtype"});
+                    .hint = "choose the type of computation with Options::mixed_precision"});
 }
 
 bool EngineUnit::is_inside(const ClockedUnit& other) const {

@@ -14,6 +14,7 @@
 #include "libtorch/torch_compat.h"
 #include "plan/closing_clock.h"
 #include "runtime/span_log.h"
+#include "shard/precision.h"
 #include "shard/shard_unit.h"
 
 namespace fsdp {
@@ -36,7 +37,8 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
     int index = 0;
     const EngineUnit* parent = nullptr;  // the unit around it; null for the root
     std::vector<NamedModule> modules;
-    UnitOptions options;  // every field is set but a param_dtype that nobody gives
+    UnitOptions options;  // every field is set
+    Precision precision;  // options.mixed_precision
   };
   // A gradient of one of the unit's parameters has been made; called in backward.
   using OnGradient =
@@ -70,10 +72,6 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   bool has_several_layers() const { return place.modules.size() > 1; }
   // True for the unit itself, too.
   bool is_inside(const ClockedUnit& other) const;
-  // Floating inputs of a forward are cast to it; unset: they stay as they are.
-  std::optional<DType> input_dtype() const {
-    return *place.options.cast_forward_inputs ? place.options.param_dtype : std::nullopt;
-  }
 
   // ---- units by policy ----
 

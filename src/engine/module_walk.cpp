@@ -40,7 +40,7 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Devic
   if (!device.is_cpu() && !device.is_cuda() && device != computes_on) {
     refuse(fqn, fmt::format("it is on {}", device.str()), "build the model on the CPU");
   }
-  const auto dtype = torch_compat::dtype_of(tensor.scalar_type());
+  const auto dtype = dtype_of(tensor.scalar_type());
   if (!dtype || !is_floating(*dtype) || *dtype == DType::kFloat64) {
     refuse(fqn, fmt::format("its type is {}", c10::toString(tensor.scalar_type())),
            "use float32, bfloat16 or float16, or list it in Options::ignore");

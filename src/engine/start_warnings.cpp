@@ -33,12 +33,12 @@ void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& pol
 // [Note: tiles that are hidden] in cpu_features.h.
 void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
   const bool is_low = std::ranges::any_of(plans, [](const UnitPlan& plan) {
-    const std::optional<DType>& dtype = plan.options.param_dtype;
+    const std::optional<DType>& dtype = plan.precision.param;
     return dtype && size_of(*dtype) < size_of(DType::kFloat32);
   });
   if (!is_low || !needs_amx_left_alone()) return;
   mesh.warn({.what = "this processor announces AMX but hides its tiles",
-             .where = "param_dtype",
+             .where = "mixed_precision.param_dtype",
              .cause = "LibTorch's matrix products in bfloat16 and float16 will die of an illegal "
                       "instruction",
              .hint = "start the program with ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 in its "
@@ -47,11 +47,11 @@ void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
 
 void warn_of_slow_float16(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
   const bool is_float16 = std::ranges::any_of(
-      plans, [](const UnitPlan& plan) { return plan.options.param_dtype == DType::kFloat16; });
+      plans, [](const UnitPlan& plan) { return plan.precision.param == DType::kFloat16; });
   const bool on_cpu = mesh.state().parts().device == &cpu_device();
   if (!is_float16 || !on_cpu || fast_products().float16) return;
   mesh.warn({.what = "float16 is slow on this processor",
-             .where = "param_dtype",
+             .where = "mixed_precision.param_dtype",
              .cause = "it has no instructions for it (AVX512-FP16), so that each product is "
                       "computed in float32, with conversions",
              .hint = "param_dtype bfloat16 or float32 on the CPU; float16 on a GPU"});
@@ -76,7 +76,7 @@ void warn_of_unscaled(const ShardedModel& model, const ShardContext& context) {
   };
   if (std::ranges::none_of(model.units, is_float16)) return;
   context.mesh.warn({.what = "training in float16 without a LossScaler",
-                     .where = "param_dtype",
+                     .where = "mixed_precision.param_dtype",
                      .cause = "small gradients round to zero, and nothing tells",
                      .hint = "make a fsdp::LossScaler and start backward from scale(loss); or "
                              "train in bfloat16"});

@@ -184,11 +184,11 @@ class Touches final : public touch_trap::Listener {
     refuse_buffers_of_other_type(error, unit);
     std::string text =
         fmt::format("in '{}' on parameters of {}", touch.name, name_of_unit(unit.shard->fqn()));
-    if (unit.owner.model.options.param_dtype) {
+    if (const std::optional<DType> computes = unit.place.precision.param) {
       text += fmt::format(
           ", which computes in {}; hint: give inputs to Engine::forward as arguments, which it "
           "casts",
-          name_of(*unit.owner.model.options.param_dtype));
+          name_of(*computes));
     }
     error.add_context(std::move(text));
   }

@@ -25,7 +25,7 @@ void look_at(const torch::nn::Module& module, const std::string& fqn, at::Scalar
                         return each.defined() && each.scalar_type() == type;
                       });
     if (fits) continue;
-    const auto dtype = torch_compat::dtype_of(type);
+    const auto dtype = dtype_of(type);
     found += fmt::format("{}buffer '{}' is {}", found.empty() ? "" : ", ",
                          join_fqn(fqn, item.key()), dtype ? name_of(*dtype) : c10::toString(type));
   }
@@ -38,11 +38,11 @@ bool is_about_types(const std::string& text) { return text.find("type") != std::
 }  // namespace
 
 void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& unit) {
-  const std::optional<DType>& computes = unit.place.options.param_dtype;
+  const std::optional<DType>& computes = unit.place.precision.param;
   if (!computes || !is_about_types(error.msg())) return;
   std::string found;
   unit.owner.model.for_each_own_module(
-      unit, [&, type = torch_compat::scalar_type_of(*computes)](const std::string& fqn,
+      unit, [&, type = scalar_type_of(*computes)](const std::string& fqn,
                                                                 const torch::nn::Module& module) {
         look_at(module, fqn, type, found);
       });
@@ -54,7 +54,7 @@ void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& uni
        .cause = fmt::format("{} where the unit computes in {} (LibTorch: {})", found,
                             name_of(*computes), text.substr(0, text.find('\n'))),
        .hint = "cast what is computed from the buffer: .to(x.scalar_type()); or let the unit "
-               "compute in the buffer's type: UnitOptions::param_dtype"});
+               "compute in the buffer's type: UnitOptions::mixed_precision"});
 }
 
 }  // namespace fsdp

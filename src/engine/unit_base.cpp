@@ -25,8 +25,8 @@ void UnitBase::refuse_clone() {
 void UnitBase::refuse_move() const {
   throw StateError({.what = "to() on a model that is sharded",
                     .where = unit_place(),
-                    .hint = "choose the type of computation with Options::param_dtype and "
-                            "output_dtype, or call to() before constructing fsdp::Engine"});
+                    .hint = "choose the type of computation with Options::mixed_precision, or "
+                            "call to() before constructing fsdp::Engine"});
 }
 
 std::string UnitBase::unit_place() const {

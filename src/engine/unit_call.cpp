@@ -43,9 +43,9 @@ UnitCall::UnitCall(const Engine& engine) {
 }
 
 void UnitCall::input(at::Tensor& tensor) {
-  const std::optional<DType> dtype = unit_->input_dtype();
+  const std::optional<DType> dtype = unit_->place.precision.input();
   if (dtype && tensor.defined() && tensor.is_floating_point()) {
-    tensor = tensor.to(torch_compat::scalar_type_of(*dtype));
+    tensor = tensor.to(scalar_type_of(*dtype));
   }
   state_->inputs.push_back(tensor);
 }
@@ -112,10 +112,10 @@ bool UnitCall::is_input(const at::Tensor& tensor) const {
 void UnitCall::end() {
   EngineParts& engine = unit_->owner;
   const std::shared_ptr<Call> call = state_->call;
-  if (engine.model.options.output_dtype && unit_->index == 0) {
+  if (const std::optional<DType> dtype = unit_->place.precision.output) {
     for (at::Tensor* output : state_->outputs) {
       if (!output->defined() || !output->is_floating_point()) continue;
-      *output = output->to(torch_compat::scalar_type_of(*engine.model.options.output_dtype));
+      *output = output->to(scalar_type_of(*dtype));
     }
   }
   state_->running.reset();

@@ -11,14 +11,11 @@
 namespace fsdp {
 namespace {
 
-std::string name_or_unset(const std::optional<DType>& dtype) {
-  return dtype ? std::string(name_of(*dtype)) : "unset";
-}
-
-void check_param_dtype(const std::optional<DType>& dtype) {
-  if (!dtype || (is_floating(*dtype) && *dtype != DType::kFloat64)) return;
-  throw InvalidArgument({.what = fmt::format("param_dtype {} is not supported", name_of(*dtype)),
-                         .hint = "use float32, bfloat16 or float16"});
+// Those of a unit that has none of its own.
+MixedPrecision precision_of_engine(const Options& options, const std::string& fqn) {
+  MixedPrecision types = options.mixed_precision;
+  if (!fqn.empty()) types.output_dtype.reset();
+  return types;
 }
 
 // The unit's own where it says something, else the engine's. Options::recompute counts units:
@@ -29,12 +26,10 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
     if (!value) value = to;
   };
   fall_back(own.strategy, options.strategy);
-  fall_back(own.param_dtype, options.param_dtype);
-  fall_back(own.cast_forward_inputs, options.cast_forward_inputs);
+  fall_back(own.mixed_precision, precision_of_engine(options, fqn));
   fall_back(own.reshard_after_forward, options.reshard_after_forward);
   fall_back(own.prefetch_units, options.prefetch_units);
   fall_back(own.unshard_in_backward, true);
-  check_param_dtype(own.param_dtype);
   if (*own.prefetch_units < 0) {
     throw InvalidArgument({.what = fmt::format("prefetch_units is {}", *own.prefetch_units),
                            .where = name_of_unit(fqn),
@@ -60,11 +55,11 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
 }
 
 // Refuses what a Unit's call does beside moving bytes, and a unit by policy cannot.
-void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitOptions>& own,
+void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                         const Options& options) {
   for (size_t i = 0; i < units.size(); ++i) {
     if (units[i].unit != nullptr) continue;
-    if (*own[i].recompute) {
+    if (*plans[i].options.recompute) {
       throw InvalidArgument(
           {.what = fmt::format("{} is to be recomputed, and is one by policy",
                                name_of_unit(units[i].fqn)),
@@ -72,21 +67,24 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
            .cause = "backward would have to call its forward, which only its caller can",
            .hint = "call it through fsdp::recompute, or make it a fsdp::Unit"});
     }
-    const bool casts = *own[i].cast_forward_inputs;
-    if (i > 0 && casts && !options.cast_forward_inputs) {
-      throw InvalidArgument({.what = fmt::format("{} is to cast its inputs, and is one by policy",
-                                                 name_of_unit(units[i].fqn)),
-                             .where = "UnitOptions::cast_forward_inputs",
-                             .cause = "it has none: it is the operators on its parameters",
-                             .hint = "make it a fsdp::Unit, or leave the option out"});
+    const Precision& own = plans[i].precision;
+    const bool newly_casts = own.casts_inputs && !options.mixed_precision.cast_forward_inputs;
+    if (i > 0 && (newly_casts || own.output)) {
+      throw InvalidArgument(
+          {.what = fmt::format("{} is to cast its {}, and is one by policy",
+                               name_of_unit(units[i].fqn), own.output ? "outputs" : "inputs"),
+           .where = "UnitOptions::mixed_precision",
+           .cause = "it has none: it is the operators on its parameters",
+           .hint = "make it a fsdp::Unit, or set cast_forward_inputs = false and "
+                   "no output_dtype"});
     }
-    const std::optional<DType>& around = own[units[i].parent].param_dtype;
-    if (!casts || own[i].param_dtype == around) continue;
+    const std::optional<DType>& around = plans[units[i].parent].precision.param;
+    if (!own.casts_inputs || own.param == around) continue;
     throw InvalidArgument(
         {.what = fmt::format("{} computes in {}, in a unit that computes in {}",
-                             name_of_unit(units[i].fqn), name_or_unset(own[i].param_dtype),
+                             name_of_unit(units[i].fqn), name_or_unset(own.param),
                              name_or_unset(around)),
-         .where = "UnitOptions::param_dtype",
+         .where = "UnitOptions::mixed_precision",
          .cause = "a unit by policy has no inputs to cast: it is the operators on its parameters",
          .hint = "one param_dtype for the model; or cast_forward_inputs = false, where the model "
                  "casts for itself; or make it a fsdp::Unit"});
@@ -111,11 +109,9 @@ void check_keep_last_units(const Options& options) {
 
 std::string UnitPlan::to_string() const {
   return fmt::format(
-      "param_dtype {} cast_forward_inputs {} reshard_after_forward {} prefetch {} "
-      "unshard_in_backward {} strategy {} recompute {}",
-      name_or_unset(options.param_dtype), *options.cast_forward_inputs, rules.reshard_after_forward,
-      rules.prefetch_units, rules.unshard_in_backward, name_of(*options.strategy),
-      *options.recompute);
+      "{} reshard_after_forward {} prefetch {} unshard_in_backward {} strategy {} recompute {}",
+      fmt::join(precision.lines(), " "), rules.reshard_after_forward, rules.prefetch_units,
+      rules.unshard_in_backward, name_of(*options.strategy), *options.recompute);
 }
 
 std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Options& options,
@@ -125,35 +121,39 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
   for (const FoundUnit& unit : units) own.push_back(options_of(options, unit.fqn));
   check_keep_last_units(options);
   choose_recomputed(units, options.recompute, own);
-  check_policy_units(units, own, options);
+  Precision::of(options.mixed_precision);  // an error names the engine's option, not a unit's
   std::vector<UnitPlan> plans;
-  for (UnitOptions& each : own) {
+  for (size_t i = 0; i < units.size(); ++i) {
+    UnitOptions& each = own[i];
     const UnitRules rules{.reshard_after_forward = *each.reshard_after_forward,
                           .unshard_in_backward = *each.unshard_in_backward,
                           .is_gathered = moves_for(context, *each.strategy).gathers(),
                           .prefetch_units = *each.prefetch_units};
-    plans.push_back({.options = std::move(each), .rules = rules});
+    const Precision precision = Precision::of(
+        *each.mixed_precision, fmt::format("mixed_precision of {}", name_of_unit(units[i].fqn)));
+    plans.push_back({.options = std::move(each), .precision = precision, .rules = rules});
   }
+  check_policy_units(units, plans, options);
   return plans;
 }
 
 std::vector<std::string> describe_options(const Options& options) {
-  return {fmt::format("param_dtype {}", name_or_unset(options.param_dtype)),
-          fmt::format("reduce_dtype {}", name_of(options.reduce_dtype)),
-          fmt::format("output_dtype {}", name_or_unset(options.output_dtype)),
-          fmt::format("cast_forward_inputs {}", options.cast_forward_inputs),
-          fmt::format("reshard_after_forward {}", options.reshard_after_forward),
-          fmt::format("keep_last_units {}", options.keep_last_units),
-          fmt::format("prefetch_units {}", options.prefetch_units),
-          fmt::format("map_shards {}", options.tuning.map_shards),
-          fmt::format("cpu_offload {}", options.cpu_offload),
-          fmt::format("memory_limit {}", options.memory_limit),
-          fmt::format("try_beyond_plan {}", options.try_beyond_plan),
-          fmt::format("nccl_registration {}", static_cast<int>(options.tuning.nccl_registration)),
-          fmt::format("strategy {}", name_of(options.strategy)),
-          fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
-          fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
-          fmt::format("seed {}", options.seed)};
+  std::vector<std::string> lines{
+      fmt::format("reshard_after_forward {}", options.reshard_after_forward),
+      fmt::format("keep_last_units {}", options.keep_last_units),
+      fmt::format("prefetch_units {}", options.prefetch_units),
+      fmt::format("map_shards {}", options.tuning.map_shards),
+      fmt::format("cpu_offload {}", options.cpu_offload),
+      fmt::format("memory_limit {}", options.memory_limit),
+      fmt::format("try_beyond_plan {}", options.try_beyond_plan),
+      fmt::format("nccl_registration {}", static_cast<int>(options.tuning.nccl_registration)),
+      fmt::format("strategy {}", name_of(options.strategy)),
+      fmt::format("gradient_reduction {}", static_cast<int>(options.gradient_reduction)),
+      fmt::format("gradient_divide_factor {}", options.gradient_divide_factor.value_or(0)),
+      fmt::format("seed {}", options.seed)};
+  const auto types = Precision::of(options.mixed_precision).lines();
+  lines.insert(lines.begin(), types.begin(), types.end());
+  return lines;
 }
 
 std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,

@@ -8,13 +8,15 @@
 
 #include "engine/module_walk.h"
 #include "plan/pass.h"
+#include "shard/precision.h"
 
 namespace fsdp {
 
 struct ShardContext;
 
 struct UnitPlan {
-  UnitOptions options;  // every field is set but a param_dtype that nobody gives
+  UnitOptions options;  // every field is set
+  Precision precision;  // options.mixed_precision
   UnitRules rules;
 
   // A line, which is equal on all ranks.

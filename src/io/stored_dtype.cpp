@@ -1,8 +1,10 @@
+#include <fmt/format.h>
 #include <fsdp/safetensors.h>
 
 #include <array>
 
 #include "fsdp/error.h"
+#include "runtime/dtype.h"
 
 namespace fsdp {
 namespace {
@@ -52,7 +54,10 @@ const Row& row_of(StoredDType dtype) { return kRows.at(static_cast<size_t>(dtype
 
 std::string_view name_of(StoredDType dtype) { return row_of(dtype).name; }
 int64_t bits_of(StoredDType dtype) { return row_of(dtype).bits; }
-std::optional<DType> engine_dtype(StoredDType dtype) { return row_of(dtype).engine; }
+std::optional<c10::ScalarType> scalar_type_of(StoredDType dtype) {
+  const std::optional<DType> engine = row_of(dtype).engine;
+  return engine ? std::optional(scalar_type_of(*engine)) : std::nullopt;
+}
 
 std::optional<StoredDType> stored_dtype_from_name(std::string_view name) {
   for (const Row& row : kRows) {
@@ -61,11 +66,14 @@ std::optional<StoredDType> stored_dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-StoredDType stored_dtype(DType dtype) {
+StoredDType stored_dtype(c10::ScalarType type) {
+  const std::optional<DType> dtype = dtype_of(type);
   for (const Row& row : kRows) {
-    if (row.engine == dtype) return row.dtype;
+    if (dtype && row.engine == dtype) return row.dtype;
   }
-  throw StateError({.what = "a dtype that safetensors files cannot hold"});
+  throw InvalidArgument(
+      {.what = fmt::format("type {} of LibTorch's has no StoredDType here", static_cast<int>(type)),
+       .hint = "name the StoredDType itself"});
 }
 
 }  // namespace fsdp

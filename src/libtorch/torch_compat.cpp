@@ -25,45 +25,17 @@ c10::DispatchKeySet keys_of(at::Device device) {
 
 }  // namespace
 
-std::optional<DType> dtype_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::kFloat32;
-    case at::kBFloat16:
-      return DType::kBFloat16;
-    case at::kHalf:
-      return DType::kFloat16;
-    case at::kDouble:
-      return DType::kFloat64;
-    case at::kLong:
-      return DType::kInt64;
-    case at::kInt:
-      return DType::kInt32;
-    case at::kByte:
-      return DType::kUInt8;
-    default:
-      return std::nullopt;
-  }
-}
+static_assert(scalar_type_of(DType::kFloat32) == at::kFloat);
+static_assert(scalar_type_of(DType::kBFloat16) == at::kBFloat16);
+static_assert(scalar_type_of(DType::kFloat16) == at::kHalf);
+static_assert(scalar_type_of(DType::kFloat64) == at::kDouble);
+static_assert(scalar_type_of(DType::kInt64) == at::kLong);
+static_assert(scalar_type_of(DType::kInt32) == at::kInt);
+static_assert(scalar_type_of(DType::kUInt8) == at::kByte);
 
-at::ScalarType scalar_type_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-    case DType::kFloat16:
-      return at::kHalf;
-    case DType::kFloat64:
-      return at::kDouble;
-    case DType::kInt64:
-      return at::kLong;
-    case DType::kInt32:
-      return at::kInt;
-    case DType::kUInt8:
-      return at::kByte;
-  }
-  return at::kFloat;
+std::string type_name(at::ScalarType type) {
+  const std::optional<DType> dtype = dtype_of(type);
+  return dtype ? std::string(name_of(*dtype)) : c10::toString(type);
 }
 
 SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string message,

@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/intrusive_ptr.h>
-#include <fsdp/dtype.h>
 
 #include <cstdint>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include "libtorch/touch_trap.h"
+#include "runtime/dtype.h"
 
 namespace fsdp::torch_compat {
 
@@ -24,9 +24,8 @@ namespace fsdp::torch_compat {
 // intrusive_ptr from 2.15 on.
 using NodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().grad_fn())>;
 
-// Empty for types that the engine does not move (complex, quantised, bool, …).
-std::optional<DType> dtype_of(at::ScalarType type);
-at::ScalarType scalar_type_of(DType dtype);
+// "bfloat16"; of types that the engine does not move LibTorch's name: "ComplexFloat".
+std::string type_name(at::ScalarType type);
 
 // [Note: seating storage]
 // One StorageImpl serves a parameter for life; it is a view of it, bound once. Seating

@@ -57,8 +57,8 @@ at::Tensor on_cpu(const at::Tensor& tensor) {
   const torch_compat::SeatedStorage nowhere(
       static_cast<int64_t>(tensor.storage().nbytes()), at::kCPU,
       "fsdp: LibTorch reads a tensor that is planned and has no memory");
-  return nowhere.view(*torch_compat::dtype_of(tensor.scalar_type()), tensor.storage_offset(),
-                      tensor.sizes(), tensor.strides());
+  return nowhere.view(*dtype_of(tensor.scalar_type()), tensor.storage_offset(), tensor.sizes(),
+                      tensor.strides());
 }
 
 std::optional<at::Tensor> on_cpu(const std::optional<at::Tensor>& tensor) {

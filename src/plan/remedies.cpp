@@ -1,5 +1,7 @@
 #include "plan/remedies.h"
 
+#include "runtime/dtype.h"
+
 namespace fsdp {
 
 std::vector<Remedy> remedies(const Options& options, const RemedyCase& of) {
@@ -33,11 +35,13 @@ std::vector<Remedy> remedies(const Options& options, const RemedyCase& of) {
   if (!options.cpu_offload && of.host_is_other) {
     option("cpu_offload = true", "--offload", [](Options& changed) { changed.cpu_offload = true; });
   }
-  const bool is_wide =
-      size_of(options.param_dtype.value_or(DType::kFloat32)) == size_of(DType::kFloat32);
+  const c10::ScalarType float32 = scalar_type_of(DType::kFloat32);
+  const bool is_wide = options.mixed_precision.param_dtype.value_or(float32) == float32;
   if (is_wide && (of.for_tensors || of.gathers)) {
-    option("param_dtype = kBFloat16", "--param-dtype bfloat16",
-           [](Options& changed) { changed.param_dtype = DType::kBFloat16; });
+    option("mixed_precision.param_dtype = kBFloat16", "--param-dtype bfloat16",
+           [](Options& changed) {
+             changed.mixed_precision.param_dtype = scalar_type_of(DType::kBFloat16);
+           });
   }
   if (of.for_tensors) {
     ways.push_back(

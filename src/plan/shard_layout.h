@@ -9,11 +9,11 @@
 //   slices    |  rank 0    |  rank 1   |  rank 2 |
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "runtime/dtype.h"
 
 namespace fsdp {
 

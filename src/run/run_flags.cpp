@@ -16,6 +16,7 @@
 #include "fsdp/program_text.h"
 #include "fsdp/run_options.h"
 #include "plan/placement.h"
+#include "runtime/dtype.h"
 
 namespace fsdp {
 namespace {
@@ -35,10 +36,12 @@ struct Choice {
 
 constexpr std::array kDevices{Choice{"auto", DeviceKind::kAuto}, Choice{"cpu", DeviceKind::kCpu},
                               Choice{"cuda", DeviceKind::kCuda}};
-constexpr std::array kDTypes{
-    Choice{"float32", DType::kFloat32},   Choice{"fp32", DType::kFloat32, true},
-    Choice{"bfloat16", DType::kBFloat16}, Choice{"bf16", DType::kBFloat16, true},
-    Choice{"float16", DType::kFloat16},   Choice{"fp16", DType::kFloat16, true}};
+constexpr auto kFloat32 = scalar_type_of(DType::kFloat32);
+constexpr auto kBFloat16 = scalar_type_of(DType::kBFloat16);
+constexpr auto kFloat16 = scalar_type_of(DType::kFloat16);
+constexpr std::array kDTypes{Choice{"float32", kFloat32},   Choice{"fp32", kFloat32, true},
+                             Choice{"bfloat16", kBFloat16}, Choice{"bf16", kBFloat16, true},
+                             Choice{"float16", kFloat16},   Choice{"fp16", kFloat16, true}};
 constexpr std::span kReduceDTypes = std::span(kDTypes).first<4>();
 constexpr std::array kBools{Choice{"true", true},      Choice{"false", false},
                             Choice{"1", true, true},   Choice{"0", false, true},
@@ -163,6 +166,12 @@ RunFlag with_meaning_alone(RunFlag flag, std::string alone) {
   return flag;
 }
 
+// `value`: what an option that is unset stands for.
+RunFlag with_value_unset(RunFlag flag, std::string value) {
+  if (flag.value.empty()) flag.value = std::move(value);
+  return flag;
+}
+
 RunFlag memory_limit_flag(int64_t& bytes) {
   return {.name = "--memory-limit",
           .value_name = "BYTES",
@@ -206,9 +215,11 @@ std::vector<RunFlag> RunOptions::engine_flags() {
       count_flag("--shard", "ranks of a group; 0: what --replicate leaves", mesh.shard),
       count_flag("--replicate", "groups of ranks; 0: what --shard leaves", mesh.replicate),
       choice("--param-dtype", "DTYPE", "of forward and backward: float32, bfloat16, float16",
-             engine.param_dtype, kDTypes),
-      choice("--reduce-dtype", "DTYPE", "of gradients between ranks: float32, bfloat16",
-             engine.reduce_dtype, kReduceDTypes),
+             engine.mixed_precision.param_dtype, kDTypes),
+      with_value_unset(
+          choice("--reduce-dtype", "DTYPE", "of gradients between ranks: float32, bfloat16",
+                 engine.mixed_precision.reduce_dtype, kReduceDTypes),
+          "float32"),
       choice("--reshard-after-forward", "BOOL", "true: gather again in backward; false: keep",
              engine.reshard_after_forward, kBools),
       count_flag("--keep-last-units", "of forward that stay gathered for backward",

@@ -31,17 +31,9 @@ float divide_scale_of(const Options& options, const Communicator& reduce, int ra
   return 1.0F / *options.gradient_divide_factor;
 }
 
-DType checked_reduce_dtype(DType dtype) {
-  if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) return dtype;
-  throw InvalidArgument({.what = fmt::format("reduce_dtype {} is not supported", name_of(dtype)),
-                         .hint = "use float32 or bfloat16"});
-}
-
 }  // namespace
 
 GradientFormat::GradientFormat(const Options& options, const Communicator& reduce, int ranks)
-    : dtype(checked_reduce_dtype(options.reduce_dtype)),
-      op(reduce_op_of(options, reduce)),
-      divide_scale(divide_scale_of(options, reduce, ranks)) {}
+    : op(reduce_op_of(options, reduce)), divide_scale(divide_scale_of(options, reduce, ranks)) {}
 
 }  // namespace fsdp

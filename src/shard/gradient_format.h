@@ -1,4 +1,4 @@
-// What gradients are reduced in, and by what they are divided.
+// How gradients are summed over the ranks, and by what they are divided.
 #pragma once
 
 #include <fsdp/options.h>
@@ -15,14 +15,11 @@ class GradientFormat {
   // Errors: InvalidArgument for options that cannot be.
   GradientFormat(const Options& options, const Communicator& reduce, int ranks);
 
-  const DType dtype;  // Options::reduce_dtype
   const ReduceOp op;
   // By what gradients are divided before they are summed: gradient_divide_factor, or the ranks
   // where the communicator sums only (Capabilities::averages); else 1.
   const float divide_scale;
 
-  // Gradients travel in a type that holds less than main gradients, which are fp32.
-  bool narrows() const { return dtype != DType::kFloat32; }
   // By what gradients are multiplied when they are captured: what they were scaled by on the way
   // (LossScaler) goes here, too.
   float capture_scale() const { return divide_scale / loss_scale_.value_or(1.0F); }

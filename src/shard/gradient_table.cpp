@@ -23,7 +23,7 @@ void GradientTable::add(int parameter, const at::Tensor& gradient, const Place& 
                {.source = gradient.const_data_ptr(),
                 .destination = place.at,
                 .numel = spec.numel,
-                .source_dtype = *torch_compat::dtype_of(gradient.scalar_type()),
+                .source_dtype = *dtype_of(gradient.scalar_type()),
                 .destination_dtype = place.dtype,
                 .overwrite = place.overwrites});
 }
@@ -36,7 +36,7 @@ void GradientTable::add_strided(int parameter, const at::Tensor& gradient,
   at::Tensor ordered = gradient.permute(memory_order(spec));
   if (ordered.dim() > kernels::kMaxDims) ordered = ordered.contiguous().flatten();
   kernels::StridedSource source{.data = ordered.const_data_ptr(),
-                                .dtype = *torch_compat::dtype_of(gradient.scalar_type())};
+                                .dtype = *dtype_of(gradient.scalar_type())};
   source.dims = static_cast<int>(ordered.dim());
   std::ranges::copy(ordered.sizes(), source.sizes.begin());
   std::ranges::copy(ordered.strides(), source.strides.begin());

@@ -27,8 +27,8 @@ void add_to_main(const UnitContext& unit, const MainGradients& main,
   unit.shared.main->take(adds, unit.fqn);
 }
 
-bool travel_as_main(const ShardContext& shared) {
-  return !shared.format.narrows() && !shared.main->is_host();
+bool travel_as_main(const UnitContext& unit) {
+  return !unit.narrows() && !unit.shared.main->is_host();
 }
 
 void GroupSums::sum(std::vector<Summed>& sums) const {
@@ -56,7 +56,7 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   if (adds) add_to_main(unit_, main_, sums, /*overwrite=*/false);
   std::vector<Summed> totals = in_main();
   const ShardContext& shared = unit_.shared;
-  if (travel_as_main(shared)) return sum(totals);
+  if (travel_as_main(unit_)) return sum(totals);
   shared.main->reduce_after_takes();
   std::vector<kernels::CastRun> casts;
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -72,7 +72,7 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
 // at the main shards' views (MainShards::absorb_changes).
 void GroupSums::sum_main() {
   ShardContext& shared = unit_.shared;
-  const bool in_slot = !travel_as_main(shared);
+  const bool in_slot = !travel_as_main(unit_);
   if (in_slot) slots_.open();
   const ContextSpan span = shared.streams.span(*shared.streams.reduce, "reduce", unit_.fqn);
   std::vector<Summed> sums = in_main();

@@ -25,7 +25,7 @@ void add_to_main(const UnitContext& unit, const MainGradients& main,
                  const std::vector<Summed>& sums, bool overwrite);
 
 // Sums can be made where main gradients lie: in fp32, on the device.
-bool travel_as_main(const ShardContext& shared);
+bool travel_as_main(const UnitContext& unit);
 
 class GroupSums {
  public:

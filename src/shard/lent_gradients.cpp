@@ -35,7 +35,7 @@ void LentGradients::open() {
 
 at::TensorOptions LentGradients::options() const {
   return at::TensorOptions()
-      .dtype(torch_compat::scalar_type_of(unit_.shared.format.dtype))
+      .dtype(scalar_type_of(unit_.reduce_dtype))
       .device(unit_.shared.streams.torch_device);
 }
 
@@ -46,7 +46,7 @@ LentGradients::Lent& LentGradients::make(int parameter) {
 bool LentGradients::lend(int parameter, const at::Tensor& gradient, DType dtype) {
   const ParameterSpec& spec = unit_.layout.parameters()[parameter];
   Lent& lent = make(parameter);
-  const DType reduced_in = unit_.shared.format.dtype;
+  const DType reduced_in = unit_.reduce_dtype;
   const bool is_scaled = unit_.shared.format.capture_scale() != 1.0F;
   if (!is_scaled && is_sole(gradient) && dtype == reduced_in && lies_like(gradient, spec)) {
     lent.gradient = gradient;
@@ -73,7 +73,7 @@ CollectivePart LentGradients::part(int segment, const std::byte* slot_at, int64_
                                    std::byte* landing) {
   Lent& lent = *lent_[segment];
   lent.runs = places_.runs(segment, slot_at, lent.gradient.const_data_ptr());
-  CollectivePart part{.numel = numel, .dtype = unit_.shared.format.dtype};
+  CollectivePart part{.numel = numel, .dtype = unit_.reduce_dtype};
   part.runs = lent.runs;
   part.recv = landing != nullptr ? landing : lent.reduced.mutable_data_ptr();
   return part;

@@ -114,7 +114,7 @@ void ParameterSeats::adopt_replaced() {
     const ParameterSpec& spec = layout_.parameters()[i];
     const at::Tensor values = tensors_[i].detach();
     if (values.sizes() != at::IntArrayRef(spec.shape) ||
-        values.scalar_type() != torch_compat::scalar_type_of(spec.dtype)) {
+        values.scalar_type() != scalar_type_of(spec.dtype)) {
       throw StateError({.what = fmt::format("parameter {} was given another shape or type",
                                             name(static_cast<int>(i))),
                         .hint = "load a model of the same architecture and param_dtype"});

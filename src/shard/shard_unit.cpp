@@ -8,12 +8,12 @@
 
 namespace fsdp {
 
-ShardUnit::ShardUnit(std::string fqn, ShardContext& shared, Moves moves, ShardLayout layout,
-                     std::vector<at::Tensor> parameters, std::vector<Buffer> main,
-                     touch_trap::Touched* owner, bool watches_parameters)
-    : context_{std::move(fqn), shared, std::move(moves), std::move(layout), owner},
+ShardUnit::ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
+                     bool watches_parameters)
+    : context_(std::move(unit)),
       main_(context_, std::move(main)),
-      parameters_(context_, main_, std::move(parameters), watches_parameters ? owner : nullptr),
+      parameters_(context_, main_, std::move(parameters),
+                  watches_parameters ? context_.owner : nullptr),
       gradients_(context_, main_, parameters_.tensors()) {}
 
 UnitSizes ShardUnit::sizes() const {

@@ -35,13 +35,12 @@ struct MainSegment {
 
 class ShardUnit {
  public:
-  // `main` holds this rank's fp32 slice of each segment of `layout`, which is cut over
-  // moves.main_ranks(); `parameters` are bound to the unit's storages for good.
-  // `owner`: what operators on its shards are told of (touch_trap.h), and with `watches_parameters`
-  // (a unit by policy) those on its parameters. Requires: no parameter has a gradient.
-  ShardUnit(std::string fqn, ShardContext& shared, Moves moves, ShardLayout layout,
-            std::vector<at::Tensor> parameters, std::vector<Buffer> main,
-            touch_trap::Touched* owner = nullptr, bool watches_parameters = false);
+  // `main` holds this rank's fp32 slice of each segment of the unit's layout; `parameters` are
+  // bound to the unit's storages for good. The unit's owner is told of operators on its shards
+  // (touch_trap.h), and with `watches_parameters` (a unit by policy) of those on its parameters.
+  // Requires: no parameter has a gradient.
+  ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
+            bool watches_parameters = false);
 
   const std::string& fqn() const { return context_.fqn; }
   const ShardLayout& layout() const { return context_.layout; }

@@ -1,4 +1,4 @@
-// What the parts of a unit share: who it is, how it is cut, and what its strategy moves.
+// What the parts of a unit share: its name, how it is cut, what its strategy moves.
 #pragma once
 
 #include <string>
@@ -15,11 +15,14 @@ struct UnitContext {
   ShardContext& shared;
   Moves moves;
   ShardLayout layout;                    // cut over moves.main_ranks()
+  DType reduce_dtype = DType::kFloat32;  // in which gradients travel
   touch_trap::Touched* owner = nullptr;  // the engine's side, which outlives the unit's bytes
 
   touch_trap::Watch watch(touch_trap::Holds holds) const {
     return {.owner = owner, .holds = holds, .is_cut = moves.cuts_main()};
   }
+  // Gradients travel in a type that holds less than main gradients, which are fp32.
+  bool narrows() const { return reduce_dtype != DType::kFloat32; }
   int segments() const { return static_cast<int>(layout.segments().size()); }
   const SegmentLayout& segment(int index) const { return layout.segments()[index]; }
   // Whose slice of the main shards this rank has.

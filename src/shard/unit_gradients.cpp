@@ -16,7 +16,7 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
                              const std::vector<at::Tensor>& parameters)
     : unit_(unit),
       main_(unit, main, parameters),
-      slot_(unit, places_, unit.shared.format.dtype),
+      slot_(unit, places_, unit.reduce_dtype),
       wide_slot_(unit, wide_places_, DType::kFloat32),
       lent_(unit, places_),
       groups_(unit, main_, slot_),
@@ -30,19 +30,19 @@ void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
   // Sums of groups that come back from the host need all of a slot.
   const bool come_back = shared.main->is_host() && groups_.has_moves();
-  const bool may_lend = unit_.moves.scatters_gradients() && !narrows() && !come_back &&
+  const bool may_lend = unit_.moves.scatters_gradients() && !unit_.narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&
                         shared.comms.reduce().capabilities().takes_runs;
-  places_ = GradientPlaces(unit_.layout, shared.format.dtype, may_lend);
+  places_ = GradientPlaces(unit_.layout, unit_.reduce_dtype, may_lend);
   wide_places_ = GradientPlaces(unit_.layout, DType::kFloat32, /*may_lend=*/false);
 }
 
 bool UnitGradients::captures_in_place() const {
-  return !unit_.moves.scatters_gradients() && travel_as_main(unit_.shared);
+  return !unit_.moves.scatters_gradients() && travel_as_main(unit_);
 }
 
 int64_t UnitGradients::kept_bytes() const {
-  if (narrows()) return wide_places_.whole_bytes();
+  if (unit_.narrows()) return wide_places_.whole_bytes();
   return captures_in_place() && adds_in_place() ? 0 : places_.whole_bytes();
 }
 
@@ -58,7 +58,7 @@ UnitGradients::Sink UnitGradients::sink_for(GradientSync sync) const {
   if (captures_in_place() && (adds_in_place() || (will_reduce && !main_.are_ready()))) {
     return Sink::kMain;
   }
-  return narrows() && !will_reduce ? Sink::kWideSlot : Sink::kSlot;
+  return unit_.narrows() && !will_reduce ? Sink::kWideSlot : Sink::kSlot;
 }
 
 void UnitGradients::open(GradientSync sync) {
@@ -109,7 +109,7 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
   if (!gradient.defined() || gradient._is_zerotensor() || gradient.numel() == 0) return;
   unit_.shared.streams.wait_for_autograd();
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
-  const auto dtype = torch_compat::dtype_of(gradient.scalar_type());
+  const auto dtype = dtype_of(gradient.scalar_type());
   if (gradient.layout() != at::kStrided || !dtype || !is_floating(*dtype)) {
     throw InvalidArgument({.what = fmt::format("the gradient of '{}' is sparse or of type {}",
                                                unit_.layout.parameters()[parameter].fqn,
@@ -174,7 +174,7 @@ void UnitGradients::reduce(bool across) {
   if (!main_.are_ready()) main_.take(last);
   // The first fp32 reduction of a step to slices lands in the main gradient, if that is on the
   // device; else in place, then it is added.
-  const bool lands = unit_.moves.scatters_gradients() && first && travel_as_main(shared);
+  const bool lands = unit_.moves.scatters_gradients() && first && travel_as_main(unit_);
 
   const std::vector<Move>& moves = unit_.moves.after_backward;
   std::vector<Summed> sums;

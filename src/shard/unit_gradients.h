@@ -99,7 +99,6 @@ class UnitGradients {
   DType dtype() const { return sink_ == Sink::kSlot ? slot_.dtype() : DType::kFloat32; }
   // Other ranks have nothing to add to what arrives in the main gradient.
   bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
-  bool narrows() const { return unit_.shared.format.narrows(); }
   void adopt_user_gradients();
   void zero_gaps(Stream& stream);
   void zero_missing();

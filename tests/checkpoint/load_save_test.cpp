@@ -143,15 +143,16 @@ TEST_CASE("the forward after a load computes with what was loaded, in every stra
   const torch::NoGradGuard no_grad;
   const at::Tensor x = torch::ones({2, 3}, torch::kLong);
   for (const Strategy strategy : testing::kAllStrategies) {
-    for (const std::optional<DType> dtype :
-         {std::optional<DType>(), std::optional(DType::kBFloat16)}) {
+    for (const std::optional<at::ScalarType> dtype :
+         {std::optional<at::ScalarType>(), std::optional(torch::kBFloat16)}) {
       CAPTURE(name_of(strategy));
       at::Tensor outputs[2];  // of the model that was saved, and of one that it is loaded into
       for (const bool loads : {false, true}) {
         testing::run_torch_ranks({.replicate = 2, .shard = 2}, [&](const Mesh& mesh) {
           const torch::NoGradGuard no_grad_here;
           Unit<Chain> model = testing::build_seeded(loads ? 3 : 7, [] { return Unit<Chain>(); });
-          Engine engine(model, mesh, {.param_dtype = dtype, .strategy = strategy});
+          Engine engine(model, mesh,
+                        {.mixed_precision = {.param_dtype = dtype}, .strategy = strategy});
           if (loads) {
             model(x);  // some strategies keep what they have gathered for it
             load_weights(engine, folder / "m");
@@ -166,14 +167,12 @@ TEST_CASE("the forward after a load computes with what was loaded, in every stra
 }
 
 TEST_CASE("weights saved in a lower type are rounded once") {
-  for (const auto& [dtype, type] :
-       {std::pair{DType::kBFloat16, at::kBFloat16}, std::pair{DType::kFloat16, at::kHalf},
-        std::pair{DType::kFloat64, at::kDouble}}) {
+  for (const at::ScalarType type : {torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
     const ScratchFolder folder;
-    Parameters saved = save_seeded(2, 7, folder / "low.safetensors", {.dtype = dtype});
+    Parameters saved = save_seeded(2, 7, folder / "low.safetensors", {.dtype = type});
     for (auto& [fqn, value] : saved) value = value.to(type).to(at::kFloat);
     const SafetensorsFile file(folder / "low.safetensors");
-    for (const StoredTensor& tensor : file.tensors()) CHECK(tensor.dtype == stored_dtype(dtype));
+    for (const StoredTensor& tensor : file.tensors()) CHECK(tensor.dtype == stored_dtype(type));
     check_loads(3, folder / "low.safetensors", saved);
   }
 }
@@ -197,7 +196,7 @@ TEST_CASE("a type that holds no weights is refused on every rank") {
   testing::run_ranks(2, [&](const Mesh& mesh) {
     Unit<Chain> model = testing::build_seeded(1, [] { return Unit<Chain>(); });
     Engine engine(model, mesh);
-    CHECK_THROWS_WITH_AS(save_weights(engine, folder / "m", {.dtype = DType::kInt32}),
+    CHECK_THROWS_WITH_AS(save_weights(engine, folder / "m", {.dtype = torch::kInt32}),
                          doctest::Contains("weights cannot be saved as int32"), InvalidArgument);
   });
   CHECK(folder.names().empty());

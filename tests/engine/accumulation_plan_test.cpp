@@ -85,7 +85,8 @@ TEST_CASE("accumulation is planned before it takes more, in every strategy, to t
 TEST_CASE("accumulation is planned where gradients travel in bf16, and with main state elsewhere") {
   for (const Strategy strategy : kAllStrategies) {
     for (const int backwards : {2, 3}) {
-      check_planned({2, 2}, {.reduce_dtype = DType::kBFloat16, .strategy = strategy},
+      check_planned({2, 2},
+                    {.mixed_precision = {.reduce_dtype = torch::kBFloat16}, .strategy = strategy},
                     {.backwards = backwards});
       check_planned({2, 2}, {.cpu_offload = true, .strategy = strategy}, {.backwards = backwards});
     }

@@ -44,14 +44,14 @@ void check_option(const std::function<void(Options&)>& change, const std::string
 }  // namespace
 
 TEST_CASE("a different option is refused on all ranks, with both values") {
-  check_option([](Options& o) { o.param_dtype = DType::kBFloat16; }, "param_dtype unset",
-               "param_dtype bfloat16");
-  check_option([](Options& o) { o.reduce_dtype = DType::kBFloat16; }, "reduce_dtype float32",
-               "reduce_dtype bfloat16");
-  check_option([](Options& o) { o.output_dtype = DType::kFloat32; }, "output_dtype unset",
-               "output_dtype float32");
-  check_option([](Options& o) { o.cast_forward_inputs = false; }, "cast_forward_inputs true",
-               "cast_forward_inputs false");
+  check_option([](Options& o) { o.mixed_precision.param_dtype = torch::kBFloat16; },
+               "param_dtype unset", "param_dtype bfloat16");
+  check_option([](Options& o) { o.mixed_precision.reduce_dtype = torch::kBFloat16; },
+               "reduce_dtype float32", "reduce_dtype bfloat16");
+  check_option([](Options& o) { o.mixed_precision.output_dtype = torch::kFloat32; },
+               "output_dtype unset", "output_dtype float32");
+  check_option([](Options& o) { o.mixed_precision.cast_forward_inputs = false; },
+               "cast_forward_inputs true", "cast_forward_inputs false");
   check_option([](Options& o) { o.reshard_after_forward = false; }, "reshard_after_forward true",
                "reshard_after_forward false");
   check_option([](Options& o) { o.prefetch_units = 2; }, "prefetch_units 1", "prefetch_units 2");
@@ -99,9 +99,9 @@ TEST_CASE("a different model is refused on all ranks, with the first parameter t
                          return own;
                        }}},
       begin +
-          "'unit 'head' param_dtype unset cast_forward_inputs true reshard_after_forward true "
-          "prefetch 1 unshard_in_backward true strategy full-shard recompute false', "
-          "rank 2 has 'unit 'head' ");
+          "'unit 'head' param_dtype unset reduce_dtype float32 output_dtype unset "
+          "cast_forward_inputs true reshard_after_forward true prefetch 1 unshard_in_backward true "
+          "strategy full-shard recompute false', rank 2 has 'unit 'head' ");
   check_refused(
       {.options = {.unit_options =
                        [](std::string_view fqn) {
@@ -110,9 +110,9 @@ TEST_CASE("a different model is refused on all ranks, with the first parameter t
                          return own;
                        }}},
       begin +
-          "'unit 'head' param_dtype unset cast_forward_inputs true reshard_after_forward true "
-          "prefetch 1 unshard_in_backward true strategy full-shard recompute false', "
-          "rank 2 has 'unit 'head' ");
+          "'unit 'head' param_dtype unset reduce_dtype float32 output_dtype unset "
+          "cast_forward_inputs true reshard_after_forward true prefetch 1 unshard_in_backward true "
+          "strategy full-shard recompute false', rank 2 has 'unit 'head' ");
   check_refused({.options = {.ignore = [](std::string_view fqn) { return fqn == "norm.bias"; }}},
                 begin);
 }

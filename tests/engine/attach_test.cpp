@@ -182,8 +182,22 @@ TEST_CASE("a root that is no unit, a second engine, and impossible options are r
     CHECK_THROWS_WITH_AS(Engine(fresh, Mesh::single(), std::move(options)), doctest::Contains(text),
                          InvalidArgument);
   };
-  refused({.param_dtype = DType::kFloat64}, "param_dtype float64 is not supported");
-  refused({.reduce_dtype = DType::kFloat16}, "reduce_dtype float16 is not supported");
+  refused({.mixed_precision = {.param_dtype = torch::kFloat64}},
+          "param_dtype float64 is not supported");
+  refused({.mixed_precision = {.reduce_dtype = torch::kFloat16}},
+          "reduce_dtype float16 is not supported");
+  refused({.mixed_precision = {.param_dtype = torch::kInt32}},
+          "param_dtype int32 is not supported");
+  refused({.mixed_precision = {.reduce_dtype = torch::kFloat64}},
+          "reduce_dtype float64 is not supported (Options::mixed_precision)");
+  refused({.mixed_precision = {.output_dtype = torch::kComplexFloat}},
+          "output_dtype ComplexFloat is not supported");
+  refused(
+      {.unit_options =
+           [](auto) {
+             return UnitOptions{.mixed_precision = MixedPrecision{.reduce_dtype = torch::kFloat16}};
+           }},
+      "reduce_dtype float16 is not supported (mixed_precision of ");
   refused({.prefetch_units = -1}, "prefetch_units is -1");
   refused({.gradient_divide_factor = 0.0F}, "gradient_divide_factor must be positive");
   refused({.gradient_reduction = GradientReduction::kSum, .gradient_divide_factor = 2.0F},
@@ -348,11 +362,12 @@ TEST_CASE("ranks whose models or options differ are refused on all ranks with bo
            {"prefetch_units 1", "prefetch_units 2"});
   all_have(errors([](Mesh mesh) {
              Unit<nn::Linear> model(4, 5);
-             const Engine engine(model, mesh, {.unit_options = [&](std::string_view) {
-                                   return UnitOptions{.param_dtype = mesh.rank() == 0
-                                                                         ? DType::kBFloat16
-                                                                         : DType::kFloat32};
-                                 }});
+             const Engine engine(
+                 model, mesh, {.unit_options = [&](std::string_view) {
+                   return UnitOptions{
+                       .mixed_precision = MixedPrecision{
+                           .param_dtype = mesh.rank() == 0 ? torch::kBFloat16 : torch::kFloat32}};
+                 }});
            }),
            {"param_dtype bfloat16", "param_dtype float32"});
 }

@@ -30,7 +30,7 @@ TEST_CASE("gradients that the user replaces or clears are the ones that count") 
 TEST_CASE("an optimizer that writes through data() is noticed by resident copies and old graphs") {
   run_torch_ranks(1, [](Mesh mesh) {
     auto model = build_seeded(7, [] { return Unit<Graph>(1, 6, in_a_row); });
-    Engine engine(model, mesh, {.param_dtype = DType::kBFloat16});
+    Engine engine(model, mesh, {.mixed_precision = {.param_dtype = torch::kBFloat16}});
     auto parameters = engine.sharded_parameters();
     const at::Tensor old = graph_loss(*model, 0, 0);
     for (ShardedParameter& each : parameters) each.local.data().fill_(0.5);

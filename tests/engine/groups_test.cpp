@@ -145,13 +145,13 @@ TEST_CASE("units whose last backward is not reached are summed over the groups a
   };
   const MeshShape shape{.replicate = 2, .shard = 2};
   for (const auto& [param, reduce] :
-       {std::pair{DType::kFloat32, DType::kFloat32}, {DType::kBFloat16, DType::kBFloat16}}) {
+       {std::pair{torch::kFloat32, torch::kFloat32}, {torch::kBFloat16, torch::kBFloat16}}) {
     std::vector<std::map<std::string, at::Tensor>> gradients(4);
     run_torch_ranks(shape, [&, param = param, reduce = reduce](Mesh mesh) {
       const auto model = build_seeded(7, graph_twin(2, 6, skips).make);
-      Engine engine(
-          model, mesh,
-          {.param_dtype = param, .reduce_dtype = reduce, .strategy = Strategy::kHybridShard});
+      Engine engine(model, mesh,
+                    {.mixed_precision = {.param_dtype = param, .reduce_dtype = reduce},
+                     .strategy = Strategy::kHybridShard});
       const std::vector<ShardedParameter> shards = engine.sharded_parameters();
       {
         const GradSync inside(engine, GradientSync::kInside);

@@ -146,7 +146,9 @@ TEST_CASE("gradients kept over hundreds of passes add up in fp32 where they are 
               .ptr();
         });
         Engine engine(model, mesh,
-                      {.reduce_dtype = DType::kBFloat16, .strategy = strategy, .debug = true});
+                      {.mixed_precision = {.reduce_dtype = torch::kBFloat16},
+                       .strategy = strategy,
+                       .debug = true});
         auto& root = dynamic_cast<UnitImpl<GraphImpl>&>(*model);
         const auto backward = [&] { root.call(torch::ones({1, 6})).sum().backward(); };
         {

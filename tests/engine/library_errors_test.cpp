@@ -50,9 +50,9 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
   struct Outer : torch::nn::ModuleHolder<OuterImpl> {
     using torch::nn::ModuleHolder<OuterImpl>::ModuleHolder;
   };
-  const auto refusal = [](Mesh mesh, DType dtype, const at::Tensor& x) -> std::string {
+  const auto refusal = [](Mesh mesh, at::ScalarType dtype, const at::Tensor& x) -> std::string {
     Unit<Outer> model;
-    Engine engine(model, mesh, {.param_dtype = dtype});
+    Engine engine(model, mesh, {.mixed_precision = {.param_dtype = dtype}});
     try {
       model(x);
     } catch (const std::exception& error) {
@@ -61,7 +61,7 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
     return "no error";
   };
   run_torch_ranks(2, [&](Mesh mesh) {
-    const std::string by_type = refusal(mesh, DType::kBFloat16, torch::ones({2, 4}));
+    const std::string by_type = refusal(mesh, torch::kBFloat16, torch::ones({2, 4}));
     CAPTURE(by_type);
     CHECK(by_type.find("an operator in the forward was given tensors of two types (unit 'layer'); "
                        "buffer 'layer.positions.table' is float32, buffer 'layer.scaled.scale' is "
@@ -69,10 +69,10 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
           std::string::npos);
     CHECK(by_type.find("hint: cast what is computed from the buffer") != std::string::npos);
     CHECK(by_type.find("statistics") == std::string::npos);
-    const std::string low_by_shape = refusal(mesh, DType::kBFloat16, torch::ones({2, 3}));
+    const std::string low_by_shape = refusal(mesh, torch::kBFloat16, torch::ones({2, 3}));
     CAPTURE(low_by_shape);
     CHECK(low_by_shape.find("(in the forward of unit 'layer')") != std::string::npos);
-    const std::string by_shape = refusal(mesh, DType::kFloat32, torch::ones({2, 3}));
+    const std::string by_shape = refusal(mesh, torch::kFloat32, torch::ones({2, 3}));
     CAPTURE(by_shape);
     CHECK(by_shape.find("(in the forward of unit 'layer')") != std::string::npos);
   });

@@ -204,7 +204,7 @@ TEST_CASE("to() and clone() are refused with the fix, on the root and on units")
       CHECK_THROWS_WITH_AS(move(), doctest::Contains(unit), StateError);
       CHECK_THROWS_WITH_AS(move(),
                            doctest::Contains("hint: choose the type of computation with "
-                                             "Options::param_dtype"),
+                                             "Options::mixed_precision"),
                            StateError);
     };
     refused([&] { model->to(torch::kBFloat16); },

@@ -38,7 +38,7 @@ void check_refused(const std::function<void()>& call, const std::string& text) {
 TEST_CASE("a forward that writes a weight is refused where the change would be lost") {
   for (const bool low_precision : {false, true}) {
     Options options;
-    if (low_precision) options.param_dtype = DType::kBFloat16;
+    if (low_precision) options.mixed_precision.param_dtype = torch::kBFloat16;
     run_torch_ranks(2, [&](Mesh mesh) {
       Trainee clipped(
           mesh,

@@ -89,27 +89,25 @@ Twin low_precision_twin(torch::ScalarType dtype) {
 
 TEST_CASE("bfloat16 and float16 parameters with any reduction type equal a reference by hand") {
   int combination = 0;
-  for (const DType param : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
-    for (const DType reduce : {DType::kFloat32, DType::kBFloat16}) {
-      const auto dtype = torch_compat::scalar_type_of(param);
-      const Twin twin = low_precision_twin(dtype);
+  for (const at::ScalarType param : {torch::kBFloat16, torch::kFloat16, torch::kFloat32}) {
+    for (const at::ScalarType reduce : {torch::kFloat32, torch::kBFloat16}) {
+      const Twin twin = low_precision_twin(param);
       for (const int world : {1, 2, 3}) {
         for (const int micro_batches : {1, 3}) {
-          CAPTURE(name_of(param));
-          CAPTURE(name_of(reduce));
+          CAPTURE(c10::toString(param));
+          CAPTURE(c10::toString(reduce));
           CAPTURE(world);
           CAPTURE(micro_batches);
-          const Trained by_hand = train_by_hand(
-              twin, world, dtype, torch_compat::scalar_type_of(reduce), micro_batches);
+          const Trained by_hand = train_by_hand(twin, world, param, reduce, micro_batches);
           for (const Strategy strategy : kStrategies) {
             if (!is_tried(combination++, 5)) continue;
             CAPTURE(static_cast<int>(strategy));
-            check_same_bits(train_micro_batches(twin, world,
-                                                {.param_dtype = param,
-                                                 .reduce_dtype = reduce,
-                                                 .strategy = strategy,
-                                                 .debug = true},
-                                                micro_batches),
+            check_same_bits(train_micro_batches(
+                                twin, world,
+                                {.mixed_precision = {.param_dtype = param, .reduce_dtype = reduce},
+                                 .strategy = strategy,
+                                 .debug = true},
+                                micro_batches),
                             by_hand);
           }
         }
@@ -132,9 +130,9 @@ TEST_CASE(
         });
       });
       Engine engine(model, mesh,
-                    {.param_dtype = DType::kBFloat16,
-                     .output_dtype = DType::kFloat32,
-                     .cast_forward_inputs = casts});
+                    {.mixed_precision = {.param_dtype = torch::kBFloat16,
+                                         .output_dtype = torch::kFloat32,
+                                         .cast_forward_inputs = casts}});
       const at::Tensor x = values({2, 6}, 1);
       if (!casts) {
         CHECK_THROWS(model(x));  // float32 into a bfloat16 layer is the user's business then
@@ -168,7 +166,7 @@ TEST_CASE(
   };
   run_torch_ranks(2, [](Mesh mesh) {
     Unit<Around> model;
-    Engine engine(model, mesh, {.param_dtype = DType::kBFloat16});
+    Engine engine(model, mesh, {.mixed_precision = {.param_dtype = torch::kBFloat16}});
     CHECK((model(torch::ones({2})).scalar_type() == torch::kBFloat16));
     CHECK((model(torch::tensor({1, 2})).scalar_type() == torch::kLong));
   });
@@ -192,9 +190,11 @@ TEST_CASE("a unit may take its inputs as they are: a time step that bfloat16 wou
     run_torch_ranks(2, [&](Mesh mesh) {
       Unit<Time> model;
       const Options options{
-          .param_dtype = DType::kBFloat16,
-          .cast_forward_inputs = !casts,
-          .unit_options = [&](auto) { return UnitOptions{.cast_forward_inputs = casts}; }};
+          .mixed_precision = {.param_dtype = torch::kBFloat16, .cast_forward_inputs = !casts},
+          .unit_options = [&](auto) {
+            return UnitOptions{.mixed_precision = MixedPrecision{.param_dtype = torch::kBFloat16,
+                                                                 .cast_forward_inputs = casts}};
+          }};
       Engine engine(model, mesh, options);
       const at::Tensor output = model(torch::full({1, 1}, kTime).to(engine.device()));
       CHECK(model->given == (casts ? 1000.0F : kTime));
@@ -208,7 +208,7 @@ TEST_CASE("a unit may take its inputs as they are: a time step that bfloat16 wou
 TEST_CASE("units may differ in type, reshard rule and prefetch, by name") {
   const auto unit_options = [](std::string_view fqn) {
     UnitOptions own;
-    if (fqn == "u1") own.param_dtype = DType::kBFloat16;
+    if (fqn == "u1") own.mixed_precision = {.param_dtype = torch::kBFloat16};
     if (fqn == "u2") own.reshard_after_forward = false;
     if (fqn == "u0") own.prefetch_units = 0;
     return own;
@@ -295,7 +295,8 @@ TEST_CASE("gathered parameters can be read whole in every type, and throw before
     run_torch_ranks(world, [&](Mesh mesh) {
       const auto plain = build_seeded(7, kTwin.make);
       auto model = build_seeded(7, kTwin.make);
-      Engine engine(model, mesh, {.param_dtype = DType::kBFloat16, .debug = true});
+      Engine engine(model, mesh,
+                    {.mixed_precision = {.param_dtype = torch::kBFloat16}, .debug = true});
       {
         const Gathered whole(engine);
         for (const auto& item : model->named_parameters()) {
@@ -324,7 +325,9 @@ TEST_CASE("what is modified while gathered is written back, and nothing else los
         run_torch_ranks(world, [&](Mesh mesh) {
           auto model = build_seeded(7, kTwin.make);
           Engine engine(model, mesh,
-                        {.param_dtype = DType::kBFloat16, .strategy = strategy, .debug = true});
+                        {.mixed_precision = {.param_dtype = torch::kBFloat16},
+                         .strategy = strategy,
+                         .debug = true});
           const auto before = full_parameters(engine);
           {
             const at::NoGradGuard no_grad;

@@ -74,7 +74,7 @@ TEST_CASE("BatchNorm and InstanceNorm keep their parameters in fp32 beside their
       CAPTURE(world);
       run_torch_ranks(world, [&](Mesh mesh) {
         auto model = build_seeded(7, [] { return Unit<Convolutions>(); });
-        Engine engine(model, mesh, {.param_dtype = dtype});
+        Engine engine(model, mesh, {.mixed_precision = {.param_dtype = scalar_type_of(dtype)}});
         check_against_plain(engine, model, dtype);
       });
     }
@@ -83,14 +83,16 @@ TEST_CASE("BatchNorm and InstanceNorm keep their parameters in fp32 beside their
 
 TEST_CASE("so they do under a BuildScope, and whole on every rank") {
   run_torch_ranks(2, [](Mesh mesh) {
-    BuildScope building(mesh, {.param_dtype = DType::kBFloat16, .seed = 7});
+    BuildScope building(mesh, {.mixed_precision = {.param_dtype = torch::kBFloat16}, .seed = 7});
     Unit<Convolutions> model;
     Engine engine(model, building);
     check_against_plain(engine, model, DType::kBFloat16);
   });
   run_torch_ranks(2, [](Mesh mesh) {
     auto model = build_seeded(7, [] { return Unit<Convolutions>(); });
-    Engine engine(model, mesh, {.param_dtype = DType::kBFloat16, .strategy = Strategy::kReplicate});
+    Engine engine(
+        model, mesh,
+        {.mixed_precision = {.param_dtype = torch::kBFloat16}, .strategy = Strategy::kReplicate});
     check_against_plain(engine, model, DType::kBFloat16);
   });
 }

@@ -216,7 +216,7 @@ TEST_CASE("with bf16 parameters it keeps its own in fp32 and takes bf16 inputs")
       const auto options = nn::BatchNormOptions(3).track_running_stats(tracks);
       auto model = build_seeded(
           7, [&] { return Unit<Stack>([&] { return SyncBatchNorm(options, mesh).ptr(); }); });
-      Engine engine(model, mesh, {.param_dtype = DType::kBFloat16});
+      Engine engine(model, mesh, {.mixed_precision = {.param_dtype = torch::kBFloat16}});
       const at::Tensor output = model(pictures(mesh.rank()));
       CHECK((output.scalar_type() == at::kBFloat16));
       output.to(at::kFloat).square().mean().backward();

@@ -75,7 +75,7 @@ TEST_CASE("a reference argument that forward only reads stays the caller's tenso
   };
   run_torch_ranks(2, [](Mesh mesh) {
     auto model = build_seeded(7, [] { return Unit<Reads>(); });
-    Engine engine(model, mesh, {.output_dtype = DType::kBFloat16});
+    Engine engine(model, mesh, {.mixed_precision = {.output_dtype = torch::kBFloat16}});
     at::Tensor x = values({3, 4}, 1).requires_grad_();
     const at::Tensor same = x;
     model(x).sum().backward();

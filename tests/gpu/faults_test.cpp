@@ -193,12 +193,12 @@ std::vector<FaultyTraining> trainings() {
   add(1, {}, false);
   add(2, {}, false);
   add(2,
-      {.param_dtype = DType::kBFloat16,
-       .reduce_dtype = DType::kBFloat16,
+      {.mixed_precision = {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kBFloat16},
        .prefetch_units = 2,
        .debug = true},
       false);
-  add(2, {.param_dtype = DType::kBFloat16, .strategy = Strategy::kZero1}, false);
+  add(2, {.mixed_precision = {.param_dtype = torch::kBFloat16}, .strategy = Strategy::kZero1},
+      false);
   add(2, {.strategy = Strategy::kReplicate}, true);
   return all;
 }
@@ -330,7 +330,9 @@ TEST_CASE("a step for which the memory was not enough is repeated once there is 
   };
   for (const bool is_low : {false, true}) {
     Options options;
-    if (is_low) options = {.param_dtype = DType::kBFloat16, .reduce_dtype = DType::kBFloat16};
+    if (is_low)
+      options = {
+          .mixed_precision = {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kBFloat16}};
     const auto expected = train(options, 0);
     const int64_t count = allocations;
     CHECK(count >= 3);

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <string>
 
+#include "libtorch/torch_compat.h"
 #include "models/bert/bert_model.h"
 #include "simulator/torch/simulated_ranks.h"
 #include "support/torch_ranks.h"
@@ -65,7 +66,7 @@ size_t operations_so_far(const SimulatedSession& session) {
 }
 
 // The second step, from which on every step is alike.
-Counts counts_of_step(int64_t layers, DType dtype) {
+Counts counts_of_step(int64_t layers, at::ScalarType dtype) {
   const auto session = std::make_shared<SimulatedSession>(
       SimulatedRanksOptions{.simulation = {.devices = kCountedRanks}, .nccl = true});
   Counts counts;
@@ -75,7 +76,8 @@ Counts counts_of_step(int64_t layers, DType dtype) {
       [&](const Mesh& mesh) {
         auto unit =
             build_seeded(7, [&] { return Unit<bert::QuestionAnswering>(config_of(layers)); });
-        Engine engine(unit.ptr(), mesh, {.param_dtype = dtype, .reduce_dtype = dtype});
+        Engine engine(unit.ptr(), mesh,
+                      {.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype}});
         AdamW optimizer(engine, {});
         const at::Tensor ids = torch::ones({2, 8}, torch::kLong).to(engine.device());
         const auto count = [&](int sign, size_t& operations) {
@@ -105,9 +107,9 @@ Counts counts_of_step(int64_t layers, DType dtype) {
   return counts;
 }
 
-std::string table_of(DType dtype) {
+std::string table_of(at::ScalarType dtype) {
   const Counts two = counts_of_step(2, dtype), three = counts_of_step(3, dtype);
-  std::string text = fmt::format("{}\n", name_of(dtype));
+  std::string text = fmt::format("{}\n", torch_compat::type_name(dtype));
   for (const auto& [name, number] : two) {
     text += fmt::format("  {:<42}{:>6}{:>8}\n", name, number, three.at(name) - number);
   }
@@ -128,7 +130,7 @@ TEST_CASE("what a step issues, and a layer adds, is as in launches.txt") {
   std::string found;
   std::istringstream lines(committed);
   for (std::string line; std::getline(lines, line) && line.starts_with("#");) found += line + "\n";
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) found += table_of(dtype);
+  for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) found += table_of(dtype);
   if (std::getenv("FSDP_UPDATE_LAUNCHES") != nullptr) std::ofstream(LAUNCHES_TABLE) << found;
   INFO("if that is meant: FSDP_UPDATE_LAUNCHES=1 gpu_tests -tc='what a step issues*'");
   CHECK(found == committed);

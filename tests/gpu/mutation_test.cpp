@@ -89,12 +89,11 @@ std::vector<Options> every_kind() {
   std::vector<Options> kinds;
   for (const Strategy strategy : {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
                                   Strategy::kReplicate, Strategy::kHybridShard}) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      kinds.push_back({.param_dtype = dtype,
-                       .reduce_dtype = dtype,
-                       .prefetch_units = dtype == DType::kBFloat16 ? 2 : 1,
+    for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
+      kinds.push_back({.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype},
+                       .prefetch_units = dtype == torch::kBFloat16 ? 2 : 1,
                        .strategy = strategy,
-                       .debug = dtype == DType::kBFloat16});
+                       .debug = dtype == torch::kBFloat16});
     }
   }
   for (const Strategy strategy : {Strategy::kFullShard, Strategy::kHybridShard}) {

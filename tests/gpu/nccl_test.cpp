@@ -72,9 +72,9 @@ TEST_CASE("a GPT whose parameters are gathered into registered memory has the CP
   for (const auto registration :
        {fsdp::NcclRegistration::kWindows, fsdp::NcclRegistration::kZeroCta}) {
     for (const int world : {2, 3, 4}) {
-      for (const fsdp::DType dtype : {fsdp::DType::kFloat32, fsdp::DType::kBFloat16}) {
+      for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
         const Training training{.world = world,
-                                .options = {.param_dtype = dtype,
+                                .options = {.mixed_precision = {.param_dtype = dtype},
                                             .prefetch_units = world - 2,
                                             .cpu_offload = world == 4,
                                             .tuning = {.nccl_registration = registration}}};

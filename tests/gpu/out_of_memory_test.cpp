@@ -78,7 +78,8 @@ TrainedOnGpu train(int world, const Options& options, int64_t n, int failures = 
   return trained;
 }
 
-const Options kLow{.param_dtype = DType::kBFloat16, .reduce_dtype = DType::kBFloat16};
+const Options kLow{
+    .mixed_precision = {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kBFloat16}};
 
 }  // namespace
 

@@ -106,11 +106,12 @@ TEST_CASE("ten steps in every combination have the CPU's bits" * doctest::skip(!
 }
 
 TEST_CASE("BERT mini on two ranks has the CPU's bits" * doctest::skip(!is_long())) {
-  for (const fsdp::DType dtype : {fsdp::DType::kFloat32, fsdp::DType::kBFloat16}) {
-    const Training training{.model = SmallModel::kBertMini,
-                            .world = 2,
-                            .steps = 2,
-                            .options = {.param_dtype = dtype, .reduce_dtype = dtype}};
+  for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
+    const Training training{
+        .model = SmallModel::kBertMini,
+        .world = 2,
+        .steps = 2,
+        .options = {.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype}}};
     const std::string what = describe(training);
     CAPTURE(what);
     compare_with_cpu(training, train_on_cpu(training), 1);

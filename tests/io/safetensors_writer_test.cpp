@@ -6,6 +6,7 @@
 
 #include "fsdp/error.h"
 #include "io/safetensors_header.h"
+#include "runtime/dtype.h"
 #include "support/safetensors_bytes.h"
 #include "support/scratch_folder.h"
 
@@ -70,14 +71,16 @@ TEST_CASE("Every dtype and every kind of shape comes back as it was written") {
   }
 }
 
-TEST_CASE("Engine dtypes map to stored ones and back") {
+TEST_CASE("LibTorch's types map to stored ones and back") {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16, DType::kFloat64,
                             DType::kInt64, DType::kInt32, DType::kUInt8}) {
-    CHECK(engine_dtype(stored_dtype(dtype)) == dtype);
-    CHECK(bits_of(stored_dtype(dtype)) == 8 * size_of(dtype));
+    const c10::ScalarType type = scalar_type_of(dtype);
+    CHECK(scalar_type_of(stored_dtype(type)) == type);
+    CHECK(bits_of(stored_dtype(type)) == 8 * size_of(dtype));
   }
-  CHECK(!engine_dtype(StoredDType::kBool));
-  CHECK(!engine_dtype(StoredDType::kF8E4M3));
+  CHECK(!scalar_type_of(StoredDType::kBool));
+  CHECK(!scalar_type_of(StoredDType::kF8E4M3));
+  CHECK_THROWS_AS(stored_dtype(c10::ScalarType{11}), InvalidArgument);  // bool
 }
 
 TEST_CASE("Tensors are aligned to their element whatever the order they are given in") {

@@ -99,7 +99,7 @@ TEST_CASE("float16 gradients that would round to zero arrive") {
     double norm = 0;
     run_torch_ranks(2, [&](Mesh mesh) {
       const Model model = make_row();
-      Engine engine(model, mesh, {.param_dtype = DType::kFloat16});
+      Engine engine(model, mesh, {.mixed_precision = {.param_dtype = torch::kFloat16}});
       SGD optimizer(engine, {.lr = 0});
       LossScaler scaler(engine, {.init_scale = init_scale});
       const at::Tensor loss = graph_loss(*model, 0, mesh.rank()).to(at::kFloat) * 1e-9;
@@ -212,7 +212,7 @@ TEST_CASE("training in float16 without a scaler is warned of once") {
         2,
         [scales](const Mesh& mesh) {
           const Model model = make_row();
-          Engine engine(model, mesh, {.param_dtype = DType::kFloat16});
+          Engine engine(model, mesh, {.mixed_precision = {.param_dtype = torch::kFloat16}});
           SGD optimizer(engine, {.lr = 0.01});
           const auto scaler = scales ? std::make_unique<LossScaler>(engine) : nullptr;
           for (int i = 0; i < 2; ++i) graph_loss(*model, i, mesh.rank()).backward();

@@ -64,12 +64,13 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
     const std::string below_plan = refusal({.memory_limit = 60'000});
     CHECK_MESSAGE(below_plan.starts_with("the memory limit of 58.6 KiB is less than the "),
                   below_plan);
-    CHECK_MESSAGE(below_plan.ends_with(
-                      " that the engine will hold (Options::memory_limit); by its plan, without "
-                      "LibTorch's tensors; hint: raise the limit, or, in order of cost: "
-                      "prefetch_units = 0; cpu_offload = true; param_dtype = kBFloat16; more "
-                      "ranks"),
-                  below_plan);
+    CHECK_MESSAGE(
+        below_plan.ends_with(
+            " that the engine will hold (Options::memory_limit); by its plan, without "
+            "LibTorch's tensors; hint: raise the limit, or, in order of cost: "
+            "prefetch_units = 0; cpu_offload = true; mixed_precision.param_dtype = kBFloat16; more "
+            "ranks"),
+        below_plan);
     // Nothing of it stays: not the bytes, not the limit, not the meter of this thread.
     CHECK(torch_memory::current_meter() == nullptr);
     const auto model = make_three();

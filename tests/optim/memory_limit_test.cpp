@@ -97,12 +97,12 @@ Attempt train(int world, Options options, int64_t limit, bool tries) {
 }  // namespace
 
 TEST_CASE("a step that passes the limit anywhere leaves the bits of a run that never tried") {
-  const std::vector<Options> every = {{},
-                                      {.cpu_offload = true},
-                                      {.prefetch_units = 0, .recompute = 1},
-                                      {.param_dtype = DType::kBFloat16,
-                                       .output_dtype = DType::kFloat32,
-                                       .strategy = Strategy::kZero2}};
+  const std::vector<Options> every = {
+      {},
+      {.cpu_offload = true},
+      {.prefetch_units = 0, .recompute = 1},
+      {.mixed_precision = {.param_dtype = torch::kBFloat16, .output_dtype = torch::kFloat32},
+       .strategy = Strategy::kZero2}};
   for (const int world : {1, 2}) {
     for (const Options& options : every) {
       if (is_simulated_gpu() && (world == 1 || &options != &every.front())) continue;
@@ -196,7 +196,8 @@ TEST_CASE(
       }
       CHECK(text.hint ==
             "in order of cost: reshard_after_forward = true; prefetch_units = 0; recompute = 1; "
-            "cpu_offload = true; param_dtype = kBFloat16; a smaller batch; more ranks");
+            "cpu_offload = true; mixed_precision.param_dtype = kBFloat16; a smaller batch; more "
+            "ranks");
     }
   });
 }
@@ -217,9 +218,10 @@ TEST_CASE("what an engine does already is no remedy") {
     return hint;
   };
   CHECK(hint_of(1, {.recompute = 1}) ==
-        "in order of cost: cpu_offload = true; param_dtype = kBFloat16; a smaller batch; more "
+        "in order of cost: cpu_offload = true; mixed_precision.param_dtype = kBFloat16; a smaller "
+        "batch; more "
         "ranks");
-  CHECK(hint_of(2, {.param_dtype = DType::kBFloat16,
+  CHECK(hint_of(2, {.mixed_precision = {.param_dtype = torch::kBFloat16},
                     .keep_last_units = 1,
                     .prefetch_units = 0,
                     .recompute = 1,
@@ -227,7 +229,7 @@ TEST_CASE("what an engine does already is no remedy") {
         "in order of cost: keep_last_units = 0; a smaller batch; more ranks");
   CHECK(hint_of(2, {.strategy = Strategy::kZero1}) ==
         "in order of cost: strategy = kFullShard; recompute = 1; cpu_offload = true; "
-        "param_dtype = kBFloat16; a smaller batch; more ranks");
+        "mixed_precision.param_dtype = kBFloat16; a smaller batch; more ranks");
 }
 
 TEST_CASE("one rank alone beyond its limit ends all of them, and none hangs") {

@@ -100,7 +100,7 @@ void check_offload(const MeshShape& shape, Options options) {
   CAPTURE(name_of(options.strategy));
   CAPTURE(shape.replicate);
   CAPTURE(shape.shard);
-  CAPTURE(name_of(*options.param_dtype));
+  CAPTURE(c10::toString(*options.mixed_precision.param_dtype));
   CAPTURE(options.recompute);
   const OffloadOutcome on_device = train(shape, options);
   options.cpu_offload = true;
@@ -127,16 +127,15 @@ void check_offload(const MeshShape& shape, Options options) {
 TEST_CASE("main state on the host: the bits are those without, and the device's bytes are gone") {
   for (const Strategy strategy : kAllStrategies) {
     for (const MeshShape& shape : shapes_for(strategy)) {
-      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-        const bool is_narrow = dtype == DType::kBFloat16;
+      for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
+        const bool is_narrow = dtype == torch::kBFloat16;
         for (const int recompute : {0, is_narrow ? 2 : 1}) {
           const bool is_recomputed = recompute > 0;
           if (is_simulated_gpu() && is_recomputed != is_narrow) continue;
           if (is_simulated_gpu() && is_narrow && strategy != Strategy::kHfsdp) continue;
           check_offload(
               shape,
-              {.param_dtype = dtype,
-               .reduce_dtype = dtype,
+              {.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype},
                .recompute = recompute,
                .strategy = strategy,
                .debug = true,

@@ -319,8 +319,9 @@ TEST_CASE("the optimizer writes the resident bfloat16 copies in its own pass") {
   for (const int world : {1, 2}) {
     run_torch_ranks(world, [&](Mesh mesh) {
       auto model = build_seeded(7, [] { return Unit<Graph>(2, 9, in_a_row); });
-      Engine engine(model, mesh,
-                    {.param_dtype = DType::kBFloat16, .strategy = Strategy::kReplicate});
+      Engine engine(
+          model, mesh,
+          {.mixed_precision = {.param_dtype = torch::kBFloat16}, .strategy = Strategy::kReplicate});
       AdamW optimizer(engine, {.lr = 1e-2});
       for (int step = 0; step < 3; ++step) {
         graph_loss(*model, step, mesh.rank()).backward();

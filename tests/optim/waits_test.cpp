@@ -67,11 +67,10 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
 std::vector<Options> every_kind() {
   std::vector<Options> kinds;
   for (const Strategy strategy : kStrategies) {
-    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-      kinds.push_back({.param_dtype = dtype,
-                       .reduce_dtype = dtype,
+    for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
+      kinds.push_back({.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype},
                        .strategy = strategy,
-                       .debug = dtype == DType::kBFloat16});
+                       .debug = dtype == torch::kBFloat16});
     }
   }
   kinds.push_back({.prefetch_units = 2, .cpu_offload = true});

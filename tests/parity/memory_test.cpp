@@ -76,14 +76,18 @@ TEST_CASE(
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
     for (const Options& options : {
-             Options{.param_dtype = DType::kBFloat16},
-             Options{.param_dtype = DType::kBFloat16, .reduce_dtype = DType::kBFloat16},
+             Options{.mixed_precision = {.param_dtype = torch::kBFloat16}},
+             Options{.mixed_precision = {.param_dtype = torch::kBFloat16,
+                                        .reduce_dtype = torch::kBFloat16}},
              Options{.strategy = Strategy::kReplicate},
-             Options{.param_dtype = DType::kBFloat16, .strategy = Strategy::kReplicate},
+             Options{.mixed_precision = {.param_dtype = torch::kBFloat16},
+             .strategy = Strategy::kReplicate},
              Options{.strategy = Strategy::kZero2},
-             Options{.param_dtype = DType::kBFloat16, .strategy = Strategy::kZero2},
+             Options{.mixed_precision = {.param_dtype = torch::kBFloat16},
+             .strategy = Strategy::kZero2},
              Options{.strategy = Strategy::kZero1},
-             Options{.reduce_dtype = DType::kBFloat16, .strategy = Strategy::kZero1},
+             Options{.mixed_precision = {.reduce_dtype = torch::kBFloat16},
+             .strategy = Strategy::kZero1},
              Options{.tuning = {.cpu_streams = CpuStreamKind::kThreaded}},
              Options{.unit_options = unit_options},
          }) {
@@ -131,11 +135,12 @@ TEST_CASE("the plan holds where units are recomputed, from the first step on") {
 TEST_CASE("the plan holds on meshes of two axes, in every row") {
   for (const MeshShape& shape : kGroupShapes) {
     for (const Strategy strategy : kAllStrategies) {
-      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
         CAPTURE(shape.replicate);
         CAPTURE(shape.shard);
         CAPTURE(static_cast<int>(strategy));
-        const Options options{.param_dtype = dtype, .reduce_dtype = dtype, .strategy = strategy};
+        const Options options{.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype},
+                              .strategy = strategy};
         run_torch_ranks(shape, [&](Mesh mesh) { check_steps(mesh, options); });
       }
     }
@@ -171,17 +176,18 @@ TEST_CASE("bytes of state by row follow the formulas within two per cent") {
                              2 * kVocabulary * kWidth + kVocabulary + 2 * kWidth;
   for (const MeshShape& shape : kGroupShapes) {
     for (const Row& row : rows) {
-      for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
         CAPTURE(shape.replicate);
         CAPTURE(shape.shard);
         CAPTURE(static_cast<int>(row.strategy));
         CAPTURE(static_cast<int>(dtype));
         run_torch_ranks(shape, [&](Mesh mesh) {
           auto model = build_seeded(7, [] { return Unit<Chain>(kWidth, kLayers, kVocabulary); });
-          Engine engine(model, mesh, {.param_dtype = dtype, .strategy = row.strategy});
+          Engine engine(model, mesh,
+                        {.mixed_precision = {.param_dtype = dtype}, .strategy = row.strategy});
           AdamW optimizer(engine, {});
           const double expected =
-              row.bytes(shape.shard, shape.replicate, static_cast<double>(size_of(dtype)));
+              row.bytes(shape.shard, shape.replicate, static_cast<double>(c10::elementSize(dtype)));
           const MemoryBytes plan = engine.memory_plan().after_backward;
           CHECK(static_cast<double>(plan.total()) / static_cast<double>(parameters) ==
                 doctest::Approx(expected).epsilon(0.02));

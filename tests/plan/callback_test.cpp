@@ -4,6 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "runtime/dtype.h"
+
 using namespace fsdp;
 
 namespace {
@@ -30,7 +32,9 @@ TEST_CASE("a callback is unset, or calls the function that its copies share") {
 }
 
 TEST_CASE("options are equal if all of them are, callbacks as copies of one") {
-  const Options options{.param_dtype = DType::kBFloat16, .ignore = is_head, .seed = 3};
+  const Options options{.mixed_precision = {.param_dtype = scalar_type_of(DType::kBFloat16)},
+                        .ignore = is_head,
+                        .seed = 3};
   Options other = options;
   CHECK((options == other));
   other.ignore = is_head;

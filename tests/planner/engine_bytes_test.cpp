@@ -73,13 +73,13 @@ TEST_CASE("a plan's engine bytes are the run's, in every strategy on 1 to 4 rank
   for (const int world : {1, 2, 3, 4}) {
     for (const Strategy strategy : kStrategies) {
       for (const int recompute : {0, 1}) {
-        for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+        for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
           for (const bool offload : {false, true}) {
-            check_case({.shard = world}, {.param_dtype = dtype,
-                                          .reduce_dtype = dtype,
-                                          .recompute = recompute,
-                                          .cpu_offload = offload,
-                                          .strategy = strategy});
+            check_case({.shard = world},
+                       {.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype},
+                        .recompute = recompute,
+                        .cpu_offload = offload,
+                        .strategy = strategy});
           }
         }
       }
@@ -106,7 +106,7 @@ TEST_CASE("a plan's engine bytes are the run's for every option that they depend
              Options{.keep_last_units = 2},
              Options{.prefetch_units = 0},
              Options{.prefetch_units = 2},
-             Options{.param_dtype = DType::kBFloat16},
+             Options{.mixed_precision = {.param_dtype = torch::kBFloat16}},
              Options{.tuning = {.cpu_streams = CpuStreamKind::kThreaded}},
              Options{.unit_options =
                          [](std::string_view fqn) {
@@ -183,18 +183,27 @@ TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has 
       {.ranks = 4, .optimizers = {{.moments = 2, .parameters = fsdp::under("head")}}},
       {.ranks = 4, .options = {.gradient_divide_factor = 3.0F}},
       {.ranks = 4, .options = {.gradient_reduction = GradientReduction::kSum}},
-      {.ranks = 4, .options = {.reduce_dtype = DType::kBFloat16}},
+      {.ranks = 4, .options = {.mixed_precision = {.reduce_dtype = torch::kBFloat16}}},
       {.ranks = 4, .options = {.tuning = {.cpu_streams = CpuStreamKind::kThreaded}}},
       {.ranks = 4, .options = {.prefetch_units = 2, .debug = true}},
       {.ranks = 4, .options = {.reshard_after_forward = false}},
       {.ranks = 4, .options = {.keep_last_units = 1}},
-      {.ranks = 4, .options = {.param_dtype = DType::kBFloat16}},
-      {.ranks = 4, .options = {.param_dtype = DType::kBFloat16, .cast_forward_inputs = false}},
-      {.ranks = 4, .options = {.output_dtype = DType::kFloat64}},
-      {.ranks = 4, .options = {.unit_options = own({.param_dtype = DType::kBFloat16})}},
+      {.ranks = 4, .options = {.mixed_precision = {.param_dtype = torch::kBFloat16}}},
       {.ranks = 4,
-       .options = {.param_dtype = DType::kBFloat16,
-                   .unit_options = own({.cast_forward_inputs = false})}},
+       .options = {.mixed_precision = {.param_dtype = torch::kBFloat16,
+                                       .cast_forward_inputs = false}}},
+      {.ranks = 4, .options = {.mixed_precision = {.output_dtype = torch::kFloat64}}},
+      {.ranks = 4,
+       .options = {.unit_options =
+                       own({.mixed_precision = MixedPrecision{.param_dtype = torch::kBFloat16}})}},
+      {.ranks = 4,
+       .options = {.mixed_precision = {.param_dtype = torch::kBFloat16},
+                   .unit_options =
+                       own({.mixed_precision = MixedPrecision{.param_dtype = torch::kBFloat16,
+                                                              .cast_forward_inputs = false}})}},
+      {.ranks = 4,
+       .options = {.unit_options =
+                       own({.mixed_precision = MixedPrecision{.reduce_dtype = torch::kBFloat16}})}},
       {.ranks = 4, .options = {.unit_options = own({.recompute = true})}},
       {.ranks = 4, .options = {.unit_options = own({.strategy = Strategy::kReplicate})}},
       {.ranks = 4, .options = {.units = by_type<torch::nn::LayerNorm>()}},
@@ -273,9 +282,9 @@ TEST_CASE("a planner's later plans are what a plan of its own would be") {
           check(shape, {.recompute = recompute, .cpu_offload = offload, .strategy = strategy});
         }
       }
-      check(shape, {.param_dtype = DType::kBFloat16,
-                    .reduce_dtype = DType::kBFloat16,
-                    .strategy = strategy});
+      check(shape,
+            {.mixed_precision = {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kBFloat16},
+             .strategy = strategy});
     }
   }
 }

@@ -225,16 +225,16 @@ TEST_CASE("a model's own length, dtype and device are the defaults") {
   const PlanSettings llama = with({"--model", "llama-70b", "--ranks", "8"});
   CHECK(llama.batch.length == 4096);
   CHECK(llama.on_gpus());
-  CHECK(llama.run.engine.param_dtype == DType::kBFloat16);
+  CHECK(llama.run.engine.mixed_precision.param_dtype == torch::kBFloat16);
   const PlanSettings asked = with(
       {"--model", "llama-7b", "--device", "cpu", "--param-dtype", "float32", "--seq-len", "128"});
   CHECK(asked.batch.length == 128);
   CHECK(!asked.on_gpus());
-  CHECK(asked.run.engine.param_dtype == DType::kFloat32);
+  CHECK(asked.run.engine.mixed_precision.param_dtype == torch::kFloat32);
   const PlanSettings gpt = with({"--model", "gpt2"});
   CHECK(gpt.batch.length == 1024);
   CHECK(!gpt.on_gpus());
-  CHECK(!gpt.run.engine.param_dtype);
+  CHECK(!gpt.run.engine.mixed_precision.param_dtype);
   CHECK(with({"--model", "bert-base"}).batch.length == 384);
   CHECK(with({"--model", "bert-base", "--ranks", "2", "--hosts", "2"}).on_gpus());
 }

@@ -201,7 +201,7 @@ TEST_CASE("LibTorch's own errors name operator and unit, and types that do not f
                          doctest::Contains("on parameters of unit '0'"), c10::Error);
   });
   run_torch_ranks(1, [](Mesh mesh) {
-    Trainee trainee(mesh, {.param_dtype = DType::kBFloat16});
+    Trainee trainee(mesh, {.mixed_precision = {.param_dtype = torch::kBFloat16}});
     CHECK_THROWS_WITH_AS(
         trainee.engine.forward([&] {
           return trainee.layers->forward(torch::ones({2, 4}));
@@ -256,7 +256,9 @@ TEST_CASE("a buffer whose type does not fit is named where its unit is one by po
   run_torch_ranks(2, [](Mesh mesh) {
     torch::nn::Sequential layers(
         torch::nn::ModuleHolder<ScaledImpl>(std::make_shared<ScaledImpl>()));
-    Engine engine(layers, mesh, {.units = by_type<ScaledImpl>(), .param_dtype = DType::kBFloat16});
+    Engine engine(
+        layers, mesh,
+        {.units = by_type<ScaledImpl>(), .mixed_precision = {.param_dtype = torch::kBFloat16}});
     CHECK_THROWS_WITH_AS(engine.forward([&](const at::Tensor& x) { return layers->forward(x); },
                                         torch::ones({2, 4}).to(engine.device())),
                          doctest::Contains("buffer '0.scale' is float32 where the unit computes in "
@@ -278,13 +280,24 @@ TEST_CASE("policies that choose nothing, or what cannot be, are refused by name"
     refused({.unit_options =
                  [](std::string_view fqn) {
                    UnitOptions own;
-                   if (fqn == "1") own.param_dtype = DType::kBFloat16;
+                   if (fqn == "1") own.mixed_precision = {.param_dtype = torch::kBFloat16};
                    return own;
                  }},
             "unit '1' computes in bfloat16, in a unit that computes in unset");
-    refused({.cast_forward_inputs = false,
-             .unit_options = [](auto) { return UnitOptions{.cast_forward_inputs = true}; }},
-            "unit '0' is to cast its inputs, and is one by policy");
+    refused(
+        {.mixed_precision = {.cast_forward_inputs = false},
+         .unit_options =
+             [](auto) {
+               return UnitOptions{.mixed_precision = MixedPrecision{.cast_forward_inputs = true}};
+             }},
+        "unit '0' is to cast its inputs, and is one by policy");
+    refused({.unit_options =
+                 [](std::string_view fqn) {
+                   UnitOptions own;
+                   if (fqn == "1") own.mixed_precision = {.output_dtype = torch::kFloat32};
+                   return own;
+                 }},
+            "unit '1' is to cast its outputs, and is one by policy");
     torch::nn::Sequential plain(torch::nn::Linear(4, 4));
     CHECK_THROWS_WITH_AS(Engine(plain, mesh), doctest::Contains("Options::units"), InvalidArgument);
     const Options options{.units = by_type<torch::nn::Linear>()};

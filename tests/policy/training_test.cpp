@@ -32,8 +32,8 @@ TEST_CASE("every strategy trains plain models to the plain bits, in fp32 and bf1
   int number = 0;
   for (const PlainModel& model : plain_models()) {
     CAPTURE(model.name);
-    for (const std::optional<DType> dtype :
-         {std::optional<DType>(), std::optional(DType::kBFloat16)}) {
+    for (const std::optional<at::ScalarType> dtype :
+         {std::optional<at::ScalarType>(), std::optional(torch::kBFloat16)}) {
       CAPTURE(dtype.has_value());
       for (const bool in_groups : {false, true}) {
         const MeshShape shape = in_groups ? MeshShape{.replicate = 2, .shard = 2}
@@ -48,7 +48,7 @@ TEST_CASE("every strategy trains plain models to the plain bits, in fp32 and bf1
             CAPTURE(static_cast<int>(strategy));
             CAPTURE(offload);
             const PolicyResult run = train_by_policy(model, shape,
-                                                     {.param_dtype = dtype,
+                                                     {.mixed_precision = {.param_dtype = dtype},
                                                       .cpu_offload = offload,
                                                       .strategy = strategy,
                                                       .debug = true});

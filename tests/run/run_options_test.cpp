@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include "runtime/dtype.h"
+
 namespace fsdp {
 namespace {
 
@@ -30,7 +32,7 @@ TEST_CASE("without flags a run is what MeshOptions and Options are, on GPUs wher
   CHECK(run.mesh.timeout == MeshOptions{}.timeout);
   CHECK_FALSE(run.ablate_communication);
   CHECK(run.engine.strategy == Options{}.strategy);
-  CHECK_FALSE(run.engine.param_dtype.has_value());
+  CHECK_FALSE(run.engine.mixed_precision.param_dtype.has_value());
   CHECK(run.trace_file.empty());
   CHECK(run.rest.empty());
   CHECK_FALSE(run.help);
@@ -43,8 +45,8 @@ TEST_CASE("every flag of the engine reaches its option") {
              "False", "--nccl-registration", "windows", "--timeout", "2.5"});
   CHECK(run.mesh.device == DeviceKind::kCuda);
   CHECK(run.engine.strategy == Strategy::kZero1);
-  CHECK(run.engine.param_dtype == DType::kBFloat16);
-  CHECK(run.engine.reduce_dtype == DType::kBFloat16);
+  CHECK(run.engine.mixed_precision.param_dtype == scalar_type_of(DType::kBFloat16));
+  CHECK(run.engine.mixed_precision.reduce_dtype == scalar_type_of(DType::kBFloat16));
   CHECK_FALSE(run.engine.reshard_after_forward);
   CHECK(run.engine.prefetch_units == 3);
   CHECK_FALSE(run.engine.tuning.map_shards);
@@ -88,7 +90,8 @@ TEST_CASE("every choice of a flag can be made") {
                                     {"float16", DType::kFloat16},
                                     {"fp16", DType::kFloat16}}) {
     CAPTURE(name);
-    CHECK(parse({"--param-dtype", name}).engine.param_dtype == dtype);
+    CHECK(parse({"--param-dtype", name}).engine.mixed_precision.param_dtype ==
+          scalar_type_of(dtype));
   }
   for (const char* yes : {"true", "True", "1", "yes", "on"}) {
     CAPTURE(yes);
@@ -126,7 +129,7 @@ TEST_CASE("what a step takes is said in a line, or in tables where a program tha
 TEST_CASE("flags may be spelled with underscores and with =; the last of several counts") {
   const RunOptions run = parse({"--param_dtype=bf16", "--reshard_after_forward", "false",
                                 "--prefetch=0", "--prefetch", "2"});
-  CHECK(run.engine.param_dtype == DType::kBFloat16);
+  CHECK(run.engine.mixed_precision.param_dtype == scalar_type_of(DType::kBFloat16));
   CHECK_FALSE(run.engine.reshard_after_forward);
   CHECK(run.engine.prefetch_units == 2);
 }
@@ -339,7 +342,7 @@ TEST_CASE("help is asked for with --help or -h, and lists flags with their value
 }
 
 TEST_CASE("flags for another parser change the options that they were asked of") {
-  RunOptions run{.engine = {.param_dtype = DType::kFloat16}};
+  RunOptions run{.engine = {.mixed_precision = {.param_dtype = scalar_type_of(DType::kFloat16)}}};
   for (const RunFlag& flag : run.engine_flags()) {
     if (flag.name == "--param-dtype") {
       CHECK(flag.value == "float16");
@@ -347,7 +350,7 @@ TEST_CASE("flags for another parser change the options that they were asked of")
     }
     if (flag.name == "--device") flag.set("cpu");
   }
-  CHECK(run.engine.param_dtype == DType::kBFloat16);
+  CHECK(run.engine.mixed_precision.param_dtype == scalar_type_of(DType::kBFloat16));
   CHECK(run.mesh.device == DeviceKind::kCpu);
 }
 

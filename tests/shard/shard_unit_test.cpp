@@ -14,7 +14,9 @@ TEST_CASE("sizes are what a step takes, in every row") {
         CAPTURE(name_of(strategy));
         CAPTURE(world);
         run_torch_ranks(world, [&](Mesh mesh) {
-          UnitUnderTest test(mesh, {.reduce_dtype = reduce_dtype, .strategy = strategy});
+          UnitUnderTest test(mesh,
+                             {.mixed_precision = {.reduce_dtype = scalar_type_of(reduce_dtype)},
+                              .strategy = strategy});
           const auto unit = test.unit();
           const UnitSizes sizes = unit->sizes();
           const MemoryBytes& now = test.shared.memory.ledger.stats().in_use;

@@ -54,11 +54,12 @@ void on_every_row(Body body) {
           CAPTURE(name_of(reduce_dtype));
           CAPTURE(world);
           run_torch_ranks(world, [&](Mesh mesh) {
-            UnitUnderTest test(mesh, {.reduce_dtype = reduce_dtype,
-                                      .strategy = strategy,
-                                      .gradient_reduction = GradientReduction::kSum,
-                                      .debug = true,
-                                      .tuning = {.cpu_streams = streams}});
+            UnitUnderTest test(mesh,
+                               {.mixed_precision = {.reduce_dtype = scalar_type_of(reduce_dtype)},
+                                .strategy = strategy,
+                                .gradient_reduction = GradientReduction::kSum,
+                                .debug = true,
+                                .tuning = {.cpu_streams = streams}});
             const auto unit = test.unit();
             body(*unit, test.shared);
             unit->gradients().zero();

@@ -52,7 +52,9 @@ TEST_CASE("a model that was built on the CPU is trained on CUDA with the CPU's b
       CAPTURE(world);
       CAPTURE(is_low);
       Options options;
-      if (is_low) options = {.param_dtype = DType::kBFloat16, .reduce_dtype = DType::kBFloat16};
+      if (is_low)
+        options = {
+            .mixed_precision = {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kBFloat16}};
       std::map<std::string, at::Tensor> expected, trained;
       run_torch_ranks(world, [&](const Mesh& mesh) {
         auto mine = train(mesh, options);

@@ -72,7 +72,7 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
       settings_(settings),
       optimizer_(engine, adamw_options(settings)),
       schedule_(lr_schedule(settings, windows.total_steps())) {
-  if (engine.options().param_dtype == fsdp::DType::kFloat16) scaler_.emplace(engine);
+  if (engine.options().mixed_precision.param_dtype == torch::kFloat16) scaler_.emplace(engine);
 }
 
 TrainSummary QaTrainer::train(const OnStep& on_step) {

@@ -74,7 +74,7 @@ Losses train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run,
     losses.last = mesh.mean(loss, "loss");
     if (step == 1) losses.first = losses.last;
   }
-  fsdp::save_weights(engine, file, {.dtype = fsdp::DType::kFloat64});
+  fsdp::save_weights(engine, file, {.dtype = torch::kFloat64});
   return losses;
 }
 

@@ -11,6 +11,7 @@
 #include "comm/local/local_mesh.h"
 #include "comm/mesh_state.h"
 #include "gpu/support/subjects.h"
+#include "libtorch/torch_compat.h"
 #include "plan/placement.h"
 #include "support/forwarding_communicator.h"
 #include "support/torch_ranks.h"
@@ -46,16 +47,21 @@ std::vector<WatchedRank> summing_ranks(int world, const MeshOptions& options) {
   return ranks;
 }
 
+std::string name_of_type(std::optional<at::ScalarType> type) {
+  return torch_compat::type_name(type.value_or(at::kFloat));
+}
+
 }  // namespace
 
 std::string describe(const Training& training) {
   const Options& options = training.options;
+  const MixedPrecision& types = options.mixed_precision;
   constexpr std::array kNames{"gpt", "bert", "bert mini", "rounded once"};
   return fmt::format(
       "{} on {} ranks{}, {}, prefetch {}, {} to {}{}", kNames[static_cast<size_t>(training.model)],
       training.world, training.groups > 1 ? " in two groups" : "", name_of(options.strategy),
-      options.prefetch_units, options.param_dtype ? name_of(*options.param_dtype) : "float32",
-      name_of(options.reduce_dtype), options.cpu_offload ? ", main state on the host" : "");
+      options.prefetch_units, name_of_type(types.param_dtype), name_of_type(types.reduce_dtype),
+      options.cpu_offload ? ", main state on the host" : "");
 }
 
 TrainingResult train_on(const Training& training, const RunRanksOptions& options,
@@ -126,12 +132,11 @@ std::vector<Training> all_trainings(SmallModel model) {
     const int world = row % 5 + 1;  // the fifth is four in two groups
     const Strategy strategy = kAllStrategies[row / 30 % 7];
     if (is_by_groups(strategy) != (world == 5)) continue;
-    const DType dtype = row / 15 % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
+    const at::ScalarType dtype = row / 15 % 2 == 0 ? torch::kFloat32 : torch::kBFloat16;
     all.push_back({.model = model,
                    .world = std::min(world, 4),
                    .groups = world == 5 ? 2 : 1,
-                   .options = {.param_dtype = dtype,
-                               .reduce_dtype = dtype,
+                   .options = {.mixed_precision = {.param_dtype = dtype, .reduce_dtype = dtype},
                                .prefetch_units = row / 5 % 3,
                                .cpu_offload = row / 210 == 1,
                                .strategy = strategy}});
@@ -144,11 +149,12 @@ std::vector<Training> covering_trainings(SmallModel model) {
   std::vector<Training> kept;
   std::set<std::string> held;
   for (const Training& training : all_trainings(model)) {
-    const std::array<std::string, 5> row{fmt::format("{} in {}", training.world, training.groups),
-                                         std::to_string(training.options.prefetch_units),
-                                         std::string(name_of(training.options.reduce_dtype)),
-                                         std::string(name_of(training.options.strategy)),
-                                         training.options.cpu_offload ? "offload" : ""};
+    const std::array<std::string, 5> row{
+        fmt::format("{} in {}", training.world, training.groups),
+        std::to_string(training.options.prefetch_units),
+        name_of_type(training.options.mixed_precision.reduce_dtype),
+        std::string(name_of(training.options.strategy)),
+        training.options.cpu_offload ? "offload" : ""};
     bool is_new = false;
     for (size_t a = 0; a < row.size(); ++a) {
       for (size_t b = a + 1; b < row.size(); ++b) {

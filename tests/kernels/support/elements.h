@@ -2,11 +2,11 @@
 // with.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <cstring>
 #include <vector>
+
+#include "runtime/dtype.h"
 
 namespace fsdp::test {
 

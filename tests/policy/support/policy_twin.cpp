@@ -15,9 +15,9 @@ std::map<std::string, at::Tensor> copies_of(const torch::OrderedDict<std::string
   return result;
 }
 
-at::Tensor cast(const at::Tensor& tensor, std::optional<DType> dtype) {
+at::Tensor cast(const at::Tensor& tensor, std::optional<at::ScalarType> dtype) {
   if (!dtype || !tensor.is_floating_point()) return tensor;
-  return tensor.to(torch_compat::scalar_type_of(*dtype));
+  return tensor.to(*dtype);
 }
 
 // Of a normalisation's own: computed as they were made (docs/numerics.md).
@@ -60,7 +60,7 @@ PolicyResult train_rank(const PlainModel& model, const Mesh& mesh, Options optio
 }
 
 PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool by_groups,
-                           std::optional<DType> param_dtype) {
+                           std::optional<at::ScalarType> param_dtype) {
   PolicyResult result;
   // Statistics are each rank's own, and only rank 0's are looked at.
   std::vector<std::shared_ptr<torch::nn::Module>> ranks;

@@ -26,7 +26,7 @@ PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Op
 // In param_dtype, if it is set: parameters but those with statistics are cast from fp32 values for
 // each step, and so are floating inputs.
 PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool by_groups,
-                           std::optional<DType> param_dtype);
+                           std::optional<at::ScalarType> param_dtype);
 // The first that differs in a bit: "losses", a parameter's name or a buffer's; empty: none does.
 std::string first_difference(const PolicyResult& sharded, const PolicyResult& plain);
 

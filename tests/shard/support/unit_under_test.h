@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "libtorch/torch_compat.h"
+#include "shard/precision.h"
 #include "shard/shard_unit.h"
 #include "support/run_torch_ranks.h"
 #include "support/torch_doctest.h"
@@ -43,6 +44,7 @@ struct UnitUnderTest {
                          std::vector<ParameterSpec> specs = unit_specs())
       : shared(mesh, options),
         moves(moves_for(shared, options.strategy)),
+        reduce_dtype(Precision::of(options.mixed_precision, "").reduce),
         layout(std::move(specs), moves.main_ranks()) {}
 
   // This rank's slices of the whole values.
@@ -68,18 +70,19 @@ struct UnitUnderTest {
   std::vector<at::Tensor> tensors() const {
     std::vector<at::Tensor> result;
     for (const ParameterSpec& spec : layout.parameters()) {
-      result.push_back(torch::zeros(spec.shape, torch_compat::scalar_type_of(spec.dtype))
-                           .set_requires_grad(spec.trainable));
+      result.push_back(
+          torch::zeros(spec.shape, scalar_type_of(spec.dtype)).set_requires_grad(spec.trainable));
     }
     return result;
   }
-  UnitContext context() { return {"layers.0", shared, moves, layout}; }
+  UnitContext context() { return {"layers.0", shared, moves, layout, reduce_dtype}; }
   std::unique_ptr<ShardUnit> unit() {
-    return std::make_unique<ShardUnit>("layers.0", shared, moves, layout, tensors(), slices());
+    return std::make_unique<ShardUnit>(context(), tensors(), slices());
   }
 
   ShardContext shared;
   Moves moves;
+  DType reduce_dtype;
   ShardLayout layout;
 };
 

@@ -76,8 +76,8 @@ TEST_CASE("engine flags reach the engine's options") {
              "--param-dtype", "bf16", "--reduce-dtype", "bfloat16", "--reshard-after-forward",
              "false", "--prefetch", "2", "--strategy", "replicate", "--seed", "7"})
           .run.engine;
-  CHECK(engine.param_dtype == fsdp::DType::kBFloat16);
-  CHECK(engine.reduce_dtype == fsdp::DType::kBFloat16);
+  CHECK(engine.mixed_precision.param_dtype == torch::kBFloat16);
+  CHECK(engine.mixed_precision.reduce_dtype == torch::kBFloat16);
   CHECK_FALSE(engine.reshard_after_forward);
   CHECK(engine.prefetch_units == 2);
   CHECK(engine.strategy == fsdp::Strategy::kReplicate);
