@@ -66,8 +66,8 @@ struct Memory {
 class Probe {
  public:
   explicit Probe(const Mesh& mesh)
-      : communicator_(mesh.state().gather_communicator(Axis::kShard)),
-        control_(mesh.state().control_communicator()),
+      : communicator_(state_of(mesh).gather_communicator(Axis::kShard)),
+        control_(state_of(mesh).control_communicator()),
         stream_(fsdp::cpu_device().make_stream({.name = "probe", .runs_beside = false})) {}
 
   // What rank 0 read, on every rank; empty at the end.

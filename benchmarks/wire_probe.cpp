@@ -54,14 +54,14 @@ class Ranks {
   double gather(double gigabytes_per_second) {
     constexpr int kTimes = 8;
     const double all = slower(gigabytes_per_second, [&](const fsdp::Mesh& mesh) {
-      const auto stream = mesh.state().device().make_stream({.name = "gather"});
+      const auto stream = state_of(mesh).device().make_stream({.name = "gather"});
       const int64_t numel = work_.width * work_.width / kRanks;
       std::vector<float> mine(numel), whole(numel * kRanks);
       const fsdp::CollectivePart part{.send = mine.data(), .recv = whole.data(), .numel = numel};
       together_.arrive_and_wait();
       return fsdp::sleeping::time_of([&] {
         for (int i = 0; i < kTimes; ++i) {
-          mesh.state()
+          state_of(mesh)
               .gather_communicator(fsdp::Axis::kShard)
               .all_gather({&part, 1}, {.label = "gather"}, *stream);
         }

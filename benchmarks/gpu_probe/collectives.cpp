@@ -32,10 +32,10 @@ double seconds_of(const Exchange& exchange, int64_t repetitions, bool gathers, c
   fsdp::testing::run_ranks(
       exchange.ranks,
       [&](const fsdp::Mesh& mesh) {
-        const auto stream = mesh.state().device().make_stream({.name = "collective"});
+        const auto stream = state_of(mesh).device().make_stream({.name = "collective"});
         fsdp::Communicator& communicator =
-            gathers ? mesh.state().gather_communicator(fsdp::Axis::kShard)
-                    : mesh.state().reduce_communicator(fsdp::Axis::kShard);
+            gathers ? state_of(mesh).gather_communicator(fsdp::Axis::kShard)
+                    : state_of(mesh).reduce_communicator(fsdp::Axis::kShard);
         const fsdp::Buffer whole = communicator.allocate(exchange.ranks * exchange.piece_numel * 4);
         const fsdp::Buffer piece = communicator.allocate(exchange.piece_numel * 4);
         std::byte* const own = whole.at(mesh.rank() * exchange.piece_numel * 4);
@@ -78,7 +78,7 @@ void serve_collectives(const Place& place, const Words& words) {
             return gathered /
                    seconds_of(exchange, repetitions_in(arguments), /*gathers=*/true,
                               [](const auto& mesh, const auto& part, fsdp::Stream& stream) {
-                                mesh.state()
+                                state_of(mesh)
                                     .gather_communicator(fsdp::Axis::kShard)
                                     .all_gather({&part, 1}, {.label = "gather"}, stream);
                               });
@@ -87,7 +87,7 @@ void serve_collectives(const Place& place, const Words& words) {
             return reduced /
                    seconds_of(exchange, repetitions_in(arguments), /*gathers=*/false,
                               [](const auto& mesh, const auto& part, fsdp::Stream& stream) {
-                                mesh.state()
+                                state_of(mesh)
                                     .reduce_communicator(fsdp::Axis::kShard)
                                     .reduce_scatter({&part, 1}, fsdp::ReduceOp::kSum,
                                                     {.label = "reduce"}, stream);

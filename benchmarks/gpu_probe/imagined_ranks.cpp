@@ -10,7 +10,7 @@
 namespace gpu_probe {
 
 fsdp::Mesh imagined_ranks(const fsdp::Mesh& alone, int count) {
-  const fsdp::Device& device = alone.state().device();
+  const fsdp::Device& device = state_of(alone).device();
   const auto simulated = [&](fsdp::SimulatedGroup group) {
     group.size = count;
     return std::make_unique<fsdp::SimulatedCommunicator>(group);
@@ -18,13 +18,13 @@ fsdp::Mesh imagined_ranks(const fsdp::Mesh& alone, int count) {
   const auto absent = [&] {
     return simulated({.peers = fsdp::SimulatedPeers::kAbsent, .device = &device});
   };
-  return fsdp::Mesh(std::make_shared<fsdp::MeshState>(
+  return fsdp::mesh_of(
       fsdp::MeshParts{.device = &device,
                       .control_plane = std::make_unique<fsdp::SimulatedControlPlane>(0, count),
                       .topology = {.host = "imagined", .local_rank = 0},
                       .control = simulated({}),
                       .shape = {.replicate = 1, .shard = count},
-                      .world = {.gather = absent(), .reduce = absent()}}));
+                      .world = {.gather = absent(), .reduce = absent()}});
 }
 
 }  // namespace gpu_probe

@@ -29,8 +29,8 @@ constexpr int kSteps = 4;  // the order of units is known from the second on
 class PausedCompute {
  public:
   PausedCompute(const fsdp::Mesh& mesh, at::Device device)
-      : stream_(mesh.state().device().compute_stream(fsdp::torch_cuda::current_stream(device))),
-        marks_(mesh.state().device().allocate(3 * sizeof(int64_t), fsdp::MemoryKind::kDevice)) {}
+      : stream_(state_of(mesh).device().compute_stream(fsdp::torch_cuda::current_stream(device))),
+        marks_(state_of(mesh).device().allocate(3 * sizeof(int64_t), fsdp::MemoryKind::kDevice)) {}
 
   void work(int64_t us) const {
     mark(2);

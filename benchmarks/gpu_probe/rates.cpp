@@ -26,7 +26,8 @@ class AdamWShard {
  public:
   AdamWShard(const Place& place, int64_t numel, int64_t units)
       : unit_numel_(numel / units),
-        stream_(place.alone.state().device().make_stream({.name = "adamw", .runs_beside = false})),
+        stream_(
+            state_of(place.alone).device().make_stream({.name = "adamw", .runs_beside = false})),
         step_(step_count().to(place.device)),
         torch_step_(torch::full({}, static_cast<float>(kStep), on(place, torch::kFloat))),
         copy_(torch::empty({unit_numel_ * units}, on(place, torch::kBFloat16))) {

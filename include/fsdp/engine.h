@@ -31,6 +31,7 @@
 
 namespace fsdp {
 
+struct BuildState;
 class EngineParts;
 
 // Builds a model unit by unit: between construction and the engine that takes it, each Unit is
@@ -70,12 +71,10 @@ class BuildScope {
   const Mesh& mesh() const;
   const Options& options() const;
 
-  struct State;  // for the engine and its units
-
  private:
   friend class Engine;
   void shard_now(const std::vector<torch::nn::Module*>& layers);
-  std::unique_ptr<State> state_;
+  std::unique_ptr<BuildState> state_;
 };
 
 // This rank's run of one parameter: elements [begin, begin + local.numel()) of the parameter laid
@@ -109,10 +108,11 @@ class GradientReport {
   // found; empty if all are finite.
   std::string first_nonfinite() const;
 
-  struct Measurement;  // for the engine
+ private:
+  friend class GradientMeasure;
+  struct Measurement;
   explicit GradientReport(std::shared_ptr<Measurement> measurement);
 
- private:
   std::shared_ptr<Measurement> measurement_;
 };
 
@@ -207,9 +207,8 @@ class Engine {
   using EventObserver = std::function<void(std::string_view event, std::string_view unit_fqn)>;
   void observe_events(EventObserver observer);
 
-  EngineParts& state() { return *state_; }  // for the layers above the engine (optimizers)
-
  private:
+  friend struct EngineAccess;  // the library's own: src/engine/engine_parts.h
   friend class InputSpan;
   friend class UnitCall;
   std::shared_ptr<EngineParts> state_;  // shared with units, weakly: hooks of old graphs look here

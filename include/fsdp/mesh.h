@@ -102,8 +102,6 @@ class Mesh {
   static Mesh single();
   // `world_size` ranks as threads of this process; element r belongs to the thread of rank r.
   static std::vector<Mesh> local(int world_size, MeshOptions options = {});
-  // Of what a back-end of the library has made.
-  explicit Mesh(std::shared_ptr<MeshState> state) : state_(std::move(state)) {}
 
   // Splits the mesh, as MPI_Comm_split does: the ranks that give the same `color` become a mesh of
   // their own, numbered in their order here, with engines of its own. A pipeline's stages are such
@@ -201,10 +199,10 @@ class Mesh {
   // within seconds. Programs call it on the way out of a failure. Never throws.
   void abort(std::string_view cause) const noexcept;
 
-  // What carries the mesh: the library's own (src/comm/mesh_state.h).
-  MeshState& state() const { return *state_; }
-
  private:
+  friend struct MeshAccess;  // the library's own: src/comm/mesh_state.h
+  explicit Mesh(std::shared_ptr<MeshState> state) : state_(std::move(state)) {}
+
   enum class Fold : uint8_t { kSum, kMax };
   void fold(std::span<double> values, Fold how, std::string_view label) const;  // in place
   void fold(std::span<int64_t> values, Fold how, std::string_view label) const;

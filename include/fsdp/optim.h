@@ -142,10 +142,10 @@ class Optimizer {
   void set_momentum(double momentum);
   int64_t steps() const;  // that were applied; waits for them
 
-  struct State;  // for the optimizers, their schedulers, and checkpoints
-  State& state() { return *state_; }
+  struct State;
 
  protected:
+  friend struct OptimizerAccess;  // the library's own: src/optim/optimizer_state.h
   explicit Optimizer(std::unique_ptr<State> state);
   // Errors: InvalidArgument if LibTorch's options ask for it: no optimizer here has it.
   static void require_no_amsgrad(bool amsgrad);

@@ -94,13 +94,38 @@ struct StepPlan {
   std::string to_string() const;
 };
 
-namespace plan_detail {
-struct PlannedModel {
-  std::shared_ptr<torch::nn::Module> root;
-  std::function<at::Tensor()> step;
+// Plans of one model and step for many requests, as a search for ranks and strategies asks. What
+// does not depend on these (LibTorch's bytes, the order of units) is found once; a later plan runs
+// the engine alone. Equal to fsdp::plan; not thread-safe.
+class Planner {
+ public:
+  // As those of fsdp::plan; called whenever a plan needs them.
+  template <class Build, class Step>
+  Planner(Build build, Step step)
+      : Planner(std::function<Model()>([build = std::move(build), step = std::move(step)] {
+          auto model = build();
+          auto root = model.ptr();
+          return Model{std::move(root),
+                       [model = std::move(model), &step]() mutable { return step(model); }};
+        })) {}
+  ~Planner();
+  Planner(const Planner&) = delete;
+  Planner& operator=(const Planner&) = delete;
+
+  // Errors: as fsdp::plan.
+  StepPlan plan(const PlanRequest& request);
+
+ private:
+  friend class PlannedRun;
+  struct Model {
+    std::shared_ptr<torch::nn::Module> root;
+    std::function<at::Tensor()> step;
+  };
+  explicit Planner(std::function<Model()> build);
+
+  struct State;
+  const std::unique_ptr<State> state_;
 };
-StepPlan plan(const PlanRequest& request, const std::function<PlannedModel()>& build);
-}  // namespace plan_detail
 
 // Plans for a model that `build` returns, an fsdp::Unit, and a `step(model)`: a forward that
 // returns the loss, of which backward is called here. Both are called here, the step several times,
@@ -112,41 +137,7 @@ StepPlan plan(const PlanRequest& request, const std::function<PlannedModel()>& b
 //   throw themselves passes through.
 template <class Build, class Step>
 StepPlan plan(const PlanRequest& request, Build&& build, Step&& step) {
-  return plan_detail::plan(request, [&] {
-    auto model = build();
-    auto root = model.ptr();
-    return plan_detail::PlannedModel{
-        std::move(root), [model = std::move(model), &step]() mutable { return step(model); }};
-  });
+  return Planner(std::ref(build), std::ref(step)).plan(request);
 }
-
-// Plans of one model and step for many requests, as a search for ranks and strategies asks. What
-// does not depend on these (LibTorch's bytes, the order of units) is found once; a later plan runs
-// the engine alone. Equal to fsdp::plan; not thread-safe.
-class Planner {
- public:
-  // As those of fsdp::plan; called whenever a plan needs them.
-  template <class Build, class Step>
-  Planner(Build build, Step step)
-      : Planner(std::function<plan_detail::PlannedModel()>([build = std::move(build),
-                                                            step = std::move(step)] {
-          auto model = build();
-          auto root = model.ptr();
-          return plan_detail::PlannedModel{
-              std::move(root), [model = std::move(model), &step]() mutable { return step(model); }};
-        })) {}
-  ~Planner();
-  Planner(const Planner&) = delete;
-  Planner& operator=(const Planner&) = delete;
-
-  // Errors: as fsdp::plan.
-  StepPlan plan(const PlanRequest& request);
-
- private:
-  explicit Planner(std::function<plan_detail::PlannedModel()> build);
-
-  struct State;
-  const std::unique_ptr<State> state_;
-};
 
 }  // namespace fsdp

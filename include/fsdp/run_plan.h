@@ -30,22 +30,19 @@ PlanRequest request_of(const Mesh& mesh, const Options& options);
 //   order of cost.
 void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options);
 
-namespace plan_detail {
-std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
-                                 const RunPlanOptions& how,
-                                 const std::function<StepPlan(const PlanRequest&)>& plan);
-}  // namespace plan_detail
-
-// Plans the step of a run, on rank 0, and refuses what cannot fit, on all ranks. `build` and `step`
-// are as for fsdp::plan. Returns the plan on rank 0, nothing elsewhere.
+// Plans the step of a run, on rank 0, and refuses what cannot fit, on all ranks: by `plan`, or with
+// `build` and `step` as for fsdp::plan. Returns the plan on rank 0, nothing elsewhere.
 // Requires: collective, before the model is built; the command line and the model agree on all
 //   ranks.
 // Errors: as fsdp::plan and require_room, on rank 0; RefusedElsewhere on the others.
+std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
+                                 const RunPlanOptions& how,
+                                 const std::function<StepPlan(const PlanRequest&)>& plan);
 template <class Build, class Step>
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how, Build&& build, Step&& step) {
-  return plan_detail::plan_run(
-      mesh, options, how, [&](const PlanRequest& request) { return plan(request, build, step); });
+  return plan_run(mesh, options, how,
+                  [&](const PlanRequest& request) { return plan(request, build, step); });
 }
 
 }  // namespace fsdp

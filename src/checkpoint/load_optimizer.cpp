@@ -181,7 +181,7 @@ void write(const Optimizer::State& state, const OptimizerSource& source) {
 
 Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path& path,
                               OptimizerReport& report, const LoadOptimizerOptions& options) {
-  Optimizer::State& state = optimizer.state();
+  Optimizer::State& state = state_of(optimizer);
   state.engine.require_between_passes("load_optimizer");
   state.follow_trained();
   const Parameters parameters = state.segments().parameters();  // once the steps under way are done
@@ -216,7 +216,7 @@ OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path
                                const LoadOptimizerOptions& options) {
   OptimizerReport report;
   const Outcome outcome = try_to_load_optimizer(optimizer, path, report, options);
-  end_together(optimizer.state().engine.context->mesh, outcome);
+  end_together(state_of(optimizer).engine.context->mesh, outcome);
   return report;
 }
 

@@ -160,7 +160,7 @@ Loaded load_files(const EngineParts& engine, WeightsFiles files, const LoadOptio
 }
 
 LoadReport load_together(Engine& engine, const std::function<Loaded(const EngineParts&)>& load) {
-  EngineParts& state = engine.state();
+  EngineParts& state = state_of(engine);
   state.require_between_passes("load_weights");
   Loaded loaded;
   const Outcome outcome = work_together(engine.mesh(), kReading, [&] { loaded = load(state); });

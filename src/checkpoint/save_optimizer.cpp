@@ -72,7 +72,7 @@ at::Tensor rows_of(const Optimizer::State& state, const OptimizedParameter& para
 
 Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path& file) {
   const at::NoGradGuard no_grad;
-  Optimizer::State& state = optimizer.state();
+  Optimizer::State& state = state_of(optimizer);
   state.engine.require_between_passes("save_optimizer");
   state.follow_trained();
   const Parameters parameters = state.segments().parameters();
@@ -116,7 +116,7 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
 
 void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file) {
   const Outcome outcome = try_to_save_optimizer(optimizer, file);
-  end_together(optimizer.state().engine.context->mesh, outcome);
+  end_together(state_of(optimizer).engine.context->mesh, outcome);
 }
 
 }  // namespace fsdp

@@ -86,6 +86,12 @@ MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptio
   return parts;
 }
 
+std::vector<Mesh> meshes_of(std::vector<MeshParts> ranks) {
+  std::vector<Mesh> meshes;
+  for (MeshParts& parts : ranks) meshes.push_back(mesh_of(std::move(parts)));
+  return meshes;
+}
+
 }  // namespace
 
 Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
@@ -99,8 +105,8 @@ Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
   }
   MeshParts parts = parts_of_process(environment, options, making.open_store);
   if (making.change) making.change(parts);
-  Mesh mesh(std::make_shared<MeshState>(std::move(parts)));
-  const MeshShape& shape = mesh.state().shape();
+  Mesh mesh = mesh_of(std::move(parts));
+  const MeshShape& shape = state_of(mesh).shape();
   mesh.agree("program", {fmt::format("build {}", build_id()),
                          fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
   return mesh;

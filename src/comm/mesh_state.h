@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -104,5 +105,14 @@ class MeshState {
   std::weak_ptr<SharedByEngines> shared_by_engines_;
   std::unique_ptr<Communicator> modules_;  // made by make_modules; null: not yet
 };
+
+// The way into a Mesh, for the layers above.
+struct MeshAccess {
+  static MeshState& state(const Mesh& mesh) { return *mesh.state_; }
+  static Mesh make(MeshParts parts) { return Mesh(std::make_shared<MeshState>(std::move(parts))); }
+};
+inline MeshState& state_of(const Mesh& mesh) { return MeshAccess::state(mesh); }
+// Errors: as MeshState's constructor.
+inline Mesh mesh_of(MeshParts parts) { return MeshAccess::make(std::move(parts)); }
 
 }  // namespace fsdp

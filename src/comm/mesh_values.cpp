@@ -17,8 +17,8 @@ void fold_over_ranks(const Mesh& mesh, std::span<T> values, DType dtype, ReduceO
                             .recv = values.data(),
                             .numel = static_cast<int64_t>(values.size()),
                             .dtype = dtype};
-  mesh.state().control_communicator().all_reduce(
-      {&part, 1}, op, mesh.state().next_control_tag(Operation::kAllReduce, part.numel, label),
+  state_of(mesh).control_communicator().all_reduce(
+      {&part, 1}, op, state_of(mesh).next_control_tag(Operation::kAllReduce, part.numel, label),
       cpu_device().compute_stream());
 }
 
@@ -30,8 +30,8 @@ std::vector<T> gather_over_ranks(const Mesh& mesh, std::span<const T> values, DT
                             .recv = gathered.data(),
                             .numel = static_cast<int64_t>(values.size()),
                             .dtype = dtype};
-  mesh.state().control_communicator().all_gather(
-      {&part, 1}, mesh.state().next_control_tag(Operation::kAllGather, part.numel, label),
+  state_of(mesh).control_communicator().all_gather(
+      {&part, 1}, state_of(mesh).next_control_tag(Operation::kAllGather, part.numel, label),
       cpu_device().compute_stream());
   return gathered;
 }

@@ -30,7 +30,7 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   context.streams.settle(*context.streams.gather, [&] {
     context.streams.gather_after_compute();
     context.comms.gather().broadcast(
-        parts, 0, context.mesh.state().order().next(Operation::kBroadcast, numel, unit.fqn),
+        parts, 0, state_of(context.mesh).order().next(Operation::kBroadcast, numel, unit.fqn),
         *context.streams.gather);
   });
 }
@@ -49,9 +49,9 @@ void check_built_alike(const Moves& moves, const Moves& built, const std::string
 }
 
 // Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
-std::vector<Buffer> take_built(BuildScope::State& building, const FoundUnit& unit,
+std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
                                const ShardLayout& layout) {
-  const auto found = building.units.find(BuildScope::State::key_of(unit));
+  const auto found = building.units.find(BuildState::key_of(unit));
   const bool known = found != building.units.end();
   std::vector<const c10::TensorImpl*> expected, built;
   for (const FoundParameter& each : unit.parameters) {

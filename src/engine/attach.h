@@ -16,8 +16,7 @@ class EngineParts;
 class Attachment {
  public:
   // `building`: the scope that built the model; null for a plainly built one.
-  Attachment(EngineParts& engine, BuildScope::State* building)
-      : engine_(engine), building_(building) {}
+  Attachment(EngineParts& engine, BuildState* building) : engine_(engine), building_(building) {}
 
   // Collective. Errors: InvalidArgument, StateError; the engine cannot be used then.
   void run();
@@ -37,7 +36,7 @@ class Attachment {
   void keep_limit() const;
 
   EngineParts& engine_;
-  BuildScope::State* const building_;
+  BuildState* const building_;
   std::vector<FoundUnit> found_;
   std::vector<UnitPlan> plans_;  // by unit
 };

@@ -82,7 +82,8 @@ void broadcast(const std::string& label, at::Tensor buffer, ShardContext& contex
   context.streams.settle(*context.streams.gather, [&] {
     context.streams.gather_after_compute();
     context.comms.gather().broadcast(
-        {&part, 1}, 0, context.mesh.state().order().next(Operation::kBroadcast, part.numel, label),
+        {&part, 1}, 0,
+        state_of(context.mesh).order().next(Operation::kBroadcast, part.numel, label),
         *context.streams.gather);
   });
   if (!whole.is_same(buffer)) buffer.copy_(whole);
@@ -138,7 +139,7 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
       context.streams.reduce->wait(joined);  // wait 16
       context.comms.reduce().all_reduce(
           {&part, 1}, divides ? ReduceOp::kAvg : ReduceOp::kSum,
-          context.mesh.state().order().next(Operation::kAllReduce, part.numel, "buffers"),
+          state_of(context.mesh).order().next(Operation::kAllReduce, part.numel, "buffers"),
           *context.streams.reduce);
     });
     int64_t offset = 0;

@@ -16,7 +16,7 @@ namespace fsdp {
 namespace {
 
 // The scope that the running thread builds in. A constructor has no other way to be told.
-thread_local BuildScope::State* current_scope = nullptr;
+thread_local BuildState* current_scope = nullptr;
 std::mutex& construction_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -25,7 +25,7 @@ std::mutex& construction_mutex() {
 }  // namespace
 
 BuildScope::BuildScope(Mesh mesh, Options options)
-    : state_(std::make_unique<State>(std::move(mesh), std::move(options))) {}
+    : state_(std::make_unique<BuildState>(std::move(mesh), std::move(options))) {}
 BuildScope::~BuildScope() = default;
 const Mesh& BuildScope::mesh() const { return state_->mesh; }
 const Options& BuildScope::options() const { return state_->options; }
@@ -45,7 +45,7 @@ void BuildScope::shard_now(const std::vector<torch::nn::Module*>& layers) {
   state_->shard(layers.front(), layers.size() == 1 ? *layers.front() : unit);
 }
 
-BuildScope::State::State(Mesh mesh_in, Options options_in)
+BuildState::BuildState(Mesh mesh_in, Options options_in)
     : mesh(std::move(mesh_in)),
       options(std::move(options_in)),
       precision(Precision::of(options.mixed_precision)),
@@ -69,9 +69,9 @@ BuildScope::State::State(Mesh mesh_in, Options options_in)
   current_scope = this;
 }
 
-BuildScope::State::~State() { finish(); }
+BuildState::~BuildState() { finish(); }
 
-void BuildScope::State::finish() {
+void BuildState::finish() {
   if (finished || !building_.owns_lock()) return;
   finished = true;
   current_scope = nullptr;
@@ -82,17 +82,17 @@ void BuildScope::State::finish() {
   keep_freed_blocks();
 }
 
-void BuildScope::State::shard_if_building(const UnitBase& unit, torch::nn::Module& module) {
+void BuildState::shard_if_building(const UnitBase& unit, torch::nn::Module& module) {
   if (current_scope != nullptr) current_scope->shard(&unit, module);
 }
 
-void BuildScope::State::forget_if_building(const UnitBase& unit) {
+void BuildState::forget_if_building(const UnitBase& unit) {
   if (current_scope != nullptr) current_scope->forget(unit);
 }
 
 // A unit that was discarded before the engine: its address, and those of its parameters, will be
 // others'.
-void BuildScope::State::forget(const UnitBase& unit) {
+void BuildState::forget(const UnitBase& unit) {
   const auto found = units.find(&unit);
   if (found == units.end()) return;
   for (const FoundParameter& each : found->second.parameters) {
@@ -102,12 +102,12 @@ void BuildScope::State::forget(const UnitBase& unit) {
   units.erase(found);
 }
 
-const void* BuildScope::State::key_of(const FoundUnit& unit) {
+const void* BuildState::key_of(const FoundUnit& unit) {
   return unit.unit != nullptr ? static_cast<const void*>(unit.unit)
                               : unit.modules.front().module.get();
 }
 
-void BuildScope::State::shard(const void* unit, torch::nn::Module& module) {
+void BuildState::shard(const void* unit, torch::nn::Module& module) {
   const auto known = [&](const at::Tensor& tensor) {
     return sharded_.contains(tensor.unsafeGetTensorImpl());
   };

@@ -24,9 +24,9 @@ struct BuiltUnit {
   std::vector<Buffer> main;
 };
 
-struct BuildScope::State {
-  State(Mesh mesh, Options options);
-  ~State();
+struct BuildState {
+  BuildState(Mesh mesh, Options options);
+  ~BuildState();
 
   // Every unit's constructor and destructor come here; they do nothing outside a scope.
   static void shard_if_building(const UnitBase& unit, torch::nn::Module& module);

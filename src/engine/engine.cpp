@@ -46,7 +46,7 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, Mesh mesh, Options optio
 }
 
 Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
-  BuildScope::State& scope = *building.state_;
+  BuildState& scope = *building.state_;
   scope.finish();
   if (!scope.context) {
     throw StateError({.what = "this BuildScope was given to an engine before",
@@ -102,8 +102,9 @@ GradientReport Engine::measure_gradients(double norm_type) {
 
 GradientReport Engine::clip_grad_norm(double max_norm, double norm_type) {
   state_->require_between_passes("clip_grad_norm");
-  state_->context->mesh.state().order().note(
-      fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
+  state_of(state_->context->mesh)
+      .order()
+      .note(fmt::format("clip_grad_norm({}, {})", max_norm, norm_type));
   const GradientMeasure::Measured measured = state_->measure_gradients(norm_type, max_norm);
   const at::NoGradGuard no_grad;
   const at::Device device = state_->context->main->torch_device();

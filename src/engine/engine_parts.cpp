@@ -17,7 +17,7 @@ namespace fsdp {
 namespace {
 
 std::shared_ptr<ClosingClock> clock_of(const Mesh& mesh) {
-  return std::static_pointer_cast<ClosingClock>(mesh.state().shared_by_engines(
+  return std::static_pointer_cast<ClosingClock>(state_of(mesh).shared_by_engines(
       [] { return std::make_shared<ClosingClock>(autograd_hooks::clock_queries()); }));
 }
 

@@ -56,4 +56,10 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   bool tried_to_watch_ = false;
 };
 
+// The way into an Engine, for the layers above.
+struct EngineAccess {
+  static EngineParts& state(Engine& engine) { return *engine.state_; }
+};
+inline EngineParts& state_of(Engine& engine) { return EngineAccess::state(engine); }
+
 }  // namespace fsdp

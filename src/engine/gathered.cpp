@@ -35,13 +35,13 @@ void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
 }  // namespace
 
 Gathered::Gathered(Engine& engine, WriteBack write_back)
-    : state_(engine.state()), write_back_(write_back) {
+    : state_(state_of(engine)), write_back_(write_back) {
   for (const auto& unit : state_.model.units) units_.push_back(unit->index);
   seat();
 }
 
 Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_back)
-    : state_(engine.state()), write_back_(write_back), units_{state_.model.find_unit(unit_fqn)} {
+    : state_(state_of(engine)), write_back_(write_back), units_{state_.model.find_unit(unit_fqn)} {
   seat();
 }
 
@@ -88,7 +88,7 @@ Gathered::~Gathered() noexcept(false) {
 }
 
 GradSync::GradSync(Engine& engine, GradientSync sync)
-    : state_(engine.state()), previous_(state_.pass.schedule().sync()) {
+    : state_(state_of(engine)), previous_(state_.pass.schedule().sync()) {
   state_.pass.schedule().set_sync(sync);
 }
 GradSync::~GradSync() { state_.pass.schedule().set_sync(previous_); }

@@ -121,8 +121,9 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
       ring_bytes(Operation::kAllReduce, {&part, 1}, context_.mesh.world_size());
   if (context_.main->is_host()) {
     const ExposedTimer timer(context_.streams);
-    return context_.mesh.state().control_communicator().all_reduce({&part, 1}, op, tag,
-                                                                   context_.main->stream());
+    return state_of(context_.mesh)
+        .control_communicator()
+        .all_reduce({&part, 1}, op, tag, context_.main->stream());
   }
   Stream& stream = *context_.streams.reduce;
   Event measured(context_.streams.device);

@@ -260,7 +260,7 @@ void connect_modules(const torch::nn::Module& root, const Mesh& mesh) {
   const bool any = std::ranges::any_of(root.modules(), [](const auto& module) {
     return dynamic_cast<const SyncBatchNormImpl*>(module.get()) != nullptr;
   });
-  if (any && mesh.world_size() > 1) mesh.state().module_communicator();
+  if (any && mesh.world_size() > 1) state_of(mesh).module_communicator();
 }
 
 }  // namespace fsdp

@@ -48,7 +48,7 @@ void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
 void warn_of_slow_float16(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
   const bool is_float16 = std::ranges::any_of(
       plans, [](const UnitPlan& plan) { return plan.precision.param == DType::kFloat16; });
-  const bool on_cpu = mesh.state().parts().device == &cpu_device();
+  const bool on_cpu = state_of(mesh).parts().device == &cpu_device();
   if (!is_float16 || !on_cpu || fast_products().float16) return;
   mesh.warn({.what = "float16 is slow on this processor",
              .where = "mixed_precision.param_dtype",

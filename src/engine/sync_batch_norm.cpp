@@ -28,12 +28,12 @@ void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_v
                     Communicator& communicator, Stream& stream) {
   const CollectivePart part{values, values, numel, DType::kFloat64};
   communicator.all_reduce({&part, 1}, ReduceOp::kSum,
-                          mesh.state().order().next(Operation::kAllReduce, numel, label), stream);
+                          state_of(mesh).order().next(Operation::kAllReduce, numel, label), stream);
 }
 
 void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label) {
-  const MeshParts& parts = mesh.state().parts();
-  const bool on_device = mesh.state().modules_on_device();
+  const MeshParts& parts = state_of(mesh).parts();
+  const bool on_device = state_of(mesh).modules_on_device();
   const at::Device device{std::string(parts.device->name())};
   if (on_device && values.device() != device) {
     throw InvalidArgument({.what = fmt::format("SyncBatchNorm got an input on {}, and its mesh "
@@ -45,13 +45,13 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
   Stream& stream = on_device
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();
-  sum_over_ranks(mesh, values.data_ptr(), values.numel(), label, mesh.state().module_communicator(),
-                 stream);
+  sum_over_ranks(mesh, values.data_ptr(), values.numel(), label,
+                 state_of(mesh).module_communicator(), stream);
 }
 
 // What the host needs to know at once does not travel through a device, which it would wait for.
 double sum_over_ranks(const Mesh& mesh, double value, std::string_view label) {
-  sum_over_ranks(mesh, &value, 1, label, mesh.state().control_communicator(),
+  sum_over_ranks(mesh, &value, 1, label, state_of(mesh).control_communicator(),
                  cpu_device().compute_stream());
   return value;
 }
@@ -93,8 +93,8 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   }
   sum_over_ranks(mesh, sums, "batch statistics");
   BatchStatistics all;
-  all.count = mesh.state().modules_on_device() ? sum_over_ranks(mesh, count, "batch sizes")
-                                               : sums[2 * channels].item<double>();
+  all.count = state_of(mesh).modules_on_device() ? sum_over_ranks(mesh, count, "batch sizes")
+                                                 : sums[2 * channels].item<double>();
   if (all.count <= 1) {
     throw InvalidArgument(
         {.what = fmt::format("batch statistics of {} values per channel, counting "

@@ -145,7 +145,7 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 
 }  // namespace
 
-Trace::Trace(Engine& engine) : state_(engine.state()) {
+Trace::Trace(Engine& engine) : state_(state_of(engine)) {
   settle(*state_.context);  // else a span of earlier work could end in this trace
   state_.context->spans.start();
   with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->streams.compute); });

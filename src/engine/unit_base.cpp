@@ -9,10 +9,10 @@
 
 namespace fsdp {
 
-UnitBase::~UnitBase() { BuildScope::State::forget_if_building(*this); }
+UnitBase::~UnitBase() { BuildState::forget_if_building(*this); }
 
 bool UnitBase::built(torch::nn::Module& module) {
-  BuildScope::State::shard_if_building(*this, module);
+  BuildState::shard_if_building(*this, module);
   return true;
 }
 

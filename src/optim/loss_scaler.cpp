@@ -39,8 +39,8 @@ bool is_scale(double scale) {
 
 LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
     : options_(checked(options)),
-      engine_(engine.state().weak_from_this()),
-      place_(std::make_shared<const TrainingPlace>(engine.state().training,
+      engine_(state_of(engine).weak_from_this()),
+      place_(std::make_shared<const TrainingPlace>(state_of(engine).training,
                                                    TrainingKind::kLossScaler, "LossScaler")) {
   load({.scale = options_.init_scale});
   is_found_ = false;
@@ -69,7 +69,7 @@ void LossScaler::apply() {
   }
   const std::lock_guard lock(engine->clock->mutex);
   engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
-  engine->context->mesh.state().order().note(fmt::format("loss scale {}", state_.scale));
+  state_of(engine->context->mesh).order().note(fmt::format("loss scale {}", state_.scale));
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const {

@@ -90,7 +90,7 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::string_view name, NextLr nex
     : optimizer_(optimizer),
       place_(place_of_scheduler(optimizer, name)),
       next_(std::move(next)),
-      base_lr_(optimizer.state().begin_schedules()) {
+      base_lr_(state_of(optimizer).begin_schedules()) {
   if (next_) start(/*restarts=*/false);
 }
 

@@ -23,7 +23,7 @@ void require_rate(double lr) {
 }  // namespace
 
 Optimizer::State::State(Engine& owner, std::string called, Settings settings)
-    : engine_held(owner.state().shared_from_this()),
+    : engine_held(state_of(owner).shared_from_this()),
       engine(*engine_held),
       name(std::move(called)),
       lr(settings.lr),

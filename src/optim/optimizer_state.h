@@ -113,4 +113,12 @@ struct Optimizer::State {
   int64_t clipped_additions_ = 0;                     // additions() at that time
 };
 
+// The way into an Optimizer, for its schedulers and checkpoints.
+struct OptimizerAccess {
+  static Optimizer::State& state(Optimizer& optimizer) { return *optimizer.state_; }
+};
+inline Optimizer::State& state_of(Optimizer& optimizer) {
+  return OptimizerAccess::state(optimizer);
+}
+
 }  // namespace fsdp

@@ -29,7 +29,7 @@ void require_option(bool holds, std::string_view scheduler, std::string_view opt
 
 std::shared_ptr<const TrainingPlace> place_of_scheduler(Optimizer& optimizer,
                                                         std::string_view name) {
-  return std::make_shared<const TrainingPlace>(optimizer.state().engine.training,
+  return std::make_shared<const TrainingPlace>(state_of(optimizer).engine.training,
                                                TrainingKind::kScheduler, std::string(name));
 }
 

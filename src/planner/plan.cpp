@@ -1,4 +1,4 @@
-// Whoever asks for a plan.
+// The public entry point: fsdp::Planner.
 #include "fsdp/plan.h"
 
 #include <algorithm>
@@ -17,24 +17,17 @@ PlanRequest without_limit(PlanRequest request) {
   return request;
 }
 
-void note_limit(StepPlan& plan, const PlanRequest& request,
-                const std::function<plan_detail::PlannedModel()>& build) {
+void note_limit(StepPlan& plan, const PlanRequest& request, const PlannedRun::Build& build) {
   const int64_t limit = request.options.memory_limit;
   if (limit > 0 && plan.peak_bytes() > limit) plan.refused_at = place_beyond_limit(request, build);
 }
 
 }  // namespace
 
-StepPlan plan_detail::plan(const PlanRequest& request, const std::function<PlannedModel()>& build) {
-  StepPlan plan = PlannedRun(without_limit(request), build).steady_step();
-  note_limit(plan, request, build);
-  return plan;
-}
-
 struct Planner::State {
   StepPlan plan(const PlanRequest& request);
 
-  std::function<plan_detail::PlannedModel()> build;
+  PlannedRun::Build build;
   std::vector<std::pair<StepKey, SeenStep>> seen;
 };
 
@@ -49,7 +42,7 @@ StepPlan Planner::State::plan(const PlanRequest& request) {
   return plan;
 }
 
-Planner::Planner(std::function<plan_detail::PlannedModel()> build)
+Planner::Planner(std::function<Model()> build)
     : state_(std::make_unique<State>(State{std::move(build), {}})) {}
 Planner::~Planner() = default;
 

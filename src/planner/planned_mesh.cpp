@@ -64,7 +64,7 @@ Mesh PlannedMesh::make(const PlanRequest& request) {
     parts.shard = axis(shape.shard);
     parts.replicate = axis(shape.replicate);
   }
-  return Mesh(std::make_shared<MeshState>(std::move(parts)));
+  return mesh_of(std::move(parts));
 }
 
 }  // namespace fsdp

@@ -60,8 +60,7 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
 
 }  // namespace
 
-PlannedRun::PlannedRun(const PlanRequest& request,
-                       const std::function<plan_detail::PlannedModel()>& build)
+PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
     : request_(request),
       mesh_(request),
       mode_(request.mesh.device != DeviceKind::kCuda),
@@ -74,10 +73,9 @@ PlannedRun::PlannedRun(const PlanRequest& request,
   });
 }
 
-plan_detail::PlannedModel PlannedRun::built(
-    const std::function<plan_detail::PlannedModel()>& build) const {
+PlannedRun::Model PlannedRun::built(const Build& build) const {
   const MetaMode::Guard guard;
-  plan_detail::PlannedModel model = explained(place_, build);
+  Model model = explained(place_, build);
   for (const at::Tensor& each : model.root->parameters()) torch_compat::allow_access(each);
   for (const at::Tensor& each : model.root->buffers()) torch_compat::allow_access(each);
   return model;
@@ -116,8 +114,8 @@ void PlannedRun::describe_engine(StepPlan& plan) {
   plan.memory = engine_.memory_plan();
   plan.ranks = engine_.mesh().world_size();
   plan.strategy = engine_.options().strategy;
-  plan.units = static_cast<int>(engine_.state().model.units.size());
-  for (const auto& unit : engine_.state().model.units) {
+  plan.units = static_cast<int>(state_of(engine_).model.units.size());
+  for (const auto& unit : state_of(engine_).model.units) {
     plan.parameters += unit->shard->layout().parameter_numel();
   }
 }
@@ -138,15 +136,16 @@ StepPlan PlannedRun::steady_step() {
   return last;
 }
 
-StepKey PlannedRun::key() { return {request_, engine_.state()}; }
+StepKey PlannedRun::key() { return {request_, state_of(engine_)}; }
 
 SeenStep PlannedRun::seen(const StepPlan& plan) {
-  return {.pass = engine_.state().pass.schedule().hint(), .torch = plan.torch, .notes = plan.notes};
+  return {
+      .pass = state_of(engine_).pass.schedule().hint(), .torch = plan.torch, .notes = plan.notes};
 }
 
 StepPlan PlannedRun::replay(const SeenStep& seen) {
   const Traffic before = engine_.stats().sent;
-  EngineParts& engine = engine_.state();
+  EngineParts& engine = state_of(engine_);
   {
     const std::lock_guard lock(engine.clock->mutex);
     engine.pass.schedule().expect(seen.pass);
@@ -159,8 +158,7 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   return plan;
 }
 
-std::string place_beyond_limit(PlanRequest request,
-                               const std::function<plan_detail::PlannedModel()>& build) {
+std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build) {
   request.options.try_beyond_plan = true;
   try {
     PlannedRun run(request, build);

@@ -34,8 +34,11 @@ struct SeenStep {
 
 class PlannedRun {
  public:
+  using Model = Planner::Model;
+  using Build = std::function<Model()>;
+
   // Errors: as fsdp::plan; of a request with a limit, what a run ends with that passes it.
-  PlannedRun(const PlanRequest& request, const std::function<plan_detail::PlannedModel()>& build);
+  PlannedRun(const PlanRequest& request, const Build& build);
 
   // Until nothing is learned any more: the first step shows the order of units, and one more what
   // the engine takes beyond it.
@@ -55,7 +58,7 @@ class PlannedRun {
  private:
   static constexpr int kMostSteps = 4;
 
-  plan_detail::PlannedModel built(const std::function<plan_detail::PlannedModel()>& build) const;
+  Model built(const Build& build) const;
   at::Tensor forward();
   void describe_engine(StepPlan& plan);
   int64_t torch_now() const { return meter_->reading().now.torch; }
@@ -67,14 +70,13 @@ class PlannedRun {
   PlannedMesh mesh_;
   MetaMode mode_;
   torch_memory::MeterScope metered_;
-  plan_detail::PlannedModel model_;
+  Model model_;
   Engine engine_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
 // StepPlan::refused_at of a run whose plan is more than the request's limit.
 // Requires: without the limit it was planned.
-std::string place_beyond_limit(PlanRequest request,
-                               const std::function<plan_detail::PlannedModel()>& build);
+std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build);
 
 }  // namespace fsdp

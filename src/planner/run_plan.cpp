@@ -16,7 +16,7 @@
 namespace fsdp {
 namespace {
 
-bool computes_on_host(const Mesh& mesh) { return mesh.state().device().name() == "cpu"; }
+bool computes_on_host(const Mesh& mesh) { return state_of(mesh).device().name() == "cpu"; }
 
 // `host_is_other`: as RemedyCase has it.
 std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& options,
@@ -47,8 +47,8 @@ PlanRequest request_of(const Mesh& mesh, const Options& options) {
       .replicate = mesh.size(Axis::kReplicate)};
   return {.ranks = mesh.world_size(),
           .mesh = arranged,
-          .shares_gpu = mesh.state().parts().shares_device,
-          .maps_shards = mesh.state().gather_communicator(Axis::kWorld).capabilities().maps_ranks,
+          .shares_gpu = state_of(mesh).parts().shares_device,
+          .maps_shards = state_of(mesh).gather_communicator(Axis::kWorld).capabilities().maps_ranks,
           .options = options};
 }
 
@@ -75,9 +75,9 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
        .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});
 }
 
-std::optional<StepPlan> plan_detail::plan_run(
-    const Mesh& mesh, const Options& options, const RunPlanOptions& how,
-    const std::function<StepPlan(const PlanRequest&)>& plan) {
+std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
+                                 const RunPlanOptions& how,
+                                 const std::function<StepPlan(const PlanRequest&)>& plan) {
   std::optional<StepPlan> planned;
   refuse_together(mesh, "planning the step", [&] {
     if (mesh.rank() != 0) return;

@@ -16,7 +16,7 @@ bool run_beside(const Options& options) {
 
 // Of the calling thread, which makes an engine or begins a forward.
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
-  const MeshParts& parts = mesh.state().parts();
+  const MeshParts& parts = state_of(mesh).parts();
   torch_cuda::require_cuda(torch_device);
   parts.device->make_current();
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
@@ -27,18 +27,18 @@ Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
 std::unique_ptr<Stream> transfer_stream(const Mesh& mesh, const Options& options,
                                         std::string name) {
   if (!options.cpu_offload) return nullptr;
-  return mesh.state().device().make_stream(
+  return state_of(mesh).device().make_stream(
       {.name = std::move(name), .runs_beside = run_beside(options)});
 }
 
 }  // namespace
 
 CommStreams::CommStreams(const Mesh& mesh, const Options& options, SpanLog& span_log)
-    : CommStreams(mesh, options, span_log, mesh.state().streams(run_beside(options))) {}
+    : CommStreams(mesh, options, span_log, state_of(mesh).streams(run_beside(options))) {}
 
 CommStreams::CommStreams(const Mesh& mesh, const Options& options, SpanLog& span_log,
                          MeshStreams streams)
-    : device(mesh.state().device()),
+    : device(state_of(mesh).device()),
       torch_device(std::string(device.name())),
       compute(&compute_of_thread(mesh, torch_device)),
       gather(std::move(streams.gather)),

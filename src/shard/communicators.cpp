@@ -18,7 +18,7 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
                            .cause = std::move(cause),
                            .hint = "leave nccl_registration at kOff"});
   };
-  if (mesh_.state().shape().has_two_axes()) {
+  if (state_of(mesh_).shape().has_two_axes()) {
     refuse("memory is to be registered with NCCL, and ranks are in groups",
            "a slot would be used by several communicators, with one of which it can be registered");
   }

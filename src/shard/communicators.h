@@ -21,10 +21,10 @@ class Communicators {
 
   bool one_rank() const { return mesh_.world_size() == 1; }
   Communicator& gather(Axis axis = Axis::kWorld) const {
-    return windows_ ? *windows_ : mesh_.state().gather_communicator(axis);
+    return windows_ ? *windows_ : state_of(mesh_).gather_communicator(axis);
   }
   Communicator& reduce(Axis axis = Axis::kWorld) const {
-    return mesh_.state().reduce_communicator(axis);
+    return state_of(mesh_).reduce_communicator(axis);
   }
   // Does what Options::tuning.nccl_registration asks for: slots that are taken from now on are
   // registered with the engine's own communicator, which gathers. `stream`: on which gathers run.
@@ -34,7 +34,7 @@ class Communicators {
 
   // The tag of a unit's next collective.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
-    return mesh_.state().order().next(operation, numel, unit.empty() ? "(root)" : unit);
+    return state_of(mesh_).order().next(operation, numel, unit.empty() ? "(root)" : unit);
   }
   // Counts a collective of a unit that is issued.
   void count_sent(const Move& move, std::span<const CollectivePart> parts);

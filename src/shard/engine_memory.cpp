@@ -29,7 +29,7 @@ Buffer with_cache_emptied(const Allocate& allocate) {
 }
 
 std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options) {
-  const MeshParts& parts = mesh.state().parts();
+  const MeshParts& parts = state_of(mesh).parts();
   if (options.memory_limit > 0 && parts.shares_device && parts.device->name() != "cpu") {
     throw InvalidArgument(
         {.what = fmt::format("a memory limit where ranks share {}", parts.device->name()),
@@ -37,7 +37,7 @@ std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options
          .cause = "LibTorch's allocator counts by device, not by rank",
          .hint = "leave memory_limit at 0, or start one rank for the device"});
   }
-  return mesh.state().memory_budget().cap(options.memory_limit);
+  return state_of(mesh).memory_budget().cap(options.memory_limit);
 }
 
 // While a model is built there is nothing to go back to: the limit and the model do not fit
@@ -87,7 +87,7 @@ EngineMemory::~EngineMemory() {
 
 Buffer EngineMemory::allocate(int64_t bytes) const {
   return counted(bytes,
-                 [&] { return mesh_.state().gather_communicator(Axis::kWorld).allocate(bytes); });
+                 [&] { return state_of(mesh_).gather_communicator(Axis::kWorld).allocate(bytes); });
 }
 
 Buffer EngineMemory::allocate_slot(int64_t bytes) const {

@@ -42,7 +42,7 @@ class OnHost final : private HostLedger, public MainPlace {
 
   bool is_host() const override { return true; }
   at::Device torch_device() const override { return at::kCPU; }
-  Stream& stream() const override { return mesh_.state().host().compute_stream(); }
+  Stream& stream() const override { return state_of(mesh_).host().compute_stream(); }
   MemoryLedger& ledger() override { return host_ledger; }
   Buffer allocate(int64_t bytes) const override { return allocate_own(bytes); }
   Buffer allocate_gradients(int64_t bytes) const override { return allocate_own(bytes); }

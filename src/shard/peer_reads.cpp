@@ -17,7 +17,7 @@ void PeerReads::meet(std::string_view purpose) {
   Event met(streams_.device);
   streams_.compute->record(met);
   streams_.gather->wait(met);  // wait 11
-  comms_.gather(*reads_).barrier(mesh_.state().order().next(Operation::kBarrier, 0, purpose),
+  comms_.gather(*reads_).barrier(state_of(mesh_).order().next(Operation::kBarrier, 0, purpose),
                                  *streams_.gather);
   streams_.gather->record(met);
   streams_.compute->wait(met);  // wait 11

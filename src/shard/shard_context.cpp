@@ -16,7 +16,7 @@ ShardContext::ShardContext(Mesh of, const Options& options)
 ShardContext::~ShardContext() { streams.finish(); }
 
 Moves moves_for(const ShardContext& context, Strategy of) {
-  return moves_of(placements_of(of), context.mesh.state().shape(), context.main->is_host());
+  return moves_of(placements_of(of), state_of(context.mesh).shape(), context.main->is_host());
 }
 
 }  // namespace fsdp

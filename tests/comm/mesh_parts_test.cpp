@@ -27,15 +27,15 @@ MeshParts two_by_three() {
 }
 
 TEST_CASE("a mesh is what its parts say") {
-  const Mesh mesh(std::make_shared<MeshState>(two_by_three()));
+  const Mesh mesh = mesh_of(two_by_three());
   CHECK(mesh.rank() == 0);
   CHECK(mesh.world_size() == 6);
   CHECK(mesh.size(Axis::kReplicate) == 2);
   CHECK(mesh.size(Axis::kShard) == 3);
   CHECK(mesh.host() == "here");
   CHECK(mesh.local_rank() == 4);
-  CHECK(mesh.state().reduce_communicator(Axis::kReplicate).size() == 2);
-  CHECK(mesh.state().control_communicator().size() == 6);
+  CHECK(state_of(mesh).reduce_communicator(Axis::kReplicate).size() == 2);
+  CHECK(state_of(mesh).control_communicator().size() == 6);
   CHECK(mesh.exchange("names", "x").size() == 6);
   mesh.agree("nothing", {});
   mesh.warn({.what = "nobody listens"});
@@ -48,7 +48,7 @@ TEST_CASE("a mesh is what its parts say") {
 TEST_CASE("parts that do not span the world are refused with all sizes") {
   MeshParts parts = two_by_three();
   parts.shard.reduce = of(2);
-  CHECK_THROWS_WITH_AS(Mesh(std::make_shared<MeshState>(std::move(parts))),
+  CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
                        "a mesh of 6 ranks in 2 × 3 with communicators of other sizes; hint: the "
                        "sizes of the axes multiply to the world's, for gathers and for reductions",
                        InvalidArgument);
@@ -57,7 +57,7 @@ TEST_CASE("parts that do not span the world are refused with all sizes") {
 TEST_CASE("parts that are missing are refused") {
   MeshParts parts = two_by_three();
   parts.replicate.gather.reset();
-  CHECK_THROWS_WITH_AS(Mesh(std::make_shared<MeshState>(std::move(parts))),
+  CHECK_THROWS_WITH_AS(mesh_of(std::move(parts)),
                        "a mesh without a control plane or without a communicator; hint: MeshParts "
                        "needs all of them; each of two axes, too",
                        InvalidArgument);

@@ -61,15 +61,15 @@ std::vector<std::string> errors_after_notes(const std::vector<std::string>& ours
                                             const std::vector<std::string>& theirs) {
   return testing::errors_of_ranks(3, [&](const Mesh& mesh) {
     const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-    mesh.state().order().note("the same everywhere");
+    state_of(mesh).order().note("the same everywhere");
     const auto meet = [&] {
-      mesh.state()
+      state_of(mesh)
           .gather_communicator(Axis::kShard)
-          .barrier(mesh.state().order().next(Operation::kBarrier, 0, "layers.0"), *stream);
+          .barrier(state_of(mesh).order().next(Operation::kBarrier, 0, "layers.0"), *stream);
     };
     meet();
     for (const std::string& text : mesh.rank() == 1 ? theirs : ours)
-      mesh.state().order().note(text);
+      state_of(mesh).order().note(text);
     meet();
     meet();
   });
@@ -116,13 +116,13 @@ TEST_CASE("copies of a mesh share what its engines hold, which ends with its las
   const Mesh copy = mesh;
   int made = 0;
   const auto make = [&] { return ++made, std::make_shared<SharedByEngines>(); };
-  auto first = mesh.state().shared_by_engines(make);
-  CHECK(copy.state().shared_by_engines(make) == first);
+  auto first = state_of(mesh).shared_by_engines(make);
+  CHECK(state_of(copy).shared_by_engines(make) == first);
   CHECK(made == 1);
   const std::weak_ptr<SharedByEngines> ended = first;
   first.reset();
   CHECK(ended.expired());
-  CHECK(mesh.state().shared_by_engines(make) != nullptr);
+  CHECK(state_of(mesh).shared_by_engines(make) != nullptr);
   CHECK(made == 2);
 }
 

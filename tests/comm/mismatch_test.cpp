@@ -51,7 +51,7 @@ void expect_disagreement(const Side& ours, const Side& theirs, const std::string
          {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {
       const auto errors = testing::errors_of_ranks(3, [&](const Mesh& mesh) {
         const auto stream = testing::make_cpu_stream(kind, "x");
-        issue(mesh.state().reduce_communicator(Axis::kShard), mesh.rank() == odd ? theirs : ours,
+        issue(state_of(mesh).reduce_communicator(Axis::kShard), mesh.rank() == odd ? theirs : ours,
               *stream);
       });
       for (const std::string& error : errors) {
@@ -122,9 +122,9 @@ TEST_CASE("names of any length are compared as a whole") {
       const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         const std::string same(length, 'x');
-        issue(mesh.state().reduce_communicator(Axis::kShard), {.label = same}, *stream);
+        issue(state_of(mesh).reduce_communicator(Axis::kShard), {.label = same}, *stream);
         const std::string name = name_that_differs_at(differs, length, mesh.rank() == 1);
-        issue(mesh.state().reduce_communicator(Axis::kShard), {.label = name}, *stream);
+        issue(state_of(mesh).reduce_communicator(Axis::kShard), {.label = name}, *stream);
       });
       CHECK(errors[0].find("ranks disagree about a collective: rank 0 issued") == 0);
       CHECK(errors[0].find("collective 2 of") != std::string::npos);
@@ -169,12 +169,12 @@ TEST_CASE("two communicators used in different orders are found out by the seque
   const auto errors = testing::errors_of_ranks(2, [&](const Mesh& mesh) {
     const auto stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "x");
     const auto gather = [&](uint64_t sequence) {
-      mesh.state()
+      state_of(mesh)
           .gather_communicator(Axis::kShard)
           .barrier({.sequence = sequence, .label = "g"}, *stream);
     };
     const auto reduce = [&](uint64_t sequence) {
-      mesh.state()
+      state_of(mesh)
           .reduce_communicator(Axis::kShard)
           .barrier({.sequence = sequence, .label = "r"}, *stream);
     };
@@ -205,7 +205,7 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
         }
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         try {
-          issue(mesh.state().gather_communicator(Axis::kShard), {.operation = "all_gather"},
+          issue(state_of(mesh).gather_communicator(Axis::kShard), {.operation = "all_gather"},
                 *stream);
         } catch (...) {
           ++out;
@@ -234,8 +234,8 @@ TEST_CASE("a rank that is waited for is named, not the one that waits for it els
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         try {
           const bool gathers = mesh.rank() == 0;
-          issue(gathers ? mesh.state().gather_communicator(Axis::kShard)
-                        : mesh.state().reduce_communicator(Axis::kShard),
+          issue(gathers ? state_of(mesh).gather_communicator(Axis::kShard)
+                        : state_of(mesh).reduce_communicator(Axis::kShard),
                 {.sequence = gathers ? 7U : 8U}, *stream);
         } catch (...) {
           ++out;
@@ -263,7 +263,7 @@ TEST_CASE("a slow rank is called slow once, on one rank, and the wait goes on") 
           if (mesh.rank() == 1) {
             while (calls.load() < expected) std::this_thread::yield();
           }
-          issue(mesh.state().reduce_communicator(Axis::kShard), {}, *stream);
+          issue(state_of(mesh).reduce_communicator(Axis::kShard), {}, *stream);
         }
       },
       {.mesh = {.timeout = milliseconds(3000), .on_event = hear}, .in_each_thread = {}});
@@ -277,8 +277,8 @@ TEST_CASE("a rank that gives up is the first cause on all ranks, in all communic
   const auto errors = testing::errors_of_ranks(4, [&](const Mesh& mesh) {
     if (mesh.rank() == 2) throw IoError(ExitCode::kIoError, {.what = "the disk is full"});
     const auto stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "x");
-    auto& communicator = mesh.rank() == 0 ? mesh.state().gather_communicator(Axis::kShard)
-                                          : mesh.state().reduce_communicator(Axis::kShard);
+    auto& communicator = mesh.rank() == 0 ? state_of(mesh).gather_communicator(Axis::kShard)
+                                          : state_of(mesh).reduce_communicator(Axis::kShard);
     issue(communicator, {.sequence = 0}, *stream);
   });
   CHECK(errors[2] == "the disk is full");
@@ -296,7 +296,7 @@ TEST_CASE("after an error every later call throws the first one") {
     std::array<std::string, 2> texts;
     for (std::string& text : texts) {
       try {
-        issue(mesh.state().control_communicator(), {.operation = "barrier"}, *stream);
+        issue(state_of(mesh).control_communicator(), {.operation = "barrier"}, *stream);
       } catch (const CommError& error) {
         text = error.what();
         CHECK(error.code() == ExitCode::kPeerFailed);
@@ -310,9 +310,9 @@ TEST_CASE("after an error every later call throws the first one") {
 TEST_CASE("a rank that finishes while others need it is named") {
   const auto errors = testing::errors_of_ranks(3, [&](const Mesh& mesh) {
     const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-    issue(mesh.state().reduce_communicator(Axis::kShard), {}, *stream);
+    issue(state_of(mesh).reduce_communicator(Axis::kShard), {}, *stream);
     if (mesh.rank() == 0) return;
-    issue(mesh.state().reduce_communicator(Axis::kShard), {.label = "one more"}, *stream);
+    issue(state_of(mesh).reduce_communicator(Axis::kShard), {.label = "one more"}, *stream);
   });
   CHECK(errors[0].empty());
   CHECK(errors[1].find("rank 0 left while other ranks still need it (all_reduce (sum) of 300 "
@@ -331,7 +331,7 @@ TEST_CASE("an exception that leaves a mesh's scope tells the others") {
       } catch (const std::runtime_error&) {
       }
       const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-      issue(other.state().control_communicator(), {.operation = "barrier"}, *stream);
+      issue(state_of(other).control_communicator(), {.operation = "barrier"}, *stream);
     }
   });
   CHECK(errors[0].find("rank 0 gave up (barrier 'norm' #7); an exception ended its program") == 0);
@@ -340,7 +340,7 @@ TEST_CASE("an exception that leaves a mesh's scope tells the others") {
 TEST_CASE("arguments that no rank may use are refused at the call") {
   const Mesh mesh = Mesh::single();
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-  Communicator& communicator = mesh.state().control_communicator();
+  Communicator& communicator = state_of(mesh).control_communicator();
   CHECK_THROWS_WITH_AS(
       issue(communicator, {.numel = -1}, *stream),
       "a part of -1 elements (all_reduce (sum) of -1 float32 'norm' #7); hint: 0 is the least",

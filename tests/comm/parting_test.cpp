@@ -55,13 +55,13 @@ TEST_CASE("numbers that begin anew in each communicator are no disagreement") {
       2,
       [&](const Mesh& mesh) {
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-        mesh.state()
+        state_of(mesh)
             .gather_communicator(Axis::kShard)
             .barrier({.sequence = 7, .label = "x"}, *stream);
         // Until rank 0 has looked around, where the last record of rank 1
         // has the same number.
         while (mesh.rank() == 1 && !said) std::this_thread::yield();
-        mesh.state()
+        state_of(mesh)
             .reduce_communicator(Axis::kShard)
             .barrier({.sequence = 7, .label = "x"}, *stream);
       },

@@ -118,7 +118,7 @@ class Part {
 };
 
 void check_calls(const Mesh& mesh, uint64_t seed, int calls, testing::CpuStreams streams) {
-  Communicator& communicator = mesh.state().reduce_communicator(Axis::kShard);
+  Communicator& communicator = state_of(mesh).reduce_communicator(Axis::kShard);
   const auto stream = testing::make_cpu_stream(streams, "random");
   Random common(seed), own(seed * 1000 + mesh.rank());
   for (int call = 0; call < calls; ++call) {
@@ -192,8 +192,8 @@ TEST_CASE(
       std::pair names{first, second};
       if (mesh.rank() == odd) std::swap(names.first, names.second);
       for (const std::string& name : {names.first, names.second}) {
-        const CollectiveTag tag = mesh.state().order().next(operation, numel, name);
-        Communicator& communicator = mesh.state().reduce_communicator(Axis::kShard);
+        const CollectiveTag tag = state_of(mesh).order().next(operation, numel, name);
+        Communicator& communicator = state_of(mesh).reduce_communicator(Axis::kShard);
         if (operation == Operation::kAllGather) communicator.all_gather({&part, 1}, tag, *stream);
         if (operation == Operation::kReduceScatter) {
           communicator.reduce_scatter({&part, 1}, ReduceOp::kSum, tag, *stream);

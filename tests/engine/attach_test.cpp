@@ -63,9 +63,9 @@ TEST_CASE("parameters tied across units belong to the unit around both") {
   run_torch_ranks(2, [](Mesh mesh) {
     auto model = build_seeded(7, [] { return Unit<TiedAcross>(); });
     Engine engine(model, mesh);
-    CHECK(engine.state().model.units[0]->shard->layout().parameters().size() == 1);
-    CHECK(engine.state()
-              .model.units[engine.state().model.find_unit("embedding")]
+    CHECK(state_of(engine).model.units[0]->shard->layout().parameters().size() == 1);
+    CHECK(state_of(engine)
+              .model.units[state_of(engine).model.find_unit("embedding")]
               ->shard->layout()
               .parameters()
               .empty());

@@ -245,7 +245,7 @@ void delay_reductions(Engine& engine, const std::shared_ptr<Flight>& flight) {
   engine.observe_events([&engine, flight](std::string_view event, std::string_view) {
     if (event != "reduce") return;
     flight->most = std::max<int>(flight->most, ++flight->issued - flight->done);
-    engine.state().context->streams.reduce->call([flight] {
+    state_of(engine).context->streams.reduce->call([flight] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       ++flight->done;
     });

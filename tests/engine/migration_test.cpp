@@ -24,7 +24,7 @@ void one_backward(Unit<Chain>& model, const Mesh& mesh, int step = 0) {
 
 int64_t with_gradient(Engine& engine) {
   int64_t count = 0;
-  for (const auto& unit : engine.state().model.units)
+  for (const auto& unit : state_of(engine).model.units)
     count += unit->shard->gradients().main().are_ready() ? 1 : 0;
   return count;
 }

@@ -1,5 +1,8 @@
-// MixedPrecision, for the engine and for a unit, as programs write it.
+// MixedPrecision, for the engine and for a unit, as programs write it; and names that they do not
+// see.
 #include <fsdp/fsdp.h>
+
+#include <concepts>
 
 #include "engine/support/twin.h"
 
@@ -7,6 +10,19 @@ using namespace fsdp;
 using namespace fsdp::testing;
 
 namespace {
+
+template <class T>
+concept ShowsState = requires(T& of) {
+  of.state();
+};
+template <class T>
+concept NamesState = requires {
+  typename T::State;
+};
+template <class T>
+concept NamesMeasurement = requires {
+  typename T::Measurement;
+};
 
 using Gradients = std::map<std::string, at::Tensor>;
 
@@ -92,4 +108,13 @@ TEST_CASE("a unit reduces in its own type, and the others in the engine's") {
       CHECK(differ > 0);
     }
   }
+}
+
+TEST_CASE("a program cannot name what carries a mesh, an engine or an optimizer") {
+  CHECK_FALSE(ShowsState<Mesh>);
+  CHECK_FALSE(ShowsState<Engine>);
+  CHECK_FALSE(ShowsState<Optimizer>);
+  CHECK_FALSE(NamesState<BuildScope>);
+  CHECK_FALSE(NamesMeasurement<GradientReport>);
+  CHECK_FALSE(std::constructible_from<Mesh, std::shared_ptr<MeshState>>);
 }

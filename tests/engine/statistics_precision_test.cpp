@@ -39,7 +39,7 @@ const std::set<std::string> kWithStatistics = {"norm.weight", "norm.bias", "inst
 // One step against the same model in plain LibTorch, converted module by module.
 void check_against_plain(Engine& engine, Unit<Convolutions>& model, DType dtype) {
   const at::ScalarType type = dtype == DType::kBFloat16 ? at::kBFloat16 : at::kHalf;
-  for (const ParameterSpec& spec : engine.state().model.units[0]->shard->layout().parameters()) {
+  for (const ParameterSpec& spec : state_of(engine).model.units[0]->shard->layout().parameters()) {
     CAPTURE(spec.fqn);
     CHECK(spec.dtype == (kWithStatistics.contains(spec.fqn) ? DType::kFloat32 : dtype));
   }

@@ -20,7 +20,7 @@ TEST_CASE("exposed communication is counted while a trace is taken, and not else
         const auto step = [&](int number) {
           graph_loss(*model, number, mesh.rank()).backward();
           engine.zero_grad();
-          engine.state().context->streams.compute->synchronize();
+          state_of(engine).context->streams.compute->synchronize();
           return engine.stats().exposed_comm_ns;
         };
         CHECK(step(0) == 0);

@@ -23,7 +23,7 @@ class Labels {
   Labels(Engine& engine, SimulatedSession& session, const Mesh& mesh)
       : session_(session),
         rank_(mesh.rank()),
-        context_(*engine.state().context),
+        context_(*state_of(engine).context),
         prefetches_(engine.options().prefetch_units > 0) {
     engine.observe_events(
         [this](std::string_view event, std::string_view unit) { observe(event, unit); });

@@ -43,8 +43,8 @@ int64_t overlapped(const std::vector<UnitTimes>& units, int64_t wire, int prefet
 // The compute stream of a rank, whose work is pauses.
 struct TimedCompute {
   explicit TimedCompute(const Mesh& mesh)
-      : stream(mesh.state().device().compute_stream()),
-        marks(mesh.state().device().allocate(3 * sizeof(int64_t), MemoryKind::kDevice)) {}
+      : stream(state_of(mesh).device().compute_stream()),
+        marks(state_of(mesh).device().allocate(3 * sizeof(int64_t), MemoryKind::kDevice)) {}
 
   void work(int64_t ns) const {
     mark(2);

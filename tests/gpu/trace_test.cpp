@@ -29,7 +29,7 @@ Traced trace_step(const Wire& wire) {
         const auto model = build_seeded(7, graph_twin(3, 6, in_a_row).make);
         Engine engine(model, mesh, {.prefetch_units = 0});
         AdamW optimizer(engine, {});
-        ShardContext& context = *engine.state().context;
+        ShardContext& context = *state_of(engine).context;
         for (int step = 0; step < 2; ++step) {
           if (step == 1) context.spans.start();
           graph_loss(*model, step, mesh.rank()).backward();

@@ -100,7 +100,7 @@ int meeting_rank(int, char** arguments) {
       parts.world.gather =
           std::make_unique<MeetingLeftOut>(std::move(parts.world.gather), left_out);
     }
-    train(Mesh(std::make_shared<MeshState>(std::move(parts))), how != "gathered");
+    train(mesh_of(std::move(parts)), how != "gathered");
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 70;

@@ -52,7 +52,7 @@ int sweep(Communicator& communicator, int64_t large) {
 
 // Of even and of odd ranks, in the opposite order; the parent is in use meanwhile.
 int sweep_groups(const Mesh& mesh, int64_t large) {
-  Communicator& all = mesh.state().gather_communicator(Axis::kShard);
+  Communicator& all = state_of(mesh).gather_communicator(Axis::kShard);
   const auto group = all.split(mesh.rank() % 2, -mesh.rank());
   int wrong_beside = 0;
   std::thread beside([&] { wrong_beside = sweep(all, large); });
@@ -83,8 +83,8 @@ int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& a
   const auto gathers = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "gathers");
   const auto reduces = testing::make_cpu_stream(testing::CpuStreams::kInline, "reduces");
   constexpr int64_t kNumel = 10'000;
-  Communicator& gather = mesh.state().gather_communicator(Axis::kShard);
-  Communicator& reduce = mesh.state().reduce_communicator(Axis::kShard);
+  Communicator& gather = state_of(mesh).gather_communicator(Axis::kShard);
+  Communicator& reduce = state_of(mesh).reduce_communicator(Axis::kShard);
   const Buffer unit = gather.allocate(mesh.world_size() * kNumel * 4);
   std::vector<float> norm(1);
   if (const char* begun = std::getenv("TEST_BEGUN")) std::ofstream(begun) << "begun";
@@ -92,14 +92,14 @@ int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& a
     const CollectivePart unit_part{unit.at(mesh.rank() * kNumel * 4), unit.data(), kNumel,
                                    DType::kFloat32};
     gather.all_gather({&unit_part, 1},
-                      mesh.state().order().next(Operation::kAllGather, kNumel, "unit"), *gathers);
+                      state_of(mesh).order().next(Operation::kAllGather, kNumel, "unit"), *gathers);
     if (guilty && place.step == at) {
       if (fault == "return-0") return 0;
       commit(fault);
     }
     const CollectivePart norm_part{norm.data(), norm.data(), 1, DType::kFloat32};
     reduce.all_reduce({&norm_part, 1}, ReduceOp::kSum,
-                      mesh.state().order().next(Operation::kAllReduce, 1, "norm"), *reduces);
+                      state_of(mesh).order().next(Operation::kAllReduce, 1, "norm"), *reduces);
     gathers->synchronize();
   }
   fmt::print("rank {} of {} done\n", mesh.rank(), mesh.world_size());
@@ -111,7 +111,7 @@ int mismatch(const Mesh& mesh, const std::string& what, int odd) {
   CollectivePart part{values.data(), values.data(), 8, DType::kFloat32};
   CollectiveTag tag{.sequence = 7, .label = "norm"};
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-  Communicator& reduce = mesh.state().reduce_communicator(Axis::kShard);
+  Communicator& reduce = state_of(mesh).reduce_communicator(Axis::kShard);
   const auto differs = [&](const char* kind) { return mesh.rank() == odd && what == kind; };
   if (differs("count")) part.numel = 4;
   if (differs("dtype")) part.dtype = DType::kInt32;
@@ -156,7 +156,7 @@ int stray_write(const Mesh& mesh) {
   constexpr int64_t kBytes = 512 * 1024;
   constexpr int64_t kPlace = 5000;
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-  Communicator& gather = mesh.state().gather_communicator(Axis::kShard);
+  Communicator& gather = state_of(mesh).gather_communicator(Axis::kShard);
   const Buffer mine = gather.allocate(kBytes);
   const auto letter_of = [](int rank) { return static_cast<char>('a' + rank); };
   std::memset(mine.data(), letter_of(mesh.rank()), kBytes);
@@ -191,7 +191,7 @@ int leave_child(const std::string& token) {
 int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
   const std::string& what = arguments[0];
   if (what == "sweep") {
-    return sweep(mesh.state().gather_communicator(Axis::kShard), std::stoll(arguments[1]));
+    return sweep(state_of(mesh).gather_communicator(Axis::kShard), std::stoll(arguments[1]));
   }
   if (what == "sweep-groups") return sweep_groups(mesh, std::stoll(arguments[1]));
   if (what == "steps") return steps(mesh, place, arguments);
@@ -205,8 +205,8 @@ int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& ar
   if (what == "disagree") return disagree(mesh, std::stoi(arguments[1]));
   if (what == "leave-child") return leave_child(arguments[1]);
   if (what == "bits") {
-    const std::string bits = testing::reduction_bits(mesh.state().reduce_communicator(Axis::kShard),
-                                                     std::stoll(arguments[1]));
+    const std::string bits = testing::reduction_bits(
+        state_of(mesh).reduce_communicator(Axis::kShard), std::stoll(arguments[1]));
     fmt::print("bits {}\n", bits);
     return 0;
   }

@@ -62,7 +62,7 @@ TEST_CASE("processes and threads give the same bits, whatever memory is reduced"
       CAPTURE(numel);
       std::vector<std::string> bits(world);
       run_ranks(world, [&](const Mesh& mesh) {
-        bits[mesh.rank()] = reduction_bits(mesh.state().reduce_communicator(Axis::kShard), numel);
+        bits[mesh.rank()] = reduction_bits(state_of(mesh).reduce_communicator(Axis::kShard), numel);
       });
       const ProcessResult result = fsdp_run(world, {"bits", std::to_string(numel)});
       CHECK(result.code == 0);

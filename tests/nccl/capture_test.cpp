@@ -28,7 +28,7 @@ TEST_CASE("a graph can be captured while a collective is under way") {
       auto* const captured = static_cast<cudaStream_t>(of_user->native());
       CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal) == cudaSuccess);
       const auto looks = [&] { return machine.nccl().calls("ncclCommGetAsyncError", 0); };
-      const ControlPlane& plane = *rank.mesh.state().parts().control_plane;
+      const ControlPlane& plane = *state_of(rank.mesh).parts().control_plane;
       for (const int64_t before = looks(); looks() < before + 3 && !plane.first_failure();) {
         std::this_thread::yield();
       }

@@ -106,11 +106,11 @@ TEST_CASE(
       mesh.agree("trained", {});
       if (mesh.rank() == 1 && throws) throw StateError({.what = "a mistake"});
       if (mesh.rank() == 1) return;
-      const Device& device = mesh.state().device();
+      const Device& device = state_of(mesh).device();
       const auto stream = device.make_stream({.name = "gather"});
       const Buffer memory = device.allocate(1024, MemoryKind::kDevice);
       const CollectivePart part{memory.at(0), memory.at(256), 16, DType::kFloat32};
-      mesh.state()
+      state_of(mesh)
           .gather_communicator(Axis::kWorld)
           .all_gather({&part, 1}, {.sequence = 7, .label = "layers.3"}, *stream);
       stream->synchronize();

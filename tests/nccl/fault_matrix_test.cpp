@@ -80,7 +80,7 @@ Outcome run_with(NcclFault fault, bool on_all, milliseconds timeout) {
     const std::lock_guard lock(mutex);
     outcome.told[static_cast<size_t>(rank.mesh.rank())] = told;
     if (!outcome.failure) {
-      outcome.failure = rank.mesh.state().parts().control_plane->first_failure();
+      outcome.failure = state_of(rank.mesh).parts().control_plane->first_failure();
     }
   });
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

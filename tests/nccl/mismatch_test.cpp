@@ -105,7 +105,7 @@ TEST_CASE("a rank that meets the others on the host while they send is told so, 
       try {
         const auto gather = rank.make("gather");
         if (rank.mesh.rank() == odd) rank.mesh.mean(0.5, "loss");
-        gather->barrier(rank.mesh.state().order().next(Operation::kBarrier, 0, "u0"), *stream);
+        gather->barrier(state_of(rank.mesh).order().next(Operation::kBarrier, 0, "u0"), *stream);
         stream->synchronize();
         if (rank.mesh.rank() != odd) rank.mesh.mean(0.5, "loss");
       } catch (const CommError& error) {

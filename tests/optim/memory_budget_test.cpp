@@ -27,7 +27,7 @@ void backward_of_rows(UnitBody<GraphImpl>& graph, int64_t rows) {
 }
 
 MeterReading reading(Engine& engine) {
-  return engine.state().context->memory.cap().meter->reading();
+  return state_of(engine).context->memory.cap().meter->reading();
 }
 
 std::string text_of(const std::function<void()>& act) {
@@ -138,10 +138,10 @@ TEST_CASE("the engines of a mesh are one budget, under one limit") {
     {
       Engine tells(second, mesh, {.memory_limit = kLimit});
       CHECK(reading(makes).now.engine == 2 * one);
-      CHECK(&tells.state().context->memory.cap() == &makes.state().context->memory.cap());
+      CHECK(&state_of(tells).context->memory.cap() == &state_of(makes).context->memory.cap());
     }
     CHECK(reading(makes).now.engine == one);
-    CHECK(torch_memory::current_meter() == makes.state().context->memory.cap().meter);
+    CHECK(torch_memory::current_meter() == state_of(makes).context->memory.cap().meter);
   });
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("without a limit nothing is counted") {
     Engine engine(model, mesh, {});
     backward_of_rows(*model, 4);
     CHECK(torch_memory::current_meter() == nullptr);
-    CHECK(engine.state().context->memory.cap().meter == nullptr);
+    CHECK(state_of(engine).context->memory.cap().meter == nullptr);
   });
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("the limit follows the thread that calls forward") {
       c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
       const at::Tensor input = values({10'000, kGraphWidth}, 1);  // not yet of this engine's
       error = text_of([&] { model->call(input); });
-      CHECK(torch_memory::current_meter() == engine.state().context->memory.cap().meter);
+      CHECK(torch_memory::current_meter() == state_of(engine).context->memory.cap().meter);
     }).join();
     CHECK_MESSAGE(error.find("(forward of unit 'u0')") != std::string::npos, error);
     backward_of_rows(*model, 4);

@@ -43,7 +43,7 @@ at::Tensor loss_of_rows(UnitImpl<GraphImpl>& graph, int64_t rows, int step, int 
 }
 
 MeterReading reading_of(Engine& engine) {
-  return engine.state().context->memory.cap().meter->reading();
+  return state_of(engine).context->memory.cap().meter->reading();
 }
 
 // Another step that is too large by far comes between two.
@@ -65,7 +65,7 @@ Attempt train(int world, Options options, int64_t limit, bool tries) {
     Attempt own;
     for (int step = 0; step < 3; ++step) {
       if (step == 1 && tries) {
-        engine.state().context->memory.cap().meter->reset_peak();
+        state_of(engine).context->memory.cap().meter->reset_peak();
         try {
           const at::Tensor loss = loss_of_rows(*model, kManyRows, step, mesh.rank());
           own.forward_peak = reading_of(engine).peak.total();

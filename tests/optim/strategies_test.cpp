@@ -100,7 +100,7 @@ struct WholeBytes {
 
 WholeBytes whole_bytes(Engine& engine) {
   WholeBytes bytes;
-  for (const auto& unit : engine.state().model.units) {
+  for (const auto& unit : state_of(engine).model.units) {
     bytes.units.push_back(0);
     for (const SegmentLayout& segment : unit->shard->layout().segments()) {
       bytes.units.back() += segment.numel * size_of(DType::kFloat32);

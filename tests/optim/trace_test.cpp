@@ -203,7 +203,7 @@ TEST_CASE("a lane whose spans cross is shown as two rows, each with spans that n
     Engine engine(model, mesh);
     const Trace trace(engine);
     const auto add = [&](std::string_view unit, int64_t begin, int64_t end) {
-      engine.state().context->spans.add({SpanLane::kBackward, "backward", unit, begin, end});
+      state_of(engine).context->spans.add({SpanLane::kBackward, "backward", unit, begin, end});
     };
     constexpr int64_t kMonths = 123'456'789'012'345'001;  // a double would round it
     add("b", kMonths + 40, kMonths + 60);

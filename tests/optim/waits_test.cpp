@@ -142,7 +142,7 @@ TEST_CASE("a test on the checked device fails where its ranks' work is out of or
   const auto errors = errors_of_ranks(
       2,
       [](Mesh mesh) {
-        const Device& device = mesh.state().device();
+        const Device& device = state_of(mesh).device();
         const Buffer memory = device.allocate(64, MemoryKind::kDevice);
         const kernels::FillRun run{memory.data(), 16, DType::kFloat32};
         const auto beside = device.make_stream({.name = "beside"});

@@ -59,7 +59,7 @@ std::vector<CheckedRank> checked_ranks(std::vector<MeshParts> threads) {
       if (!*each) continue;
       *each = std::make_unique<CheckedCommunicator>(std::move(*each), *device);
     }
-    ranks.push_back({std::move(device), Mesh(std::make_shared<MeshState>(std::move(parts)))});
+    ranks.push_back({std::move(device), mesh_of(std::move(parts))});
   }
   return ranks;
 }

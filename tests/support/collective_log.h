@@ -19,7 +19,7 @@ using CollectiveCounts = std::map<std::string, int64_t>;
 class CollectiveLog {
  public:
   explicit CollectiveLog(const Mesh& mesh) {
-    mesh.state().order().observe(
+    state_of(mesh).order().observe(
         [entries = entries_](const CollectiveTag& tag, Operation operation, int64_t numel) {
           entries->push_back(
               {std::string(name_of(operation)),

@@ -19,14 +19,13 @@ Mesh simulated_mesh(int world_size, std::chrono::nanoseconds wire_time, int repl
     return AxisCommunicators{.gather = make(axis(size)), .reduce = make(axis(size))};
   };
   const MeshShape shape{.replicate = replicas, .shard = world_size / replicas};
-  return Mesh(std::make_shared<MeshState>(
-      MeshParts{.control_plane = std::make_unique<SimulatedControlPlane>(0, world_size),
-                .topology = {.host = "simulated", .local_rank = 0},
-                .control = make({.size = world_size}),
-                .shape = shape,
-                .world = pair(world_size),
-                .shard = pair(shape.shard),
-                .replicate = pair(shape.replicate)}));
+  return mesh_of(MeshParts{.control_plane = std::make_unique<SimulatedControlPlane>(0, world_size),
+                           .topology = {.host = "simulated", .local_rank = 0},
+                           .control = make({.size = world_size}),
+                           .shape = shape,
+                           .world = pair(world_size),
+                           .shard = pair(shape.shard),
+                           .replicate = pair(shape.replicate)});
 }
 
 }  // namespace fsdp::testing

@@ -28,7 +28,7 @@ class RankTrial {
  public:
   explicit RankTrial(const Mesh& mesh)
       : mesh_(mesh),
-        device_(mesh.state().device()),
+        device_(state_of(mesh).device()),
         whole_(device_.allocate(mesh.world_size() * kNumel * kFloatBytes, MemoryKind::kDevice)),
         reduced_(device_.allocate(kNumel * kFloatBytes, MemoryKind::kDevice)),
         given_(device_.allocate(kNumel * kFloatBytes, MemoryKind::kPinned)),
@@ -50,7 +50,7 @@ class RankTrial {
     const CollectivePart part{.send = whole_.at(mesh_.rank() * kNumel * kFloatBytes),
                               .recv = whole_.data(),
                               .numel = kNumel};
-    mesh_.state()
+    state_of(mesh_)
         .gather_communicator(Axis::kWorld)
         .all_gather({&part, 1}, next_tag(Operation::kAllGather), *stream_);
     require_values("all_gather", whole_.data(), mesh_.world_size() * kNumel, [](int64_t i) {
@@ -61,7 +61,7 @@ class RankTrial {
   // Of what all have gathered, which is the same.
   void try_reduce_scatter() {
     const CollectivePart part{.send = whole_.data(), .recv = reduced_.data(), .numel = kNumel};
-    mesh_.state()
+    state_of(mesh_)
         .reduce_communicator(Axis::kWorld)
         .reduce_scatter({&part, 1}, ReduceOp::kSum, next_tag(Operation::kReduceScatter), *stream_);
     require_values("reduce_scatter", reduced_.data(), kNumel, [&](int64_t i) {
@@ -71,7 +71,7 @@ class RankTrial {
 
  private:
   CollectiveTag next_tag(Operation operation) {
-    return mesh_.state().order().next(operation, kNumel, "loopback");
+    return state_of(mesh_).order().next(operation, kNumel, "loopback");
   }
 
   void require_values(std::string_view work, const void* at, int64_t numel,
@@ -96,7 +96,7 @@ class RankTrial {
 };
 
 void try_rank(const Mesh& mesh) {
-  mesh.state().device().make_current();
+  state_of(mesh).device().make_current();
   RankTrial trial(mesh);
   trial.try_kernel();
   if (mesh.world_size() == 1) return;

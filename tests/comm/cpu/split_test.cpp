@@ -36,7 +36,7 @@ void barrier(Communicator& communicator, uint64_t sequence) {
 TEST_CASE("a split groups ranks by color and orders a group by key, then by rank") {
   for (const int world : {1, 2, 3, 5}) {
     testing::run_ranks(world, [&](const Mesh& mesh) {
-      Communicator& all = mesh.state().control_communicator();
+      Communicator& all = state_of(mesh).control_communicator();
       const auto by_rank = all.split(mesh.rank() % 2, 0);
       const auto backwards = all.split(mesh.rank() % 2, -mesh.rank());
       std::vector<int64_t> expected;
@@ -51,7 +51,7 @@ TEST_CASE("a split groups ranks by color and orders a group by key, then by rank
 TEST_CASE("groups run every collective with exact values, beside each other and their parent") {
   for (const int world : {2, 3, 5}) {
     testing::run_ranks(world, [&](const Mesh& mesh) {
-      Communicator& parent = mesh.state().gather_communicator(Axis::kShard);
+      Communicator& parent = state_of(mesh).gather_communicator(Axis::kShard);
       const auto group = parent.split(mesh.rank() % 2, mesh.rank());
       const std::vector<testing::SweepCase> cases{
           {.numel = 3},
@@ -77,12 +77,12 @@ TEST_CASE("groups run every collective with exact values, beside each other and 
 
 TEST_CASE("groups are split again, some more often than others") {
   testing::run_ranks(5, [&](const Mesh& mesh) {
-    const auto pair = mesh.state().control_communicator().split(mesh.rank() < 2 ? 0 : 1, 0);
+    const auto pair = state_of(mesh).control_communicator().split(mesh.rank() < 2 ? 0 : 1, 0);
     std::unique_ptr<Communicator> again;
     for (int i = 0; i < (mesh.rank() < 2 ? 3 : 1); ++i) {
       again = pair->split(pair->rank() == 0 ? 0 : 1, 0);
     }
-    const auto odd_and_even = mesh.state().control_communicator().split(mesh.rank() % 2, 0);
+    const auto odd_and_even = state_of(mesh).control_communicator().split(mesh.rank() % 2, 0);
     CHECK(odd_and_even->size() == (mesh.rank() % 2 == 0 ? 3 : 2));
     for (int i = 0; i < 100; ++i) {
       barrier(*again, 0);
@@ -95,7 +95,7 @@ TEST_CASE("groups are split again, some more often than others") {
 
 TEST_CASE("a group goes on when its parent has gone") {
   testing::run_ranks(4, [&](const Mesh& mesh) {
-    auto pair = mesh.state().control_communicator().split(mesh.rank() / 2, 0);
+    auto pair = state_of(mesh).control_communicator().split(mesh.rank() / 2, 0);
     const auto alone = pair->split(mesh.rank(), 0);
     const auto swapped = pair->split(0, -mesh.rank());
     pair.reset();
@@ -106,13 +106,13 @@ TEST_CASE("a group goes on when its parent has gone") {
 
 TEST_CASE("ranks of a group that disagree are named as the job numbers them") {
   const auto errors = testing::errors_of_ranks(4, [&](const Mesh& mesh) {
-    const auto group = mesh.state().control_communicator().split(mesh.rank() % 2, 0);
+    const auto group = state_of(mesh).control_communicator().split(mesh.rank() % 2, 0);
     const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
     std::array<float, 4> values{};
     const CollectivePart part{values.data(), values.data(), mesh.rank() == 3 ? 3 : 4,
                               DType::kFloat32};
     group->all_reduce({&part, 1}, ReduceOp::kSum, {.sequence = 7, .label = "norm"}, *stream);
-    barrier(mesh.state().control_communicator(), 8);  // the other group hears of it
+    barrier(state_of(mesh).control_communicator(), 8);  // the other group hears of it
   });
   for (const std::string& error : errors) {
     CHECK(error ==
@@ -125,9 +125,9 @@ TEST_CASE("ranks of a group that disagree are named as the job numbers them") {
 
 TEST_CASE("a rank of a group that leaves is named as the job numbers it") {
   const auto errors = testing::errors_of_ranks(4, [&](const Mesh& mesh) {
-    const auto group = mesh.state().control_communicator().split(mesh.rank() % 2, 0);
+    const auto group = state_of(mesh).control_communicator().split(mesh.rank() % 2, 0);
     if (mesh.rank() != 3) barrier(*group, 0);
-    if (mesh.rank() % 2 == 0) barrier(mesh.state().control_communicator(), 0);
+    if (mesh.rank() % 2 == 0) barrier(state_of(mesh).control_communicator(), 0);
   });
   CHECK(errors[1].find("rank 3 left while other ranks still need it (barrier 'x')") == 0);
   CHECK(errors[3] == "");
@@ -137,8 +137,8 @@ TEST_CASE("ranks that wait for each other in a group and in its parent are told 
   const auto errors = testing::errors_of_ranks(
       4,
       [&](const Mesh& mesh) {
-        const auto group = mesh.state().control_communicator().split(mesh.rank() % 2, 0);
-        barrier(mesh.rank() == 1 ? *group : mesh.state().reduce_communicator(Axis::kShard), 7);
+        const auto group = state_of(mesh).control_communicator().split(mesh.rank() % 2, 0);
+        barrier(mesh.rank() == 1 ? *group : state_of(mesh).reduce_communicator(Axis::kShard), 7);
       },
       {.mesh = {.timeout = std::chrono::minutes(10)}});
   for (const std::string& error : errors) {
@@ -151,7 +151,7 @@ TEST_CASE("ranks that wait for each other in a group and in its parent are told 
 
 TEST_CASE("groups that use one number at a time are no disagreement") {
   testing::run_ranks(4, [&](const Mesh& mesh) {
-    const auto group = mesh.state().control_communicator().split(mesh.rank() % 2, 0);
+    const auto group = state_of(mesh).control_communicator().split(mesh.rank() % 2, 0);
     for (uint64_t sequence = 1; sequence < 200; ++sequence) {
       // The groups drift apart: one is up to fifty collectives ahead.
       if (mesh.rank() % 2 == 0 && sequence % 50 == 0) {
@@ -159,19 +159,19 @@ TEST_CASE("groups that use one number at a time are no disagreement") {
       }
       barrier(*group, sequence);
     }
-    barrier(mesh.state().reduce_communicator(Axis::kShard), 200);
+    barrier(state_of(mesh).reduce_communicator(Axis::kShard), 200);
   });
 }
 
 TEST_CASE("a split that cannot be is refused on every rank") {
   const auto negative = testing::errors_of_ranks(
-      2, [](const Mesh& mesh) { mesh.state().control_communicator().split(-1, 0); });
+      2, [](const Mesh& mesh) { state_of(mesh).control_communicator().split(-1, 0); });
   for (const std::string& error : negative) {
     CHECK(error.find("a split with color -1 (Communicator::split); hint: colors are numbers from 0 "
                      "on; equal ones form a group") == 0);
   }
   testing::run_ranks(2, [](const Mesh& mesh) {
-    Communicator& all = mesh.state().control_communicator();
+    Communicator& all = state_of(mesh).control_communicator();
     for (int i = 0; i < 56; ++i) CHECK(all.split(0, 0)->size() == 2);
     CHECK_THROWS_WITH_AS(
         all.split(0, 0),

@@ -23,7 +23,7 @@ using testing::SweepCase;
 std::vector<testing::WatchedRank> on_one_device(int world, const MeshOptions& options) {
   std::vector<testing::WatchedRank> ranks;
   for (MeshParts& parts : local_mesh(world, options, &cpu_device())) {
-    ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
+    ranks.push_back({nullptr, mesh_of(std::move(parts))});
   }
   return ranks;
 }
@@ -38,7 +38,7 @@ TEST_CASE("every collective gives exact values on ranks of one device, for every
           world,
           [&](const Mesh& mesh) {
             const auto wrong =
-                testing::sweep(mesh.state().gather_communicator(Axis::kShard), sweep_case);
+                testing::sweep(state_of(mesh).gather_communicator(Axis::kShard), sweep_case);
             for (const std::string& line : wrong) FAIL_CHECK(line);
           },
           device_ranks());
@@ -54,7 +54,7 @@ TEST_CASE("ranks of one device give the bits of ranks on the CPU") {
           3,
           [&](const Mesh& mesh) {
             const std::string own =
-                testing::reduction_bits(mesh.state().reduce_communicator(Axis::kShard), numel);
+                testing::reduction_bits(state_of(mesh).reduce_communicator(Axis::kShard), numel);
             if (mesh.rank() == 0) bits[on_device ? 1 : 0] = own;
           },
           on_device ? device_ranks() : testing::RunRanksOptions{});
@@ -78,7 +78,7 @@ TEST_CASE("a rank that comes late to a collective holds back who needs it, and n
           });
         }
         const CollectivePart part{&mine, all.data(), 1, DType::kFloat32};
-        mesh.state()
+        state_of(mesh)
             .gather_communicator(Axis::kShard)
             .all_gather({&part, 1}, {.label = "late"}, *gathers);
         gathers->synchronize();
@@ -98,7 +98,7 @@ TEST_CASE("what is sent is not written before every rank has read it") {
           cpu_stream(*stream).run([&, turn] {
             std::iota(mine.begin(), mine.end(), turn * 10'000 + mesh.rank() * 1000);
           });
-          mesh.state()
+          state_of(mesh)
               .gather_communicator(Axis::kShard)
               .all_gather({&part, 1}, {.label = "turn"}, *stream);
           cpu_stream(*stream).run([&, turn] {
@@ -114,7 +114,7 @@ TEST_CASE("groups that a communicator of one device is split into meet by themse
   testing::run_ranks(
       5,
       [](const Mesh& mesh) {
-        Communicator& whole = mesh.state().gather_communicator(Axis::kShard);
+        Communicator& whole = state_of(mesh).gather_communicator(Axis::kShard);
         const auto group = whole.split(mesh.rank() % 2, -mesh.rank());
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "group");
         int64_t sum = mesh.rank();
@@ -135,7 +135,7 @@ TEST_CASE("ranks of one device that disagree end with an error that names both s
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         std::vector<float> values(40);
         const CollectivePart part{values.data(), values.data(), 10 + mesh.rank(), DType::kFloat32};
-        mesh.state()
+        state_of(mesh)
             .reduce_communicator(Axis::kShard)
             .all_reduce({&part, 1}, ReduceOp::kSum, {.sequence = 3, .label = "norm"}, *stream);
       },
@@ -157,7 +157,7 @@ TEST_CASE("a rank of one device that does not come is named when the time is ove
           return;
         }
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-        mesh.state().gather_communicator(Axis::kShard).barrier({.label = "alone"}, *stream);
+        state_of(mesh).gather_communicator(Axis::kShard).barrier({.label = "alone"}, *stream);
       },
       options);
   CHECK(errors[0].find("rank 1") != std::string::npos);

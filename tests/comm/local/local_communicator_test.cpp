@@ -27,7 +27,7 @@ constexpr int64_t kLarge = (1 << 20) + 1;
 
 void sweep_threads(int world, const SweepCase& sweep_case) {
   testing::run_ranks(world, [&](const Mesh& mesh) {
-    const auto wrong = testing::sweep(mesh.state().gather_communicator(Axis::kShard), sweep_case);
+    const auto wrong = testing::sweep(state_of(mesh).gather_communicator(Axis::kShard), sweep_case);
     for (const std::string& line : wrong) FAIL_CHECK(line);
   });
 }
@@ -47,7 +47,7 @@ TEST_CASE("parts of different dtypes and sizes travel as one collective") {
   for (const int world : {1, 2, 3, 5}) {
     testing::run_ranks(world, [&](const Mesh& mesh) {
       const auto stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "parts");
-      Communicator& communicator = mesh.state().reduce_communicator(Axis::kShard);
+      Communicator& communicator = state_of(mesh).reduce_communicator(Axis::kShard);
       const int rank = mesh.rank();
       std::vector<float> weights(101, static_cast<float>(rank));
       std::vector<int64_t> counts(3, rank + 1);
@@ -77,7 +77,7 @@ TEST_CASE("more parts than one meeting takes are all moved") {
       values[i].assign(i + 1, mesh.rank() + i);
       parts.push_back({values[i].data(), values[i].data(), i + 1, DType::kFloat64});
     }
-    mesh.state()
+    state_of(mesh)
         .reduce_communicator(Axis::kShard)
         .all_reduce(parts, ReduceOp::kSum, {.sequence = 1, .label = "many"}, *stream);
     for (int i = 0; i < kParts; ++i) CHECK(values[i].back() == 3 * i + 3);
@@ -96,12 +96,12 @@ TEST_CASE("gather, reduce and control communicators may be used at the same time
     // Each rank issues the two streams' work in the other order: neither queues behind the other.
     for (int i = 0; i < 20; ++i) {
       const auto issue_gather = [&] {
-        mesh.state()
+        state_of(mesh)
             .gather_communicator(Axis::kShard)
             .all_gather({&gather, 1}, {.label = "g"}, *gathers);
       };
       if (mesh.rank() != 1) issue_gather();
-      mesh.state()
+      state_of(mesh)
           .reduce_communicator(Axis::kShard)
           .all_reduce({&reduce, 1}, ReduceOp::kSum, {.label = "r"}, *reduces);
       if (mesh.rank() == 1) issue_gather();
@@ -120,13 +120,13 @@ TEST_CASE("one rank moves nothing that is in place and copies what is not") {
   std::array<float, 3> from{1.5F, -2, 0.1F};
   std::array<float, 3> to{};
   const CollectivePart part{from.data(), to.data(), 3, DType::kFloat32};
-  mesh.state()
+  state_of(mesh)
       .reduce_communicator(Axis::kShard)
       .all_reduce({&part, 1}, ReduceOp::kAvg, {.label = "x"}, *stream);
   CHECK(to == from);
   CHECK(mesh.world_size() == 1);
   CHECK(mesh.size(Axis::kReplicate) == 1);
-  CHECK(mesh.state().gather_communicator(Axis::kReplicate).size() == 1);
+  CHECK(state_of(mesh).gather_communicator(Axis::kReplicate).size() == 1);
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class Steps {
       : mesh_(mesh),
         parameters_(allocate_host(mesh.world_size() * kPieceBytes)),
         gradients_(allocate_host(mesh.world_size() * kPieceBytes)),
-        streams_(mesh.state().streams(kind == testing::CpuStreams::kThreaded)) {}
+        streams_(state_of(mesh).streams(kind == testing::CpuStreams::kThreaded)) {}
 
   ~Steps() {
     for (Stream* stream : {streams_.gather.get(), streams_.reduce.get()}) {
@@ -48,10 +48,11 @@ class Steps {
       }
     }
     const CollectivePart norm{gradients_.data(), gradients_.data(), 1, DType::kFloat32};
-    mesh_.state()
+    state_of(mesh_)
         .reduce_communicator(Axis::kShard)
         .all_reduce({&norm, 1}, ReduceOp::kSum,
-                    mesh_.state().order().next(Operation::kAllReduce, 1, "norm"), *streams_.reduce);
+                    state_of(mesh_).order().next(Operation::kAllReduce, 1, "norm"),
+                    *streams_.reduce);
     streams_.reduce->synchronize();
   }
 
@@ -70,9 +71,9 @@ class Steps {
     const CollectivePart part{parameters_.at(mesh_.rank() * kPieceBytes), parameters_.data(),
                               kNumel, DType::kFloat32};
     const std::string name = fmt::format("u{}", unit);
-    mesh_.state()
+    state_of(mesh_)
         .gather_communicator(Axis::kShard)
-        .all_gather({&part, 1}, mesh_.state().order().next(Operation::kAllGather, kNumel, name),
+        .all_gather({&part, 1}, state_of(mesh_).order().next(Operation::kAllGather, kNumel, name),
                     *streams_.gather);
     streams_.gather->synchronize();  // compute needs it now
   }
@@ -81,10 +82,10 @@ class Steps {
     const CollectivePart part{gradients_.data(), gradients_.at(mesh_.rank() * kPieceBytes), kNumel,
                               DType::kFloat32};
     const std::string name = fmt::format("u{}", unit);
-    mesh_.state()
+    state_of(mesh_)
         .reduce_communicator(Axis::kShard)
         .reduce_scatter({&part, 1}, ReduceOp::kSum,
-                        mesh_.state().order().next(Operation::kReduceScatter, kNumel, name),
+                        state_of(mesh_).order().next(Operation::kReduceScatter, kNumel, name),
                         *streams_.reduce);
   }
 

@@ -40,7 +40,7 @@ testing::RunRanksOptions ranks_on_unlimited_wire() {
     for (MeshParts& parts : local_mesh(world, options)) {
       parts.world.gather =
           std::make_unique<WireCommunicator>(std::move(parts.world.gather), Wire{}, meeting);
-      ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
+      ranks.push_back({nullptr, mesh_of(std::move(parts))});
     }
     return ranks;
   }};
@@ -55,7 +55,7 @@ TEST_CASE("every collective gives exact values on a wire, for every dtype and si
             world,
             [&](const Mesh& mesh) {
               const auto wrong =
-                  testing::sweep(mesh.state().gather_communicator(Axis::kShard), sweep_case);
+                  testing::sweep(state_of(mesh).gather_communicator(Axis::kShard), sweep_case);
               for (const std::string& line : wrong) FAIL_CHECK(line);
             },
             options);
@@ -71,7 +71,7 @@ TEST_CASE("sums have the same bits on a wire") {
         3,
         [&](const Mesh& mesh) {
           const std::string own =
-              testing::reduction_bits(mesh.state().reduce_communicator(Axis::kShard), 20'000);
+              testing::reduction_bits(state_of(mesh).reduce_communicator(Axis::kShard), 20'000);
           if (mesh.rank() == 0) bits[on_wire ? 1 : 0] = own;
         },
         ranks_on(on_wire ? kQuick : Wire{}));
@@ -84,7 +84,7 @@ TEST_CASE("groups that a communicator on a wire is split into have wires of thei
   testing::run_ranks(
       5,
       [](const Mesh& mesh) {
-        Communicator& whole = mesh.state().gather_communicator(Axis::kShard);
+        Communicator& whole = state_of(mesh).gather_communicator(Axis::kShard);
         for (int turn = 0; turn < 2; ++turn) {
           const auto group = whole.split(mesh.rank() == 4 ? 2 : mesh.rank() % 2, -mesh.rank());
           CHECK(group->size() == (mesh.rank() == 4 ? 1 : 2));
@@ -105,7 +105,7 @@ TEST_CASE("ranks that disagree on a wire are told as without one, and nobody wai
           std::vector<float> values(40);
           const CollectivePart part{values.data(), values.data(), 10 + mesh.rank(),
                                     DType::kFloat32};
-          mesh.state()
+          state_of(mesh)
               .reduce_communicator(Axis::kShard)
               .all_reduce({&part, 1}, ReduceOp::kSum, {.sequence = 3, .label = "norm"}, *stream);
           stream->synchronize();
@@ -123,7 +123,7 @@ TEST_CASE("a collective that is refused leaves the wire as it was") {
       2,
       [](const Mesh& mesh) {
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
-        Communicator& communicator = mesh.state().gather_communicator(Axis::kShard);
+        Communicator& communicator = state_of(mesh).gather_communicator(Axis::kShard);
         const CollectivePart wrong{.numel = -1};
         if (mesh.rank() == 0) {  // once more than the other rank
           CHECK_THROWS_AS(communicator.all_gather({&wrong, 1}, {.label = "x"}, *stream),
@@ -144,7 +144,7 @@ TEST_CASE("a collective that would take over a minute is refused before anybody 
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         std::vector<float> values(1000);
         const CollectivePart part{values.data(), values.data(), 1000, DType::kFloat32};
-        mesh.state()
+        state_of(mesh)
             .reduce_communicator(Axis::kShard)
             .broadcast({&part, 1}, 0, {.label = "x"}, *stream);
       },
@@ -165,7 +165,7 @@ TEST_CASE("a wire's time counts from when the last rank came, on inline and thre
           const auto stream = testing::make_cpu_stream(streams, "x");
           if (mesh.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
           came[mesh.rank()] = steady_clock::now();
-          mesh.state().gather_communicator(Axis::kShard).barrier({.label = "x"}, *stream);
+          state_of(mesh).gather_communicator(Axis::kShard).barrier({.label = "x"}, *stream);
           stream->synchronize();
           over[mesh.rank()] = steady_clock::now();
         },

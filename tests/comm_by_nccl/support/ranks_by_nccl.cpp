@@ -91,8 +91,7 @@ std::vector<WatchedRank> ranks_by_nccl(int world, const MeshOptions& options) {
   std::vector<WatchedRank> ranks;
   for (MeshParts& each : parts) {
     const auto rank = static_cast<int>(ranks.size());
-    ranks.push_back({std::make_shared<WatchOfGpus>(job, rank),
-                     Mesh(std::make_shared<MeshState>(std::move(each)))});
+    ranks.push_back({std::make_shared<WatchOfGpus>(job, rank), mesh_of(std::move(each))});
   }
   return ranks;
 }

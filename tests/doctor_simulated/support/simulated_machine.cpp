@@ -39,7 +39,7 @@ std::vector<Mesh> SimulatedMachine::make_ranks(int world, const doctor::TellStuc
   }
   if (on_ranks_) on_ranks_();
   std::vector<Mesh> ranks;
-  for (MeshParts& each : parts) ranks.emplace_back(std::make_shared<MeshState>(std::move(each)));
+  for (MeshParts& each : parts) ranks.push_back(mesh_of(std::move(each)));
   return ranks;
 }
 

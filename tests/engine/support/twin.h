@@ -94,7 +94,7 @@ inline void inject_delays(Engine& engine, int rank) {
   engine.observe_events([&engine, count](std::string_view event, std::string_view) {
     const auto pause = std::chrono::milliseconds(1 + (*count += 3) % 8);
     const auto sleep = [pause] { std::this_thread::sleep_for(pause); };
-    ShardContext& context = *engine.state().context;
+    ShardContext& context = *state_of(engine).context;
     if (event == "unshard") context.streams.gather->call(sleep);
     if (event == "reduce") context.streams.reduce->call(sleep);
     if (event == "reshard" && *count % 5 == 0) sleep();

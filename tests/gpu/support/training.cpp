@@ -42,7 +42,7 @@ std::vector<WatchedRank> summing_ranks(int world, const MeshOptions& options) {
       if (axis->reduce == nullptr) continue;
       axis->reduce = std::make_unique<SummingCommunicator>(std::move(axis->reduce));
     }
-    ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
+    ranks.push_back({nullptr, mesh_of(std::move(parts))});
   }
   return ranks;
 }

@@ -60,7 +60,7 @@ std::unique_ptr<Communicator> NcclRank::make(std::string_view name) const {
 }
 
 void NcclRank::meet(std::string_view label) const {
-  mesh.state().control_communicator().barrier({.label = label}, cpu_device().compute_stream());
+  state_of(mesh).control_communicator().barrier({.label = label}, cpu_device().compute_stream());
 }
 
 void run_nccl_ranks(int world, NcclMachine& machine,
@@ -69,7 +69,7 @@ void run_nccl_ranks(int world, NcclMachine& machine,
     machine.device(mesh.rank()).make_current();
     body({.mesh = mesh,
           .device = machine.device(mesh.rank()),
-          .session = machine.session(*mesh.state().parts().control_plane)});
+          .session = machine.session(*state_of(mesh).parts().control_plane)});
   });
 }
 
@@ -86,7 +86,7 @@ std::vector<std::string> run_on_gpus(int world, NcclMachine& machine,
     threads.emplace_back([&, rank, own = std::move(parts[static_cast<size_t>(rank)])]() mutable {
       machine.device(rank).make_current();
       try {
-        const Mesh mesh(std::make_shared<MeshState>(std::move(own)));
+        const Mesh mesh = mesh_of(std::move(own));
         body(mesh);
       } catch (const Error& error) {
         told[static_cast<size_t>(rank)] = error.what();

@@ -32,7 +32,7 @@ constexpr int64_t kPiece = 240, kAll = 4 * kPiece;  // floats
 class TimedStream {
  public:
   TimedStream(const Mesh& mesh, const char* name)
-      : device_(mesh.state().device()),
+      : device_(state_of(mesh).device()),
         stream_(device_.make_stream({.name = name})),
         memory_(device_.allocate(2 * kAll * 4, MemoryKind::kDevice)),
         times_(device_.allocate(3 * 8, MemoryKind::kDevice)) {}
@@ -81,7 +81,7 @@ void on_wire(int world, const SimulationOptions& simulation, const Wire& wire, c
                 std::vector<MeshParts> all = local_mesh(size, options, &device);
                 put_on_wire(all, wire);
                 for (MeshParts& parts : all) {
-                  ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(parts)))});
+                  ranks.push_back({nullptr, mesh_of(std::move(parts))});
                 }
                 return ranks;
               }});
@@ -97,7 +97,7 @@ TEST_CASE("a collective on a wire takes the latency and its bytes, in every sche
   for (const Schedule schedule : kAllSchedules) {
     for (const int world : {1, 2, 3, 4}) {
       on_wire(world, {.seed = 5, .schedule = schedule}, kWire, [world](const Mesh& mesh) {
-        Communicator& communicator = mesh.state().gather_communicator(Axis::kShard);
+        Communicator& communicator = state_of(mesh).gather_communicator(Axis::kShard);
         TimedStream timed(mesh, "timed");
         Stream& stream = timed.stream();
         const int64_t wired = world == 1 ? 0 : 1;
@@ -131,7 +131,7 @@ TEST_CASE("a rate alone and a latency alone hold back alone, and without a wire 
       TimedStream timed(mesh, "timed");
       const CollectivePart part = timed.part(kPiece);
       const int64_t taken = timed.duration_of([&] {
-        mesh.state()
+        state_of(mesh)
             .reduce_communicator(Axis::kShard)
             .broadcast({&part, 1}, 0, {.label = "b"}, timed.stream());
       });
@@ -149,7 +149,7 @@ TEST_CASE("a wire's time counts from when the last rank's stream came") {
   for (const uint32_t seed : {1U, 2U, 3U}) {
     on_wire(3, {.seed = seed}, kWire, [](const Mesh& mesh) {
       TimedStream timed(mesh, "timed");
-      Communicator& communicator = mesh.state().gather_communicator(Axis::kShard);
+      Communicator& communicator = state_of(mesh).gather_communicator(Axis::kShard);
       for (int turn = 1; turn < 4; ++turn) {  // another rank is the late one each time
         const CollectivePart part = timed.part(kPiece);
         const int64_t late = mesh.rank() == turn % 3 ? kLate : 0;
@@ -171,10 +171,10 @@ TEST_CASE(
     gathers.mark(0);
     reduces.mark(0);
     for (int turn = 0; turn < 3; ++turn) {
-      mesh.state()
+      state_of(mesh)
           .gather_communicator(Axis::kShard)
           .all_gather({&gather, 1}, {.label = "g"}, gathers.stream());
-      mesh.state()
+      state_of(mesh)
           .reduce_communicator(Axis::kShard)
           .reduce_scatter({&reduce, 1}, ReduceOp::kAvg, {.label = "r"}, reduces.stream());
     }
@@ -189,7 +189,7 @@ TEST_CASE("a group that was split off has its own size on the wire, and alone no
   on_wire(3, {.seed = 6}, kWire, [](const Mesh& mesh) {
     TimedStream timed(mesh, "timed");
     const auto group =
-        mesh.state().gather_communicator(Axis::kShard).split(mesh.rank() == 1 ? 1 : 0, 0);
+        state_of(mesh).gather_communicator(Axis::kShard).split(mesh.rank() == 1 ? 1 : 0, 0);
     const CollectivePart part = timed.part(kPiece);
     CHECK(timed.duration_of([&] {
       group->all_gather({&part, 1}, {.label = "g"}, timed.stream());
@@ -201,13 +201,13 @@ TEST_CASE("ranks of the checked device, whose kernels tell what they touch, gath
   std::vector<std::unique_ptr<CheckedDevice>> devices;
   run_ranks(2,
             [](const Mesh& mesh) {
-              const Device& device = mesh.state().device();
+              const Device& device = state_of(mesh).device();
               const auto stream = device.make_stream({.name = "gather"});
               const Buffer all = device.allocate(2 * 64, MemoryKind::kDevice);
               const CollectivePart part{all.at(mesh.rank() * 64), all.data(), 64, DType::kUInt8};
               const kernels::FillRun mine{all.at(mesh.rank() * 64), 16, DType::kFloat32};
               kernels::fill_nan(*stream, {&mine, 1});
-              mesh.state()
+              state_of(mesh)
                   .gather_communicator(Axis::kShard)
                   .all_gather({&part, 1}, {.label = "g"}, *stream);
               std::array<float, 32> gathered{};

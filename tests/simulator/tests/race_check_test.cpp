@@ -91,7 +91,7 @@ TEST_CASE("kernels and collectives of a checked mesh tell what they touch, inlin
   for (const bool beside : {false, true}) {
     std::vector<CheckedRank> ranks = checked_ranks(1);
     const CheckedDevice& device = *ranks[0].device;
-    Communicator& communicator = ranks[0].mesh.state().gather_communicator(Axis::kShard);
+    Communicator& communicator = state_of(ranks[0].mesh).gather_communicator(Axis::kShard);
     const auto first = device.make_stream({.name = "first", .runs_beside = beside});
     const auto second = device.make_stream({.name = "second", .runs_beside = beside});
     const Buffer memory = communicator.allocate(64);

@@ -142,8 +142,7 @@ std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
   std::vector<WatchedRank> ranks;
   for (MeshParts& parts : meshes) {
     const int rank = parts.control_plane->rank();
-    ranks.push_back({std::make_shared<SimulatedWatch>(session, rank),
-                     Mesh(std::make_shared<MeshState>(std::move(parts)))});
+    ranks.push_back({std::make_shared<SimulatedWatch>(session, rank), mesh_of(std::move(parts))});
   }
   return ranks;
 }

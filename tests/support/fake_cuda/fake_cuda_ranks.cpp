@@ -40,7 +40,7 @@ std::vector<Mesh> fake_cuda_ranks(int world) {
   static const FakeCudaDevice device;  // longer than every mesh, and tensors in its memory
   std::vector<Mesh> ranks;
   for (MeshParts& parts : local_mesh(world, {}, &device)) {
-    ranks.emplace_back(std::make_shared<MeshState>(std::move(parts)));
+    ranks.push_back(mesh_of(std::move(parts)));
   }
   return ranks;
 }
