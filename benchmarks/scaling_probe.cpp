@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/fsdp.h>
+#include <fsdp/run_plan.h>
 #include <malloc.h>
 #include <torch/version.h>
 

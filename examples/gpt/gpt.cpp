@@ -2,6 +2,8 @@
 #include "models/gpt.h"
 
 #include <fsdp/fsdp.h>
+#include <fsdp/run_plan.h>
+#include <fsdp/safetensors.h>
 #include <torch/torch.h>
 
 #include <filesystem>

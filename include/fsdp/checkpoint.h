@@ -20,7 +20,6 @@
 #pragma once
 
 #include <fsdp/agreement.h>
-#include <fsdp/safetensors.h>
 #include <fsdp/scalar_type.h>
 
 #include <cstdint>
@@ -36,6 +35,7 @@ namespace fsdp {
 
 class Engine;
 class Optimizer;
+class SafetensorsFile;
 class StoredWeights;
 
 // Called on another thread than the caller's, one call at a time; equal on all ranks.

@@ -14,16 +14,11 @@
 #include <fsdp/mesh_values.h>
 #include <fsdp/optim.h>
 #include <fsdp/options.h>
-#include <fsdp/plan.h>
 #include <fsdp/prefetcher.h>
 #include <fsdp/program.h>
 #include <fsdp/program_text.h>
 #include <fsdp/recompute.h>
 #include <fsdp/run_options.h>
-#include <fsdp/run_plan.h>
-#include <fsdp/safetensors.h>
-#include <fsdp/safetensors_folder.h>
-#include <fsdp/safetensors_folder_writer.h>
 #include <fsdp/sampler.h>
 #include <fsdp/sync_batch_norm.h>
 #include <fsdp/trace.h>

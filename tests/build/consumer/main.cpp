@@ -9,6 +9,7 @@ concept Complete = requires {
 };
 static_assert(!Complete<torch::optim::AdamWOptions> && !Complete<torch::optim::SGDOptions>);
 
+#include <fsdp/safetensors.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
