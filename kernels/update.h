@@ -2,8 +2,6 @@
 // table by one rule.
 #pragma once
 
-#include <fsdp/dtype.h>
-
 #include <cstdint>
 #include <span>
 #include <variant>
@@ -11,6 +9,7 @@
 #include "kernels/adamw.h"
 #include "kernels/count_steps.h"
 #include "kernels/sgd.h"
+#include "runtime/dtype.h"
 
 namespace fsdp {
 class Stream;

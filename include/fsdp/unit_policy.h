@@ -44,8 +44,8 @@ class UnitPolicy {
   const std::string& described() const { return described_; }
   bool operator==(const UnitPolicy&) const = default;
 
-  // Chooses what either chooses. The engine refuses a module that both choose for units of different
-  // numbers of layers.
+  // Chooses what either chooses. The engine refuses a module that both choose, for units of
+  // different numbers of layers.
   friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b);
 
  private:
@@ -82,8 +82,8 @@ UnitPolicy by_type() {
 // The modules registered directly in the one that is called `fqn` ("encoder.layers"), a Sequential
 // or ModuleList as a rule; "" is the root. With `layers` = k each k of them that are registered one
 // after the other are one unit, the last unit has what is left: fewer and larger collectives. The
-// unit is called "encoder.layers.0-3"; its forward begins at the first of its layers and ends behind
-// the last, and none of them may be a fsdp::Unit.
+// unit is called "encoder.layers.0-3". Its forward begins at the first of its layers and ends
+// behind the last; none of them may be a fsdp::Unit.
 // Errors: InvalidArgument if `layers` is less than 1.
 UnitPolicy each_child_of(std::string fqn, int layers = 1);
 

@@ -15,6 +15,10 @@ namespace fsdp {
 //         kIoError if the disk is full or fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
+// Returns if write_file of `path` could begin: the temporary file is made and removed again.
+// Errors: as those of write_file, but for a full disk.
+void try_to_write(const std::filesystem::path& path);
+
 // Removes the temporary files of writers of folder/NAME that died, for each NAME that `is_ours`;
 // returns their names. A living writer's stays, also another process's. Never throws: what cannot
 // be removed, or be known to be a dead one's, stays.

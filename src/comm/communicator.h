@@ -1,9 +1,10 @@
 // Collectives between ranks, on plain memory: pointers, element counts and streams, never tensors.
 //
-// Implementations: threads of one process (LocalCommunicator, the semantic reference), processes of
-// one host (ShmCommunicator), a group whose other ranks are imagined (SimulatedCommunicator), a
-// real group that moves nothing (AblatedCommunicator). A group of one rank is legal everywhere and
-// moves nothing that is in place.
+// Implementations: threads and processes of one host (CpuCommunicator), threads on one GPU
+// (DeviceCommunicator), a GPU each (NcclCommunicator), small values over the store
+// (StoreCommunicator), a group whose other ranks are imagined (SimulatedCommunicator), a real group
+// that moves nothing (AblatedCommunicator). A group of one rank is legal everywhere and moves
+// nothing that is in place.
 #pragma once
 
 #include <array>

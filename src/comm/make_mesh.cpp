@@ -86,12 +86,6 @@ MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptio
   return parts;
 }
 
-std::vector<Mesh> meshes_of(std::vector<MeshParts> ranks) {
-  std::vector<Mesh> meshes;
-  for (MeshParts& parts : ranks) meshes.push_back(mesh_of(std::move(parts)));
-  return meshes;
-}
-
 }  // namespace
 
 Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
@@ -124,7 +118,7 @@ std::vector<MeshParts> parts_of_threads(int world_size, const MeshOptions& optio
 std::vector<Mesh> Mesh::local(int world_size, MeshOptions options) {
   std::vector<Mesh> meshes;
   for (MeshParts& parts : parts_of_threads(world_size, options)) {
-    meshes.emplace_back(std::make_shared<MeshState>(std::move(parts)));
+    meshes.push_back(mesh_of(std::move(parts)));
   }
   return meshes;
 }

@@ -58,7 +58,7 @@ struct MeshParts {
   bool ranks_are_threads = false;  // several, of this process
   bool shares_device = false;      // with other ranks, which are threads of this process
   Topology topology;
-  // Over all ranks, in rank order, in the host's memory: small values outside steps.
+  // Over all ranks, in rank order, in the host's memory: small values, on the thread that computes.
   std::unique_ptr<Communicator> control;
   // Over all ranks, in the device's memory: what modules sum inside a step. make_modules makes it
   // at first use, on all ranks together. With neither, `control` does the work.

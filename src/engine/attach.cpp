@@ -189,8 +189,8 @@ void Attachment::take(int index) {
       EngineUnit::Place{.index = index,
                         .parent = index == 0 ? nullptr : units[found.parent].get(),
                         .modules = found.modules,
-                         .options = own,
-                         .precision = precision},
+                        .options = own,
+                        .precision = precision},
       std::move(touched), std::move(shard)));
   units.back()->capture_gradients();
   if (by_policy) return;

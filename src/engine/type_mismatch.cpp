@@ -43,7 +43,7 @@ void refuse_buffers_of_other_type(const c10::Error& error, const EngineUnit& uni
   std::string found;
   unit.owner.model.for_each_own_module(
       unit, [&, type = scalar_type_of(*computes)](const std::string& fqn,
-                                                                const torch::nn::Module& module) {
+                                                  const torch::nn::Module& module) {
         look_at(module, fqn, type, found);
       });
   if (found.empty()) return;

@@ -193,6 +193,8 @@ void AtomicFile::commit() {
   sync_folder(folder_of(path_));
 }
 
+void try_to_write(const std::filesystem::path& path) { const AtomicFile never_committed(path); }
+
 void write_file(const std::filesystem::path& path, std::string_view content) {
   AtomicFile file(path);
   file.write_at(0, std::as_bytes(std::span(content.data(), content.size())));

@@ -105,8 +105,9 @@ void LRScheduler::start(bool restarts) {
 }
 
 void LRScheduler::advance(bool restarts) {
-  optimizer_.state().change_rates(
-      base_lr_, [&](double lr, double base_lr) { return next(restarts ? base_lr : lr, base_lr); });
+  state_of(optimizer_).change_rates(base_lr_, [&](double lr, double base_lr) {
+    return next(restarts ? base_lr : lr, base_lr);
+  });
   last_lr_ = optimizer_.lr();
 }
 
@@ -160,7 +161,7 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
                            .hint = "make all of them for the optimizer that it is made for"});
   }
   // The schedulers have changed the rates when they were made.
-  optimizer.state().change_rates(base_lr_, [](double, double initial) { return initial; });
+  state_of(optimizer).change_rates(base_lr_, [](double, double initial) { return initial; });
   start(/*restarts=*/false);
 }
 

@@ -67,7 +67,7 @@ auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
   if (of.cycle_momentum) {
     for (const double each : {of.base_momentum, of.max_momentum}) optimizer.set_momentum(each);
   }
-  optimizer.state().begin_schedules_at(initial);
+  state_of(optimizer).begin_schedules_at(initial);
   return [&optimizer, of, phases = std::move(phases)](const auto& at) {
     if (at.epoch > of.total_steps) {
       throw StateError({.what = fmt::format("OneCycleLR: step {} of {}", at.epoch, of.total_steps),

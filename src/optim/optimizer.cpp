@@ -145,7 +145,7 @@ void Optimizer::State::warn_of_untrained() const {
 // What the ranks must do alike, and would show nowhere else: compared with the next collective.
 void Optimizer::State::note(std::string what) const {
   if (!chosen_.are_all()) what += ", " + described_;
-  engine.context->mesh.state().order().note(what);
+  state_of(engine.context->mesh).order().note(what);
 }
 
 void Optimizer::State::note_step() {

@@ -55,7 +55,7 @@ void ReduceLROnPlateau::step(double metric) {
     num_bad_epochs_ = 0;
   }
   if (num_bad_epochs_ > options_.patience) {
-    optimizer_.state().change_rates(optimizer_.lr(), [this](double lr, double /*initial*/) {
+    state_of(optimizer_).change_rates(optimizer_.lr(), [this](double lr, double /*initial*/) {
       const double lower = std::max(lr * options_.factor, options_.min_lr);
       return lr - lower > options_.eps ? lower : lr;
     });

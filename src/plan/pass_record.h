@@ -21,7 +21,7 @@ enum class Boundary : uint8_t {
 struct PassEvent {
   Boundary boundary = Boundary::kPreForward;
   // kPostForward: backward can reach the call's outputs. kPreBackward and kClose: gradients are
-  // captured (not so under autograd::grad: Clock::captures).
+  // captured (not so under autograd::grad: ClosingClock::captures).
   bool flag = false;
   int unit = 0;
   int call = -1;  // of kPreForward and kPostForward outside backward: counts the pass's calls

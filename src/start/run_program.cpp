@@ -30,8 +30,9 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
   } catch (const std::exception&) {
     wrong = std::current_exception();  // said once, not by every rank
   }
+  RunOptions started = run;
   // Nothing will be computed: a remark about GPUs would stand before what matters.
-  if (wrong || run.help) run.mesh.device = DeviceKind::kCpu;
+  if (wrong || run.help) started.mesh.device = DeviceKind::kCpu;
   const auto serve = [&](const Mesh& mesh, ErrorPlace& place) {
     refuse_together(mesh, "reading the command line", [&] {
       if (wrong) std::rethrow_exception(wrong);
@@ -43,7 +44,7 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
     }
     return 0;
   };
-  return run_program(serve, run);
+  return run_program(serve, started);
 }
 
 }  // namespace fsdp

@@ -19,15 +19,15 @@ namespace {
 // The ranks of the job along an axis of a part, by its gathers and by its reductions.
 std::vector<int64_t> ranks_along(const Mesh& part, Axis axis) {
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "ranks");
-  HostOrder& order = part.state().order();
+  HostOrder& order = state_of(part).order();
   const int64_t mine = part.job_rank();
   std::vector<int64_t> ranks(static_cast<size_t>(part.size(axis)));
   const CollectivePart gathered{&mine, ranks.data(), 1, DType::kInt64};
-  part.state().gather_communicator(axis).all_gather(
+  state_of(part).gather_communicator(axis).all_gather(
       {&gathered, 1}, order.next(Operation::kAllGather, 1, "ranks"), *stream);
   int64_t sum = 0;
   const CollectivePart reduced{&mine, &sum, 1, DType::kInt64};
-  part.state().reduce_communicator(axis).all_reduce(
+  state_of(part).reduce_communicator(axis).all_reduce(
       {&reduced, 1}, ReduceOp::kSum, order.next(Operation::kAllReduce, 1, "ranks"), *stream);
   CHECK(sum == std::accumulate(ranks.begin(), ranks.end(), int64_t{0}));
   return ranks;
@@ -70,7 +70,7 @@ TEST_CASE("a part has axes of its own, and a part of it, too") {
     CHECK(ranks_along(pair, Axis::kWorld) == Ranks{number, number + 2});
     CHECK(pair.job_rank() == mesh.rank());
     CHECK(pair.rank() == mesh.rank() % 4 / 2);
-    CHECK(&pair.state().memory_budget() == &mesh.state().memory_budget());
+    CHECK(&state_of(pair).memory_budget() == &state_of(mesh).memory_budget());
   });
 }
 

@@ -32,15 +32,17 @@ void check_refused(const std::function<void()>& call, const char* text) {
 
 std::vector<std::unique_ptr<torch::optim::Optimizer>> element_wise(
     const std::vector<at::Tensor>& of) {
-  using namespace torch::optim;
-  std::vector<std::unique_ptr<Optimizer>> all;
+  namespace optim = torch::optim;
+  std::vector<std::unique_ptr<optim::Optimizer>> all;
+  all.push_back(std::make_unique<optim::SGD>(
+      of, optim::SGDOptions(1e-2).momentum(0.9).nesterov(true).weight_decay(0.1)));
   all.push_back(
-      std::make_unique<SGD>(of, SGDOptions(1e-2).momentum(0.9).nesterov(true).weight_decay(0.1)));
-  all.push_back(std::make_unique<Adam>(of, AdamOptions(1e-2).amsgrad(true).weight_decay(0.1)));
-  all.push_back(std::make_unique<AdamW>(of, AdamWOptions(1e-2).amsgrad(true)));
-  all.push_back(std::make_unique<RMSprop>(
-      of, RMSpropOptions(1e-3).momentum(0.9).centered(true).weight_decay(0.1)));
-  all.push_back(std::make_unique<Adagrad>(of, AdagradOptions(1e-2).weight_decay(0.1)));
+      std::make_unique<optim::Adam>(of, optim::AdamOptions(1e-2).amsgrad(true).weight_decay(0.1)));
+  all.push_back(std::make_unique<optim::AdamW>(of, optim::AdamWOptions(1e-2).amsgrad(true)));
+  all.push_back(std::make_unique<optim::RMSprop>(
+      of, optim::RMSpropOptions(1e-3).momentum(0.9).centered(true).weight_decay(0.1)));
+  all.push_back(
+      std::make_unique<optim::Adagrad>(of, optim::AdagradOptions(1e-2).weight_decay(0.1)));
   return all;
 }
 

@@ -273,10 +273,30 @@ void norms(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, const Rows& rows
   check(is_same(model->local->running_mean), "average_buffers");
 }
 
+struct PairImpl : nn::Module {
+  PairImpl()
+      : generator(register_module("generator", fsdp::Unit<nn::Linear>(kWidth, kWidth))),
+        discriminator(register_module("discriminator", fsdp::Unit<nn::Linear>(kWidth, 1))) {}
+  at::Tensor forward(const at::Tensor& x) { return discriminator(generator(x)).mean(); }
+  fsdp::Unit<nn::Linear> generator, discriminator;
+};
+TORCH_MODULE(Pair);
+
+void two_optimizers(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, const Rows& rows) {
+  fsdp::Unit<Pair> model;
+  fsdp::Engine engine(model, mesh, run.engine);
+  fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
+  fsdp::SGD discriminator(engine, {.lr = 0.1, .parameters = fsdp::under("discriminator")});
+  model(rows.x.to(engine.device())).backward();
+  generator.step();
+  check(generator.steps() == 1 && discriminator.steps() == 0, "a step of one optimizer");
+}
+
 int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
   const Rows rows = make_rows();
   seeds(mesh, run);
   norms(mesh, run, rows);
+  two_optimizers(mesh, run, rows);
   with_libtorch_loader(mesh, rows);
   by_policy(mesh, run, rows);
   const at::Tensor own = weighted(mesh, torch::ones({}), 1 + mesh.rank());

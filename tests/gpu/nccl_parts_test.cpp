@@ -1,6 +1,6 @@
 // Parts of a mesh whose ranks have a GPU each: on one host, and on two that share a store alone.
 #include "engine/support/twin.h"
-#include "support/sim/torch/simulated_ranks.h"
+#include "simulator/torch/simulated_ranks.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;

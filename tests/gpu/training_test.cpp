@@ -61,7 +61,7 @@ TEST_CASE("with one hardware queue for all streams a training ends, with the CPU
     for (const int prefetch : {0, 1, 2}) {
       for (const fsdp::Strategy strategy :
            {fsdp::Strategy::kFullShard, fsdp::Strategy::kHybridShard}) {
-        const bool in_groups = is_by_groups(strategy);
+        const bool in_groups = strategy == fsdp::Strategy::kHybridShard;
         const Training training{
             .world = in_groups ? 4 : 2,
             .groups = in_groups ? 2 : 1,

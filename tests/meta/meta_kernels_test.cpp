@@ -3,8 +3,8 @@
 #include <set>
 
 #include "libtorch/torch_memory.h"
+#include "memory/memory_meter.h"
 #include "meta/meta_mode.h"
-#include "runtime/memory_meter.h"
 #include "support/torch_doctest.h"
 
 using namespace fsdp;

@@ -1,7 +1,7 @@
 // One rank that works with files of weights.
 //   fsdp-run -n N torch_rank checkpoint train FOLDER OPTIMIZER FROM TO TAG     (exact_training.h)
 //   torch_rank checkpoint write FOLDER UNITS    model.pt, transposed.pt and model.safetensors
-//   fsdp-run -n N torch_rank checkpoint load FILE UNITS    prints what a rank's memory grows by, at most
+//   fsdp-run -n N torch_rank checkpoint load FILE UNITS    prints the most a rank's memory grows by
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>

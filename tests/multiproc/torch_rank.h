@@ -1,4 +1,5 @@
-// Programs that tests start as processes and that need LibTorch, in one executable (torch_rank.cpp).
+// Programs that tests start as processes and that need LibTorch, in one executable
+// (torch_rank.cpp).
 #pragma once
 
 namespace fsdp::testing {

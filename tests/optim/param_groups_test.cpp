@@ -9,8 +9,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-const Twin kTwin = graph_twin(3, 9, in_a_row);
-const std::vector<ParameterGroup> kGroups = {
+const Twin kMlp = graph_twin(3, 9, in_a_row);
+const std::vector<ParameterGroup> kNamedGroups = {
     {.match = under("u1"), .weight_decay = 0.1, .name = "middle"},
     {.match = is_bias_or_norm, .lr_scale = 2.0}};
 
@@ -22,15 +22,15 @@ OptimizerParamGroup& group_of(Optimizer& optimizer, const std::string& name) {
   return optimizer.param_groups().front();
 }
 
-// By the rules of kGroups.
+// By the rules of kNamedGroups.
 size_t torch_group(const std::string& fqn, const at::Tensor& value) {
   if (fqn.starts_with("u1.")) return 1;
   return value.dim() <= 1 ? 2 : 0;
 }
 
 struct Trainee {
-  explicit Trainee(const Mesh& mesh, std::vector<ParameterGroup> groups = kGroups)
-      : model(build_seeded(7, kTwin.make)),
+  explicit Trainee(const Mesh& mesh, std::vector<ParameterGroup> groups = kNamedGroups)
+      : model(build_seeded(7, kMlp.make)),
         engine(model, mesh, Options{}),
         optimizer(engine, {.lr = 0.1, .momentum = 0.9, .groups = std::move(groups)}) {}
   void step(int step, int rank) {
@@ -51,7 +51,7 @@ TEST_CASE("what is set of a group holds from the next step on, with torch::optim
     return std::pair(0.1 / (1 + step + static_cast<int>(group)), group == 0 ? 0.01 * step : 0.02);
   };
   for (const int world : {1, 2, 3}) {
-    const auto plain = build_seeded(7, kTwin.make);
+    const auto plain = build_seeded(7, kMlp.make);
     std::vector<torch::optim::OptimizerParamGroup> groups;
     for (size_t i = 0; i < 3; ++i) {
       std::vector<at::Tensor> tensors;

@@ -12,12 +12,12 @@ using namespace fsdp::testing;
 
 namespace {
 
-const Twin kTwin = graph_twin(2, 6, in_a_row);
+const Twin kSmallTwin = graph_twin(2, 6, in_a_row);
 
 // Whole parameters after three steps.
 template <class Made, class Options>
 std::map<std::string, at::Tensor> train(const Options& options) {
-  const auto model = build_seeded(7, kTwin.make);
+  const auto model = build_seeded(7, kSmallTwin.make);
   Engine engine(model, Mesh::single());
   Made optimizer(engine, options);
   for (int step = 0; step < 3; ++step) {
@@ -51,7 +51,7 @@ TEST_CASE("every option of torch::optim counts as fsdp's of that name") {
 }
 
 TEST_CASE("an option of torch::optim that fsdp's optimizers do not have is refused") {
-  const auto model = build_seeded(7, kTwin.make);
+  const auto model = build_seeded(7, kSmallTwin.make);
   Engine engine(model, Mesh::single());
   CHECK_THROWS_WITH_AS(AdamW(engine, torch::optim::AdamWOptions(1e-3).amsgrad(true)),
                        doctest::Contains("torch::optim::AdamWOptions::amsgrad is set"),
@@ -62,7 +62,7 @@ TEST_CASE("an option of torch::optim that fsdp's optimizers do not have is refus
 }
 
 TEST_CASE("braces make fsdp's options, as before") {
-  const auto model = build_seeded(7, kTwin.make);
+  const auto model = build_seeded(7, kSmallTwin.make);
   Engine engine(model, Mesh::single());
   CHECK(AdamW(engine, {}).lr() == 1e-3);
   CHECK(AdamW(engine, {3e-3}).lr() == 3e-3);

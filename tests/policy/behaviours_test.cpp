@@ -26,7 +26,7 @@ at::Tensor scaled_rows(const at::Tensor& x, const at::Tensor& weight) {
   return result;
 }
 
-at::Tensor in_order(torch::nn::Sequential& layers, const at::Tensor& x, int /*rank*/) {
+at::Tensor whole_row(torch::nn::Sequential& layers, const at::Tensor& x, int /*rank*/) {
   return in_a_row(layers, x);
 }
 
@@ -139,7 +139,7 @@ TEST_CASE("frozen layers, micro-batches and passes without reduction give the pl
 }
 
 TEST_CASE("a forward that throws is forgotten, and the next is right") {
-  const torch::nn::Sequential plain = plain_after(in_order, 2);
+  const torch::nn::Sequential plain = plain_after(whole_row, 2);
   run_torch_ranks(2, [&](Mesh mesh) {
     torch::nn::Sequential layers = rows_of_linears();
     Engine engine(layers, mesh, {.units = by_type<torch::nn::Linear>(), .debug = true});
@@ -243,7 +243,7 @@ TEST_CASE("inside Gathered a plain model is read, saved and loaded as it is") {
 }
 
 TEST_CASE("a model put together under a BuildScope holds its shards and a layer, and no more") {
-  const torch::nn::Sequential plain = plain_after(in_order, 2);
+  const torch::nn::Sequential plain = plain_after(whole_row, 2);
   run_torch_ranks(2, [&](Mesh mesh) {
     BuildScope building(mesh, {.units = by_type<torch::nn::Linear>(), .seed = 5});
     torch::nn::Sequential layers;

@@ -183,8 +183,7 @@ OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& n
     notes.push_back(fmt::format("removed {}, half written by a run that was killed",
                                 (settings.output_dir / name).string()));
   }
-  // Never committed: leaves nothing.
-  const fsdp::AtomicFile trial(settings.output_dir / "metrics.json");
+  fsdp::try_to_write(settings.output_dir / "metrics.json");
 }
 
 SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,

@@ -75,24 +75,24 @@ TEST_CASE("ranks of several hosts exchange texts, and know where each of them is
 }
 
 // A mesh whose collectives, too, go over the store.
-Mesh mesh_of(MeshParts& parts) {
+Mesh mesh_over_store(MeshParts& parts) {
   const int rank = parts.control_plane->rank();
   parts.world.gather = parts.control->split(0, rank);
   parts.world.reduce = parts.control->split(0, rank);
-  return Mesh(std::make_shared<MeshState>(std::move(parts)));
+  return mesh_of(std::move(parts));
 }
 
 TEST_CASE("parts of a mesh over hosts compare what their own ranks issue, and nothing else") {
   MemoryStore store;
   CHECK(run_at_store(store, 4, {.shard = 4}, [](MeshParts& parts) {
-          const Mesh mesh = mesh_of(parts);
+          const Mesh mesh = mesh_over_store(parts);
           const int color = mesh.rank() % 2;  // across the hosts
           const Mesh part = mesh.part(color);
           CHECK(part.gather(std::array<int64_t, 1>{mesh.rank()}) ==
                 std::vector<int64_t>{color, color + 2});
-          ControlPlane& plane = *part.state().parts().control_plane;
+          ControlPlane& plane = *state_of(part).parts().control_plane;
           const auto post = [&](std::string_view label) {
-            const CollectiveTag tag = part.state().order().next(Operation::kBarrier, 0, label);
+            const CollectiveTag tag = state_of(part).order().next(Operation::kBarrier, 0, label);
             plane.post({.record = make_record({.tag = tag}), .communicator = 1});
           };
           for (int i = 0; i < 3; ++i) post(color == 0 ? "first" : "second");

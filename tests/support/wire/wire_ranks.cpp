@@ -52,7 +52,7 @@ std::function<std::vector<WatchedRank>(int world, const MeshOptions& options)> r
     put_on_wire(parts, wire);
     std::vector<WatchedRank> ranks;
     for (MeshParts& each : parts) {
-      ranks.push_back({nullptr, Mesh(std::make_shared<MeshState>(std::move(each)))});
+      ranks.push_back({nullptr, mesh_of(std::move(each))});
     }
     return ranks;
   };
