@@ -38,7 +38,7 @@ struct UpdateSegment {
   const StepCount* step = nullptr;
 };
 
-// What other kernels have decided; in device memory.
+// Decisions of other kernels, in device memory.
 struct UpdateScalars {
   const float* grad_scale = nullptr;  // e.g. the clip coefficient; null: 1
   const float* found_inf = nullptr;   // not zero: nothing is written; null: 0

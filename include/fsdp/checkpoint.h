@@ -99,7 +99,7 @@ LoadReport load_weights(Engine& engine, const StoredWeights& weights,
                         const LoadOptions& options = {});
 
 struct SaveOptions {
-  // Of the file: float32, bfloat16, float16 or float64; unset: float32.
+  // The file has this type: float32, bfloat16, float16 or float64; unset: float32.
   std::optional<c10::ScalarType> dtype;
   // The name in the file; empty: the FQN. Different parameters need different names.
   std::function<std::string(std::string_view fqn)> stored_name{};

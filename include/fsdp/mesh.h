@@ -33,10 +33,10 @@ struct SlowRank {
   std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
 };
 
-// What a mesh tells its program.
+// A message of a mesh to its program.
 struct MeshEvent {
   enum class Kind : uint8_t {
-    // What an engine has noticed and goes on with, once for each thing; in the rank's own thread.
+    // An engine has noticed something and goes on: once for each thing, in the rank's own thread.
     kWarning,
     // A rank is slow: once a job, on the rank that notices first (of ranks on several hosts: once
     // on each that waits for it). The wait goes on. In the thread that waits, or one that watches.

@@ -106,7 +106,7 @@ class OptimizerParamGroup {
   double initial_lr_ = 0;  // lr() when the optimizer's first scheduler was made
 };
 
-// What AdamW and SGD share. An engine may have several, each of its own parameters. A trainable
+// The base of AdamW and SGD. An engine may have several, each of its own parameters. A trainable
 // parameter that is in none of them is warned of at the first step (MeshOptions::on_event).
 // Requires: all calls but those about lr, momentum, groups and steps are collective, between steps;
 // the engine lives, or they throw. They issue work and do not wait for it: whether a step is

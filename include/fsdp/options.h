@@ -98,7 +98,7 @@ struct Options {
   // Which modules are units beside those that are a fsdp::Unit (fsdp/unit_policy.h). With one, the
   // root need not be a Unit; then forwards run inside Engine::forward.
   UnitPolicy units;
-  // Of every unit that has none of its own; its output_dtype is the root's alone.
+  // Holds for every unit that has none of its own; its output_dtype is the root's alone.
   MixedPrecision mixed_precision;
   // true: a unit's parameters are freed between forward and backward and gathered again. The root
   // always keeps its own until backward is done.

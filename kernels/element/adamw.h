@@ -9,7 +9,7 @@
 namespace fsdp::kernels {
 
 struct AdamWElement {
-  // What all elements of a segment have in common, each rounded once from float64.
+  // Scalars that all elements of a segment share, each rounded once from float64.
   struct Scalars {
     float grad_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
     float root_correction2, eps, negative_step_size;

@@ -11,7 +11,7 @@ namespace fsdp::kernels {
 
 enum class Momentum : uint8_t { kNone, kPlain, kNesterov };
 
-// What all elements of a segment have in common, each rounded once from float64.
+// Scalars that all elements of a segment share, each rounded once from float64.
 struct SgdScalars {
   float grad_scale, decay, momentum, one_minus_dampening, negative_lr;
   bool first;  // this update starts the momentum buffer

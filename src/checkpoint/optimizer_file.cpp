@@ -39,7 +39,7 @@ std::optional<Number> number_in(std::string_view text) {
   return number;
 }
 
-// What the file says of groups.
+// The settings of groups that the file has.
 std::map<std::string, double> groups_in(const SafetensorsFile& file,
                                         const Optimizer::State& state) {
   std::map<std::string, double> groups;

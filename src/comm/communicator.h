@@ -134,7 +134,7 @@ struct Collective {
   int pieces_received(int size) const { return traits_of(operation).receives_from_each ? size : 1; }
 };
 
-// What a communicator can do besides.
+// Optional abilities of a communicator.
 struct Capabilities {
   bool averages = true;     // takes ReduceOp::kAvg; else scale what is sent by 1/size() for a mean
   bool takes_runs = true;   // takes parts of several runs

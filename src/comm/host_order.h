@@ -54,7 +54,7 @@ class HostOrder {
   uint64_t sequence_;
   CollectiveNote note_;  // since the last tag
   size_t note_length_ = 0;
-  Observer observer_;  // empty: nobody listens
+  Observer observer_;  // empty: no listener
 };
 
 }  // namespace fsdp

@@ -70,7 +70,7 @@ struct MeshParts {
   // alone.
   AxisCommunicators shard{};
   AxisCommunicators replicate{};
-  std::function<void(const ErrorText& warning)> on_warning{};  // empty: nobody listens
+  std::function<void(const ErrorText& warning)> on_warning{};  // empty: no listener
   uint64_t order_begin = 0;  // of its host order; of a part: [Note: orders of a job]
 };
 

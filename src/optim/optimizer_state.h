@@ -1,4 +1,4 @@
-// What AdamW and SGD share: groups of parameters, runs over the flat shards, clip and skip.
+// State that optimizers share: groups of parameters, runs over the flat shards, clip and skip.
 #pragma once
 
 #include <cstdint>

@@ -71,8 +71,7 @@ TEST_CASE(
     CAPTURE(world);
     const std::string plain =
         bits_of(train_plain({.shard = world}, PARITY_MODEL, ParityOptimizer::kSgd));
-    // Threads take what processes gather; two worlds show it.
-    if (world % 2 == 1) CHECK(bits_of(train_on_threads(world, ParityOptimizer::kSgd)) == plain);
+    CHECK(bits_of(train_on_threads(world, ParityOptimizer::kSgd)) == plain);
     CHECK(train_on_processes(world) == plain);
     if (world == 2) CHECK(train_on_processes(world, "PARITY_GATHERS") == plain);
   }

@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// Of one wait after the other. Used by one thread at a time.
+// Judges one wait after the other; used by one thread at a time.
 class PeerWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -28,8 +28,8 @@ class PeerWatch {
   bool becomes_slow();
   bool is_over() const { return waited() >= timeout_; }
 
-  // Whether the end of a peer may be told. A process that has vanished is not, for half a second: a
-  // launcher may still say how it ended.
+  // Returns true if the end of a peer may be reported. That of a process that has vanished may not
+  // for half a second if there is a launcher, which may still say how it ended.
   bool may_tell(PeerEnd end, bool has_launcher);
 
  private:
