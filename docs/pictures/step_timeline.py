@@ -34,7 +34,7 @@ MEANINGS = [(1, "A gather waits for the optimizer"), (2, "A gather waits for a f
 
 BELOW = ("One step of layers a, b, c in a root: full shard, prefetch_units = 1, two slots of each kind for the "
          "layers.\n"
-         "An arrow is a wait: where it ends, work goes on once what it begins at is done. Hatched: compute is idle")
+         "An arrow is a wait: work at its head starts when work at its tail is done. Hatched: compute is idle")
 
 
 def at(time):

@@ -9,13 +9,13 @@ RIGHT, RIGHT_WIDTH = 6.95, 1.9
 ROW, STRIPE = 0.4, 0.09
 WHOLE = [  # colour, what it is, when it is so, when it is freed
     (MEMORY["parameter slots"], "slot of the pool", "full-shard, hybrid-shard, hfsdp, hpz", "by reshard"),
-    (MEMORY["main shards"], "the ranks' shards, mapped", "full-shard, processes of a host, fp32", "takes no bytes"),
+    (MEMORY["main shards"], "the ranks' shards, mapped", "full-shard, hybrid-shard; fp32, one host", "needs no memory"),
     (MEMORY["resident parameters"], "resident copy", "zero1, zero2; replicate below fp32", "with the engine"),
-    (MEMORY["main shards"], "the main shards themselves", "replicate or one rank, fp32", "takes no bytes")]
+    (MEMORY["main shards"], "the main shards themselves", "replicate or one rank, fp32", "needs no memory")]
 ARRIVING = [
     (MEMORY["reduce slots"], "slot of the pool", "the usual case: gradients are copied", "after its reduction"),
     (TORCH, "LibTorch's tensor, lent", "over half of a segment, 1 MiB and more", "after its reduction"),
-    (MEMORY["main gradients"], "the main gradient itself", "zero1 and replicate, fp32", "takes no bytes")]
+    (MEMORY["main gradients"], "the main gradient itself", "zero1 and replicate, fp32", "needs no memory")]
 
 
 BELOW = ("A unit uses one line of the upper frame, and one or two of the lower. A freed slot stays in its pool.\n"
