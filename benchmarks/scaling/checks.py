@@ -56,11 +56,6 @@ def check_state(row):
             yield f"state {phase}: {ratio:.4f} of the formula"
 
 
-def spell_growth_bar():
-    exact, emulated = (f"{factor} × plan + {room // 2**20} MiB" for factor, room in GROWTH.values())
-    return f"{exact} (with bfloat16 {emulated})"
-
-
 def growth_bar(row):
     factor, room = GROWTH[row["param_dtype"]]
     return factor * (row["planned"]["device peak"] + row["planned"]["host"]) + room

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """usage: benchmarks/scaling/report.py RESULTS.jsonl FOLDER [--trace FILE --traced TEXT] [--docs]
 
-Tables and pictures of a run of `tools/bench memory_scaling`: FOLDER/results.csv, tables.md, scaling-*.png and
-scaling-*.svg. What lacks data is left out, and said. --docs brings docs/memory-scaling.md, README.md and
-docs/pictures up to date: between marks `<!-- begin NAME -->`, `<!-- end NAME -->` stands the table of that name.
+Tables and pictures of a run of `tools/bench memory_scaling`: FOLDER/results.csv (all rows), cells.csv, phases.csv,
+buffers.csv, left-out.csv, tables.md, scaling-*.png and scaling-*.svg. Names each picture that it leaves out because
+data is missing. --docs updates docs/memory-scaling.md and README.md (each place between `<!-- begin NAME -->` and
+`<!-- end NAME -->` gets the table NAME of tables.md), docs/memory-scaling/*.csv, and the pictures of these pages.
 """
-import csv
 import pathlib
 import re
 import shutil
@@ -13,11 +13,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import measure
-from scaling import (pictures, pictures_cap, pictures_plan, pictures_price, pictures_ranks, pictures_step, rows,
-                     suite, tables)
+from scaling import (csv_tables, pictures, pictures_cap, pictures_plan, pictures_price, pictures_ranks, pictures_step,
+                     rows, suite, tables)
 
 PAGES = ["docs/memory-scaling.md", "README.md"]
 PICTURES = "docs/pictures"
+CSV_TABLES = "docs/memory-scaling"
 
 
 def flat(row, prefix=""):
@@ -34,22 +35,15 @@ def flat(row, prefix=""):
 def write_csv(all_rows, path):
     """All rows, a column a field."""
     lines = [flat(row) for row in all_rows]
-    for line in lines:  # of peers and of what was not run they are not there at all
+    for line in lines:  # peers and runs without a measurement do not have them
         for name in ("formula", "planned", "measured"):
             line.pop(name, None)
-    columns = list(dict.fromkeys(name for line in lines for name in line))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+    csv_tables.write(lines, path)
 
 
 def sections(shown):
-    """What a page can have between marks, by name."""
-    return {"identity": tables.identity(shown), "summary": tables.summary(shown),
-            "by ranks": tables.short_table(shown), "by phase": tables.phase_table(shown),
-            "beside FSDP2": tables.tracker_table(shown), "by model": tables.model_tables(shown),
-            "left out": tables.left_out(shown)}
+    """Tables that a page can have between marks, by name."""
+    return {"identity": tables.identity(shown), "summary": tables.summary(shown), "by ranks": tables.short_table(shown)}
 
 
 def write_tables(found, path):
@@ -84,8 +78,9 @@ def write_report(all_rows, folder, trace=None, traced=TRACED, programs=measure.P
     shown = suite.Suite(all_rows)
     write_csv(shown.rows, folder / "results.csv")
     write_tables(sections(shown), folder / "tables.md")
+    written = csv_tables.write_all(shown, folder)
     drawn = draw_all(shown, folder, trace, traced, pathlib.Path(programs))
-    for path in (folder / "results.csv", folder / "tables.md", *drawn):
+    for path in (folder / "results.csv", folder / "tables.md", *written, *drawn):
         print(f"wrote {path}")
     return drawn
 
@@ -107,18 +102,22 @@ def fill(path, text, found):
 
 
 def bring_up_to_date(root, shown, drawn):
-    """Pages and pictures of the documentation."""
-    found = sections(shown)
+    """Updates pages, CSV tables, and the pictures that a page shows."""
+    found, texts = sections(shown), []
     for name in PAGES:
         path = root / name
         text = path.read_text(encoding="utf-8")
         filled = fill(path, text, found)
+        texts.append(filled)
         if filled != text:
             path.write_text(filled, encoding="utf-8")
             print(f"wrote {path}")
+    for path in csv_tables.write_all(shown, root / CSV_TABLES):
+        print(f"wrote {path}")
     for path in drawn:
-        shutil.copy(path, root / PICTURES / path.name)
-        print(f"wrote {root / PICTURES / path.name}")
+        if any(f"pictures/{path.name})" in text for text in texts):
+            shutil.copy(path, root / PICTURES / path.name)
+            print(f"wrote {root / PICTURES / path.name}")
 
 
 def main():

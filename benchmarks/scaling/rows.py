@@ -1,5 +1,30 @@
-"""Rows of results.jsonl, one a run of ours or of a peer: made, kept in a file that can be taken up again, and
-read. What a field means: docs/memory-scaling.md."""
+"""Rows of results.jsonl, one for each run of ours or of a peer: makes, keeps and reads them.
+
+cell, by               its name; `fsdp`, or the peer's name
+status, why            measured; planned: this machine cannot hold it, there is only a plan; impossible: the peer cannot
+                       do it, or this machine cannot hold it
+model … seq_len        model, strategy, ranks (`replicate` groups of `shard`), batch; simulated: one process, whose
+                       peers are simulated
+recompute … prefetch   the options
+formula                bytes of a rank's state by docs/memory.md, at rest and before the optimizer's step
+planned, measured      sizes in bytes:
+  phases               by category, at rest, at the peak of forward, after it, at the peak of backward, after it;
+                       LibTorch: its tensors, which are activations, gradients before their reduction, inputs
+  engine held          what the engine's pools have from the system
+  torch peak           the peak of LibTorch's tensors
+  device peak          the peak of these and the engine's buffers together
+  host                 what offload keeps on the host
+  sent                 what a rank sends in a step
+measured alone:
+  growth built, peak   growth of the largest rank's process over an empty program, when the model is built, and at its
+                       peak: its own memory by proportional set size, without pages of files, which processes share
+  resident sum         proportional set size of all ranks together at its peak, watched from outside
+  building peak        the most that was resident while the model was built
+  step ms, losses      of each step
+  exposed ms           how long a step waited for communication
+identity               commit, hash of the programs' sources, versions, machine, seed, day; a run takes up a row
+                       again if all but commit and day are the same
+"""
 import datetime
 import hashlib
 import json

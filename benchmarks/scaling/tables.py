@@ -1,8 +1,7 @@
-"""Tables of a run of the suite, in Markdown."""
+"""Markdown tables of a run of the suite, for pages. Longer tables are CSV files: csv_tables.py."""
 from scaling import checks, peers, pictures, quantities, suite
 
 NONE = "–"
-PEER_SHORT = {"ZeroRedundancyOptimizer": "ZeRO"}
 
 
 def table(head, lines):
@@ -12,7 +11,7 @@ def table(head, lines):
 
 
 def identity(shown):
-    """Of what was run, where and when; a line for each that occurs."""
+    """Commit, versions, machine, seed and day of the rows; a line for each that occurs."""
     told = []
     for who in {tuple(row["identity"].items()): row["identity"] for row in shown.rows}.values():
         changed = " with changes" if who["dirty"] else ""
@@ -23,7 +22,7 @@ def identity(shown):
 
 
 def summary(shown):
-    """What the run came to, a line each."""
+    """The results of the run, a line each."""
     measured = shown.measured
     planned = [row for row in shown.ours if row["status"] == "planned"]
     lines = [f"{count_cells(measured)} measured, {len(planned)} planned only"
@@ -32,14 +31,14 @@ def summary(shown):
         exact = sum(suite.is_exact(row) for row in measured)
         worst = max(measured, key=lambda row: abs(suite.of_plan(row) - 1))
         grown = max(measured, key=growth_of_bar)
-        lines += [f"engine bytes equal to the plan in every phase and category: {exact} of {count_cells(measured)}",
-                  "peak with LibTorch's tensors, measured beyond the plan: "
-                  f"{quantities.spell_deviation(suite.of_plan(worst))} at the most ({worst['cell']})",
-                  f"growth of the process: {quantities.spell(growth_of_bar(grown))} of {checks.spell_growth_bar()} "
-                  f"at the most ({grown['cell']})",
-                  f"whether it fits, told by the plan for {len(checks.BUDGETS)} budgets from 16 MiB to 32 GiB: "
-                  f"{sum(len(list(checks.check_fit(row))) for row in measured)} of "
-                  f"{len(checks.BUDGETS) * len(measured)} wrong"]
+        wrong = sum(len(list(checks.check_fit(row))) for row in measured)
+        lines += [f"engine bytes equal to the plan, in every phase and category: {exact} of {count_cells(measured)}",
+                  "largest distance of a peak, with LibTorch's tensors, from the plan: "
+                  f"{quantities.spell_deviation(suite.of_plan(worst))} ({worst['cell']})",
+                  f"largest growth of a process: {quantities.spell(growth_of_bar(grown))} of its bar "
+                  f"({grown['cell']})",
+                  f"wrong answers to \"does it fit?\", for {len(checks.BUDGETS)} budgets from 16 MiB to 32 GiB: "
+                  f"{wrong} of {len(checks.BUDGETS) * len(measured)}"]
     found = checks.faults(shown.rows)
     lines += [*peer_lines(shown), *saving_lines(shown),
               f"checks failed: {len(found)}" + "".join(f"\n  - {fault}" for fault in found)]
@@ -51,17 +50,23 @@ def growth_of_bar(row):
 
 
 def peer_lines(shown):
-    """Of each peer, how much more than ours its processes grew."""
+    """How much more than ours the peers' processes grew: one line, or none."""
+    told = []
     for by in suite.PEERS:
-        ratios = {}
+        ratios = []
         for peer in shown.rows:
             own = shown.plain(peer["model"], peer["strategy"], peer["ranks"]) if peer["by"] == by else None
             if suite.is_measured(peer) and suite.is_measured(own):
-                ratios[peer["cell"]] = suite.growth(peer) / suite.growth(own)
+                ratios.append(suite.growth(peer) / suite.growth(own))
         if ratios:
-            least, most = min(ratios, key=ratios.get), max(ratios, key=ratios.get)
-            ends = [f"{quantities.spell(ratios[cell])} ({cell})" for cell in dict.fromkeys((least, most))]
-            yield f"{by}'s processes grew to {' to '.join(ends)} times ours; {count_cells(ratios)}"
+            told.append(f"{by} {spell_range(ratios, quantities.spell)} ({len(ratios)})")
+    if told:
+        yield f"growth of peers' processes, as multiples of ours (cells): {', '.join(told)}"
+
+
+def spell_range(values, spelled):
+    """From the smallest to the largest; one of them where they are spelled alike."""
+    return "–".join(dict.fromkeys((spelled(min(values)), spelled(max(values)))))
 
 
 def count_cells(some):
@@ -69,11 +74,13 @@ def count_cells(some):
 
 
 def saving_lines(shown):
-    for model in shown.models:
-        told = [f"{quantities.spell_percent(saved)} on {ranks} ranks" for ranks in suite.SHARDED_RANKS
-                if (saved := shown.saved(model, ranks)) is not None and ranks > 1]
-        if told:
-            yield f"saved against DDP, {pictures.model_name(model)}: {', '.join(told)}"
+    """What full shard saves of DDP's growth, over all models: one line, or none."""
+    saved = {ranks: [each for model in shown.models if (each := shown.saved(model, ranks)) is not None]
+             for ranks in suite.SHARDED_RANKS if ranks > 1}
+    told = [f"{spell_range(values, quantities.spell_percent)} on {ranks}" for ranks, values in saved.items()
+            if values]
+    if told:
+        yield f"saved against DDP by full shard: {', '.join(told)} ranks"
 
 
 def short_table(shown, most=8):
@@ -116,88 +123,3 @@ def grown(peer):
     if suite.is_too_large(peer):
         return "does not fit"
     return "has none" if peer["why"] == peers.NOTHING_TO_SHARD else "failed"
-
-
-def model_tables(shown):
-    """All cells of each model, with their peers."""
-    parts = []
-    for model in shown.models:
-        own = [row for row in shown.ours if row["model"] == model]
-        if own:
-            parts.append(f"### {pictures.model_name(model)}, {quantities.spell_count(shown.parameters[model])} "
-                         f"parameters, {units_of(own)} units\n\n{model_table(shown, own)}")
-    return "\n\n".join(parts)
-
-
-def units_of(own):
-    return next((row["units"] for row in own if row["units"]), NONE)
-
-
-def model_table(shown, own):
-    head = ["MiB of a rank", "planned", "measured", "of the plan", "state, B/Ψ", "process", "step, ms",
-            "exposed, ms", "sent", "peers' processes"]
-    return table(head, [cell_line(shown, row) for row in sorted(own, key=suite.in_order)])
-
-
-def cell_line(shown, row):
-    name = row["cell"].partition(" ")[2]
-    planned = row["planned"]
-    if not suite.is_measured(row):
-        return [name, quantities.spell_mib(planned["device peak"]) if planned else NONE, "planned only",
-                *[NONE] * 5, quantities.spell_mib(planned["sent"]) if planned else NONE, peers_text(shown, row)]
-    measured = row["measured"]
-    return [name, quantities.spell_mib(planned["device peak"]), quantities.spell_mib(measured["device peak"]),
-            quantities.spell_deviation(suite.of_plan(row)),
-            quantities.spell(suite.state_bytes(row) / row["parameters"]), quantities.spell_mib(suite.growth(row)),
-            quantities.spell_ms(suite.step_ms(row)), quantities.spell_ms(measured["exposed ms"]),
-            quantities.spell_mib(measured["sent"]), peers_text(shown, row)]
-
-
-def peers_text(shown, own):
-    told = [f"{PEER_SHORT.get(row['by'], row['by'])} {grown(row)}" for row in shown.peers_of(own)]
-    return "; ".join(told) or NONE
-
-
-def phase_table(shown):
-    """Where a rank's bytes are in each phase: replicate and full shard of the shown model."""
-    parts = []
-    for strategy in (suite.REPLICATE, suite.FULL_SHARD):
-        rows = [shown.measured_plain(shown.shown_model(), strategy, ranks) for ranks in (4, 2, 8, 1)]
-        row = next(filter(None, rows), None)
-        if row is None:
-            continue
-        phases = row["measured"]["phases"]
-        names = [name for name in next(iter(phases.values())) if any(sizes[name] for sizes in phases.values())]
-        lines = [[name, *(quantities.spell_mib(sizes[name]) if sizes[name] else NONE for sizes in phases.values())]
-                 for name in names]
-        lines.append(["together", *(quantities.spell_mib(sum(sizes.values())) for sizes in phases.values())])
-        parts.append(table([f"{row['cell']}, measured, MiB", *phases], lines))
-    return "\n\n".join(parts)
-
-
-def tracker_table(shown):
-    """Engine buffers of full shard at their highest, beside what FSDP2's own tracker counts of its buffers."""
-    lines = []
-    for peer in shown.rows:
-        own = shown.plain(peer["model"], peer["strategy"], peer["ranks"]) if peer["by"] == "FSDP2" else None
-        if not suite.is_measured(own) or not suite.is_measured(peer) or "buffers peak" not in peer["measured"]:
-            continue
-        ours, state = suite.engine_bytes(own["measured"]["phases"]["backward peak"]), own["formula"]["step"]
-        theirs = peer["measured"]["buffers peak"]
-        lines.append([own["cell"], quantities.spell_mib(ours), quantities.spell(ours / state),
-                      quantities.spell_mib(theirs), quantities.spell(theirs / state)])
-    head = ["buffers at their highest, MiB", "ours", "of 16Ψ/N", "FSDP2's", "of 16Ψ/N"]
-    return table(head, lines) if lines else "FSDP2's tracker was not asked."
-
-
-def first_sentence(text):
-    return text.split(". ")[0].strip()
-
-
-def left_out(shown):
-    """Cells that were planned only, and peers that could not, with why."""
-    lines = [[row["cell"], "planned only" if suite.is_ours(row) else row["by"], first_sentence(row["why"] or NONE)]
-             for row in shown.rows if not suite.is_measured(row)]
-    if not lines:
-        return "None: every cell was measured, and every peer."
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (["cell", "", "why"], ["---"] * 3, *lines))

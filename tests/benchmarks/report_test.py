@@ -16,8 +16,8 @@ import unittest.mock
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import measure  # noqa: E402
-from scaling import (cells, largest, peers, pictures, pictures_price, pictures_step, quantities, report,  # noqa: E402
-                     rows, runs, suite, tables)
+from scaling import (cells, csv_tables, largest, peers, pictures, pictures_price, pictures_step,  # noqa: E402
+                     quantities, report, rows, runs, suite, tables)
 
 WHO = {"commit": "abc", "dirty": False, "sources": "def", "fsdp": "1.0", "torch": "2.15.0", "peers torch": "2.15.0",
        "machine": "2 x cpu, 23 GiB", "seed": 1, "date": "2026-01-01"}
@@ -103,19 +103,21 @@ class TablesTest(unittest.TestCase):
         row = peer_row(plain("full-shard", 1), "FSDP1", why="Connection closed by peer")
         self.assertEqual(tables.grown(row), "failed")
 
-    def test_cells_that_were_not_measured_are_named_with_their_reason(self):
-        told = tables.left_out(self.shown)
-        self.assertIn("| bert-large replicate 8 | planned only | too large |", told)
-        self.assertIn(f"| bert-base replicate 8 | DDP | {runs.CANNOT_HOLD}no room for 8 |", told)
-        self.assertNotIn("full-shard", told)
-        self.assertIn("| replicate 8 | 1,610 | planned only |", tables.model_tables(self.shown))
-
     def test_what_was_planned_only_counts_in_no_result(self):
         told = tables.summary(self.shown)
         self.assertIn("- 18 cells measured, 1 planned only", told)
         self.assertIn("checks failed: 0", told)
         self.assertIn("phase and category: 18 of 18 cells", told)
-        self.assertIn("BERT base: 52 % on 2 ranks, 75 % on 4 ranks\n", told)
+        self.assertIn("saved against DDP by full shard: 52 % on 2, 75 % on 4 ranks\n", told)
+
+    def test_what_differs_between_models_is_told_from_the_least_to_the_most(self):
+        cell = cells.Cell("bert-large", "full-shard", 4)
+        other = [own_row(cell), peer_row(cell, "FSDP2", 17 * PARAMETERS),
+                 own_row(cells.Cell("bert-large", "replicate", 4)),
+                 peer_row(cells.Cell("bert-large", "replicate", 4), "DDP", 30 * PARAMETERS)]
+        told = tables.summary(suite.Suite(some_rows() + other))
+        self.assertIn("full shard: 52 % on 2, 75 %–86 % on 4 ranks\n", told)
+        self.assertIn("as multiples of ours (cells): FSDP2 4.05 (1), DDP 1.05–1.85 (4)\n", told)
 
     def test_a_cell_that_is_not_as_planned_is_counted_and_told(self):
         bad = own_row(plain("zero1", 2))
@@ -124,15 +126,49 @@ class TablesTest(unittest.TestCase):
         self.assertIn("phase and category: 1 of 2 cells", told)
         self.assertIn("checks failed: 1\n  - bert-base zero1 2: rest, reduce slots: planned 0, measured 1", told)
 
-    def test_cells_stand_by_ranks_then_by_options_then_those_that_are_simulated(self):
-        own = [row for row in self.shown.ours if row["model"] == "bert-base"]
-        lines = tables.model_table(self.shown, own).splitlines()
-        names = [line.split("|")[1].strip() for line in lines[2:]]
-        self.assertEqual(names[:5], ["replicate 1", "zero1 1", "zero2 1", "full-shard 1", "replicate 2"])
-        self.assertEqual(names[-2:], ["full-shard 2 recompute", "full-shard 64 simulated"])
-
     def test_the_time_of_a_step_is_the_median_behind_the_first(self):
         self.assertEqual(suite.step_ms(own_row(plain("zero1", 2))), 3.0)
+
+
+class CsvTablesTest(Scratch):
+    def setUp(self):
+        super().setUp()
+        self.shown = suite.Suite(some_rows())
+
+    def test_cells_stand_by_ranks_then_by_options_then_those_that_are_simulated(self):
+        names = [line["cell"] for line in csv_tables.cells(self.shown) if line["cell"].startswith("bert-base")]
+        self.assertEqual(names[:5], ["bert-base replicate 1", "bert-base zero1 1", "bert-base zero2 1",
+                                     "bert-base full-shard 1", "bert-base replicate 2"])
+        self.assertEqual(names[-2:], ["bert-base full-shard 2 recompute", "bert-base full-shard 64 simulated"])
+
+    def test_a_cell_has_its_sizes_and_those_of_its_peers(self):
+        lines = {line["cell"]: line for line in csv_tables.cells(self.shown)}
+        line = lines["bert-base replicate 4"]
+        self.assertEqual([line[name] for name in ("planned", "measured", "of the plan", "process", "step ms",
+                                                  "state, bytes a parameter", "DDP process")],
+                         [1610.0, 1610.0, 1.0, 1620.0, 3.0, 16.0, 1700.0])
+        self.assertEqual(lines["bert-base replicate 8"]["DDP process"], "does not fit")
+        planned = lines["bert-large replicate 8"]
+        self.assertEqual((planned["status"], planned["planned"], planned["sent"]), ("planned", 1610.0, 800.0))
+        self.assertNotIn("measured", planned)
+
+    def test_cells_that_were_not_measured_are_named_with_their_reason(self):
+        self.assertEqual(csv_tables.left_out(self.shown), [
+            {"cell": "bert-large replicate 8", "by": "fsdp", "status": "planned", "why": "too large"},
+            {"cell": "bert-base replicate 8", "by": "DDP", "status": "impossible",
+             "why": f"{runs.CANNOT_HOLD}no room for 8"}])
+
+    def test_phases_have_a_line_for_each_category_that_has_bytes(self):
+        lines = [line for line in csv_tables.phases(self.shown) if line["cell"] == "bert-base full-shard 4"]
+        self.assertEqual([line["category"] for line in lines], ["main shards", "LibTorch"])
+        self.assertEqual([lines[0][phase] for phase in PHASES], [300.0, 400.0, 400.0, 400.0, 400.0])
+
+    def test_buffers_stand_beside_those_of_FSDP2_and_both_beside_the_formula(self):
+        peer = peer_row(plain("full-shard", 4), "FSDP2", 17 * PARAMETERS)
+        peer["measured"]["buffers peak"] = 6 * PARAMETERS
+        self.assertEqual(csv_tables.buffers(suite.Suite([*some_rows(), peer])),
+                         [{"cell": "bert-base full-shard 4", "ours": 400.0, "ours of the formula": 1.0,
+                           "FSDP2": 600.0, "FSDP2 of the formula": 1.5}])
 
 
 class PagesTest(Scratch):
@@ -152,18 +188,21 @@ class PagesTest(Scratch):
             with self.assertRaisesRegex(report.BadMark, said):
                 report.fill("page", page, self.FOUND)
 
-    def test_pages_and_pictures_of_the_documentation_are_brought_up_to_date(self):
+    def test_pages_tables_and_shown_pictures_of_the_documentation_are_brought_up_to_date(self):
         root = self.folder / "root"
         (root / report.PICTURES).mkdir(parents=True)
         for name in report.PAGES:
-            (root / name).write_text("# A page\n<!-- begin summary -->\n<!-- end summary -->\n", encoding="utf-8")
-        drawn = self.folder / "scaling-plan.png"
-        drawn.write_bytes(b"png")
+            (root / name).write_text("# A page\n<!-- begin summary -->\n<!-- end summary -->\n"
+                                     "![](pictures/scaling-plan.png)\n", encoding="utf-8")
+        drawn = [self.folder / "scaling-plan.png", self.folder / "scaling-plan.svg"]
+        for path in drawn:
+            path.write_bytes(b"png")
         with contextlib.redirect_stdout(io.StringIO()):
-            report.bring_up_to_date(root, suite.Suite(some_rows()), [drawn])
+            report.bring_up_to_date(root, suite.Suite(some_rows()), drawn)
         for name in report.PAGES:
             self.assertIn("- 18 cells measured", (root / name).read_text(encoding="utf-8"))
-        self.assertEqual((root / report.PICTURES / "scaling-plan.png").read_bytes(), b"png")
+        self.assertEqual([path.name for path in (root / report.PICTURES).iterdir()], ["scaling-plan.png"])
+        self.assertEqual({path.name for path in (root / report.CSV_TABLES).iterdir()}, set(csv_tables.TABLES))
 
     def test_the_pages_that_ship_have_good_marks(self):
         found = report.sections(suite.Suite(some_rows()))
@@ -216,7 +255,7 @@ class PicturesTest(Scratch):
 
     def test_a_picture_without_data_is_left_out_and_said(self):
         said, names = self.write([])
-        self.assertEqual(names, {"results.csv", "tables.md"})
+        self.assertEqual(names, {"results.csv", "tables.md", *csv_tables.TABLES})
         for text in ("memory by ranks: no full shard", "course of a step: no trace is given",
                      "scaling_probe is not built", "plan and measurement: no cell was measured", "price: replicate"):
             self.assertIn(text, said)
