@@ -3,7 +3,7 @@
 
 Tables and pictures of a run of `tools/bench memory_scaling`: FOLDER/results.csv (all rows), cells.csv, phases.csv,
 buffers.csv, left-out.csv, tables.md, scaling-*.png and scaling-*.svg. Names each picture that it leaves out because
-data is missing. --docs updates docs/memory-scaling.md and README.md (each place between `<!-- begin NAME -->` and
+data is missing. --docs updates docs/memory-scaling.md (each place between `<!-- begin NAME -->` and
 `<!-- end NAME -->` gets the table NAME of tables.md), docs/memory-scaling/*.csv, and the pictures of these pages.
 """
 import pathlib
@@ -16,7 +16,7 @@ import measure
 from scaling import (csv_tables, pictures, pictures_cap, pictures_plan, pictures_price, pictures_ranks, pictures_step,
                      rows, suite, tables)
 
-PAGES = ["docs/memory-scaling.md", "README.md"]
+PAGES = ["docs/memory-scaling.md"]
 PICTURES = "docs/pictures"
 CSV_TABLES = "docs/memory-scaling"
 

@@ -84,7 +84,7 @@ def saving_lines(shown):
 
 
 def short_table(shown, most=8):
-    """Full shard by ranks, for a README: the shown model and the largest measured one, at most so many rows."""
+    """Full shard by ranks: the shown model and the largest measured one, at most so many rows."""
     def has(model):
         return any(shown.measured_plain(model, suite.FULL_SHARD, ranks) for ranks in suite.SHARDED_RANKS)
 
