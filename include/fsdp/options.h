@@ -37,7 +37,7 @@ enum class GradientReduction : uint8_t { kMean, kSum };
 // CPU only: run communication at once in the caller's thread, or on worker threads beside compute.
 enum class CpuStreamKind : uint8_t { kInline, kThreaded };
 
-// What NCCL knows beforehand of the memory into which parameters are gathered (docs/nccl.md).
+// What NCCL knows beforehand of the memory into which parameters are gathered (docs/gpu.md).
 enum class NcclRegistration : uint8_t {
   kOff,
   kWindows,  // slots are registered, so that GPUs write into each other's without a copy
