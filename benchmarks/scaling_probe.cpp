@@ -113,11 +113,11 @@ Settings read_command_line(const fsdp::RunOptions& run) {
   const std::vector<std::string> flags{"--model", "--batch",         "--seq-len",
                                        "--steps", "--planned-ranks", "--simulated-ranks"};
   Settings settings{.run = run};
-  for (size_t i = 0; i < run.rest.size(); i += 2) {
-    const std::string& flag = run.rest[i];
+  for (size_t i = 0; i < run.other_arguments.size(); i += 2) {
+    const std::string& flag = run.other_arguments[i];
     if (std::ranges::find(flags, flag) == flags.end()) run.refuse({flag}, flags);
-    if (i + 1 == run.rest.size()) refuse(flag + " has no value", flag + " VALUE");
-    read_word(settings, flag, run.rest[i + 1]);
+    if (i + 1 == run.other_arguments.size()) refuse(flag + " has no value", flag + " VALUE");
+    read_word(settings, flag, run.other_arguments[i + 1]);
   }
   if (settings.model.empty()) refuse("no model is given", "--model bert-base");
   if (settings.steps < 2) refuse("--steps cannot be 1", "the second step is the first steady one");
@@ -319,7 +319,7 @@ int probe(const Mesh& real, const fsdp::RunOptions& run) {
   at::set_num_threads(1);  // a rank has one core, and plans count the scratch memory of one thread
   Settings settings;
   planning::KnownModel known;
-  fsdp::refuse_together(real, "reading the command line", [&] {
+  fsdp::run_or_throw_on_all_ranks(real, "reading the command line", [&] {
     settings = read_command_line(run);
     known = planning::find_model(settings.model);
     check_shape(settings, known, real.world_size());

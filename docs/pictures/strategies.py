@@ -24,13 +24,13 @@ def rows():
 
 
 def piece(placement, inside_first, rank):
-    """Begin and length of what a rank has of 1: as Moves::piece, [Note: pieces of pieces]."""
+    """Begin and length of what a rank has of 1: as UnitCollectives::piece, [Note: pieces of pieces]."""
     group, member = divmod(rank, SHARD)
-    if placement == "kWhole":
+    if placement == "kReplicate":
         return 0, 1
-    if placement == "kInside":
+    if placement == "kShardGroup":
         return member / SHARD, 1 / SHARD
-    assert placement == "kAll", placement
+    assert placement == "kShardWorld", placement
     return member / SHARD + group / RANKS if inside_first else rank / RANKS, 1 / RANKS
 
 
@@ -44,7 +44,7 @@ def draw_row(axes, y, name, cut):
     held = 0
     for kind, ((_, size, color), placement) in enumerate(zip(KINDS, cut)):
         for rank in range(RANKS):
-            begin, length = piece(placement, "kInside" in cut, rank)
+            begin, length = piece(placement, "kShardGroup" in cut, rank)
             x = rank_x(kind, rank)
             diagram.box(axes, x, y, BAR, HEIGHT, "#EFEFEF")
             diagram.box(axes, x + BAR * begin, y, BAR * length, HEIGHT, color)

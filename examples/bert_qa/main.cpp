@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   terminal::Console shown(stdout), silent(nullptr);
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {
-        fsdp::refuse_together(mesh, "reading the command line", [&] {
+        fsdp::run_or_throw_on_all_ranks(mesh, "reading the command line", [&] {
           if (usage) std::rethrow_exception(usage);
         });
         mesh.agree("command line", line.words);

@@ -30,10 +30,11 @@ struct Settings {
 Settings read_command_line(const fsdp::RunOptions& run) {
   std::vector<std::string> flags;
   std::map<std::string, std::string> given;
-  for (size_t i = 0; i < run.rest.size(); ++i) {
-    const bool has_value = i + 1 < run.rest.size() && !run.rest[i + 1].starts_with("--");
-    const std::string& flag = run.rest[i];
-    given[flag] = has_value ? run.rest[++i] : "";
+  for (size_t i = 0; i < run.other_arguments.size(); ++i) {
+    const bool has_value =
+        i + 1 < run.other_arguments.size() && !run.other_arguments[i + 1].starts_with("--");
+    const std::string& flag = run.other_arguments[i];
+    given[flag] = has_value ? run.other_arguments[++i] : "";
   }
   std::ostringstream help;
   const auto read = [&](std::string flag, auto& value, std::string meaning, double least = 0) {
@@ -128,7 +129,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
   Settings settings;
   at::Tensor text;
   // What is wrong on any rank ends all of them before anything is built, and one of them says it.
-  fsdp::refuse_together(mesh, "reading the text", [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, "reading the text", [&] {
     settings = read_command_line(run);
     if (!settings.help.empty()) return;
     if (settings.max_steps > 0) text = read_text(settings.train_file, settings.model.block_size);
@@ -138,7 +139,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
       fsdp::SafetensorsWriter(settings.output_dir + "/model.safetensors", {});
     }
   });
-  mesh.agree("command line", run.rest);
+  mesh.agree("command line", run.other_arguments);
   if (!settings.help.empty()) {
     if (mesh.rank() == 0) std::puts(settings.help.c_str());
     return 0;

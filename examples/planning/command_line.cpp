@@ -199,7 +199,7 @@ PlanSettings parse_command_line(int argc, const char* const* argv) {
   PlanSettings settings;
   settings.run = fsdp::RunOptions::parse(argc, argv, {.others = true});
   const std::vector<fsdp::RunFlag> flags = own_flags(settings);
-  const std::vector<std::string>& words = settings.run.rest;
+  const std::vector<std::string>& words = settings.run.other_arguments;
   if (std::ranges::find(words, "--help") != words.end() ||
       std::ranges::find(words, "-h") != words.end()) {
     settings.help = help_of(flags, settings.run);

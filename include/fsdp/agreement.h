@@ -1,7 +1,7 @@
 // Work that may take long or fail on one rank (reading files, writing results): all ranks wait for
 // it, and end alike.
 //
-//   fsdp::refuse_together(mesh, "reading the questions", [&] { questions = read(file); });
+//   fsdp::run_or_throw_on_all_ranks(mesh, "reading the questions", [&] { questions = read(file); });
 //
 // Without it the rank whose disk fails throws alone, and the others report a rank that has left.
 #pragma once
@@ -38,15 +38,16 @@ struct Outcome {
 //   communicator, so none of this header, and no Mesh::sum, mean, max or gather.
 // Errors: CommError as any collective, once this rank's own work has ended. What `work` throws is
 //   in the outcome.
-[[nodiscard]] Outcome work_together(const Mesh& mesh, std::string_view what,
-                                    const std::function<void()>& work);
+[[nodiscard]] Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
+                                       const std::function<void()>& work);
 
 // Returns if nothing failed. Collective.
 // Errors: what the lowest failing rank threw, on that rank; RefusedElsewhere on all others, once
 //   that rank has told the mesh (run_program does, after it has printed the error).
-void end_together(const Mesh& mesh, const Outcome& outcome);
+void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome);
 
 // Both: what is wrong on any rank ends all ranks, and one of them says it.
-void refuse_together(const Mesh& mesh, std::string_view what, const std::function<void()>& work);
+void run_or_throw_on_all_ranks(const Mesh& mesh, std::string_view what,
+                               const std::function<void()>& work);
 
 }  // namespace fsdp

@@ -231,7 +231,7 @@ class Gathered {
   Gathered& operator=(const Gathered&) = delete;
 
  private:
-  void seat();
+  void bind();
 
   EngineParts& state_;
   WriteBack write_back_;

@@ -6,7 +6,7 @@
 //   }
 //   int main(int argc, char** argv) { return fsdp::run_program(argc, argv, train); }
 //
-// A program with flags of its own reads them from RunOptions::rest (examples/gpt), or adds these to
+// A program with flags of its own reads them from RunOptions::other_arguments (examples/gpt), or adds these to
 // a parser that it has (examples/bert_qa).
 #pragma once
 
@@ -43,7 +43,7 @@ struct ProgramFlags {
   // It plans its step before it builds anything (plan_run), and serves --force and --log-level:
   // RunOptions::force, log_level.
   bool plans = false;
-  // It reads RunOptions::rest, which has --help too, and refuses there what it does not know. A
+  // It reads RunOptions::other_arguments, which has --help too, and refuses there what it does not know. A
   // word that is spelled as one of the engine's flags is taken for it; "--" ends them.
   bool others = false;
 };
@@ -64,8 +64,9 @@ struct RunOptions {
   // Go on where the plan says that a step cannot fit: engine.try_beyond_plan, too.
   bool force = false;
   LogLevel log_level = LogLevel::kInfo;
-  bool help = false;              // --help was given: print help(), do nothing else
-  std::vector<std::string> rest;  // what was left, in order; --a_b=c is two words, --a-b and c
+  bool help = false;  // --help was given: print help(), do nothing else
+  std::vector<std::string>
+      other_arguments;  // what was left, in order; --a_b=c is two words, --a-b and c
 
   // `defaults`, changed by the flags of a command line: `--flag value` or `--flag=value`, with
   // hyphens or underscores; of a flag given twice the last one counts. What can be switched on may

@@ -189,14 +189,14 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
   const uint64_t weights = options.beside_other_weights ? 0 : digest_of_weights(state.engine);
   std::optional<OptimizerSource> source;
   // All ranks look at everything first; then nothing in the file can be wrong any more.
-  Outcome outcome = work_together(mesh, kReadingState, [&] {
+  Outcome outcome = run_on_all_ranks(mesh, kReadingState, [&] {
     const at::NoGradGuard no_grad;
     source.emplace(path, state, parameters);
     source->read([](const MomentSource&, int64_t, std::span<const float>) {});
     if (!options.beside_other_weights) source->check_weights(weights);
   });
   if (outcome.failed()) return outcome;
-  outcome = work_together(mesh, kReadingState, [&] {
+  outcome = run_on_all_ranks(mesh, kReadingState, [&] {
     const at::NoGradGuard no_grad;
     write(state, *source);
   });
@@ -216,7 +216,7 @@ OptimizerReport load_optimizer(Optimizer& optimizer, const std::filesystem::path
                                const LoadOptimizerOptions& options) {
   OptimizerReport report;
   const Outcome outcome = try_to_load_optimizer(optimizer, path, report, options);
-  end_together(state_of(optimizer).engine.context->mesh, outcome);
+  throw_on_all_ranks(state_of(optimizer).engine.context->mesh, outcome);
   return report;
 }
 

@@ -159,16 +159,17 @@ Loaded load_files(const EngineParts& engine, WeightsFiles files, const LoadOptio
   return loaded;
 }
 
-LoadReport load_together(Engine& engine, const std::function<Loaded(const EngineParts&)>& load) {
+LoadReport load_on_all_ranks(Engine& engine,
+                             const std::function<Loaded(const EngineParts&)>& load) {
   EngineParts& state = state_of(engine);
   state.require_between_passes("load_weights");
   Loaded loaded;
-  const Outcome outcome = work_together(engine.mesh(), kReading, [&] { loaded = load(state); });
+  const Outcome outcome = run_on_all_ranks(engine.mesh(), kReading, [&] { loaded = load(state); });
   {
     const std::lock_guard lock(state.clock->mutex);
     for (const auto& unit : state.model.units) unit->shard->mark_changed(/*copies_written=*/false);
   }
-  end_together(engine.mesh(), outcome);
+  throw_on_all_ranks(engine.mesh(), outcome);
   // Here and not on the thread that read: behind what this one has queued on its stream.
   const at::NoGradGuard no_grad;
   for (const LoadedBuffer& each : loaded.buffers) at::Tensor(each.buffer).copy_(each.value);
@@ -179,7 +180,7 @@ LoadReport load_together(Engine& engine, const std::function<Loaded(const Engine
 
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options) {
-  return load_together(engine, [&](const EngineParts& state) {
+  return load_on_all_ranks(engine, [&](const EngineParts& state) {
     std::deque<SafetensorsWeights> weights;
     WeightsFiles from;
     for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));
@@ -188,14 +189,14 @@ LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
 }
 
 LoadReport load_weights(Engine& engine, const StoredWeights& weights, const LoadOptions& options) {
-  return load_together(engine, [&](const EngineParts& state) {
+  return load_on_all_ranks(engine, [&](const EngineParts& state) {
     return load_files(state, {.files = files_of(weights)}, options, weights.notes());
   });
 }
 
 LoadReport load_weights(Engine& engine, const std::filesystem::path& path,
                         const LoadOptions& options) {
-  return load_together(engine, [&](const EngineParts& state) {
+  return load_on_all_ranks(engine, [&](const EngineParts& state) {
     const StoredWeights weights(path);
     return load_files(state, {.files = files_of(weights)}, options, weights.notes());
   });

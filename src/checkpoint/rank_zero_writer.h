@@ -16,7 +16,7 @@ class RankZeroWriter {
   // Runs `work` on rank 0; the others wait for it. Collective.
   void write(const std::function<void()>& work) {
     if (outcome_.failed()) return;
-    outcome_ = work_together(mesh_, what_, [&] {
+    outcome_ = run_on_all_ranks(mesh_, what_, [&] {
       if (mesh_.rank() == 0) work();
     });
   }

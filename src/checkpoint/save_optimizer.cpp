@@ -116,7 +116,7 @@ Outcome try_to_save_optimizer(Optimizer& optimizer, const std::filesystem::path&
 
 void save_optimizer(Optimizer& optimizer, const std::filesystem::path& file) {
   const Outcome outcome = try_to_save_optimizer(optimizer, file);
-  end_together(state_of(optimizer).engine.context->mesh, outcome);
+  throw_on_all_ranks(state_of(optimizer).engine.context->mesh, outcome);
 }
 
 }  // namespace fsdp

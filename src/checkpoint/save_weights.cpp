@@ -68,7 +68,7 @@ Outcome try_to_save_weights(Engine& engine, const std::filesystem::path& file,
 }
 
 void save_weights(Engine& engine, const std::filesystem::path& file, const SaveOptions& options) {
-  end_together(engine.mesh(), try_to_save_weights(engine, file, options));
+  throw_on_all_ranks(engine.mesh(), try_to_save_weights(engine, file, options));
 }
 
 Outcome try_to_save_weights_folder(Engine& engine, const std::filesystem::path& folder,
@@ -82,7 +82,7 @@ Outcome try_to_save_weights_folder(Engine& engine, const std::filesystem::path& 
 
 void save_weights_folder(Engine& engine, const std::filesystem::path& folder,
                          const SaveFolderOptions& options) {
-  end_together(engine.mesh(), try_to_save_weights_folder(engine, folder, options));
+  throw_on_all_ranks(engine.mesh(), try_to_save_weights_folder(engine, folder, options));
 }
 
 }  // namespace fsdp

@@ -42,7 +42,7 @@ uint64_t digest_of_weights(const EngineParts& engine) {
   uint64_t own = 0;
   for (const auto& unit : engine.model.units) {
     const ShardUnit& shard = *unit->shard;
-    if (shard.moves().first_holder(rank) != rank) continue;
+    if (shard.collectives().first_holder(rank) != rank) continue;
     const std::lock_guard lock(engine.clock->mutex);
     const auto read = [&](float* data, size_t numel) {
       with_place(

@@ -37,7 +37,8 @@ void meet(const Mesh& mesh, std::string_view label) { mesh.max(0, label); }
 RefusedElsewhere::RefusedElsewhere(ExitCode code)
     : Error(code, {.what = "another rank ended the job", .hint = "its own line says why"}) {}
 
-Outcome work_together(const Mesh& mesh, std::string_view what, const std::function<void()>& work) {
+Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
+                         const std::function<void()>& work) {
   constexpr int64_t kCodes = 256;
   Outcome outcome;
   int64_t verdict = 0;  // the largest wins: (ranks from the end) · kCodes + code
@@ -57,7 +58,7 @@ Outcome work_together(const Mesh& mesh, std::string_view what, const std::functi
   return outcome;
 }
 
-void end_together(const Mesh& mesh, const Outcome& outcome) {
+void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome) {
   if (!outcome.failed()) return;
   // The rank that throws the error may end the mesh only when all know the outcome; the others
   // leave after it, so that a launcher sees it fail first.
@@ -73,8 +74,9 @@ void end_together(const Mesh& mesh, const Outcome& outcome) {
   throw RefusedElsewhere(outcome.code);
 }
 
-void refuse_together(const Mesh& mesh, std::string_view what, const std::function<void()>& work) {
-  end_together(mesh, work_together(mesh, what, work));
+void run_or_throw_on_all_ranks(const Mesh& mesh, std::string_view what,
+                               const std::function<void()>& work) {
+  throw_on_all_ranks(mesh, run_on_all_ranks(mesh, what, work));
 }
 
 }  // namespace fsdp

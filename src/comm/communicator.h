@@ -74,7 +74,7 @@ struct CollectivePart {
 };
 
 // What a rank's program did since its collective before: Mesh::note.
-struct CollectiveNote {
+struct CollectiveAnnotation {
   uint64_t hash = 0;            // of all of it; 0: nothing
   std::array<char, 96> text{};  // its beginning, for messages, with a closing zero
 };
@@ -108,7 +108,7 @@ struct CollectiveTag {
   // The unit's FQN or the purpose ("gradient norm"); copied. All of it is compared, messages show
   // the last 44 bytes of a long one.
   std::string_view label;
-  CollectiveNote note{};
+  CollectiveAnnotation note{};
 };
 
 // One collective, as every rank of the group issues it.

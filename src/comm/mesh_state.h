@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "comm/collective_sequence.h"
 #include "comm/communicator.h"
-#include "comm/host_order.h"
 #include "comm/mesh_parts.h"
 #include "memory/memory_budget.h"
 #include "runtime/device.h"
@@ -67,7 +67,7 @@ class MeshState {
 
   // In which all collectives of the mesh are issued, over all its communicators and engines; the
   // same on every rank.
-  HostOrder& order() { return order_; }
+  CollectiveSequence& order() { return order_; }
   // Of a collective on the control communicator: the next place in it; for one rank, which moves
   // nothing, none.
   CollectiveTag next_control_tag(Operation operation, int64_t numel, std::string_view label);
@@ -96,7 +96,7 @@ class MeshState {
   const std::shared_ptr<MeshState> whole_;  // first: what is split from it ends before it
   const int exceptions_at_start_;
   MeshParts parts_;
-  HostOrder order_;
+  CollectiveSequence order_;
   int orders_taken_ = 1;              // the job's alone counts
   MemoryBudget memory_budget_;        // the job's alone is used
   std::vector<MeshParts> abandoned_;  // of parts that an exception has ended

@@ -36,9 +36,10 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
 }
 
 // A BuildScope cuts a unit before its name is known.
-void check_built_alike(const Moves& moves, const Moves& built, const std::string& fqn) {
-  const bool alike =
-      moves.row.optimizer == built.row.optimizer && moves.main_rank(1) == built.main_rank(1);
+void check_built_alike(const UnitCollectives& collectives, const UnitCollectives& built,
+                       const std::string& fqn) {
+  const bool alike = collectives.row.optimizer == built.row.optimizer &&
+                     collectives.main_rank(1) == built.main_rank(1);
   if (alike) return;
   throw InvalidArgument(
       {.what = fmt::format("{} has a strategy of its own, and was cut by a "
@@ -146,16 +147,19 @@ void Attachment::build() {
   keep_limit();
 }
 
-std::vector<Buffer> Attachment::main_shards_of(const FoundUnit& found, const Moves& moves,
+std::vector<Buffer> Attachment::main_shards_of(const FoundUnit& found,
+                                               const UnitCollectives& collectives,
                                                const ShardLayout& layout) const {
   ShardContext& context = *engine_.context;
   if (building_ != nullptr && building_->has(found)) {
-    check_built_alike(moves, moves_for(context, engine_.model.options.strategy), found.fqn);
+    check_built_alike(collectives, collectives_for(context, engine_.model.options.strategy),
+                      found.fqn);
     return take_built(*building_, found, layout);
   }
   move_parameters(found.parameters, context);
   broadcast_parameters(found, context);
-  return slice_parameters(layout, moves.main_rank(context.mesh.rank()), found.parameters, context);
+  return slice_parameters(layout, collectives.main_rank(context.mesh.rank()), found.parameters,
+                          context);
 }
 
 void Attachment::take(int index) {
@@ -169,14 +173,14 @@ void Attachment::take(int index) {
     tensors.push_back(each.tensor);
   }
   ShardContext& context = *engine_.context;
-  Moves moves = moves_for(context, *own.strategy);
-  ShardLayout layout(std::move(specs), moves.main_ranks());
-  std::vector<Buffer> main = main_shards_of(found, moves, layout);
+  UnitCollectives collectives = collectives_for(context, *own.strategy);
+  ShardLayout layout(std::move(specs), collectives.main_ranks());
+  std::vector<Buffer> main = main_shards_of(found, collectives, layout);
   const bool by_policy = found.unit == nullptr;
   auto touched = std::make_unique<TouchedUnit>();
   touched->is_by_policy = by_policy;
   auto shard =
-      std::make_unique<ShardUnit>(UnitContext{found.fqn, context, std::move(moves),
+      std::make_unique<ShardUnit>(UnitContext{found.fqn, context, std::move(collectives),
                                               std::move(layout), precision.reduce, touched.get()},
                                   std::move(tensors), std::move(main), by_policy);
   std::vector<std::shared_ptr<EngineUnit>>& units = engine_.model.units;

@@ -31,7 +31,7 @@ class Attachment {
   void require_root() const;
   void require_untaken() const;
   void take(int index);
-  std::vector<Buffer> main_shards_of(const FoundUnit& found, const Moves& moves,
+  std::vector<Buffer> main_shards_of(const FoundUnit& found, const UnitCollectives& collectives,
                                      const ShardLayout& layout) const;
   void keep_limit() const;
 

@@ -121,7 +121,7 @@ bool is_captured(const ag::Node& node) {
   return found != selected->end() && found->second.captures_ && !found->second.captures_->empty();
 }
 
-ClosingClock::Queries clock_queries() {
+BackwardScheduler::Queries clock_queries() {
   return {.will_run = [](void* node) { return will_run(static_cast<ag::Node*>(node)); },
           .inputs_given = inputs_given,
           .at_end_of_task =

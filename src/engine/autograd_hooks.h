@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "libtorch/torch_compat.h"
-#include "plan/closing_clock.h"
+#include "plan/backward_scheduler.h"
 
 namespace torch::autograd {
 struct Node;
@@ -29,7 +29,7 @@ uint64_t current_sequence();
 // The number that the next node made in this thread will get.
 uint64_t next_sequence();
 // What the clock asks.
-ClosingClock::Queries clock_queries();
+BackwardScheduler::Queries clock_queries();
 bool inputs_given();
 // Whether the backward that runs leaves the graph usable (retain_graph).
 bool keeps_graph();

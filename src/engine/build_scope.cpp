@@ -115,17 +115,19 @@ void BuildState::shard(const void* unit, torch::nn::Module& module) {
   check_holders(module, parameters);
   std::vector<ParameterSpec> specs;
   for (const FoundParameter& found : parameters) specs.push_back(spec_of(found, precision.param));
-  const Moves moves = moves_for(*context, options.strategy);
-  ShardLayout layout(std::move(specs), moves.main_ranks());
+  const UnitCollectives collectives = collectives_for(*context, options.strategy);
+  ShardLayout layout(std::move(specs), collectives.main_ranks());
   move_parameters(parameters, *context);
   std::vector<Buffer> main = with_place(
       [&] { return "construction of a unit of type " + module.name(); },
-      [&] { return slice_parameters(layout, moves.main_rank(mesh.rank()), parameters, *context); });
+      [&] {
+        return slice_parameters(layout, collectives.main_rank(mesh.rank()), parameters, *context);
+      });
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters.size(); ++i) {
     at::Tensor& tensor = parameters[i].tensor;
     const ParameterSpec& spec = layout.parameters()[i];
-    const torch_compat::SeatedStorage unreadable(
+    const torch_compat::BoundStorage unreadable(
         static_cast<int64_t>(tensor.nbytes()), tensor.device(),
         fmt::format("fsdp: parameter '{}' was sharded when its unit was constructed and cannot be "
                     "read or written; hint: initialise parameters in the constructor of the unit "

@@ -52,7 +52,7 @@ struct BuildState {
   std::unordered_set<const c10::TensorImpl*> sharded_;  // parameters of `units`
   // LibTorch's default generator is one for all threads: thread ranks build one after another.
   std::unique_lock<std::mutex> building_;
-  std::optional<HostOrder::Alone> alone_;  // while it is locked
+  std::optional<CollectiveSequence::Alone> alone_;  // while it is locked
   std::optional<DefaultDevice> default_device_;
 };
 

@@ -16,9 +16,9 @@
 namespace fsdp {
 namespace {
 
-std::shared_ptr<ClosingClock> clock_of(const Mesh& mesh) {
-  return std::static_pointer_cast<ClosingClock>(state_of(mesh).shared_by_engines(
-      [] { return std::make_shared<ClosingClock>(autograd_hooks::clock_queries()); }));
+std::shared_ptr<BackwardScheduler> clock_of(const Mesh& mesh) {
+  return std::static_pointer_cast<BackwardScheduler>(state_of(mesh).shared_by_engines(
+      [] { return std::make_shared<BackwardScheduler>(autograd_hooks::clock_queries()); }));
 }
 
 }  // namespace

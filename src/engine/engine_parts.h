@@ -12,7 +12,7 @@
 #include "engine/sharded_model.h"
 #include "engine/step_spans.h"
 #include "engine/training_objects.h"
-#include "plan/closing_clock.h"
+#include "plan/backward_scheduler.h"
 #include "shard/shard_context.h"
 
 namespace fsdp {
@@ -44,7 +44,7 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   void watch_shards();
 
   const std::unique_ptr<ShardContext> context;
-  const std::shared_ptr<ClosingClock> clock;  // shared by the engines of a mesh
+  const std::shared_ptr<BackwardScheduler> clock;  // shared by the engines of a mesh
   ShardedModel model;
   PlannedMemory memory{*context, model.units};
   GradientMeasure gradients{*context, model.units};

@@ -28,9 +28,9 @@ struct ForwardSpans {
 
 }  // namespace
 
-std::vector<const EnginePass*> passes_of(const ClosingClock& clock) {
+std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock) {
   std::vector<const EnginePass*> passes;
-  for (const ClockedEngine* engine : clock.engines()) {
+  for (const ScheduledEngine* engine : clock.engines()) {
     passes.push_back(static_cast<const EnginePass*>(engine));
   }
   return passes;
@@ -53,7 +53,7 @@ void EnginePass::begin_forward() {
   require_not_gathered("a forward");
   of_.context.memory.count_thread();
   of_.context.streams.follow_compute();
-  absorb_changes(/*reseats=*/true);
+  sync_changes(/*reseats=*/true);
   unfreeze();
   forward_has_graph_ = autograd_hooks::makes_graph();
   check_touched_units();
@@ -76,7 +76,7 @@ void EnginePass::begin_forward() {
 void EnginePass::check_touched_units() {
   for (const auto& unit : of_.model.units) {
     if (!unit->is_by_policy()) continue;
-    unit->shard->parameters().check_seats();
+    unit->shard->parameters().check_bindings();
     unit->follow_zero_grad();
     unit->mark_unhooked();
   }
@@ -170,7 +170,7 @@ void EnginePass::begin_backward() {
   of_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
   if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
-  absorb_changes(/*reseats=*/false);
+  sync_changes(/*reseats=*/false);
   of_.model.follow_zero_grads();  // since forward
   if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
   of_.context.peers.begin();
@@ -230,11 +230,11 @@ void EnginePass::close(int unit, bool captures) {
   closed.throw_if_written();
 }
 
-void EnginePass::rest(int unit) {
+void EnginePass::idle(int unit) {
   with_place([&] { return unit_at(unit).describe("backward"); },
              [&] {
                unit_at(unit).note_written();
-               schedule_->rest(unit);
+               schedule_->idle(unit);
              });
 }
 
@@ -244,8 +244,8 @@ void EnginePass::abandon(int unit) {
   abandoned.forget_written();  // the backward's own error is on its way
   try {
     abandoned.shard->gradients().abandon();
-    const bool is_seated = abandoned.shard->parameters().state() != ParameterState::kSharded;
-    if (is_seated && schedule_->active_calls(unit) == 0) reshard(unit);
+    const bool is_bound = abandoned.shard->parameters().state() != ParameterState::kSharded;
+    if (is_bound && schedule_->active_calls(unit) == 0) reshard(unit);
   } catch (const DeviceError&) {  // the device is lost, and backward throws that already
   }
 }
@@ -260,7 +260,7 @@ void EnginePass::end_backward(bool captures) {
         of_.context.streams.span(*of_.context.streams.compute, "wait for reduces", "");
     of_.context.streams.compute->wait(reduced);  // wait 7
   }
-  for (auto& held : of_.context.lent.held) held.clear();
+  for (auto& held : of_.context.zero_copy.held) held.clear();
   of_.context.streams.wait_for_left_gathers();
   settle_main_state();
   of_.context.peers.end();
@@ -290,7 +290,7 @@ void EnginePass::finalize_backward() {
   } else {
     of_.memory.learn_from_overflow(*schedule_);
   }
-  if (!strays_.is_done() && !keeps_graph_) strays_.refuse(*of_.model.root);
+  if (!unregistered_.is_done() && !keeps_graph_) unregistered_.refuse(*of_.model.root);
 }
 
 // A backward threw: nothing is communicated any more, and nothing half-captured survives.
@@ -350,11 +350,11 @@ void EnginePass::sum_across(int unit) {
 
 // Parameters changed by an optimizer, a load or the user: seated ones are dropped, graphs that
 // saved them will throw, resident copies are made anew.
-void EnginePass::absorb_changes(bool reseats) {
+void EnginePass::sync_changes(bool rebinds) {
   bool issued = false;
   for (const auto& unit : of_.model.units) issued = unit->shard->issue_digests() || issued;
   if (issued) of_.context.main->stream().synchronize();  // of all units at once
-  for (const auto& unit : of_.model.units) unit->shard->absorb_changes(reseats);
+  for (const auto& unit : of_.model.units) unit->shard->sync_changes(rebinds);
 }
 
 void EnginePass::require_not_gathered(std::string_view call) const {
@@ -372,11 +372,11 @@ void EnginePass::unfreeze() {
   if (any) of_.memory.remake(*schedule_);
 }
 
-void EnginePass::look_for_strays(const std::vector<at::Tensor>& inputs,
-                                 const std::vector<at::Tensor>& leaves) {
+void EnginePass::look_for_unregistered(const std::vector<at::Tensor>& inputs,
+                                       const std::vector<at::Tensor>& leaves) {
   std::vector<const ShardedModel*> models;  // forwards of several engines may be nested
   for (const EnginePass* each : passes_of(of_.clock)) models.push_back(&each->of_.model);
-  strays_.collect(leaves, inputs, models);
+  unregistered_.collect(leaves, inputs, models);
 }
 
 // Forwards whose outputs were dropped without a backward: their graph is gone, so are their calls.

@@ -1,5 +1,5 @@
 // The passes of an engine, boundary by boundary. Which unit is finished in backward, and when, is
-// the clock's rule (closing_clock.h); what is gathered, resharded and reduced at a boundary is the
+// the clock's rule (backward_scheduler.h); what is gathered, resharded and reduced at a boundary is the
 // schedule's (plan/pass.h); where the bytes go is shard's (shard_unit.h); what a boundary waits for
 // is in docs/streams.md.
 #pragma once
@@ -13,8 +13,8 @@
 #include "engine/planned_memory.h"
 #include "engine/sharded_model.h"
 #include "engine/step_spans.h"
-#include "engine/stray_leaves.h"
-#include "plan/closing_clock.h"
+#include "engine/unregistered_parameters.h"
+#include "plan/backward_scheduler.h"
 #include "plan/pass.h"
 #include "plan/unit_actions.h"
 #include "shard/shard_context.h"
@@ -22,13 +22,13 @@
 namespace fsdp {
 
 // Not thread-safe: the clock's mutex covers it.
-class EnginePass final : public ClockedEngine, public UnitActions {
+class EnginePass final : public ScheduledEngine, public UnitActions {
  public:
   // All live as long.
   struct Parts {
     ShardedModel& model;
     ShardContext& context;
-    ClosingClock& clock;
+    BackwardScheduler& clock;
     PlannedMemory& memory;
     StepSpans& steps;
   };
@@ -63,10 +63,10 @@ class EnginePass final : public ClockedEngine, public UnitActions {
   bool forward_has_graph() const { return forward_has_graph_; }
   // A forward or backward has thrown, and the caller gets that error.
   void wait_after_throw() noexcept;
-  // [stray_leaves.h] Takes what the outermost call of a first forward has used.
-  void look_for_strays(const std::vector<at::Tensor>& inputs,
-                       const std::vector<at::Tensor>& leaves);
-  bool looks_for_strays() const { return !strays_.is_done(); }
+  // [unregistered_parameters.h] Takes what the outermost call of a first forward has used.
+  void look_for_unregistered(const std::vector<at::Tensor>& inputs,
+                             const std::vector<at::Tensor>& leaves);
+  bool looks_for_unregistered() const { return !unregistered_.is_done(); }
 
   // ---- backward ----
 
@@ -76,7 +76,7 @@ class EnginePass final : public ClockedEngine, public UnitActions {
   // The clock's questions.
   void open(int unit, bool captures) override;
   void close(int unit, bool captures) override;
-  void rest(int unit) override;
+  void idle(int unit) override;
   void abandon(int unit) override;
   void end_forward(int unit, Call& call, bool failed) override;
   void finalize_backward() override;
@@ -116,7 +116,7 @@ class EnginePass final : public ClockedEngine, public UnitActions {
   void event(std::string_view name, int unit) const;
   void begin_backward();
   void end_backward(bool captures);
-  void absorb_changes(bool reseats);
+  void sync_changes(bool rebinds);
   void check_touched_units();
   void settle_main_state() const;
   void forget_dropped_forwards();
@@ -124,7 +124,7 @@ class EnginePass final : public ClockedEngine, public UnitActions {
   Parts of_;
   std::unique_ptr<Pass> schedule_;
   Engine::EventObserver observer_;
-  StrayLeaves strays_;
+  UnregisteredParameters unregistered_;
   int64_t count_ = 0;
   int gathered_ = 0;
   bool looked_for_scaler_ = false;
@@ -133,6 +133,6 @@ class EnginePass final : public ClockedEngine, public UnitActions {
 };
 
 // Of all engines of a mesh.
-std::vector<const EnginePass*> passes_of(const ClosingClock& clock);
+std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock);
 
 }  // namespace fsdp

@@ -12,10 +12,10 @@
 
 namespace fsdp {
 
-EngineUnit::EngineUnit(EngineParts& engine_parts, ClockedEngine& engine, OnGradient on_gradient,
+EngineUnit::EngineUnit(EngineParts& engine_parts, ScheduledEngine& engine, OnGradient on_gradient,
                        Place in_model, std::unique_ptr<TouchedUnit> touched,
                        std::unique_ptr<ShardUnit> bytes)
-    : ClockedUnit{.engine = &engine, .index = in_model.index, .calls = {}, .state = {}},
+    : ScheduledUnit{.engine = &engine, .index = in_model.index, .calls = {}, .state = {}},
       owner(engine_parts),
       place(std::move(in_model)),
       on_gradient_(std::move(on_gradient)),
@@ -113,7 +113,7 @@ void EngineUnit::require_no_autocast(const at::Device& device) const {
                     .hint = "choose the type of computation with Options::mixed_precision"});
 }
 
-bool EngineUnit::is_inside(const ClockedUnit& other) const {
+bool EngineUnit::is_inside(const ScheduledUnit& other) const {
   const EngineUnit* at = this;
   while (at != &other && at->place.parent != nullptr) at = at->place.parent;
   return at == &other;
@@ -127,7 +127,7 @@ void EngineUnit::forget_unhooked_since_mark() {
   if (unhooked_.size() > marked_) unhooked_.resize(marked_);
 }
 
-bool EngineUnit::fire_unhooked(ClosingClock& clock, int task, uint64_t sequence) {
+bool EngineUnit::fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence) {
   const auto newest = [&](uint64_t begun_by) -> std::shared_ptr<Call> {
     for (auto call = unhooked_.rbegin(); call != unhooked_.rend(); ++call) {
       if ((*call)->begin > begun_by || (*call)->fired_task == task) continue;
@@ -149,11 +149,11 @@ bool EngineUnit::fire_unhooked(ClosingClock& clock, int task, uint64_t sequence)
 
 void EngineUnit::follow_zero_grad() {
   switch (shard->parameters().guards()) {
-    case ParameterSeats::Guards::kThere:
+    case ParameterBindings::Guards::kThere:
       return;
-    case ParameterSeats::Guards::kGone:
+    case ParameterBindings::Guards::kGone:
       return shard->gradients().zero();
-    case ParameterSeats::Guards::kSomeGone:
+    case ParameterBindings::Guards::kSomeGone:
       throw StateError({.what = "gradients of some parameters were taken away by hand",
                         .where = name_of_unit(shard->fqn()),
                         .cause = "a unit's gradients come and go together",

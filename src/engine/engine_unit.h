@@ -12,7 +12,7 @@
 
 #include "engine/module_walk.h"
 #include "libtorch/torch_compat.h"
-#include "plan/closing_clock.h"
+#include "plan/backward_scheduler.h"
 #include "runtime/span_log.h"
 #include "shard/precision.h"
 #include "shard/shard_unit.h"
@@ -31,7 +31,7 @@ struct TouchedUnit final : touch_trap::Touched {
 
 // Owned by ShardedModel; shared with the module's UnitBase and the hooks, all weakly, and by a call
 // while it runs.
-class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<EngineUnit> {
+class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<EngineUnit> {
  public:
   struct Place {
     int index = 0;
@@ -45,7 +45,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
       std::function<void(EngineUnit& unit, int parameter, const at::Tensor& gradient)>;
 
   // `touched`: the owner that `shard`'s storages name.
-  EngineUnit(EngineParts& owner, ClockedEngine& engine, OnGradient on_gradient, Place place,
+  EngineUnit(EngineParts& owner, ScheduledEngine& engine, OnGradient on_gradient, Place place,
              std::unique_ptr<TouchedUnit> touched, std::unique_ptr<ShardUnit> shard);
 
   // Arms the gradient hooks of parameters that require a gradient and have none: at the start, or
@@ -71,7 +71,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   bool is_by_policy() const { return touched_->is_by_policy; }
   bool has_several_layers() const { return place.modules.size() > 1; }
   // True for the unit itself, too.
-  bool is_inside(const ClockedUnit& other) const;
+  bool is_inside(const ScheduledUnit& other) const;
 
   // ---- units by policy ----
 
@@ -84,7 +84,7 @@ class EngineUnit : public ClockedUnit, public std::enable_shared_from_this<Engin
   void forget_unhooked_since_mark();
   // Fires the newest of them that node `sequence` of graph task `task` can belong to. Returns false
   // if there is none.
-  bool fire_unhooked(ClosingClock& clock, int task, uint64_t sequence);
+  bool fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence);
   // Zeroes gradients that module->zero_grad() has taken away.
   // Errors: StateError where some of the unit's are.
   void follow_zero_grad();

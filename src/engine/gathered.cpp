@@ -15,7 +15,7 @@ namespace {
 
 void gather_whole(const EngineUnit& unit) {
   ShardUnit& shard = *unit.shard;
-  shard.absorb_changes(/*reseats=*/true);
+  shard.sync_changes(/*reseats=*/true);
   if (shard.parameters().state() != ParameterState::kSharded) {
     unit.owner.pass.reshard(unit.index);
   }
@@ -37,15 +37,15 @@ void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
 Gathered::Gathered(Engine& engine, WriteBack write_back)
     : state_(state_of(engine)), write_back_(write_back) {
   for (const auto& unit : state_.model.units) units_.push_back(unit->index);
-  seat();
+  bind();
 }
 
 Gathered::Gathered(Engine& engine, std::string_view unit_fqn, WriteBack write_back)
     : state_(state_of(engine)), write_back_(write_back), units_{state_.model.find_unit(unit_fqn)} {
-  seat();
+  bind();
 }
 
-void Gathered::seat() {
+void Gathered::bind() {
   const std::lock_guard lock(state_.clock->mutex);
   if (state_.pass.schedule().active_calls() > 0 || state_.clock->in_backward()) {
     throw StateError({.what = "fsdp::Gathered inside a forward or backward",

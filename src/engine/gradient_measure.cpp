@@ -54,7 +54,7 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
       position += segment.slice_numel;
     }
     if (!chosen.any_of(unit->index)) continue;
-    const bool tells = !is_cut || unit->shard->moves().first_holder(rank) == rank;
+    const bool tells = !is_cut || unit->shard->collectives().first_holder(rank) == rank;
     for (const MainSegment& main : unit->shard->main_segments()) {
       if (main.grad == nullptr || !tells) continue;
       const int64_t begin = begins[main.segment];
@@ -151,7 +151,7 @@ std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
 
 bool GradientMeasure::cut() const {
   return std::any_of(units_.begin(), units_.end(),
-                     [](const auto& unit) { return unit->shard->moves().cuts_main(); });
+                     [](const auto& unit) { return unit->shard->collectives().cuts_main(); });
 }
 
 void GradientMeasure::settle() noexcept {
@@ -171,7 +171,7 @@ std::pair<int, int> GradientMeasure::owner_of(int rank, int64_t position) const 
         continue;
       }
       int owner = 0;
-      const int slice = unit->shard->moves().main_rank(rank);
+      const int slice = unit->shard->collectives().main_rank(rank);
       for (const Interval& interval : layout.intervals(static_cast<int>(i), slice)) {
         if (interval.numel > 0 && interval.offset <= position) owner = interval.parameter;
       }

@@ -19,18 +19,18 @@ namespace {
 
 using Passes = std::vector<const EnginePass*>;
 
-std::string place_of(const ClosingClock& clock) {
+std::string place_of(const BackwardScheduler& clock) {
   const auto [unit, phase] = clock.running();
   if (unit == nullptr) return "outside of units";
-  const std::string_view what = phase == ClosingClock::Phase::kForward     ? "forward"
-                                : phase == ClosingClock::Phase::kRecompute ? "recomputation"
-                                                                           : "backward";
+  const std::string_view what = phase == BackwardScheduler::Phase::kForward     ? "forward"
+                                : phase == BackwardScheduler::Phase::kRecompute ? "recomputation"
+                                                                                : "backward";
   const auto& pass = static_cast<const EnginePass&>(*unit->engine);
   return pass.unit_at(unit->index).describe(what);
 }
 
 // A forward; before it what does not fit is the configuration's fault, optimizers' state above all.
-bool has_begun(const ClosingClock& clock, const Passes& engines) {
+bool has_begun(const BackwardScheduler& clock, const Passes& engines) {
   return clock.running().unit != nullptr ||
          std::ranges::any_of(engines, [](const EnginePass* engine) {
            return engine->count() > 0 || engine->schedule().active_calls() > 0 ||
@@ -82,8 +82,8 @@ std::string remedies_of(const EnginePass& pass, bool for_tensors) {
 
 }  // namespace
 
-MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<ClosingClock>& clock) {
-  return [shared = std::weak_ptr<ClosingClock>(clock)](const MemoryDemand& demand) {
+MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& clock) {
+  return [shared = std::weak_ptr<BackwardScheduler>(clock)](const MemoryDemand& demand) {
     const auto clock = shared.lock();
     if (!clock) return;
     // Whoever asks may hold locks of LibTorch's, for which a thread in a unit of ours may wait.
@@ -91,7 +91,7 @@ MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<ClosingClock>& clo
     if (!lock) return;
     const Passes engines = passes_of(*clock);
     if (engines.empty()) return;
-    const ClockedUnit* unit = clock->running().unit;
+    const ScheduledUnit* unit = clock->running().unit;
     const EnginePass& engine =
         unit != nullptr ? static_cast<const EnginePass&>(*unit->engine) : *engines.back();
     if (demand.of == MemoryOwner::kEngine && !has_begun(*clock, engines)) {
@@ -108,7 +108,7 @@ MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<ClosingClock>& clo
   };
 }
 
-void require_within_limit(const ClosingClock& clock, int64_t limit) {
+void require_within_limit(const BackwardScheduler& clock, int64_t limit) {
   const Passes engines = passes_of(clock);
   const int64_t planned = planned_bytes(engines);
   if (limit == 0 || planned <= limit) return;

@@ -8,7 +8,7 @@
 #include "comm/mesh_state.h"
 #include "engine/sharded_model.h"
 #include "runtime/device.h"
-#include "shard/parameter_seats.h"
+#include "shard/parameter_bindings.h"
 #include "shard/shard_context.h"
 
 namespace fsdp {

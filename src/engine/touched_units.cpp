@@ -81,7 +81,7 @@ thread_local int running_again_in = -1;  // graph task
 
 // Of an operator in graph task `task`: a forward that is run again, not the node of one that has
 // run.
-bool is_forward_again(const ClosingClock& clock, int task) {
+bool is_forward_again(const BackwardScheduler& clock, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
   // A checkpoint of somebody else's, and a custom Function in it.
   return clock.in_call() && clock.innermost_call()->forward_task == task;
@@ -112,7 +112,8 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   // Sums within groups are there to be changed; a step reads them.
   if (touch.writes && unit.shard->gradients().await_across()) return;
   unit.require_complete_gradients();
-  if (!unit.is_by_policy() || unit.shard->parameters().guards() == ParameterSeats::Guards::kThere)
+  if (!unit.is_by_policy() ||
+      unit.shard->parameters().guards() == ParameterBindings::Guards::kThere)
     return;
   throw StateError({.what = "a step with gradients that the model's zero_grad has taken away",
                     .where = name_of_unit(unit.shard->fqn()),
@@ -125,7 +126,7 @@ class Touches final : public touch_trap::Listener {
   void shard(const touch_trap::ShardTouch& touch) override { follow_shard(touch); }
 
   bool before(const touch_trap::Touch& touch) override {
-    ClosingClock& clock = *unit_of(touch.units[0]).owner.clock;
+    BackwardScheduler& clock = *unit_of(touch.units[0]).owner.clock;
     const std::lock_guard lock(clock.mutex);
     if (std::ranges::all_of(touch.units, [](auto* each) { return is_gathered(unit_of(each)); })) {
       return false;
@@ -154,7 +155,7 @@ class Touches final : public touch_trap::Listener {
   }
 
   void after(const touch_trap::Touch& touch, std::span<const at::Tensor> results) override {
-    ClosingClock& clock = *unit_of(touch.units[0]).owner.clock;
+    BackwardScheduler& clock = *unit_of(touch.units[0]).owner.clock;
     const int task = autograd_hooks::current_task();
     const bool has_graph = autograd_hooks::makes_graph();
     for (auto* each : touch.units) {
@@ -205,7 +206,7 @@ class Touches final : public touch_trap::Listener {
     refuse_in_backward(touch, unit);
   }
 
-  static void read_in_forward(const touch_trap::Touch& touch, ClosingClock& clock, int task) {
+  static void read_in_forward(const touch_trap::Touch& touch, BackwardScheduler& clock, int task) {
     const EngineUnit& first = unit_of(touch.units[0]);
     first.require_no_autocast(first.owner.context->streams.torch_device);
     for (auto* each : touch.units) ModuleStates::begin(unit_of(each));
@@ -237,8 +238,8 @@ class Touches final : public touch_trap::Listener {
     }
   }
 
-  static void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& parent, ClosingClock& clock,
-                         int task) {
+  static void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& parent,
+                         BackwardScheduler& clock, int task) {
     with_place([&] { return unit.describe("forward"); },
                [&] { unit.owner.pass.follow_compute(unit, /*may_change=*/task >= 0); });
     const auto call = std::make_shared<Call>(unit.weak_from_this(), clock);
@@ -284,7 +285,7 @@ void CallsAround::fire() const {
 void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran) {
   const auto running = ModuleStates::running();
   if (!running) return;
-  ClosingClock& clock = *running->owner.clock;
+  BackwardScheduler& clock = *running->owner.clock;
   std::vector<std::shared_ptr<Call>> calls;
   {
     const std::lock_guard lock(clock.mutex);

@@ -1,5 +1,5 @@
 // Units by policy: their forwards are where operators touch their parameters. What a fsdp::Unit is
-// told by its caller (unit_call.cpp) is concluded here from touches; closing_clock.h, [Note:
+// told by its caller (unit_call.cpp) is concluded here from touches; backward_scheduler.h, [Note:
 // open-ended calls].
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "libtorch/touch_trap.h"
-#include "plan/closing_clock.h"
+#include "plan/backward_scheduler.h"
 
 namespace fsdp {
 class ModuleStates;
@@ -26,7 +26,7 @@ class CallsAround {
   void fire() const;
 
  private:
-  std::shared_ptr<ClosingClock> clock_;  // null: no such calls
+  std::shared_ptr<BackwardScheduler> clock_;  // null: no such calls
   std::vector<std::weak_ptr<Call>> calls_;
 };
 

@@ -56,7 +56,7 @@ void UnitCall::begin() {
   EngineParts& engine = unit_->owner;
   ModuleStates::begin(*unit_);
   state_->running.emplace(unit_);
-  ClosingClock& clock = *engine.clock;
+  BackwardScheduler& clock = *engine.clock;
   // [Note: grad_fn before the clock] LibTorch locks a view while it makes its grad_fn anew, and
   // what that frees may end a hook of ours, which locks the clock: nobody asks for one under the
   // clock.
@@ -139,7 +139,8 @@ void UnitCall::end() {
     if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
   }
   std::vector<at::Tensor> leaves;
-  if (in_graph && state_->outermost && call->forward_task < 0 && engine.pass.looks_for_strays()) {
+  if (in_graph && state_->outermost && call->forward_task < 0 &&
+      engine.pass.looks_for_unregistered()) {
     std::vector<at::Tensor> outputs;
     for (const at::Tensor* output : state_->outputs) outputs.push_back(*output);
     leaves = autograd_hooks::leaves_of(outputs, call->begin);
@@ -150,7 +151,7 @@ void UnitCall::end() {
   call->runs = false;
   call->in_graph = in_graph;
   engine.clock->pop_call();
-  if (!leaves.empty()) engine.pass.look_for_strays(state_->inputs, leaves);
+  if (!leaves.empty()) engine.pass.look_for_unregistered(state_->inputs, leaves);
   with_place([&] { return unit_->describe("forward"); },
              [&] {
                engine.pass.end_call(*unit_, *call);

@@ -5,7 +5,7 @@
 
 #include "fsdp/error.h"
 #include "plan/placement.h"
-#include "shard/parameter_seats.h"
+#include "shard/parameter_bindings.h"
 #include "shard/shard_context.h"
 
 namespace fsdp {
@@ -127,7 +127,7 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
     UnitOptions& each = own[i];
     const UnitRules rules{.reshard_after_forward = *each.reshard_after_forward,
                           .unshard_in_backward = *each.unshard_in_backward,
-                          .is_gathered = moves_for(context, *each.strategy).gathers(),
+                          .is_gathered = collectives_for(context, *each.strategy).gathers(),
                           .prefetch_units = *each.prefetch_units};
     const Precision precision = Precision::of(
         *each.mixed_precision, fmt::format("mixed_precision of {}", name_of_unit(units[i].fqn)));

@@ -220,7 +220,7 @@ std::string_view without_padding(std::string_view text, const std::string& file)
 }
 
 // Byte ranges must follow each other from the header's end to the file's, without hole or overlap.
-void seat_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_bytes,
+void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_bytes,
                   const std::string& file) {
   std::ranges::stable_sort(layout.tensors, {}, [](const StoredTensor& tensor) {
     return std::pair(tensor.offset_bytes, tensor.nbytes);
@@ -276,7 +276,7 @@ SafetensorsLayout parse_safetensors(std::span<const std::byte> bytes, const std:
               .first_byte = kSafetensorsPrefixBytes,
               .one_line = true},
              events, kHeaderLimits);
-  seat_tensors(layout, kSafetensorsPrefixBytes + std::ssize(header), std::ssize(bytes), file);
+  bind_tensors(layout, kSafetensorsPrefixBytes + std::ssize(header), std::ssize(bytes), file);
   return layout;
 }
 

@@ -38,8 +38,8 @@ std::string type_name(at::ScalarType type) {
   return dtype ? std::string(name_of(*dtype)) : c10::toString(type);
 }
 
-SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string message,
-                             const touch_trap::Watch& watch)
+BoundStorage::BoundStorage(int64_t bytes, at::Device device, std::string message,
+                           const touch_trap::Watch& watch)
     : device_(device) {
   if (watch.owner != nullptr) {
     auto watched = c10::make_intrusive<touch_trap::WatchedStorage>(
@@ -54,29 +54,29 @@ SeatedStorage::SeatedStorage(int64_t bytes, at::Device device, std::string messa
   set_message(std::move(message));
 }
 
-void SeatedStorage::forget_owner() {
+void BoundStorage::forget_owner() {
   if (watched_ != nullptr) watched_->watch.owner = nullptr;
 }
 
-void SeatedStorage::seat(void* data) {
+void BoundStorage::bind(void* data) {
   // The flag first: set_data_ptr_noswap refreshes LibTorch's cached copy of it.
   storage_.get()->*throw_flag() = false;
   storage_->set_data_ptr_noswap(at::DataPtr(data, device_));
 }
 
-void SeatedStorage::unseat() {
+void BoundStorage::unbind() {
   storage_.get()->*throw_flag() = true;
   storage_->set_data_ptr_noswap(at::DataPtr(nullptr, device_));
 }
 
-void SeatedStorage::set_message(std::string message) {
+void BoundStorage::set_message(std::string message) {
   // Despite its name this releases nothing: it stores the message and arms the flag.
   storage_->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(message));
-  unseat();
+  unbind();
 }
 
-at::Tensor SeatedStorage::view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
-                               std::span<const int64_t> strides) const {
+at::Tensor BoundStorage::view(DType dtype, int64_t offset, std::span<const int64_t> sizes,
+                              std::span<const int64_t> strides) const {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage_), keys_of(device_), c10::scalarTypeToTypeMeta(scalar_type_of(dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides({sizes.data(), sizes.size()},
@@ -84,7 +84,7 @@ at::Tensor SeatedStorage::view(DType dtype, int64_t offset, std::span<const int6
   return tensor;
 }
 
-void SeatedStorage::bind(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
+void BoundStorage::adopt(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
                          std::span<const int64_t> strides) const {
   const touch_trap::Unseen unseen;
   parameter.set_data(view(dtype, 0, sizes, strides));
@@ -92,7 +92,7 @@ void SeatedStorage::bind(at::Tensor parameter, DType dtype, std::span<const int6
   if (watched_ != nullptr) touch_trap::watch(parameter);
 }
 
-bool SeatedStorage::owns(const at::Tensor& tensor) const {
+bool BoundStorage::owns(const at::Tensor& tensor) const {
   return tensor.storage().unsafeGetStorageImpl() == storage_.get();
 }
 

@@ -27,22 +27,22 @@ using NodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().g
 // "bfloat16"; of types that the engine does not move LibTorch's name: "ComplexFloat".
 std::string type_name(at::ScalarType type);
 
-// [Note: seating storage]
+// [Note: binding storage]
 // One StorageImpl serves a parameter for life; it is a view of it, bound once. Seating
 // points the storage at memory of ours (0.01 µs); unseating points it at nothing and arms a flag in
 // LibTorch that makes every access throw a message. Views saved by autograd share the StorageImpl,
 // so they follow. nbytes stays full: sizes and strides of the views stay valid, and LibTorch's own
 // range checks too. The flag matters: with a null pointer alone, element-wise operators crash, and
 // with sizes of zero many read nothing in silence.
-class SeatedStorage {
+class BoundStorage {
  public:
   // Unseated. `message` is what an access throws then. With an owner in `watch`, the trap is told
   // of operators that are given a tensor which was bound, or a view that it watches (touch_trap.h).
-  SeatedStorage(int64_t bytes, at::Device device, std::string message,
-                const touch_trap::Watch& watch = {});
+  BoundStorage(int64_t bytes, at::Device device, std::string message,
+               const touch_trap::Watch& watch = {});
 
-  void seat(void* data);
-  void unseat();
+  void bind(void* data);
+  void unbind();
   // Also changes what views that users or autograd still hold will say.
   void set_message(std::string message);
   // From now on operators pass.
@@ -53,8 +53,8 @@ class SeatedStorage {
                   std::span<const int64_t> strides) const;
   // Gives `parameter` such a view as its data; it keeps its TensorImpl. With an owner, operators
   // that are given it are seen from now on.
-  void bind(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
-            std::span<const int64_t> strides) const;
+  void adopt(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
+             std::span<const int64_t> strides) const;
   bool owns(const at::Tensor& tensor) const;
 
  private:

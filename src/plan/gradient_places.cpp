@@ -18,9 +18,9 @@ GradientPlaces::GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bo
       if (!may_lend || !large || 2 * place.numel <= segment.numel || segment.dtype != dtype_) {
         continue;
       }
-      own.lent = place.parameter;
-      own.lent_begin = place.offset;
-      own.lent_numel = place.numel;
+      own.zero_copy = place.parameter;
+      own.zero_copy_begin = place.offset;
+      own.zero_copy_numel = place.numel;
       own.cut = place.numel / ShardLayout::kAlignment * ShardLayout::kAlignment;
     }
     slot_bytes_ += round_up((own.numel - own.cut) * size_of(dtype_), ShardLayout::kSlotAlignment);
@@ -29,12 +29,12 @@ GradientPlaces::GradientPlaces(const ShardLayout& layout, DType reduce_dtype, bo
 
 bool GradientPlaces::lends(int parameter) const {
   return std::any_of(segments_.begin(), segments_.end(),
-                     [&](const Segment& segment) { return segment.lent == parameter; });
+                     [&](const Segment& segment) { return segment.zero_copy == parameter; });
 }
 
 int64_t GradientPlaces::slot_offset_bytes(int segment, int64_t element) const {
   const Segment& own = segments_[segment];
-  const bool behind = element >= own.lent_begin + own.lent_numel;
+  const bool behind = element >= own.zero_copy_begin + own.zero_copy_numel;
   return own.offset_bytes + (behind ? element - own.cut : element) * size_of(dtype_);
 }
 
@@ -44,17 +44,17 @@ int64_t GradientPlaces::slot_numel(int segment) const {
 
 int64_t GradientPlaces::whole_bytes() const {
   int64_t bytes = slot_bytes_;
-  for (size_t i = 0; i < segments_.size(); ++i) bytes += lent_bytes(static_cast<int>(i));
+  for (size_t i = 0; i < segments_.size(); ++i) bytes += zero_copy_bytes(static_cast<int>(i));
   return bytes;
 }
 
 std::array<SendRun, 3> GradientPlaces::runs(int segment, const void* slot_at,
-                                            const void* lent) const {
+                                            const void* zero_copy) const {
   const Segment& own = segments_[segment];
-  const int64_t lent_end = own.lent_begin + own.lent_numel;
+  const int64_t zero_copy_end = own.zero_copy_begin + own.zero_copy_numel;
   const auto* slot = static_cast<const std::byte*>(slot_at);
-  return {SendRun{slot, own.lent_begin}, SendRun{lent, own.lent_numel},
-          SendRun{slot + (lent_end - own.cut) * size_of(dtype_), own.numel - lent_end}};
+  return {SendRun{slot, own.zero_copy_begin}, SendRun{zero_copy, own.zero_copy_numel},
+          SendRun{slot + (zero_copy_end - own.cut) * size_of(dtype_), own.numel - zero_copy_end}};
 }
 
 }  // namespace fsdp

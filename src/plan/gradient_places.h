@@ -1,6 +1,6 @@
 // Where the whole gradients of a unit lie until they are reduced: integers only, like the layout.
 //
-// [Note: lent gradients]
+// [Note: zero-copy gradients]
 // Gradients are copied into a slot as they arrive, where peers read them. For a unit that is little
 // but one large parameter (word embeddings, a vocabulary's head) this would hold the largest
 // gradient of the model twice. Such a gradient stays where LibTorch has made it, as LibTorch's own
@@ -39,19 +39,19 @@ class GradientPlaces {
   int64_t slot_offset_bytes(int segment, int64_t element) const;
   int64_t slot_numel(int segment) const;
   // What the slot has no room for, because a parameter lends it.
-  int64_t lent_bytes(int segment) const { return segments_[segment].cut * size_of(dtype_); }
+  int64_t zero_copy_bytes(int segment) const { return segments_[segment].cut * size_of(dtype_); }
   // Slot and lent gradients together.
   int64_t whole_bytes() const;
   // A segment that lends, in the order of its elements. `slot_at` is where the slot's part of the
   // segment begins.
-  std::array<SendRun, 3> runs(int segment, const void* slot_at, const void* lent) const;
+  std::array<SendRun, 3> runs(int segment, const void* slot_at, const void* zero_copy) const;
 
  private:
   struct Segment {
     int64_t offset_bytes = 0;  // in the slot
     int64_t numel = 0;         // of the segment
-    int lent = -1;
-    int64_t lent_begin = 0, lent_numel = 0;
+    int zero_copy = -1;
+    int64_t zero_copy_begin = 0, zero_copy_numel = 0;
     int64_t cut = 0;  // elements of lent_numel that the slot leaves out: whole alignments
   };
 

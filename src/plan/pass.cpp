@@ -113,9 +113,9 @@ void Pass::pre_backward(int unit, bool captures) {
   note_in_backward({.boundary = Boundary::kPreBackward, .flag = captures, .unit = unit});
 }
 
-void Pass::rest(int unit) {
+void Pass::idle(int unit) {
   reshard(unit);
-  note_in_backward({.boundary = Boundary::kRest, .unit = unit});
+  note_in_backward({.boundary = Boundary::kIdle, .unit = unit});
 }
 
 void Pass::close(int unit, bool captures) {
@@ -239,8 +239,8 @@ void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_
       case Boundary::kPreBackward:
         pass.pre_backward(event.unit, event.flag);
         break;
-      case Boundary::kRest:
-        pass.rest(event.unit);
+      case Boundary::kIdle:
+        pass.idle(event.unit);
         break;
       case Boundary::kClose:
         pass.close(event.unit, event.flag);

@@ -3,8 +3,8 @@
 // real units as autograd reaches the boundaries, the memory plan with counters from a record of
 // them. Integers only; not thread-safe.
 //
-// Which unit is finished in backward, and when, is the clock's (closing_clock.h); whoever drives a
-// pass reports it by close() and rest().
+// Which unit is finished in backward, and when, is the clock's (backward_scheduler.h); whoever drives a
+// pass reports it by close() and idle().
 #pragma once
 
 #include <fsdp/options.h>
@@ -56,7 +56,7 @@ class Pass {
   bool in_backward() const { return in_backward_; }
   void pre_backward(int unit, bool captures);
   // Over for now.
-  void rest(int unit);
+  void idle(int unit);
   // Finished. `captures` as at its pre_backward.
   void close(int unit, bool captures);
   // Everything is closed.

@@ -13,7 +13,7 @@ enum class Boundary : uint8_t {
   kPostForward,    // it has returned, or thrown
   kBeginBackward,  // before the first kPreBackward; unit ignored
   kPreBackward,    // the first gradient of a call's outputs is there
-  kRest,           // the unit is idle in backward: it has calls that are still to run
+  kIdle,           // the unit is idle in backward: it has calls that are still to run
   kClose,          // it is finished: closing.md says when
   kEndBackward,    // unit ignored
 };
@@ -21,7 +21,7 @@ enum class Boundary : uint8_t {
 struct PassEvent {
   Boundary boundary = Boundary::kPreForward;
   // kPostForward: backward can reach the call's outputs. kPreBackward and kClose: gradients are
-  // captured (not so under autograd::grad: ClosingClock::captures).
+  // captured (not so under autograd::grad: BackwardScheduler::captures).
   bool flag = false;
   int unit = 0;
   int call = -1;  // of kPreForward and kPostForward outside backward: counts the pass's calls

@@ -11,19 +11,23 @@
 namespace fsdp {
 namespace {
 
-constexpr Placement kWhole = Placement::kWhole;
-constexpr Placement kInside = Placement::kInside;
-constexpr Placement kAll = Placement::kEverywhere;
+constexpr Placement kReplicate = Placement::kReplicate;
+constexpr Placement kShardGroup = Placement::kShardGroup;
+constexpr Placement kShardWorld = Placement::kShardWorld;
 
 constexpr StrategyRow kTable[] = {
     // strategy, name, {parameters, gradients, optimizer state}, meaning, other name
-    {Strategy::kFullShard, "full-shard", {kAll, kAll, kAll}, "ZeRO-3", "zero3"},
-    {Strategy::kZero2, "zero2", {kWhole, kAll, kAll}, "", ""},
-    {Strategy::kZero1, "zero1", {kWhole, kWhole, kAll}, "", ""},
-    {Strategy::kReplicate, "replicate", {kWhole, kWhole, kWhole}, "DDP", "ddp"},
-    {Strategy::kHybridShard, "hybrid-shard", {kInside, kInside, kInside}, "", "hsdp"},
-    {Strategy::kHfsdp, "hfsdp", {kInside, kInside, kAll}, "", ""},
-    {Strategy::kHpz, "hpz", {kInside, kAll, kAll}, "", ""},
+    {Strategy::kFullShard,
+     "full-shard",
+     {kShardWorld, kShardWorld, kShardWorld},
+     "ZeRO-3",
+     "zero3"},
+    {Strategy::kZero2, "zero2", {kReplicate, kShardWorld, kShardWorld}, "", ""},
+    {Strategy::kZero1, "zero1", {kReplicate, kReplicate, kShardWorld}, "", ""},
+    {Strategy::kReplicate, "replicate", {kReplicate, kReplicate, kReplicate}, "DDP", "ddp"},
+    {Strategy::kHybridShard, "hybrid-shard", {kShardGroup, kShardGroup, kShardGroup}, "", "hsdp"},
+    {Strategy::kHfsdp, "hfsdp", {kShardGroup, kShardGroup, kShardWorld}, "", ""},
+    {Strategy::kHpz, "hpz", {kShardGroup, kShardWorld, kShardWorld}, "", ""},
 };
 
 const StrategyRow& row_of(Strategy strategy) {
@@ -32,9 +36,9 @@ const StrategyRow& row_of(Strategy strategy) {
   throw InvalidArgument({.what = "unknown strategy"});
 }
 
-std::string names_of(const std::vector<Move>& moves) {
+std::string names_of(const std::vector<AxisCollective>& collectives) {
   std::string text;
-  for (const Move& move : moves) {
+  for (const AxisCollective& move : collectives) {
     const std::string_view axis = move.axis == Axis::kShard       ? " inside"
                                   : move.axis == Axis::kReplicate ? " across"
                                                                   : "";
@@ -44,14 +48,15 @@ std::string names_of(const std::vector<Move>& moves) {
 }
 
 Placement on_mesh(Placement placement, const MeshShape& shape) {
-  if (shape.size(Axis::kWorld) == 1) return kWhole;
-  if (placement != kInside) return placement;
-  if (shape.shard == 1) return kWhole;
-  return shape.replicate == 1 ? kAll : kInside;
+  if (shape.size(Axis::kWorld) == 1) return kReplicate;
+  if (placement != kShardGroup) return placement;
+  if (shape.shard == 1) return kReplicate;
+  return shape.replicate == 1 ? kShardWorld : kShardGroup;
 }
 
 bool has_inside(const Placements& row) {
-  return row.parameters == kInside || row.gradients == kInside || row.optimizer == kInside;
+  return row.parameters == kShardGroup || row.gradients == kShardGroup ||
+         row.optimizer == kShardGroup;
 }
 
 // The axes along which `to` is cut further than `from`, first to last.
@@ -60,20 +65,22 @@ std::span<const Axis> cuts(Placement from, Placement to, bool inside_first) {
   static constexpr std::array kInsideThenAcross{Axis::kShard, Axis::kReplicate};
   const std::span<const Axis> both = kInsideThenAcross;
   if (from == to) return {};
-  if (from == kWhole && to == kAll) return inside_first ? both : std::span<const Axis>(kWorldAxis);
-  return from == kWhole ? both.first(1) : both.last(1);
+  if (from == kReplicate && to == kShardWorld)
+    return inside_first ? both : std::span<const Axis>(kWorldAxis);
+  return from == kReplicate ? both.first(1) : both.last(1);
 }
 
-std::vector<Move> moves_along(Operation operation, std::span<const Axis> axes) {
-  std::vector<Move> moves;
-  for (const Axis axis : axes) moves.push_back({operation, axis});
-  return moves;
+std::vector<AxisCollective> collectives_along(Operation operation, std::span<const Axis> axes) {
+  std::vector<AxisCollective> collectives;
+  for (const Axis axis : axes) collectives.push_back({operation, axis});
+  return collectives;
 }
 
-std::vector<Move> gathers(Placement from, Placement to, bool inside_first) {
-  std::vector<Move> moves = moves_along(Operation::kAllGather, cuts(to, from, inside_first));
-  std::reverse(moves.begin(), moves.end());
-  return moves;
+std::vector<AxisCollective> gathers(Placement from, Placement to, bool inside_first) {
+  std::vector<AxisCollective> collectives =
+      collectives_along(Operation::kAllGather, cuts(to, from, inside_first));
+  std::reverse(collectives.begin(), collectives.end());
+  return collectives;
 }
 
 }  // namespace
@@ -84,60 +91,60 @@ bool StrategyRow::is_by_groups() const { return has_inside(placements); }
 Placements placements_of(Strategy strategy) { return row_of(strategy).placements; }
 std::string_view name_of(Strategy strategy) { return row_of(strategy).name; }
 
-int Moves::pieces(Placement placement) const {
+int UnitCollectives::pieces(Placement placement) const {
   switch (placement) {
-    case Placement::kInside:
+    case Placement::kShardGroup:
       return shape.shard;
-    case Placement::kEverywhere:
+    case Placement::kShardWorld:
       return shape.size(Axis::kWorld);
-    case Placement::kWhole:
+    case Placement::kReplicate:
       break;
   }
   return 1;
 }
 
-Piece Moves::piece(Placement placement, int64_t segment_numel, int rank) const {
+Piece UnitCollectives::piece(Placement placement, int64_t segment_numel, int rank) const {
   Piece piece{.begin = 0, .numel = segment_numel};
-  for (const Axis axis : cuts(kWhole, placement, has_inside(row))) {
+  for (const Axis axis : cuts(kReplicate, placement, has_inside(row))) {
     piece.numel /= shape.size(axis);
     piece.begin += shape.rank(axis, rank) * piece.numel;
   }
   return piece;
 }
 
-int Moves::main_rank(int rank) const {
+int UnitCollectives::main_rank(int rank) const {
   return static_cast<int>(piece(row.optimizer, main_ranks(), rank).begin);
 }
 
-int Moves::first_holder(int rank) const {
+int UnitCollectives::first_holder(int rank) const {
   switch (row.optimizer) {
-    case Placement::kInside:
+    case Placement::kShardGroup:
       return shape.rank(Axis::kShard, rank);
-    case Placement::kEverywhere:
+    case Placement::kShardWorld:
       return rank;
-    case Placement::kWhole:
+    case Placement::kReplicate:
       break;
   }
   return 0;
 }
 
-std::vector<Move> Moves::to_whole() const {
-  std::vector<Move> moves = after_change;
-  moves.insert(moves.end(), before_use.begin(), before_use.end());
-  return moves;
+std::vector<AxisCollective> UnitCollectives::to_whole() const {
+  std::vector<AxisCollective> collectives = after_update;
+  collectives.insert(collectives.end(), on_unshard.begin(), on_unshard.end());
+  return collectives;
 }
 
-std::string Moves::to_string() const {
+std::string UnitCollectives::to_string() const {
   std::string text = fmt::format(
       "main shards over {} ranks; before use: {}; after a change: {}; after backward: {}",
-      main_ranks(), names_of(before_use), names_of(after_change), names_of(after_backward));
+      main_ranks(), names_of(on_unshard), names_of(after_update), names_of(after_backward));
   if (!across.empty()) text += fmt::format("; after the last backward: {}", names_of(across));
   if (upload == Upload::kForUse) text += "; from the host before each use";
-  if (upload == Upload::kAfterChange) text += "; from the host after a change";
+  if (upload == Upload::kAfterUpdate) text += "; from the host after a change";
   return text;
 }
 
-Moves moves_of(const Placements& given, const MeshShape& shape, bool offloads) {
+UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool offloads) {
   const bool ordered = given.optimizer >= given.gradients && given.gradients >= given.parameters;
   if (!ordered) {
     throw InvalidArgument({.what = "a row that shards parameters without gradients, or gradients "
@@ -148,25 +155,28 @@ Moves moves_of(const Placements& given, const MeshShape& shape, bool offloads) {
   }
   const Placements row{on_mesh(given.parameters, shape), on_mesh(given.gradients, shape),
                        on_mesh(given.optimizer, shape)};
-  Moves moves{.row = row, .shape = shape};
+  UnitCollectives collectives{.row = row, .shape = shape};
   const bool inside_first = has_inside(row);
-  moves.before_use = gathers(row.parameters, kWhole, inside_first);
-  moves.after_change = gathers(row.optimizer, row.parameters, inside_first);
+  collectives.on_unshard = gathers(row.parameters, kReplicate, inside_first);
+  collectives.after_update = gathers(row.optimizer, row.parameters, inside_first);
   if (offloads) {
-    const bool stays = given.parameters == kWhole && moves.before_use.empty();
-    moves.upload = stays || !moves.after_change.empty() ? Upload::kAfterChange : Upload::kForUse;
+    const bool stays = given.parameters == kReplicate && collectives.on_unshard.empty();
+    collectives.upload =
+        stays || !collectives.after_update.empty() ? Upload::kAfterUpdate : Upload::kForUse;
   }
-  if (shape.size(Axis::kWorld) == 1) return moves;
-  moves.after_backward =
-      row.gradients == kWhole
-          ? std::vector<Move>{{Operation::kAllReduce, Axis::kWorld}}
-          : moves_along(Operation::kReduceScatter, cuts(kWhole, row.gradients, inside_first));
+  if (shape.size(Axis::kWorld) == 1) return collectives;
+  collectives.after_backward =
+      row.gradients == kReplicate
+          ? std::vector<AxisCollective>{{Operation::kAllReduce, Axis::kWorld}}
+          : collectives_along(Operation::kReduceScatter,
+                              cuts(kReplicate, row.gradients, inside_first));
   // Each group has summed its own.
-  if (row.gradients == kInside) {
-    const bool cut = row.optimizer == kAll;
-    moves.across = {{cut ? Operation::kReduceScatter : Operation::kAllReduce, Axis::kReplicate}};
+  if (row.gradients == kShardGroup) {
+    const bool cut = row.optimizer == kShardWorld;
+    collectives.across = {
+        {cut ? Operation::kReduceScatter : Operation::kAllReduce, Axis::kReplicate}};
   }
-  return moves;
+  return collectives;
 }
 
 }  // namespace fsdp

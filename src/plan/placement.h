@@ -19,15 +19,15 @@ namespace fsdp {
 
 // Over which ranks something is cut, from fewest to most.
 enum class Placement : uint8_t {
-  kWhole,       // over none: every rank has all of it
-  kInside,      // over those of a group: every group has all of it
-  kEverywhere,  // over all
+  kReplicate,   // over none: every rank has all of it
+  kShardGroup,  // over those of a group: every group has all of it
+  kShardWorld,  // over all
 };
 
 struct Placements {
-  Placement parameters = Placement::kEverywhere;
-  Placement gradients = Placement::kEverywhere;
-  Placement optimizer = Placement::kEverywhere;  // and with it the main shards
+  Placement parameters = Placement::kShardWorld;
+  Placement gradients = Placement::kShardWorld;
+  Placement optimizer = Placement::kShardWorld;  // and with it the main shards
   bool operator==(const Placements&) const = default;
 };
 
@@ -50,10 +50,10 @@ Placements placements_of(Strategy strategy);
 std::string_view name_of(Strategy strategy);
 
 // A collective over the ranks of an axis.
-struct Move {
+struct AxisCollective {
   Operation operation = Operation::kAllGather;
   Axis axis = Axis::kShard;
-  bool operator==(const Move&) const = default;
+  bool operator==(const AxisCollective&) const = default;
 };
 
 // The elements of a segment that a rank has under a placement.
@@ -67,7 +67,7 @@ struct Piece {
 enum class Upload : uint8_t {
   kNever,        // main shards are the device's
   kForUse,       // each time parameters are unsharded
-  kAfterChange,  // to a copy that stays
+  kAfterUpdate,  // to a copy that stays
 };
 
 // What a unit's bytes go through, one move after the other, each on what the one before has left;
@@ -77,15 +77,16 @@ enum class Upload : uint8_t {
 // What is cut over all ranks is cut by rank, unless the row cuts something inside of groups, too:
 // then it is cut within a group first, and what a rank has there over the groups, so that a piece
 // within the group is made of the groups' neighbouring pieces.
-struct Moves {
-  Placements row{Placement::kWhole, Placement::kWhole, Placement::kWhole};
+struct UnitCollectives {
+  Placements row{Placement::kReplicate, Placement::kReplicate, Placement::kReplicate};
   MeshShape shape{};
-  std::vector<Move> before_use;    // each time parameters are unsharded, into a slot
-  std::vector<Move> after_change;  // once main shards have changed, into a copy that stays: before
-                                   // the next use, so that it overlaps as other gathers do
-  std::vector<Move> after_backward;  // of gradients, to the main gradient
-  std::vector<Move> across;          // of main gradients, after the last backward before a step
-  Upload upload = Upload::kNever;    // ahead of before_use, or of after_change
+  std::vector<AxisCollective> on_unshard;  // each time parameters are unsharded, into a slot
+  std::vector<AxisCollective>
+      after_update;  // once main shards have changed, into a copy that stays: before
+                     // the next use, so that it overlaps as other gathers do
+  std::vector<AxisCollective> after_backward;  // of gradients, to the main gradient
+  std::vector<AxisCollective> across;  // of main gradients, after the last backward before a step
+  Upload upload = Upload::kNever;      // ahead of on_unshard, or of after_update
 
   // The placement's pieces of a segment; the main shards are as many slices.
   int pieces(Placement placement) const;
@@ -97,17 +98,17 @@ struct Moves {
   bool cuts_main() const { return main_ranks() > 1; }
   // Something is to be done before parameters can be read, which can be done ahead.
   bool gathers() const {
-    return !before_use.empty() || !after_change.empty() || upload != Upload::kNever;
+    return !on_unshard.empty() || !after_update.empty() || upload != Upload::kNever;
   }
   // Main gradients are cut; else every rank holds them whole.
   bool scatters_gradients() const { return pieces(row.gradients) > 1; }
   // The lowest rank that holds this rank's slice of the main shards, which all those have alike.
   int first_holder(int rank) const;
   // What makes main shards whole.
-  std::vector<Move> to_whole() const;
+  std::vector<AxisCollective> to_whole() const;
   // "main shards over 4 ranks; before use: all_gather; …"
   std::string to_string() const;
-  bool operator==(const Moves&) const = default;
+  bool operator==(const UnitCollectives&) const = default;
 };
 
 // On a mesh of one group what is cut inside is cut everywhere, on groups of one rank it is whole;
@@ -116,6 +117,6 @@ struct Moves {
 // where there is no other rank.
 // Errors: InvalidArgument for a row that cannot be (state cut over fewer ranks than gradients, or
 // gradients than parameters).
-Moves moves_of(const Placements& row, const MeshShape& shape, bool offloads = false);
+UnitCollectives moves_of(const Placements& row, const MeshShape& shape, bool offloads = false);
 
 }  // namespace fsdp

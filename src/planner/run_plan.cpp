@@ -79,7 +79,7 @@ std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how,
                                  const std::function<StepPlan(const PlanRequest&)>& plan) {
   std::optional<StepPlan> planned;
-  refuse_together(mesh, "planning the step", [&] {
+  run_or_throw_on_all_ranks(mesh, "planning the step", [&] {
     if (mesh.rank() != 0) return;
     PlanRequest request = request_of(mesh, options);
     request.optimizer_moments = how.optimizer_moments;

@@ -33,7 +33,7 @@ UnitKey key_of(const ShardUnit& unit, const UnitOptions& options) {
   UnitKey key{.fqn = unit.fqn(),
               .options = seen_by_torch(options),
               .parameters = unit.layout().parameters(),
-              .scatters_gradients = unit.moves().scatters_gradients(),
+              .scatters_gradients = unit.collectives().scatters_gradients(),
               .captures_in_place = unit.gradients().captures_in_place()};
   for (size_t i = 0; i < key.parameters.size(); ++i) {
     key.lends.push_back(unit.gradients().lends(static_cast<int>(i)));

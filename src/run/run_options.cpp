@@ -56,12 +56,12 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
       }
       flag->set(word.has_value ? std::string_view(word.value) : argv[++i]);
     } else if (program.others && given == "--") {
-      run.rest.insert(run.rest.end(), argv + i, argv + argc);
+      run.other_arguments.insert(run.other_arguments.end(), argv + i, argv + argc);
       break;
     } else if (program.others) {
       const bool is_flag = given.starts_with("--");
-      run.rest.push_back(is_flag ? word.name : std::string(given));
-      if (is_flag && word.has_value) run.rest.push_back(word.value);
+      run.other_arguments.push_back(is_flag ? word.name : std::string(given));
+      if (is_flag && word.has_value) run.other_arguments.push_back(word.value);
     } else if (given == "--help" || given == "-h") {
       run.help = true;
       break;

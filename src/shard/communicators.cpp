@@ -30,7 +30,7 @@ void Communicators::gather_into_windows(const Options& options, Stream& stream) 
   windows_ = gather().with_windows(options.tuning.nccl_registration == NcclRegistration::kZeroCta);
 }
 
-void Communicators::count_sent(const Move& move, std::span<const CollectivePart> parts) {
+void Communicators::count_sent(const AxisCollective& move, std::span<const CollectivePart> parts) {
   AxisTraffic& axis = sent.along(move.axis);
   const int64_t bytes = ring_bytes(move.operation, parts, mesh_.size(move.axis));
   const bool gathers = move.operation == Operation::kAllGather;

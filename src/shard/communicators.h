@@ -37,7 +37,7 @@ class Communicators {
     return state_of(mesh_).order().next(operation, numel, unit.empty() ? "(root)" : unit);
   }
   // Counts a collective of a unit that is issued.
-  void count_sent(const Move& move, std::span<const CollectivePart> parts);
+  void count_sent(const AxisCollective& move, std::span<const CollectivePart> parts);
 
   int64_t all_gathers = 0;
   int64_t reduces = 0;

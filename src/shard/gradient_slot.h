@@ -1,5 +1,5 @@
 // A slot of the reduce pool, in which a unit's gradients of one dtype arrive until they are reduced
-// or kept. (A large one may stay where LibTorch has made it: lent_gradients.h.)
+// or kept. (A large one may stay where LibTorch has made it: zero_copy_gradients.h.)
 #pragma once
 
 #include <cstddef>

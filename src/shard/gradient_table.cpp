@@ -11,7 +11,7 @@
 #include "kernels/cast_pack.h"
 #include "libtorch/torch_compat.h"
 #include "shard/gradient_order.h"
-#include "shard/parameter_seats.h"
+#include "shard/parameter_bindings.h"
 
 namespace fsdp {
 

@@ -6,7 +6,8 @@
 
 namespace fsdp {
 
-void issue_move(const UnitContext& unit, const Move& move, std::span<const CollectivePart> parts) {
+void issue_collective(const UnitContext& unit, const AxisCollective& move,
+                      std::span<const CollectivePart> parts) {
   ShardContext& shared = unit.shared;
   int64_t numel = 0;
   for (const CollectivePart& part : parts) numel += part.numel;
@@ -33,7 +34,7 @@ bool travel_as_main(const UnitContext& unit) {
 
 void GroupSums::sum(std::vector<Summed>& sums) const {
   const Mesh& mesh = unit_.shared.mesh;
-  for (const Move& move : unit_.moves.across) {
+  for (const AxisCollective& move : unit_.collectives.across) {
     const bool scatters = move.operation == Operation::kReduceScatter;
     std::vector<CollectivePart> parts;
     parts.reserve(sums.size());
@@ -43,7 +44,7 @@ void GroupSums::sum(std::vector<Summed>& sums) const {
       std::byte* const in_place = sum.at + own * size_of(sum.dtype);
       parts.push_back({std::exchange(sum.at, in_place), in_place, sum.numel, sum.dtype});
     }
-    issue_move(unit_, move, parts);
+    issue_collective(unit_, move, parts);
   }
 }
 
@@ -69,7 +70,7 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
 
 // There is nothing of compute's to wait for: what it did to the slots is behind the reductions that
 // these sums are of (wait 5), and for users' changes of `.grad` the host has waited where it looked
-// at the main shards' views (MainShards::absorb_changes).
+// at the main shards' views (MainShards::sync_changes).
 void GroupSums::sum_main() {
   ShardContext& shared = unit_.shared;
   const bool in_slot = !travel_as_main(unit_);

@@ -19,7 +19,8 @@ struct Summed {
 };
 
 // Issues the move on the reduce stream, where all ranks do, and counts it.
-void issue_move(const UnitContext& unit, const Move& move, std::span<const CollectivePart> parts);
+void issue_collective(const UnitContext& unit, const AxisCollective& move,
+                      std::span<const CollectivePart> parts);
 // Adds the sums to the main gradients, or overwrites those.
 void add_to_main(const UnitContext& unit, const MainGradients& main,
                  const std::vector<Summed>& sums, bool overwrite);
@@ -34,7 +35,7 @@ class GroupSums {
       : unit_(unit), main_(main), slots_(slots) {}
 
   // The strategy sums over groups.
-  bool has_moves() const { return !unit_.moves.across.empty(); }
+  bool has_moves() const { return !unit_.collectives.across.empty(); }
   // Main gradients are sums of this rank's group alone.
   bool are_awaited() const { return main_.await_across(); }
   void set_awaited(bool await) { main_.set_await_across(await); }

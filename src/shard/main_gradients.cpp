@@ -9,7 +9,7 @@
 
 #include "fsdp/error.h"
 #include "kernels/fill.h"
-#include "shard/parameter_seats.h"
+#include "shard/parameter_bindings.h"
 
 namespace fsdp {
 
@@ -36,7 +36,7 @@ void MainGradients::forget_runs() {
 }
 
 int64_t MainGradients::numel(int segment) const {
-  return unit_.piece(unit_.moves.row.gradients, segment).numel;
+  return unit_.piece(unit_.collectives.row.gradients, segment).numel;
 }
 
 std::byte* MainGradients::at(int segment, int64_t element) const {
@@ -44,8 +44,8 @@ std::byte* MainGradients::at(int segment, int64_t element) const {
 }
 
 float* MainGradients::slice(int segment) const {
-  const int64_t begin = unit_.piece(unit_.moves.row.optimizer, segment).begin -
-                        unit_.piece(unit_.moves.row.gradients, segment).begin;
+  const int64_t begin = unit_.piece(unit_.collectives.row.optimizer, segment).begin -
+                        unit_.piece(unit_.collectives.row.gradients, segment).begin;
   return reinterpret_cast<float*>(at(segment, begin));
 }
 
@@ -93,7 +93,7 @@ void MainGradients::clear(std::span<const int> parameters) {
     const int segment = unit_.layout.segment_of(parameter);
     if (!has(segment)) continue;
     const PlacedParameter& placed = unit_.layout.place_of(parameter);
-    const Piece here = unit_.piece(unit_.moves.row.gradients, segment);
+    const Piece here = unit_.piece(unit_.collectives.row.gradients, segment);
     const int64_t begin = std::max(placed.offset, here.begin);
     const int64_t end = std::min(placed.offset + placed.numel, here.begin + here.numel);
     if (begin < end) runs.push_back({at(segment, begin - here.begin), end - begin});

@@ -96,8 +96,8 @@ class MainGradients {
   bool await_across_ = false;
   std::vector<Slot*> slots_;      // by segment, null for one without a gradient
   std::vector<at::Tensor> runs_;  // by segment: what views are made of; undefined before the first
-  std::optional<torch_compat::SeatedStorage> nothing_;  // what guards are views of
-  std::vector<at::Tensor> guards_;                      // by parameter, once there were any
+  std::optional<torch_compat::BoundStorage> nothing_;  // what guards are views of
+  std::vector<at::Tensor> guards_;                     // by parameter, once there were any
   bool are_guarded_ = false;
 };
 

@@ -53,7 +53,7 @@ void MainShards::copy(int segment, const float* from, void* to) const {
   kernels::cast_pack(*unit_.shared.streams.compute, {&run, 1});
 }
 
-void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
+void MainShards::all_gather(const std::vector<AxisCollective>& collectives, Placement placement,
                             const std::vector<std::byte*>& places) const {
   ShardContext& shared = unit_.shared;
   const ExposedTimer timer(shared.streams);
@@ -65,7 +65,7 @@ void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
   std::vector<kernels::CastRun> own_runs;
   for (int i = 0; i < unit_.segments(); ++i) {
     const DType dtype = unit_.segment(i).dtype;
-    const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
+    const Piece slice = unit_.piece(unit_.collectives.row.optimizer, i);
     const int64_t place_begin = unit_.piece(placement, i).begin;
     std::byte* own = places[i] + (slice.begin - place_begin) * size_of(dtype);
     // From the host, into registered memory, or with a lower param_dtype, the shard is written to
@@ -76,7 +76,7 @@ void MainShards::all_gather(const std::vector<Move>& moves, Placement placement,
     gather.add(slice, dtype, moves_own ? static_cast<void*>(own) : data(i), places[i], place_begin);
   }
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
-  gather.issue(moves, stream);
+  gather.issue(collectives, stream);
 }
 
 void MainShards::copy_whole(std::vector<Buffer>& whole) const {
@@ -95,8 +95,8 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
     if (slices[i] == nullptr) continue;
     const SegmentLayout& layout = unit_.segment(i);
     whole.back() = shared.memory.allocate(layout.numel * size_of(DType::kFloat32));
-    if (unit_.moves.cuts_main()) {
-      const Piece slice = unit_.piece(unit_.moves.row.optimizer, i);
+    if (unit_.collectives.cuts_main()) {
+      const Piece slice = unit_.piece(unit_.collectives.row.optimizer, i);
       auto* place = static_cast<std::byte*>(whole.back().data());
       void* own = slices[i];
       if (shared.main->is_host()) {
@@ -108,10 +108,10 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
       copy(i, slices[i], whole.back().data());
     }
   }
-  if (!unit_.moves.cuts_main()) return;
+  if (!unit_.collectives.cuts_main()) return;
   shared.streams.gather_after_compute();
   if (!own_runs.empty()) shared.main->send(own_runs, unit_.fqn);
-  gather.issue(unit_.moves.to_whole(), *shared.streams.gather);
+  gather.issue(unit_.collectives.to_whole(), *shared.streams.gather);
   Event gathered(shared.streams.device);
   shared.streams.gather->record(gathered);
   shared.streams.compute->wait(gathered);  // wait 3
@@ -119,7 +119,7 @@ void MainShards::copy_whole(std::span<float* const> slices, std::vector<Buffer>&
 
 void MainShards::share_slices() {
   ShardContext& shared = unit_.shared;
-  if (unit_.moves.row.optimizer != Placement::kInside) return;
+  if (unit_.collectives.row.optimizer != Placement::kShardGroup) return;
   std::vector<CollectivePart> parts;
   std::vector<Buffer> staged;  // where main shards are on the host
   for (int i = 0; i < unit_.segments(); ++i) {
@@ -156,7 +156,7 @@ void MainShards::keep_writes() {
   if (has_views()) look_at_contents();
 }
 
-bool MainShards::absorb_changes() {
+bool MainShards::sync_changes() {
   if (has_views()) {
     for (const int segment : look_at_contents()) {
       torch_compat::bump_version(slices_[segment].tensor);

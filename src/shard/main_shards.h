@@ -45,7 +45,7 @@ class MainShards {
   // What uploads and gathers make of main shards, in the segments' dtypes; done when the gather
   // stream has passed it. A place is where a segment's piece under `placement` is to lie.
   // Collective where there are moves. Requires: main shards are cut further, or on the host.
-  void all_gather(const std::vector<Move>& moves, Placement placement,
+  void all_gather(const std::vector<AxisCollective>& collectives, Placement placement,
                   const std::vector<std::byte*>& places) const;
   // Whoever has written main shards on this rank alone: on those that hold the same slices, too.
   // Collective where there are such.
@@ -68,7 +68,7 @@ class MainShards {
   // for compute; for many units once, if issue_digests() was called for each and then compute was
   // synchronized. False: of this unit there is nothing to wait for.
   bool issue_digests();
-  bool absorb_changes();
+  bool sync_changes();
 
   // Per-parameter views, for torch::optim and for loading; empty ones, too. Each shares its slice's
   // version counter and memory, also when the engine is gone.
@@ -102,7 +102,7 @@ class MainShards {
   // Once views are handed out. By segment: pinned, so that the host reads them without a copy.
   Buffer digests_;
   Buffer digest_parts_;
-  bool digests_issued_ = false;     // and read by the next absorb_changes
+  bool digests_issued_ = false;     // and read by the next sync_changes
   std::vector<uint64_t> contents_;  // the digests, when last looked at
 };
 

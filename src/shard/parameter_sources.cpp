@@ -25,7 +25,7 @@ class ResidentPieces {
       shared.memory.ledger.hold(bytes);
       bytes_ += bytes;
       if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
-      const Piece slice = unit.piece(unit.moves.row.optimizer, i);
+      const Piece slice = unit.piece(unit.collectives.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
       shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
@@ -38,7 +38,7 @@ class ResidentPieces {
   ResidentPieces(const ResidentPieces&) = delete;
   ResidentPieces& operator=(const ResidentPieces&) = delete;
 
-  Piece piece(int segment) const { return unit_.piece(unit_.moves.row.parameters, segment); }
+  Piece piece(int segment) const { return unit_.piece(unit_.collectives.row.parameters, segment); }
   std::byte* at(int segment) const { return copies_[segment]->buffer.at(0); }
   // Without the main shards in it.
   int64_t bytes() const { return bytes_; }
@@ -48,7 +48,7 @@ class ResidentPieces {
     if (!std::exchange(is_stale_, false) || unit_.layout.unsharded_bytes() == 0) return false;
     std::vector<std::byte*> places;
     for (int i = 0; i < unit_.segments(); ++i) places.push_back(at(i));
-    main_.all_gather(unit_.moves.after_change, unit_.moves.row.parameters, places);
+    main_.all_gather(unit_.collectives.after_update, unit_.collectives.row.parameters, places);
     return true;
   }
 
@@ -78,7 +78,8 @@ class GatheredSlot : public ParameterSource {
         main_(main),
         bytes_(unit.layout.unsharded_bytes()),
         gathered_(unit.shared.streams.device) {
-    if (!unit.moves.after_change.empty()) pieces_ = std::make_unique<ResidentPieces>(unit, main);
+    if (!unit.collectives.after_update.empty())
+      pieces_ = std::make_unique<ResidentPieces>(unit, main);
   }
 
   bool begin(Urgency urgency) override {
@@ -94,7 +95,7 @@ class GatheredSlot : public ParameterSource {
     } else {
       std::vector<std::byte*> places;
       for (int i = 0; i < unit_.segments(); ++i) places.push_back(whole(i));
-      main_.all_gather(unit_.moves.before_use, Placement::kWhole, places);
+      main_.all_gather(unit_.collectives.on_unshard, Placement::kReplicate, places);
     }
     stream.record(gathered_);
     return true;
@@ -142,7 +143,7 @@ class GatheredSlot : public ParameterSource {
     for (int i = 0; i < unit_.segments(); ++i) {
       gather.add(pieces_->piece(i), unit_.segment(i).dtype, pieces_->at(i), whole(i), 0);
     }
-    gather.issue(unit_.moves.before_use, stream);
+    gather.issue(unit_.collectives.on_unshard, stream);
   }
   void fill_nan(Stream& stream) const {
     std::vector<kernels::FillRun> runs;
@@ -302,7 +303,7 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
   if (!all_float32(unit)) return ranks;
   for (int i = 0; i < unit.segments(); ++i) {
     ranks.push_back(unit.shared.peers.map_ranks(main.data(i), main.bytes(i),
-                                                unit.moves.before_use.front().axis));
+                                                unit.collectives.on_unshard.front().axis));
     if (!ranks.back()) return {};
   }
   return ranks;
@@ -311,15 +312,15 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 }  // namespace
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
-  const Moves& moves = unit.moves;
-  if (moves.before_use.empty() && moves.upload != Upload::kForUse) {
-    if (moves.gathers()) return std::make_unique<GatheredResident>(unit, main);
+  const UnitCollectives& collectives = unit.collectives;
+  if (collectives.on_unshard.empty() && collectives.upload != Upload::kForUse) {
+    if (collectives.gathers()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);
     return std::make_unique<CastResident>(unit, main);
   }
-  if (!moves.after_change.empty()) return std::make_unique<GatheredSlot>(unit, main);
+  if (!collectives.after_update.empty()) return std::make_unique<GatheredSlot>(unit, main);
   std::vector<RanksView> ranks;
-  if (moves.upload == Upload::kNever) ranks = map_ranks(unit, main);
+  if (collectives.upload == Upload::kNever) ranks = map_ranks(unit, main);
   if (ranks.empty()) return std::make_unique<GatheredSlot>(unit, main);
   return std::make_unique<MappedShards>(unit, std::move(ranks));
 }

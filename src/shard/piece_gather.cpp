@@ -7,11 +7,11 @@ void PieceGather::add(const Piece& piece, DType dtype, const void* data, std::by
   runs_.push_back({piece, dtype, data, place, place_begin});
 }
 
-void PieceGather::issue(const std::vector<Move>& moves, Stream& stream) {
+void PieceGather::issue(const std::vector<AxisCollective>& collectives, Stream& stream) {
   ShardContext& shared = unit_.shared;
   std::vector<CollectivePart> parts;
   parts.reserve(runs_.size());
-  for (const Move& move : moves) {
+  for (const AxisCollective& move : collectives) {
     parts.clear();
     int64_t numel = 0;
     for (Run& run : runs_) {

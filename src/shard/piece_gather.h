@@ -18,7 +18,7 @@ class PieceGather {
   void add(const Piece& piece, DType dtype, const void* data, std::byte* place,
            int64_t place_begin);
   // `moves` are gathers. Collective. Once.
-  void issue(const std::vector<Move>& moves, Stream& stream);
+  void issue(const std::vector<AxisCollective>& collectives, Stream& stream);
 
  private:
   struct Run {

@@ -15,7 +15,7 @@ ShardContext::ShardContext(Mesh of, const Options& options)
 
 ShardContext::~ShardContext() { streams.finish(); }
 
-Moves moves_for(const ShardContext& context, Strategy of) {
+UnitCollectives collectives_for(const ShardContext& context, Strategy of) {
   return moves_of(placements_of(of), state_of(context.mesh).shape(), context.main->is_host());
 }
 

@@ -19,11 +19,11 @@
 
 namespace fsdp {
 
-// [Note: lent gradients] in gradient_places.h. The last two reductions of such; the next one is
+// [Note: zero-copy gradients] in gradient_places.h. The last two reductions of such; the next one is
 // recorded at `turn`. Compute waits there for the older one before it makes another, so that no
 // more than two stand whole.
-struct LentWindow {
-  explicit LentWindow(const Device& device) : reduced{Event(device), Event(device)} {}
+struct ZeroCopyWindow {
+  explicit ZeroCopyWindow(const Device& device) : reduced{Event(device), Event(device)} {}
 
   std::array<Event, 2> reduced;
   int turn = 0;
@@ -47,12 +47,12 @@ struct ShardContext {
   const std::unique_ptr<MainPlace> main;
   GradientFormat format;
   PeerReads peers;
-  LentWindow lent{streams.device};
+  ZeroCopyWindow zero_copy{streams.device};
   // The trap is armed: what is handed out of main shards and main gradients is watched.
   bool watches_shards = false;
 };
 
 // The collectives of a unit with this strategy.
-Moves moves_for(const ShardContext& context, Strategy of);
+UnitCollectives collectives_for(const ShardContext& context, Strategy of);
 
 }  // namespace fsdp

@@ -56,13 +56,13 @@ const std::vector<at::Tensor>& ShardUnit::local_views() {
   return main_.views();
 }
 
-void ShardUnit::absorb_changes(bool reseats) {
+void ShardUnit::sync_changes(bool rebinds) {
   const MainChange change{
-      .known = main_.absorb_changes(), .possible = main_.has_views(), .at_forward = reseats};
+      .known = main_.sync_changes(), .possible = main_.has_views(), .at_forward = rebinds};
   // With a main gradient views stay: their `.grad` may be the user's.
   if (!gradients_.main().are_ready()) main_.forget_unused_views();
   const bool may_differ = change.known || change.possible;
-  if (reseats && may_differ && parameters_.state() != ParameterState::kSharded) {
+  if (rebinds && may_differ && parameters_.state() != ParameterState::kSharded) {
     parameters_.reshard();
   }
   parameters_.follow_main(change);

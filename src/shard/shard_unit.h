@@ -44,7 +44,7 @@ class ShardUnit {
 
   const std::string& fqn() const { return context_.fqn; }
   const ShardLayout& layout() const { return context_.layout; }
-  const Moves& moves() const { return context_.moves; }
+  const UnitCollectives& collectives() const { return context_.collectives; }
   // The module's tensors.
   const std::vector<at::Tensor>& tensors() const { return parameters_.tensors(); }
   const MainShards& main() const { return main_; }
@@ -68,7 +68,7 @@ class ShardUnit {
   // gathered anew: alike on all ranks, whatever each rank's shard looks like, hence also where
   // nothing is known of a change but somebody may have made one.
   // The host may wait for compute; see MainShards::issue_digests.
-  void absorb_changes(bool reseats);
+  void sync_changes(bool rebinds);
   bool issue_digests() { return main_.issue_digests(); }
   // Whoever wrote the main shards through raw pointers says so; `copies_written`: with resident
   // copies.

@@ -8,7 +8,7 @@
 #include "kernels/cast_pack.h"
 #include "kernels/fill.h"
 #include "libtorch/torch_compat.h"
-#include "shard/parameter_seats.h"
+#include "shard/parameter_bindings.h"
 
 namespace fsdp {
 
@@ -18,7 +18,7 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
       main_(unit, main, parameters),
       slot_(unit, places_, unit.reduce_dtype),
       wide_slot_(unit, wide_places_, DType::kFloat32),
-      lent_(unit, places_),
+      zero_copy_(unit, places_),
       groups_(unit, main_, slot_),
       table_(unit),
       arrived_(parameters.size(), 0),
@@ -30,7 +30,7 @@ void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
   // Sums of groups that come back from the host need all of a slot.
   const bool come_back = shared.main->is_host() && groups_.has_moves();
-  const bool may_lend = unit_.moves.scatters_gradients() && !unit_.narrows() && !come_back &&
+  const bool may_lend = unit_.collectives.scatters_gradients() && !unit_.narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&
                         shared.comms.reduce().capabilities().takes_runs;
   places_ = GradientPlaces(unit_.layout, unit_.reduce_dtype, may_lend);
@@ -38,7 +38,7 @@ void UnitGradients::make_places() {
 }
 
 bool UnitGradients::captures_in_place() const {
-  return !unit_.moves.scatters_gradients() && travel_as_main(unit_);
+  return !unit_.collectives.scatters_gradients() && travel_as_main(unit_);
 }
 
 int64_t UnitGradients::kept_bytes() const {
@@ -87,7 +87,7 @@ void UnitGradients::open(GradientSync sync) {
   } else {
     slot().open();
   }
-  lent_.open();
+  zero_copy_.open();
   if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.streams.compute);
 }
 
@@ -117,7 +117,8 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
                            .where = name_of_unit(unit_.fqn),
                            .hint = "build the embedding with sparse(false)"});
   }
-  if (lent_.lends(parameter) && !lent_.has(parameter) && lent_.lend(parameter, gradient, *dtype)) {
+  if (zero_copy_.lends(parameter) && !zero_copy_.has(parameter) &&
+      zero_copy_.lend(parameter, gradient, *dtype)) {
     arrived_[parameter] = 1;
     return;
   }
@@ -127,7 +128,7 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
 }
 
 std::byte* UnitGradients::place_of(int parameter) {
-  if (lent_.lends(parameter)) return lent_.place(parameter);
+  if (zero_copy_.lends(parameter)) return zero_copy_.place(parameter);
   return place(unit_.layout.segment_of(parameter), unit_.layout.place_of(parameter).offset);
 }
 
@@ -136,8 +137,8 @@ void UnitGradients::zero_missing() {
   for (size_t i = 0; i < arrived_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     if (arrived_[i] || !unit_.segment(unit_.layout.segment_of(parameter)).trainable) continue;
-    if (lent_.lends(parameter)) {
-      lent_.lend_zeros(parameter);
+    if (zero_copy_.lends(parameter)) {
+      zero_copy_.lend_zeros(parameter);
     } else {
       runs.push_back({place_of(parameter), unit_.layout.parameters()[i].numel, dtype()});
     }
@@ -174,17 +175,17 @@ void UnitGradients::reduce(bool across) {
   if (!main_.are_ready()) main_.take(last);
   // The first fp32 reduction of a step to slices lands in the main gradient, if that is on the
   // device; else in place, then it is added.
-  const bool lands = unit_.moves.scatters_gradients() && first && travel_as_main(unit_);
+  const bool lands = unit_.collectives.scatters_gradients() && first && travel_as_main(unit_);
 
-  const std::vector<Move>& moves = unit_.moves.after_backward;
+  const std::vector<AxisCollective>& collectives = unit_.collectives.after_backward;
   std::vector<Summed> sums;
   for (int i = 0; i < unit_.segments(); ++i) {
     if (!main_.has(i)) continue;  // frozen, or a segment of empty parameters
     const int64_t numel = unit_.segment(i).numel;
-    sums.push_back({i, lent_.has_segment(i) ? nullptr : place(i, 0), numel, dtype()});
-    const bool lands_at_once = lands && moves.size() == 1;
-    if (!lent_.has_segment(i) || lands_at_once) continue;
-    lent_.make_room(i, numel / shared.mesh.size(moves.front().axis));
+    sums.push_back({i, zero_copy_.has_segment(i) ? nullptr : place(i, 0), numel, dtype()});
+    const bool lands_at_once = lands && collectives.size() == 1;
+    if (!zero_copy_.has_segment(i) || lands_at_once) continue;
+    zero_copy_.make_room(i, numel / shared.mesh.size(collectives.front().axis));
   }
   shared.streams.wait_for_autograd();  // what is lent is LibTorch's, made on its current stream
   shared.streams.compute->record(captured_);
@@ -193,7 +194,8 @@ void UnitGradients::reduce(bool across) {
   last_user_ = &stream;
   const ContextSpan span = shared.streams.span(stream, "reduce", unit_.fqn);
   if (!in_main) zero_gaps(stream);
-  for (const Move& move : moves) issue(move, sums, lands && &move == &moves.back());
+  for (const AxisCollective& move : collectives)
+    issue(move, sums, lands && &move == &collectives.back());
   ++shared.comms.reduces;
   const bool goes_across = across && groups_.has_moves();
   if (lands) {
@@ -218,7 +220,7 @@ void UnitGradients::sum_across() {
   main_.attach_views();
 }
 
-void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool lands) {
+void UnitGradients::issue(const AxisCollective& move, std::vector<Summed>& sums, bool lands) {
   const ShardContext& shared = unit_.shared;
   const bool scatters = move.operation == Operation::kReduceScatter;
   std::vector<CollectivePart> parts;
@@ -227,7 +229,7 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
     if (scatters) sum.numel /= shared.mesh.size(move.axis);
     std::byte* landing = lands ? main_.at(sum.segment, 0) : nullptr;
     if (sum.at == nullptr) {
-      parts.push_back(lent_.part(sum.segment, place(sum.segment, 0), sum.numel, landing));
+      parts.push_back(zero_copy_.part(sum.segment, place(sum.segment, 0), sum.numel, landing));
     } else {
       const int64_t own = scatters ? shared.mesh.rank(move.axis) * sum.numel : 0;
       std::byte* in_place = sum.at + own * size_of(sum.dtype);
@@ -235,12 +237,12 @@ void UnitGradients::issue(const Move& move, std::vector<Summed>& sums, bool land
     }
     sum.at = static_cast<std::byte*>(parts.back().recv);
   }
-  issue_move(unit_, move, parts);
+  issue_collective(unit_, move, parts);
 }
 
 void UnitGradients::give_back(bool reduced) {
   if (sink_ != Sink::kMain) slot().close(*last_user_);
-  lent_.give_back(*last_user_, reduced);
+  zero_copy_.give_back(*last_user_, reduced);
   state_ = GradientState::kNone;
 }
 
@@ -250,7 +252,7 @@ void UnitGradients::keep() {
   table_.issue();
   state_ = GradientState::kKept;
   main_.forget_cleared();
-  lent_.keep();
+  zero_copy_.keep();
   show();
 }
 

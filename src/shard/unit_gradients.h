@@ -17,8 +17,8 @@
 #include "shard/gradient_slot.h"
 #include "shard/gradient_table.h"
 #include "shard/group_sums.h"
-#include "shard/lent_gradients.h"
 #include "shard/main_gradients.h"
+#include "shard/zero_copy_gradients.h"
 
 namespace fsdp {
 
@@ -40,7 +40,7 @@ class UnitGradients {
   int64_t adding_slot_bytes() const {
     return captures_in_place() && adds_in_place() ? 0 : places_.slot_bytes();
   }
-  // The parameter's gradient stays LibTorch's until it is reduced: [Note: lent gradients].
+  // The parameter's gradient stays LibTorch's until it is reduced: [Note: zero-copy gradients].
   bool lends(int parameter) const { return places_.lends(parameter); }
   // Of whole gradients between passes that do not reduce.
   int64_t kept_bytes() const;
@@ -98,14 +98,14 @@ class UnitGradients {
   std::byte* place(int segment, int64_t element);
   DType dtype() const { return sink_ == Sink::kSlot ? slot_.dtype() : DType::kFloat32; }
   // Other ranks have nothing to add to what arrives in the main gradient.
-  bool adds_in_place() const { return unit_.moves.after_backward.empty(); }
+  bool adds_in_place() const { return unit_.collectives.after_backward.empty(); }
   void adopt_user_gradients();
   void zero_gaps(Stream& stream);
   void zero_missing();
   void narrow();
   std::byte* place_of(int parameter);
   // `lands`: where the sum lies then is in the main gradients.
-  void issue(const Move& move, std::vector<Summed>& sums, bool lands);
+  void issue(const AxisCollective& move, std::vector<Summed>& sums, bool lands);
   // Once `last_user_` has passed what uses them.
   void give_back(bool reduced);
 
@@ -115,7 +115,7 @@ class UnitGradients {
   GradientPlaces wide_places_;
   GradientSlot slot_;
   GradientSlot wide_slot_;
-  LentGradients lent_;
+  ZeroCopyGradients zero_copy_;
   GroupSums groups_;
   GradientTable table_;
   GradientState state_ = GradientState::kNone;

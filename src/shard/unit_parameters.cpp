@@ -31,7 +31,7 @@ UnitParameters::UnitParameters(const UnitContext& unit, MainShards& main,
                                std::vector<at::Tensor> tensors, touch_trap::Touched* owner)
     : unit_(unit),
       main_(main),
-      seats_(unit.layout, std::move(tensors), unit.fqn, owner),
+      bindings_(unit.layout, std::move(tensors), unit.fqn, owner),
       usual_(make_parameter_source(unit, main)),
       own_copy_(make_own_copy_source(unit, main, *usual_)),
       source_(usual_.get()) {}
@@ -62,26 +62,26 @@ void UnitParameters::unshard_own_copy() {
 void UnitParameters::wait_for_unshard() {
   require(ParameterState::kGathering, "wait_for_unshard");
   source_->wait();
-  check_seats();
-  seat();
+  check_bindings();
+  bind();
   state_ = ParameterState::kUnsharded;
 }
 
 void UnitParameters::reshard() {
   if (state_ == ParameterState::kSharded) require(ParameterState::kUnsharded, "reshard");
-  seats_.unseat();
+  bindings_.unbind();
   source_->end(/*waited=*/state_ == ParameterState::kUnsharded);
   state_ = ParameterState::kSharded;
 }
 
-void UnitParameters::seat() {
+void UnitParameters::bind() {
   places_.clear();
   for (int i = 0; i < unit_.segments(); ++i) places_.push_back(source_->whole(i));
-  seats_.seat(places_);
+  bindings_.bind(places_);
 }
 
-void UnitParameters::check_seats() const {
-  const std::optional<int> replaced = seats_.first_replaced();
+void UnitParameters::check_bindings() const {
+  const std::optional<int> replaced = bindings_.first_replaced();
   if (!replaced) return;
   throw StateError({.what = fmt::format("parameter '{}' was given other storage after the engine "
                                         "took it (to(), set_data, or an assignment to .data)",
@@ -94,16 +94,16 @@ void UnitParameters::check_seats() const {
 
 std::string UnitParameters::first_written() {
   const std::optional<int> stray = source_->take_stray_write();
-  std::optional<int> written = seats_.first_changed();
+  std::optional<int> written = bindings_.first_changed();
   if (!written) written = stray;
-  if (!written) written = seats_.first_replaced();
+  if (!written) written = bindings_.first_replaced();
   return written ? unit_.layout.parameters()[*written].fqn : std::string();
 }
 
 void UnitParameters::take_kept_writes() {
-  if (!seats_.first_changed()) return;
+  if (!bindings_.first_changed()) return;
   main_.keep_writes();
-  seats_.forget_changes();
+  bindings_.forget_changes();
 }
 
 // What rank 0 has changed, and the values, on every rank.
@@ -137,12 +137,12 @@ void UnitParameters::broadcast_changed(std::vector<uint8_t>& changed) const {
 
 void UnitParameters::write_back(bool from_rank_zero) {
   require(ParameterState::kUnsharded, "write_back");
-  seats_.adopt_replaced();
-  from_rank_zero = from_rank_zero || !unit_.moves.cuts_main();
+  bindings_.adopt_replaced();
+  from_rank_zero = from_rank_zero || !unit_.collectives.cuts_main();
   const bool from_first_group = !from_rank_zero;
   std::vector<uint8_t> changed(tensors().size());
   for (size_t i = 0; i < changed.size(); ++i) {
-    changed[i] = seats_.has_changed(static_cast<int>(i)) ? 1 : 0;
+    changed[i] = bindings_.has_changed(static_cast<int>(i)) ? 1 : 0;
   }
   if (from_rank_zero) broadcast_changed(changed);
   std::vector<kernels::CastRun> runs;
@@ -159,7 +159,7 @@ void UnitParameters::write_back(bool from_rank_zero) {
   kernels::cast_pack(*unit_.shared.streams.compute, runs);
   unit_.shared.main->settle_compute();
   if (from_first_group) main_.share_slices();
-  seats_.forget_changes();
+  bindings_.forget_changes();
   main_changes(/*copies_written=*/false);
   main_.mark_changed();
 }
@@ -167,7 +167,7 @@ void UnitParameters::write_back(bool from_rank_zero) {
 void UnitParameters::follow_main(const MainChange& change) {
   if (change.known) {
     for (const at::Tensor& parameter : tensors()) torch_compat::bump_version(parameter);
-    seats_.forget_changes();
+    bindings_.forget_changes();
   }
   usual_->follow_main(change);
 }

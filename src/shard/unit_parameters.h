@@ -17,7 +17,7 @@
 
 #include "plan/unit_actions.h"
 #include "shard/main_shards.h"
-#include "shard/parameter_seats.h"
+#include "shard/parameter_bindings.h"
 #include "shard/parameter_sources.h"
 
 namespace fsdp {
@@ -25,11 +25,11 @@ namespace fsdp {
 class UnitParameters {
  public:
   // `tensors` (layout.parameters() order) are bound to the unit's storages for good.
-  // Requires: none has a gradient. `owner`: see ParameterSeats.
+  // Requires: none has a gradient. `owner`: see ParameterBindings.
   UnitParameters(const UnitContext& unit, MainShards& main, std::vector<at::Tensor> tensors,
                  touch_trap::Touched* owner);
 
-  const std::vector<at::Tensor>& tensors() const { return seats_.tensors(); }
+  const std::vector<at::Tensor>& tensors() const { return bindings_.tensors(); }
   ParameterState state() const { return state_; }
   // Of the slot that unshard takes; 0 where it takes none.
   int64_t slot_bytes() const { return usual_->slot_bytes(); }
@@ -66,25 +66,25 @@ class UnitParameters {
   // made anew.
   void follow_main(const MainChange& change);
 
-  // [Note: guarded gradients] in parameter_seats.h.
-  void guard_gradients() { seats_.guard_gradients(); }
-  ParameterSeats::Guards guards() const { return seats_.guards(); }
+  // [Note: guarded gradients] in parameter_bindings.h.
+  void guard_gradients() { bindings_.guard_gradients(); }
+  ParameterBindings::Guards guards() const { return bindings_.guards(); }
   // Errors: StateError if a parameter was given other storage.
-  void check_seats() const;
+  void check_bindings() const;
   // Why an access to a parameter throws from now on.
   void set_reason(std::string_view reason, std::string_view hint) {
-    seats_.set_reason(reason, hint);
+    bindings_.set_reason(reason, hint);
   }
 
  private:
   // Errors: StateError naming both states if the unit is in another one.
   void require(ParameterState expected, std::string_view transition) const;
-  void seat();
+  void bind();
   void broadcast_changed(std::vector<uint8_t>& changed) const;
 
   const UnitContext& unit_;
   MainShards& main_;
-  ParameterSeats seats_;
+  ParameterBindings bindings_;
   const std::unique_ptr<ParameterSource> usual_;
   const std::unique_ptr<ParameterSource> own_copy_;  // null: usual_ is such a one
   ParameterSource* source_;                          // of the last unshard

@@ -34,7 +34,7 @@ int run_program(int argc, const char* const* argv, const RunBody& body, ProgramF
   // Nothing will be computed: a remark about GPUs would stand before what matters.
   if (wrong || run.help) started.mesh.device = DeviceKind::kCpu;
   const auto serve = [&](const Mesh& mesh, ErrorPlace& place) {
-    refuse_together(mesh, "reading the command line", [&] {
+    run_or_throw_on_all_ranks(mesh, "reading the command line", [&] {
       if (wrong) std::rethrow_exception(wrong);
     });
     if (!run.help) return body(mesh, run, place);

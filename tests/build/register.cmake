@@ -40,10 +40,9 @@ set_tests_properties(tools_check torch_versions cuda_toolkit setup_gpu PROPERTIE
 # What must not compile, by GCC, whose texts the test reads.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_library(unit_refusals OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/unit_refusals.cpp)
-  target_compile_options(unit_refusals PRIVATE ${FSDP_TEST_FLAGS})
-  target_link_libraries(unit_refusals PRIVATE fsdp_engine torch::cpu fsdp::fmt test_main)
-  set_target_properties(unit_refusals PROPERTIES POSITION_INDEPENDENT_CODE OFF EXPORT_COMPILE_COMMANDS ON)
-  target_precompile_headers(unit_refusals REUSE_FROM torch_pch)
+  target_link_libraries(unit_refusals PRIVATE fsdp_engine test_main)
+  set_target_properties(unit_refusals PROPERTIES EXPORT_COMPILE_COMMANDS ON)
+  fsdp_torch_test_target(unit_refusals)
   add_test(NAME unit_refusals COMMAND python3 ${CMAKE_CURRENT_LIST_DIR}/unit_refusals_test.py
     ${PROJECT_BINARY_DIR}/compile_commands.json ${CMAKE_CURRENT_LIST_DIR}/unit_refusals.cpp)
   set_tests_properties(unit_refusals PROPERTIES TIMEOUT 120)

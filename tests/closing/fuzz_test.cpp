@@ -27,7 +27,7 @@ TEST_CASE("random programs give equal lists on all ranks and the plain model's b
       continue;
     }
     ++ran;
-    most_seated = std::max<int64_t>(most_seated, run.seated);
+    most_seated = std::max<int64_t>(most_seated, run.bound);
     if (!run.failure.empty()) ++failed;
     CAPTURE(seed);
     const std::string text = run.failure.empty() ? "" : describe(program);

@@ -37,7 +37,7 @@ TEST_CASE("no graph of the matrix seats, gathers or reduces more than it needs")
     CAPTURE(graph.name);
     const ProgramRun run = run_program(graph.make(Usage::kAllUsed), {.prefetch_units = 0});
     REQUIRE(run.failure == "");
-    CHECK(run.seated == graph.seated);
+    CHECK(run.bound == graph.bound);
     CHECK(run.gathers == graph.gathers);
     CHECK(run.reduces == graph.reduces);
   }

@@ -20,17 +20,17 @@ TEST_CASE("work of all ranks is done when any of them goes on") {
     CAPTURE(world);
     std::atomic<int> done = 0;
     testing::run_ranks(world, [&](const Mesh& mesh) {
-      const Outcome outcome = work_together(mesh, "counting", [&] { ++done; });
+      const Outcome outcome = run_on_all_ranks(mesh, "counting", [&] { ++done; });
       CHECK(!outcome.failed());
       CHECK(done == world);
-      end_together(mesh, outcome);
+      throw_on_all_ranks(mesh, outcome);
     });
   }
 }
 
 TEST_CASE("an outcome is the lowest failing rank's, and that rank alone has the exception") {
   testing::run_ranks(3, [](const Mesh& mesh) {
-    const Outcome outcome = work_together(mesh, "reading", [&] {
+    const Outcome outcome = run_on_all_ranks(mesh, "reading", [&] {
       if (mesh.rank() == 1) fail_to_read();
       if (mesh.rank() == 2) throw StateError({.what = "another reason"});
     });
@@ -44,7 +44,7 @@ TEST_CASE("one rank throws what is wrong, the others leave with its code") {
     CAPTURE(world);
     const int failing = world - 1;
     const auto thrown = testing::run_ranks_to_end(world, [&](const Mesh& mesh) {
-      refuse_together(mesh, "reading", [&] {
+      run_or_throw_on_all_ranks(mesh, "reading", [&] {
         if (mesh.rank() == failing) fail_to_read();
       });
     });
@@ -77,7 +77,7 @@ TEST_CASE("a rank that works for long says so once, on itself") {
   }};
   testing::run_ranks(2,
                      [&](const Mesh& mesh) {
-                       refuse_together(mesh, "writing the model", [&] {
+                       run_or_throw_on_all_ranks(mesh, "writing the model", [&] {
                          if (mesh.rank() == 0) return;
                          std::unique_lock lock(mutex);
                          changed.wait(lock, [&] { return !warnings.empty(); });

@@ -19,7 +19,7 @@ namespace {
 // The ranks of the job along an axis of a part, by its gathers and by its reductions.
 std::vector<int64_t> ranks_along(const Mesh& part, Axis axis) {
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "ranks");
-  HostOrder& order = state_of(part).order();
+  CollectiveSequence& order = state_of(part).order();
   const int64_t mine = part.job_rank();
   std::vector<int64_t> ranks(static_cast<size_t>(part.size(axis)));
   const CollectivePart gathered{&mine, ranks.data(), 1, DType::kInt64};

@@ -243,7 +243,7 @@ TEST_CASE("what each rank writes back of its slice is the lowest holder's on eve
     const at::Tensor weight = seen[0].at("u0.weight");
     const double last = weight.flatten()[-1].item<double>();
     const Placement main = moves_of(placements_of(strategy), shape).row.optimizer;
-    CHECK(last == (main == Placement::kWhole ? 1 : main == Placement::kInside ? 2 : 4));
+    CHECK(last == (main == Placement::kReplicate ? 1 : main == Placement::kShardGroup ? 2 : 4));
   }
 }
 

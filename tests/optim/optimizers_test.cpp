@@ -330,9 +330,9 @@ TEST_CASE("the optimizer writes the resident bfloat16 copies in its own pass") {
         const Gathered whole(engine);
         for (const ShardedParameter& each : engine.sharded_parameters()) {
           CAPTURE(each.fqn);
-          const at::Tensor seated = model->named_parameters()[each.fqn].detach().flatten();
-          CHECK((seated.scalar_type() == torch::kBFloat16));
-          CHECK(bit_equal(seated, each.local.detach().to(torch::kBFloat16)));
+          const at::Tensor bound = model->named_parameters()[each.fqn].detach().flatten();
+          CHECK((bound.scalar_type() == torch::kBFloat16));
+          CHECK(bit_equal(bound, each.local.detach().to(torch::kBFloat16)));
         }
       }
     });

@@ -28,7 +28,7 @@ TEST_CASE("whole gradients lie segment by segment, trainable ones only") {
 }
 
 TEST_CASE("what lends: one fp32 parameter, large, and more than half of its segment") {
-  const auto lent = [](const std::vector<ParameterSpec>& specs, bool may_lend = true) {
+  const auto zero_copy = [](const std::vector<ParameterSpec>& specs, bool may_lend = true) {
     const GradientPlaces places(ShardLayout(specs, 2), DType::kFloat32, may_lend);
     for (int i = 0; i < static_cast<int>(specs.size()); ++i) {
       if (places.lends(i)) return i;
@@ -36,12 +36,12 @@ TEST_CASE("what lends: one fp32 parameter, large, and more than half of its segm
     CHECK_FALSE(places.any_lends());
     return -1;
   };
-  CHECK(lent({spec("a", 10), spec("large", kLarge), spec("b", 10)}) == 1);
-  CHECK(lent({spec("a", 10), spec("large", kLarge - 1), spec("b", 10)}) == -1);
-  CHECK(lent({spec("one", kLarge), spec("other", kLarge)}) == -1);
-  CHECK(lent({spec("large", kLarge)}, /*may_lend=*/false) == -1);
-  CHECK(lent({spec("large", 2 * kLarge, DType::kBFloat16)}) == -1);
-  CHECK(lent({spec("frozen", kLarge, DType::kFloat32, false)}) == -1);
+  CHECK(zero_copy({spec("a", 10), spec("large", kLarge), spec("b", 10)}) == 1);
+  CHECK(zero_copy({spec("a", 10), spec("large", kLarge - 1), spec("b", 10)}) == -1);
+  CHECK(zero_copy({spec("one", kLarge), spec("other", kLarge)}) == -1);
+  CHECK(zero_copy({spec("large", kLarge)}, /*may_lend=*/false) == -1);
+  CHECK(zero_copy({spec("large", 2 * kLarge, DType::kBFloat16)}) == -1);
+  CHECK(zero_copy({spec("frozen", kLarge, DType::kFloat32, false)}) == -1);
 }
 
 TEST_CASE("slot and lent gradient together are the segment, element by element") {
@@ -56,9 +56,9 @@ TEST_CASE("slot and lent gradient together are the segment, element by element")
       CHECK_FALSE(places.lends(0));
       const SegmentLayout& segment = layout.segments()[0];
       // Each element's own place in the segment, written where it lies.
-      std::vector<float> slot(places.slot_bytes() / 4, -1), lent(kLarge + odd);
+      std::vector<float> slot(places.slot_bytes() / 4, -1), zero_copy(kLarge + odd);
       const int64_t begin = segment.parameters[1].offset;
-      std::iota(lent.begin(), lent.end(), static_cast<float>(begin));
+      std::iota(zero_copy.begin(), zero_copy.end(), static_cast<float>(begin));
       const auto write = [&](int64_t offset, int64_t numel) {
         for (int64_t i = offset; i < offset + numel; ++i) {
           slot.at(places.slot_offset_bytes(0, i) / 4) = static_cast<float>(i);
@@ -69,7 +69,7 @@ TEST_CASE("slot and lent gradient together are the segment, element by element")
       }
       for (const Gap& gap : segment.gaps) write(gap.offset, gap.numel);
       int64_t next = 0, wrong = 0;
-      for (const SendRun& run : places.runs(0, slot.data(), lent.data())) {
+      for (const SendRun& run : places.runs(0, slot.data(), zero_copy.data())) {
         for (int64_t i = 0; i < run.numel; ++i) {
           wrong += static_cast<const float*>(run.data)[i] != static_cast<float>(next++);
         }

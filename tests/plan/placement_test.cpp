@@ -10,29 +10,30 @@ using namespace fsdp;
 
 namespace {
 
-constexpr Move kGather{Operation::kAllGather, Axis::kWorld};
-constexpr Move kScatter{Operation::kReduceScatter, Axis::kWorld};
-constexpr Move kSum{Operation::kAllReduce, Axis::kWorld};
-constexpr Move kGatherInside{Operation::kAllGather, Axis::kShard};
-constexpr Move kGatherAcross{Operation::kAllGather, Axis::kReplicate};
-constexpr Move kScatterInside{Operation::kReduceScatter, Axis::kShard};
-constexpr Move kScatterAcross{Operation::kReduceScatter, Axis::kReplicate};
-constexpr Move kSumAcross{Operation::kAllReduce, Axis::kReplicate};
+constexpr AxisCollective kGather{Operation::kAllGather, Axis::kWorld};
+constexpr AxisCollective kScatter{Operation::kReduceScatter, Axis::kWorld};
+constexpr AxisCollective kSum{Operation::kAllReduce, Axis::kWorld};
+constexpr AxisCollective kGatherInside{Operation::kAllGather, Axis::kShard};
+constexpr AxisCollective kGatherAcross{Operation::kAllGather, Axis::kReplicate};
+constexpr AxisCollective kScatterInside{Operation::kReduceScatter, Axis::kShard};
+constexpr AxisCollective kScatterAcross{Operation::kReduceScatter, Axis::kReplicate};
+constexpr AxisCollective kSumAcross{Operation::kAllReduce, Axis::kReplicate};
 
-Moves on(const MeshShape& shape, Strategy strategy) {
+UnitCollectives on(const MeshShape& shape, Strategy strategy) {
   return moves_of(placements_of(strategy), shape);
 }
 
 // The lists alone.
-void check(Strategy strategy, const MeshShape& shape, const std::vector<Move>& before_use,
-           const std::vector<Move>& after_change, const std::vector<Move>& after_backward,
-           const std::vector<Move>& across = {}) {
+void check(Strategy strategy, const MeshShape& shape, const std::vector<AxisCollective>& on_unshard,
+           const std::vector<AxisCollective>& after_update,
+           const std::vector<AxisCollective>& after_backward,
+           const std::vector<AxisCollective>& across = {}) {
   CAPTURE(name_of(strategy));
-  const Moves moves = on(shape, strategy);
-  CHECK(moves.before_use == before_use);
-  CHECK(moves.after_change == after_change);
-  CHECK(moves.after_backward == after_backward);
-  CHECK(moves.across == across);
+  const UnitCollectives collectives = on(shape, strategy);
+  CHECK(collectives.on_unshard == on_unshard);
+  CHECK(collectives.after_update == after_update);
+  CHECK(collectives.after_backward == after_backward);
+  CHECK(collectives.across == across);
 }
 
 }  // namespace
@@ -59,7 +60,8 @@ TEST_CASE(
   check(Strategy::kHpz, shape, {kGatherInside}, {kGatherAcross}, {kScatterInside, kScatterAcross});
   CHECK(on(shape, Strategy::kHybridShard).main_ranks() == 3);
   CHECK(on(shape, Strategy::kHfsdp).main_ranks() == 6);
-  CHECK(on(shape, Strategy::kHpz).to_whole() == std::vector<Move>{kGatherAcross, kGatherInside});
+  CHECK(on(shape, Strategy::kHpz).to_whole() ==
+        std::vector<AxisCollective>{kGatherAcross, kGatherInside});
 }
 
 TEST_CASE("in one group what is cut inside is cut everywhere, in groups of one it is whole") {
@@ -72,7 +74,7 @@ TEST_CASE("in one group what is cut inside is cut everywhere, in groups of one i
 }
 
 TEST_CASE("on one rank nothing moves, whatever the row") {
-  for (const StrategyRow& row : strategies()) CHECK(on({1, 1}, row.strategy) == Moves{});
+  for (const StrategyRow& row : strategies()) CHECK(on({1, 1}, row.strategy) == UnitCollectives{});
 }
 
 TEST_CASE("pieces: ranks have all of a segment together, and gathers lead from one to the next") {
@@ -81,50 +83,50 @@ TEST_CASE("pieces: ranks have all of a segment together, and gathers lead from o
     for (const StrategyRow& row : strategies()) {
       const Strategy strategy = row.strategy;
       CAPTURE(name_of(strategy));
-      const Moves moves = on(shape, strategy);
+      const UnitCollectives collectives = on(shape, strategy);
       std::set<int> slices;
       for (int rank = 0; rank < shape.size(Axis::kWorld); ++rank) {
         CAPTURE(rank);
-        slices.insert(moves.main_rank(rank));
-        Piece piece = moves.piece(moves.row.optimizer, kNumel, rank);
-        CHECK(piece.numel * moves.main_ranks() == kNumel);
-        CHECK(piece.begin == moves.main_rank(rank) * piece.numel);
-        const int first = moves.first_holder(rank);
+        slices.insert(collectives.main_rank(rank));
+        Piece piece = collectives.piece(collectives.row.optimizer, kNumel, rank);
+        CHECK(piece.numel * collectives.main_ranks() == kNumel);
+        CHECK(piece.begin == collectives.main_rank(rank) * piece.numel);
+        const int first = collectives.first_holder(rank);
         CHECK(first <= rank);
-        CHECK(moves.main_rank(first) == moves.main_rank(rank));
-        CHECK(moves.first_holder(first) == first);
-        const auto gather = [&](const std::vector<Move>& list) {
-          for (const Move& move : list) {
+        CHECK(collectives.main_rank(first) == collectives.main_rank(rank));
+        CHECK(collectives.first_holder(first) == first);
+        const auto gather = [&](const std::vector<AxisCollective>& list) {
+          for (const AxisCollective& move : list) {
             piece.begin -= shape.rank(move.axis, rank) * piece.numel;
             piece.numel *= shape.size(move.axis);
           }
         };
-        gather(moves.after_change);
-        CHECK(piece == moves.piece(moves.row.parameters, kNumel, rank));
-        gather(moves.before_use);
+        gather(collectives.after_update);
+        CHECK(piece == collectives.piece(collectives.row.parameters, kNumel, rank));
+        gather(collectives.on_unshard);
         CHECK(piece == Piece{.begin = 0, .numel = kNumel});
-        const auto scatter = [&](const std::vector<Move>& list) {
-          for (const Move& move : list) {
+        const auto scatter = [&](const std::vector<AxisCollective>& list) {
+          for (const AxisCollective& move : list) {
             if (move.operation != Operation::kReduceScatter) continue;
             piece.numel /= shape.size(move.axis);
             piece.begin += shape.rank(move.axis, rank) * piece.numel;
           }
         };
-        scatter(moves.after_backward);
-        CHECK(piece == moves.piece(moves.row.gradients, kNumel, rank));
-        scatter(moves.across);
-        if (moves.scatters_gradients()) {
-          CHECK(piece == moves.piece(moves.row.optimizer, kNumel, rank));
+        scatter(collectives.after_backward);
+        CHECK(piece == collectives.piece(collectives.row.gradients, kNumel, rank));
+        scatter(collectives.across);
+        if (collectives.scatters_gradients()) {
+          CHECK(piece == collectives.piece(collectives.row.optimizer, kNumel, rank));
         }
       }
-      CHECK(static_cast<int>(slices.size()) == moves.main_ranks());
+      CHECK(static_cast<int>(slices.size()) == collectives.main_ranks());
     }
   }
 }
 
 TEST_CASE("a row that cuts parameters or gradients without what optimises them is refused") {
-  constexpr Placement kWhole = Placement::kWhole, kCut = Placement::kEverywhere,
-                      kInside = Placement::kInside;
+  constexpr Placement kWhole = Placement::kReplicate, kCut = Placement::kShardWorld,
+                      kInside = Placement::kShardGroup;
   for (const Placements& row :
        {Placements{kCut, kWhole, kCut}, Placements{kCut, kCut, kWhole},
         Placements{kWhole, kCut, kWhole}, Placements{kCut, kCut, kInside}}) {
@@ -142,18 +144,18 @@ TEST_CASE("main shards on the host come for each use where the row cuts paramete
     CHECK(upload(Strategy::kFullShard, shape) == Upload::kForUse);
     CHECK(upload(Strategy::kHybridShard, shape) == Upload::kForUse);
     for (const Strategy whole : {Strategy::kZero2, Strategy::kZero1, Strategy::kReplicate}) {
-      CHECK(upload(whole, shape) == Upload::kAfterChange);
+      CHECK(upload(whole, shape) == Upload::kAfterUpdate);
     }
     for (const Strategy in_pieces : {Strategy::kHfsdp, Strategy::kHpz}) {
       CHECK(upload(in_pieces, shape) ==
-            (shape.has_two_axes() ? Upload::kAfterChange : Upload::kForUse));
+            (shape.has_two_axes() ? Upload::kAfterUpdate : Upload::kForUse));
     }
     CHECK(moves_of(placements_of(Strategy::kReplicate), shape).upload == Upload::kNever);
     CHECK(moves_of(placements_of(Strategy::kReplicate), shape, /*offloads=*/true).gathers());
   }
   // Groups of one rank hold all of what is cut inside of them.
   CHECK(upload(Strategy::kHybridShard, {4, 1}) == Upload::kForUse);
-  CHECK(upload(Strategy::kHfsdp, {4, 1}) == Upload::kAfterChange);
+  CHECK(upload(Strategy::kHfsdp, {4, 1}) == Upload::kAfterUpdate);
 }
 
 TEST_CASE("moves are told in one line") {

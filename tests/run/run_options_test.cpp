@@ -34,7 +34,7 @@ TEST_CASE("without flags a run is what MeshOptions and Options are, on GPUs wher
   CHECK(run.engine.strategy == Options{}.strategy);
   CHECK_FALSE(run.engine.mixed_precision.param_dtype.has_value());
   CHECK(run.trace_file.empty());
-  CHECK(run.rest.empty());
+  CHECK(run.other_arguments.empty());
   CHECK_FALSE(run.help);
 }
 
@@ -159,12 +159,12 @@ TEST_CASE("what the engine does not know is left to a program that takes it, in 
   const ProgramFlags others{.others = true};
   const RunOptions run = parse(
       {"file_a", "--seed", "7", "--device=cpu", "--lr=1e-3", "--prefetch", "2", "--help"}, others);
-  CHECK(run.rest == Rest{"file_a", "--seed", "7", "--lr", "1e-3", "--help"});
+  CHECK(run.other_arguments == Rest{"file_a", "--seed", "7", "--lr", "1e-3", "--help"});
   CHECK_FALSE(run.help);
   CHECK(run.mesh.device == DeviceKind::kCpu);
   CHECK(run.engine.prefetch_units == 2);
   const RunOptions ended = parse({"--prefetch", "2", "--", "--prefetch", "3"}, others);
-  CHECK(ended.rest == Rest{"--", "--prefetch", "3"});
+  CHECK(ended.other_arguments == Rest{"--", "--prefetch", "3"});
   CHECK(ended.engine.prefetch_units == 2);
 }
 

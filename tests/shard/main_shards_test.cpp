@@ -43,23 +43,23 @@ TEST_CASE("every way of writing is a change once, and none that was kept") {
     UnitUnderTest test(mesh);
     const UnitContext context = test.context();
     MainShards main(context, test.slices());
-    CHECK_FALSE(main.absorb_changes());
+    CHECK_FALSE(main.sync_changes());
     on_device(main.data(0), 1).add_(1);  // nobody says so
-    CHECK_FALSE(main.absorb_changes());
+    CHECK_FALSE(main.sync_changes());
     main.mark_changed();
-    CHECK(main.absorb_changes());
-    CHECK_FALSE(main.absorb_changes());
+    CHECK(main.sync_changes());
+    CHECK_FALSE(main.sync_changes());
     const std::vector<at::Tensor> views = main.views();
     const torch::NoGradGuard no_grad;
     views[1].add_(1);
-    CHECK(main.absorb_changes());
+    CHECK(main.sync_changes());
     // No version tells of this one. Rank 0 has nothing of 'b' but its beginning.
     views[1].data().add_(1);
-    CHECK(main.absorb_changes() == (main.local(1).numel > 0));
-    CHECK_FALSE(main.absorb_changes());
+    CHECK(main.sync_changes() == (main.local(1).numel > 0));
+    CHECK_FALSE(main.sync_changes());
     views[1].add_(1);
     main.keep_writes();
-    CHECK_FALSE(main.absorb_changes());
+    CHECK_FALSE(main.sync_changes());
   });
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("a slice that moves takes its values along, and its views outlive ever
     void* place = other->buffer.at(64);
     main.relocate(0, std::move(other), place);
     CHECK(main.data(0) == place);
-    CHECK_FALSE(main.absorb_changes());
+    CHECK_FALSE(main.sync_changes());
     view = main.views()[0];
   });
   CHECK(view[14].item<float>() == whole_value(0, 14));

@@ -22,19 +22,19 @@ struct Bound {
     const at::NoGradGuard no_grad;
     const auto sizes = parameter.sizes().vec(), strides = parameter.strides().vec();
     parameter.set_data(storage.view(dtype, 128, sizes, strides));
-    storage.seat(memory.data());
+    storage.bind(memory.data());
     parameter.fill_(2.0);
   }
   at::Tensor parameter;
   std::vector<char> memory;
-  SeatedStorage storage;
+  BoundStorage storage;
 };
 
 }  // namespace
 
 TEST_CASE("every operation on an unseated parameter throws the message") {
   Bound bound(torch::randn({4, 4}, torch::requires_grad()));
-  bound.storage.unseat();
+  bound.storage.unbind();
   const at::Tensor p = bound.parameter;
   const at::Tensor x = torch::ones({4, 4});
   namespace F = torch::nn::functional;
@@ -93,7 +93,7 @@ TEST_CASE("every operation on an unseated parameter throws the message") {
 
 TEST_CASE("sizes, views and names of an unseated parameter stay usable") {
   Bound bound(torch::randn({4, 3}, torch::requires_grad()));
-  bound.storage.unseat();
+  bound.storage.unbind();
   CHECK(bound.parameter.sizes() == at::IntArrayRef({4, 3}));
   CHECK(bound.parameter.t().sizes() == at::IntArrayRef({3, 4}));
   CHECK(bound.parameter.nbytes() == 48);
@@ -118,10 +118,10 @@ TEST_CASE("a seat may move while views and saved tensors exist: they follow") {
   const at::Tensor transposed = bound.parameter.t();
   const at::Tensor x = torch::ones({2, 2}, torch::requires_grad());
   const at::Tensor y = torch::nn::functional::linear(x, bound.parameter).sum();
-  bound.storage.unseat();
+  bound.storage.unbind();
   CHECK_THROWS_WITH(transposed.sum(), doctest::Contains(kMessage));
   std::vector<char> elsewhere(bound.memory);
-  bound.storage.seat(elsewhere.data());
+  bound.storage.bind(elsewhere.data());
   CHECK(transposed.const_data_ptr() == static_cast<const void*>(elsewhere.data() + 512));
   CHECK(transposed.sum().item<float>() == 8.0F);
   y.backward();
@@ -132,7 +132,7 @@ TEST_CASE("backward through saved tensors of an unseated parameter throws the me
   Bound bound(torch::randn({2, 2}, torch::requires_grad()));
   const at::Tensor x = torch::ones({2, 2}, torch::requires_grad());
   const at::Tensor y = torch::nn::functional::linear(x, bound.parameter).sum();
-  bound.storage.unseat();
+  bound.storage.unbind();
   CHECK_THROWS_WITH(y.backward(), doctest::Contains(kMessage));
 }
 
@@ -141,8 +141,8 @@ TEST_CASE("seating and raw writes leave the version alone, bump_version makes ol
   const at::Tensor x = torch::ones({2, 2}, torch::requires_grad());
   const int64_t before = version(bound.parameter);
   const at::Tensor y = torch::nn::functional::linear(x, bound.parameter).sum();
-  bound.storage.unseat();
-  bound.storage.seat(bound.memory.data());
+  bound.storage.unbind();
+  bound.storage.bind(bound.memory.data());
   std::memset(bound.memory.data(), 0, bound.memory.size());
   CHECK(version(bound.parameter) == before);
   bump_version(bound.parameter);

@@ -61,13 +61,13 @@ struct Watched {
   explicit Watched(std::string name)
       : owner(std::move(name)), storage(sizeof memory, at::kCPU, "no seat", {.owner = &owner}) {
     const at::NoGradGuard no_grad;
-    storage.bind(tensor, DType::kFloat32, tensor.sizes().vec(), tensor.strides().vec());
-    storage.seat(memory);
+    storage.adopt(tensor, DType::kFloat32, tensor.sizes().vec(), tensor.strides().vec());
+    storage.bind(memory);
     std::fill(std::begin(memory), std::end(memory), 1.0F);
   }
   float memory[16] = {};
   Owner owner;
-  torch_compat::SeatedStorage storage;
+  torch_compat::BoundStorage storage;
   at::Tensor tensor = torch::empty({4, 4}, torch::requires_grad());
 };
 

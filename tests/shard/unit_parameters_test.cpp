@@ -47,7 +47,7 @@ TEST_CASE("unsharded parameters show the main shards of all ranks, from every so
             CHECK_THROWS_WITH(unit->tensors()[0].sum(),
                               doctest::Contains("'a' of unit 'layers.0'"));
             add_to_main(*unit, 1);
-            unit->absorb_changes(/*reseats=*/true);
+            unit->sync_changes(/*reseats=*/true);
             unshard_and_wait(test.shared, *unit);
             check_shows(*unit, 1);
             unit->parameters().reshard();
@@ -69,7 +69,7 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
       std::vector<int64_t> gathers;
       for (const bool changes : {false, false, true, false}) {
         if (changes) add_to_main(*unit, 1);
-        unit->absorb_changes(/*reseats=*/true);
+        unit->sync_changes(/*reseats=*/true);
         const int64_t before = test.shared.comms.all_gathers;
         unshard_and_wait(test.shared, *unit);
         unit->parameters().reshard();
@@ -80,7 +80,7 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
                                       : std::vector<int64_t>{0, 0, 0, 0}));
       // Somebody holds views: a rank cannot know what others have written through theirs.
       const std::vector<at::Tensor> views = unit->local_views();
-      unit->absorb_changes(/*reseats=*/true);
+      unit->sync_changes(/*reseats=*/true);
       const int64_t before = test.shared.comms.all_gathers;
       unshard_and_wait(test.shared, *unit);
       unit->parameters().reshard();
@@ -161,7 +161,7 @@ TEST_CASE("written values go back: each rank's own slice, or rank 0's") {
           CHECK(unit->parameters().first_written() == "b");
           unit->parameters().write_back(from_zero);
           unit->parameters().reshard();
-          unit->absorb_changes(/*reseats=*/true);
+          unit->sync_changes(/*reseats=*/true);
           unshard_and_wait(test.shared, *unit);
           CHECK(shows(unit->tensors()[0], 0));
           CHECK(shows(unit->tensors()[1], 1, 1));
@@ -207,11 +207,11 @@ TEST_CASE("a resident copy that was written with the main shards is not made aga
     const at::Tensor first = torch_compat::wrap(copy, 1, DType::kBFloat16, at::kCPU);
     first.fill_(7);  // what no main shard says: it must survive
     unit->mark_changed(/*copies_written=*/true);
-    unit->absorb_changes(/*reseats=*/true);
+    unit->sync_changes(/*reseats=*/true);
     CHECK(first.item<float>() == 7.0F);
     unit->mark_changed(/*copies_written=*/false);
     unit->mark_changed(/*copies_written=*/true);  // an older change is still to be copied
-    unit->absorb_changes(/*reseats=*/true);
+    unit->sync_changes(/*reseats=*/true);
     CHECK(first.item<float>() == whole_value(0, 0));
   });
 }

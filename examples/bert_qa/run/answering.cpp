@@ -104,7 +104,7 @@ Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& e
   const std::vector<WindowLogits> logits =
       run_windows(model, engine, questions.features, settings.eval_batch_size, console);
   Answered answered;
-  fsdp::refuse_together(engine.mesh(), "choosing the answers", [&] {
+  fsdp::run_or_throw_on_all_ranks(engine.mesh(), "choosing the answers", [&] {
     if (engine.mesh().rank() != 0) return;
     answered.answers =
         decode_answers(questions.dataset, questions.features, logits,

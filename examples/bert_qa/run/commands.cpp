@@ -55,7 +55,7 @@ struct Opened {
 Opened open_files(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console) {
   Opened opened;
   Inputs& inputs = opened.inputs;
-  fsdp::refuse_together(mesh, "opening the files", [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, "opening the files", [&] {
     std::vector<std::string> notes;
     if (mesh.rank() == 0 && !settings.output_dir.empty()) opened.output.emplace(settings, notes);
     if (mesh.rank() == 0 && !settings.run.trace_file.empty()) {
@@ -78,7 +78,7 @@ std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& 
 QuestionSets finish_reading(std::future<QuestionSets> reading, const fsdp::Mesh& mesh,
                             terminal::Console& console) {
   QuestionSets questions;
-  fsdp::refuse_together(mesh, "reading the questions", [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, "reading the questions", [&] {
     if (reading.valid()) questions = reading.get();
   });
   for (const std::string& note : questions.notes) say(console, "note: {}\n", fsdp::printable(note));
@@ -158,7 +158,7 @@ void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
 
 // The model is then what it was at the start, which nobody asked to be written.
 void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
-  fsdp::refuse_together(mesh, "counting the steps", [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, "counting the steps", [&] {
     if (summary.steps == 0 || summary.skipped_steps < summary.steps) return;
     throw fsdp::StateError(
         {.what = fmt::format("nothing was learned: all {} steps were skipped", summary.steps),
@@ -281,7 +281,7 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& e
 // Rank 0 writes; all end alike if it cannot.
 void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
                    const std::filesystem::path& folder) {
-  fsdp::refuse_together(mesh, "writing the metrics", [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, "writing the metrics", [&] {
     if (mesh.rank() == 0) write_json(folder / "metrics.json", metrics);
   });
 }
@@ -295,7 +295,7 @@ ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
       answer(sharded.model, *sharded.engine, questions, settings.answers, console);
   ordered_json metrics = {{"eval_samples", questions.dataset.questions.size()},
                           {"eval_runtime", answered.seconds}};
-  fsdp::refuse_together(mesh, "writing the answers", [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, "writing the answers", [&] {
     if (mesh.rank() != 0) return;
     if (settings.command != Command::kPredict) {
       metrics.update(score(questions, answered, settings.answers));
@@ -341,8 +341,9 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   const QuestionSets questions = finish_reading(std::move(reading), mesh, console);
   std::optional<TrainingWindows> windows;
   const WindowSource source = training_source(settings, inputs, questions);
-  fsdp::refuse_together(mesh, "counting the windows",
-                        [&] { windows.emplace(source, settings, mesh.rank(), mesh.world_size()); });
+  fsdp::run_or_throw_on_all_ranks(mesh, "counting the windows", [&] {
+    windows.emplace(source, settings, mesh.rank(), mesh.world_size());
+  });
   agree_on_data(mesh, source, *windows, questions.train.has_value());
 
   std::optional<fsdp::Trace> trace;

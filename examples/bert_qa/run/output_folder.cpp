@@ -136,7 +136,7 @@ fsdp::Outcome try_to_save(fsdp::Engine& engine, const Inputs& inputs, const fs::
   const fsdp::Outcome weights =
       fsdp::try_to_save_weights_folder(engine, folder, {.max_shard_bytes = max_shard_bytes});
   if (weights.failed()) return weights;
-  return fsdp::work_together(engine.mesh(), kWritingModel, [&] {
+  return fsdp::run_on_all_ranks(engine.mesh(), kWritingModel, [&] {
     if (engine.mesh().rank() == 0) write_configuration(inputs, folder);
   });
 }
@@ -193,23 +193,23 @@ SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings
   const int64_t max_shard_bytes = settings.max_shard_bytes;
   const fsdp::Outcome first = try_to_save(engine, inputs, folder, max_shard_bytes);
   if (!first.failed()) return {.folder = folder};
-  if (first.code != fsdp::ExitCode::kCannotCreate) fsdp::end_together(mesh, first);
+  if (first.code != fsdp::ExitCode::kCannotCreate) fsdp::throw_on_all_ranks(mesh, first);
   SavedModel saved{.refusal = first};
-  const fsdp::Outcome sibling = fsdp::work_together(mesh, kWritingModel, [&] {
+  const fsdp::Outcome sibling = fsdp::run_on_all_ranks(mesh, kWritingModel, [&] {
     if (mesh.rank() != 0) return;
     saved.folder = make_sibling(folder);
     console.print(fsdp::printable(fmt::format("note: {}: the model goes to {}\n",
                                               reason_of(first.mine), saved.folder.string()),
                                   "\n"));
   });
-  if (sibling.failed()) fsdp::end_together(mesh, first);
-  fsdp::end_together(mesh, try_to_save(engine, inputs, saved.folder, max_shard_bytes));
+  if (sibling.failed()) fsdp::throw_on_all_ranks(mesh, first);
+  fsdp::throw_on_all_ranks(mesh, try_to_save(engine, inputs, saved.folder, max_shard_bytes));
   return saved;
 }
 
 void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved, const fs::path& asked_for) {
   if (!saved.refusal.failed()) return;
-  fsdp::refuse_together(mesh, kWritingModel, [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, kWritingModel, [&] {
     if (mesh.rank() != 0) return;
     cannot_create("the output folder could not be written at the end", asked_for,
                   reason_of(saved.refusal.mine),

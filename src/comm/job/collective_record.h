@@ -31,7 +31,7 @@ struct CollectiveRecord {
   uint64_t note_hash;   // 0: nothing was noted
   // What messages show: the end of a long label, where names of units differ; a note's beginning.
   std::array<char, kLabelBytes> label;
-  decltype(CollectiveNote::text) note;
+  decltype(CollectiveAnnotation::text) note;
 };
 
 CollectiveRecord make_record(const Collective& collective);

@@ -86,7 +86,7 @@ double loss_of_file(const std::filesystem::path& file) {
   fsdp::load_weights(engine, file);
   std::vector<int64_t> all(kSamples);
   for (int64_t i = 0; i < kSamples; ++i) all[i] = i;
-  fsdp::refuse_together(mesh, "looking into the file", [&] {
+  fsdp::run_or_throw_on_all_ranks(mesh, "looking into the file", [&] {
     const fsdp::SafetensorsFile stored(file);
     if (stored.find("out.bias") == nullptr) throw fsdp::StateError({.what = "no out.bias"});
   });

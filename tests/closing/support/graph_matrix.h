@@ -20,7 +20,7 @@ enum class Usage : uint8_t {
 struct MatrixGraph {
   std::string name;
   std::function<Program(Usage)> make;
-  int seated = 0, gathers = 0, reduces = 0;
+  int bound = 0, gathers = 0, reduces = 0;
 };
 
 std::vector<MatrixGraph> matrix_graphs();

@@ -110,10 +110,10 @@ bool have_equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
 struct EngineTwin {
   EngineTwin(const Shared& program, const Mesh& mesh, const Options& options)
       : model(program, boundaries_of(options)),
-        engine((seat(mesh.rank()), model.root), mesh, options) {
+        engine((bind(mesh.rank()), model.root), mesh, options) {
     run_inside(engine, model);
   }
-  void seat(int rank) {
+  void bind(int rank) {
     model.scene->plain = false;
     model.scene->rank = rank % kProgramRanks;
   }
@@ -327,21 +327,21 @@ class PlainRun {
 
 void count_events(const RankRun& rank, ProgramRun& result) {
   for (const RankStep& step : rank.steps) {
-    std::set<std::string> seated;
+    std::set<std::string> bound;
     for (const std::string& event : step.events) {
       const size_t space = event.find(' ');
       const std::string name = event.substr(0, space), unit = event.substr(space + 1);
       if (name == "pre_backward") ++result.fired_calls;
       if (name == "unshard") {
-        seated.insert(unit);
+        bound.insert(unit);
         ++result.gathers;
       }
-      if (name == "reshard") seated.erase(unit);
+      if (name == "reshard") bound.erase(unit);
       if (name == "reduce") {
         ++result.reduces;
         ++result.reduces_of[unit];
       }
-      result.seated = std::max(result.seated, static_cast<int>(seated.size()));
+      result.bound = std::max(result.bound, static_cast<int>(bound.size()));
     }
   }
 }

@@ -15,7 +15,7 @@ namespace fsdp::testing {
 struct ProgramRun {
   std::string failure;    // empty if the lists of all ranks are equal and all bits are right
   bool is_finite = true;  // false: numbers overflowed, nothing was compared from there on
-  int seated = 0;         // most units seated at once, the root among them
+  int bound = 0;          // most units seated at once, the root among them
   int gathers = 0, reduces = 0;
   int fired_calls = 0;                    // of rank 0, in backward
   std::map<std::string, int> reduces_of;  // by unit

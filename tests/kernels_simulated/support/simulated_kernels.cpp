@@ -36,8 +36,9 @@ void on_gpu(Add add, Issue issue) {
 }
 
 // The call of a table: add and move see each entry.
-template <class Item, class Add, class Move, class Call>
-void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, Move move, Call call) {
+template <class Item, class Add, class AxisCollective, class Call>
+void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, AxisCollective move,
+                       Call call) {
   kernels::cpu::run_over_table(stream, items, [=](std::span<const Item> table) {
     on_gpu(
         [&](DeviceCopy& copy) {

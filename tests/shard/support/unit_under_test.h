@@ -43,14 +43,14 @@ struct UnitUnderTest {
   explicit UnitUnderTest(const Mesh& mesh, const Options& options = {},
                          std::vector<ParameterSpec> specs = unit_specs())
       : shared(mesh, options),
-        moves(moves_for(shared, options.strategy)),
+        collectives(collectives_for(shared, options.strategy)),
         reduce_dtype(Precision::of(options.mixed_precision, "").reduce),
-        layout(std::move(specs), moves.main_ranks()) {}
+        layout(std::move(specs), collectives.main_ranks()) {}
 
   // This rank's slices of the whole values.
   std::vector<Buffer> slices() {
     std::vector<Buffer> result;
-    const int rank = moves.main_rank(shared.mesh.rank());
+    const int rank = collectives.main_rank(shared.mesh.rank());
     for (size_t s = 0; s < layout.segments().size(); ++s) {
       const int segment = static_cast<int>(s);
       result.push_back(shared.memory.allocate(layout.segments()[s].slice_numel * 4));
@@ -75,13 +75,13 @@ struct UnitUnderTest {
     }
     return result;
   }
-  UnitContext context() { return {"layers.0", shared, moves, layout, reduce_dtype}; }
+  UnitContext context() { return {"layers.0", shared, collectives, layout, reduce_dtype}; }
   std::unique_ptr<ShardUnit> unit() {
     return std::make_unique<ShardUnit>(context(), tensors(), slices());
   }
 
   ShardContext shared;
-  Moves moves;
+  UnitCollectives collectives;
   DType reduce_dtype;
   ShardLayout layout;
 };

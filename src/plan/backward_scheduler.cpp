@@ -1,4 +1,4 @@
-#include "plan/closing_clock.h"
+#include "plan/backward_scheduler.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-Call::Call(std::weak_ptr<ClockedUnit> owner, ClosingClock& owner_clock)
+Call::Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& owner_clock)
     : unit(std::move(owner)),
       of(unit.lock().get()),
       clock(owner_clock.weak_from_this()),
@@ -30,7 +30,7 @@ bool Call::will_run() const {
   return owner && std::any_of(output_nodes.begin(), output_nodes.end(), owner->queries().will_run);
 }
 
-ClosingClock::Running ClosingClock::running() const {
+BackwardScheduler::Running BackwardScheduler::running() const {
   if (!calls_.empty()) {
     const Call& call = *calls_.back();
     return {call.unit.lock().get(), call.forward_task < 0 ? Phase::kForward : Phase::kRecompute};
@@ -38,24 +38,24 @@ ClosingClock::Running ClosingClock::running() const {
   return {open_.empty() ? nullptr : open_.back(), Phase::kBackward};
 }
 
-void ClosingClock::leave(ClockedEngine& engine) {
+void BackwardScheduler::leave(ScheduledEngine& engine) {
   std::erase(engines_, &engine);
-  std::erase_if(open_, [&](const ClockedUnit* unit) { return unit->engine == &engine; });
+  std::erase_if(open_, [&](const ScheduledUnit* unit) { return unit->engine == &engine; });
   if (engines_.empty()) tasks_.clear();
 }
 
-void ClosingClock::push_call(std::shared_ptr<Call> call) {
+void BackwardScheduler::push_call(std::shared_ptr<Call> call) {
   if (calls_.empty()) forward_thread_ = std::this_thread::get_id();
   calls_.push_back(std::move(call));
 }
 
-std::shared_ptr<Call> ClosingClock::innermost_call_but(const WhichCalls& these) const {
+std::shared_ptr<Call> BackwardScheduler::innermost_call_but(const WhichCalls& these) const {
   const auto found =
       std::find_if(calls_.rbegin(), calls_.rend(), [&](const auto& call) { return !these(*call); });
   return found == calls_.rend() ? nullptr : *found;
 }
 
-void ClosingClock::end_open_ended(bool failed, const WhichCalls& stays) {
+void BackwardScheduler::end_open_ended(bool failed, const WhichCalls& stays) {
   for (size_t i = calls_.size(); i > 0 && calls_[i - 1]->is_open_ended; --i) {
     const std::shared_ptr<Call> call = calls_[i - 1];
     if (stays && stays(*call)) continue;
@@ -66,44 +66,44 @@ void ClosingClock::end_open_ended(bool failed, const WhichCalls& stays) {
   }
 }
 
-std::shared_ptr<Call> ClosingClock::running_call(const ClockedUnit& unit, int task) const {
+std::shared_ptr<Call> BackwardScheduler::running_call(const ScheduledUnit& unit, int task) const {
   for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
     if ((*call)->forward_task == task && (*call)->of == &unit) return *call;
   }
   return nullptr;
 }
 
-void ClosingClock::note_boundary(uint64_t sequence) {
+void BackwardScheduler::note_boundary(uint64_t sequence) {
   boundary_ = sequence;
   boundary_thread_ = std::this_thread::get_id();
 }
 
-std::optional<uint64_t> ClosingClock::boundary() const {
+std::optional<uint64_t> BackwardScheduler::boundary() const {
   if (boundary_thread_ != std::this_thread::get_id()) return std::nullopt;
   return boundary_;
 }
 
-void ClosingClock::check_thread() const {
+void BackwardScheduler::check_thread() const {
   if (calls_.empty() || forward_thread_ == std::this_thread::get_id()) return;
   throw StateError(
       {.what = "a unit's forward runs on another thread than the forward that contains it",
        .hint = "call all units of one forward from one thread"});
 }
 
-bool ClosingClock::is_running(const Call& call) const {
+bool BackwardScheduler::is_running(const Call& call) const {
   return std::ranges::any_of(calls_, [&](const auto& each) { return each.get() == &call; });
 }
 
-bool ClosingClock::is_enclosing(int task) const {
+bool BackwardScheduler::is_enclosing(int task) const {
   return std::find(tasks_.begin(), tasks_.end(), task) != tasks_.end();
 }
 
-bool ClosingClock::runs_in(int task, int enclosing) const {
+bool BackwardScheduler::runs_in(int task, int enclosing) const {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   return enclosing == (found == tasks_.begin() ? -1 : *(found - 1));
 }
 
-void ClosingClock::enter(int task) {
+void BackwardScheduler::enter(int task) {
   if (!tasks_.empty() && tasks_.back() == task) return;
   if (is_enclosing(task)) return;
   if (tasks_.empty()) {
@@ -118,7 +118,7 @@ void ClosingClock::enter(int task) {
   // The callback runs at the end of the task. If the task fails it is destroyed without having run:
   // then its sentinel takes back what the task has opened.
   struct Sentinel {
-    std::weak_ptr<ClosingClock> clock;
+    std::weak_ptr<BackwardScheduler> clock;
     int task;
     bool ran = false;
     ~Sentinel() {
@@ -138,13 +138,13 @@ void ClosingClock::enter(int task) {
   });
 }
 
-void ClosingClock::tick(int task, uint64_t sequence) {
+void BackwardScheduler::tick(int task, uint64_t sequence) {
   struct Finished {
     uint64_t key;
-    ClockedUnit* unit;
+    ScheduledUnit* unit;
   };
   std::vector<Finished> finished;
-  for (ClockedUnit* unit : open_) {
+  for (ScheduledUnit* unit : open_) {
     bool fired = false, over = true, more = false;
     uint64_t oldest = std::numeric_limits<uint64_t>::max();
     for (const Call* call : unit->calls) {
@@ -160,7 +160,7 @@ void ClosingClock::tick(int task, uint64_t sequence) {
     }
     if (!fired || !over) continue;
     if (more) {
-      unit->state = ClockedUnit::State::kIdle;
+      unit->state = ScheduledUnit::State::kIdle;
     } else {
       finished.push_back({oldest, unit});
     }
@@ -170,20 +170,21 @@ void ClosingClock::tick(int task, uint64_t sequence) {
   for (const Finished& each : finished) close(*each.unit);
 }
 
-void ClosingClock::rest_idle(const ClockedUnit* except) {
+void BackwardScheduler::rest_idle(const ScheduledUnit* except) {
   // A unit that is recomputed while an older call of it rests still reads its parameters.
-  const auto runs_forward = [&](const ClockedUnit* unit) {
+  const auto runs_forward = [&](const ScheduledUnit* unit) {
     return std::any_of(calls_.begin(), calls_.end(),
                        [&](const auto& call) { return call->unit.lock().get() == unit; });
   };
-  for (ClockedUnit* unit : open_) {
-    if (unit->state != ClockedUnit::State::kIdle || unit == except || runs_forward(unit)) continue;
-    unit->engine->rest(unit->index);
-    unit->state = ClockedUnit::State::kOpen;
+  for (ScheduledUnit* unit : open_) {
+    if (unit->state != ScheduledUnit::State::kIdle || unit == except || runs_forward(unit))
+      continue;
+    unit->engine->idle(unit->index);
+    unit->state = ScheduledUnit::State::kOpen;
   }
 }
 
-void ClosingClock::pre_backward(Call& call, int task, uint64_t sequence) {
+void BackwardScheduler::pre_backward(Call& call, int task, uint64_t sequence) {
   end_open_ended();
   enter(task);
   if (call.fired_task == task) return;
@@ -204,8 +205,8 @@ void ClosingClock::pre_backward(Call& call, int task, uint64_t sequence) {
   fire(call, task);
 }
 
-void ClosingClock::pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
-                                       uint64_t sequence) {
+void BackwardScheduler::pre_backward_around(const std::vector<std::weak_ptr<Call>>& calls, int task,
+                                            uint64_t sequence) {
   for (const auto& each : calls) {
     const auto call = each.lock();
     if (call && call->will_run() && runs_in(task, call->forward_task)) {
@@ -214,13 +215,13 @@ void ClosingClock::pre_backward_around(const std::vector<std::weak_ptr<Call>>& c
   }
 }
 
-void ClosingClock::fire_running(const ClockedUnit& unit, int task) {
+void BackwardScheduler::fire_running(const ScheduledUnit& unit, int task) {
   const auto call = running_call(unit, /*task=*/-1);
   if (!call) return;
   pre_backward(*call, tasks_.empty() ? task : tasks_.front(), std::numeric_limits<uint64_t>::max());
 }
 
-void ClosingClock::fire(Call& call, int task) {
+void BackwardScheduler::fire(Call& call, int task) {
   const auto unit = call.unit.lock();
   if (!unit) {
     throw StateError({.what = "backward through a graph whose engine was destroyed",
@@ -228,29 +229,29 @@ void ClosingClock::fire(Call& call, int task) {
   }
   call.fired_task = task;
   rest_idle(unit.get());
-  if (unit->state == ClockedUnit::State::kClosed) open_.push_back(unit.get());
-  unit->state = ClockedUnit::State::kOpen;
+  if (unit->state == ScheduledUnit::State::kClosed) open_.push_back(unit.get());
+  unit->state = ScheduledUnit::State::kOpen;
   unit->engine->open(unit->index, captures());
 }
 
-void ClosingClock::close(ClockedUnit& unit) {
-  unit.state = ClockedUnit::State::kClosed;
+void BackwardScheduler::close(ScheduledUnit& unit) {
+  unit.state = ScheduledUnit::State::kClosed;
   std::erase(open_, &unit);
   unit.engine->close(unit.index, captures());
 }
 
 // Everything that fired in the task is over, whatever has not been closed by a tick is closed now.
-void ClosingClock::end_task(int task) {
+void BackwardScheduler::end_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
   end_open_ended();
   tasks_.erase(found, tasks_.end());
   struct Left {
     uint64_t key;
-    ClockedUnit* unit;
+    ScheduledUnit* unit;
   };
   std::vector<Left> left;
-  for (ClockedUnit* unit : open_) {
+  for (ScheduledUnit* unit : open_) {
     uint64_t oldest = std::numeric_limits<uint64_t>::max();
     bool enclosed = false;
     for (const Call* call : unit->calls) {
@@ -264,14 +265,14 @@ void ClosingClock::end_task(int task) {
   try {
     for (const Left& each : left) close(*each.unit);
     if (!tasks_.empty()) return;
-    for (ClockedEngine* engine : engines_) engine->finalize_backward();
+    for (ScheduledEngine* engine : engines_) engine->finalize_backward();
   } catch (...) {  // a backward that failed, as if within
     if (tasks_.empty()) discard_stale_tasks();
     throw;
   }
 }
 
-void ClosingClock::abandon_task(int task) {
+void BackwardScheduler::abandon_task(int task) {
   const auto found = std::find(tasks_.begin(), tasks_.end(), task);
   if (found == tasks_.end()) return;
   end_open_ended(/*failed=*/true);
@@ -279,14 +280,14 @@ void ClosingClock::abandon_task(int task) {
   if (tasks_.empty()) discard_stale_tasks();
 }
 
-void ClosingClock::discard_stale_tasks() {
+void BackwardScheduler::discard_stale_tasks() {
   end_open_ended(/*failed=*/true);
   tasks_.clear();
-  for (ClockedUnit* unit : std::exchange(open_, {})) {
-    unit->state = ClockedUnit::State::kClosed;
+  for (ScheduledUnit* unit : std::exchange(open_, {})) {
+    unit->state = ScheduledUnit::State::kClosed;
     unit->engine->abandon(unit->index);
   }
-  for (ClockedEngine* engine : engines_) engine->abandon_backward();
+  for (ScheduledEngine* engine : engines_) engine->abandon_backward();
 }
 
 }  // namespace fsdp

@@ -14,11 +14,11 @@ namespace fsdp {
 
 // All ranks of a mesh issue the same collectives in the same order; each takes its place here
 // first. Thread-safe.
-class HostOrder {
+class CollectiveSequence {
  public:
   // `among_threads`: the ranks are threads of this process.
   // `begin`: its place 0, see [Note: orders of a job].
-  explicit HostOrder(bool among_threads = false, uint64_t begin = 0)
+  explicit CollectiveSequence(bool among_threads = false, uint64_t begin = 0)
       : among_threads_(among_threads), sequence_(begin) {}
 
   // While one lives, the calling thread holds a lock that other threads wait for. A collective
@@ -52,7 +52,7 @@ class HostOrder {
   const bool among_threads_;
   std::mutex mutex_;
   uint64_t sequence_;
-  CollectiveNote note_;  // since the last tag
+  CollectiveAnnotation note_;  // since the last tag
   size_t note_length_ = 0;
   Observer observer_;  // empty: no listener
 };

@@ -1,4 +1,4 @@
-// [Note: lent gradients] in gradient_places.h: the large gradients of a unit that stay where
+// [Note: zero-copy gradients] in gradient_places.h: the large gradients of a unit that stay where
 // LibTorch has made them until they are reduced.
 #pragma once
 
@@ -15,10 +15,10 @@
 namespace fsdp {
 
 // Not thread-safe: the engine's mutex covers it.
-class LentGradients {
+class ZeroCopyGradients {
  public:
   // `places` says which parameters lend; it lives as long.
-  LentGradients(const UnitContext& unit, const GradientPlaces& places);
+  ZeroCopyGradients(const UnitContext& unit, const GradientPlaces& places);
 
   bool lends(int parameter) const { return places_.lends(parameter); }
   // Before gradients of the unit arrive, so that no more than two of the engine's lent gradients
@@ -36,7 +36,7 @@ class LentGradients {
   // made by compute, where it is not to land elsewhere; and what is sent of it, of which `numel`
   // elements come back to `landing`, or to that room if it is null. `slot_at` is where the slot's
   // part of the segment begins.
-  bool has_segment(int segment) const { return lent_[segment] != nullptr; }
+  bool has_segment(int segment) const { return zero_copy_[segment] != nullptr; }
   void make_room(int segment, int64_t numel);
   CollectivePart part(int segment, const std::byte* slot_at, int64_t numel, std::byte* landing);
 
@@ -48,21 +48,21 @@ class LentGradients {
  private:
   // The stream that reduces it holds it, too: the unit may have the next one before this one is
   // reduced.
-  struct Lent {
+  struct ZeroCopy {
     at::Tensor gradient;  // elements in the parameter's memory order; nobody else's
     at::Tensor reduced;   // this rank's slice, where it cannot land in the main gradient
     std::array<SendRun, 3> runs;
   };
-  const std::shared_ptr<Lent>& of(int parameter) const {
-    return lent_[unit_.layout.segment_of(parameter)];
+  const std::shared_ptr<ZeroCopy>& of(int parameter) const {
+    return zero_copy_[unit_.layout.segment_of(parameter)];
   }
   at::TensorOptions options() const;  // of what is reduced
-  Lent& make(int parameter);
+  ZeroCopy& make(int parameter);
 
   const UnitContext& unit_;
   const GradientPlaces& places_;
-  std::vector<std::shared_ptr<Lent>> lent_;  // by segment; null: none has come
-  int64_t kept_bytes_ = 0;                   // counted in the ledger
+  std::vector<std::shared_ptr<ZeroCopy>> zero_copy_;  // by segment; null: none has come
+  int64_t kept_bytes_ = 0;                            // counted in the ledger
 };
 
 }  // namespace fsdp

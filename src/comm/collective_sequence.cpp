@@ -1,4 +1,4 @@
-#include "comm/host_order.h"
+#include "comm/collective_sequence.h"
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-thread_local std::string_view alone_inside;  // empty: not HostOrder::Alone
+thread_local std::string_view alone_inside;  // empty: not CollectiveSequence::Alone
 
 [[noreturn]] void refuse_alone(Operation operation, std::string_view label) {
   throw StateError(
@@ -24,10 +24,10 @@ thread_local std::string_view alone_inside;  // empty: not HostOrder::Alone
 
 }  // namespace
 
-HostOrder::Alone::Alone(std::string_view inside) { alone_inside = inside; }
-HostOrder::Alone::~Alone() { alone_inside = {}; }
+CollectiveSequence::Alone::Alone(std::string_view inside) { alone_inside = inside; }
+CollectiveSequence::Alone::~Alone() { alone_inside = {}; }
 
-CollectiveTag HostOrder::next(Operation operation, int64_t numel, std::string_view label) {
+CollectiveTag CollectiveSequence::next(Operation operation, int64_t numel, std::string_view label) {
   if (among_threads_ && !alone_inside.empty()) refuse_alone(operation, label);
   const std::lock_guard lock(mutex_);
   note_length_ = 0;
@@ -37,7 +37,7 @@ CollectiveTag HostOrder::next(Operation operation, int64_t numel, std::string_vi
   return tag;
 }
 
-void HostOrder::note(std::string_view text) {
+void CollectiveSequence::note(std::string_view text) {
   const std::lock_guard lock(mutex_);
   note_.hash = mix_text(note_.hash + 1, text);
   const auto put = [this](std::string_view words) {
@@ -50,7 +50,7 @@ void HostOrder::note(std::string_view text) {
   put(text);
 }
 
-void HostOrder::observe(Observer observer) {
+void CollectiveSequence::observe(Observer observer) {
   const std::lock_guard lock(mutex_);
   observer_ = std::move(observer);
 }

@@ -1,4 +1,4 @@
-#include "comm/host_order.h"
+#include "comm/collective_sequence.h"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -10,7 +10,7 @@ namespace fsdp {
 namespace {
 
 TEST_CASE("the host order numbers collectives and tells its observer of each") {
-  HostOrder order;
+  CollectiveSequence order;
   order.next(Operation::kBarrier, 0, "before");
   std::vector<std::string> seen;
   order.observe([&](const CollectiveTag& tag, Operation operation, int64_t numel) {
@@ -22,8 +22,8 @@ TEST_CASE("the host order numbers collectives and tells its observer of each") {
 }
 
 TEST_CASE("the next tag takes what was noted, and tells notes apart") {
-  HostOrder a;
-  HostOrder b;
+  CollectiveSequence a;
+  CollectiveSequence b;
   a.note("clip 1");
   b.note("clip 2");
   const CollectiveTag one = a.next(Operation::kBarrier, 0, "x");

@@ -42,20 +42,20 @@
 
 namespace fsdp {
 
-class ClosingClock;
-class ClockedEngine;
-struct ClockedUnit;
+class BackwardScheduler;
+class ScheduledEngine;
+struct ScheduledUnit;
 
 // One forward of a unit, alive as long as its graph (or its forward) is.
 struct Call {
-  Call(std::weak_ptr<ClockedUnit> owner, ClosingClock& clock);
+  Call(std::weak_ptr<ScheduledUnit> owner, BackwardScheduler& clock);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  std::weak_ptr<ClockedUnit> unit;
-  const ClockedUnit* const of;  // the same, to be compared only
-  std::weak_ptr<ClosingClock> clock;
+  std::weak_ptr<ScheduledUnit> unit;
+  const ScheduledUnit* const of;  // the same, to be compared only
+  std::weak_ptr<BackwardScheduler> clock;
   std::weak_ptr<Call> parent;         // the call whose forward contains this one
   uint64_t begin = 0;                 // sequence number of its first node
   uint64_t ordinal = 0;               // counts the calls of the mesh
@@ -73,26 +73,26 @@ struct Call {
 };
 
 // A unit as the clock sees it. Its engine outlives the calls that run.
-struct ClockedUnit {
+struct ScheduledUnit {
   // kIdle: over for now, with calls that are still to run.
   enum class State : uint8_t { kClosed, kOpen, kIdle };
 
-  ClockedEngine* engine = nullptr;
+  ScheduledEngine* engine = nullptr;
   int index = 0;             // of the engine's units
   std::vector<Call*> calls;  // alive, in the order of their forwards
   State state = State::kClosed;
 };
 
-// An engine, as the clock sees it. `unit`: ClockedUnit::index.
-class ClockedEngine {
+// An engine, as the clock sees it. `unit`: ScheduledUnit::index.
+class ScheduledEngine {
  public:
-  virtual ~ClockedEngine() = default;
+  virtual ~ScheduledEngine() = default;
   // The unit's parameters and reduce slot are needed; may be called while it is open.
   virtual void open(int unit, bool captures) = 0;
   // The unit is finished: reshard, and reduce or keep what was captured (if `captures`).
   virtual void close(int unit, bool captures) = 0;
   // The unit is over for now: reshard, keep the reduce slot.
-  virtual void rest(int unit) = 0;
+  virtual void idle(int unit) = 0;
   // After an error: drop the unit's gradients and reshard, without communication.
   virtual void abandon(int unit) = 0;
   // A call of the unit is over: an open-ended one, or one that an error has left (`failed`).
@@ -102,7 +102,8 @@ class ClockedEngine {
   virtual void abandon_backward() = 0;
 };
 
-class ClosingClock : public SharedByEngines, public std::enable_shared_from_this<ClosingClock> {
+class BackwardScheduler : public SharedByEngines,
+                          public std::enable_shared_from_this<BackwardScheduler> {
  public:
   // Guards every transition of every engine of the mesh: nodes of one backward may run on several
   // threads. Recursive because closing a unit may destroy tensors, and with them hooks.
@@ -114,11 +115,11 @@ class ClosingClock : public SharedByEngines, public std::enable_shared_from_this
     std::function<bool()> inputs_given;                         // autograd::grad(…, inputs)
     std::function<void(std::function<void()>)> at_end_of_task;  // runs once, unless the task fails
   };
-  explicit ClosingClock(Queries queries) : queries_(std::move(queries)) {}
+  explicit BackwardScheduler(Queries queries) : queries_(std::move(queries)) {}
 
-  void join(ClockedEngine& engine) { engines_.push_back(&engine); }
-  const std::vector<ClockedEngine*>& engines() const { return engines_; }
-  void leave(ClockedEngine& engine);
+  void join(ScheduledEngine& engine) { engines_.push_back(&engine); }
+  const std::vector<ScheduledEngine*>& engines() const { return engines_; }
+  void leave(ScheduledEngine& engine);
 
   // Forward side.
   uint64_t next_ordinal() { return ++ordinal_; }
@@ -134,7 +135,7 @@ class ClosingClock : public SharedByEngines, public std::enable_shared_from_this
   // stay; newest first.
   void end_open_ended(bool failed = false, const WhichCalls& stays = {});
   // The call of `unit` that runs in `task` (-1: outside backward), or null.
-  std::shared_ptr<Call> running_call(const ClockedUnit& unit, int task) const;
+  std::shared_ptr<Call> running_call(const ScheduledUnit& unit, int task) const;
   // Where the next open-ended call begins: nodes made in this thread from `sequence` on are its.
   void note_boundary(uint64_t sequence);
   // Empty: the last boundary was another thread's, whose numbers are not this one's.
@@ -153,7 +154,7 @@ class ClosingClock : public SharedByEngines, public std::enable_shared_from_this
   void enter(int task);
   void tick(int task, uint64_t sequence);
   // Reshards what is idle and runs no forward: another unit is about to unshard.
-  void rest_idle(const ClockedUnit* except);
+  void rest_idle(const ScheduledUnit* except);
   // The pre_backward of a call: at the first of its output nodes that runs in a task.
   void pre_backward(Call& call, int task, uint64_t sequence);
   // Fires the open-ended calls around a recomputed function that backward will reach, outermost
@@ -162,7 +163,7 @@ class ClosingClock : public SharedByEngines, public std::enable_shared_from_this
                            uint64_t sequence);
   // Fires the unit's call whose forward runs this backward, if there is one. A gradient of the unit
   // arrives in `task`.
-  void fire_running(const ClockedUnit& unit, int task);
+  void fire_running(const ScheduledUnit& unit, int task);
   // What a failed backward left behind, if the running forward is not part of it.
   void discard_stale_tasks();
 
@@ -170,7 +171,7 @@ class ClosingClock : public SharedByEngines, public std::enable_shared_from_this
   // backward, or the backward that was opened last. Null: none. Valid under the mutex.
   enum class Phase : uint8_t { kForward, kRecompute, kBackward };
   struct Running {
-    const ClockedUnit* unit = nullptr;
+    const ScheduledUnit* unit = nullptr;
     Phase phase = Phase::kForward;
   };
   Running running() const;
@@ -181,17 +182,17 @@ class ClosingClock : public SharedByEngines, public std::enable_shared_from_this
   void fire(Call& call, int task);
   void end_task(int task);
   void abandon_task(int task);
-  void close(ClockedUnit& unit);
+  void close(ScheduledUnit& unit);
   bool is_enclosing(int task) const;
   bool is_running(const Call& call) const;
 
   Queries queries_;
-  std::vector<ClockedEngine*> engines_;
+  std::vector<ScheduledEngine*> engines_;
   std::vector<std::shared_ptr<Call>> calls_;  // forwards under way, outermost first
   std::thread::id forward_thread_, backward_thread_, boundary_thread_;
   uint64_t boundary_ = 0;
-  std::vector<int> tasks_;          // graph tasks under way, outermost first
-  std::vector<ClockedUnit*> open_;  // in the order of opening
+  std::vector<int> tasks_;            // graph tasks under way, outermost first
+  std::vector<ScheduledUnit*> open_;  // in the order of opening
   uint64_t ordinal_ = 0;
   bool inputs_given_ = false;
 };

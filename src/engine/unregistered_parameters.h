@@ -23,7 +23,7 @@ namespace fsdp {
 
 struct ShardedModel;
 
-class StrayLeaves {
+class UnregisteredParameters {
  public:
   // True once a pass was judged: nothing more is looked for.
   bool is_done() const { return done_; }

@@ -1,4 +1,4 @@
-#include "engine/stray_leaves.h"
+#include "engine/unregistered_parameters.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,9 +12,9 @@
 
 namespace fsdp {
 
-void StrayLeaves::collect(const std::vector<at::Tensor>& leaves,
-                          const std::vector<at::Tensor>& inputs,
-                          const std::vector<const ShardedModel*>& models) {
+void UnregisteredParameters::collect(const std::vector<at::Tensor>& leaves,
+                                     const std::vector<at::Tensor>& inputs,
+                                     const std::vector<const ShardedModel*>& models) {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& input : inputs) known.insert(input.unsafeGetTensorImpl());
   for (const ShardedModel* model : models) {
@@ -40,19 +40,19 @@ void StrayLeaves::collect(const std::vector<at::Tensor>& leaves,
   }
 }
 
-std::vector<StrayLeaves::Stray> StrayLeaves::judge() {
+std::vector<UnregisteredParameters::Stray> UnregisteredParameters::judge() {
   done_ = true;
-  std::vector<Stray> strays;
+  std::vector<Stray> unregistered;
   for (const Suspect& suspect : suspects_) {
     // The graph's own reference is one.
     if (suspect.tensor.use_count() <= 1) continue;
-    strays.push_back({.tensor = suspect.tensor._unsafe_get_target(), .shape = suspect.shape});
+    unregistered.push_back({.tensor = suspect.tensor._unsafe_get_target(), .shape = suspect.shape});
   }
   suspects_.clear();
-  return strays;
+  return unregistered;
 }
 
-void StrayLeaves::refuse(const torch::nn::Module& root) {
+void UnregisteredParameters::refuse(const torch::nn::Module& root) {
   const std::vector<Stray> found = judge();
   if (found.empty()) return;
   std::string name = fmt::format("a tensor of shape {}", found[0].shape);

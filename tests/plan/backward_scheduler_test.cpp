@@ -1,5 +1,5 @@
 // The rule of closing alone: numbers, tasks and units, no graphs.
-#include "plan/closing_clock.h"
+#include "plan/backward_scheduler.h"
 
 #include <doctest/doctest.h>
 
@@ -16,11 +16,11 @@ using namespace fsdp;
 
 namespace {
 
-struct FakeUnit : ClockedUnit {
+struct FakeUnit : ScheduledUnit {
   std::string name;
 };
 
-struct FakeEngine : ClockedEngine {
+struct FakeEngine : ScheduledEngine {
   explicit FakeEngine(std::vector<std::string>& shared_log) : log(shared_log) {}
   void open(int unit, bool captures) override {
     log.push_back((captures ? "open " : "open without capture ") + units[unit]->name);
@@ -28,7 +28,7 @@ struct FakeEngine : ClockedEngine {
   void close(int unit, bool reduces) override {
     log.push_back((reduces ? "reduce " : "reshard ") + units[unit]->name);
   }
-  void rest(int unit) override { log.push_back("rest " + units[unit]->name); }
+  void idle(int unit) override { log.push_back("idle " + units[unit]->name); }
   void abandon(int unit) override { log.push_back("abandon " + units[unit]->name); }
   void end_forward(int, Call&, bool) override {}
   void finalize_backward() override { log.push_back("finalize"); }
@@ -40,7 +40,7 @@ struct FakeEngine : ClockedEngine {
 // A mesh's clock over a made-up autograd: each call has one output node, which is the call itself.
 struct Scene {
   Scene() {
-    clock = std::make_shared<ClosingClock>(ClosingClock::Queries{
+    clock = std::make_shared<BackwardScheduler>(BackwardScheduler::Queries{
         .will_run = [this](void* node) { return to_run.contains(node); },
         .inputs_given = [this] { return inputs_given; },
         .at_end_of_task = [this](std::function<void()> run) { at_end.push_back(std::move(run)); }});
@@ -81,7 +81,7 @@ struct Scene {
   std::set<void*> to_run;
   bool inputs_given = false;
   std::vector<std::function<void()>> at_end;
-  std::shared_ptr<ClosingClock> clock;
+  std::shared_ptr<BackwardScheduler> clock;
 };
 
 using Log = std::vector<std::string>;
@@ -144,7 +144,7 @@ TEST_CASE("a unit with calls still to run rests and is reduced once") {
   scene.fire(*between, 24);
   scene.fire(*first, 15);
   scene.clock->tick(0, 5);
-  CHECK(scene.log == Log{"open shared", "rest shared", "open between", "reduce between",
+  CHECK(scene.log == Log{"open shared", "idle shared", "open between", "reduce between",
                          "open shared", "reduce shared"});
 }
 
@@ -160,7 +160,7 @@ TEST_CASE("a unit that rests keeps its parameters while it is recomputed") {
   CHECK(scene.log == Log{"open a"});
   scene.clock->pop_call();
   scene.clock->rest_idle(nullptr);
-  CHECK(scene.log == Log{"open a", "rest a"});
+  CHECK(scene.log == Log{"open a", "idle a"});
 }
 
 TEST_CASE("a call that is alive but not in this backward holds nothing up") {
@@ -311,8 +311,8 @@ TEST_CASE("the clock ticks for all engines of a mesh") {
 
 TEST_CASE("the unit that runs is the innermost forward, else the backward that was opened last") {
   Scene scene;
-  const auto running = [&](const std::shared_ptr<FakeUnit>& unit, ClosingClock::Phase phase) {
-    const ClosingClock::Running now = scene.clock->running();
+  const auto running = [&](const std::shared_ptr<FakeUnit>& unit, BackwardScheduler::Phase phase) {
+    const BackwardScheduler::Running now = scene.clock->running();
     return now.unit == unit.get() && now.phase == phase;
   };
   const auto root = scene.unit("root"), a = scene.unit("a");
@@ -320,21 +320,21 @@ TEST_CASE("the unit that runs is the innermost forward, else the backward that w
   const auto outer = scene.call(root, 1), inner = scene.call(a, 10);
   scene.clock->push_call(outer);
   scene.clock->push_call(inner);
-  CHECK(running(a, ClosingClock::Phase::kForward));
+  CHECK(running(a, BackwardScheduler::Phase::kForward));
   scene.clock->pop_call();
-  CHECK(running(root, ClosingClock::Phase::kForward));
+  CHECK(running(root, BackwardScheduler::Phase::kForward));
   scene.clock->pop_call();
   CHECK(scene.clock->running().unit == nullptr);
   scene.fire(*outer, 30);
-  CHECK(running(root, ClosingClock::Phase::kBackward));
+  CHECK(running(root, BackwardScheduler::Phase::kBackward));
   scene.fire(*inner, 20);
-  CHECK(running(a, ClosingClock::Phase::kBackward));
+  CHECK(running(a, BackwardScheduler::Phase::kBackward));
   const auto again = scene.call(root, 40, /*forward_task=*/0);
   scene.clock->push_call(again);
-  CHECK(running(root, ClosingClock::Phase::kRecompute));
+  CHECK(running(root, BackwardScheduler::Phase::kRecompute));
   scene.clock->pop_call();
   scene.clock->tick(0, 9);
-  CHECK(running(root, ClosingClock::Phase::kBackward));
+  CHECK(running(root, BackwardScheduler::Phase::kBackward));
   scene.end_task();
   CHECK(scene.clock->running().unit == nullptr);
 }

@@ -1,4 +1,4 @@
-#include "shard/parameter_seats.h"
+#include "shard/parameter_bindings.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
@@ -34,8 +34,8 @@ std::string name_of_unit(std::string_view fqn) {
   return fmt::format("unit '{}'", fqn.empty() ? "(root)" : fqn);
 }
 
-ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor> parameters,
-                               std::string_view unit, touch_trap::Touched* owner)
+ParameterBindings::ParameterBindings(const ShardLayout& layout, std::vector<at::Tensor> parameters,
+                                     std::string_view unit, touch_trap::Touched* owner)
     : layout_(layout),
       unit_(name_of_unit(unit)),
       tensors_(std::move(parameters)),
@@ -51,62 +51,62 @@ ParameterSeats::ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor
         fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, hint),
         touch_trap::Watch{.owner = owner});
     // set_data keeps the TensorImpl.
-    bind(parameter);
+    adopt(parameter);
   }
   forget_changes();
   guard_gradients();
 }
 
-ParameterSeats::~ParameterSeats() {
-  for (torch_compat::SeatedStorage& storage : storages_) storage.forget_owner();
+ParameterBindings::~ParameterBindings() {
+  for (torch_compat::BoundStorage& storage : storages_) storage.forget_owner();
 }
 
-std::string ParameterSeats::name(int parameter) const {
+std::string ParameterBindings::name(int parameter) const {
   return fmt::format("'{}' of {}", layout_.parameters()[parameter].fqn, unit_);
 }
 
-void ParameterSeats::bind(int parameter) const {
+void ParameterBindings::adopt(int parameter) const {
   const ParameterSpec& spec = layout_.parameters()[parameter];
-  storages_[parameter].bind(tensors_[parameter], spec.dtype, spec.shape, spec.strides);
+  storages_[parameter].adopt(tensors_[parameter], spec.dtype, spec.shape, spec.strides);
 }
 
-void ParameterSeats::seat(std::span<std::byte* const> segments) {
+void ParameterBindings::bind(std::span<std::byte* const> segments) {
   for (size_t i = 0; i < storages_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     const int64_t offset =
         layout_.place_of(parameter).offset * size_of(layout_.parameters()[i].dtype);
-    storages_[i].seat(segments[layout_.segment_of(parameter)] + offset);
+    storages_[i].bind(segments[layout_.segment_of(parameter)] + offset);
   }
   forget_changes();
 }
 
-void ParameterSeats::unseat() {
-  for (torch_compat::SeatedStorage& storage : storages_) storage.unseat();
+void ParameterBindings::unbind() {
+  for (torch_compat::BoundStorage& storage : storages_) storage.unbind();
 }
 
-bool ParameterSeats::has_changed(int parameter) const {
+bool ParameterBindings::has_changed(int parameter) const {
   return torch_compat::version(tensors_[parameter]) != versions_[parameter];
 }
 
-std::optional<int> ParameterSeats::first_changed() const {
+std::optional<int> ParameterBindings::first_changed() const {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (has_changed(static_cast<int>(i))) return static_cast<int>(i);
   }
   return std::nullopt;
 }
 
-void ParameterSeats::forget_changes() {
+void ParameterBindings::forget_changes() {
   for (size_t i = 0; i < tensors_.size(); ++i) versions_[i] = torch_compat::version(tensors_[i]);
 }
 
-std::optional<int> ParameterSeats::first_replaced() const {
+std::optional<int> ParameterBindings::first_replaced() const {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!storages_[i].owns(tensors_[i])) return static_cast<int>(i);
   }
   return std::nullopt;
 }
 
-void ParameterSeats::adopt_replaced() {
+void ParameterBindings::adopt_replaced() {
   const at::NoGradGuard no_grad;
   const touch_trap::Unseen unseen;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -119,12 +119,12 @@ void ParameterSeats::adopt_replaced() {
                                             name(static_cast<int>(i))),
                         .hint = "load a model of the same architecture and param_dtype"});
     }
-    bind(static_cast<int>(i));
+    adopt(static_cast<int>(i));
     tensors_[i].copy_(values);  // its version tells that it has changed
   }
 }
 
-ParameterSeats::Guards ParameterSeats::guards() const {
+ParameterBindings::Guards ParameterBindings::guards() const {
   size_t there = 0, gone = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (guards_[i].defined()) ++(tensors_[i].grad().defined() ? there : gone);
@@ -133,7 +133,7 @@ ParameterSeats::Guards ParameterSeats::guards() const {
   return there == 0 ? Guards::kGone : Guards::kSomeGone;
 }
 
-void ParameterSeats::guard_gradients() {
+void ParameterBindings::guard_gradients() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!tensors_[i].requires_grad()) continue;
     at::Tensor& gradient = tensors_[i].mutable_grad();
@@ -146,7 +146,7 @@ void ParameterSeats::guard_gradients() {
     }
     if (!guards_[i].defined()) {
       const ParameterSpec& spec = layout_.parameters()[i];
-      const torch_compat::SeatedStorage nothing(
+      const torch_compat::BoundStorage nothing(
           spec.numel * size_of(spec.dtype), tensors_[i].device(),
           fmt::format("fsdp: the gradient of parameter {} is not here: it is reduced to shards; "
                       "hint: {}",
@@ -157,7 +157,7 @@ void ParameterSeats::guard_gradients() {
   }
 }
 
-void ParameterSeats::set_reason(std::string_view reason, std::string_view hint) {
+void ParameterBindings::set_reason(std::string_view reason, std::string_view hint) {
   for (size_t i = 0; i < storages_.size(); ++i) {
     const std::string text =
         fmt::format("{} {}; hint: {}", name(static_cast<int>(i)), reason, hint);

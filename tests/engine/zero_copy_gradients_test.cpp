@@ -1,4 +1,4 @@
-// Gradients that are sent from where LibTorch has made them: [Note: lent gradients] in
+// Gradients that are sent from where LibTorch has made them: [Note: zero-copy gradients] in
 // shard/gradient_places.h.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>

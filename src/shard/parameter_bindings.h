@@ -26,24 +26,24 @@ namespace fsdp {
 // "unit 'layers.0'", "unit '(root)'": how texts name a unit.
 std::string name_of_unit(std::string_view fqn);
 
-class ParameterSeats {
+class ParameterBindings {
  public:
   // Binds `parameters` (layout.parameters() order), unseated. They keep their TensorImpl: module
   // members, names, requires_grad and version counters stay. `unit` is the unit's FQN; with an
   // `owner`, operators on the parameters are told to it (touch_trap.h).
-  ParameterSeats(const ShardLayout& layout, std::vector<at::Tensor> parameters,
-                 std::string_view unit, touch_trap::Touched* owner = nullptr);
+  ParameterBindings(const ShardLayout& layout, std::vector<at::Tensor> parameters,
+                    std::string_view unit, touch_trap::Touched* owner = nullptr);
 
   // The owner is told of nothing any more.
-  ~ParameterSeats();
-  ParameterSeats(const ParameterSeats&) = delete;
-  ParameterSeats& operator=(const ParameterSeats&) = delete;
+  ~ParameterBindings();
+  ParameterBindings(const ParameterBindings&) = delete;
+  ParameterBindings& operator=(const ParameterBindings&) = delete;
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
   // segments[i]: where segment i of the layout lies whole. Remembers the parameters' versions.
-  void seat(std::span<std::byte* const> segments);
-  void unseat();
+  void bind(std::span<std::byte* const> segments);
+  void unbind();
 
   // The first parameter whose version is another than when it was seated, or since forget_changes.
   std::optional<int> first_changed() const;
@@ -68,13 +68,13 @@ class ParameterSeats {
 
  private:
   // Makes the tensor a view of its storage.
-  void bind(int parameter) const;
+  void adopt(int parameter) const;
   std::string name(int parameter) const;
 
   const ShardLayout& layout_;
   std::string unit_;
   std::vector<at::Tensor> tensors_;
-  std::vector<torch_compat::SeatedStorage> storages_;
+  std::vector<torch_compat::BoundStorage> storages_;
   std::vector<at::Tensor> guards_;  // undefined for parameters without gradient
   std::vector<int64_t> versions_;   // when seated
 };
