@@ -12,7 +12,7 @@ TEST_CASE("every graph of the matrix gives equal lists and the plain model's bit
     ++number;
     for (const Usage usage : {Usage::kAllUsed, Usage::kUnusedOnOneRank, Usage::kSkipped}) {
       for (const int prefetch : {0, 1, 2}) {
-        if (!is_tried(number + static_cast<int>(usage) + prefetch, 3)) continue;
+        if (!is_tried(number + static_cast<int>(usage) + prefetch, 3, 3)) continue;
         CAPTURE(graph.name);
         CAPTURE(static_cast<int>(usage));
         CAPTURE(prefetch);

@@ -71,7 +71,7 @@ TEST_CASE("by policy every graph of the matrix gives equal lists and the plain m
     for (const Usage usage : {Usage::kAllUsed, Usage::kUnusedOnOneRank, Usage::kSkipped}) {
       for (const int prefetch : {0, 1, 2}) {
         for (const int layers : {1, 2, 3}) {
-          if (!is_tried(number + static_cast<int>(usage) + prefetch + 3 * layers, 27)) continue;
+          if (!is_tried(number + static_cast<int>(usage) + prefetch + 3 * layers, 27, 5)) continue;
           CAPTURE(graph.name);
           CAPTURE(static_cast<int>(usage));
           CAPTURE(prefetch);

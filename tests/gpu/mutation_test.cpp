@@ -12,6 +12,7 @@
 #include "engine/support/twin.h"
 #include "plan/placement.h"
 #include "simulator/torch/simulated_ranks.h"
+#include "support/long_run.h"
 
 using namespace fsdp;
 using namespace fsdp::testing;
@@ -195,9 +196,9 @@ TEST_CASE("a wait that is left out is objected to") {
   }
 }
 
-// Minutes: FSDP_SIM_LONG.
+// Takes minutes: tools/test sim.
 TEST_CASE("an event that is not recorded, or early, is objected to" *
-          doctest::skip(std::getenv("FSDP_SIM_LONG") == nullptr)) {
+          doctest::skip(!is_long_run())) {
   const Seen all = everywhere();
   for (const std::string& place : all.records) {
     expect_objection("record left out", {Mutation::kRecordLeftOut, place});

@@ -9,6 +9,8 @@
 #include <map>
 #include <string>
 
+#include "support/long_run.h"
+
 using namespace fsdp::testing;
 
 namespace {
@@ -17,8 +19,6 @@ int from_environment(const char* name, int otherwise) {
   const char* text = std::getenv(name);
   return text == nullptr ? otherwise : std::atoi(text);
 }
-
-bool is_long() { return std::getenv("FSDP_SIM_LONG") != nullptr; }
 
 void compare_with_cpu(const Training& training, const TrainingResult& on_cpu, uint32_t seed) {
   CAPTURE(seed);
@@ -83,7 +83,7 @@ TEST_CASE("with one hardware queue for all streams a training ends, with the CPU
 
 // Every combination with every seed, as far as FSDP_SIM_MINUTES reach: a seed after another, each
 // with all combinations.
-TEST_CASE("ten steps in every combination have the CPU's bits" * doctest::skip(!is_long())) {
+TEST_CASE("ten steps in every combination have the CPU's bits" * doctest::skip(!is_long_run())) {
   using Clock = std::chrono::steady_clock;
   const auto end =
       Clock::now() + std::chrono::minutes(from_environment("FSDP_SIM_MINUTES", 4 * 60));
@@ -105,7 +105,7 @@ TEST_CASE("ten steps in every combination have the CPU's bits" * doctest::skip(!
   MESSAGE(fmt::format("{} of {} trainings of ten steps", done, trainings.size() * seeds));
 }
 
-TEST_CASE("BERT mini on two ranks has the CPU's bits" * doctest::skip(!is_long())) {
+TEST_CASE("BERT mini on two ranks has the CPU's bits" * doctest::skip(!is_long_run())) {
   for (const at::ScalarType dtype : {torch::kFloat32, torch::kBFloat16}) {
     const Training training{
         .model = SmallModel::kBertMini,

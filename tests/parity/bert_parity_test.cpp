@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/long_run.h"
 #include "support/run_process.h"
 #include "support/torch_ranks.h"
 
@@ -67,12 +68,14 @@ std::string train_on_processes(int world, const std::string& variable = {}) {
 
 TEST_CASE(
     "twenty steps of the demo's model have the plain model's bits, on threads and processes") {
-  for (const int world : {1, 2, 3, 4}) {
+  const std::vector<int> worlds =
+      is_long_run() ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{2, 3};
+  for (const int world : worlds) {
     CAPTURE(world);
     const std::string plain =
         bits_of(train_plain({.shard = world}, PARITY_MODEL, ParityOptimizer::kSgd));
     CHECK(bits_of(train_on_threads(world, ParityOptimizer::kSgd)) == plain);
-    CHECK(train_on_processes(world) == plain);
+    if (world != 3 || is_long_run()) CHECK(train_on_processes(world) == plain);
     if (world == 2) CHECK(train_on_processes(world, "PARITY_GATHERS") == plain);
   }
 }
@@ -87,6 +90,7 @@ TEST_CASE("two groups of two processes have the bits of the mean over groups") {
 // alone: two worlds show it.
 TEST_CASE("twenty steps of the demo's model with AdamW have the plain model's losses") {
   for (const int world : {1, 3}) {
+    if (world == 1 && !is_long_run()) continue;
     CAPTURE(world);
     const TrainedBert sharded = train_on_threads(world, ParityOptimizer::kAdamW);
     const TrainedBert plain = train_plain({.shard = world}, PARITY_MODEL, ParityOptimizer::kAdamW);

@@ -26,7 +26,7 @@ void check_same(const MemoryPlan& planned, const MemoryPlan& run) {
   for (int i = 0; i < kMemoryCategories; ++i) {
     const auto category = static_cast<MemoryCategory>(i);
     CAPTURE(name_of(category));
-    CHECK(planned.rest[category] == run.other_arguments[category]);
+    CHECK(planned.rest[category] == run.rest[category]);
     CHECK(planned.forward_peak[category] == run.forward_peak[category]);
     CHECK(planned.after_forward[category] == run.after_forward[category]);
     CHECK(planned.backward_peak[category] == run.backward_peak[category]);

@@ -63,7 +63,7 @@ void compare(const Compared& what, const Build& build, const Step& step) {
         CAPTURE(of_run);
         CHECK(std::abs(of_plan - of_run) <= what.tolerance * static_cast<double>(of_run));
       };
-      check("rest", planned.rest, run.other_arguments);
+      check("rest", planned.rest, run.rest);
       check("forward peak", planned.forward_peak, run.forward_peak);
       check("after forward", planned.after_forward, run.after_forward);
       check("backward peak", planned.backward_peak, run.backward_peak);

@@ -77,7 +77,7 @@ void check_as_run(const std::string& name, const Config& config) {
     PlanSearch search(settings, find_model(name));
     const MemoryPlan run = plan_of_run<Model>(2, settings, config);
     const MemoryPlan& planned = search.plan().memory;
-    CHECK(planned.rest == run.other_arguments);
+    CHECK(planned.rest == run.rest);
     CHECK(planned.forward_peak == run.forward_peak);
     CHECK(planned.after_forward == run.after_forward);
     CHECK(planned.backward_peak == run.backward_peak);

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "support/long_run.h"
 #include "support/run_ranks.h"
 
 namespace fsdp::testing {
@@ -19,12 +20,13 @@ MakeRanks ranks_of_environment();
 // Whether that is a simulated GPU, which has one kind of streams.
 bool is_simulated_gpu();
 
-// A simulated GPU takes some hundred times as long as the host for a step. What sweeps over many
-// combinations tries one of `of` there, all elsewhere: those whose number is divisible by it.
-inline bool is_tried(int combination, int of = 2) {
-  return !is_simulated_gpu() || combination % of == 0;
+// Returns whether a sweep tries this combination. The longer runs try all. Others try one of `of` on a
+// device of tests, which takes up to some hundred times as long for a step, and one of `of_host` on the
+// host: those whose number is divisible by it.
+inline bool is_tried(int combination, int of = 2, int of_host = 1) {
+  return is_long_run() || combination % (ranks_of_environment() == nullptr ? of_host : of) == 0;
 }
-// What goes on for long makes `few` rounds there.
+// Returns how many rounds a loop makes: `few` on a simulated GPU.
 inline int rounds(int many, int few) { return is_simulated_gpu() ? few : many; }
 
 // The simulated GPU's, by the folder that the build has.

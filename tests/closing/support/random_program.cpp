@@ -7,6 +7,7 @@
 
 #include "closing/support/program_reach.h"
 #include "closing/support/program_run.h"
+#include "support/long_run.h"
 
 namespace fsdp::testing {
 namespace {
@@ -258,12 +259,13 @@ Program random_program(uint64_t seed, Boundaries boundaries, int layers_of_unit)
   }
 }
 
-FuzzRange fuzz_range(int64_t usual) {
+FuzzRange fuzz_range(int64_t of_long_run) {
   const auto number = [](const char* name, int64_t otherwise) {
     const char* text = std::getenv(name);
     return text == nullptr ? otherwise : std::stoll(text);
   };
-  return {.wanted = number("FSDP_FUZZ_PROGRAMS", usual), .first = number("FSDP_FUZZ_SEED", 1)};
+  return {.wanted = number("FSDP_FUZZ_PROGRAMS", is_long_run() ? of_long_run : of_long_run / 5),
+          .first = number("FSDP_FUZZ_SEED", 1)};
 }
 
 }  // namespace fsdp::testing

@@ -17,12 +17,13 @@ namespace fsdp::testing {
 Program random_program(uint64_t seed, Boundaries boundaries = Boundaries::kUnits,
                        int layers_of_unit = 1);
 
-// How many a test runs, and the seed of the first: FSDP_FUZZ_PROGRAMS runs more of them,
-// FSDP_FUZZ_SEED starts elsewhere (to repeat one failure).
+// How many programs a test runs, and the seed of the first. A longer run takes `of_long_run`, an
+// ordinary one a fifth. FSDP_FUZZ_PROGRAMS sets another number, FSDP_FUZZ_SEED another first seed (to
+// repeat one failure).
 struct FuzzRange {
   int64_t wanted = 0;
   int64_t first = 1;
 };
-FuzzRange fuzz_range(int64_t usual);
+FuzzRange fuzz_range(int64_t of_long_run);
 
 }  // namespace fsdp::testing

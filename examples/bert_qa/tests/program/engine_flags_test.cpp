@@ -32,7 +32,8 @@ std::vector<double> losses(int ranks, const Words& flags) {
 
 }  // namespace
 
-TEST_CASE("mapping, prefetch, resharding and replication give the same bits") {
+TEST_CASE("mapping, prefetch, resharding and replication give the same bits" *
+          doctest::skip(!is_long_run())) {
   const std::vector<double> plain = losses(2, {});
   REQUIRE(plain.size() == 5);
   CHECK(losses(2, {"--map-shards", "false"}) == plain);
@@ -58,8 +59,10 @@ TEST_CASE("a step that its plan says cannot fit is refused before anything is bu
 }
 
 TEST_CASE("a run's plan is fsdp-plan's, and its engine buffers and bytes sent are as planned") {
+  int row = 0;
   for (const Words& flags : {Words{}, Words{"--strategy", "zero2"}, Words{"--recompute", "1"},
                              Words{"--map-shards", "false", "--param-dtype", "bfloat16"}}) {
+    if (row++ % 3 != 0 && !is_long_run()) continue;
     const TemporaryDirectory output;
     const ProcessResult run =
         run_ranks_of(BERT_QA, 2,
@@ -126,7 +129,8 @@ TEST_CASE(
   CHECK(in_building.err.find("too low to build the model") != std::string::npos);
 }
 
-TEST_CASE("bfloat16 parameters and gradients train to about the same losses") {
+TEST_CASE("bfloat16 parameters and gradients train to about the same losses" *
+          doctest::skip(!is_long_run())) {
   const std::vector<double> plain = losses(2, {});
   const std::vector<double> narrow =
       losses(2, {"--param-dtype", "bfloat16", "--reduce-dtype", "bfloat16"});

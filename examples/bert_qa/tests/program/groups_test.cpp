@@ -58,6 +58,7 @@ TEST_CASE("a rank of a group that is killed is named by the ranks of all groups"
 
 TEST_CASE("with offload and recomputation a rank that is killed is named in every row") {
   using fsdp::Strategy;
+  int row = 0;
   for (const auto& [strategy, phase] : {std::pair{Strategy::kFullShard, "gather"},
                                         {Strategy::kFullShard, "optimizer"},
                                         {Strategy::kZero2, "backward"},
@@ -66,6 +67,7 @@ TEST_CASE("with offload and recomputation a rank that is killed is named in ever
                                         {Strategy::kHybridShard, "reduce"},
                                         {Strategy::kHfsdp, "gather"},
                                         {Strategy::kHpz, "backward"}}) {
+    if (row++ % 3 != 0 && !is_long_run()) continue;
     CAPTURE(static_cast<int>(strategy));
     CAPTURE(phase);
     check_named_by_all(

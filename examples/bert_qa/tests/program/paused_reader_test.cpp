@@ -5,7 +5,8 @@
 
 using namespace fsdp::testing;
 
-TEST_CASE("a reader that pauses longer than the time-out neither ends a run nor misses a line") {
+TEST_CASE("a reader that pauses longer than the time-out neither ends a run nor misses a line" *
+          doctest::skip(!is_long_run())) {
   const TemporaryDirectory place;
   Process process({FSDP_RUN,    "-n",
                    "2",         BERT_QA,

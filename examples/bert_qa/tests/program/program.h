@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "support/long_run.h"
 #include "support/run_program.h"
 
 namespace fsdp::testing {

@@ -105,7 +105,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an output folder that goes while the model is trained does not cost it either") {
+TEST_CASE("an output folder that goes while the model is trained does not cost it either" *
+          doctest::skip(!is_long_run())) {
   const TemporaryDirectory place;
   const std::string output = place.path() + "/out";
   Process job(Words{FSDP_RUN, "-n", "2", BERT_QA} +
