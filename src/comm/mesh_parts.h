@@ -16,8 +16,9 @@ namespace fsdp {
 
 // Where a rank runs.
 struct Topology {
-  std::string host;    // the machine's name
-  int local_rank = 0;  // among the job's ranks of that host
+  std::string host;          // the machine's name
+  int local_rank = 0;        // among the job's ranks of that host
+  int local_world_size = 1;  // their number
 };
 
 // The name of this host, as the system has it.

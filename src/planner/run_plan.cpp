@@ -65,11 +65,12 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
   }
   const int64_t of_host = plan.memory.host_held_bytes + (computes_on_host(mesh) ? device : 0);
   const std::optional<int64_t> free = free_host_bytes();
-  if (!free || of_host <= *free / mesh.world_size()) return;
+  const int ranks = state_of(mesh).parts().topology.local_world_size;
+  if (!free || of_host <= *free / ranks) return;
   throw InvalidArgument(
       {.what = fmt::format("a step takes {} of this host's memory for each of {} ranks, and {} are "
                            "free",
-                           format_bytes(of_host), mesh.world_size(), format_bytes(*free)),
+                           format_bytes(of_host), ranks, format_bytes(*free)),
        .where = "the plan of the run",
        .cause = parts_of(plan),
        .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});

@@ -4,7 +4,9 @@
 
 #include <set>
 
+#include "memory/free_memory.h"
 #include "support/models.h"
+#include "support/simulated_mesh.h"
 #include "support/torch_ranks.h"
 
 using namespace fsdp;
@@ -72,6 +74,16 @@ TEST_CASE("a step beyond the memory limit is refused on all ranks, unless it is 
   const std::vector<std::string> forced = ends_of(2, limited, /*force=*/true, 16);
   CHECK(std::stoll(forced[0]) > 4096);
   CHECK(forced[1].empty());
+}
+
+TEST_CASE("a host's free memory is divided among the ranks of that host") {
+  StepPlan step;
+  step.memory.host_held_bytes = free_host_bytes().value() / 4 * 3;
+  CHECK_NOTHROW(require_room(simulated_mesh(4), step, {}));  // the other three are on other hosts
+  run_torch_ranks(2, [&](Mesh mesh) {
+    CHECK_THROWS_WITH_AS(require_room(mesh, step, {}), doctest::Contains("for each of 2 ranks"),
+                         InvalidArgument);
+  });
 }
 
 TEST_CASE("a plan says where a run that is forced passes its limit") {

@@ -138,7 +138,9 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
   if (joined.server) joined.server->refuse_latecomers(memory);
   auto plane = std::make_unique<ProcessControlPlane>(member, *control, std::move(joined.server));
   MeshParts parts{.control_plane = std::move(plane),
-                  .topology = {.host = host_name(), .local_rank = environment.local_rank},
+                  .topology = {.host = host_name(),
+                               .local_rank = environment.local_rank,
+                               .local_world_size = environment.local_world_size},
                   .control = std::move(control),
                   .shape = shape,
                   .world = {.gather = make(group_of_all(*member, Channel::kGather)),

@@ -68,7 +68,9 @@ MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
       [relay](std::string_view cause) { return relay->failure_of_lost_store(cause); });
   auto plane = std::make_unique<StoreControlPlane>(member, relay, *control);
   return {.control_plane = std::move(plane),
-          .topology = {.host = own.host, .local_rank = own.local_rank},
+          .topology = {.host = own.host,
+                       .local_rank = own.local_rank,
+                       .local_world_size = environment.local_world_size},
           .control = std::move(control),
           .shape = shape_of(options, environment.world_size, environment.local_world_size),
           .on_warning = warning_listener(options)};
