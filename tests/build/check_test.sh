@@ -7,8 +7,9 @@ rm -rf "$work" && mkdir -p "$work" && cd "$work"
 git init -q .
 mkdir -p tools include/fsdp src/base src/comm/cpu src/shard src/plan src/engine examples/hello_unit
 mkdir -p src/runtime/cuda kernels/cuda docs .venv/lib/python3/site-packages/torch/include
-cp "$source/tools/check" tools/
+cp "$source/tools/check" "$source/tools/count" tools/
 cp "$source/.clang-format" .
+echo '# a' >README.md
 cat >CMakeLists.txt <<'EOF'
 fsdp_layer(base HEADERS error.h)
 fsdp_layer(runtime DEPENDS base)
@@ -82,6 +83,11 @@ mv elsewhere .venv
 refuses 'a document names Engine::fly, which is not in the code' docs/flying.md 'Call `Engine::fly`.'
 refuses 'the five files of the reading tour have 1203 lines, under 1200 wanted' \
   src/plan/pass.cpp "$(seq -f '// %.0f' 1199)"
+refuses 'lines of README.md: 121, at most 120' README.md "$(seq 121)"
+refuses 'comment lines that begin with What, Of, Where, Whether or Who: 31, at most 30' \
+  src/base/a.cpp "$(seq -f '// What %.0f' 31)"
+refuses 'comment lines with whoever, nobody or somebody: 11, at most 10' \
+  src/base/a.cpp "$(seq -f '// nobody %.0f' 11)"
 mv src/shard/unit_gradients.cpp kept
 refuses 'src/shard/unit_gradients.cpp: of the reading tour, does not exist' src/base/a.cpp '// here'
-echo "check: 25 refusals as expected"
+echo "check: 28 refusals as expected"

@@ -1,0 +1,11 @@
+// The longer runs take every case of a sweep, an ordinary run a part of them.
+#pragma once
+
+#include <cstdlib>
+
+namespace fsdp::testing {
+
+// Returns true in `tools/test long` and `tools/test sim`, which set FSDP_TEST_LONG.
+inline bool is_long_run() { return std::getenv("FSDP_TEST_LONG") != nullptr; }
+
+}  // namespace fsdp::testing
