@@ -14,7 +14,7 @@ WHOLE = [  # colour, what it is, when it is so, when it is freed
     (MEMORY["main shards"], "the main shards themselves", "replicate or one rank, fp32", "needs no memory")]
 ARRIVING = [
     (MEMORY["reduce slots"], "slot of the pool", "the usual case: gradients are copied", "after its reduction"),
-    (TORCH, "LibTorch's tensor, lent", "over half of a segment, 1 MiB and more", "after its reduction"),
+    (TORCH, "LibTorch's tensor, zero-copy", "over half of a segment, 1 MiB and more", "after its reduction"),
     (MEMORY["main gradients"], "the main gradient itself", "zero1 and replicate, fp32", "needs no memory")]
 
 
