@@ -15,13 +15,10 @@ constexpr Placement kReplicate = Placement::kReplicate;
 constexpr Placement kShardGroup = Placement::kShardGroup;
 constexpr Placement kShardWorld = Placement::kShardWorld;
 
+// clang-format off
 constexpr StrategyRow kTable[] = {
     // strategy, name, {parameters, gradients, optimizer state}, meaning, other name
-    {Strategy::kFullShard,
-     "full-shard",
-     {kShardWorld, kShardWorld, kShardWorld},
-     "ZeRO-3",
-     "zero3"},
+    {Strategy::kFullShard, "full-shard", {kShardWorld, kShardWorld, kShardWorld}, "ZeRO-3", "zero3"},
     {Strategy::kZero2, "zero2", {kReplicate, kShardWorld, kShardWorld}, "", ""},
     {Strategy::kZero1, "zero1", {kReplicate, kReplicate, kShardWorld}, "", ""},
     {Strategy::kReplicate, "replicate", {kReplicate, kReplicate, kReplicate}, "DDP", "ddp"},
@@ -29,6 +26,7 @@ constexpr StrategyRow kTable[] = {
     {Strategy::kHfsdp, "hfsdp", {kShardGroup, kShardGroup, kShardWorld}, "", ""},
     {Strategy::kHpz, "hpz", {kShardGroup, kShardWorld, kShardWorld}, "", ""},
 };
+// clang-format on
 
 const StrategyRow& row_of(Strategy strategy) {
   const auto* row = std::ranges::find(kTable, strategy, &StrategyRow::strategy);
