@@ -13,16 +13,16 @@ using namespace fsdp::testing;
 
 namespace {
 
-constexpr int64_t kWidth = 128;
+constexpr int64_t kTableWidth = 128;
 constexpr int64_t kVocabulary = 2221;  // 1.08 MiB of fp32, not a multiple of anything
 
 // A large parameter between two small ones. How it is used is the test's.
 struct TableImpl : torch::nn::Module {
   using Body = std::function<at::Tensor(TableImpl& table, const at::Tensor& tokens)>;
   explicit TableImpl(Body the_body) : body(std::move(the_body)) {
-    before = register_parameter("before", torch::randn({kWidth}));
-    weight = register_parameter("weight", torch::randn({kVocabulary, kWidth}));
-    after = register_parameter("after", torch::randn({3, kWidth}));
+    before = register_parameter("before", torch::randn({kTableWidth}));
+    weight = register_parameter("weight", torch::randn({kVocabulary, kTableWidth}));
+    after = register_parameter("after", torch::randn({3, kTableWidth}));
   }
   at::Tensor forward(const at::Tensor& tokens) {
     return body(*this, tokens) * before + after.sum(0);
@@ -33,7 +33,7 @@ struct TableImpl : torch::nn::Module {
 TORCH_MODULE(Table);
 
 struct TableModelImpl : torch::nn::Module {
-  explicit TableModelImpl(const TableImpl::Body& body) : table(body), head(kWidth, 1) {
+  explicit TableModelImpl(const TableImpl::Body& body) : table(body), head(kTableWidth, 1) {
     register_module("table", table);
     register_module("head", head);
   }
@@ -141,7 +141,7 @@ TEST_CASE("a large gradient in another order than its parameter is brought into 
 TEST_CASE("ranks on which a large parameter has no gradient contribute zeros") {
   check_twin(table_twin([](TableImpl& table, const at::Tensor& tokens) {
     return tokens[0].item<int64_t>() % 2 == 0 ? torch::embedding(table.weight, tokens)
-                                              : torch::ones({tokens.numel(), kWidth});
+                                              : torch::ones({tokens.numel(), kTableWidth});
   }));
 }
 
@@ -167,14 +167,14 @@ TEST_CASE("a gradient that the user holds is neither kept nor written to") {
 }
 
 TEST_CASE("no reduce slot has room for a large gradient, and LibTorch holds it once") {
-  constexpr int64_t kLarge = kVocabulary * kWidth * 4;
+  constexpr int64_t kLarge = kVocabulary * kTableWidth * 4;
   // An embedding's gradient is a tensor of its own, a product's with weight.t() is a view.
   const auto multiplied = [](TableImpl& table, const at::Tensor& tokens) {
     const at::Tensor chosen = torch::nn::functional::one_hot(tokens, kVocabulary).to(torch::kFloat);
     return torch::linear(chosen, table.weight.t());
   };
   const auto as_linear = [](TableImpl& table, const at::Tensor& tokens) {
-    const at::Tensor x = table.before.detach().expand({tokens.numel(), kWidth});
+    const at::Tensor x = table.before.detach().expand({tokens.numel(), kTableWidth});
     return torch::linear(x, table.weight).mean(1, /*keepdim=*/true);
   };
   for (const auto& body : std::vector<TableImpl::Body>{looked_up, multiplied, as_linear}) {

@@ -136,8 +136,9 @@ TEST_CASE("flags may be spelled with underscores and with =; the last of several
 
 TEST_CASE("what is left of a command line is spelled alike, and no flag is another one's value") {
   CHECK(parse({"--own_flag=a_b=c", "text_1", "--prefetch", "2", "--last", "-1"}, {.others = true})
-            .rest == std::vector<std::string>{"--own-flag", "a_b=c", "text_1", "--last", "-1"});
-  CHECK(parse({"--", "--a_b=c"}, {.others = true}).rest ==
+            .other_arguments ==
+        std::vector<std::string>{"--own-flag", "a_b=c", "text_1", "--last", "-1"});
+  CHECK(parse({"--", "--a_b=c"}, {.others = true}).other_arguments ==
         std::vector<std::string>{"--", "--a_b=c"});
   CHECK(refusal({"--trace", "--ablate", "communication"}, {.diagnostics = true})
             .starts_with("--trace has no value; hint: --trace FILE: "));
