@@ -1,5 +1,5 @@
-// Finds the fields of an aggregate, which C++20 cannot list: it is asked how many initialisers one
-// takes, and binds as many names.
+// Finds the fields of an aggregate, which C++20 cannot list: it counts the initialisers that the
+// aggregate accepts, and binds as many names.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct Anything {
   template <class T>
   operator T() const;
 };
-// Any base class of T, and nothing else.
+// Converts to any base class of T and to nothing else.
 template <class T>
 struct AnyBaseOf {
   template <class Base>
@@ -23,7 +23,8 @@ struct AnyBaseOf {
 template <size_t>
 using AnythingAt = Anything;
 
-// -1: there is a field that Anything cannot stand for. More than kMostFields: there are too many.
+// Returns the number of initialisers. -1: Anything cannot stand for some field. A number above
+// kMostFields: too many fields.
 template <class T, class... Fields>
 constexpr int count_initialisers() {
   if constexpr (sizeof...(Fields) <= kMostFields && requires {
@@ -37,8 +38,8 @@ constexpr int count_initialisers() {
   }
 }
 
-// Without braces of its own an array takes an initialiser for each element. With them it takes one
-// as every field does, and fewer are left for the fields behind it.
+// True if a field is an array. An array accepts one initialiser per element without braces of its
+// own, but only one with them, so with braces fewer initialisers are left for later fields.
 template <class T, size_t... Before, size_t... After>
 constexpr bool has_array_at(std::index_sequence<Before...>, std::index_sequence<After...>) {
   return requires { T{AnythingAt<Before>{}..., {Anything{}, Anything{}}}; }
@@ -51,8 +52,8 @@ constexpr bool has_array(std::index_sequence<I...>) {
           ...);
 }
 
-// How many fields T has if they can be bound; else -1: base classes, arrays, references, more than
-// kMostFields, unions.
+// Returns the number of fields of T, or -1 if they cannot be bound: base classes, arrays,
+// references, unions, or more than kMostFields.
 template <class T>
 constexpr int count_fields() {
   if constexpr (std::is_union_v<T> || requires { T{AnyBaseOf<T>{}}; }) {
@@ -67,7 +68,7 @@ constexpr int count_fields() {
   }
 }
 
-// Says it once for a type, however often that is looked into.
+// Reports the error once per type, however often the type is visited.
 template <class T>
 struct Fields {
   static constexpr int kCount = count_fields<T>();

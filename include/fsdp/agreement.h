@@ -1,9 +1,10 @@
-// Work that may take long or fail on one rank (reading files, writing results): all ranks wait for
-// it, and end alike.
+// Functions for work that may take long or fail on one rank, such as reading or writing files. All
+// ranks wait for it and get the same outcome.
 //
-//   fsdp::run_or_throw_on_all_ranks(mesh, "reading the questions", [&] { questions = read(file); });
+//   fsdp::run_or_throw_on_all_ranks(mesh, "reading the questions",
+//                                   [&] { questions = read(file); });
 //
-// Without it the rank whose disk fails throws alone, and the others report a rank that has left.
+// Without them a rank whose disk fails throws alone, and the other ranks report that it left.
 #pragma once
 
 #include <fsdp/error.h>
@@ -15,38 +16,39 @@
 
 namespace fsdp {
 
-// Another rank says why the job ends: this one leaves with the same code and without a word.
-// run_program does that for whoever lets it pass.
+// An error without a message of its own: another rank reports why the job ends, and this rank ends
+// with the same code. run_program prints nothing for it.
 class RefusedElsewhere : public Error {
  public:
   explicit RefusedElsewhere(ExitCode code);
 };
 
-// How work of all ranks went: alike on every rank, but for `mine`.
+// The outcome of work on all ranks. It is equal on every rank, except for `mine`.
 struct Outcome {
   ExitCode code = ExitCode::kOk;
-  std::exception_ptr mine;  // what the lowest failing rank threw, on that rank alone
+  std::exception_ptr mine;  // exception of the lowest failing rank; null on all other ranks
 
   bool failed() const { return code != ExitCode::kOk; }
 };
 
-// Runs `work` on a thread beside this one and returns when every rank's has ended, however long
-// that takes: meanwhile this thread answers the other ranks, so that a slow disk is not a rank
-// that is late. A rank that works for more than five seconds says so once (MeshOptions::on_event)
-// with `what` ("writing the model").
-// Requires: collective, outside forward and backward; `work` issues no collective of the control
-//   communicator, so none of this header, and no Mesh::sum, mean, max or gather.
-// Errors: CommError as any collective, once this rank's own work has ended. What `work` throws is
-//   in the outcome.
+// Runs `work` on a second thread and returns when `work` has ended on every rank. Meanwhile the
+// calling thread answers the other ranks, so a slow disk does not count as a late rank. A rank that
+// works longer than five seconds warns once (MeshOptions::on_event), with `what` ("writing the
+// model").
+// Requires: collective; outside forward and backward; `work` issues no collective of the control
+//   communicator: no function of this header, no Mesh::sum, mean, max or gather.
+// Errors: CommError as in any collective, after this rank's own work has ended. Exceptions of
+//   `work` are in the outcome.
 [[nodiscard]] Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
                                        const std::function<void()>& work);
 
-// Returns if nothing failed. Collective.
-// Errors: what the lowest failing rank threw, on that rank; RefusedElsewhere on all others, once
-//   that rank has told the mesh (run_program does, after it has printed the error).
+// Returns if no rank failed. Collective.
+// Errors: on the lowest failing rank its own exception; on all others RefusedElsewhere, once that
+//   rank has notified the mesh (run_program does so after it has printed the error).
 void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome);
 
-// Both: what is wrong on any rank ends all ranks, and one of them says it.
+// Calls run_on_all_ranks, then throw_on_all_ranks: a failure on any rank ends all ranks, and one of
+// them reports it.
 void run_or_throw_on_all_ranks(const Mesh& mesh, std::string_view what,
                                const std::function<void()>& work);
 

@@ -1,4 +1,4 @@
-// A function among options, so that options can be compared as wholes.
+// A function among options, comparable, so that whole options can be compared.
 #pragma once
 
 #include <concepts>
@@ -12,15 +12,15 @@ namespace fsdp {
 template <class Signature>
 class Callback;
 
-// Holds what std::function holds. Two are equal if both are unset, or if one is a copy of the
-// other. Copies share one function. A call of an unset one throws std::bad_function_call.
+// A std::function with equality: two are equal if both are unset, or if one is a copy of the other.
+// Copies share one function. Calling an unset one throws std::bad_function_call.
 template <class R, class... A>
 class Callback<R(A...)> {
   using Function = std::function<R(A...)>;
 
  public:
   Callback() = default;
-  // nullptr and an empty std::function leave it unset.
+  // Sets a function; nullptr and an empty std::function leave it unset.
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, Callback> && std::constructible_from<Function, F>)
       Callback(F&& f)

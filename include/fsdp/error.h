@@ -1,8 +1,8 @@
-// The five kinds of error that this library throws, and the one line that programs print for them.
+// The five kinds of errors that this library throws, and the line that a program prints for one.
 //
-// A library never exits and never prints. A program catches fsdp::Error, writes
-// `error_line(error, place)` to stderr and exits with `error.exit_code()`; docs/errors.md explains
-// every code.
+// The library neither exits nor prints. A program catches fsdp::Error, writes `error_line(error,
+// place)` to stderr and exits with `error.exit_code()`; run_program (program.h) does this.
+// docs/errors.md explains every code.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace fsdp {
 
-// Exit codes; the numbers are sysexits.h's where it has the case.
+// Exit codes, numbered as in sysexits.h where it has the case.
 enum class ExitCode : int {
   kOk = 0,
   kUsage = 64,          // wrong command line
@@ -24,15 +24,15 @@ enum class ExitCode : int {
   kConfiguration = 78,  // environment, options or ranks that do not fit together
 };
 
-// What is said about an error. `what` is required; the rest may be empty.
+// The text of an error. `what` is required; the rest may be empty.
 struct ErrorText {
   std::string what;   // what failed, with expected and got and their units
-  std::string where;  // unit, file and byte, collective and its sequence number
-  std::string cause;  // the first cause, if another rank or the system is the reason
-  std::string hint;   // what the reader can do about it
+  std::string where;  // unit, file and byte, or collective and its sequence number
+  std::string cause;  // the first cause, if that is another rank or the system
+  std::string hint;   // an instruction for the reader
 };
 
-// Base of all errors. what() is `WHAT (WHERE); CAUSE; hint: …`, without the parts that are empty.
+// Base class of all errors. what() is `WHAT (WHERE); CAUSE; hint: …` without its empty parts.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, ErrorText text);
@@ -46,41 +46,40 @@ class Error : public std::runtime_error {
   ErrorText text_;
 };
 
-// An argument, option or environment variable is wrong. kConfiguration, or kUsage for command
-// lines.
+// A wrong argument, option or environment variable: kConfiguration, or kUsage for command lines.
 class InvalidArgument : public Error {
  public:
   explicit InvalidArgument(ErrorText text, ExitCode code = ExitCode::kConfiguration)
       : Error(code, std::move(text)) {}
 };
 
-// A call came in a state that does not allow it.
+// A call in a state that does not allow it.
 class StateError : public Error {
  public:
   explicit StateError(ErrorText text) : Error(ExitCode::kInternal, std::move(text)) {}
 };
 
-// Ranks could not work together: one died, timed out, or issued something else.
-// kPeerFailed, or kConfiguration when the start-up handshake refuses.
+// A failure between ranks: one died, timed out, or issued another collective. kPeerFailed, or
+// kConfiguration if the handshake at start-up refuses.
 class CommError : public Error {
  public:
   explicit CommError(ErrorText text, ExitCode code = ExitCode::kPeerFailed)
       : Error(code, std::move(text)) {}
 };
 
-// A device or its memory failed.
+// A failure of a device or of its memory.
 class DeviceError : public Error {
  public:
   explicit DeviceError(ErrorText text) : Error(ExitCode::kInternal, std::move(text)) {}
 };
 
-// A file: kCorruptData, kCannotCreate or kIoError.
+// A failure of a file: kCorruptData, kCannotCreate or kIoError.
 class IoError : public Error {
  public:
   IoError(ExitCode code, ErrorText text) : Error(code, std::move(text)) {}
 };
 
-// Who speaks, for the error line. A negative step means "before the first step" and is left out.
+// The place of an error line. A negative step means "before the first step" and is left out.
 struct ErrorPlace {
   int rank = 0;
   int world_size = 1;
@@ -88,17 +87,18 @@ struct ErrorPlace {
   int64_t step = -1;
 };
 
-// `fsdp: error[CODE] rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`, always one line:
-// control characters in the text are escaped.
+// Returns `fsdp: error[CODE] rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`, always as one
+// line: control characters in the text are escaped.
 std::string error_line(const Error& error, const ErrorPlace& place);
-// The same for an exception of another kind: code 70, and what message_of says.
+// Returns the line of an exception of another kind: code 70 and message_of(error).
 std::string error_line(const std::exception& error, const ErrorPlace& place);
-// `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …`: the run goes on.
+// Returns `fsdp: warning rank R/W host H step S: WHAT (WHERE); CAUSE; hint: …` for a run that goes
+// on.
 std::string warning_line(const ErrorText& text, const ErrorPlace& place);
-// what() without the stack that LibTorch appends to its own (several KB), and without trailing line
-// breaks. Lifetime: as long as what().
+// Returns what() without the stack that LibTorch appends to its own errors (several KB) and without
+// trailing line breaks. Lifetime: as long as what().
 std::string_view message_of(const std::exception& error);
-// The code of any exception: its own if it is an fsdp::Error, else kInternal.
+// Returns the code of an fsdp::Error, else kInternal.
 ExitCode exit_code_of(const std::exception& error);
 
 }  // namespace fsdp

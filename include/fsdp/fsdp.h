@@ -1,4 +1,4 @@
-// Everything that a training program needs; include this one.
+// Includes all headers that a training program needs.
 #pragma once
 
 #include <fsdp/agreement.h>

@@ -1,4 +1,4 @@
-// The ranks of a job and how they reach each other.
+// A mesh: the ranks of a job, how they are arranged, and how they communicate.
 #pragma once
 
 #include <fsdp/error.h>
@@ -18,156 +18,162 @@ namespace fsdp {
 
 class MeshState;
 
-// Ranks are arranged as `replicate` groups of `shard` neighbours each: rank r is number r % shard
-// of group r / shard. With one group the shard axis is the world.
+// Axes of the ranks, which form `replicate` groups of `shard` neighbours: rank r is number r %
+// shard of group r / shard. With one group the shard axis is the world.
 enum class Axis : uint8_t {
   kWorld,      // all ranks
-  kShard,      // the ranks of one group: of a host, as a rule
-  kReplicate,  // the ranks with the same number, one of each group
+  kShard,      // the ranks of one group, usually of one host
+  kReplicate,  // the ranks with the same number in all groups
 };
 
-// A rank that a collective has waited for longer than a third of the time-out.
+// A rank for which a collective has waited longer than a third of the time-out.
 struct SlowRank {
   int rank = 0;
   std::chrono::milliseconds waited{0};
   std::string collective;  // "all_gather of 4096 float32 'layers.0' #12"
 };
 
-// A message of a mesh to its program.
+// A message of a mesh to its program (MeshOptions::on_event).
 struct MeshEvent {
   enum class Kind : uint8_t {
-    // An engine has noticed something and goes on: once for each thing, in the rank's own thread.
+    // An engine noticed something and continues. Each warning is reported once, on the rank's own
+    // thread.
     kWarning,
-    // A rank is slow: once a job, on the rank that notices first (of ranks on several hosts: once
-    // on each that waits for it). The wait goes on. In the thread that waits, or one that watches.
+    // A rank is slow, and the wait for it continues. Reported once per job, by the first rank that
+    // notices; with several hosts once by each waiting rank. The thread is the waiting one or one
+    // that watches.
     kSlowRank,
-    // A call of this rank's GPU, or of what connects GPUs, has not come back within the time-out:
-    // no exception reaches the thread in it, so the listener has to end the process, with `code`.
-    // The other ranks have been told. In a thread of the mesh's.
+    // A call of this rank's GPU, or of the connection between GPUs, has not returned within the
+    // time-out. The other ranks have been notified. No exception can reach the thread in that call,
+    // so the process ends with `code` when the listener returns, unless the listener ends it. The
+    // thread is one of the mesh.
     kStuck,
   };
   Kind kind = Kind::kWarning;
-  ErrorText text;                 // as warning_line or error_line print it
-  SlowRank slow{};                // of kSlowRank
-  ExitCode code = ExitCode::kOk;  // of kStuck
+  ErrorText text;                 // printed by warning_line or error_line
+  SlowRank slow{};                // kSlowRank only
+  ExitCode code = ExitCode::kOk;  // kStuck only
 };
 
-// What ranks compute on.
+// Selects the device on which ranks compute.
 enum class DeviceKind : uint8_t {
-  kAuto,  // GPUs where ranks can use some, else the CPU, with a warning on rank 0 that says why
+  kAuto,  // GPUs if ranks can use some, else the CPU; rank 0 then warns with the reason
   kCpu,
   kCuda,
 };
 
 struct MeshOptions {
-  // kCuda where some rank has no GPU: making the mesh throws InvalidArgument (78) that says why.
-  // Processes have a GPU each, that of their LOCAL_RANK (or the one that they see), and reach each
-  // other by NCCL. Threads share one GPU, the first that the process sees, however many there are.
+  // Processes have one GPU each, chosen by LOCAL_RANK (or the only visible one), and communicate by
+  // NCCL. Threads share the first visible GPU. If kCuda is set and a rank has no GPU, making the
+  // mesh throws InvalidArgument (78) with the reason.
   DeviceKind device = DeviceKind::kCpu;
-  // How many ranks a group has, and how many groups there are: Strategy::kHybridShard and those
-  // like it cut within a group. 0: what the other one leaves; both 0: a group a host.
+  // Number of ranks of a group, and number of groups; strategies such as kHybridShard shard within
+  // a group. 0: derived from the other one; both 0: each host is a group.
   int shard = 0;
   int replicate = 0;
-  // How long a collective waits for a rank before it throws, naming that rank.
+  // Time that a collective waits for a rank before it throws and names that rank.
   std::chrono::milliseconds timeout{30'000};
-  // How many times `timeout` a communicator between GPUs may take to be made, and each of its first
-  // two collectives: NCCL connects the ranks then, and LibTorch loads kernels.
+  // Factor on `timeout` for making a communicator between GPUs and for each of its first two
+  // collectives, in which NCCL connects the ranks and LibTorch loads kernels. At least 1.
   int first_use = 10;
-  // Hears of what a mesh has to tell. Must not throw. Empty: run_program prints a line for each
-  // event, and ends the process after kStuck, as other programs then do as well.
+  // Receives the mesh's events. Must not throw. If it is empty, run_program prints a line for each
+  // event; after kStuck the process ends, in other programs too.
   std::function<void(const MeshEvent& event)> on_event{};
 };
 
-// How the ranks of a part are arranged, as MeshOptions says it: 0: what the other one leaves; both
-// 0: a group a host.
+// Arrangement of the ranks of a part, as in MeshOptions. 0: derived from the other one; both 0:
+// each host is a group.
 struct PartOptions {
   int shard = 0;
   int replicate = 0;
 };
 
-// Shared by value: copies speak for the same rank of the same job. When the last copy is gone this
-// rank has finished; ranks that still need it get an error that says so. If an exception destroys
-// it, the others are told that this rank gave up.
+// A handle of one rank in a job. Copies share its state and stand for the same rank. When the last
+// copy is destroyed, the rank has finished: ranks that still need it get an error that says so. If
+// an exception destroys the last copy, the other ranks learn that this rank gave up.
 class Mesh {
  public:
-  // The launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE (fsdp-run,
-  // torchrun), else mpirun's, PMI's or srun's; none set = one rank. Several ranks on one host meet
-  // through shared memory, without a port. Make it first thing in a program, once a process.
+  // Makes the mesh from the launcher's environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
+  // (fsdp-run, torchrun), else the variables of mpirun, PMI or srun; without any it has one rank.
+  // Ranks of one host connect through shared memory, without a port. Call it once per process,
+  // before long work.
   // Effects: blocks until all ranks have arrived and agree on build and world.
-  // Errors: InvalidArgument (78) naming variable, value and remedy, or axes whose sizes do not
-  //   multiply to the world's; CommError (78) on all ranks when their builds, worlds or axes
-  //   differ, two have one rank, or a rank is missing, named.
+  // Errors: InvalidArgument (78) that names the variable, its value and the remedy, or axes whose
+  //   sizes do not multiply to the world size; CommError (78) on all ranks if builds, worlds or
+  //   axes differ, two processes have one rank, or a rank is missing (it is named).
   static Mesh from_env(MeshOptions options = {});
-  // One rank that moves nothing.
+  // Returns a mesh of one rank, without communication.
   static Mesh single();
-  // `world_size` ranks as threads of this process; element r belongs to the thread of rank r.
+  // Returns the meshes of `world_size` thread ranks of this process; element r is for the thread of
+  // rank r.
   static std::vector<Mesh> local(int world_size, MeshOptions options = {});
 
-  // Splits the mesh, as MPI_Comm_split does: the ranks that give the same `color` become a mesh of
-  // their own, numbered in their order here, with engines of its own. A pipeline's stages are such
-  // parts; a part may be split again.
+  // Splits the mesh as MPI_Comm_split does: ranks with equal `color` form a mesh, numbered in their
+  // order here, with its own engines. Stages of a pipeline are such parts; a part can be split
+  // again.
   //
   //   const Mesh stage = mesh.part(mesh.rank() / ranks_of_a_stage);
   //   Engine engine(model_of(stage), stage, options);
   //
-  // A part belongs to the job: the first failure of any rank ends all parts, and errors name ranks
-  // by their number in the job. Ranks of different parts do different things meanwhile; this mesh
-  // stays usable between them. A memory limit is one for all engines of a rank.
+  // All parts belong to the job: the first failure of any rank ends all of them, and errors name
+  // ranks by their number in the job. Different parts may run different collectives; this mesh
+  // stays usable between them. All engines of a rank share one memory limit.
   // Requires: collective over this mesh, before engines are made on it.
-  // Effects: blocks until all ranks have come. The part keeps this mesh alive. A rank that lets its
-  //   part go stays in the job.
-  // Errors, on all ranks: InvalidArgument for a negative color, for ranks of one color whose
-  //   options differ or do not fit their number; StateError while this mesh has engines;
-  //   DeviceError where a rank would be of more than 8 meshes, its parts that are gone included.
+  // Effects: blocks until all ranks have called. The part keeps this mesh alive. A rank that
+  //   destroys its part stays in the job.
+  // Errors, on all ranks: InvalidArgument for a negative color, and for ranks of one color whose
+  //   options differ or do not fit their number; StateError if this mesh has engines; DeviceError
+  //   if a rank would be in more than 8 meshes, counting its destroyed parts.
   Mesh part(int color, PartOptions options = {}) const;
 
   int rank() const;
   int world_size() const;
-  // This rank's number in the job, which error texts name: rank() unless the mesh is a part.
+  // Returns this rank's number in the job, which errors use; it equals rank() unless the mesh is a
+  // part.
   int job_rank() const;
   int local_rank() const;
   const std::string& host() const;
   int size(Axis axis) const;
-  // This rank's number among those of the axis.
+  // Returns this rank's number among the ranks of the axis.
   int rank(Axis axis) const;
 
-  // Start-up handshake. Compares `lines` over all ranks, line by line.
-  // Errors: CommError (78) on ALL ranks if they differ, with the first difference, both values and
-  //   both ranks. `what` says what is compared ("model", "configuration").
+  // Compares `lines` over all ranks, line by line; for handshakes at start-up. `what` names them in
+  // the error ("model", "configuration"). Collective.
+  // Errors: CommError (78) on all ranks if they differ, with the first difference, both values and
+  //   both ranks.
   void agree(std::string_view what, const std::vector<std::string>& lines) const;
 
-  // The texts of all ranks, in rank order, of any lengths. Collective, outside steps.
+  // Returns the texts of all ranks, in rank order; lengths may differ. Collective; outside steps.
   std::vector<std::string> exchange(std::string_view what, std::string_view text) const;
 
-  // What the ranks' values come to: losses for the log, counts, peaks.
+  // Returns the sum of the ranks' values: losses for the log, counts, peaks.
   //
   //   const double mean_loss = mesh.mean(loss);
   //   const auto [mean_loss, mean_accuracy] = mesh.mean(std::array{loss, accuracy});
   //
-  // A value is a number or a tensor of one element (which waits for the device, as item() does), or
-  // a std::array or std::vector of these: several in one collective, and as many in return. Whole
-  // numbers are exact and stay int64_t; all others, and tensors, become double. Sums are formed in
-  // rank order, so that all ranks get the same bits.
-  // Requires: collective, outside forward and backward, in one order and with equal `label`, which
-  //   names the value in errors and traces; equally many, of one kind, on every rank.
-  // Errors: CommError as any collective (communicator.h), which shows both labels or counts;
-  //   InvalidArgument for a tensor of another number of elements, a number beyond int64_t, and, on
-  //   all ranks, a sum of whole numbers beyond it.
+  // A value is a number, or a tensor of one element (read as by item(), which waits for the
+  // device). A std::array or std::vector of values needs one collective and returns as many
+  // results. Integers are summed exactly and stay int64_t; other numbers and tensors become double.
+  // Sums are formed in rank order, so all ranks get the same bits.
+  // Requires: collective; outside forward and backward; all ranks call in the same order with an
+  //   equal `label` (shown in errors and traces) and equally many values of one kind.
+  // Errors: CommError as in any collective, with both labels or counts; InvalidArgument for a
+  //   tensor that has not one element and for an integer beyond int64_t, and on all ranks for a
+  //   sum of integers beyond int64_t.
   template <class Value>
   auto sum(const Value& value, std::string_view label = "sum") const {
     return over_ranks(value, Fold::kSum, label);
   }
-  // The sum divided by the number of ranks; in double.
+  // Returns the sum divided by the number of ranks, in double.
   template <class Value>
   auto mean(const Value& value, std::string_view label = "mean") const {
     const double ranks = world_size();
     return mesh_detail::each(sum(value, label), [ranks](auto sum) { return sum / ranks; });
   }
-  // The sum of value · weight divided by the sum of the weights. A rank whose weight is 0 does not
-  // count, whatever its value: the mean loss of a rank whose labels are all ignored is NaN. NaN if
-  // no rank counts.
+  // Returns sum(value · weight) / sum(weight). A rank of weight 0 is ignored, also if its value is
+  // NaN, as the mean loss is where all labels are ignored. NaN if all weights are 0.
   //   mesh.mean(loss, (labels != -100).sum())
-  // Errors: also InvalidArgument for a weight that is negative or not finite.
+  // Errors: as sum; InvalidArgument for a weight that is negative or not finite.
   template <class Value, mesh_detail::Weight Weight>
   auto mean(const Value& value, const Weight& weight, std::string_view label = "mean") const {
     const double own = mesh_detail::weight(weight, label);
@@ -179,13 +185,14 @@ class Mesh {
     fold(std::span<double>(&weights, 1), Fold::kSum, label);
     return mesh_detail::each(sums, [weights](double sum) { return sum / weights; });
   }
-  // NaN if any rank's is.
+  // Returns the largest value; NaN if any rank's is NaN.
   template <class Value>
   auto max(const Value& value, std::string_view label = "maximum") const {
     return over_ranks(value, Fold::kMax, label);
   }
 
-  // Every rank's `values`, in rank order; requires and throws as sum. Of texts: exchange.
+  // Returns the `values` of every rank, in rank order. Requires and throws as sum. exchange is for
+  // texts.
   std::vector<float> gather(std::span<const float> values, std::string_view label = "values") const;
   std::vector<double> gather(std::span<const double> values,
                              std::string_view label = "values") const;
@@ -195,12 +202,12 @@ class Mesh {
   // Passes a warning to MeshOptions::on_event.
   void warn(const ErrorText& warning) const;
 
-  // Tells every other rank that this one gives up and why (the first cause wins), so that they stop
-  // within seconds. Programs call it on the way out of a failure. Never throws.
+  // Notifies every other rank that this one gives up, with the cause (the first one wins), so that
+  // they stop within seconds. Programs call it when they end after a failure. Never throws.
   void abort(std::string_view cause) const noexcept;
 
  private:
-  friend struct MeshAccess;  // the library's own: src/comm/mesh_state.h
+  friend struct MeshAccess;  // internal: src/comm/mesh_state.h
   explicit Mesh(std::shared_ptr<MeshState> state) : state_(std::move(state)) {}
 
   enum class Fold : uint8_t { kSum, kMax };

@@ -1,4 +1,4 @@
-// What Mesh::sum, mean and max take: numbers, tensors of one element, and several of these.
+// Values of Mesh::sum, mean and max: numbers, tensors of one element, arrays and vectors of these.
 #pragma once
 
 #include <array>
@@ -19,14 +19,14 @@ namespace fsdp::mesh_detail {
 
 [[noreturn]] void refuse_weight(double weight, std::string_view label);
 
-// What has an item(): this header sees no LibTorch.
+// A tensor, recognised by item(), because this header includes no LibTorch.
 template <class T>
 concept Tensor = requires(const T& value) {
   value.numel();
   value.template item<double>();
 };
 
-// int64_t of whole numbers, double of all else.
+// Returns an integer as int64_t and any other value as double.
 template <class T>
 auto number(const T& value, std::string_view label) {
   if constexpr (std::integral<T>) {
@@ -47,7 +47,7 @@ auto number(const T& value, std::string_view label) {
   }
 }
 
-// A number, or a tensor of one.
+// A weight of a mean: a number or a tensor of one element.
 template <class T>
 concept Weight = std::is_arithmetic_v<T> || Tensor<T>;
 inline double weight(const Weight auto& value, std::string_view label) {
@@ -56,7 +56,7 @@ inline double weight(const Weight auto& value, std::string_view label) {
   return weight;
 }
 
-// f of a value, or of each of several.
+// Returns f(value), or for several values an array or vector of f(each).
 template <class T, class F>
 auto each(const T& value, F f) {
   return f(value);

@@ -1,4 +1,4 @@
-// Text that a program shows to a person or reads from one: sizes, names from elsewhere, help.
+// Functions for text that people read or write: sizes, names from outside, help.
 #pragma once
 
 #include <cstddef>
@@ -10,37 +10,36 @@
 
 namespace fsdp {
 
-// Returns "512 B", "1.5 KiB", "43.3 MiB", "2.0 GiB".
+// Returns a size as "512 B", "1.5 KiB", "43.3 MiB" or "2.0 GiB".
 std::string format_bytes(int64_t bytes);
-// Returns the number of bytes that a person means by "16GiB", "1.5 GB", "500MB" or "1073741824":
-// KiB is 1024 and KB 1000 bytes, in any case; rounded down to a byte. Empty for anything else, a
-// negative size and one beyond 2^63.
+// Returns the bytes of "16GiB", "1.5 GB", "500MB" or "1073741824": KiB is 1024 and KB 1000 bytes,
+// in any case, rounded down to a byte. Empty for other text, a negative size, or one beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
-// Returns a question, "80 bytes? write 80GiB, or 80B", for a number below a million without a unit,
-// which is likely to be meant in another one. Empty for all else, and for 0.
+// Returns a question such as "80 bytes? write 80GiB, or 80B" for a number below a million without a
+// unit, which is probably meant in another unit. Empty for other text and for 0.
 std::string question_of_unit(std::string_view text);
 // Returns text that parse_bytes reads as exactly `bytes`: "16GiB", else "500B".
 std::string spell_bytes(int64_t bytes);
 
-// Returns `text` fit for a terminal and an error line: control characters and bytes that are not
-// UTF-8 become \xNN; everything else stays, and so do the characters of `kept`.
+// Returns `text` for a terminal or an error line: control characters and bytes that are not UTF-8
+// become \xNN, except the characters of `kept`.
 std::string printable(std::string_view text, std::string_view kept = {});
-// Returns printable(name) in single quotes, cut to about 100 bytes: hostile files may have names of
-// megabytes.
+// Returns printable(name) in single quotes, cut to about 100 bytes, because names in hostile files
+// can have megabytes.
 std::string quoted_name(std::string_view name);
 
-// Returns the one of `names` that is nearest to what was typed; empty if none is near.
+// Returns the name that is nearest to `typed`; empty if none is near.
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names);
-// Returns Levenshtein's distance: how many letters have to be inserted, deleted or replaced.
+// Returns Levenshtein's distance: the number of letters to insert, delete or replace.
 size_t edit_distance(std::string_view from, std::string_view to);
 
-// Returns lines of at most `columns` characters, broken between words, and within those that no
-// line could hold. At least one line.
+// Returns `text` in lines of at most `columns` characters, broken between words, and inside a word
+// only if it is longer than a line. At least one line.
 std::vector<std::string> wrapped(std::string_view text, size_t columns);
 // Returns a flag and its meaning, on lines of at most 80 columns:
 // "  --prefetch N                  units gathered ahead [1]\n".
 std::string help_row(std::string_view flag, std::string_view meaning);
-// Returns the last lines of a help text: the exit codes of programs.
+// Returns the end of a help text: the exit codes of programs.
 std::string_view exit_codes_help();
 
 }  // namespace fsdp

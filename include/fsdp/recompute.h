@@ -1,9 +1,9 @@
-// Activation recomputation (checkpointing): what a function makes on its way is not kept for
-// backward, which runs the function a second time instead.
+// Activation recomputation (checkpointing): backward runs a function a second time, so its
+// activations are not kept.
 //
 //   at::Tensor y = fsdp::recompute([&](const at::Tensor& h) { return block(norm(h)); }, x);
 //
-// For units there are Options::recompute and UnitOptions::recompute.
+// Options::recompute and UnitOptions::recompute do this for units.
 #pragma once
 
 #include <fsdp/tensor_visit.h>
@@ -23,8 +23,8 @@ namespace recompute_detail {
 
 using Tensors = std::vector<at::Tensor>;
 using Segment = std::function<Tensors(const Tensors& inputs)>;
-// Runs the segment without a graph, and once more in backward. Its outputs as the graph has them.
-// `unit`: whose forward the segment is; null: no unit's.
+// Runs the segment without a graph, and again in backward. Returns its outputs with their graph.
+// `unit` is the unit whose forward the segment is, or null.
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit);
 
 template <class Values>
@@ -48,7 +48,7 @@ auto recompute(const UnitBase* unit, Fn fn, Inputs&&... inputs) {
                 "a recomputed function returns its outputs by value");
   Given given(std::forward<Inputs>(inputs)...);
   const Tensors tensors = take(given);
-  const auto first = std::make_shared<std::optional<Result>>();  // of the run in forward
+  const auto first = std::make_shared<std::optional<Result>>();  // result of the run in forward
   const auto again_in_backward =
       [fn = std::move(fn), given = std::move(given),
        kept = std::weak_ptr<std::optional<Result>>(first)](const Tensors& now) mutable {
@@ -66,20 +66,19 @@ auto recompute(const UnitBase* unit, Fn fn, Inputs&&... inputs) {
 
 }  // namespace recompute_detail
 
-// Returns fn(inputs…). Inputs and the result are whatever for_each_tensor (tensor_visit.h) looks
-// into; inputs are copied, tensors with their memory shared; any of them may be undefined.
-// Backward runs fn again, on the same inputs and in grad mode both times, with the random numbers
-// drawn as in forward, in LibTorch's generator of the CPU and in that of the inputs' device. It
-// finds the buffers and training flags of an engine's units as its first run did: of those that
-// run in fn, and of the one whose forward calls it. Afterwards generators, buffers and flags go on
-// as if it had not been, also where fn throws. What else fn does happens twice. Without grad mode
-// it is called once.
-// Requires: gradients flow into fn through its inputs and through parameters, not through tensors
-//   that it captures. In forward fn makes no graph: what it differentiates itself, it cannot.
-// Errors: InvalidArgument where fn changes an input in place. StateError, from backward, where fn
-//   draws other random numbers than in forward: also where ranks are threads, which share
-//   LibTorch's generator, and one of them draws in between; where it returns other tensors; where
-//   a large buffer that it reads has changed since; and under autograd::grad and create_graph.
+// Returns fn(inputs…). for_each_tensor (tensor_visit.h) must see the tensors of inputs and result;
+// they may be undefined. Inputs are copied; their tensors share memory with the caller's.
+// Effects: backward runs fn again on the same inputs. Both runs have grad mode on and the same
+//   random numbers, from LibTorch's generator of the CPU and that of the inputs' device. The second
+//   run sees buffers and training flags as the first did, for the engine's units that run in fn and
+//   for the unit whose forward calls it. Afterwards generators, buffers and flags are restored,
+//   also if fn throws. Other side effects of fn happen twice. Without grad mode fn runs once.
+// Requires: gradients reach fn through its inputs and through parameters, not through captured
+//   tensors. In forward fn makes no graph, so it cannot differentiate anything itself.
+// Errors: InvalidArgument if fn changes an input in place. From backward StateError if fn draws
+//   other random numbers than in forward (thread ranks share LibTorch's generator, so another
+//   rank's draw counts), if it returns other tensors, if a large buffer that it reads has changed,
+//   and under autograd::grad or create_graph.
 template <class Fn, class... Inputs>
 auto recompute(Fn fn, Inputs&&... inputs) {
   return recompute_detail::recompute(nullptr, std::move(fn), std::forward<Inputs>(inputs)...);

@@ -1,4 +1,4 @@
-// Finds the tensors inside what a unit's forward takes and returns.
+// Finds the tensors inside the arguments and results of a unit's forward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +38,7 @@ concept TensorFree =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_empty_v<T> ||
     (std::is_pointer_v<T> && !TensorPointer<T>) ||
     std::is_convertible_v<T, std::string_view> ||
-    std::is_convertible_v<T, std::string> ||  // a std::filesystem::path: a range of paths
+    std::is_convertible_v<T, std::string> ||  // std::filesystem::path, a range of itself
     std::is_same_v<T, std::nullopt_t> || std::is_same_v<T, at::ScalarType> ||
     std::is_same_v<T, at::Device>;
 
@@ -54,8 +54,8 @@ struct Opaque {
 
 // Calls visit(at::Tensor&) for every tensor in `value`: a tensor, std::tuple, pair or array,
 // optional, range, map, an aggregate of up to 16 such fields, or a type with a free function
-// `visit_tensors(T&, auto visit)` found by argument-dependent lookup. What a pointer leads to is
-// not looked at. Anything else that could hide a tensor does not compile.
+// `visit_tensors(T&, auto visit)` found by argument-dependent lookup. It does not follow pointers.
+// Another type that could contain a tensor does not compile.
 template <class T, class Visit>
 void for_each_tensor(T& value, Visit&& visit) {
   using namespace visit_detail;

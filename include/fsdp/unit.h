@@ -1,24 +1,23 @@
-// Unit<T>: a module whose parameters travel together.
+// Unit<T>: a module whose parameters are gathered and reduced together.
 //
-// LibTorch modules have no forward hooks in C++, so the boundary is a type. `fsdp::Unit<Block>` *is
-// a* Block (same names, members and constructor arguments) whose forward asks the engine for its
-// parameters before, and gives them back after. Without an engine it behaves as the plain module,
-// so the same class is its own unsharded reference.
+// LibTorch's C++ modules have no forward hooks, so a type marks the boundary. `fsdp::Unit<Block>`
+// is a Block with the same names, members and constructor arguments. Its forward gathers the
+// parameters first and frees them at its end. Without an engine it behaves as the plain module, so
+// one class is also its own unsharded reference.
 //
 //   struct NetImpl : torch::nn::Module {
 //     fsdp::Unit<torch::nn::Embedding> tokens;
 //     std::vector<fsdp::Unit<Block>> blocks;          // was std::vector<Block>
 //   };
 //
-// T is a holder, as TORCH_MODULE makes them, or a class derived from torch::nn::Module itself. Its
-// forward is one function: const, noexcept, & or static as it likes, but no template and not
-// overloaded.
+// T is a holder made by TORCH_MODULE, or a class derived from torch::nn::Module. Its forward is one
+// function (const, noexcept, & and static are allowed), neither a template nor overloaded.
 //
-// Call a unit through fsdp::Unit: unit(x) or unit->forward(x), with the default arguments and `{}`
-// that forward takes. From a ModuleList, list[i]->as<fsdp::Unit<Block>>()->forward(x). forward is
-// not virtual, so a call through a Block pointer (as<Block>()) bypasses the engine and throws on
-// the first parameter it reads; where Block declares it virtual (and not const), that call is the
-// unit's, too.
+// Call a unit through fsdp::Unit: unit(x) or unit->forward(x), with forward's default arguments and
+// `{}`. From a ModuleList, call list[i]->as<fsdp::Unit<Block>>()->forward(x). A call through a
+// Block pointer (as<Block>()) bypasses the engine, because forward is not virtual, and throws at
+// the first parameter it reads. If Block declares forward virtual and not const, that call reaches
+// the unit too.
 #pragma once
 
 #include <fsdp/tensor_visit.h>
@@ -38,13 +37,13 @@
 
 namespace fsdp {
 
-// What a unit is. Its forward is one function with M's parameters and result, so that Sequential
-// and AnyModule accept a unit wherever they accept M.
+// A unit's module. Its forward is one function with M's parameters and result, so Sequential and
+// AnyModule accept a unit wherever they accept M.
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitImpl;
 
-// The same as people call it, by Unit's arrow and by as<Unit<…>>(): with M's default arguments, and
-// with `{}` for an argument, as attention->forward(q, k, v, {}, false).
+// The base of UnitImpl that user code calls, through Unit's arrow and as<Unit<…>>(): with M's
+// default arguments, and with `{}` for an argument, as attention->forward(q, k, v, {}, false).
 template <class M, class Forward = typename unit_detail::ForwardOf<M>::Type>
 class UnitBody;
 template <class M, class R, class... A>
@@ -58,27 +57,28 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
   R forward(Given&&... arguments) requires unit_detail::Takes<M, Given...> {
     return call(std::forward<Given>(arguments)...);
   }
-  // Where M's is const. No unit is made as a const object, and a call changes its state.
+  // For a const forward of M. The cast is safe because no unit is created as a const object.
   template <class... Given>
   R forward(Given&&... arguments) const requires unit_detail::Takes<const M, Given...> {
     return const_cast<UnitBody*>(this)->call(std::forward<Given>(arguments)...);
   }
-  // forward with default arguments for who has a UnitImpl.
+  // Calls forward with default arguments; for callers that hold a UnitImpl.
   template <class... Given>
   R call(Given&&... arguments) {
     return call_as(std::index_sequence_for<Given...>{}, std::forward<Given>(arguments)...);
   }
-  // A new, unsharded unit with copied values. Errors: StateError once an engine has taken this one.
+  // Returns a new, unsharded unit with copied values. Errors: StateError if an engine owns this
+  // unit.
   std::shared_ptr<torch::nn::Module> clone(
       const std::optional<torch::Device>& device = std::nullopt) const override {
     if (this->attached()) this->refuse_clone();
-    // M's copy shares registered tensors and children with the clone, which ends here.
+    // M's copy shares registered tensors and children with the clone, which is destroyed here.
     return std::make_shared<UnitImpl<M>>(CloneOf{},
                                          *std::dynamic_pointer_cast<M>(M::clone(device)));
   }
 
  protected:
-  ~UnitBody() override = default;  // each one is a UnitImpl
+  ~UnitBody() override = default;  // every UnitBody is a UnitImpl
   using typename UnitModule<M>::CloneOf;
   UnitBody(CloneOf tag, const M& plain) : UnitModule<M>(tag, plain) {}
   template <class... P, class... Given>
@@ -95,7 +95,7 @@ class UnitBody<M, R(A...)> : public UnitModule<M>,
         std::forward<Given>(arguments)...);
   }
 
-  bool built_ = this->built(*this);  // an initialiser of ours runs right after M's constructor
+  bool built_ = this->built(*this);  // this initialiser runs right after M's constructor
 };
 
 template <class M, class R, class... A>
@@ -107,8 +107,8 @@ class UnitImpl<M, R(A...)> : public UnitBody<M> {
   R forward(A... arguments) { return this->template run_as<A...>(std::forward<A>(arguments)...); }
 };
 
-// The holder, as TORCH_MODULE makes them: Unit<torch::nn::Linear> layer(4, 4); layer(x);
-// layer->weight. It is empty where it is given nullptr, and shares the unit of another one.
+// A holder, as TORCH_MODULE makes them: Unit<torch::nn::Linear> layer(4, 4); layer(x);
+// layer->weight. nullptr makes an empty one; a copy shares the unit.
 template <class T>
 class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> {
   using M = unit_detail::ModuleOf<T>;
@@ -119,13 +119,13 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> 
 
  public:
   using Impl = UnitImpl<M>;
-  using ContainedType = UnitBody<M>;  // what as<Unit<T>>() gives
+  using ContainedType = UnitBody<M>;  // type behind as<Unit<T>>()
 
-  Unit() {}  // not defaulted: the error of a module that takes arguments names the caller's line
+  Unit() {}  // not defaulted: an error about a module that needs arguments names the caller's line
   Unit(std::nullptr_t) : Holder(nullptr) {}
   Unit(std::shared_ptr<Impl> unit) : Holder(std::move(unit)) {}
   Unit(std::shared_ptr<ContainedType> unit) : Holder(std::static_pointer_cast<Impl>(unit)) {}
-  // Makes a unit by a constructor of T's module. One that exists already cannot become a unit.
+  // Makes a unit with a constructor of T's module. An existing module cannot become a unit.
   template <class First, class... More>
   explicit Unit(First&& first, More&&... more) requires(sizeof...(More) > 0 || !kUnit<First>)
       : Holder(make(std::forward<First>(first), std::forward<More>(more)...)) {}
@@ -161,11 +161,11 @@ class Unit : public torch::nn::ModuleHolder<UnitImpl<unit_detail::ModuleOf<T>>> 
   }
 };
 
-// For methods other than forward, and odd forwards: while alive, the unit's parameters are seated.
+// A scope in which the unit's parameters are gathered, for methods other than forward and for
+// forwards that Unit does not support.
 //   fsdp::UnitScope scope(*model->decoder, hidden);       // inputs with gradients
 //   at::Tensor logits = model->decoder->generate_step(hidden);
-//   scope.outputs(logits);                                // what flows on; required under grad
-//   mode
+//   scope.outputs(logits);                                // required in grad mode
 class UnitScope {
  public:
   template <class... Inputs>
@@ -174,7 +174,8 @@ class UnitScope {
     (for_each_tensor(inputs, [&](const at::Tensor& tensor) { call_.input(tensor); }), ...);
     call_.begin();
   }
-  // Ends the scope: call it once with every tensor that leaves it and may be differentiated.
+  // Ends the scope. Requires: one call, with every tensor that leaves the scope and may be
+  // differentiated.
   template <class... Outputs>
   void outputs(Outputs&... outputs) {
     if (!call_.active()) return;

@@ -1,4 +1,5 @@
-// What the engine knows of a unit, and one forward of it. Users see fsdp/unit.h.
+// The engine's interface to a unit (UnitBase) and to one forward of it (UnitCall). User code
+// includes fsdp/unit.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,18 +16,18 @@ namespace fsdp {
 class Engine;
 class EngineUnit;
 
-// Users name this type only to hold units of different modules.
+// The base of all units. User code names this type only to hold units of different modules.
 class UnitBase {
  public:
-  // Under a BuildScope: the scope forgets a unit that no engine has taken.
+  // Under a BuildScope: the scope forgets a unit that no engine owns.
   virtual ~UnitBase();
   virtual torch::nn::Module& as_module() = 0;
-  // True from the engine's construction on, also after the engine is gone.
+  // Returns true from the engine's construction on, also after the engine's destruction.
   bool attached() const { return attached_; }
 
-  // For Unit: whether a call now is to be recomputed in backward (Options::recompute).
+  // Returns true if backward will recompute a call made now (Options::recompute). For Unit.
   bool recomputes() const { return recomputes_ && runs_ == 0 && c10::GradMode::is_enabled(); }
-  // While alive the unit's own run of its forward is under way, which is not recomputed once more.
+  // A scope around the unit's own run of a recomputed forward, which is not recomputed again.
   class Again {
    public:
     explicit Again(UnitBase& unit) : unit_(unit) { ++unit_.runs_; }
@@ -37,25 +38,27 @@ class UnitBase {
    private:
     UnitBase& unit_;
   };
-  // "unit 'layers.0'"; for errors.
+  // Returns "unit 'layers.0'", for errors.
   std::string unit_place() const;
-  // Of a forward that may write to its arguments, or takes what cannot be copied.
+  // Throws for a recomputed forward that may write to its arguments or has arguments that cannot be
+  // copied.
   [[noreturn]] void refuse_recompute() const;
 
  protected:
   UnitBase() = default;
-  // A copy is a new, unattached unit.
+  // Makes a new unit without an engine.
   UnitBase(const UnitBase&) {}
   UnitBase& operator=(const UnitBase&) { return *this; }
-  // Inside a BuildScope: shards what M's constructor has just made. Returns true.
+  // Shards the module that M's constructor has just made, inside a BuildScope. Returns true.
   bool built(torch::nn::Module& module);
-  // What Module's virtual functions ask of an attached unit.
+  // Throw from the overrides of Module's virtual functions on a unit that an engine owns.
   [[noreturn]] static void refuse_clone();
   [[noreturn]] void refuse_move() const;
-  // Hands the unit's own main gradients back; the root's: those of all units.
+  // Frees the unit's own main gradients; on the root those of all units.
   void zero_gradients();
-  // Errors: StateError if an engine has taken the unit and its parameters are not whole here;
-  // `done` says what was to be done to it ("saved").
+  // Checks that the parameters are whole, if an engine owns the unit. `done` names the attempt
+  // ("saved").
+  // Errors: StateError.
   void require_whole(std::string_view done) const;
 
  private:
@@ -67,30 +70,31 @@ class UnitBase {
   std::weak_ptr<EngineUnit> engine_unit_;
 };
 
-// One forward of a unit, from inputs to outputs. Made by Unit; users see it as UnitScope.
+// One forward of a unit, from inputs to outputs. Unit makes it; user code uses UnitScope.
 // Order: input() for each tensor, begin(), the module's own forward, output() and written() for
-// each tensor, end(). Destruction without end() (an exception) gives the parameters back.
+//   each tensor, end(). Destruction without end() (after an exception) reshards the unit.
 class UnitCall {
  public:
   explicit UnitCall(UnitBase& unit);
-  // Of an engine's root by policy (Engine::forward); of one whose root is a Unit it is none.
+  // For Engine::forward: a call of the root if a policy chose it; inactive if the root is an
+  // fsdp::Unit.
   explicit UnitCall(const Engine& engine);
   ~UnitCall();
   UnitCall(const UnitCall&) = delete;
   UnitCall& operator=(const UnitCall&) = delete;
 
-  // False without an engine: nothing else needs to be called then.
+  // Returns false without an engine; then no other function needs to be called.
   bool active() const { return unit_ != nullptr; }
   void input(at::Tensor& tensor);
   void input(const at::Tensor& tensor);
   void begin();
-  // What forward returns.
+  // Registers a tensor that forward returns.
   void output(at::Tensor& tensor);
-  // A tensor of an argument that forward could change: an output if it did. One that forward left
-  // alone stays the caller's. Tensors changed in place are found among the inputs by end().
+  // Registers a tensor of an argument that forward can write. It is an output if forward replaced
+  // it, and else stays the caller's. end() finds inputs that were changed in place.
   void written(at::Tensor& tensor);
   void end();
-  // LibTorch's own error leaves forward: its message is to say which unit, and what is likely.
+  // Adds the unit and the likely cause to an error of LibTorch's that leaves forward.
   void explain(c10::Error& error) const;
 
  private:

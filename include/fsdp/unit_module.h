@@ -1,4 +1,4 @@
-// Module's virtual functions on a unit: they know of the engine once it has taken the unit.
+// Overrides of torch::nn::Module's virtual functions for units.
 #pragma once
 
 #include <fsdp/unit_base.h>
@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-// M, and a unit. M may have functions of the same names and other arguments (`save(path)`): they
-// stay visible, and Module's own are called for the virtual ones then.
+// A module M that is a unit. If M declares functions of the same names with other arguments
+// (`save(path)`), they stay visible, and the overrides call Module's own functions.
 template <class M>
 class UnitModule : public M, public UnitBase {
  public:
@@ -20,8 +20,8 @@ class UnitModule : public M, public UnitBase {
   using M::to;
   using M::zero_grad;
 
-  // The engine's gradients of this unit and of units inside it, and `.grad` of parameters that the
-  // engine leaves alone.
+  // Clears the engine's gradients of this unit and of units inside it, and `.grad` of parameters
+  // that the engine ignores.
   void zero_grad(bool set_to_none = true) override {
     if (this->attached()) this->zero_gradients();
     if constexpr (requires { this->M::zero_grad(set_to_none); }) {
@@ -31,7 +31,7 @@ class UnitModule : public M, public UnitBase {
     }
   }
 
-  // Errors: StateError once an engine has taken the unit.
+  // Errors: StateError once an engine owns the unit.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override {
     move_to(device, dtype, non_blocking);
   }
@@ -40,8 +40,8 @@ class UnitModule : public M, public UnitBase {
     move_to(device, non_blocking);
   }
 
-  // Values in param_dtype. Errors: StateError once an engine has taken the unit, unless its
-  // parameters are whole, as they are inside fsdp::Gathered.
+  // Saves values in param_dtype. Errors: StateError if an engine owns the unit and its
+  // parameters are not whole; inside fsdp::Gathered they are.
   void save(torch::serialize::OutputArchive& archive) const override {
     this->require_whole("saved");
     if constexpr (requires { this->M::save(archive); }) {

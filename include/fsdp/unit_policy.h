@@ -1,14 +1,14 @@
-// Which modules of a model become units, where its classes do not say so by fsdp::Unit: models of
-// other people, factories that return ready objects, classes that may not be touched.
+// Policies that choose units of a model whose classes do not use fsdp::Unit: models and
+// factories of other libraries, classes that cannot be edited.
 //
 //   fsdp::Engine engine(model, mesh, {.units = fsdp::by_type<BlockImpl>()});
 //   at::Tensor loss = engine.forward([&](at::Tensor x) { return loss_of(model->forward(x)); }, x);
 //   loss.backward();
 //
-// A chosen module is a unit, and so is the root; parameters belong to the innermost unit around
-// them, those tied across units to the innermost around all. Engine::describe shows which module
-// became which unit. Unit<> and policies may be mixed; docs/migration.md says when to prefer which,
-// and what a model must not do.
+// Each chosen module is a unit, and so is the root. A parameter belongs to the innermost unit
+// around it; a parameter tied across units belongs to the innermost unit around all of them.
+// Engine::describe lists units and modules. Unit<> and policies may be mixed. docs/migration.md
+// compares them and lists the rules for such models.
 #pragma once
 
 #include <fsdp/callback.h>
@@ -26,14 +26,15 @@ namespace fsdp {
 
 class UnitPolicy {
  public:
-  // Returns of how many neighbours a unit is made that has `module`: 0: it is no unit; 1: it is one
-  // alone; k: it is one together with its neighbours, k of them that answer k. true is 1.
+  // Returns how many neighbouring modules form the unit of `module`. 0: none, it is no unit; 1 (or
+  // true): a unit by itself; k: a unit together with neighbours that return k too, k of them in
+  // all.
   using Chooses = Callback<int(std::string_view fqn, const torch::nn::Module& module)>;
 
-  // None: only fsdp::Unit makes units.
+  // Chooses nothing: only fsdp::Unit makes units.
   UnitPolicy() = default;
-  // `described`: by which words it is called in errors. `chooses` is asked of each module but the
-  // root, outer ones first; alike on all ranks.
+  // `described` names the policy in errors. `chooses` is called for each module except the root,
+  // outer ones first, and must return the same on all ranks.
   UnitPolicy(std::string described, Chooses chooses)
       : described_(std::move(described)), chooses_(std::move(chooses)) {}
 
@@ -44,8 +45,8 @@ class UnitPolicy {
   const std::string& described() const { return described_; }
   bool operator==(const UnitPolicy&) const = default;
 
-  // Chooses what either chooses. The engine refuses a module that both choose, for units of
-  // different numbers of layers.
+  // Returns a policy that chooses what either chooses. The engine refuses a module that both choose
+  // for units of different numbers of layers.
   friend UnitPolicy operator|(const UnitPolicy& a, const UnitPolicy& b);
 
  private:
@@ -67,9 +68,9 @@ struct ImplOf<M> {
 
 }  // namespace policy_detail
 
-// Modules of any of these types, or derived from one; BlockImpl, or its holder Block. A class that
-// registers its parameters in several layers of its own (nn::TransformerEncoderLayer) is one unit
-// unless these are chosen as well.
+// Returns a policy that chooses modules of these types or of types derived from them. A type is
+// BlockImpl or its holder Block. A class that registers its parameters in several inner layers
+// (nn::TransformerEncoderLayer) is one unit, unless these are chosen too.
 template <class... M>
 UnitPolicy by_type() {
   static_assert(sizeof...(M) > 0, "by_type<BlockImpl>(): name the types that are to be units");
@@ -79,15 +80,15 @@ UnitPolicy by_type() {
           }};
 }
 
-// The modules registered directly in the one that is called `fqn` ("encoder.layers"), a Sequential
-// or ModuleList as a rule; "" is the root. With `layers` = k each k of them that are registered one
-// after the other are one unit, the last unit has what is left: fewer and larger collectives. The
-// unit is called "encoder.layers.0-3". Its forward begins at the first of its layers and ends
-// behind the last; none of them may be a fsdp::Unit.
+// Returns a policy that chooses the modules registered directly in `fqn` ("encoder.layers"),
+// usually a Sequential or ModuleList; "" is the root. With `layers` = k each run of k neighbours is
+// one unit, named "encoder.layers.0-3", and the last unit has the remaining ones: fewer and larger
+// collectives. Such a unit's forward begins at the first of its layers and ends after the last.
+// Requires: with k > 1 none of the modules is a fsdp::Unit.
 // Errors: InvalidArgument if `layers` is less than 1.
 UnitPolicy each_child_of(std::string fqn, int layers = 1);
 
-// Modules whose FQN `chooses` accepts.
+// Returns a policy that chooses modules by FQN.
 UnitPolicy by_name(std::function<bool(std::string_view fqn)> chooses);
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// A unit's forward from its caller's arguments to its result: what of these the engine sees, casts
-// and hands on.
+// Runs a unit's forward: passes the tensors of arguments and result to the engine, which casts and
+// hooks them.
 #pragma once
 
 #include <fsdp/recompute.h>
@@ -12,17 +12,16 @@
 
 namespace fsdp::unit_detail {
 
-// How a caller's argument of type Given (a forwarding reference's type) travels to a parameter of
-// type Param: what forward may change for its caller goes by reference, all else as a value of
-// ours.
+// The type in which an argument of type Given (a forwarding reference's type) is passed on for a
+// parameter of type Param: a reference if forward can change it for the caller, else a value.
 template <class Param, class Given>
 using PassAs = std::conditional_t<
     std::is_lvalue_reference_v<Param> && !std::is_const_v<std::remove_reference_t<Param>>, Given&&,
     std::conditional_t<std::is_lvalue_reference_v<Given> || std::is_const_v<Given>,
                        const std::decay_t<Given>&, std::decay_t<Given>>>;
 
-// An argument as the module's own forward gets it: a copy with its tensors cast, or the caller's
-// object (uncast) if forward may change it.
+// Returns an argument for the module's own forward: a copy with cast tensors, or, if forward can
+// change it, the caller's object without casts.
 template <class A>
 decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
   using Plain = std::remove_cvref_t<A>;
@@ -36,7 +35,7 @@ decltype(auto) prepare(UnitCall& call, std::remove_reference_t<A>& argument) {
   }
 }
 
-// What forward may have written through an argument of type A.
+// Registers the tensors that forward may have written through an argument of type A.
 template <class A>
 void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
   if constexpr (std::is_lvalue_reference_v<A> && !std::is_const_v<std::remove_reference_t<A>>) {
@@ -47,7 +46,7 @@ void collect_written(UnitCall& call, std::remove_reference_t<A>& argument) {
 template <class R, class... A, class Forward>
 R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... arguments) {
   if (!call.active()) return forward(std::forward<A>(arguments)...);
-  // Braces order the preparation left to right; the tuple holds copies or references as prepared.
+  // Braces evaluate the preparations left to right; the tuple holds copies or references.
   std::tuple<decltype(prepare<A>(call, arguments))...> prepared{prepare<A>(call, arguments)...};
   call.begin();
   try {
@@ -72,7 +71,8 @@ R run_in(UnitCall& call, Forward&& forward, std::type_identity_t<A>&&... argumen
   }
 }
 
-// Backward can call forward again: it is given copies, which it cannot change for its caller.
+// True if backward can call forward again with copies of the arguments, because forward cannot
+// change them for its caller.
 template <class R, class... A>
 constexpr bool kCanRunAgain =
     !std::is_void_v<R> &&

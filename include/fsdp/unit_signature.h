@@ -1,4 +1,4 @@
-// What fsdp::Unit<T> may be given, and how the forward of its module can be called.
+// Checks that T can be fsdp::Unit<T>, and derives the signature of its forward.
 #pragma once
 
 #include <fsdp/unit_base.h>
@@ -29,7 +29,7 @@ struct Named<T> {
   using Module = typename T::ContainedType;
 };
 
-// What a pointer to forward says: Type is R(A...), whatever forward's qualifiers.
+// Maps the type of a pointer to forward to Type = R(A...), without forward's qualifiers.
 template <class Member>
 struct Declared {};
 template <class R, class... A>
@@ -57,15 +57,16 @@ concept OneForward = requires {
 template <class M>
 concept ReturnsReference = std::is_reference_v<typename ForwardOf<M>::Result>;
 
-// Stands in for what was refused, so that the one error is what is read.
+// Replaces a refused module, so that the static_assert is the only error.
 struct Refused : torch::nn::Module {
   template <class... A>
   explicit Refused(A&&...) {}
   void forward() {}
 };
 
-// Of fsdp::Unit<T>: T's module class M, which it derives from. The first of the assertions that
-// fails is the compiler's one error; M stands before them, as Clang reads no further.
+// Finds the module class M from which fsdp::Unit<T> derives. The first failing assertion is the
+// compiler's only error. M is declared before the assertions because Clang reads no further after a
+// failure.
 template <class T>
 class Subject {
   static constexpr bool kNamed =
@@ -99,17 +100,18 @@ class Subject {
 template <class T>
 using ModuleOf = typename Subject<T>::M;
 
-// M::forward can be called so, by its default arguments or implicit conversions too.
+// True if M::forward can be called with these arguments, including default arguments and implicit
+// conversions.
 template <class M, class... Given>
 concept Takes = requires(M& module) {
   module.forward(std::declval<Given>()...);
 };
 
-// `{}` for an argument has no type, so a template cannot take it: here the first parameters of
-// forward are as it declares them, one function for each number of them that it can be called with.
-// Taken is R(the first), Left is R(the others).
+// Declares forward with M's own parameter types, because a template cannot deduce `{}`: one
+// overload for each number of leading parameters that forward can be called with. Taken is
+// R(leading parameters), Left is R(remaining parameters). Each overload calls Self::call.
 template <class Self, class M, class Taken, class Left>
-class BracedForward;  // as forward of Self, by its call
+class BracedForward;
 template <class Self, class M, class R, class... First>
 class BracedForward<Self, M, R(First...), R()> {
  public:
@@ -130,7 +132,7 @@ class BracedForward<Self, M, R(First...), R(Next, Left...)>
 template <class A, class M>
 concept Kin = std::is_base_of_v<torch::nn::Module, std::remove_cvref_t<A>> &&
     (std::is_base_of_v<std::remove_cvref_t<A>, M> || std::is_base_of_v<M, std::remove_cvref_t<A>>);
-// A module, a pointer to one or a holder of one, which is an M or may be.
+// True if A is a module, a pointer to one or a holder of one that is, or may be, an M.
 template <class M, class... A>
 constexpr bool kExists = false;
 template <class M, class A>

@@ -9,19 +9,19 @@
 
 namespace fsdp {
 
-// Writes a configuration, a vocabulary or metrics: to a temporary file beside `path`, which is then
-// renamed. After a failure `path` keeps what it had.
-// Errors: IoError kCannotCreate if the folder is missing or read-only or `path` is a folder;
-//         kIoError if the disk is full or fails.
+// Writes a small file (configuration, vocabulary, metrics): first to a temporary file beside
+// `path`, which is then renamed. After a failure `path` is unchanged.
+// Errors: IoError kCannotCreate if the folder is missing or read-only, or if `path` is a folder;
+//   kIoError if the disk is full or fails.
 void write_file(const std::filesystem::path& path, std::string_view content);
 
-// Returns if write_file of `path` could begin: the temporary file is made and removed again.
-// Errors: as those of write_file, but for a full disk.
+// Checks that write_file(path) can begin: creates the temporary file and removes it.
+// Errors: as write_file, except for a full disk.
 void try_to_write(const std::filesystem::path& path);
 
-// Removes the temporary files of writers of folder/NAME that died, for each NAME that `is_ours`;
-// returns their names. A living writer's stays, also another process's. Never throws: what cannot
-// be removed, or be known to be a dead one's, stays.
+// Removes temporary files for folder/NAME whose writers died, for each NAME that `is_ours` accepts,
+// and returns these names. Files of living writers stay, also those of other processes. Never
+// throws: a file that cannot be removed, or whose writer may live, stays.
 std::vector<std::string> remove_leftovers(
     const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& is_ours);
 
