@@ -1,4 +1,4 @@
-// Batches on their way to the device while it computes the step before.
+// Copies batches to the device while it computes the step before.
 //
 //   fsdp::BatchTransfer<Batch> batches(engine, steps, [&](int64_t step) { return …; });
 //   for (int64_t step = 0; step < steps; ++step) { const Batch batch = batches.next(); … }
@@ -21,56 +21,58 @@
 
 namespace fsdp {
 
-// The stream on which batches are copied to a device; on the CPU there is none. Of one thread,
-// whose current stream is called compute here.
+// The stream on which batches are copied to a device; the CPU has none. Used by one thread;
+// "compute" is that thread's current stream.
 class BatchCopies {
  public:
-  // Errors: StateError where LibTorch has done without CUDA, as of an engine.
+  // Errors: StateError if LibTorch has no CUDA, as for an engine.
   explicit BatchCopies(at::Device device);
-  // Compute waits for what was not taken, whose memory it gets next.
+  // Lets compute wait for batches that were not taken, because their memory is freed on compute.
   ~BatchCopies();
   BatchCopies(const BatchCopies&) = delete;
   BatchCopies& operator=(const BatchCopies&) = delete;
 
-  // Puts a copy on the device in the place of each tensor of the CPU, through pinned memory, which
-  // LibTorch keeps until it is read. The copies come behind what compute was given so far: their
-  // memory may have been in use there. Nothing waits on the host.
-  // Errors: InvalidArgument for a tensor of a third device, or one that requires a gradient.
+  // Replaces each CPU tensor by a copy on the device, through pinned memory, which LibTorch keeps
+  // until the copy is done. The copies wait for the work issued on compute so far, because their
+  // memory may have been in use there. The host does not block.
+  // Errors: InvalidArgument for a tensor on a third device, or one that requires a gradient.
   void begin(const std::vector<at::Tensor*>& batch);
-  // Compute waits for the oldest batch that was begun and not taken.
+  // Lets compute wait for the oldest batch that was begun and not taken.
   void take();
 
  private:
   const at::Device device_;
-  const std::optional<c10::Stream> stream_;  // none: the CPU
+  const std::optional<c10::Stream> stream_;  // empty on the CPU
   std::deque<c10::Event> copied_;
 };
 
-// next() gives make(0), make(1), … make(count - 1), with the tensors that for_each_tensor finds in
-// them on the device. On a GPU the call that hands out a batch makes `ahead` more and begins to
-// copy them, beside the work that the batch is for; what takes the host long a Prefetcher makes. On
-// the CPU each is made in its turn and handed out as it is.
+// A sequence of batches: next() returns make(0), make(1), … make(count - 1) with all tensors that
+// for_each_tensor finds on the device. On a GPU a call makes `ahead` more batches and begins to
+// copy them while the returned one is used. Slow host work belongs in a Prefetcher. On the CPU each
+// batch is made when it is asked for and returned unchanged.
 template <class T>
 class BatchTransfer {
  public:
-  // For an engine's device; its traces show each next() as a span "input".
-  // Requires: ahead >= 0; all calls come from one thread, and `make` runs there; the engine
-  //   outlives them.
+  // Makes batches for an engine's device; its traces show each next() as a span "input".
+  // Requires: ahead >= 0; one thread makes all calls, and `make` runs on it; the engine outlives
+  //   this.
   BatchTransfer(const Engine& engine, int64_t count, std::function<T(int64_t)> make,
                 int64_t ahead = 1)
       : BatchTransfer(engine.device(), count, std::move(make), ahead) {
     engine_ = &engine;
   }
-  // For any device, and no trace.
+  // Makes batches for any device, without a trace.
   BatchTransfer(at::Device device, int64_t count, std::function<T(int64_t)> make, int64_t ahead = 1)
       : count_(count),
         ahead_(device.is_cpu() ? 0 : ahead),
         make_(std::move(make)),
         copies_(device) {}
 
-  // Effects: the current stream waits for the batch; what it is given next may use it.
-  // Errors: what `make` or a copy threw for it, here and in every later call; StateError after the
-  //   last one.
+  // Returns the next batch.
+  // Effects: the current stream waits for the batch; work issued to it afterwards may use the
+  //   batch.
+  // Errors: the exception of `make` or of a copy for this batch, here and in every later call;
+  //   StateError after the last batch.
   T next() {
     if (taken_ == count_) {
       throw StateError({.what = "a batch after the last one was asked for",
@@ -104,7 +106,7 @@ class BatchTransfer {
     }
   }
 
-  const Engine* engine_ = nullptr;  // null: it has no trace
+  const Engine* engine_ = nullptr;  // null: no trace
   const int64_t count_;
   const int64_t ahead_;
   const std::function<T(int64_t)> make_;
@@ -112,7 +114,7 @@ class BatchTransfer {
   int64_t made_ = 0;
   int64_t taken_ = 0;
   std::exception_ptr failure_;
-  BatchCopies copies_;  // goes before what it copies to
+  BatchCopies copies_;  // destroyed before the batches that it copies to
 };
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// Loss scaling for float16: gradients that would round to zero in forward's type are kept by
-// multiplying the loss, and divided again where they leave autograd, before they are reduced.
+// Loss scaling for float16. The loss is multiplied so that small gradients do not round to zero in
+// forward's type. Gradients are divided again when they are captured, before they are reduced.
 //
 //   fsdp::LossScaler scaler(engine);
 //   scaler.scale(loss).backward();
@@ -7,9 +7,9 @@
 //   scaler.update(optimizer.step());
 //   optimizer.zero_grad();
 //
-// The rules are those of PyTorch's GradScaler: an overflow halves the scale and its step is
-// skipped, on all ranks alike; after growth_interval steps without one it doubles. Growth stops
-// where the grown scale is no finite float32: it stays, and an interval begins anew.
+// The rules are those of PyTorch's GradScaler: after an overflow the step is skipped on all ranks
+// and the scale is halved; after growth_interval steps without one it doubles. If the doubled scale
+// is no finite float32, the scale stays and a new interval begins.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,32 +33,33 @@ struct LossScalerOptions {
 
 class LossScaler {
  public:
-  // What a run that goes on needs to know.
+  // The state that a resumed run needs.
   struct State {
     double scale = 0;
     int64_t growth_tracker = 0;  // steps since the last overflow or growth
     bool operator==(const State&) const = default;
   };
 
-  // Requires: one scaler an engine; equal options on every rank (compared with the next
+  // Requires: one scaler per engine; equal options on every rank (compared with the next
   //   collective).
   // Errors: InvalidArgument for options that PyTorch refuses, or a scale that is not finite and
   //   positive; StateError if the engine has a scaler.
   explicit LossScaler(Engine& engine, LossScalerOptions options = {});
-  // The engine's gradients are taken as they come again.
+  // Ends the division of the engine's gradients.
   ~LossScaler();
   LossScaler(const LossScaler&) = delete;
   LossScaler& operator=(const LossScaler&) = delete;
 
-  // float32(loss) · scale, for backward. The backward has to run before the next update.
+  // Returns float32(loss) · scale for backward. Requires: that backward runs before the next
+  // update.
   at::Tensor scale(const at::Tensor& loss) const;
-  // After each step: waits for its report, as skipped() does, and sets the scale of the next. Steps
-  // that are skipped before the first one that is not are a warning (MeshOptions::on_event): the
-  // scale is being found.
-  // Errors: InvalidArgument for a step of an optimizer with skip_nonfinite = false, and where
-  //   gradients overflow at the least scale there is: the state stays as it was.
+  // Waits for a step's report, as skipped() does, and sets the next scale. Steps that are skipped
+  // before the first applied one cause a warning (MeshOptions::on_event), because the scale is
+  // still being searched.
+  // Errors: InvalidArgument for an optimizer with skip_nonfinite = false, and if gradients overflow
+  //   at the smallest scale; the state then stays unchanged.
   void update(const StepReport& report);
-  // The same after the steps of several optimizers: one that was skipped halves the scale for all.
+  // Updates after the steps of several optimizers: a skipped one halves the scale for all.
   //   scaler.update({generator.step(), discriminator.step()});
   void update(std::initializer_list<StepReport> reports);
 

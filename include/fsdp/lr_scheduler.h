@@ -1,4 +1,4 @@
-// Learning-rate schedulers: torch.optim.lr_scheduler's, by its names, options and values.
+// Learning-rate schedulers with the names, options and values of torch.optim.lr_scheduler.
 //
 //   fsdp::AdamW optimizer(engine, {.lr = 3e-4});
 //   fsdp::LinearLR warmup(optimizer, {.start_factor = 0.01, .total_iters = 100});
@@ -9,19 +9,17 @@
 //   optimizer.step();
 //   scheduler.step();
 //
-// A scheduler sets the optimizer's rate when it is made, for the first step, and at each step() for
-// the next one; `epoch` counts these calls, whatever they stand for. It begins with the rate that
-// the optimizer had when its first scheduler was made, and multiplies the one it finds, as
-// PyTorch's "chainable" form: set_lr in between takes part. Groups follow by their lr_scale. A
-// group with a rate of its own (OptimizerParamGroup::set_lr) has it changed as the optimizer's is,
-// from its own beginning.
-// Requires: the optimizer lives longer. No call is collective, and all ranks make the same: a rate
-//   that differs between ranks is an error that names both, with the collective after the
-//   optimizer's step.
-// Errors: InvalidArgument for options that are no schedule; a step() whose rate would be negative
-//   or not finite throws as Optimizer::set_lr.
+// A scheduler sets the optimizer's rate at construction, for the first step, and at each step() for
+// the next one. `epoch` counts these calls. The initial rate is the one that the optimizer had when
+// its first scheduler was made. Each step() multiplies the current rate (PyTorch's "chainable"
+// form), so a set_lr in between counts. Groups follow by their lr_scale. A group with its own rate
+// (OptimizerParamGroup::set_lr) is changed in the same way, from its own initial rate.
+// Requires: the optimizer outlives its schedulers. No call is collective, but all ranks make the
+//   same ones: the collective after the optimizer's step reports a difference and names both rates.
+// Errors: InvalidArgument for options that are no schedule; a step() to a rate that is negative or
+//   not finite throws as Optimizer::set_lr.
 //
-// torch::optim's optimizers on Engine::parameters() have LibTorch's own schedulers.
+// torch::optim's optimizers on Engine::parameters() use LibTorch's own schedulers.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -39,45 +37,47 @@ namespace fsdp {
 
 class TrainingPlace;  // engine/training_objects.h
 
-// What a run that goes on needs to know of a scheduler, by PyTorch's names: "last_epoch", … Options
-// are not in it: the scheduler is made with the same ones again, and then loads it; the rate that
-// the optimizer has meanwhile does not matter.
+// The state that a resumed run needs, by PyTorch's names: "last_epoch", … Options are not part of
+// it: make the scheduler with the same options, then load the state. The optimizer's current rate
+// does not matter.
 using LRSchedulerState = std::map<std::string, double>;
 
-// What all share but ReduceLROnPlateau.
+// The base of all schedulers except ReduceLROnPlateau.
 class LRScheduler {
  public:
   virtual ~LRScheduler() = default;
   LRScheduler(const LRScheduler&) = delete;
   LRScheduler& operator=(const LRScheduler&) = delete;
 
-  // Call it after the optimizer's step: before it, the first rate of the schedule is never used.
+  // Sets the rate of the next step. Call it after the optimizer's step; otherwise the first rate is
+  // never used.
   void step();
   double last_lr() const { return last_lr_; }
 
   LRSchedulerState state() const;
-  // Sets the optimizer's rate, too: of several schedulers on one optimizer, load that last whose
-  // step() comes last.
-  // Errors: InvalidArgument for the state of another kind of scheduler; the own is as it was.
+  // Restores the state and sets the optimizer's rate. With several schedulers on one optimizer,
+  // load last the one whose step() is called last.
+  // Errors: InvalidArgument for the state of another kind of scheduler; its own state stays
+  //   unchanged.
   void load(const LRSchedulerState& state);
 
  protected:
-  // A rate on its way: the epoch to come, the rate before it, and the one it began with.
+  // Input of a schedule: the next epoch, the rate before it, and the initial rate.
   struct Place {
     int64_t epoch = 0;
     double lr = 0;
     double base_lr = 0;
   };
-  // The rate of an epoch; at epoch 0 from the one to begin with.
+  // Returns the rate of an epoch; at epoch 0 it starts from the initial rate.
   using NextLr = std::function<double(const Place&)>;
-  // Sets the rate of epoch 0, if there is a `next`. `name`: its class, by which Engine::describe
-  // lists it.
+  // Sets the rate of epoch 0 unless `next` is empty. `name` is the class, as Engine::describe lists
+  // it.
   LRScheduler(Optimizer& optimizer, std::string_view name, NextLr next);
 
   Optimizer& optimizer() const { return optimizer_; }
   double next(double lr, double base_lr) const { return next_({last_epoch_, lr, base_lr}); }
   int64_t epoch() const { return last_epoch_; }
-  // Sets the rates of epoch 0: from those of now, or with `restarts` from those at the beginning.
+  // Sets the rates of epoch 0, from the current ones, or with `restarts` from the initial ones.
   void start(bool restarts);
 
  private:
@@ -85,7 +85,7 @@ class LRScheduler {
   // Sets the rates of epoch().
   virtual void advance(bool restarts);
   virtual void add_state(LRSchedulerState&) const {}
-  virtual void restore(const LRSchedulerState&) {}  // epoch() is already
+  virtual void restore(const LRSchedulerState&) {}  // epoch() is restored already
 
   Optimizer& optimizer_;
   const std::shared_ptr<const TrainingPlace> place_;
@@ -100,7 +100,7 @@ struct StepLROptions {
   double gamma = 0.1;
 };
 
-// Times gamma every step_size epochs.
+// Multiplies by gamma every step_size epochs.
 class StepLR : public LRScheduler {
  public:
   StepLR(Optimizer& optimizer, StepLROptions options);
@@ -111,7 +111,7 @@ struct MultiStepLROptions {
   double gamma = 0.1;
 };
 
-// Times gamma at each milestone, as often as it is listed.
+// Multiplies by gamma at each milestone, as often as it is listed.
 class MultiStepLR : public LRScheduler {
  public:
   MultiStepLR(Optimizer& optimizer, MultiStepLROptions options);
@@ -121,7 +121,7 @@ struct ExponentialLROptions {
   double gamma = 0;
 };
 
-// Times gamma every epoch.
+// Multiplies by gamma every epoch.
 class ExponentialLR : public LRScheduler {
  public:
   ExponentialLR(Optimizer& optimizer, ExponentialLROptions options);
@@ -133,7 +133,8 @@ struct LinearLROptions {
   int64_t total_iters = 5;        // at least 1
 };
 
-// From start_factor to end_factor of the rate in total_iters epochs, on a line: a warm-up.
+// Changes the rate linearly from start_factor to end_factor of itself in total_iters epochs: a
+// warm-up.
 class LinearLR : public LRScheduler {
  public:
   explicit LinearLR(Optimizer& optimizer, LinearLROptions options = {});
@@ -144,15 +145,16 @@ struct CosineAnnealingLROptions {
   double eta_min = 0;
 };
 
-// To eta_min in T_max epochs along half a cosine, and up again after it. Loshchilov and Hutter,
-// "SGDR: Stochastic Gradient Descent with Warm Restarts" (2016), without the restarts.
+// Lowers the rate to eta_min in T_max epochs along half a cosine, and raises it again afterwards.
+// Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts" (2016), without the
+// restarts.
 class CosineAnnealingLR : public LRScheduler {
  public:
   CosineAnnealingLR(Optimizer& optimizer, CosineAnnealingLROptions options);
 };
 
-// The rate to begin with times lr_lambda(epoch), which is not part of the state. With a LrSchedule
-// Hugging Face's get_linear_schedule_with_warmup, get_cosine_… and get_constant_….
+// Sets the initial rate times lr_lambda(epoch); the function is not part of the state. With a
+// LrSchedule it is Hugging Face's get_linear_schedule_with_warmup, get_cosine_… or get_constant_….
 class LambdaLR : public LRScheduler {
  public:
   LambdaLR(Optimizer& optimizer, std::function<double(int64_t epoch)> lr_lambda);
@@ -164,8 +166,8 @@ struct SequentialLROptions {
   std::vector<int64_t> milestones;       // rising; one fewer than schedulers
 };
 
-// The first scheduler until the first milestone, where the second one begins at its epoch 0, and so
-// on. Step this one, not those in it, which live longer; its state has theirs.
+// Runs its schedulers one after the other: at each milestone the next one begins at its epoch 0.
+// Call step() on this one only. The schedulers outlive it, and its state contains theirs.
 class SequentialLR : public LRScheduler {
  public:
   SequentialLR(Optimizer& optimizer, SequentialLROptions options);
@@ -180,7 +182,7 @@ class SequentialLR : public LRScheduler {
 struct OneCycleLROptions {
   enum class Anneal : uint8_t { kCos, kLinear };
   double max_lr = 0;
-  int64_t total_steps = 0;  // or, where it is 0, epochs times steps_per_epoch
+  int64_t total_steps = 0;  // 0: epochs times steps_per_epoch
   int64_t epochs = 0;
   int64_t steps_per_epoch = 0;
   double pct_start = 0.3;
@@ -193,11 +195,11 @@ struct OneCycleLROptions {
   bool three_phase = false;
 };
 
-// From max_lr / div_factor up to max_lr and down to max_lr / div_factor / final_div_factor within
-// total_steps; the momentum (AdamW's beta1) meanwhile from max_momentum to base_momentum and back,
-// by Optimizer::set_momentum. The call after the last step leaves the rate at its end, where
-// PyTorch's runs on past it. Smith and Topin, "Super-Convergence" (2017).
-// Errors: of the constructor, as set_momentum; StateError from step() after total_steps.
+// Raises the rate from max_lr / div_factor to max_lr, then lowers it to max_lr / div_factor /
+// final_div_factor, within total_steps. Momentum (AdamW's beta1) moves from max_momentum to
+// base_momentum and back, by Optimizer::set_momentum. The call after the last step keeps the final
+// rate, where PyTorch continues below it. Smith and Topin, "Super-Convergence" (2017).
+// Errors: the constructor as set_momentum; StateError from step() after total_steps.
 class OneCycleLR : public LRScheduler {
  public:
   OneCycleLR(Optimizer& optimizer, OneCycleLROptions options);
@@ -219,7 +221,7 @@ struct ReduceLROnPlateauOptions {
   double eps = 1e-8;
 };
 
-// Times factor when a metric has not improved for more than `patience` calls.
+// Multiplies the rate by factor if a metric has not improved for more than `patience` calls.
 //   scheduler.step(mesh.mean(validation_loss));
 class ReduceLROnPlateau {
  public:
@@ -231,7 +233,7 @@ class ReduceLROnPlateau {
   void step(double metric);
   double last_lr() const { return last_lr_; }
 
-  // As LRScheduler's.
+  // As in LRScheduler.
   LRSchedulerState state() const;
   void load(const LRSchedulerState& state);
 

@@ -1,5 +1,5 @@
-// Optimizers on flat shards. Each updates every segment in one pass over memory; state is sharded
-// as the parameters are. Equal results to torch::optim on Engine::parameters().
+// Optimizers on flat shards. Each updates every segment in one pass over memory, and its state is
+// sharded as the main shards are. Results equal those of torch::optim on Engine::parameters().
 //
 //   fsdp::AdamW generator(engine, {.lr = 2e-4, .parameters = fsdp::under("generator")});
 //   fsdp::AdamW discriminator(engine, torch::optim::AdamWOptions(1e-4));  // of all parameters
@@ -26,23 +26,25 @@ struct SGDOptions;
 
 namespace fsdp {
 
-// Chooses parameters by their names and shapes: `local` is undefined and `begin` 0 in what it sees.
+// A predicate on a parameter's name and shape. In its argument `local` is undefined and `begin` is
+// 0.
 using ParameterMatch = std::function<bool(const ShardedParameter&)>;
 
-// Matches what a module and the modules inside it own: under("generator") matches
-// "generator.up.weight", and not "generator2.weight". An empty name matches every parameter.
+// Returns a match for the parameters of a module and of the modules inside it: under("generator")
+// matches "generator.up.weight" and not "generator2.weight". An empty name matches all.
 ParameterMatch under(std::string module);
 
-// Matches biases and normalisation weights (parameters of at most one dimension): the usual
-// exemption from weight decay.
+// Returns true for biases and normalisation weights (at most one dimension), which are usually
+// exempt from weight decay.
 bool is_bias_or_norm(const ShardedParameter& parameter);
 
-// Deviations for the parameters that `match` picks; the first group that matches counts.
+// Settings for the parameters that `match` accepts. A parameter is in the first group that matches
+// it.
 struct ParameterGroup {
   ParameterMatch match;
   double weight_decay = 0.0;
   double lr_scale = 1.0;
-  std::string name{};  // another one for each group; empty: "group 1" for the first one, and so on
+  std::string name{};  // unique; empty: "group 1" for the first group, and so on
 };
 
 struct AdamWOptions {
@@ -52,9 +54,9 @@ struct AdamWOptions {
   double eps = 1e-8;
   double weight_decay = 0.01;
   bool bias_correction = true;
-  ParameterMatch parameters{};  // that it trains; empty: all of the engine's
+  ParameterMatch parameters{};  // trained parameters; empty: all of the engine's
   std::vector<ParameterGroup> groups{};
-  // Skip the whole step, on all ranks alike, when any rank has a non-finite gradient.
+  // true: all ranks skip the whole step if any rank has a non-finite gradient.
   bool skip_nonfinite = true;
 };
 
@@ -64,31 +66,32 @@ struct SgdOptions {
   double dampening = 0.0;
   double weight_decay = 0.0;
   bool nesterov = false;
-  ParameterMatch parameters{};  // as AdamWOptions'
+  ParameterMatch parameters{};  // as in AdamWOptions
   std::vector<ParameterGroup> groups{};
   bool skip_nonfinite = true;
 };
 
-// A step that was issued. Reading it waits, as GradientReport says.
+// The report of an issued step. Reading it waits, as for GradientReport.
 struct StepReport {
-  GradientReport gradients;  // of none, if nothing was measured: no clipping, and no skipping
+  GradientReport gradients;  // empty if nothing was measured: neither clipping nor skipping
   bool skips_nonfinite = true;
-  // The gradients are not finite; parameters and state are as they were. A graph that was kept is
-  // older than the step all the same: its next backward throws.
+  // Returns true if a gradient was not finite; parameters and state are then unchanged. A graph
+  // kept from before the step is stale all the same: its next backward throws.
   bool skipped() const { return skips_nonfinite && !gradients.finite(); }
 };
 
-// Parameters of an optimizer that have a learning rate and a weight decay in common. What is set
-// holds from the next step on. Requires: all ranks set the same; a difference is an error that
-// names both, with the collective after the optimizer's step.
+// Parameters of an optimizer that share a learning rate and a weight decay. A new value applies
+// from the next step on.
+// Requires: all ranks set the same values; the collective after the optimizer's step reports a
+//   difference and names both.
 class OptimizerParamGroup {
  public:
   OptimizerParamGroup(std::string name, double lr_scale, double weight_decay,
                       const double* optimizer_lr);
 
-  const std::string& name() const { return name_; }  // "default" for what no ParameterGroup matches
-  // The optimizer's lr() times lr_scale. From the first set_lr on the group has a rate of its own,
-  // which schedulers change as they change the optimizer's, from where it is.
+  const std::string& name() const { return name_; }  // "default": in no ParameterGroup
+  // Returns the optimizer's lr() times lr_scale, until set_lr gives the group its own rate.
+  // Schedulers change that rate, from its current value, as they change the optimizer's.
   double lr() const { return own_lr_ ? *own_lr_ : *optimizer_lr_ * lr_scale_; }
   // Errors: InvalidArgument for a rate or decay that is negative or not finite.
   void set_lr(double lr);
@@ -99,60 +102,66 @@ class OptimizerParamGroup {
   friend class Optimizer;  // and its State
   std::string name_;
   double lr_scale_;
-  double weight_decay_;  // of the options
+  double weight_decay_;  // from the options
   const double* optimizer_lr_;
   std::optional<double> own_lr_;
   std::optional<double> set_decay_;
   double initial_lr_ = 0;  // lr() when the optimizer's first scheduler was made
 };
 
-// The base of AdamW and SGD. An engine may have several, each of its own parameters. A trainable
-// parameter that is in none of them is warned of at the first step (MeshOptions::on_event).
-// Requires: all calls but those about lr, momentum, groups and steps are collective, between steps;
-// the engine lives, or they throw. They issue work and do not wait for it: whether a step is
-// skipped, and by how much it is clipped, is decided where the gradients are.
-// Errors, of constructors: InvalidArgument for options that no such optimizer has, for `parameters`
-//   and groups that match nothing, and for groups of one name; StateError for a parameter that
-//   another optimizer of the engine trains.
+// The base of AdamW and SGD. An engine may have several optimizers with disjoint parameters. At the
+// first step, a trainable parameter without an optimizer causes a warning (MeshOptions::on_event).
+// Requires: the engine is alive, or calls throw. All calls are collective, between steps, except
+//   those about lr, momentum, groups and steps.
+// Effects: calls issue work and do not wait for it; the device decides the clip coefficient
+//   and whether a step is skipped.
+// Errors of constructors: InvalidArgument for invalid options, for `parameters` or groups that
+//   match nothing, and for two groups of one name; StateError for a parameter that another
+//   optimizer of the engine trains.
 class Optimizer {
  public:
   virtual ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Total norm of the gradients of its parameters before clipping (norm_type 1, 2 or infinity); one
-  // all_reduce where optimizer state is cut over the ranks. The scaling itself is folded into the
-  // next step(), so gradients are read once.
-  // Errors: InvalidArgument if max_norm is negative or NaN, or norm_type is another.
+  // Measures the total norm of its parameters' gradients before clipping (norm_type 1, 2 or
+  // infinity), with one all_reduce if optimizer state is sharded. The next step() scales the
+  // gradients, so they are read once.
+  // Errors: InvalidArgument if max_norm is negative or NaN, or for another norm_type.
   GradientReport clip_grad_norm(double max_norm, double norm_type = 2.0);
+  // Updates the parameters and their state, and returns the step's report. Gradients stay until
+  // zero_grad.
+  // Errors: StateError if gradients wait to be reduced (GradSync), or if some were added after
+  //   clip_grad_norm.
   StepReport step();
-  // Clears the gradients of its parameters.
+  // Frees the gradients of its parameters.
   void zero_grad();
 
   double lr() const;
   void set_lr(double lr);
-  // The default group, then those of the options in their order.
+  // Returns the default group, then those of the options in their order.
   //   for (auto& group : optimizer.param_groups()) group.set_lr(0.1);
   std::span<OptimizerParamGroup> param_groups();
-  // SGD's momentum, AdamW's beta1: what OneCycleLR calls momentum. A new one counts from the next
-  // step on, AdamW's bias correction included, as if all steps had been taken with it.
-  // Errors: set_momentum: InvalidArgument for a value that is not between 0 and 1, or of an SGD
-  //   that was made without momentum and has no memory for it.
+  // SGD's momentum or AdamW's beta1, which OneCycleLR changes. A new value applies from the next
+  // step on, also to AdamW's bias correction, as if it had been set from the start.
+  // Errors: set_momentum: InvalidArgument for a value that is not between 0 and 1, and for an SGD
+  //   made without momentum, which has no buffer for it.
   double momentum() const;
   void set_momentum(double momentum);
-  int64_t steps() const;  // that were applied; waits for them
+  int64_t steps() const;  // number of applied steps; waits for them
 
   struct State;
 
  protected:
-  friend struct OptimizerAccess;  // the library's own: src/optim/optimizer_state.h
+  friend struct OptimizerAccess;  // internal: src/optim/optimizer_state.h
   explicit Optimizer(std::unique_ptr<State> state);
-  // Errors: InvalidArgument if LibTorch's options ask for it: no optimizer here has it.
+  // Checks LibTorch's options. Errors: InvalidArgument if amsgrad is set, which no optimizer here
+  // supports.
   static void require_no_amsgrad(bool amsgrad);
   std::unique_ptr<State> state_;
 };
 
-// Options of torch::optim; a program that passes them includes their header.
+// Options of torch::optim. A program that passes them includes their header.
 template <class Options>
 concept TorchOptions = std::derived_from<Options, torch::optim::OptimizerOptions>;
 
@@ -197,9 +206,9 @@ class SGD : public Optimizer {
   }
 };
 
-// Learning-rate factor by step: linear warm-up from 0 over `warmup_steps`, then to 0 at
-// `total_steps` linearly or along half a cosine; constant after warm-up for kConstant. The first
-// step() (step 0) uses factor(0), as Hugging Face's schedulers do.
+// A learning-rate factor by step: linear warm-up from 0 over `warmup_steps`, then constant, or a
+// decay to 0 at `total_steps`, linear or along half a cosine. The first step() (step 0) uses
+// factor(0), as Hugging Face's schedulers do.
 struct LrSchedule {
   enum class Shape : uint8_t { kConstant, kLinear, kCosine };
   Shape shape = Shape::kLinear;

@@ -1,4 +1,4 @@
-// Items made ahead of their use, in order, by a thread of its own.
+// Makes items ahead of their use, in order, on a thread of its own.
 #pragma once
 
 #include <condition_variable>
@@ -14,17 +14,17 @@
 
 namespace fsdp {
 
-// next() gives make(0), make(1), … make(count - 1). At most `depth` items are ready or in the
-// making at any time. Neither copied nor moved: the thread works on it.
+// A sequence of items: next() returns make(0), make(1), … make(count - 1). At most `depth` items
+// are ready or in progress. It can be neither copied nor moved, because its thread refers to it.
 template <class T>
 class Prefetcher {
  public:
-  // Requires: depth > 0; `make` may run on another thread until this object is gone.
+  // Requires: depth > 0; `make` may run on another thread until this object is destroyed.
   Prefetcher(int64_t count, int64_t depth, std::function<T(int64_t)> make)
       : count_(count), depth_(depth), make_(std::move(make)), thread_([this] { run(); }) {}
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
-  // Waits for the item in the making.
+  // Waits for the item in progress.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
@@ -34,8 +34,9 @@ class Prefetcher {
     thread_.join();
   }
 
-  // Waits for the next item.
-  // Errors: what `make` threw for it, here and in every later call; StateError after the last one.
+  // Waits for the next item and returns it.
+  // Errors: the exception of `make` for this item, here and in every later call; StateError after
+  //   the last item.
   T next() {
     std::unique_lock lock(mutex_);
     if (taken_ == count_) {
@@ -75,19 +76,19 @@ class Prefetcher {
       failure_ = std::current_exception();
     }
     changed_.notify_all();
-    return failure_ == nullptr;  // written by this thread alone
+    return failure_ == nullptr;  // only this thread writes it
   }
 
   const int64_t count_;
   const int64_t depth_;
   const std::function<T(int64_t)> make_;
-  std::mutex mutex_;  // guards what follows, up to the thread
+  std::mutex mutex_;  // guards the members between it and the thread
   std::condition_variable changed_;
   std::deque<T> ready_;
   std::exception_ptr failure_;
   int64_t taken_ = 0;
   bool stopping_ = false;
-  std::thread thread_;  // last: runs on the members above
+  std::thread thread_;  // last, because it uses the members above
 };
 
 }  // namespace fsdp

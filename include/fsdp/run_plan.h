@@ -1,4 +1,4 @@
-// The plan of a run, made before the run has anything: what it will take, and whether that can be.
+// Plans a run before its model is built, and refuses it if it cannot fit.
 //
 //   const auto plan = fsdp::plan_run(
 //       mesh, options, {.force = run.force}, [&] { return fsdp::Unit<gpt::Gpt>(config); },
@@ -18,22 +18,23 @@
 namespace fsdp {
 
 struct RunPlanOptions {
-  bool force = false;         // what cannot fit is not refused
+  bool force = false;         // true: a run that cannot fit is not refused
   int optimizer_moments = 2;  // PlanRequest::optimizer_moments
 };
 
-// What a run on this mesh asks of a plan: its ranks as they are arranged, its device, its options.
+// Returns the request for a run on this mesh: its ranks and their arrangement, its device, its
+// options.
 PlanRequest request_of(const Mesh& mesh, const Options& options);
 
-// Errors: InvalidArgument (78) where the plan is more than Options::memory_limit, or where the
-//   ranks of this host together need more of its memory than is free now; with what to change, in
-//   order of cost.
+// Checks that a run with this plan has enough memory.
+// Errors: InvalidArgument (78) if the plan exceeds Options::memory_limit, or if the ranks of this
+//   host together need more host memory than is free now; the hint lists changes in order of cost.
 void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options);
 
-// Plans the step of a run, on rank 0, and refuses what cannot fit, on all ranks: by `plan`, or with
-// `build` and `step` as for fsdp::plan. Returns the plan on rank 0, nothing elsewhere.
-// Requires: collective, before the model is built; the command line and the model agree on all
-//   ranks.
+// Plans the step of a run on rank 0, and refuses it on all ranks if it cannot fit. `plan`, or
+// `build` and `step` as in fsdp::plan, make the plan. Returns the plan on rank 0 and nothing on
+// other ranks.
+// Requires: collective, before the model is built; equal command line and model on all ranks.
 // Errors: as fsdp::plan and require_room, on rank 0; RefusedElsewhere on the others.
 std::optional<StepPlan> plan_run(const Mesh& mesh, const Options& options,
                                  const RunPlanOptions& how,

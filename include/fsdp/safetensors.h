@@ -1,4 +1,4 @@
-// Safetensors files: the format in which models come and go.
+// Reads and writes safetensors files.
 //
 //   const fsdp::SafetensorsFile file("model.safetensors");
 //   for (const fsdp::StoredTensor& tensor : file.tensors()) use(tensor.name, file.bytes(tensor));
@@ -23,7 +23,7 @@
 
 namespace fsdp {
 
-// Every element type that a safetensors file can name, in the format's own order.
+// Element types of a safetensors file, in the format's own order.
 enum class StoredDType : uint8_t {
   kBool,
   kF4,
@@ -49,18 +49,18 @@ enum class StoredDType : uint8_t {
   kU64,
 };
 
-std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …: the format's spelling
-int64_t bits_of(StoredDType dtype);           // of one element; 4 and 6 occur
+std::string_view name_of(StoredDType dtype);  // "F32", "BF16", …: as in the format
+int64_t bits_of(StoredDType dtype);           // bits of one element; 4 and 6 occur
 std::optional<StoredDType> stored_dtype_from_name(std::string_view name);
-// Errors: InvalidArgument for other types than float32, bfloat16, float16, float64, int64, int32
-//   and uint8. The other way round: nothing for these.
+// Map LibTorch's float32, bfloat16, float16, float64, int64, int32 and uint8 to stored types and
+// back. Errors: InvalidArgument for another `type`; another `dtype` returns nothing.
 StoredDType stored_dtype(c10::ScalarType type);
 std::optional<c10::ScalarType> scalar_type_of(StoredDType dtype);
 
 struct TensorSpec {
   std::string name;
   StoredDType dtype = StoredDType::kF32;
-  std::vector<int64_t> shape;  // empty: one element, 0-d
+  std::vector<int64_t> shape;  // empty: 0-d, one element
 };
 
 // A tensor in a file: row-major, little-endian, not necessarily aligned to its element.
@@ -70,15 +70,15 @@ struct StoredTensor : TensorSpec {
   int64_t offset_bytes = 0;  // from the start of the file
 };
 
-// A safetensors file, memory-mapped: pages that nobody asks for are never read.
-// Immutable after construction, so threads may share one. The spans live as long as this object.
-// Requires: nobody truncates the file in the meantime (replacing it by rename is harmless).
+// A memory-mapped safetensors file: only pages that are accessed are read. It is immutable after
+// construction, so threads may share it. Its spans live as long as it does.
+// Requires: no process truncates the file meanwhile; replacing it by a rename is harmless.
 class SafetensorsFile {
  public:
-  // Effects: reads the header only; memory in proportion to it, and none for a header that the
-  //          file is too short to hold.
+  // Effects: reads the header only; uses memory in proportion to it, and none for a header that
+  //   exceeds the file.
   // Errors: IoError kIoError if the file cannot be read; kCorruptData with the tensor and the byte
-  //         if it is not a well-formed safetensors file.
+  //   if it is not a well-formed safetensors file.
   explicit SafetensorsFile(std::filesystem::path path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
@@ -88,10 +88,10 @@ class SafetensorsFile {
   const std::vector<StoredTensor>& tensors() const;  // in the order of their bytes
   const std::map<std::string, std::string>& metadata() const;
   const StoredTensor* find(std::string_view name) const;  // null if there is none
-  // Requires: `tensor` is one of tensors().
+  // Returns the tensor's bytes. Requires: `tensor` is one of tensors().
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
-  // The pages of bytes that were read are this process's memory until then; touched again, they are
-  // read again. Requires: `part` is of a tensor's bytes.
+  // Releases the pages of `part`, which count as this process's memory once they were read. A later
+  // access reads them again. Requires: `part` belongs to a tensor's bytes.
   void forget(std::span<const std::byte> part) const;
 
  private:
@@ -99,28 +99,29 @@ class SafetensorsFile {
   std::unique_ptr<const State> state_;
 };
 
-// Writes a safetensors file a piece at a time, without ever holding a tensor.
-// Until commit() returns, `path` keeps what it had; without a commit the pieces are removed.
+// A writer of a safetensors file in pieces; it never holds a tensor. `path` is unchanged until
+// commit() returns. Without a commit the pieces are removed.
 class SafetensorsWriter {
  public:
-  // Effects: creates a temporary file beside `path` and writes the header. Tensors are laid out by
-  //          falling element type, then by name, so that every tensor is aligned.
+  // Effects: creates a temporary file beside `path` and writes the header. Tensors are ordered by
+  //   decreasing element size, then by name, so that every tensor is aligned.
   // Errors: IoError kCannotCreate, kIoError; InvalidArgument for a name given twice or
-  //         "__metadata__", a negative or overflowing shape, or one that ends within a byte.
+  //   "__metadata__", for a negative or overflowing shape, and for a tensor that ends within a
+  //   byte.
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorSpec> tensors,
                     const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
   ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
 
-  // Writes the next `bytes` of a tensor; tensors may take turns in any order.
+  // Writes the next `bytes` of a tensor. Calls for different tensors may alternate.
   // Errors: IoError kIoError (disk full); InvalidArgument for an unknown name or too many bytes.
   void append(std::string_view name, std::span<const std::byte> bytes);
-  // All bytes are on disk; commit() then only names the file.
-  // Errors: StateError naming tensors whose bytes are missing, or on a second call;
-  //         IoError kIoError.
+  // Writes all bytes to disk, so that commit() only renames the file.
+  // Errors: StateError that names tensors with missing bytes, or on a second call; IoError
+  //   kIoError.
   void finish();
-  // finish(), unless that was called; then the file appears under its name, on disk.
+  // Calls finish() if the caller has not, and gives the file its name, on disk.
   // Errors: as above; IoError kCannotCreate.
   void commit();
 

@@ -1,4 +1,4 @@
-// The weights of a model folder as Hugging Face lays it out: model.safetensors, or shards and
+// Reads the weights of a model folder in Hugging Face's layout: model.safetensors, or shards and
 // their index.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace fsdp {
 
-// A tensor and where its bytes are: mapped, so only those that are touched are read.
+// A tensor and its mapped bytes; only pages that are accessed are read.
 struct TensorSource {
   const SafetensorsFile* file = nullptr;
   const StoredTensor* tensor = nullptr;
@@ -20,18 +20,18 @@ struct TensorSource {
   std::span<const std::byte> bytes() const { return file->bytes(*tensor); }
 };
 
-// Move-only; sources and spans live as long as the folder object.
+// A folder of weights. Move-only; sources and spans live as long as it does.
 class SafetensorsFolder {
  public:
   // Effects: maps the weight files and reads their headers.
   // Errors: IoError kIoError for a missing folder or file; kCorruptData for a malformed file, and
-  //         for an index and shards that do not name the same tensors.
+  //   for an index and shards that do not name the same tensors.
   explicit SafetensorsFolder(std::filesystem::path folder);
 
   const std::filesystem::path& path() const { return path_; }
   std::span<const SafetensorsFile> files() const { return files_; }
   std::span<const TensorSource> tensors() const { return tensors_; }  // by file, then by bytes
-  // What a user should be told once.
+  // Returns messages for the user, to be printed once.
   std::span<const std::string> notes() const { return notes_; }
 
  private:

@@ -1,4 +1,4 @@
-// Which samples a rank trains on, batch by batch: each sample exactly once an epoch.
+// Deals samples to ranks, batch by batch: each sample exactly once per epoch.
 //
 //   const fsdp::BatchSampler sampler({.sample_count = n, .world_size = mesh.world_size(),
 //                                     .rank = mesh.rank(), .batch_size_per_rank = 8});
@@ -6,9 +6,9 @@
 //     (mean_loss(micro.samples) * micro.weight).backward();
 //   }
 //
-// The order of an epoch is a function of seed and epoch alone. Global batch b is a stretch of that
-// order; it is cut into micro-batches, and each of these into one slice a rank. Any batch can be
-// asked for at any time, so a run resumes anywhere, with any world size.
+// The order of an epoch depends only on seed and epoch. Global batch b is a contiguous part of that
+// order. It is divided into micro-batches, and each of these into one slice per rank. Any batch can
+// be requested at any time, so a run resumes anywhere, with any world size.
 #pragma once
 
 #include <cstdint>
@@ -21,43 +21,44 @@ struct SamplerOptions {
   int64_t world_size = 1;
   int64_t rank = 0;
   int64_t batch_size_per_rank = 8;
-  int64_t accumulation_steps = 1;  // micro-batches a global batch
+  int64_t accumulation_steps = 1;  // micro-batches per global batch
   bool shuffle = true;
   uint64_t seed = 42;
-  // Leaves out, each epoch, the last samples that do not fill a micro-batch on every rank.
+  // true: each epoch omits the last samples that do not fill a micro-batch on every rank.
   bool drop_last = false;
 };
 
 // A rank's slice of a micro-batch.
 struct MicroBatch {
-  // What to run, never empty: a rank whose slice is empty runs the micro-batch's first sample with
-  // weight 0, so that it takes part in every collective.
+  // Samples to run, never empty: a rank with an empty slice runs the micro-batch's first sample
+  // with weight 0, so that it takes part in every collective.
   std::vector<int64_t> samples;
-  int64_t count = 0;  // samples that count: samples.size(), or 0
-  // Multiplies the mean loss over `samples`. With gradients averaged over ranks and added over
-  // micro-batches, every sample of the global batch then counts equally, however unequal the
-  // slices: world_size * count / (samples in the global batch).
+  int64_t count = 0;  // samples that count: samples.size() or 0
+  // Factor for the mean loss over `samples`: world_size * count / (samples in the global batch). If
+  // gradients are averaged over ranks and added over micro-batches, every sample of the global
+  // batch then counts equally, also with unequal slices.
   double weight = 0.0;
 };
 
 struct GlobalBatch {
   int64_t sample_count = 0;               // over all ranks and micro-batches
-  std::vector<MicroBatch> micro_batches;  // as many on every rank, at least one
+  std::vector<MicroBatch> micro_batches;  // at least one; equally many on every rank
 };
 
-// A value computed from integers.
+// A sampler that computes batches from integers; it holds no order in memory.
 class BatchSampler {
  public:
-  // Errors: InvalidArgument if there is no sample, a count is not positive, the rank is not one of
-  //   the world, a step has more than 2^62 samples, or drop_last leaves nothing.
+  // Errors: InvalidArgument if there is no sample, a count is not positive, the rank is outside the
+  //   world, a step has more than 2^62 samples, or drop_last leaves nothing.
   explicit BatchSampler(const SamplerOptions& options);
 
   int64_t batches_per_epoch() const { return batches_per_epoch_; }
-  // Samples an epoch, over all ranks: sample_count, less what drop_last leaves out.
+  // Returns the samples of an epoch over all ranks: sample_count without those that drop_last
+  // omits.
   int64_t samples_per_epoch() const { return samples_per_epoch_; }
   // Requires 0 <= index < batches_per_epoch().
   GlobalBatch batch(int64_t epoch, int64_t index) const;
-  // The sample at a position of an epoch's order. Requires 0 <= position < sample_count.
+  // Returns the sample at a position of an epoch's order. Requires 0 <= position < sample_count.
   int64_t sample_at(int64_t epoch, int64_t position) const;
 
  private:
@@ -67,7 +68,7 @@ class BatchSampler {
   int64_t micro_batch_size_;  // over all ranks
   int64_t samples_per_epoch_;
   int64_t batches_per_epoch_;
-  int half_bits_;  // of the domain that positions are permuted in
+  int half_bits_;  // half of the bits in which positions are permuted
 };
 
 }  // namespace fsdp

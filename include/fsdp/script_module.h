@@ -1,4 +1,4 @@
-// TorchScript models: what an engine needs of a model that has no C++ class.
+// Makes the module tree of a TorchScript model, which has no C++ class, for an engine.
 //
 //   torch::jit::Module model = torch::jit::load("model.pt");
 //   fsdp::Engine engine(fsdp::modules_of(model), mesh, {.units = fsdp::each_child_of("layers")});
@@ -13,11 +13,10 @@
 
 namespace fsdp {
 
-// A tree of modules with the names, parameters and buffers of `script`: the same tensors. A
-// submodule that stands at several places is one module there, too. Units are chosen by
-// each_child_of or by_name; a module's type in Engine::describe is its TorchScript class.
-// TorchScript may differentiate the forwards of several units as one: backward then holds all of
-// them at once.
+// Returns a tree of modules with the names, parameters and buffers of `script`; the tensors are
+// shared. A submodule with several parents is one module in the tree too. Choose units by
+// each_child_of or by_name. Engine::describe shows a module's TorchScript class. TorchScript may
+// differentiate several units' forwards as one; backward then gathers all of them at once.
 std::shared_ptr<torch::nn::Module> modules_of(const torch::jit::Module& script);
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// The weights at a path, in whatever format its content says: for a look into them before
-// load_weights (checkpoint.h).
+// Opens the weights at a path, in any supported format, for inspection before load_weights
+// (checkpoint.h).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace fsdp {
 
 class WeightsFile;
 
-// A safetensors file, a file of PyTorch's, or a Hugging Face folder: model.safetensors, or its
-// index and shards; without these pytorch_model.bin, or its index and shards.
+// Open weights: a safetensors file, a file of PyTorch's, or a Hugging Face folder with
+// model.safetensors or its index and shards, else with pytorch_model.bin or its index and shards.
 class StoredWeights {
  public:
   struct Tensor {
@@ -22,7 +22,7 @@ class StoredWeights {
     std::filesystem::path file;
   };
 
-  // Effects: maps the files and reads which tensors they hold.
+  // Effects: maps the files and reads the list of their tensors.
   // Errors: as SafetensorsFile and SafetensorsFolder; for other files and folders as load_weights.
   explicit StoredWeights(const std::filesystem::path& path);
   ~StoredWeights();
@@ -31,7 +31,7 @@ class StoredWeights {
 
   const std::filesystem::path& path() const;
   std::vector<Tensor> tensors() const;
-  // Returns what a user should be told once.
+  // Returns messages for the user, to be printed once.
   const std::vector<std::string>& notes() const;
 
  private:

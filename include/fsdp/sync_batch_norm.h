@@ -7,16 +7,16 @@
 
 namespace fsdp {
 
-// torch::nn::BatchNorm1d, 2d and 3d whose statistics in training are those of all ranks' batches
-// together, so that running statistics are equal on all ranks. Input [N, C, …] of at least two
-// dimensions; N may differ between ranks, and be 0. Parameters, buffers and options are
-// BatchNorm's; eval() and one rank are plain BatchNorm.
+// torch::nn::BatchNorm1d, 2d or 3d with statistics over the batches of all ranks, so running
+// statistics are equal on all ranks. Input is [N, C, …] with at least two dimensions; N may differ
+// between ranks and be 0. Parameters, buffers and options are BatchNorm's. eval() and one rank
+// behave as BatchNorm.
 //   fsdp::SyncBatchNorm norm(64, mesh);
-// Ordering: forward in training is one all_reduce of 2·C + 1 fp64 values, its backward one of 2·C.
-//   Both count in the host order: every rank calls the module at the same places.
-// Gradients: of the input, of the sum of all ranks' losses; of weight and bias, of this rank's own
-//   loss, as for every parameter: the engine reduces them.
-// Errors: InvalidArgument on all ranks if they have one value per channel in all.
+// Ordering: a forward in training issues one all_reduce of 2·C + 1 fp64 values, its backward one of
+//   2·C. Both belong to the collective sequence: every rank calls the module at the same places.
+// Gradients: that of the input is of the sum of all ranks' losses. Those of weight and bias are of
+//   this rank's loss, as for every parameter; the engine reduces them.
+// Errors: InvalidArgument on all ranks if together they have one value per channel.
 class SyncBatchNormImpl
     : public torch::nn::NormImplBase<1, SyncBatchNormImpl, torch::nn::BatchNormOptions> {
  public:

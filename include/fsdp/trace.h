@@ -1,4 +1,4 @@
-// A trace of what every rank's engine does, for Perfetto (ui.perfetto.dev).
+// Traces of every rank's engine for Perfetto (ui.perfetto.dev).
 //
 //   fsdp::Trace trace(engine);          // records from here
 //   … steps …
@@ -12,26 +12,27 @@
 
 namespace fsdp {
 
-// Records the engine's spans: training steps, each to the end of its optimizer's step (of an
-// optimizer of LibTorch's: to the next forward that finds no gradients); input (InputSpan);
-// forwards, gathers, waits, captures of gradients, reductions, meetings of the ranks, gradient
-// norms and optimizer steps on a lane each, units in backward from open to close, and the engine's
-// bytes by category. A process of the trace is a rank, times are those of one clock (ranks of one
-// host). About 100 bytes an event; a few events a parameter and step.
+// A recorder of the engine's spans: training steps; input (InputSpan); forwards, gathers, waits,
+// captures of gradients, reductions, barriers, gradient norms and optimizer steps, each in a lane;
+// units in backward from open to close; and the engine's bytes by category. A step ends with its
+// optimizer's step, or for an optimizer of LibTorch's with the next forward that finds no
+// gradients. Each rank is a process of the trace; times are of one clock (ranks of one host). An
+// event takes about 100 bytes; a step has a few per parameter.
 // Requires: the engine outlives it.
 class Trace {
  public:
-  // Waits for the engine's streams, so that nothing issued earlier is recorded.
+  // Waits for the engine's streams, so that the trace contains no earlier work.
   explicit Trace(Engine& engine);
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  // Whether a trace can be written there, before a long run. Makes the file if it is missing.
+  // Checks, before a long run, that a trace can be written to `file`; creates the file if it is
+  // missing.
   // Errors: IoError (73).
   static void check_file(const std::filesystem::path& file);
 
-  // Writes what all ranks have recorded so far, in Chrome's JSON format. Rank 0 writes.
+  // Writes all ranks' records so far in Chrome's JSON format. Rank 0 writes.
   // Requires: collective; outside forward and backward. Errors: IoError (73 or 74) on rank 0.
   void write(const std::filesystem::path& file) const;
 
@@ -39,8 +40,8 @@ class Trace {
   EngineParts& state_;
 };
 
-// The time in which the rank's thread gets a batch, from construction to destruction, as a span
-// "input" of the engine's traces. BatchTransfer makes its own.
+// A span "input" in the engine's traces: the time in which the rank's thread gets a batch.
+// BatchTransfer makes its own.
 //   { const fsdp::InputSpan span(engine); batch = prefetcher.next(); }
 class InputSpan {
  public:
@@ -52,7 +53,7 @@ class InputSpan {
 
  private:
   EngineParts& state_;
-  int64_t begin_ns_ = 0;  // 0: no trace is taken
+  int64_t begin_ns_ = 0;  // 0: no trace was running
 };
 
 }  // namespace fsdp
