@@ -1,4 +1,4 @@
-// Random numbers as a function of their place: no state, the same on every rank.
+// Random numbers as a function of seed and position: without state, and equal on every rank.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ constexpr uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// One stream of numbers a key; number `counter` of it is at(counter).
+// A stream of random numbers for a key; at(counter) is its number `counter`.
 class CounterStream {
  public:
   constexpr CounterStream(uint64_t seed, uint64_t epoch, uint64_t index)
       : key_(mix64(mix64(mix64(seed) ^ epoch) ^ index)) {}
 
   constexpr uint64_t at(uint64_t counter) const { return mix64(key_ ^ mix64(counter)); }
-  // In [0, bound), bound < 2^32; uneven by at most bound / 2^64.
+  // Returns a number in [0, bound). Requires: bound < 2^32. Its bias is at most bound / 2^64.
   constexpr int64_t below(uint64_t counter, int64_t bound) const {
     const auto product = static_cast<unsigned __int128>(at(counter)) * static_cast<uint64_t>(bound);
     return static_cast<int64_t>(product >> 64);

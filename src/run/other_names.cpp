@@ -9,12 +9,14 @@
 namespace fsdp {
 namespace {
 
-// `needs`: only for a program that has this flag. `theirs` are names between spaces; one that ends
-// in '*' is the beginning of several.
+// A hint for flags of other programs. `theirs` are names separated by spaces; one that ends in '*'
+// matches every name with that beginning. If `needs` is not empty, the hint is only for programs
+// that have that flag.
 struct OtherNames {
   std::string_view theirs, needs, hint;
 };
 
+// The first matching row counts, so "--ddp-*" is below the rows with whole names.
 constexpr std::array kOtherNames{
     OtherNames{"--bf16", "--param-dtype", "here it is --param-dtype bfloat16"},
     OtherNames{"--fp16", "--param-dtype", "here it is --param-dtype float16"},
@@ -91,7 +93,8 @@ constexpr std::array kOtherNames{
                "it does not restart: a script can, on code 75"},
 };
 
-// Names of one thing: a program has one of them, if any.
+// Names of one setting in different programs. A program has at most one name of each list, which is
+// the hint for the others.
 constexpr std::array<std::string_view, 6> kBatch{"--per-device-train-batch-size",
                                                  "--per-gpu-train-batch-size",
                                                  "--train-batch-size",
@@ -146,6 +149,7 @@ bool is_one_of(std::string_view list, std::string_view typed) {
 std::string other_name_hint(std::string_view typed, const std::vector<std::string>& names) {
   for (const std::span<const std::string_view> things : kSameThings) {
     if (!is_in(things, typed)) continue;
+    // These lists are searched first, because they name the program's own flag.
     for (const std::string_view thing : things) {
       if (is_in(names, thing)) return fmt::format("here it is {}", thing);
     }

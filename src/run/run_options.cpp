@@ -10,7 +10,7 @@
 namespace fsdp {
 namespace {
 
-// "--param_dtype=bf16" is {"--param-dtype", "bf16"}.
+// A word of a command line: "--param_dtype=bf16" is {"--param-dtype", "bf16"}.
 struct Word {
   explicit Word(std::string_view word)
       : name(with_hyphens(word.substr(0, word.find('=')))), has_value(name.size() < word.size()) {
@@ -22,6 +22,7 @@ struct Word {
   std::string value;
 };
 
+// Returns the flags that the program accepts. Lifetime: they refer to `run`.
 std::vector<RunFlag> flags_of(RunOptions& run, ProgramFlags program) {
   std::vector<RunFlag> flags = run.engine_flags();
   if (program.diagnostics) std::ranges::move(run.diagnostic_flags(), std::back_inserter(flags));
@@ -42,6 +43,8 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
     const auto flag = std::ranges::find(flags, word.name, &RunFlag::name);
     if (flag != flags.end()) {
       const bool is_last = i + 1 == argc;
+      // A next word with two hyphens is a flag, so this one has no value. One hyphen may begin a
+      // value, such as a negative number.
       const bool stands_alone =
           !word.has_value && (is_last || std::string_view(argv[i + 1]).starts_with("--"));
       if (stands_alone && !flag->alone.empty()) {
@@ -56,25 +59,28 @@ RunOptions RunOptions::parse(int argc, const char* const* argv, ProgramFlags pro
       }
       flag->set(word.has_value ? std::string_view(word.value) : argv[++i]);
     } else if (program.others && given == "--") {
+      // The "--" is passed on, because it ends the program's own flags too.
       run.other_arguments.insert(run.other_arguments.end(), argv + i, argv + argc);
       break;
     } else if (program.others) {
       const bool is_flag = given.starts_with("--");
+      // A flag is passed on in one form: its name with hyphens, then its value.
       run.other_arguments.push_back(is_flag ? word.name : std::string(given));
       if (is_flag && word.has_value) run.other_arguments.push_back(word.value);
     } else if (given == "--help" || given == "-h") {
       run.help = true;
       break;
     } else if (given.starts_with('-') || unknown.empty()) {
+      // A bare word after an unknown flag is that flag's value; before any it is reported itself.
       unknown.emplace_back(given);
-    }  // else the value of one
+    }
   }
   if (!unknown.empty() && !run.help) run.refuse(unknown);
   return run;
 }
 
 std::string RunOptions::help_text(ProgramFlags program) const {
-  RunOptions values = *this;  // the flags want one that they could change
+  RunOptions values = *this;  // flags refer to options that they can change
   std::string text;
   for (const RunFlag& flag : flags_of(values, program)) {
     const std::string now = flag.value.empty() ? "" : fmt::format(" [{}]", flag.value);

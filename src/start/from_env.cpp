@@ -1,4 +1,5 @@
-// How a program begins that has LibTorch: ranks of several hosts meet at its store.
+// Entry points of programs that have LibTorch: ranks of several hosts connect through its key-value
+// store.
 #include "comm/make_mesh.h"
 #include "fsdp/mesh.h"
 #include "fsdp/program.h"
