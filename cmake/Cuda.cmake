@@ -1,9 +1,10 @@
-# The GPU's part: libfsdp_cuda.so, and the same objects for the simulated GPU of the tests.
-#   fsdp_cuda_parts  src/runtime/cuda and kernels/cuda, without a CUDA runtime: who links it brings one
-#   fsdp_cuda        the library that src/runtime/open_cuda.cpp opens where somebody asks for a GPU
+# Builds the GPU part: libfsdp_cuda.so, and the same objects for the simulated GPU of the tests.
+#   fsdp_cuda_parts  src/runtime/cuda and kernels/cuda, without a CUDA runtime: its user links one
+#   fsdp_cuda        the library that src/runtime/open_cuda.cpp opens if a program uses a GPU
 include(CudaToolkit)
 
-# Says of which build a library is: whoever opens libfsdp_cuda.so shares the layout of these with it.
+# Identifies the build: a program and the libfsdp_cuda.so that it opens must agree on the layout in these
+# headers.
 set(_build_header ${PROJECT_BINARY_DIR}/generated/fsdp_cuda_build.h)
 file(GLOB _shared_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/runtime/*.h
      ${PROJECT_SOURCE_DIR}/kernels/*.h)
@@ -22,8 +23,8 @@ target_include_directories(fsdp_runtime PRIVATE ${PROJECT_BINARY_DIR}/generated)
 set_source_files_properties(src/runtime/open_cuda.cpp PROPERTIES
   OBJECT_DEPENDS ${_build_header} COMPILE_DEFINITIONS FSDP_LIBRARY_DIR="${CMAKE_INSTALL_LIBDIR}")
 target_link_libraries(fsdp_runtime PRIVATE ${CMAKE_DL_LIBS})
-# Where dlopen looks for it by name, wherever the program lies. Installed programs lose the first, and
-# find it beside their folder.
+# Run paths by which dlopen finds the library by its name. Installation removes the first one; installed
+# programs use the second.
 list(APPEND CMAKE_BUILD_RPATH ${PROJECT_BINARY_DIR}/lib)
 target_link_options(fsdp_runtime INTERFACE
   $<INSTALL_INTERFACE:-Wl,-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
@@ -34,8 +35,8 @@ if(NOT FSDP_NVCC)
   return()
 endif()
 
-# fsdp_cuda_object(VARIABLE source [SIMULATED] [FLAGS flag…]): appends the object of a .cu to the
-# variable. SIMULATED: of a test, for the simulated GPU alone, which has no registers.
+# fsdp_cuda_object(VARIABLE source [SIMULATED] [FLAGS flag…]): appends the object of a .cu to the variable.
+# SIMULATED: only for the simulated GPU, in a test; it has no registers, so nothing can spill.
 function(fsdp_cuda_object variable source)
   cmake_parse_arguments(ARG "SIMULATED" "" "FLAGS" ${ARGN})
   set(architectures ${FSDP_CUDA_ARCHITECTURES})
@@ -70,7 +71,7 @@ target_include_directories(fsdp_cuda_parts SYSTEM PUBLIC ${FSDP_CUDA_ROOT}/inclu
 target_compile_options(fsdp_cuda_parts PRIVATE ${FSDP_WARNINGS})
 target_link_libraries(fsdp_cuda_parts PUBLIC fsdp_runtime PRIVATE fsdp::fmt)
 
-# It shows one symbol. What it holds of the layers below is its own; a program has these once more.
+# The library exports one symbol. It has its own copy of the layers below it; the program has another one.
 add_library(fsdp_cuda SHARED ${_library_source})
 add_dependencies(fsdp_cuda fsdp_cuda_build)
 target_include_directories(fsdp_cuda PRIVATE ${PROJECT_BINARY_DIR}/generated)

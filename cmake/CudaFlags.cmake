@@ -1,24 +1,23 @@
-# How the GPU's part is compiled. Sets
+# Flags of the GPU part. Sets
 #   FSDP_CUDA_FLAGS          for every .cu
-#   FSDP_CUDA_ARCHITECTURES  what the library has code for, and that no kernel spills
-#   FSDP_CUDA_SIMULATED      instead of these, what the simulated GPU reads
-#   FSDP_CUDA_PINNED         the compiler versions that tools/setup installs: warnings are errors with
-#                            these alone, as others warn of other things
-# Every GPU since 8.0 runs one of the architectures as it is, a newer one compiles the PTX of the newest.
-# The code of all of them is made from the PTX of 8.0, which is what the simulated GPU reads, so none is
-# compressed; of what a newer PTX has, kernels that wait for memory need nothing, and nvcc takes half the
-# time.
+#   FSDP_CUDA_ARCHITECTURES  the library's architectures, and warnings about spills
+#   FSDP_CUDA_SIMULATED      in place of these, the architecture that the simulated GPU reads
+#   FSDP_CUDA_PINNED         compiler versions that tools/setup installs; only with these are warnings
+#                            errors, because other versions warn about other things
+# GPUs from compute capability 8.0 on run one of the architectures directly; later ones compile the newest
+# PTX. All code is generated from the PTX of 8.0, which the simulated GPU reads too, so it is not compressed.
+# Kernels that are bound by memory need no feature of a newer PTX, and nvcc needs half the time.
 set(FSDP_CUDA_SIMULATED -gencode=arch=compute_80,code=[sm_80,compute_80])
 set(FSDP_CUDA_ARCHITECTURES -Xptxas=-warn-spills,-warn-lmem-usage
     -gencode=arch=compute_80,code=[sm_80,sm_86,sm_89,sm_90,sm_100,sm_120,compute_80]
     -gencode=arch=compute_120,code=compute_120)
 
-# No product and sum are fused but where the source says so: the bits are the CPU's.
+# Fuses a product and a sum only where the source calls fma, so the bits are the CPU's.
 set(FSDP_CUDA_FLAGS -std=c++20 -O2 -fmad=false --compress-mode=none -lineinfo -ccbin=${CMAKE_CXX_COMPILER})
 set(_host_flags -fPIC -fvisibility=hidden ${FSDP_WARNINGS})
-list(REMOVE_ITEM _host_flags -Werror)  # below, with the rest
+list(REMOVE_ITEM _host_flags -Werror)  # added below, with the others
 if(FSDP_SANITIZE)
-  string(REPLACE "," ";" _sanitizers ${FSDP_SANITIZE})  # nvcc takes a comma as an end
+  string(REPLACE "," ";" _sanitizers ${FSDP_SANITIZE})  # nvcc splits arguments at commas
   list(TRANSFORM _sanitizers PREPEND -fsanitize=)
   list(APPEND _host_flags -g1 -fno-omit-frame-pointer ${_sanitizers})
 endif()

@@ -1,25 +1,25 @@
-# Chooses what compiles the GPU's part, and says why in one line. Sets
-#   FSDP_NVCC          the compiler, or empty: then FSDP_CUDA_WHY says why there is none
+# Chooses the compiler of the GPU part and prints the reason in one line. Sets
+#   FSDP_NVCC          the compiler; empty if there is none, with the reason in FSDP_CUDA_WHY
 #   FSDP_CUDA_VERSION  its version, "13.2.86"
-#   FSDP_CUDA_ROOT     its folder: include/ has the runtime's headers
+#   FSDP_CUDA_ROOT     its folder, with the runtime's headers in include/
 #   FSDP_CUDART        the shared CUDA runtime that programs load, libcudart.so.MAJOR
-#   FSDP_CUDA_ERRORS   flags by which its warnings are errors, or empty
-# In this order: what FSDP_NVCC names; the system's, if it fits LibTorch; PyPI's beside LibTorch or in
-# .venv. A toolkit fits if its CUDA has LibTorch's major version and is not older: one process has one
-# runtime, and that is LibTorch's. It is taken once it compiled a file with this C++ compiler, with all
-# flags and for all architectures of the library.
+#   FSDP_CUDA_ERRORS   flags that make its warnings errors, or empty
+# The candidates in order: FSDP_NVCC; the system's compiler, if it fits LibTorch; PyPI's beside LibTorch or in
+# .venv. A toolkit fits if its CUDA has LibTorch's major version and is not older, because a process has one
+# runtime, LibTorch's. The compiler must also compile a file with this C++ compiler, with all flags and for
+# all architectures of the library.
 include(${CMAKE_CURRENT_LIST_DIR}/CudaFlags.cmake)
 option(FSDP_CUDA "Build the GPU's part where a CUDA compiler is found" ON)
 set(FSDP_NVCC "" CACHE FILEPATH "CUDA compiler to take, instead of one that fits LibTorch")
 
-# The CUDA that LibTorch was built with ("13.2"); empty for one without.
+# Returns the CUDA that LibTorch was built with ("13.2"); empty if it has none.
 function(_fsdp_cuda_of_torch result)
   set(version)
   if(EXISTS ${FSDP_TORCH_ROOT}/version.py)  # a wheel
     file(STRINGS ${FSDP_TORCH_ROOT}/version.py line REGEX "^cuda[^_a-z]")
     string(REGEX MATCH "'[0-9]+\\.[0-9]+" version "${line}")
     string(REPLACE "'" "" version "${version}")
-  elseif(EXISTS ${FSDP_TORCH_ROOT}/build-version)  # the archive for C++: 2.15.0+cu132
+  elseif(EXISTS ${FSDP_TORCH_ROOT}/build-version)  # the C++ archive: 2.15.0+cu132
     file(STRINGS ${FSDP_TORCH_ROOT}/build-version line LIMIT_COUNT 1)
     if(line MATCHES "\\+cu([0-9]+)([0-9])")
       set(version ${CMAKE_MATCH_1}.${CMAKE_MATCH_2})
@@ -28,7 +28,7 @@ function(_fsdp_cuda_of_torch result)
   set(${result} "${version}" PARENT_SCOPE)
 endfunction()
 
-# The runtime with which LibTorch works, where it has brought one, else the toolkit's.
+# Returns the CUDA runtime that LibTorch ships, else the toolkit's.
 function(_fsdp_find_cudart result root major)
   file(GLOB folders ${FSDP_TORCH_ROOT}/../nvidia/cu${major}/lib)
   foreach(folder IN LISTS folders ITEMS ${root}/lib64 ${root}/lib)
@@ -41,7 +41,7 @@ function(_fsdp_find_cudart result root major)
   set(${result} "" PARENT_SCOPE)
 endfunction()
 
-# Why `nvcc` cannot compile the library; empty if it can. What could once is not asked again.
+# Returns the reason why `nvcc` cannot compile the library; empty if it can. A success is cached.
 function(_fsdp_try_nvcc result nvcc version)
   set(flags ${FSDP_CUDA_FLAGS} ${FSDP_CUDA_ARCHITECTURES})
   set(key "${nvcc} ${version} ${CMAKE_CXX_COMPILER_VERSION} ${flags}")
@@ -63,7 +63,7 @@ function(_fsdp_try_nvcc result nvcc version)
   set(${result} "it cannot compile the library with ${CMAKE_CXX_COMPILER}: ${line}" PARENT_SCOPE)
 endfunction()
 
-# Takes `nvcc` into FSDP_NVCC and so on, or appends the reason why not to _fsdp_refused.
+# Sets FSDP_NVCC and the other results from `nvcc`, or appends the reason against it to _fsdp_refused.
 macro(_fsdp_take_nvcc nvcc wanted)
   execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE _text ERROR_QUIET RESULT_VARIABLE _code)
   string(REGEX MATCH "V([0-9]+)\\.([0-9]+)\\.[0-9]+" _match "${_text}")
@@ -74,7 +74,7 @@ macro(_fsdp_take_nvcc nvcc wanted)
   file(REAL_PATH ${nvcc} _real)
   cmake_path(GET _real PARENT_PATH _root)
   cmake_path(GET _root PARENT_PATH _root)
-  file(GLOB _targets ${_root}/targets/*-linux)  # where conda's has them alone
+  file(GLOB _targets ${_root}/targets/*-linux)  # conda has its headers only there
   foreach(_target IN LISTS _targets)
     if(NOT EXISTS ${_root}/include/cuda_runtime_api.h)
       set(_root ${_target})
@@ -117,8 +117,8 @@ if(FSDP_NVCC AND FSDP_CUDA)
                         "lets the build choose")
   endif()
 elseif(FSDP_CUDA)
-  # /usr/local/cuda is where NVIDIA's own packages put it.
-  if(NOT DEFINED FSDP_SYSTEM_NVCC)  # as the tests do
+  # NVIDIA's own packages install to /usr/local/cuda.
+  if(NOT DEFINED FSDP_SYSTEM_NVCC)  # tests define it
     find_program(FSDP_SYSTEM_NVCC nvcc HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES bin NO_CACHE)
   endif()
   file(GLOB _fsdp_pypi_nvcc ${FSDP_TORCH_ROOT}/../nvidia/cu*/bin/nvcc

@@ -1,9 +1,9 @@
-# cmake --install gives a package: find_package(fsdp) and fsdp::fsdp.
+# Installs a package for find_package(fsdp), with the target fsdp::fsdp.
 include(CMakePackageConfigHelpers)
 get_property(_layers GLOBAL PROPERTY FSDP_LAYERS)
 install(TARGETS fsdp ${_layers} EXPORT fsdp-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-# Opened by name, never linked: a program for the CPU needs nothing of it.
+# Programs open it by name and never link it, so a program for the CPU does not need it.
 if(TARGET fsdp_cuda)
   install(TARGETS fsdp_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT fsdp_cuda)
 endif()

@@ -1,10 +1,10 @@
 # fsdp_layer(NAME [TORCH_FRONT_END] [DEPENDS layer…] [LIBRARIES target…] [HEADERS file of include/fsdp…])
-# One static library a layer from src/NAME/**.cpp (or kernels/**.cpp), with its dependencies declared.
-# TORCH_FRONT_END: it sees torch::nn and autograd, whose headers it gets precompiled.
-# Warnings are errors in everything of ours; third-party headers are SYSTEM.
-# Options and error texts are aggregates of which a caller names the members that matter.
+# Adds a static library for a layer from src/NAME/**.cpp (or kernels/**.cpp), with its declared dependencies.
+# TORCH_FRONT_END: the layer uses torch::nn and autograd, and gets their headers precompiled.
+# Warnings are errors in the project's files; third-party headers are SYSTEM. A missing initialiser is no
+# warning, because callers of options and error texts name only some members.
 set(FSDP_WARNINGS -Wall -Wextra -Werror -Wno-missing-field-initializers)
-# GCC 12 reports bounds it cannot prove in inlined standard headers under sanitizers.
+# Under sanitizers GCC 12 warns about bounds that it cannot prove in inlined standard headers.
 if(FSDP_SANITIZE)
   set(_sanitize -fsanitize=${FSDP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
   add_compile_options(-O1 -g1 ${_sanitize})
@@ -13,8 +13,8 @@ if(FSDP_SANITIZE)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1")
-# Let GCC collect garbage only beyond 2 GB: a sixth of its time on LibTorch's headers. tools/build counts
-# on 3.2 GB for each file that is compiled.
+# Lets GCC collect garbage only beyond 2 GB, which saves a sixth of its time on LibTorch's headers.
+# tools/build plans with 3.2 GB per compiler.
 if(PROJECT_IS_TOP_LEVEL)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-expand=1000 --param ggc-min-heapsize=2000000>")
 endif()
@@ -25,17 +25,17 @@ if(FSDP_CCACHE)
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 
-# LibTorch's front end, compiled once instead of in every file of a target that asks for it (10 s each).
-# -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON compiles without.
+# Compiles LibTorch's front end once instead of in every file that includes it (10 s each).
+# -D CMAKE_DISABLE_PRECOMPILE_HEADERS=ON disables this.
 add_library(torch_front_end OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/torch_front_end.cpp)
 target_precompile_headers(torch_front_end PRIVATE <torch/nn/module.h>)
 target_link_libraries(torch_front_end PRIVATE torch::cpu fsdp::fmt)
-# Most of what a file takes is what it includes, and a precompiled header holds no instantiated
-# templates (5 s of LibTorch's in every file): files are compiled some together. 0: each alone, as the
+# Compiles several files together: most of the time of a file is spent on its includes, and a precompiled
+# header contains no instantiated templates (5 s of LibTorch's per file). 0 compiles each file alone, as the
 # preset cpu-debug does.
 set(FSDP_UNITY_FILES 8 CACHE STRING "Files of a target that are compiled together")
 set(FSDP_UNITY_TEST_FILES 16 CACHE STRING "Files of a test with LibTorch that are compiled together")
-# fsdp_together(TARGET [FILES]): FILES of a target at once, FSDP_UNITY_FILES unless told.
+# fsdp_together(TARGET [FILES]): compiles FILES files of the target together (default FSDP_UNITY_FILES).
 function(fsdp_together target)
   set(files ${ARGN} ${FSDP_UNITY_FILES})
   list(GET files 0 files)
@@ -47,13 +47,13 @@ function(fsdp_precompiled target)
   target_precompile_headers(${target} REUSE_FROM torch_front_end)
   fsdp_together(${target})
   get_target_property(_type ${target} TYPE)
-  if(_type STREQUAL "EXECUTABLE")  # CMake's -fPIE for programs would differ from the header's flags
+  if(_type STREQUAL "EXECUTABLE")  # the precompiled header is compiled without CMake's -fPIE
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
 endfunction()
 
-# fsdp_public_headers(TARGET PUBLIC|INTERFACE file of include/fsdp…): installed with the target.
+# fsdp_public_headers(TARGET PUBLIC|INTERFACE file of include/fsdp…): installs headers with the target.
 function(fsdp_public_headers target scope)
   set(headers ${ARGN})
   list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/include/fsdp/)
@@ -66,10 +66,10 @@ function(fsdp_layer name)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/*.cpp ${PROJECT_SOURCE_DIR}/kernels/cpu/*.cpp)
   else()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
-    list(FILTER sources EXCLUDE REGEX "/cuda/")  # cmake/Cuda.cmake
+    list(FILTER sources EXCLUDE REGEX "/cuda/")  # built by cmake/Cuda.cmake
   endif()
   set_property(GLOBAL APPEND PROPERTY FSDP_LAYERS fsdp_${name})
-  if(NOT sources)  # a layer of headers alone
+  if(NOT sources)  # header-only layer
     add_library(fsdp_${name} INTERFACE)
     list(TRANSFORM ARG_DEPENDS PREPEND fsdp_)
     target_link_libraries(fsdp_${name} INTERFACE ${ARG_DEPENDS} ${ARG_LIBRARIES})
@@ -85,7 +85,7 @@ function(fsdp_layer name)
   target_compile_options(fsdp_${name} PRIVATE ${FSDP_WARNINGS})
   if(ARG_TORCH_FRONT_END)
     fsdp_precompiled(fsdp_${name})
-  elseif(NOT name STREQUAL "kernels")  # whose loops are compiled as they are measured, each alone
+  elseif(NOT name STREQUAL "kernels")  # its loops are compiled alone, as they are measured
     fsdp_together(fsdp_${name})
   endif()
   foreach(dependency IN LISTS ARG_DEPENDS)

@@ -1,11 +1,11 @@
-# Imported targets for LibTorch without find_package(Torch), which with a CUDA wheel demands nvcc for
-# plain C++, rewrites architecture flags and links libtorch_cuda into everything.
+# Imports LibTorch without find_package(Torch), which for a CUDA wheel requires nvcc for plain C++,
+# rewrites architecture flags and links libtorch_cuda into everything. Targets:
 #   torch::headers  include folders and definitions
-#   torch::cpu      libtorch_cpu + libc10
-#   fsdp::fmt       the fmt headers that LibTorch ships, alone on an include path of their own, so that
-#                   layers without torch cannot see a torch header; src/base/fmt.cpp is its library
-# Search order: FSDP_TORCH_ROOT, CMAKE_PREFIX_PATH (a user's own LibTorch: its folder, or the share/cmake
-# that torch.utils.cmake_prefix_path names), the project's .venv.
+#   torch::cpu      libtorch_cpu and libc10
+#   fsdp::fmt       the fmt headers that LibTorch ships, on an include path of their own, so that layers
+#                   without torch see no torch header; src/base/fmt.cpp is its library
+# Search order: FSDP_TORCH_ROOT; CMAKE_PREFIX_PATH (the folder of a LibTorch, or its share/cmake, which
+# torch.utils.cmake_prefix_path prints); the project's .venv.
 if(NOT FSDP_TORCH_ROOT)
   file(GLOB _venv_torch ${CMAKE_CURRENT_LIST_DIR}/../.venv/lib/python3*/site-packages/torch)
   find_file(_torch_header include/torch/csrc/api/include/torch/torch.h
@@ -19,13 +19,13 @@ if(NOT FSDP_TORCH_ROOT)
 endif()
 set(FSDP_TORCH_ROOT ${FSDP_TORCH_ROOT} CACHE PATH "LibTorch folder with include/ and lib/")
 
-# Seating a storage and capturing gradients use interfaces that are not stable between versions: these
-# are the ones that all tests pass on.
+# Versions on which all tests pass. Binding storages and capturing gradients use interfaces that change
+# between versions of LibTorch.
 set(_torch_oldest 2.11)
 set(_torch_newest 2.15)
 set(_torch_supported "LibTorch ${_torch_oldest} to ${_torch_newest}")
 option(FSDP_TRY_NEWER_TORCH "Accept a LibTorch 2 that is newer than what is supported" OFF)
-foreach(_file torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # the second in old ones
+foreach(_file torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # older versions have the second
   set(_torch_version_file ${FSDP_TORCH_ROOT}/include/${_file})
   if(EXISTS ${_torch_version_file})
     break()
@@ -39,7 +39,7 @@ file(STRINGS ${_torch_version_file} FSDP_TORCH_VERSION REGEX "define TORCH_VERSI
 list(TRANSFORM FSDP_TORCH_VERSION REPLACE "[^0-9]" "")
 list(JOIN FSDP_TORCH_VERSION "." FSDP_TORCH_VERSION)
 set(_torch_found "LibTorch in ${FSDP_TORCH_ROOT} is version ${FSDP_TORCH_VERSION}")
-if(FSDP_BUILT_WITH_TORCH)  # an installed package, whose libraries fit the one version
+if(FSDP_BUILT_WITH_TORCH)  # an installed package, whose libraries fit one version only
   if(NOT FSDP_TORCH_VERSION STREQUAL FSDP_BUILT_WITH_TORCH)
     message(FATAL_ERROR "${_torch_found}, but this fsdp was built with ${FSDP_BUILT_WITH_TORCH}. hint: point "
                         "FSDP_TORCH_ROOT at that version, or build and install fsdp with this one")

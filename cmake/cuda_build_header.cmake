@@ -1,5 +1,5 @@
 # usage: cmake -D BUILD_OF=TEXT -D FILES=… -D OUTPUT=FILE -P cuda_build_header.cmake
-# Writes the header with kFsdpCudaBuild: TEXT and what FILES hold. It changes where one of them does.
+# Writes the header with kFsdpCudaBuild: TEXT and a hash of the content of FILES.
 cmake_minimum_required(VERSION 3.25)
 set(hashes)
 foreach(file IN LISTS FILES)

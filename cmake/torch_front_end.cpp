@@ -1,2 +1,1 @@
-// Only here to own the precompiled header that engine, optimizers, checkpoint, example and
-// benchmarks reuse.
+// Owns the precompiled header that engine, optimizers, checkpoint, examples and benchmarks reuse.
