@@ -1,4 +1,4 @@
-"""The story of tools/demo --large, and its checks: the first that does not hold ends it with 1."""
+"""Runs tools/demo --large and checks its results: the first check that fails ends it with 1."""
 
 import json
 import pathlib
@@ -13,14 +13,14 @@ import time
 WIDTH = 80
 LIMIT = "4GiB"
 STEPS, OFFLOADED_STEPS = 40, 3
-MOST_LOSS_LEFT = 0.8  # of the first five steps' mean, in the last five
+MOST_LOSS_LEFT = 0.8  # mean of the last five steps over that of the first five
 MOST_OFF_PLAN = 0.05
 GIB = 1024**3
 
 BIN = pathlib.Path("build/cpu/bin")
 DATA = pathlib.Path("examples/bert_qa/data")
 OUT = pathlib.Path("build/demo-large")
-# 24 windows, of which 18 are full: nearly every batch is as long as a window may be.
+# 24 windows, 18 of them full, so nearly every batch has the longest sequence.
 QUESTIONS = ["--train-file", DATA / "xquad-en-train.json", "--max-train-samples", 6,
              "--max-seq-length", 128, "--doc-stride", 68]
 TRAINING = ["--per-device-train-batch-size", 2, "--dropout", 0, "--learning-rate", "1e-4",
@@ -43,7 +43,7 @@ def clock(seconds):
 
 
 class Progress:
-    """A line that moves: redrawn every second on a terminal, now and then elsewhere."""
+    """A progress line: redrawn every second on a terminal, printed every minute elsewhere."""
 
     def __init__(self):
         self.began, self.drawn = time.time(), 0.0
@@ -67,7 +67,7 @@ class Progress:
 
 
 class Run:
-    """bert_qa on so many ranks; `name` is its folder's and its log's."""
+    """A run of bert_qa on `ranks` ranks; `name` is the name of its folder and its log."""
 
     def __init__(self, name, ranks, words):
         launcher = [BIN / "fsdp-run", "-n", ranks] if ranks > 1 else []
@@ -96,7 +96,7 @@ class Run:
             errors.seek(0)
             said = errors.read()
             log.write(said)
-        # Warnings of a slow disk may come before it.
+        # Warnings about a slow disk may precede it.
         self.error = next((line for line in said.split("\n") if line.startswith("fsdp: error")), "")
         (OUT / f"{name}.err").unlink()
 
@@ -194,7 +194,7 @@ def show_table(rows):
 
 
 def initial_model(options):
-    """The folder to start from, and whether it is ours."""
+    """Returns the folder of the initial model, and True if this demo wrote it."""
     options[:] = [part for word in options for part in
                   (word.split("=", 1) if word.startswith("--model=") else [word])]
     if "--model" in options:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """usage: compare_bits.py --left PROGRAM DEVICE --right PROGRAM DEVICE [--keep FOLDER]
 
-Runs two programs that write the bits of kernels and small trainings (tests/on_gpu/bits_program.cpp) beside each
-other, and names each result in which they differ. Exits with 1 if there is one, or if a program fails.
+Runs two programs that write the bits of kernels and small trainings (tests/on_gpu/bits_program.cpp) in parallel,
+and names each result that differs. Exits with 1 if one does, or if a program fails.
 """
 import argparse
 import concurrent.futures
@@ -14,15 +14,15 @@ import tempfile
 import programs
 
 LIMIT = 600  # seconds
-SHOWN = 20   # differences that are named
+SHOWN = 20   # differences that are printed
 
 
 class BadBits(Exception):
-    """A file, or a program, that has no bits to compare; says why."""
+    """A file or program without bits to compare; the message is the reason."""
 
 
 def read_bits(path):
-    """{name: what its line says of it}. Raises BadBits."""
+    """Returns {name: hash and count} of a file of results. Raises BadBits."""
     try:
         lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -39,7 +39,7 @@ def read_bits(path):
 
 
 def differences(left, right):
-    """A line for each result in which they differ."""
+    """Yields a line for each result that differs."""
     for name in left | right:
         if name not in left or name not in right:
             yield f"{name}: only on the {'left' if name in left else 'right'}"
@@ -58,7 +58,7 @@ def bits_of(program, device, path, deadline, environment=None):
 
 
 def compare(left, right, folder, deadline, environment=None):
-    """`left` and `right`: (program, device). The number of results, and what differs. Raises BadBits."""
+    """Returns the number of results and the differences of two (program, device). Raises BadBits."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -1,4 +1,4 @@
-"""What fsdp-doctor says of this machine."""
+"""Runs fsdp-doctor and interprets its exit code."""
 import dataclasses
 
 import programs
@@ -10,7 +10,7 @@ READY, NO_GPU = 0, 78
 class Diagnosis:
     is_ready: bool
     no_gpu: bool
-    why: str  # of a machine that is not ready
+    why: str  # reason if the machine is not ready
 
 
 def ask(program, deadline, log):

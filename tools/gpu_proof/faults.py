@@ -1,4 +1,4 @@
-"""A rank of a training job is killed, or stopped: the others have to end in time, and to name it."""
+"""Kills or stops one rank of a training job; the other ranks must end in time and name it."""
 import dataclasses
 import re
 import shutil
@@ -6,20 +6,20 @@ import shutil
 import parts
 import programs
 
-END_WITHIN = 10.0    # seconds, behind the deadline of a collective where the rank is only stopped
-STOP_DEADLINE = 8.0  # of a collective, seconds
-STEP = 5             # in which it happens
-STEPS = 10**9        # nobody waits for these
+END_WITHIN = 10.0    # seconds; for a stopped rank after the collective's deadline
+STOP_DEADLINE = 8.0  # seconds, time-out of a collective
+STEP = 5             # step of the fault
+STEPS = 10**9        # more than the job reaches
 GUILTY = 1
-CODE = 75            # of fsdp-run and of those that are left
+CODE = 75            # exit code of fsdp-run and of the surviving ranks
 
 
 @dataclasses.dataclass
 class Fault:
-    name: str     # of training_rank
+    name: str     # argument of training_rank
     timeout: float
     limit: float  # seconds from the fault to the end of the job
-    cause: str    # as the others say it
+    cause: str    # text in the other ranks' errors
 
 
 KILLED = Fault("kill", 60.0, END_WITHIN, f"rank {GUILTY} was killed by signal 9 (SIGKILL)")
@@ -27,7 +27,7 @@ STOPPED = Fault("stop", STOP_DEADLINE, STOP_DEADLINE + END_WITHIN, f"rank {GUILT
 
 
 def hit_at(log):
-    """When the rank came to harm, on the clock of time.monotonic(); None where it did not."""
+    """Returns the time of the fault on the clock of time.monotonic(), or None if there was none."""
     text = log.read_text(errors="replace") if log.exists() else ""
     match = re.search(r"^hit ([0-9.]+)$", text, re.MULTILINE)
     return float(match[1]) if match else None
@@ -44,8 +44,8 @@ def require_named(fault, ranks, logs):
 
 
 def run(bin_folder, fault, ranks, logs, deadline, environment, clock):
-    """Trains a tiny BERT on so many ranks until the fault ends it; says how long that took. `clock`:
-    time.monotonic. Raises parts.Failed."""
+    """Trains a tiny BERT on `ranks` ranks until the fault ends the job, and returns a line with the time that took.
+    `clock` is time.monotonic. Raises parts.Failed."""
     shutil.rmtree(logs, ignore_errors=True)
     ended = programs.run(
         [bin_folder / "fsdp-run", "-n", ranks, "--log-dir", logs, bin_folder / "training_rank", STEPS,

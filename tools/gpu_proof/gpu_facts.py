@@ -1,33 +1,33 @@
-"""What GPUs this process sees, as the program gpu_facts tells."""
+"""Facts about the GPUs that this process sees, from the program gpu_facts."""
 import dataclasses
 import json
 import os
 
 import programs
 
-SHARING_NCCL = (2, 30, 3)  # from here on several ranks may have one GPU
+SHARING_NCCL = (2, 30, 3)  # the first version that allows several ranks on one GPU
 
 
 class NoFacts(Exception):
-    """The program came to nothing; says why."""
+    """The program returned no facts; the message is the reason."""
 
 
 @dataclasses.dataclass
 class Facts:
-    gpus: list  # a dict each: name, memory_bytes, capability, multiprocessors
-    nccl: str   # "2.30.7"; empty where there is none
+    gpus: list  # dicts with name, memory_bytes, capability, multiprocessors
+    nccl: str   # "2.30.7"; empty if there is none
     cuda: str = ""
     driver: str = ""
 
     @property
     def device(self):
-        """"2 × NVIDIA H100, 80 GB"."""
+        """Returns "2 × NVIDIA H100, 80 GB"."""
         first = self.gpus[0]
         count = f"{len(self.gpus)} × " if len(self.gpus) > 1 else ""
         return f"{count}{first['name']}, {first.get('memory_bytes', 0) / 1e9:.0f} GB"
 
     def cannot_share(self):
-        """Why two ranks cannot have one GPU; None where they can."""
+        """Returns the reason why two ranks cannot share a GPU, or None if they can."""
         try:
             version = tuple(map(int, self.nccl.split(".")))
         except ValueError:
@@ -38,7 +38,7 @@ class Facts:
 
 
 def read(program, deadline, log):
-    """Raises NoFacts."""
+    """Runs the program and returns its facts. Raises NoFacts."""
     try:
         ended = programs.run([program], deadline, log)
         line = next((line for line in ended.output.splitlines() if line.startswith("{")), "")
@@ -53,10 +53,10 @@ def read(program, deadline, log):
 
 
 def first_gpu():
-    """The environment of a process that is to see one GPU: the first of those that this one sees."""
+    """Returns the environment of a process that sees only the first GPU of this process."""
     return {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"}
 
 
 def shared_gpu():
-    """The environment of ranks that share one GPU."""
+    """Returns the environment of ranks that share one GPU."""
     return {**first_gpu(), "NCCL_MULTI_RANK_GPU_ENABLE": "1"}

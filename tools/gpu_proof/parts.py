@@ -1,4 +1,4 @@
-"""Parts of a proof: each has a name, a time limit and an end of its own, whatever becomes of the others."""
+"""Parts of a proof. Each has a name and a time limit, and runs whether or not the others pass."""
 import dataclasses
 import time
 import typing
@@ -7,18 +7,18 @@ import programs
 
 
 class Skipped(Exception):
-    """A part that cannot be tried here; says why."""
+    """A part cannot run on this machine; the message is the reason."""
 
 
 class Failed(Exception):
-    """A part that was tried and does not hold; says why."""
+    """A part ran and failed; the message is the reason."""
 
 
 @dataclasses.dataclass
 class Part:
     name: str
     limit: float  # seconds
-    # Gets a programs.Deadline; what it returns is told beside "passed". Raises Skipped or Failed.
+    # Called with a programs.Deadline; its result is printed after "passed". Raises Skipped or Failed.
     run: typing.Callable
 
 
@@ -36,7 +36,7 @@ class Result:
 
 
 def run_part(part, whole):
-    """`whole`: the Deadline of all parts together."""
+    """Runs a part and returns its Result. `whole` is the Deadline of all parts together."""
     began = time.monotonic()
 
     def result(state, detail):
@@ -53,7 +53,7 @@ def run_part(part, whole):
 
 
 def run_parts(parts, seconds, say):
-    """Each in turn; say(line) hears of each when it is over, and of all together at the end."""
+    """Runs the parts in order; calls say(line) after each, and with the totals at the end."""
     whole = programs.Deadline(seconds)
     results = []
     for part in parts:
@@ -69,7 +69,7 @@ def exit_code(results):
 
 
 def skip_all(parts, why):
-    """The same parts, each skipped for one reason."""
+    """Returns the parts, all skipped for one reason."""
     def skip(_):
         raise Skipped(why)
 

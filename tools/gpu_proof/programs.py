@@ -1,4 +1,4 @@
-"""Programs that are run to their end, or ended: each in a session of its own, with all that it has started."""
+"""Runs programs to their end or to a deadline, each in its own session, which is killed as a whole."""
 import dataclasses
 import os
 import pathlib
@@ -8,11 +8,11 @@ import subprocess
 import time
 
 POLL = 0.005  # seconds
-SHOWN = 16 * 2**10  # bytes of an output's end that are looked at
+SHOWN = 16 * 2**10  # bytes at the end of an output that are read
 
 
 class Deadline:
-    """A time from now on that several programs share."""
+    """A time limit, from now on, that several programs share."""
 
     def __init__(self, seconds):
         self.seconds = seconds
@@ -24,12 +24,12 @@ class Deadline:
 
 @dataclasses.dataclass
 class Ended:
-    """How a program ended: its code, or the signal that killed it; neither where it was ended here."""
+    """The end of a program: its code, or the signal that killed it; neither if the deadline ended it."""
     code: int | None
     signal: int | None
     timed_out: bool
     seconds: float
-    output: str  # its end
+    output: str  # the last SHOWN bytes
 
     @property
     def how(self):
@@ -39,27 +39,27 @@ class Ended:
 
     @property
     def why(self):
-        """How, and the line that says most."""
+        """Returns `how` with the most informative line of the output."""
         line = telling_line(self.output)
         return f"{self.how}: {line}" if line else self.how
 
 
 def telling_line(text):
-    """The first line of an error of ours; else the last that is not empty."""
+    """Returns the first line that reports an error, else the last one that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if re.search(r"error\[\d+\]|ERROR:|Error: ", line)]
     return (named[:1] or lines[-1:] or [""])[0][:400]
 
 
 def reason_of(text):
-    """The telling line without the place, which is this machine, and without the hint."""
+    """Returns the telling line without its place, which is this machine, and without its hint."""
     line = telling_line(text)
     match = re.search(r"error\[\d+\][^:]*: (.*)", line)
     return (match[1] if match else line).partition("; hint:")[0]
 
 
 def end_session(leader):
-    """Of a leader that nobody has waited for, so that its number is no one else's yet."""
+    """Kills the leader's session. Requires: the leader was not waited for, so its number is not reused."""
     try:
         os.killpg(leader, signal.SIGKILL)
     except ProcessLookupError:
@@ -77,7 +77,7 @@ def output_of(path):
 
 
 def run(command, deadline, log, environment=None):
-    """Its output, and its errors', goes to the file `log`. Raises OSError where it cannot be started."""
+    """Runs a command with stdout and stderr in the file `log`. Raises OSError if it cannot be started."""
     log = pathlib.Path(log)
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()

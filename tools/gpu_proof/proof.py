@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """usage: tools/test gpu [--bin FOLDER] [--output FOLDER] [--seconds N]
 
-What only a GPU can show, part by part, in ten minutes: kernels, also under compute-sanitizer; the simulated GPU
-against the real one, bit by bit; thread ranks of one GPU; NCCL; a rank killed and a rank stopped. A line for each:
-passed, failed or skipped, with the reason. Without a GPU all are skipped. Exits with 1 if one failed.
-  --bin FOLDER      where the programs lie (build/cpu/bin)
-  --output FOLDER   what each part printed (build/cpu/gpu_proof)
-  --seconds N       of all parts together (600)
+Runs the checks that need a GPU, part by part, in ten minutes: kernels, also under compute-sanitizer; the simulated
+GPU against the real one, bit by bit; thread ranks on one GPU; NCCL; a killed and a stopped rank. Prints a line per
+part: passed, failed or skipped, with the reason. Without a GPU all are skipped. Exits with 1 if one failed.
+  --bin FOLDER      folder of the programs (build/cpu/bin)
+  --output FOLDER   folder for the parts' output (build/cpu/gpu_proof)
+  --seconds N       time limit of all parts together (600)
 """
 import argparse
 import pathlib
@@ -23,18 +23,18 @@ import programs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SECONDS = 600
-FEW = 60           # seconds, of what asks only
+FEW = 60           # seconds, for short parts
 SANITIZER_ERROR = 99
-MOST_RANKS = 4     # of the jobs that come to harm
+MOST_RANKS = 4     # of the jobs with a fault
 
 
 def sanitizer_of(root):
-    """compute-sanitizer, as tools/setup --gpu installs it; None where it has not."""
+    """Returns the compute-sanitizer that tools/setup --gpu installs, or None."""
     return next(iter(sorted(root.glob(".venv/lib/python3*/site-packages/nvidia/cu*/bin/compute-sanitizer"))), None)
 
 
 def require_fall(output):
-    """Of the losses that hello_unit prints."""
+    """Checks that the losses fall which hello_unit prints, and returns the first and the last as a line."""
     losses = [float(text) for text in re.findall(r"^step \d+ loss ([0-9.]+)$", output, re.MULTILINE)]
     if len(losses) < 2 or not losses[-1] < losses[0] / 2:
         raise parts.Failed(f"the loss does not fall: {losses[:1] + losses[-1:]}")
@@ -42,7 +42,7 @@ def require_fall(output):
 
 
 class Proof:
-    """The parts, over the programs of one folder."""
+    """The parts of the proof, with the programs of one folder."""
 
     def __init__(self, bin_folder, output, sanitizer):
         self.bin, self.output, self.sanitizer = bin_folder, output, sanitizer
@@ -137,7 +137,7 @@ class Proof:
                 parts.Part("a rank stopped", FEW, lambda deadline: self.fault(faults.STOPPED, deadline))]
 
     def possible_parts(self):
-        """Those that can be tried here; all skipped where the doctor says that there is no GPU."""
+        """Returns the parts; all skipped if the doctor finds no GPU."""
         found = doctor.ask(self.bin / "fsdp-doctor", programs.Deadline(FEW), self.log("doctor"))
         return parts.skip_all(self.parts(), found.why) if found.no_gpu else self.parts()
 
