@@ -46,10 +46,10 @@ class BatchCopies {
   std::deque<c10::Event> copied_;
 };
 
-// A sequence of batches: next() returns make(0), make(1), … make(count - 1) with all tensors that
-// for_each_tensor finds on the device. On a GPU a call makes `ahead` more batches and begins to
-// copy them while the returned one is used. Slow host work belongs in a Prefetcher. On the CPU each
-// batch is made when it is asked for and returned unchanged.
+// A sequence of batches: next() returns make(0), make(1), … make(count - 1), with their tensors
+// (for_each_tensor) on the device. On a GPU a call makes `ahead` more batches and begins to copy
+// them while the returned one is used. Slow host work belongs in a Prefetcher. On the CPU each
+// batch is made when it is requested, and returned unchanged.
 template <class T>
 class BatchTransfer {
  public:

@@ -72,11 +72,11 @@ struct LoadReport {
 // BF16 and F64 become float32. A buffer that a file has is filled on every rank, in its own type;
 // others keep their values. A parameter registered under several names (tied weights) is found
 // under any of them. If the files have several equal copies of it, a note says so.
-// Errors: IoError kCorruptData that names missing, unexpected or duplicate tensors, and copies of a
-//   tied parameter that differ; that gives both shapes if they differ, or a type that weights
-//   cannot have; that gives tensor and element of a parameter's value that is not finite as
-//   float32. Shards that were read before the error have changed, buffers have not. InvalidArgument
-//   for a strip_prefix that no name has.
+// Errors: IoError kCorruptData, with the names, for tensors that are missing, unexpected or
+//   duplicate, and for copies of a tied parameter that differ; with both shapes or types, for a
+//   tensor of another shape or of a type that weights cannot have; with tensor and element, for a
+//   parameter's value that is not finite as float32. Shards that were read before the error have
+//   changed, buffers have not. InvalidArgument for a strip_prefix that no name has.
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options = {});
 // Loads weights from a file or a folder. The content decides the format:

@@ -171,7 +171,7 @@ class Mesh {
     return mesh_detail::each(sum(value, label), [ranks](auto sum) { return sum / ranks; });
   }
   // Returns sum(value · weight) / sum(weight). A rank of weight 0 is ignored, also if its value is
-  // NaN, as the mean loss is where all labels are ignored. NaN if all weights are 0.
+  // NaN (the mean loss of a rank whose labels are all ignored). NaN if all weights are 0.
   //   mesh.mean(loss, (labels != -100).sum())
   // Errors: as sum; InvalidArgument for a weight that is negative or not finite.
   template <class Value, mesh_detail::Weight Weight>

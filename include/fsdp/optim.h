@@ -142,8 +142,8 @@ class Optimizer {
   // Returns the default group, then those of the options in their order.
   //   for (auto& group : optimizer.param_groups()) group.set_lr(0.1);
   std::span<OptimizerParamGroup> param_groups();
-  // SGD's momentum or AdamW's beta1, which OneCycleLR changes. A new value applies from the next
-  // step on, also to AdamW's bias correction, as if it had been set from the start.
+  // Return and set SGD's momentum or AdamW's beta1, which OneCycleLR changes. A new value applies
+  // from the next step on, also to AdamW's bias correction, as if it had been set from the start.
   // Errors: set_momentum: InvalidArgument for a value that is not between 0 and 1, and for an SGD
   //   made without momentum, which has no buffer for it.
   double momentum() const;
