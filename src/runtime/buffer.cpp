@@ -13,7 +13,11 @@
 namespace fsdp {
 namespace {
 
+// Blocks of this size and more are mappings of their own: releasing one returns its pages to the
+// system at once, although base/heap.h lets malloc keep freed memory.
 constexpr int64_t kMapFrom = 256 * 1024;
+// Two cache lines, which cores fetch as a pair: threads that write neighbouring blocks share
+// neither.
 constexpr int64_t kLinePair = 128;
 
 [[noreturn]] void throw_out_of_memory(int64_t bytes) {
@@ -29,7 +33,8 @@ Buffer allocate_host(int64_t bytes) {
   if (bytes >= kMapFrom) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) throw_out_of_memory(bytes);
-    // An optimizer runs over all of it: 3 % faster with large pages. Refused where there are none.
+    // An optimizer's update runs over all of it, 3 % faster with large pages. A system without them
+    // refuses, which does no harm.
     madvise(data, bytes, MADV_HUGEPAGE);
     return {data, bytes, [bytes](void* mapped) { munmap(mapped, bytes); }};
   }

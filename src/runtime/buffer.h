@@ -1,4 +1,4 @@
-// A block of memory that knows how to give itself back.
+// Buffer: a block of memory that releases itself.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// Owns `bytes` bytes at `data`. Move-only; `release` runs once, in the destructor.
-// An empty buffer (null, 0 bytes) is legal everywhere.
+// A block of `bytes` bytes at `data`, owned. Move-only; `release` runs once, in the destructor. An
+// empty buffer (null, 0 bytes) is legal everywhere.
 class Buffer {
  public:
   Buffer() = default;
@@ -43,10 +43,10 @@ class Buffer {
   std::function<void(void*)> release_;
 };
 
-// Zeroed host memory aligned to 128 bytes (two cache lines, which cores fetch as a pair). Blocks of
-// 256 KiB and more are mapped singly and go back to the system when released, whatever malloc's
-// settings are.
-// Errors: DeviceError with the size when the system has no memory left.
+// Allocates zeroed host memory, aligned to 128 bytes (two cache lines, which cores fetch as a
+// pair). A block of 256 KiB or more is a mapping of its own, which returns to the system when it is
+// released, whatever malloc's settings are.
+// Errors: DeviceError with the size if the system is out of memory.
 Buffer allocate_host(int64_t bytes);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// Where a device failed, in the user's terms.
+// with_place: adds the place of a failure, in the user's terms, to a DeviceError.
 #pragma once
 
 #include <utility>
@@ -7,9 +7,9 @@
 
 namespace fsdp {
 
-// Runs `body`. A DeviceError that leaves it says `where()` ("reduce of unit 'layers.0'"), unless
-// it says where already: of places within each other the innermost counts. Free where nothing
-// fails.
+// Runs `body`. A DeviceError that leaves it without a place gets `where()` ("reduce of unit
+// 'layers.0'"): in nested calls the innermost place counts. It costs nothing unless an error is
+// thrown.
 template <class Where, class Body>
 decltype(auto) with_place(const Where& where, const Body& body) {
   try {

@@ -1,4 +1,5 @@
-// Element types that the engine moves: enough for parameters, gradients, norms and flags.
+// DType: the element types that the engine moves, enough for parameters, gradients, norms and
+// flags.
 #pragma once
 
 #include <fsdp/scalar_type.h>
@@ -32,7 +33,8 @@ constexpr int64_t size_of(DType dtype) {
 
 constexpr bool is_floating(DType dtype) { return dtype <= DType::kFloat64; }
 
-// LibTorch's numbers for these types; torch_compat.cpp holds them against its headers.
+// LibTorch's numbers of these types, in DType's order; torch_compat.cpp compares them with
+// LibTorch's headers.
 inline constexpr std::array kScalarTypes{std::pair(DType::kFloat32, c10::ScalarType{6}),
                                          std::pair(DType::kBFloat16, c10::ScalarType{15}),
                                          std::pair(DType::kFloat16, c10::ScalarType{5}),
@@ -41,7 +43,7 @@ inline constexpr std::array kScalarTypes{std::pair(DType::kFloat32, c10::ScalarT
                                          std::pair(DType::kInt32, c10::ScalarType{3}),
                                          std::pair(DType::kUInt8, c10::ScalarType{0})};
 
-// Returns nothing for a type that the engine does not move (complex, quantised, bool, …).
+// Returns the type; empty if the engine does not move it (complex, quantised, bool, …).
 constexpr std::optional<DType> dtype_of(c10::ScalarType type) {
   for (const auto& [dtype, scalar_type] : kScalarTypes) {
     if (scalar_type == type) return dtype;
@@ -52,7 +54,7 @@ constexpr c10::ScalarType scalar_type_of(DType dtype) {
   return kScalarTypes[static_cast<size_t>(dtype)].second;
 }
 
-// "float32", "bfloat16", …: the spelling of torch and of command lines.
+// Returns "float32", "bfloat16", …: the spelling of torch and of command lines.
 std::string_view name_of(DType dtype);
 
 }  // namespace fsdp

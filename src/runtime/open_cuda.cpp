@@ -23,13 +23,15 @@ namespace fs = std::filesystem;
 
 constexpr char kName[] = "libfsdp_cuda.so";
 
-// What was opened stays open: devices, and LibTorch's CUDA, last as long as the process.
+// The result of the search. The library is never closed: devices, and LibTorch's CUDA, last as long
+// as the process.
 struct OpenCuda {
   const CudaLibrary* library = nullptr;
   CudaDevices devices;
 };
 
-// Why there is no GPU. Thrown within this file alone: no GPU is no error until one is asked for.
+// The reason why there is no GPU. Only this file throws and catches it: a missing GPU is no error
+// until the program asks for one.
 struct NoGpu {
   std::string why;
   std::string hint;
@@ -40,9 +42,11 @@ std::string loader_says() {
   return text == nullptr ? "the loader does not say why" : text;
 }
 
+// Throws NoGpu if the driver's library cannot be loaded. It stays loaded, as CUDA needs it next.
 void require_driver() {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) return;
+  // The loader's text distinguishes a missing file from one that it found and could not load.
   const std::string says = loader_says();
   if (says.starts_with("libcuda.so.1: cannot open shared object file")) {
     throw NoGpu{"no NVIDIA driver (libcuda.so.1 was not found)",
@@ -51,7 +55,7 @@ void require_driver() {
   throw NoGpu{fmt::format("the NVIDIA driver's library cannot be loaded: {}", says), {}};
 }
 
-// The file of a library that this process has loaded; empty if it has not.
+// Returns the file of a library that this process has loaded; empty if it has not.
 fs::path file_of_loaded(std::string_view name) {
   struct Search {
     std::string_view name;
@@ -69,7 +73,8 @@ fs::path file_of_loaded(std::string_view name) {
   return search.found;
 }
 
-// LibTorch asks itself once whether it has CUDA. A program without LibTorch needs none of it.
+// Loads the CUDA library of the LibTorch that this process uses. LibTorch checks once whether it
+// has CUDA. A program without LibTorch needs none of it.
 void load_torch_cuda() {
   fs::path beside = file_of_loaded("libtorch_cpu.so");
   if (beside.empty()) beside = file_of_loaded("libc10.so");
@@ -87,6 +92,8 @@ void load_torch_cuda() {
   }
 }
 
+// Opens libfsdp_cuda.so: in the library folder beside the program's folder, else by the loader's
+// own search. A file that exists in the folder is not replaced by one found elsewhere.
 void* open_library() {
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed);
@@ -107,12 +114,13 @@ void* open_library() {
   throw NoGpu{fmt::format("{} cannot be loaded: {}", kName, says), {}};
 }
 
+// Returns the library's table if library and program are of one build.
 const CudaLibrary* checked(void* library) {
   auto* const get =
       reinterpret_cast<decltype(&fsdp_cuda_library)>(dlsym(library, "fsdp_cuda_library"));
   if (get == nullptr) throw NoGpu{fmt::format("{} is not fsdp's: {}", kName, loader_says()), {}};
   const CudaLibrary* found = get();
-  // Read before anything else of it: another build may have laid out the rest differently.
+  // Read before any other member: another build may have laid out the rest differently.
   if (std::string_view(found->build) != kFsdpCudaBuild) {
     throw NoGpu{fmt::format("{} is of another build: expected \"{}\", got \"{}\"", kName,
                             kFsdpCudaBuild, found->build),
@@ -124,6 +132,8 @@ const CudaLibrary* checked(void* library) {
 OpenCuda open() {
   OpenCuda opened;
   try {
+    // The order matters. Without a driver nothing else is loaded, and LibTorch's CUDA library comes
+    // before any question to LibTorch, which keeps its first answer.
     require_driver();
     load_torch_cuda();
     const CudaLibrary* library = checked(open_library());
@@ -136,7 +146,7 @@ OpenCuda open() {
 }
 
 const OpenCuda& opened() {
-  static const OpenCuda& once = *new OpenCuda(open());  // as Devices, below
+  static const OpenCuda& once = *new OpenCuda(open());  // never destroyed, as Devices below
   return once;
 }
 
@@ -158,6 +168,7 @@ const Device& cuda_device(int ordinal) {
   }
   // Never destroyed: CUDA may have shut down before a destructor of ours would run.
   static Devices& devices = *new Devices;
+  // The lock is held while a device is opened: it is opened once, and its kernels are loaded once.
   const std::lock_guard lock(devices.mutex);
   std::unique_ptr<Device>& device = devices.of_ordinal[ordinal];
   if (!device) device = cuda.library->open_device(ordinal);

@@ -1,5 +1,5 @@
-// The GPUs of this machine, if it has any: what is CUDA's lies in libfsdp_cuda.so, which is opened
-// when it is asked for, so that a program without GPU neither links nor loads anything of it.
+// Finds the GPUs of this machine, if any. All CUDA code is in libfsdp_cuda.so, which is opened on
+// first use, so a program without a GPU neither links nor loads any of it.
 #pragma once
 
 #include <string>
@@ -11,21 +11,23 @@ struct CudaLibrary;
 
 struct CudaDevices {
   int count = 0;
-  // Why there is none; empty if there is one. "no NVIDIA driver (libcuda.so.1 was not found)"
+  // The reason why there is none; empty if there is one. "no NVIDIA driver (libcuda.so.1 was not
+  // found)"
   std::string why_none;
-  std::string hint;  // what would change that; may be empty
+  std::string hint;  // how to change that; may be empty
 };
 
-// Looks once a process. Where a driver is seen, LibTorch's own CUDA library is loaded first: that
-// has to come before anything asks LibTorch whether it has CUDA, as a negative answer stays.
-// libfsdp_cuda.so lies in the library folder beside the program's, or where the loader finds
-// it: an installed package and the build tree have told it. Thread-safe.
+// Returns the GPUs; searches once per process. If there is a driver, LibTorch's CUDA library is
+// loaded first: this must precede any question to LibTorch whether it has CUDA, as a negative
+// answer stays. libfsdp_cuda.so is in the library folder beside the program's folder, or on the
+// loader's search path, which an installed package and the build tree set. Thread-safe.
 const CudaDevices& cuda_devices();
 
-// The device of this number, for good: made at the first call, its kernels loaded. Thread-safe.
-// Errors: DeviceError that says why there is none.
+// Returns the device of this number, which lasts as long as the process. The first call opens it
+// and loads its kernels. Thread-safe.
+// Errors: DeviceError with the reason if there is none.
 const Device& cuda_device(int ordinal);
-// What else libfsdp_cuda.so tells; null where cuda_devices() are none.
+// Returns the other functions of libfsdp_cuda.so; null if cuda_devices() has no GPU.
 const CudaLibrary* cuda_library();
 
 }  // namespace fsdp

@@ -1,12 +1,12 @@
-// What a device throws that has no memory left, and a meter beyond its limit, for those who can
-// give some back.
+// OutOfMemory: thrown by a device without free memory and by a meter at its limit, for callers that
+// can free some and try again.
 #pragma once
 
 #include "fsdp/error.h"
 
 namespace fsdp {
 
-// It passes through as the DeviceError that it is.
+// A DeviceError, as which it passes callers that do not catch it.
 class OutOfMemory : public DeviceError {
  public:
   using DeviceError::DeviceError;

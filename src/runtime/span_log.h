@@ -1,5 +1,5 @@
-// What happened when on one rank, for a trace that people look at: spans of time on lanes, and the
-// bytes in use. Off, and then almost free, until somebody asks for it.
+// A log of one rank's work over time, for traces that people read: spans on lanes, and the bytes in
+// use. It is off, and then almost free, until a trace starts it.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// A row of the picture. Spans of kBackward may overlap: a unit closes after the next has opened.
+// A row of the trace. Spans of kBackward may overlap: a unit closes after the next has opened.
 enum class SpanLane : uint8_t {
   kStep,
   kInput,
@@ -26,7 +26,7 @@ enum class SpanLane : uint8_t {
 };
 std::string_view name_of(SpanLane lane);
 
-// Nanoseconds of the monotonic clock, which the processes of a host share.
+// Returns nanoseconds of the monotonic clock, which the processes of a host share.
 int64_t span_clock_ns();
 
 struct Span {
@@ -42,17 +42,18 @@ inline constexpr int kByteCounts = 6;
 
 struct BytesAt {
   int64_t at_ns = 0;
-  std::array<int64_t, kByteCounts> bytes{};  // one a category, as the caller orders them
+  std::array<int64_t, kByteCounts> bytes{};  // one a category, in the caller's order
 };
 
 // [Note: a log that leaves the heap alone]
-// Nothing that stays is allocated while steps are recorded, until the log outgrows what start()
-// took: a small block in the hole that an activation left makes the next step's activation come
-// from the system, page by page. Steps of one rank took 1.9 times as long so. Thread-safe: streams
-// with threads of their own write here too.
+// While steps are recorded, nothing that stays is allocated until the log outgrows the memory that
+// start() reserved. Otherwise a small block occupies the hole that an activation left, and the next
+// step's activation needs fresh pages of the system: steps of one rank took 1.9 times as long.
+//
+// Thread-safe: streams with worker threads write here, too.
 class SpanLog {
  public:
-  // Keeps what happens from here on; the first start forgets what was kept before. Starts nest.
+  // Records from here on; the first start discards earlier records. Starts nest.
   void start();
   void stop();
   bool is_on() const { return starts_ > 0; }
@@ -68,13 +69,13 @@ class SpanLog {
   std::vector<BytesAt> bytes_;
 };
 
-// The work issued on `stream` between construction and destruction, as one span.
+// A scope: logs the work issued on `stream` between construction and destruction as one span.
 class StreamSpan {
  public:
   StreamSpan(SpanLog& log, Stream& stream, SpanLane lane, std::string_view what,
              std::string_view subject)
       : StreamSpan(log, stream, {.lane = lane, .what = what, .subject = subject}) {}
-  // `span` without its times.
+  // Takes `span` without its times.
   StreamSpan(SpanLog& log, Stream& stream, const Span& span);
   ~StreamSpan();
   StreamSpan(const StreamSpan&) = delete;
@@ -83,7 +84,7 @@ class StreamSpan {
  private:
   SpanLog& log_;
   Stream& stream_;
-  std::shared_ptr<Span> span_;  // shared with the stream's work; null while the log is off
+  std::shared_ptr<Span> span_;  // shared with the stream's work; null if the log is off
 };
 
 }  // namespace fsdp

@@ -17,11 +17,13 @@ void Stream::require_own(const Event& event) const {
 
 void Stream::record(Event& event, CodePlace place) {
   require_own(event);
+  // A new mark: streams that wait already hold the former one, so an event may be recorded again.
   event.mark_ = mark(place);
 }
 
 void Stream::wait(const Event& event, CodePlace place) {
   require_own(event);
+  // Null: never recorded, or recorded on a stream whose work was done at once.
   if (event.mark_) wait_for(event.mark_, place);
 }
 

@@ -16,18 +16,18 @@ namespace fsdp {
 
 class Device;
 
-// A point in a stream's work, as a device keeps it.
+// A point in a stream's work, as a device represents it.
 class EventMark {
  public:
   virtual ~EventMark() = default;
-  // Blocks the caller until the point is reached. Errors: what the recording stream's work threw
-  // before it.
+  // Blocks the caller until the point is reached. Errors: rethrows an exception of the recording
+  // stream's earlier work.
   virtual void wait() = 0;
   virtual bool reached() = 0;
 };
 
-// A place for a point in a stream's work, made by Device::make_event for the streams of that
-// device. Cheap to keep and to re-record; recorded and waited for by streams only.
+// A handle for a point in a stream's work, created by Device::make_event for the streams of that
+// device. Cheap to keep and to record again; only streams record it and wait for it.
 class Event {
  public:
   explicit Event(const Device& device) : device_(&device) {}
@@ -36,7 +36,7 @@ class Event {
   void synchronize() const {
     if (mark_) mark_->wait();
   }
-  // True if the last recorded point is reached, or if there is none.
+  // Returns true if the last recorded point is reached, or if there is none.
   bool reached() const { return !mark_ || mark_->reached(); }
 
  private:
@@ -45,9 +45,10 @@ class Event {
   std::shared_ptr<EventMark> mark_;  // shared with the streams that record and wait; null: reached
 };
 
+// An ordered queue of a device's work.
 class Stream {
  public:
-  // `device` lives as long.
+  // Requires: `device` lives as long as the stream.
   explicit Stream(const Device& device) : device_(device) {}
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
@@ -55,43 +56,44 @@ class Stream {
 
   const Device& device() const { return device_; }
 
-  // Marks the point reached by the work issued so far. Re-recording moves the mark.
-  // `place` is who records, as in wait.
+  // Records the point that the work issued so far ends at; a second call moves the event there.
+  // `place` is the caller, as in wait.
   // Errors: StateError if the event is another device's.
   void record(Event& event, CodePlace place = CodePlace::current());
-  // Work issued after this call starts only once the event's last recorded point is reached.
-  // An event never recorded is reached. On an inline stream the caller's thread blocks.
-  // `place` is who waits, for a stream that checks the order of work: leave it out.
-  // Errors: StateError if the event is another device's; rethrows what the recording stream's work
-  //   threw before that point.
+  // Makes work issued after this call wait for the event's last recorded point. An event that was
+  // never recorded counts as reached. On an inline stream the caller's thread blocks. `place` is
+  // the caller, for a stream that checks the order of work: leave it out.
+  // Errors: StateError if the event is another device's; rethrows an exception of the recording
+  //   stream's work before that point.
   void wait(const Event& event, CodePlace place = CodePlace::current());
-  // Blocks the caller until everything issued is done. Errors: rethrows what the work threw; a
-  // stream whose work threw runs nothing more and stays in that state.
+  // Blocks the caller until all issued work is done. Errors: rethrows an exception of that work; a
+  // stream whose work threw does nothing more and throws at every wait.
   virtual void synchronize() = 0;
-  // Copies `bytes` bytes of the device's memory to the host, behind the work issued so far, and
-  // blocks until they are there. Errors: as synchronize.
+  // Copies `bytes` bytes of device memory to the host, behind the work issued so far, and blocks
+  // until the copy is done. Errors: as synchronize.
   virtual void read(void* to, const void* from, int64_t bytes) = 0;
-  // Copies `bytes` bytes in stream order, within the device's memory or from or to pinned memory of
-  // the host.
+  // Copies `bytes` bytes in stream order, within the device's memory or between it and the host's
+  // pinned memory.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
-  // By which other libraries of the device know it (a cudaStream_t); null: by nothing.
+  // Returns the handle that other libraries of the device use (a cudaStream_t); null if there is
+  // none.
   virtual void* native() const { return nullptr; }
-  // True if work is done by the time the issuing call returns.
+  // Returns true if work is done when the issuing call returns.
   virtual bool is_inline() const = 0;
 
-  // Calls it on some thread of the host, in stream order; at once if the stream is inline. It must
-  // not use the device.
+  // Calls `on_host` on some thread of the host, in stream order; at once if the stream is inline.
+  // It must not use the device.
   virtual void call(std::function<void()> on_host) = 0;
-  // Calls it with the time (span_clock_ns of runtime/span_log.h) at which the stream gets here,
-  // then or later, as `call`. For traces: it is not free.
+  // Calls `tell` with the time (span_clock_ns of runtime/span_log.h) at which the stream reaches
+  // this point; then or later, as `call`. For traces: it is not free.
   virtual void tell_time(std::function<void(int64_t ns)> tell) = 0;
-  // Keeps `memory` until the work issued so far is done.
+  // Keeps `memory` alive until the work issued so far is done.
   void hold(std::shared_ptr<const void> memory) {
     if (!is_inline()) call([held = std::move(memory)] {});
   }
 
  protected:
-  // The new mark; null if it is reached already.
+  // Returns the new mark; null if it is reached already.
   virtual std::shared_ptr<EventMark> mark(CodePlace place) = 0;
   virtual void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) = 0;
 

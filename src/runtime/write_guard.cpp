@@ -20,15 +20,17 @@
 
 namespace fsdp {
 
+// The pages that a view maps: the file's, read-only; a private copy that is being made; that copy.
 enum class Shown : uint32_t { kShared, kChanging, kPrivate };
 
-// The handler reads it at any moment, so it is never freed, and `begin` makes the rest valid.
+// One view. The handler may read it at any moment, so it is never freed; the other members are
+// valid while `begin` is set.
 struct GuardEntry {
-  std::atomic<std::byte*> begin;  // null: shows nothing
+  std::atomic<std::byte*> begin;  // null: the entry maps nothing
   FilePages pages;
   std::atomic<Shown> shown;
   std::atomic<std::byte*> first_write;
-  bool taken = false;  // under the table's mutex
+  bool taken = false;  // guarded by the table's mutex
 };
 
 namespace {
@@ -38,13 +40,14 @@ static_assert(std::atomic<Shown>::is_always_lock_free);
 
 constexpr size_t kEntries = 16'384;
 
-// The process's, since a process has one action for SIGSEGV.
+// One table a process, since a process has one action for SIGSEGV.
 std::array<GuardEntry, kEntries> table;
-std::atomic<size_t> used_entries{0};  // those above were never taken
+std::atomic<size_t> used_entries{0};  // entries from here on were never used
 std::mutex table_mutex;
 bool installed = false;
 struct sigaction previous;
 
+// Maps the entry's pages over the mapping at `at`, without a moment at which nothing is mapped.
 bool show(const GuardEntry& entry, std::byte* at, int protection, int sharing) {
   const FilePages& pages = entry.pages;
   return mmap(at, pages.bytes, protection, sharing | MAP_FIXED | MAP_NORESERVE, pages.file,
@@ -56,10 +59,12 @@ bool is_write([[maybe_unused]] void* context) {
   constexpr greg_t kWriteBit = 2;  // of a page fault's error code
   return (static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWriteBit) != 0;
 #else
-  return true;  // what is read-only can be read
+  return true;  // the pages are readable, so this was a write
 #endif
 }
 
+// Runs in the signal handler: takes no lock, and reads only atomics and members that `begin` makes
+// valid.
 GuardEntry* find_entry(const std::byte* address) {
   const size_t used = used_entries.load(std::memory_order_acquire);
   for (size_t i = 0; i < used; ++i) {
@@ -71,13 +76,14 @@ GuardEntry* find_entry(const std::byte* address) {
   return nullptr;
 }
 
-// One mmap replaces all pages at once, so that threads that read them see no gap. False: the system
-// refused.
+// Replaces the view by a private, writable copy of its pages. Returns false if the system refuses.
+// One mmap replaces all pages, so threads that read them see no gap.
 bool make_writable(GuardEntry& entry, std::byte* address) {
   Shown expected = Shown::kShared;
   if (entry.shown.compare_exchange_strong(expected, Shown::kChanging)) {
     entry.first_write.store(address);
-    // Not by mmap(), which the thread sanitizer takes for a write to all pages: others read them.
+    // The system call and not mmap(), which the thread sanitizer takes for a write to all pages:
+    // other threads read them.
     const FilePages& pages = entry.pages;
     const bool done =
         syscall(SYS_mmap, entry.begin.load(), pages.bytes, PROT_READ | PROT_WRITE,
@@ -85,19 +91,21 @@ bool make_writable(GuardEntry& entry, std::byte* address) {
     entry.shown.store(done ? Shown::kPrivate : Shown::kShared);
     return done;
   }
-  // Another thread was first; its private pages are there in a moment.
+  // Another thread was first: wait until its copy is mapped. The instruction then runs again; if
+  // that mmap failed, it faults again.
   while (entry.shown.load() == Shown::kChanging) sched_yield();
   return true;
 }
 
-// To whoever would have got the signal without the guard.
+// Passes the signal on as if the guard did not exist.
 void hand_on(int signal, siginfo_t* info, void* context) {
-  const bool by_instruction = info->si_code > 0;  // happens again on return; others were sent
+  const bool by_instruction = info->si_code > 0;  // repeats on return; others were sent
   if ((previous.sa_flags & SA_SIGINFO) != 0) {
     previous.sa_sigaction(signal, info, context);
   } else if (previous.sa_handler == SIG_IGN && !by_instruction) {
     return;
   } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
+    // The default action ends the process: the instruction faults again, a sent signal is raised.
     struct sigaction fatal {};
     fatal.sa_handler = SIG_DFL;
     sigaction(signal, &fatal, nullptr);
@@ -107,11 +115,13 @@ void hand_on(int signal, siginfo_t* info, void* context) {
   }
 }
 
-// Calls nothing but what a signal handler may.
+// Handles SIGSEGV. Calls only async-signal-safe functions, and leaves errno as the interrupted code
+// had it.
 void on_fault(int signal, siginfo_t* info, void* context) {
   const int error = errno;
   auto* const address = static_cast<std::byte*>(info->si_addr);
   GuardEntry* entry = nullptr;
+  // Only a write to a page that is mapped read-only (SEGV_ACCERR) can be a guarded one.
   if (info->si_code == SEGV_ACCERR && is_write(context)) entry = find_entry(address);
   if (entry == nullptr || !make_writable(*entry, address)) hand_on(signal, info, context);
   errno = error;
@@ -120,9 +130,10 @@ void on_fault(int signal, siginfo_t* info, void* context) {
 void install() {
   sigaction(SIGSEGV, nullptr, &previous);
   struct sigaction action {};
+  // Keep the former handler's mask and SA_NODEFER: that handler may run inside this one.
   action.sa_sigaction = on_fault;
   action.sa_mask = previous.sa_mask;
-  // On the alternate stack where there is one: a stack that overflowed has no room for handlers.
+  // Use the alternate stack if there is one: a stack that overflowed has no room for a handler.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | (previous.sa_flags & SA_NODEFER);
   sigaction(SIGSEGV, &action, nullptr);
   installed = true;
@@ -134,6 +145,7 @@ GuardEntry* take_entry() {
   for (size_t i = 0; i < kEntries; ++i) {
     if (table[i].taken) continue;
     table[i].taken = true;
+    // The handler searches entries below this number; the new one has no `begin` yet.
     if (i >= used_entries.load()) used_entries.store(i + 1, std::memory_order_release);
     return &table[i];
   }
@@ -158,6 +170,7 @@ void give_back(GuardEntry& entry) {
 GuardedPages::GuardedPages(FilePages pages, std::byte* at) : entry_(take_entry()) {
   if (entry_ == nullptr) refused(pages, "there are 16384 already");
   entry_->pages = pages;
+  // Map first and publish `begin` last: from then on the handler reads the other members.
   entry_->shown.store(Shown::kShared);
   if (!show(*entry_, at, PROT_READ, MAP_SHARED)) {
     const int error = errno;
@@ -172,6 +185,7 @@ GuardedPages::GuardedPages(GuardedPages&& other) noexcept
 
 GuardedPages::~GuardedPages() {
   if (entry_ == nullptr) return;
+  // Hide the entry from the handler before another view can reuse it.
   entry_->begin.store(nullptr, std::memory_order_release);
   give_back(*entry_);
 }

@@ -13,19 +13,20 @@ class CpuDevice final : public Device {
     return make_cpu_stream(*this, options);
   }
   Stream& compute_stream(void* /*native*/) const override { return *compute_; }
+  // Ignores the kind: every kernel and copy of the host reaches all host memory.
   Buffer allocate(int64_t bytes, MemoryKind /*kind*/) const override {
     return allocate_host(bytes);
   }
   const kernels::KernelTable* kernels() const override { return nullptr; }
 
  private:
-  const std::unique_ptr<Stream> compute_;  // inline: nothing is in it
+  const std::unique_ptr<Stream> compute_;  // inline, so no work is ever pending in it
 };
 
 }  // namespace
 
 const Device& cpu_device() {
-  // Never destroyed: static objects of the program that use it may be destroyed after ours.
+  // Never destroyed: static objects of the program may use it after this library's are destroyed.
   static const CpuDevice& device = *new CpuDevice;
   return device;
 }

@@ -16,6 +16,8 @@ namespace fsdp {
 
 namespace {
 
+// A point that a worker reaches and other threads wait for. Event and worker share it, so it may
+// outlive either.
 struct Mark final : EventMark {
   std::mutex mutex;
   std::condition_variable changed;
@@ -43,6 +45,7 @@ struct Mark final : EventMark {
   }
 };
 
+// A stream without a queue: the issuing call does the work, so its own marks are always reached.
 class InlineCpuStream final : public CpuStream {
  public:
   using CpuStream::CpuStream;
@@ -52,16 +55,21 @@ class InlineCpuStream final : public CpuStream {
 
  private:
   std::shared_ptr<EventMark> mark(CodePlace) override { return nullptr; }
+  // The mark belongs to a threaded stream: block until its worker reaches it.
   void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) override { mark->wait(); }
 };
 
+// A stream whose worker runs a queue in order of issue. After the first exception it drops all work
+// and only reaches marks, which then rethrow that exception.
 class ThreadedCpuStream final : public CpuStream {
  public:
   ThreadedCpuStream(const Device& device, const std::string& name)
       : CpuStream(device), worker_([this] { work(); }) {
+    // Linux refuses a name of more than 15 characters.
     pthread_setname_np(worker_.native_handle(), name.substr(0, 15).c_str());
   }
 
+  // The worker empties the queue before it ends: all work that was issued runs.
   ~ThreadedCpuStream() override {
     {
       const std::lock_guard lock(mutex_);
@@ -78,6 +86,8 @@ class ThreadedCpuStream final : public CpuStream {
  private:
   std::shared_ptr<EventMark> mark(CodePlace = {}) override {
     auto mark = std::make_shared<Mark>();
+    // Ask for the failure when the worker gets here: it then covers all work before the mark.
+    // `this` is alive, as the destructor joins the worker.
     push([this, mark] { mark->reach(failure()); }, /*always=*/true);
     return mark;
   }
@@ -119,6 +129,8 @@ class ThreadedCpuStream final : public CpuStream {
       } catch (...) {
         thrown = std::current_exception();
       }
+      // The task may hold the last reference to memory: release that without the lock, as its
+      // destructor may issue to this stream.
       item.task = nullptr;
       lock.lock();
       if (thrown && !failure_) failure_ = thrown;
@@ -140,6 +152,7 @@ std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOption
   return std::make_unique<ThreadedCpuStream>(device, options.name);
 }
 
+// Copies in the caller's thread: once synchronize() returns, nothing writes `from` any more.
 void CpuStream::read(void* to, const void* from, int64_t bytes) {
   synchronize();
   std::memcpy(to, from, static_cast<size_t>(bytes));

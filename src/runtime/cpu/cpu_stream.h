@@ -1,8 +1,9 @@
-// Streams of the host. An inline one runs work at once, in the caller's thread: the compute stream
-// is (LibTorch's operators are), and by default all others are. A threaded one has a worker thread:
-// communication then overlaps with compute, and the tests use it to find waits that are missing.
+// Streams of the host. An inline stream does work at once, in the caller's thread: the compute
+// stream is inline, as LibTorch's operators are, and by default all others are, too. A threaded
+// stream has a worker thread: communication then overlaps with compute, and tests use it to find
+// missing waits.
 //
-// Kernels and communicators of the CPU alone include this.
+// Only kernels and communicators of the CPU include this.
 #pragma once
 
 #include <memory>
@@ -21,8 +22,8 @@ class CpuStream : public Stream {
   void copy(void* to, const void* from, int64_t bytes) override;
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
-  // Runs the task in stream order; at once if the stream is inline. What the task refers to must
-  // live until the stream has passed it.
+  // Runs the task in stream order; at once if the stream is inline.
+  // Requires: objects that the task refers to live until the stream has run it.
   template <class Task>
   void run(Task&& task) {
     if (is_inline()) {
@@ -33,10 +34,11 @@ class CpuStream : public Stream {
   }
 };
 
-// Errors: StateError if the stream belongs to another kind of device.
+// Casts a stream. Errors: StateError if it belongs to another kind of device.
 CpuStream& cpu_stream(Stream& stream);
 
-// A worker thread has the options' name (at most 15 characters of it count).
+// Creates a stream. Its worker thread, if any, is named after options.name (the first 15
+// characters).
 std::unique_ptr<Stream> make_cpu_stream(const Device& device, const StreamOptions& options);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// From CUDA's error codes to DeviceError.
+// check_cuda and forget_cuda: throw or clear the error codes of CUDA's calls.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,11 +7,13 @@
 
 namespace fsdp {
 
-// Errors: DeviceError "cudaMalloc failed: out of memory (cudaErrorMemoryAllocation)" unless `code`
-//   is success; of memory, OutOfMemory. `operation` is what was tried, with its sizes.
+// Throws unless `code` is cudaSuccess. `operation` names the call, with its sizes.
+// Errors: DeviceError "cudaMalloc failed: out of memory (cudaErrorMemoryAllocation)"; if memory is
+//   short, its subclass OutOfMemory.
 void check_cuda(cudaError_t code, std::string_view operation);
 
-// Of what gives back: nobody can be told, and CUDA would tell the next launch.
+// Clears the error of a release call in a destructor, which cannot throw. Otherwise CUDA reports it
+// at the next launch.
 inline void forget_cuda(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }

@@ -1,4 +1,5 @@
-// What libfsdp_cuda.so gives to who opens it. Both come from one build: the number says so.
+// The functions that libfsdp_cuda.so exports, as a table. Library and program must be of one build,
+// which the table names.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,18 @@ namespace fsdp {
 
 class Device;
 
-// What CUDA tells of a GPU that it has not opened.
+// Facts about a GPU that CUDA reports without opening it.
 struct CudaDeviceFacts {
   enum class Mode : uint8_t { kShared, kOneProcess, kProhibited };
   std::string name;          // "NVIDIA H100 80GB HBM3"
-  std::string uuid;          // as nvidia-smi writes it, of a MIG instance its own; may be empty
+  std::string uuid;          // as nvidia-smi prints it, a MIG instance's own; may be empty
   int major = 0, minor = 0;  // compute capability
   int64_t memory_bytes = 0;
-  Mode mode = Mode::kShared;  // who may compute on it
+  Mode mode = Mode::kShared;  // which processes may compute on it
 };
 
-// As CUDA writes them: 13020 is 13.2. Of the driver, the newest CUDA that it serves; 0: none runs.
+// Versions as CUDA numbers them: 13020 is 13.2. `driver` is the newest CUDA that the driver
+// supports; 0: no driver runs.
 struct CudaVersions {
   int driver = 0;
   int runtime = 0;
@@ -27,25 +29,28 @@ struct CudaVersions {
 
 struct CudaLibrary {
   const char* build = nullptr;  // kFsdpCudaBuild of the library that was built with it
-  // 0: `why_none` says why.
+  // Returns the number of GPUs. 0: `why_none` is the reason.
   int (*device_count)(std::string& why_none) = nullptr;
-  // With all kernels loaded: the first launch of one that is not could wait for work that waits for
-  // it. Errors: DeviceError.
+  // Opens a device and loads all its kernels: the first launch of a kernel that is not loaded could
+  // wait for work that waits for it.
+  // Errors: DeviceError.
   std::unique_ptr<Device> (*open_device)(int ordinal) = nullptr;
-  // On which bus it is, "0000:1b:00.0": equal in all processes of the host. Errors: DeviceError.
+  // Returns the device's bus address, "0000:1b:00.0", which is the same in all processes of the
+  // host.
+  // Errors: DeviceError.
   std::string (*device_bus)(int ordinal) = nullptr;
-  // Errors of these: DeviceError.
+  // Errors of these three: DeviceError.
   CudaVersions (*versions)() = nullptr;
   CudaDeviceFacts (*device_facts)(int ordinal) = nullptr;
   int64_t (*device_free_bytes)(int ordinal) = nullptr;
-  // Frees what this process has on the device: a GPU may be one process's alone. Requires: nothing
-  // of it is used any more.
+  // Frees all that this process has on the device: a GPU may serve a single process.
+  // Requires: nothing of it is used any more.
   void (*leave_device)(int ordinal) = nullptr;
-  // Whether kernels of `from` can work on memory of `to`, another device.
+  // Returns true if kernels on `from` can access the memory of another device, `to`.
   bool (*reaches)(int from, int to) = nullptr;
 };
 
-// The one symbol that libfsdp_cuda.so shows.
+// The only symbol that libfsdp_cuda.so exports.
 extern "C" const CudaLibrary* fsdp_cuda_library();
 
 }  // namespace fsdp

@@ -4,14 +4,15 @@
 
 namespace fsdp {
 
-// Asks the driver: the runtime's calls would make the context.
+// Asks the driver: a call of the runtime would create the context.
 bool has_cuda_context(int ordinal) noexcept {
   constexpr char kQuestion[] = "cuDevicePrimaryCtxGetState";
-  constexpr unsigned kVersion = 12000;  // of the interface that is called
+  constexpr unsigned kVersion = 12000;  // of the driver's interface that is called
   void* function = nullptr;
   const cudaError_t found =
       cudaGetDriverEntryPointByVersion(kQuestion, &function, kVersion, cudaEnableDefault, nullptr);
   forget_cuda(found);
+  // Unknown counts as true: CudaScope then restores the former device, as it usually does.
   if (found != cudaSuccess || function == nullptr) return true;
   const auto ask = reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function);
   unsigned flags = 0;

@@ -1,5 +1,5 @@
-// CUDA's resources as values that give themselves back. Destructors never throw, and after an error
-// that stays they do nothing that matters: the process has lost its device.
+// RAII for CUDA's resources. Destructors never throw. After a sticky error they have no effect that
+// matters: the process has lost its device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -13,21 +13,21 @@
 
 namespace fsdp {
 
-// Returns whether the process has a context on the device; true if the driver does not tell.
+// Returns true if the process has a context on the device, or if the driver cannot say.
 bool has_cuda_context(int ordinal) noexcept;
 
-// The device on which the calling thread's CUDA calls act, for a scope.
+// A scope in which the calling thread's CUDA calls act on device `ordinal`.
 //
 // [Note: one context a process]
-// cudaSetDevice makes a context on the device, and so does the first other call of a thread on its
-// current device, which is 0 until it chooses one. A context takes half a gigabyte of a GPU that
-// may be another rank's, and is refused where a GPU serves one process alone. So every call that
-// needs a context, a release or a query too, is made in a scope, and the scope restores the former
-// device only if that has a context.
+// cudaSetDevice creates a context on the device. So does a thread's first other call on its current
+// device, which is 0 until the thread sets one. A context occupies half a gigabyte of a GPU that
+// may be another rank's, and is refused on a GPU that serves one process alone. So every call that
+// needs a context, a release or a query too, runs in a scope, and the scope restores the former
+// device only if that one has a context.
 class CudaScope {
  public:
   explicit CudaScope(int ordinal) : CudaScope(ordinal, std::nothrow) { check_cuda(code_, call_); }
-  // For destructors: clears an error.
+  // For destructors: clears an error instead of throwing it.
   CudaScope(int ordinal, std::nothrow_t /*forgets*/) noexcept {
     code_ = cudaGetDevice(&before_);
     if (code_ == cudaSuccess && before_ != ordinal) {
@@ -52,8 +52,8 @@ class CudaScope {
 
 enum class CudaTiming : uint8_t { kOff, kOn };
 
-// An event of device `current`, which is the thread's. Only with timing on it tells the time, and
-// costs more.
+// An event of device `current`. Only with timing it can report a time, and it then costs more.
+// Requires: `current` is the thread's current device.
 class CudaEvent {
  public:
   explicit CudaEvent(int current, CudaTiming timing = CudaTiming::kOff) : ordinal_(current) {
@@ -80,9 +80,9 @@ class CudaEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-// A stream of device `current`, which is the thread's, behind which LibTorch's default stream
-// orders nothing. Waits for its work before it goes: destroying a CUDA stream lets the work go on
-// alone.
+// A stream of device `current`, which LibTorch's default stream does not order. The destructor
+// waits for its work, because a destroyed CUDA stream lets pending work run on unattended.
+// Requires: `current` is the thread's current device.
 class CudaStreamHandle {
  public:
   CudaStreamHandle(int current, StreamPriority priority) : ordinal_(current) {

@@ -12,13 +12,14 @@ namespace fsdp {
 
 namespace {
 
-// Queries in relaxed mode. In the usual mode CUDA refuses a query while another thread captures a
-// graph in global mode, and that capture fails.
+// Queries an event in relaxed capture mode. In the default mode CUDA refuses a query while another
+// thread captures a graph in global mode, and that capture fails.
 cudaError_t query_beside_captures(cudaEvent_t event) {
   constexpr char kCall[] = "cudaThreadExchangeStreamCaptureMode";
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   check_cuda(cudaThreadExchangeStreamCaptureMode(&mode), kCall);
   const cudaError_t code = cudaEventQuery(event);
+  // `mode` now has the thread's former mode: restore it whatever the query returned.
   const cudaError_t restored = cudaThreadExchangeStreamCaptureMode(&mode);
   if (code == cudaSuccess || code == cudaErrorNotReady) check_cuda(restored, kCall);
   return code;
@@ -26,7 +27,8 @@ cudaError_t query_beside_captures(cudaEvent_t event) {
 
 }  // namespace
 
-// A point in a stream's work: an event that is recorded once, and given back.
+// A point in a stream's work: an event of the device's pool, recorded once, returned on
+// destruction.
 class CudaMark final : public EventMark {
  public:
   CudaMark(const CudaDevice& device, cudaStream_t stream)
@@ -38,13 +40,14 @@ class CudaMark final : public EventMark {
   void wait() override {
     const CudaScope scope(device_.ordinal());
     check_cuda(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
+    // The point is reached, but if a peer died the results before it are worthless.
     device_.require_trusted();
   }
   bool reached() override {
     const CudaScope scope(device_.ordinal());
     const cudaError_t code = query_beside_captures(event_.get());
     if (code == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());  // or LibTorch takes it for its next launch's
+      static_cast<void>(cudaGetLastError());  // or LibTorch reports it after its next launch
       return false;
     }
     check_cuda(code, "cudaEventQuery");
@@ -72,13 +75,14 @@ std::shared_ptr<CudaMark> CudaStream::make_mark() {
 }
 
 std::shared_ptr<EventMark> CudaStream::mark(CodePlace) {
+  // Calls that are due run now: nothing else drives them ([Note: what waits for a stream]).
   make_due_calls();
   return make_mark();
 }
 
 void CudaStream::wait_for(const std::shared_ptr<EventMark>& mark, CodePlace) {
   const auto& reached = static_cast<const CudaMark&>(*mark);
-  if (reached.stream() == handle_) return;  // its own work is in order already
+  if (reached.stream() == handle_) return;  // a stream orders its own work
   const CudaScope scope(ordinal());
   check_cuda(cudaStreamWaitEvent(handle_, reached.event(), 0), "cudaStreamWaitEvent");
 }
@@ -91,6 +95,7 @@ void CudaStream::synchronize() {
 }
 
 void CudaStream::read(void* to, const void* from, int64_t bytes) {
+  // Without bytes the contract still holds: all issued work is done on return.
   if (bytes == 0) return synchronize();
   const CudaScope scope(ordinal());
   check_cuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, handle_),
@@ -113,6 +118,7 @@ void CudaStream::call(std::function<void()> on_host) {
 }
 
 void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
+  // Events of the pool have no timing. The call keeps clock and event alive until it has run.
   auto clock = device_.clock();
   const CudaScope scope(ordinal());
   auto here = std::make_shared<CudaEvent>(ordinal(), CudaTiming::kOn);
@@ -120,8 +126,9 @@ void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
   call([clock, here, tell = std::move(tell)] { tell(clock->time_of(here->get())); });
 }
 
-// One thread at a time, and a second one comes back when the first is through: engines of several
-// threads may share a stream, and one that has synchronized it goes.
+// Makes all calls whose marks are reached, in order of issue. One thread does so at a time, and a
+// second one returns only after the first: engines of several threads may share a stream, and an
+// engine that has synchronized it may be destroyed next, with what its calls refer to.
 void CudaStream::make_due_calls() {
   const std::lock_guard making(making_);
   for (;;) {
@@ -132,6 +139,7 @@ void CudaStream::make_due_calls() {
       due = std::move(calls_.front());
       calls_.pop_front();
     }
+    // Without `mutex_`, as the call may issue to this stream.
     due.on_host();
   }
 }

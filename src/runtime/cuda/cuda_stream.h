@@ -1,7 +1,7 @@
-// Streams of a GPU. Work is issued by the caller's thread and done later; only synchronize, read
-// and an event's synchronize make the host wait.
+// Streams of a GPU. The caller's thread issues work, which is done later; only synchronize, read
+// and an event's synchronize block the host.
 //
-// CUDA's kernels alone include this.
+// Only CUDA's kernels include this.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,16 +18,18 @@ namespace fsdp {
 class CudaDevice;
 class CudaMark;
 
+// A CUDA stream as a Stream.
 class CudaStream : public Stream {
  public:
-  // Of a stream that lives as long: LibTorch's, or one that OwnCudaStream made.
+  // Wraps a stream of LibTorch, or the one that OwnCudaStream owns. Requires: it lives as long.
   CudaStream(const CudaDevice& device, cudaStream_t handle);
-  // What was called or held and is not due yet is dropped: who destroys a stream has synchronized.
+  // Drops calls that are not due, and memory that is still held. Requires: the stream was
+  // synchronized.
   ~CudaStream() override;
 
   cudaStream_t handle() const { return handle_; }
   void* native() const override { return handle_; }
-  // The device's number.
+  // Returns the device's number.
   int ordinal() const;
 
   void synchronize() override;
@@ -35,9 +37,9 @@ class CudaStream : public Stream {
   void copy(void* to, const void* from, int64_t bytes) override;
   bool is_inline() const override { return false; }
   // [Note: what waits for a stream]
-  // Not CUDA's host functions: those run on a thread of the driver, which must not be blocked, and
-  // order the stream behind the host. Calls are kept beside a mark and made by the thread that
-  // issues to this stream next, or that synchronizes it, once the mark is reached.
+  // Calls are not CUDA host functions: those run on a thread of the driver, which must not block,
+  // and make the stream wait for the host. A call is queued beside a mark. Once the mark is
+  // reached, the next thread that issues to this stream or synchronizes it makes the call.
   void call(std::function<void()> on_host) override;
   void tell_time(std::function<void(int64_t ns)> tell) override;
 
@@ -55,12 +57,12 @@ class CudaStream : public Stream {
 
   const CudaDevice& device_;
   const cudaStream_t handle_;
-  std::recursive_mutex making_;  // calls
-  std::mutex mutex_;             // of what follows
+  std::recursive_mutex making_;  // serializes calls; a call may issue again
+  std::mutex mutex_;             // guards the member below
   std::deque<Call> calls_;
 };
 
-// Errors: StateError if the stream belongs to another kind of device.
+// Casts a stream. Errors: StateError if it belongs to another kind of device.
 CudaStream& cuda_stream(Stream& stream);
 
 }  // namespace fsdp
