@@ -10,6 +10,7 @@
 namespace fsdp {
 namespace {
 
+// LibTorch's own alignment of tensors on the CPU.
 constexpr size_t kAlignment = 64;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
@@ -21,6 +22,7 @@ size_t page_bytes() {
 
 }  // namespace
 
+// Joins the bytes with a range on either side that they touch.
 void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
   auto next = all_.upper_bound(begin);
   if (next != all_.end() && begin + bytes == next->first) {
@@ -37,10 +39,12 @@ void BlockHeap::Ranges::add(std::byte* begin, size_t bytes) {
   all_.emplace_hint(next, begin, bytes);
 }
 
+// Cuts the bytes out of every range that they overlap.
 size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
   std::byte* const end = begin + bytes;
   size_t removed = 0;
   auto at = all_.upper_bound(begin);
+  // Begin with the range before, which may reach into these bytes.
   if (at != all_.begin()) --at;
   while (at != all_.end() && at->first < end) {
     const auto [first, size] = *at;
@@ -59,6 +63,7 @@ size_t BlockHeap::Ranges::remove(std::byte* begin, size_t bytes) {
   return removed;
 }
 
+// Looks at one range: touching ranges are joined, so a single one covers all of the bytes, or none.
 bool BlockHeap::Ranges::has_all_of(std::byte* begin, size_t bytes) const {
   const auto next = all_.upper_bound(begin);
   if (next == all_.begin()) return false;
@@ -69,10 +74,11 @@ bool BlockHeap::Ranges::has_all_of(std::byte* begin, size_t bytes) const {
 BlockHeap::BlockHeap(size_t bytes) {
   void* const range = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // Refused (ulimit -v): without addresses take() has no place for any block.
   if (range == MAP_FAILED) return;
   begin_ = static_cast<std::byte*>(range);
   bytes_ = bytes;
-  madvise(begin_, bytes, MADV_HUGEPAGE);  // where the system leaves it to the program
+  madvise(begin_, bytes, MADV_HUGEPAGE);  // in effect if the system leaves it to the program
   free_.add(begin_, bytes);
 }
 
@@ -84,6 +90,8 @@ void* BlockHeap::take(size_t bytes) {
   if (bytes > bytes_) return nullptr;
   const size_t wanted = rounded(std::max<size_t>(bytes, 1), kAlignment);
   const std::lock_guard lock(mutex_);
+  // First fit: the lowest place that is large enough. Free memory gathers at the top, and pages are
+  // released from there.
   const auto place = std::ranges::find_if(
       free_.all(), [&](const Ranges::Map::value_type& free) { return free.second >= wanted; });
   if (place == free_.all().end()) return nullptr;
@@ -92,6 +100,7 @@ void* BlockHeap::take(size_t bytes) {
   taken_.emplace(begin, wanted);
   taken_bytes_ += wanted;
   most_taken_bytes_ = std::max(most_taken_bytes_, taken_bytes_);
+  // The caller will write the block, so its pages count as resident from here on.
   note_written(begin, wanted);
   return begin;
 }
@@ -105,6 +114,8 @@ void BlockHeap::give(void* block) {
   free_.add(begin, size);
 }
 
+// Counts a block as resident. If more than the most ever in use is resident then, free places have
+// kept pages that no block reuses: release the excess.
 void BlockHeap::note_written(std::byte* begin, size_t bytes) {
   if (resident_.has_all_of(begin, bytes)) return;
   resident_bytes_ += bytes - resident_.remove(begin, bytes);
@@ -114,14 +125,15 @@ void BlockHeap::note_written(std::byte* begin, size_t bytes) {
 
 void BlockHeap::release_down_to(size_t bytes) {
   for (auto free = free_.all().rbegin(); free != free_.all().rend(); ++free) {
-    // Each look finds the highest that is left.
+    // Each turn finds the highest resident range below `end`.
     std::byte* end = free->first + free->second;
     while (resident_bytes_ > bytes) {
       auto written = resident_.all().lower_bound(end);
       if (written == resident_.all().begin()) break;
       --written;
       end = std::min(end, written->first + written->second);
-      // From page to page: what would be cut into pages is asked for once, not again and again.
+      // Round down to a page: part of a page cannot be released, and would be tried again and
+      // again.
       end = begin_ + static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();
       std::byte* const begin = std::max(written->first, free->first);
       if (begin >= end) {  // less than a page
@@ -137,6 +149,7 @@ void BlockHeap::release_down_to(size_t bytes) {
   }
 }
 
+// Releases whole pages only: the rest of a page at either edge may belong to a block in use.
 size_t BlockHeap::release_pages(std::byte* begin, std::byte* end) {
   const size_t first = rounded(static_cast<size_t>(begin - begin_), page_bytes());
   const size_t last = static_cast<size_t>(end - begin_) / page_bytes() * page_bytes();

@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// Of "KiB", "mb", "B", "".
+// Returns the bytes of a unit: "KiB", "mb", "B", "". Empty if it is none.
 std::optional<int64_t> factor_of(std::string_view unit) {
   std::string name;
   for (const char c : unit) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -43,6 +43,7 @@ std::string format_bytes(int64_t bytes) {
 }
 
 std::optional<int64_t> parse_bytes(std::string_view text) {
+  // Parse integers as such: a double is exact to 2^53 only.
   int64_t whole = 0;
   const char* const end = text.data() + text.size();
   const auto [after, error] = std::from_chars(text.data(), end, whole);

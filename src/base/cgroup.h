@@ -1,4 +1,4 @@
-// What the container, or another control group around this process, may use of the machine.
+// Limits that a container, or another control group, sets for this process.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,18 @@
 
 namespace fsdp {
 
-// The lowest limits of the group and of those that it is in; empty: none.
+// The lowest limits of the group and of the groups that contain it; empty: no limit.
 struct CgroupLimits {
   std::optional<int64_t> memory_bytes;
   std::optional<int64_t>
-      free_bytes;               // of memory_bytes; caches of files that are not in use are free
-  std::optional<double> cores;  // processor time for each second
+      free_bytes;               // of memory_bytes; file caches that are not in use count as free
+  std::optional<double> cores;  // seconds of processor time per second
 };
 
+// Returns the limits of this process.
 CgroupLimits read_cgroup_limits();
-// The same of another system: `root` is /sys/fs/cgroup (version 2, or a folder a controller), and
-// `groups` the text of /proc/self/cgroup.
+// Returns the limits of another system: `root` is /sys/fs/cgroup (version 2, or a folder for each
+// controller of version 1), and `groups` the text of /proc/self/cgroup.
 CgroupLimits read_cgroup_limits(const std::filesystem::path& root, std::string_view groups);
 
 }  // namespace fsdp

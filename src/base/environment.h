@@ -1,4 +1,4 @@
-// The launcher's environment variables, read in this one place.
+// Reads a launcher's environment variables, in this one place.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace fsdp {
 
 enum class Launcher : uint8_t { kNone, kFsdpRun, kTorchrun, kOpenMpi, kPmi, kSlurm };
 
-// Who this process is among the ranks of its job. Without a launcher: one rank.
+// This process's place among the ranks of its job. Without a launcher: one rank.
 struct LaunchEnvironment {
   Launcher launcher = Launcher::kNone;
   int rank = 0;
@@ -20,16 +20,16 @@ struct LaunchEnvironment {
   int local_world_size = 1;
   std::string master_addr;
   std::optional<int> master_port;
-  // Equal for the ranks of one start of one job, different for others of this user on this host.
-  // Empty if the variables do not say.
+  // Equal for the ranks of one start of one job, different for other starts of this user on this
+  // host. Empty if the variables do not identify it.
   std::string job_key;
   int restart_count = 0;     // TORCHELASTIC_RESTART_COUNT; more than 0: a restarted job
   std::vector<int> job_fds;  // FSDP_JOB_FDS: the job's memory, inherited from fsdp-run
-  // Of several hosts: the same for ranks of one. Empty: its name tells.
+  // In a job of several hosts: equal for the ranks of one host. Empty: use the host's name.
   std::string node{};
   // TORCHELASTIC_USE_AGENT_STORE: the launcher's agent serves a store at MASTER_ADDR, MASTER_PORT.
   bool has_agent_store = false;
-  std::string error_file;   // TORCHELASTIC_ERROR_FILE: where the agent looks for a failure
+  std::string error_file;   // TORCHELASTIC_ERROR_FILE: the agent reads a failure there
   std::string runtime_dir;  // XDG_RUNTIME_DIR
 };
 
@@ -39,10 +39,10 @@ using Lookup = std::function<const char*(const char* name)>;
 // OMPI_COMM_WORLD_* (mpirun), else PMI_* (mpiexec), else SLURM_* inside a step (srun).
 // Errors: InvalidArgument (78) naming variable, value and remedy.
 LaunchEnvironment read_launch_environment(const Lookup& lookup);
-// The same from the process's environment.
+// Reads the same from the process's environment.
 LaunchEnvironment read_launch_environment();
 
-// One line for people: "rank 1 of 4 (local 1 of 4) by torchrun, MASTER_PORT 29500".
+// Returns a line for people: "rank 1 of 4 (local 1 of 4) by torchrun, MASTER_PORT 29500".
 std::string describe(const LaunchEnvironment& environment);
 
 }  // namespace fsdp

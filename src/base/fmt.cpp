@@ -1,10 +1,10 @@
-// fmt's own functions: LibTorch ships its headers without its library, and to compile them in every
-// file that formats takes two thirds of that file's time.
+// Compiles fmt's own functions once. LibTorch ships fmt's headers without its library, and
+// compiling them in every file that formats takes two thirds of that file's time.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
 namespace detail {
-// Those that the headers declare as instantiated here.
+// The headers declare these instantiations as extern.
 template auto thousands_sep_impl<char>(locale_ref) -> thousands_sep_result<char>;
 template auto decimal_point_impl<char>(locale_ref) -> char;
 }  // namespace detail

@@ -17,21 +17,21 @@ constexpr bool kIsSanitized = true;
 constexpr bool kIsSanitized = false;
 #endif
 
-// As malloc left alone: smaller ones have little to lose, and are many.
+// malloc's default threshold: smaller blocks gain little, and are many.
 constexpr size_t kLeastBytes = 128 << 10;
 
 std::atomic<bool> keeps_blocks = false;
 
-// For good: tensors may outlive all else. Twice what can be memory at all, for places between
-// blocks.
+// Returns the heap. It is never destroyed, as tensors may outlive all else. It has twice the
+// addresses of the machine's memory, since free places between blocks need addresses, too.
 BlockHeap& kept() {
   static auto* const heap = new BlockHeap(2 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
                                           static_cast<size_t>(sysconf(_SC_PAGESIZE)));
   return *heap;
 }
 
-// Where another malloc serves the program (a sanitizer's, jemalloc) these calls are the first that
-// glibc's own sees, and it sets itself up without a lock.
+// Guards mallopt. Under another malloc (a sanitizer's, jemalloc) glibc's own malloc is first used
+// by these calls, and initialises itself without a lock.
 std::mutex& policy_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -39,8 +39,8 @@ std::mutex& policy_mutex() {
 
 }  // namespace
 
-// Left alone, glibc raises its threshold to the largest block freed so far: what the construction
-// of a model frees would stay resident.
+// Sets a fixed threshold. Otherwise glibc raises it to the largest block freed so far, and memory
+// freed during the construction of a model would stay resident.
 void return_freed_blocks() {
   const std::lock_guard lock(policy_mutex());
   keeps_blocks = false;
@@ -49,9 +49,11 @@ void return_freed_blocks() {
 
 void keep_freed_blocks() {
   const std::lock_guard lock(policy_mutex());
+  // First return what construction has freed: later limits would keep it.
   malloc_trim(0);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  // A sanitizer has to see each block.
   if (kIsSanitized) return;
   kept().release();
   keeps_blocks = true;
@@ -62,6 +64,8 @@ void* kept_block(size_t bytes) {
 }
 
 bool give_kept_block(void* block) {
+  // This runs for every tensor that LibTorch frees, whichever policy allocated it: the address
+  // decides.
   if (kIsSanitized || !kept().owns(block)) return false;
   kept().give(block);
   return true;

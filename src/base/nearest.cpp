@@ -6,7 +6,8 @@
 namespace fsdp {
 namespace {
 
-// How far a name is from what was typed: a beginning of it, or more than all of it, is nearest.
+// Returns how far a name is from the typed text; it is nearest if one of them begins with the
+// other.
 size_t distance_of(std::string_view typed, std::string_view name) {
   constexpr size_t kTelling = 5;  // "--" and three letters
   const bool begins = typed.starts_with(name) || name.starts_with(typed);
@@ -15,7 +16,7 @@ size_t distance_of(std::string_view typed, std::string_view name) {
 
 }  // namespace
 
-// By rows.
+// Computes the table of distances row by row, in one row of memory.
 size_t edit_distance(std::string_view from, std::string_view to) {
   std::vector<size_t> row(to.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -32,6 +33,7 @@ size_t edit_distance(std::string_view from, std::string_view to) {
 }
 
 std::string nearest_of(std::string_view typed, const std::vector<std::string>& names) {
+  // Fewer than four letters and fewer than half of the typed ones may differ.
   constexpr size_t kFar = 4;
   std::string nearest;
   size_t least = std::min(kFar, typed.size() / 2);

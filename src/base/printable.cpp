@@ -8,12 +8,13 @@
 namespace fsdp {
 namespace {
 
-// Bytes of the UTF-8 character at the start of `text` that may be shown, or 0.
+// Returns the bytes of the UTF-8 character at the start of `text`; 0 if it must not be shown.
 size_t shown_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
   if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
   const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  // Bytes below 0xc2 continue a character, or begin a longer form than it needs.
   if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
   uint32_t code = first & (0xffu >> (length + 1));
   for (size_t i = 1; i < length; ++i) {

@@ -1,4 +1,4 @@
-// What this host has left.
+// The host's free memory.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace fsdp {
 
-// Returns the bytes that programs can get without anything being swapped out, by the system's
-// estimate, and no more than the container has left; empty where the system has no estimate.
+// Returns the bytes that programs can allocate without swapping, by the system's estimate, and at
+// most what the container has left; empty if the system has no estimate.
 std::optional<int64_t> free_host_bytes();
 
 }  // namespace fsdp

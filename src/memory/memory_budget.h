@@ -1,4 +1,4 @@
-// What the engines of a rank may hold together of its device.
+// MemoryBudget: the device memory that the engines of a rank may hold together.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// The limit that engines have in common, 0: none, and the meter that keeps it, null without one. It
+// A limit that engines share (0: none), and the meter that enforces it (null without a limit). It
 // ends with its last holder.
 struct MemoryCap {
   MemoryCap(int64_t bytes, std::shared_ptr<MemoryMeter> by);
@@ -21,12 +21,12 @@ struct MemoryCap {
   const std::shared_ptr<MemoryMeter> meter;  // shared with the blocks that it has counted
 };
 
-// One rank's, as long as its mesh in the job: its meter counts what earlier engines have left, too.
-// Thread-safe.
+// The budget of one rank. It lives as long as the rank's mesh, and its meter also counts memory
+// that earlier engines left. Thread-safe.
 class MemoryBudget {
  public:
-  // The cap of the engines that live.
-  // Errors: InvalidArgument for a negative limit, or while engines with another one live.
+  // Returns the cap of all living engines.
+  // Errors: InvalidArgument for a negative limit, or while engines with another limit live.
   std::shared_ptr<const MemoryCap> cap(int64_t limit);
 
  private:

@@ -1,5 +1,5 @@
-// Counts the engine's bytes: what each category uses now and at its peak, what the system has
-// given.
+// MemoryLedger: counts an engine's bytes, by category now and at the peak, and the bytes that the
+// system has provided.
 #pragma once
 
 #include <fsdp/memory.h>
@@ -10,26 +10,26 @@
 
 namespace fsdp {
 
-// Not thread-safe: the engine's mutex covers it.
+// An engine's byte counts. Not thread-safe: the engine's mutex guards it.
 class MemoryLedger {
  public:
-  // With a log, every change is noted there while it is on.
+  // Logs every change in `log`, if there is one and it is on.
   explicit MemoryLedger(SpanLog* log = nullptr) : log_(log) {}
 
   void take(MemoryCategory category, int64_t bytes);
   void give(MemoryCategory category, int64_t bytes);
-  // The system or driver was asked for `bytes` more, or given them back (negative).
+  // Counts `bytes` more from the system or driver; negative: bytes that returned to it.
   void hold(int64_t bytes);
   void count_overflow() { ++stats_.overflow_slots; }
   void reset_peak() { stats_.peak = stats_.in_use; }
-  // The highest total since the last begin_phase, by category at that moment: the engine's own
-  // mark, beside the user's.
+  // Starts a phase; its peak is the highest total from here on, by category at that moment. The
+  // engine's own mark, beside the user's (reset_peak).
   void begin_phase() { phase_peak_ = stats_.in_use; }
   const MemoryBytes& phase_peak() const { return phase_peak_; }
 
   const MemoryStats& stats() const { return stats_; }
 
-  // Notes what is in use now.
+  // Logs the bytes in use now.
   void note() const;
 
  private:

@@ -22,6 +22,7 @@ void MemoryMeter::take(MemoryOwner of, int64_t bytes) {
     }
     demand.now = reading_.now;
     demand.limit = limit_;
+    // A copy, called without the lock: it reads this meter, and may be replaced meanwhile.
     refuse = refuse_;
   }
   if (refuse) refuse(demand);
@@ -33,6 +34,7 @@ void MemoryMeter::give(MemoryOwner of, int64_t bytes) noexcept {
   part(reading_.now, of) -= bytes;
 }
 
+// Never refuses, as LibTorch has allocated already; the next take() does.
 void MemoryMeter::observe_torch(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   reading_.now.torch = bytes;
@@ -89,12 +91,14 @@ std::string MemoryMeter::describe(const MemoryDemand& demand) {
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
                const std::function<Buffer()>& allocate) {
   if (meter == nullptr || bytes == 0) return allocate();
-  // Counted while somebody holds it, which a failed allocation does not outlive.
+  // Counts the bytes before they are allocated, so that the limit refuses first; if the allocation
+  // throws, the destructor subtracts them.
   struct Counted {
     Counted(std::shared_ptr<MemoryMeter> by, int64_t taken) : meter(std::move(by)), bytes(taken) {
       meter->take(MemoryOwner::kEngine, bytes);
     }
     ~Counted() {
+      // Free first: the meter never counts less than is held.
       buffer = Buffer();
       meter->give(MemoryOwner::kEngine, bytes);
     }

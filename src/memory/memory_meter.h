@@ -1,5 +1,5 @@
-// What one rank holds of its device's memory, the engine's and LibTorch's together, and a limit for
-// the sum.
+// MemoryMeter: the device memory that one rank holds, the engine's and LibTorch's together, with a
+// limit on the sum.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace fsdp {
 
-// Whose a block is: the engine's (shards, slots, gradients, optimizer state), or LibTorch's
-// (activations, gradients on their way, whatever operators make).
+// The owner of a block: the engine (shards, slots, gradients, optimizer state), or LibTorch
+// (activations, gradients in flight, temporaries of operators).
 enum class MemoryOwner : uint8_t { kEngine, kTorch };
 
 struct MeteredBytes {
@@ -27,42 +27,42 @@ struct MeteredBytes {
 struct MeterReading {
   MeteredBytes now;
   MeteredBytes peak;   // at the highest total since construction or reset_peak
-  MeteredBytes peaks;  // the highest of each by itself: not of one moment
+  MeteredBytes peaks;  // the highest of each by itself, not at one moment
 };
 
-// Bytes that the limit has no room for.
+// A demand that the limit has no room for.
 struct MemoryDemand {
   int64_t bytes = 0;
   MemoryOwner of = MemoryOwner::kEngine;
-  MeteredBytes now;  // without them
+  MeteredBytes now;  // before the demand
   int64_t limit = 0;
 };
 
-// Thread-safe. Shared by whoever counts into it and by the blocks that it has counted: a block is
-// given back to the meter that it was taken from, whenever that is.
+// Counts of bytes, and a limit. Thread-safe. Shared by its users and by the blocks that it has
+// counted: a block is subtracted from the meter that counted it, whenever it is freed.
 class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
  public:
-  // `bytes` more are held. Errors: OutOfMemory, or what the refusal throws, where the total would
-  // pass the limit; nothing has changed then.
+  // Counts `bytes` more. Errors: OutOfMemory, or an error of the refusal, if the total would exceed
+  // the limit; the counts are unchanged then.
   void take(MemoryOwner of, int64_t bytes);
   void give(MemoryOwner of, int64_t bytes) noexcept;
-  // LibTorch's are `bytes`, where its allocator counts by itself. May pass the limit, which the
-  // next demand tells, be it of 0 bytes.
+  // Sets LibTorch's bytes, if its allocator counts them itself. They may exceed the limit, which
+  // the next take() reports, even one of 0 bytes.
   void observe_torch(int64_t bytes);
 
   MeterReading reading() const;
   void reset_peak();
 
-  // No more than `bytes` in all from now on, 0: no limit; what is held already stays.
+  // Limits the total to `bytes` from now on, 0: no limit. Blocks that are held already stay.
   void set_limit(int64_t bytes);
   int64_t limit() const;
-  // Throws what a demand beyond the limit ends with, in the thread that asks, without a lock.
-  // Where it returns, or is empty: OutOfMemory with describe().
+  // Throws the error for a demand beyond the limit, in the thread that asks, without a lock. If it
+  // returns, or is empty, take() throws OutOfMemory with describe().
   using Refuse = std::function<void(const MemoryDemand& demand)>;
   void set_refusal(Refuse refuse);
   bool has_refusal() const;
 
-  // "out of memory: 24.0 MiB more than the 20.5 MiB that the limit of 64.0 MiB leaves".
+  // Returns "out of memory: 24.0 MiB more than the 20.5 MiB that the limit of 64.0 MiB leaves".
   static std::string describe(const MemoryDemand& demand);
 
  private:
@@ -78,8 +78,8 @@ class MemoryMeter : public std::enable_shared_from_this<MemoryMeter> {
   Refuse refuse_;
 };
 
-// What `allocate` returns, counted as the engine's from before it is asked until the buffer goes.
-// Without a meter: the buffer itself. Errors: as MemoryMeter::take; what `allocate` throws.
+// Returns the buffer of `allocate`, counted as the engine's from before the call until the buffer
+// is freed. Without a meter it is not counted. Errors: as MemoryMeter::take; those of `allocate`.
 Buffer metered(const std::shared_ptr<MemoryMeter>& meter, int64_t bytes,
                const std::function<Buffer()>& allocate);
 
