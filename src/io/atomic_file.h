@@ -12,9 +12,10 @@
 
 namespace fsdp {
 
-// Writes to a temporary file beside `path` and renames it in commit(). Until then, and after any
-// failure, `path` keeps what it had; the destructor removes what was not committed. Move-only.
-// The temporary file is locked while its writer lives, so that remove_leftovers knows a dead one's.
+// A file that is written under a temporary name beside `path` and renamed by commit(). Until then,
+// and after any failure, `path` keeps its content; the destructor removes what was not committed.
+// Move-only. The temporary file is locked while its writer lives, so that remove_leftovers
+// recognises a dead writer's.
 class AtomicFile {
  public:
   // Errors: IoError kCannotCreate if the folder is missing or read-only or `path` is a folder;
@@ -29,10 +30,11 @@ class AtomicFile {
 
   // Errors: IoError kIoError naming the byte and the system's reason.
   void write_at(int64_t offset_bytes, std::span<const std::byte> bytes);
-  // Contents on disk, under the temporary name: a full disk is known before a name changes.
+  // Brings the content to disk under the temporary name: a full disk is reported before any name
+  // changes.
   // Errors: as above; StateError on a second call.
   void finish();
-  // finish(), unless that was called, then the name, then the folder's entry.
+  // Calls finish(), unless it was called, renames the file, and syncs the folder's entry.
   // Errors: as above.
   void commit();
 
@@ -44,11 +46,11 @@ class AtomicFile {
   std::filesystem::path path_;
   std::filesystem::path temporary_;  // empty once committed
   int fd_ = -1;
-  int lock_ = -1;  // from finish() on
+  int lock_ = -1;  // holds the file's lock from finish() on
   bool finished_ = false;
 };
 
-// The file is gone, on disk too, when this returns; nothing is done where there is none.
+// Removes the file, on disk too, before it returns; does nothing if there is none.
 // Errors: IoError kCannotCreate, kIoError.
 void remove_file(const std::filesystem::path& path);
 

@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// kTables[i][b]: what byte b does to the sum when i bytes follow it.
+// kTables[i][b]: the contribution of byte b to the sum if i bytes follow it.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {
@@ -28,7 +28,8 @@ constexpr Tables kTables = make_tables();
 
 }  // namespace
 
-// Eight bytes at a time ("slicing by 8"): the tables' look-ups do not wait for each other.
+// Handles eight bytes at a time ("slicing by 8"): the look-ups in the tables do not wait for each
+// other.
 uint32_t crc32(std::span<const std::byte> bytes, uint32_t before) {
   uint32_t sum = ~before;
   while (bytes.size() >= 8) {

@@ -1,4 +1,4 @@
-// What a file is, by its first bytes.
+// FileKind: the kind of a file, by its first bytes.
 #pragma once
 
 #include <cstddef>
@@ -36,20 +36,20 @@ enum class FileKind : uint8_t {
   kGguf,
 };
 
-// As many bytes as file_kind looks at.
+// The number of bytes that file_kind reads.
 inline constexpr size_t kKindBytes = 4096;
 
-// Requires: `begin` has the first kKindBytes bytes of the file, or all that it has.
+// Returns the kind of a file. Requires: `begin` has the first kKindBytes bytes, or all there are.
 FileKind file_kind(std::string_view begin);
-// kUnknown for what is no regular file or cannot be read.
+// Returns kUnknown for a path that is no regular file or cannot be read.
 FileKind kind_of_file(const std::filesystem::path& path);
 
-// "a gzip archive"; "a file of unknown kind".
+// Returns "a gzip archive", "a file of unknown kind", ….
 std::string_view name_of(FileKind kind);
 
-// Refuses, by its name and with the way out, a file that is of a kind that its reader cannot mean.
+// Throws for a file of a kind that its reader cannot mean, with the kind's name and a remedy.
 // `wanted` is "JSON", "a vocabulary", …. Kinds that may be a damaged file of the wanted kind pass:
-// the reader says more of those.
+// the reader reports more about those.
 // Errors: IoError kCorruptData.
 void refuse_other_kind(std::string_view bytes, const std::string& file, std::string_view wanted);
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-// Compiled in here: whoever uses the library links no hash package.
+// Compiled in here, so that programs with this library link no hash package.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-// Reads the text and lets the cursor follow, so that a handler's refusal knows its byte.
+// An iterator over the text that moves the cursor along, so that a handler's refusal has its byte.
 class FollowedIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -50,9 +50,10 @@ class FollowedIterator {
   const char** position_;
 };
 
-// Index of the quote that closes the string opened at `open`, or the text's size.
+// Returns the index of the quote that closes the string opened at `open`, or the text's size.
 size_t end_of_string(std::string_view text, size_t open) {
   size_t at = open + 1;
+  // A backslash escapes the next character, which may be a quote.
   while (at < text.size() && text[at] != '"') at += text[at] == '\\' ? 2 : 1;
   return std::min(at, text.size());
 }
@@ -61,16 +62,16 @@ bool ends_a_token(char c) {
   return c == ',' || c == ':' || c == '"' || c == '{' || c == '}' || c == '[' || c == ']';
 }
 
-// The library keeps a copy of each string, each number and each run of white space: none may be
-// longer than the limit.
+// Throws if a string, a number or a run of white space exceeds the limit: the library copies each.
 void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits limits) {
   const std::string_view text = source.text;
-  size_t start = 0;  // of what has no end yet
+  size_t start = 0;  // of the token that has not ended yet
   const auto check = [&](size_t end, const char* what) {
     if (static_cast<int64_t>(end - start) <= limits.string_bytes) return;
     cursor.fail_at(static_cast<int64_t>(start),
                    fmt::format("{} of more than {} bytes", what, limits.string_bytes));
   };
+  // Numbers and white space have no end of their own: they end at the next token.
   for (size_t at = 0; at < text.size(); ++at) {
     if (!ends_a_token(text[at])) continue;
     check(at, "a number or white space");
@@ -84,8 +85,8 @@ void check_lengths(const JsonText& source, const JsonCursor& cursor, JsonLimits 
   if (start < text.size()) check(text.size(), "a number or white space");
 }
 
-// The library stops in silence at a NUL and skips a byte order mark. A file of another kind is said
-// to be that, not to be broken JSON.
+// Throws for characters that the library mishandles: it stops silently at a NUL and skips a byte
+// order mark. A file of another kind is reported as such, not as broken JSON.
 void check_characters(const JsonText& source, const JsonCursor& cursor) {
   const std::string_view text = source.text;
   refuse_other_kind(text, source.file, "JSON");
@@ -98,9 +99,9 @@ void check_characters(const JsonText& source, const JsonCursor& cursor) {
   }
 }
 
-// "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while parsing
-// object key - invalid literal; last read: '…'; expected string literal", without what names the
-// library, repeats the place, or may be megabytes long.
+// Returns the reason in "[json.exception.parse_error.101] parse error at line 1, column 9: syntax
+// error while parsing object key - invalid literal; last read: '…'; expected string literal". Drops
+// the library's name, the place, which the error repeats, and tokens that may be megabytes long.
 std::string reason_of(std::string text, std::string_view last_token) {
   if (const size_t bracket = text.find("] "); bracket != text.npos) text.erase(0, bracket + 2);
   if (text.starts_with("parse error at ")) {
@@ -112,11 +113,13 @@ std::string reason_of(std::string text, std::string_view last_token) {
     text.replace(at, length, fmt::format(" near {}", quoted_name(last_token)));
   }
   constexpr size_t kMaxReasonBytes = 300;
+  // A cut within a UTF-8 character is harmless: printable() escapes its bytes.
   if (text.size() > kMaxReasonBytes) text.resize(kMaxReasonBytes);
   return printable(text);
 }
 
-// What the library reports, checked for what it does not check, and passed on.
+// A handler of the library's events: checks what the library does not, and passes values on. It
+// always returns true, as refusals are exceptions.
 class StrictSax final : public nlohmann::json_sax<json> {
  public:
   StrictSax(JsonEvents& events, const JsonCursor& cursor, JsonLimits limits)
@@ -129,6 +132,8 @@ class StrictSax final : public nlohmann::json_sax<json> {
     return events_.on_unsigned(value), true;
   }
   bool number_float(number_float_t value, const string_t& text) override {
+    // The library reports an integer beyond 64 bits as a float: only its text distinguishes the
+    // two.
     if (!limits_.wide_integers && text.find_first_of(".eE") == text.npos) {
       cursor_.fail(fmt::format("the integer {} does not fit 64 bits", shortened(text)));
     }
@@ -153,6 +158,7 @@ class StrictSax final : public nlohmann::json_sax<json> {
   }
   bool end_object() override {
     --depth_;
+    // Only keys of open objects count, as only their hashes are held.
     key_count_ -= std::ssize(keys_.back());
     keys_.pop_back();
     return events_.end_object(), true;
@@ -187,12 +193,13 @@ class StrictSax final : public nlohmann::json_sax<json> {
   const JsonLimits limits_;
   int depth_ = 0;
   int64_t key_count_ = 0;
-  // Hashes of the open objects' keys, so that a key of megabytes costs no second copy; at 128 bits
-  // two different keys never share one. Ordered, so that no choice of keys makes it slow.
+  // Hashes of the keys of open objects: a key of megabytes is not copied, and at 128 bits two
+  // different keys practically never share a hash. An ordered set, so that no choice of keys makes
+  // it slow.
   std::vector<std::set<std::pair<uint64_t, uint64_t>>> keys_;
 };
 
-// Builds the document. Parents stay where they are while a child grows, so pointers are enough.
+// Builds a document. A parent does not move while its child grows, so `open_` can hold pointers.
 class DocumentEvents final : public JsonEvents {
  public:
   explicit DocumentEvents(int64_t limit) : limit_(limit) {}
@@ -250,6 +257,7 @@ void JsonCursor::fail_at(int64_t index, std::string what, std::string hint) cons
 }
 
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits) {
+  // The cursor lives on this stack: events may use it only during the call.
   JsonCursor cursor(text);
   check_characters(text, cursor);
   check_lengths(text, cursor, limits);

@@ -1,10 +1,10 @@
-// Strict JSON: what other programs write is accepted, what only hostile or broken files hold is
-// refused with the file, the line and the byte.
+// Parses JSON strictly: accepts all that other programs write, and refuses files that only an
+// attack or damage explains, with the file, the line and the byte.
 //
-// Refused beyond plain syntax errors: a NUL anywhere, a byte order mark, invalid UTF-8, a key twice
-// in one object, an integer that does not fit 64 bits, a number that does not fit a double, nesting
-// beyond a limit, a string, number or white space beyond a limit, more keys or values than a limit,
-// anything after the value.
+// Beyond plain syntax errors it refuses: a NUL anywhere, a byte order mark, invalid UTF-8, a key
+// twice in one object, an integer that does not fit 64 bits, a number that does not fit a double,
+// nesting beyond a limit, a string, number or white space beyond a limit, more keys or values than
+// a limit, anything after the value.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace fsdp {
 struct JsonText {
   std::string_view text;
   std::string file;        // for messages
-  int64_t first_byte = 0;  // where `text` starts in the file
+  int64_t first_byte = 0;  // the byte of the file at which `text` starts
   bool one_line = false;   // messages give the byte alone, not the line
 };
 
@@ -26,21 +26,21 @@ inline constexpr int64_t kMaxDocumentValues = 1 << 15;
 struct JsonLimits {
   int depth = 64;
   int64_t string_bytes = 16 << 20;      // also of a number or of white space
-  int64_t keys = 1 << 17;               // of all objects open at once
+  int64_t keys = 1 << 17;               // of all objects that are open at once
   int64_t values = kMaxDocumentValues;  // of a document
-  bool wide_integers = false;           // one that does not fit 64 bits is a real number
+  bool wide_integers = false;           // accept an integer beyond 64 bits as a real number
 };
 
-// For files that describe others: with them a document takes at most its text's size and 16 MiB.
+// For files that describe others: a document then takes at most its text's size and 16 MiB.
 inline constexpr JsonLimits kDocumentLimits{.string_bytes = 2 << 20};
 
-// Where a parser stands.
+// The position of a parser.
 class JsonCursor {
  public:
   explicit JsonCursor(const JsonText& source) : source_(source), at_(source.text.data()) {}
 
   const char** position() { return &at_; }
-  // Errors: always IoError kCorruptData with `what` and the place of the last character read.
+  // Throws IoError kCorruptData with `what` and the place of the last character read.
   [[noreturn]] void fail(std::string what, std::string hint = {}) const;
   [[noreturn]] void fail_at(int64_t index, std::string what, std::string hint = {}) const;
 
@@ -49,7 +49,7 @@ class JsonCursor {
   const char* at_;
 };
 
-// Receives a document value by value. A handler refuses one with fail().
+// A receiver of a document's values. A handler refuses a value with fail().
 class JsonEvents {
  public:
   virtual ~JsonEvents() = default;
@@ -75,12 +75,13 @@ class JsonEvents {
   const JsonCursor* cursor_ = nullptr;
 };
 
+// Parses `text` and passes each value to `events`.
 // Effects: memory in proportion to the longest string, the number of keys and what the handler
 //          keeps; the text is not copied and nesting does not use the call stack.
 // Errors: IoError kCorruptData.
 void parse_json(const JsonText& text, JsonEvents& events, JsonLimits limits = {});
 
-// The same as a document of at most `limits.values` values.
+// Parses `text` into a document of at most `limits.values` values.
 nlohmann::json parse_json(const JsonText& text, JsonLimits limits = kDocumentLimits);
 
 }  // namespace fsdp

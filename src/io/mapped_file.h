@@ -1,4 +1,4 @@
-// A file's bytes, mapped read-only: pages that nobody touches are never read.
+// MappedFile: a file's bytes, mapped read-only; pages that are not accessed are never read.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace fsdp {
 
-// Move-only; the bytes live as long as the object. The descriptor is closed at once, so any number
-// of files may be mapped.
-// Requires: nobody truncates the file in the meantime (replacing it by rename is harmless).
+// A read-only mapping of a file. Move-only; the bytes live as long as the object. The descriptor is
+// closed at once, so any number of files may be mapped.
+// Requires: no process truncates the file meanwhile (replacing it by rename is harmless).
 class MappedFile {
  public:
   // Errors: IoError kIoError if it is missing, unreadable, or not a regular file.
@@ -25,8 +25,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Their pages are no longer this process's memory, until somebody touches them again.
-  // Requires: `part` is of bytes().
+  // Removes the pages of `part` from this process's memory; another access reads them again.
+  // Requires: `part` is within bytes().
   void forget(std::span<const std::byte> part) const;
   std::string_view text() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size()};

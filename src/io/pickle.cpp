@@ -22,6 +22,7 @@ namespace {
 using Kind = PickleValue::Kind;
 using Opcode = PickleOpcode;
 
+// A stack machine that calls nothing: reduce() builds the few containers and tensors it knows.
 class PickleParser {
  public:
   PickleParser(std::span<const std::byte> bytes, const std::string& file)
@@ -51,11 +52,12 @@ class PickleParser {
   }
 
   std::span<const std::byte> take(size_t count) {
+    // Compare with the rest: `at_ + count` could overflow.
     if (count > bytes_.size() - at_) broken("it ends too early");
     at_ += count;
     return bytes_.subspan(at_ - count, count);
   }
-  // Little-endian, as the hosts that this runs on.
+  // Reads a little-endian number, as all hosts that this runs on have it.
   template <class Number>
   Number number() {
     Number value;
@@ -78,12 +80,14 @@ class PickleParser {
   }
 
   PickleValue* push(PickleValue value) {
+    // Values are in a deque, so pointers to earlier ones stay valid.
     PickleValue* made = &pickle_.values.emplace_back(std::move(value));
     stack_.push_back(made);
     return made;
   }
   void push_integer(int64_t value) { push({.kind = Kind::kInteger, .integer = value}); }
   PickleValue* pop() {
+    // Values below the last mark belong to a container that is not complete yet.
     const size_t floor = marks_.empty() ? 0 : marks_.back();
     if (stack_.size() <= floor) broken("a value is missing");
     PickleValue* value = stack_.back();
@@ -98,7 +102,7 @@ class PickleParser {
     marks_.pop_back();
     return values;
   }
-  // The container that values go into, which stays on the stack.
+  // Returns the container to which values are added; it stays on the stack.
   PickleValue* top(Kind kind) {
     PickleValue* value = pop();
     stack_.push_back(value);
@@ -106,7 +110,7 @@ class PickleParser {
     return value;
   }
 
-  // What is put into an object that is read over is read over, too.
+  // Returns true if the top is an object that is skipped: values put into it are skipped, too.
   bool top_is_unread() {
     PickleValue* value = pop();
     stack_.push_back(value);
@@ -165,6 +169,7 @@ class PickleParser {
     RebuiltTensor storage = rebuilt([&] { return rebuild_storage(id); });
     if (storage.tensor) {
       const PickledTensor& said = *storage.tensor;
+      // A record has one type and size; two mean damage or an attack.
       const auto [at, is_new] =
           storages_.emplace(said.record, std::pair(said.dtype, said.record_bytes));
       if (!is_new && at->second != std::pair(said.dtype, said.record_bytes)) {
@@ -182,7 +187,7 @@ class PickleParser {
     }
   }
   void push_tensor(Kind kind, RebuiltTensor made) {
-    // Of weights, and of what a training script keeps beside them.
+    // Enough for weights, and for what a training script keeps beside them.
     constexpr int64_t kMaxTensors = 4 * kMaxEntries;
     if (++tensors_ > kMaxTensors) {
       refuse(fmt::format("more than {} tensors and storages", kMaxTensors),
@@ -199,6 +204,7 @@ class PickleParser {
     if (called.kind == Kind::kUnread) return push_unread(called.text);
     if (called.kind != Kind::kGlobal) broken("what is called is no function");
     const auto function = pickle_function(called.text);
+    // Such a tensor is refused later, and only if it is a weight.
     if (!function && makes_tensor(called.text)) {
       return push_tensor(Kind::kUnreadTensor,
                          {.unread = fmt::format("is made by {}", quoted_name(called.text))});
@@ -211,6 +217,8 @@ class PickleParser {
         break;
       case PickleFunction::kFirstArgument:
         if (arguments.items.empty()) broken("a function without arguments");
+        // Values are constant for readers only: while the pickle is parsed, the stack may change
+        // them.
         stack_.push_back(const_cast<PickleValue*>(arguments.items[0]));
         break;
       default:
@@ -220,14 +228,14 @@ class PickleParser {
   void push_unread(const std::string& name) { push({.kind = Kind::kUnread, .text = name}); }
 
   void new_object() {
-    pop();  // the arguments: none in TorchScript
+    pop();  // the arguments, which TorchScript leaves empty
     const PickleValue& type = *pop();
     if (type.kind != Kind::kGlobal) broken("an object of no class");
     if (!is_script_class(type.text)) return push_unread(type.text);
     push({.kind = Kind::kObject, .text = type.text});
   }
 
-  // A state_dict's own attributes (its versions) are of no meaning here.
+  // Sets an object's attributes. Those of a state_dict (its versions) have no meaning for weights.
   void build() {
     const PickleValue& state = *pop();
     PickleValue* built = pop();
@@ -247,6 +255,7 @@ class PickleParser {
     if (bytes.size() > sizeof(int64_t)) return void(push({}));
     uint64_t value = 0;
     for (size_t i = 0; i < sizeof value; ++i) {
+      // Two's complement, little-endian: extend the sign to 64 bits.
       const bool is_negative = !bytes.empty() && (bytes.back() & std::byte{0x80}) != std::byte{};
       const auto byte = i < bytes.size() ? static_cast<uint64_t>(bytes[i]) : is_negative ? 0xff : 0;
       value |= byte << (8 * i);
@@ -254,7 +263,7 @@ class PickleParser {
     push_integer(static_cast<int64_t>(value));
   }
 
-  // False: it is over.
+  // Executes an instruction. Returns false after the last one.
   bool step() {
     const size_t begin = at_;
     switch (opcode()) {

@@ -1,8 +1,8 @@
-// Reads the pickles of torch.save and torch::save: containers, texts, numbers and tensors. Nothing
-// that a file names is ever called: an object of another class is read over, and has its name.
+// Parses the pickles of torch.save and torch::save: containers, texts, numbers and tensors. It
+// never calls what a file names: an object of another class is skipped, and its name kept.
 //
-// Not LibTorch's Unpickler: it makes None of an OrderedDict, which every state_dict is, and
-// believes what a file says of counts and places. This one checks each byte, and is tested without
+// It replaces LibTorch's Unpickler, which turns an OrderedDict, and every state_dict is one, into
+// None, and trusts a file's counts and places. This parser checks each byte, and is tested without
 // LibTorch.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace fsdp {
 
-// A view of the numbers in a record of the archive.
+// A tensor as a view of the numbers in a record of the archive.
 struct PickledTensor {
   StoredDType dtype = StoredDType::kF32;
   std::string record;        // its key
@@ -30,37 +30,40 @@ struct PickledTensor {
 
 struct PickleValue {
   enum class Kind : uint8_t {
-    kOther,    // None, numbers that are not whole or beyond 64 bits: of no meaning for weights
+    kOther,    // None, numbers that are not whole or beyond 64 bits: no meaning for weights
     kInteger,  // and booleans
     kText,
     kSequence,  // list, tuple
     kDict,
-    kObject,   // of a class of TorchScript
+    kObject,   // of a TorchScript class
     kGlobal,   // a class or a function by name
-    kStorage,  // of which tensors are made
+    kStorage,  // a source of tensors
     kTensor,
-    kUnread,        // an object of another class, or what a function would make
-    kUnreadTensor,  // a tensor or storage of which the engine has no kind
+    kUnread,        // an object of another class, or the result of a function
+    kUnreadTensor,  // a tensor or storage of a kind that the engine does not have
   };
   Kind kind = Kind::kOther;
   int64_t integer = 0;
-  // kText; of kGlobal, kObject and kUnread the name, "collections.OrderedDict"; of kUnreadTensor
-  // what is the matter with it, "is made by '…'".
+  // kText: itself. kGlobal, kObject, kUnread: the name, "collections.OrderedDict". kUnreadTensor:
+  // why it is not read, "is made by '…'".
   std::string text;
-  // Of kSequence; of kDict keys and values by turns; of kObject the dict of its attributes, if any.
+  // kSequence: its items. kDict: keys and values in turn. kObject: the dict of its attributes, if
+  // any.
   std::vector<const PickleValue*> items;
-  std::unique_ptr<PickledTensor> tensor;  // of kTensor; and of kStorage, without a shape
+  std::unique_ptr<PickledTensor> tensor;  // kTensor; kStorage, without a shape
 };
 
-// A parsed pickle; values may name each other, and themselves.
+// A parsed pickle; values may refer to each other, and to themselves.
 struct Pickle {
   std::deque<PickleValue> values;
   const PickleValue* root = nullptr;
 };
 
-// Memory in proportion to the bytes. `file` is used for messages only.
-// Errors: IoError kCorruptData: with the byte for what no torch.save writes; by name for what runs
-//   code wherever it stands (os.system, eval): no file of weights names it.
+// Parses a pickle. `file` is used for messages only.
+// Effects: memory in proportion to the bytes.
+// Errors: IoError kCorruptData: with the byte for data that torch.save does not write; with the
+//   name for a function that runs code (os.system, eval) anywhere in the pickle, as no file of
+//   weights has one.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& file);
 
 }  // namespace fsdp

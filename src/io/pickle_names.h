@@ -1,5 +1,5 @@
-// What a pickle may name: types of storages, functions that make tensors and containers, classes of
-// TorchScript. Nothing of it is called; a parser does what it stands for.
+// The names in a pickle that the parser understands: storage types, functions that make tensors and
+// containers, TorchScript classes. None of them is called.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -10,10 +10,10 @@
 
 namespace fsdp {
 
-// "torch.FloatStorage", "torch.storage.UntypedStorage" (bytes). Empty for types that no weights
-// have, quantised ones among them.
+// Returns the type of "torch.FloatStorage", "torch.storage.UntypedStorage" (bytes), …; empty for
+// types that weights do not have, such as quantised ones.
 std::optional<StoredDType> dtype_of_storage(std::string_view name);
-// "torch.float8_e4m3fn".
+// Returns the type of "torch.float8_e4m3fn" and others without a storage class; empty for all else.
 std::optional<StoredDType> dtype_of_name(std::string_view name);
 
 enum class PickleFunction : uint8_t {
@@ -28,13 +28,13 @@ enum class PickleFunction : uint8_t {
 };
 std::optional<PickleFunction> pickle_function(std::string_view name);
 
-// Of a class, of which a tensor is made without a change of its values.
+// Returns true if a tensor becomes an instance of the class without a change of its values.
 bool is_tensor_class(std::string_view name);
-// Another function of torch's that makes a tensor, or a type of storages.
+// Returns true for other functions of torch that make a tensor, and for storage types.
 bool makes_tensor(std::string_view name);
-// Also of torch::save of a module.
+// Returns true for classes of TorchScript, which torch::save of a module writes, too.
 bool is_script_class(std::string_view name);
-// Of a module whose functions act on the process, its files or other values of the pickle.
+// Returns true for functions that act on the process, its files or other values of the pickle.
 bool runs_code(std::string_view name);
 
 }  // namespace fsdp

@@ -1,11 +1,11 @@
-// The instructions of a pickle.
+// PickleOpcode: the instructions of a pickle.
 #pragma once
 
 #include <cstdint>
 
 namespace fsdp {
 
-// Those of protocol 2 that torch.save, with any objects in it, and torch::save write.
+// Instructions of protocol 2 that torch.save, with any objects in it, and torch::save write.
 enum class PickleOpcode : uint8_t {
   kMark = '(',
   kStop = '.',

@@ -1,4 +1,4 @@
-// Tensors from the arguments of the functions with which torch.save writes them.
+// Builds tensors from the arguments of the functions with which torch.save writes them.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace fsdp {
 
-// One of the two is there.
+// A tensor, or the reason why there is none.
 struct RebuiltTensor {
   std::unique_ptr<PickledTensor> tensor;
-  std::string unread;  // PickleValue::text of a kUnreadTensor
+  std::string unread;  // the reason: PickleValue::text of a kUnreadTensor
 };
 
 // Thrown for arguments that the function does not have; the parser adds the place.
@@ -20,10 +20,11 @@ struct WrongArguments {
   const char* why;
 };
 
+// Returns the tensor that `function` would make.
 // Requires: `function` is one that makes tensors; `arguments` is a kSequence.
 RebuiltTensor rebuild_tensor(PickleFunction function, const PickleValue& arguments);
 
-// ('storage', torch.FloatStorage, key, device, numel)
+// Returns the storage that ('storage', torch.FloatStorage, key, device, numel) names.
 RebuiltTensor rebuild_storage(const PickleValue& id);
 
 }  // namespace fsdp

@@ -24,7 +24,7 @@ bool is_there(const std::filesystem::path& path) {
                 {.what = std::move(what), .where = path.string(), .hint = std::move(hint)});
 }
 
-// Which file has the name now.
+// Returns the device and inode of the file that has this name now.
 std::optional<std::pair<dev_t, ino_t>> identity_of(const std::filesystem::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
@@ -40,6 +40,7 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
     cannot_read("the model must be a folder", path_,
                 "name the folder that holds config.json and model.safetensors");
   }
+  // The single file has precedence, on which SafetensorsFolderWriter relies.
   if (is_there(path_ / kWeightsFile)) {
     if (is_there(path_ / kWeightsIndex)) {
       notes_.push_back(fmt::format("{} is used, {} beside it is not", kWeightsFile, kWeightsIndex));
@@ -55,14 +56,16 @@ SafetensorsFolder::SafetensorsFolder(std::filesystem::path folder) : path_(std::
                     : "check the path");
   }
   for (const SafetensorsFile& file : files_) {
+    // Only now: `files_` no longer grows, so pointers to its elements stay valid.
     for (const StoredTensor& tensor : file.tensors()) tensors_.push_back({&file, &tensor});
   }
 }
 
 void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
   const auto identity = identity_of(index_path);
-  const MappedFile mapping(index_path);  // keeps the file's number from being given again
+  const MappedFile mapping(index_path);  // keeps the file's inode number from being reused
   const SafetensorsIndex index = parse_safetensors_index(mapping.text(), index_path.string());
+  // A set: several tensors name the same shard.
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);
   if (names.empty()) {
@@ -71,8 +74,8 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
                                            .hint = "fetch the model again"});
   }
   for (const std::string& name : names) files_.emplace_back(path_ / name);
-  // A writer takes the index away before it replaces a shard (SafetensorsFolderWriter): while it is
-  // the same, so were they.
+  // A writer removes the index before it replaces a shard (SafetensorsFolderWriter). So if the
+  // index is still the same file, the shards belong to it.
   if (identity_of(index_path) != identity) {
     cannot_read("the model's files were replaced while they were opened", path_,
                 "try again when its writer is done");
@@ -89,6 +92,7 @@ void SafetensorsFolder::open_shards(const std::filesystem::path& index_path) {
     shards.push_back(std::move(shard));
   }
   check_shards(index, index_path, shards);
+  // A wrong total does no harm, as each tensor is checked: it is a note.
   if (index.total_bytes && *index.total_bytes != total_bytes) {
     notes_.push_back(fmt::format("{} says {} bytes in all; the shards hold {}", kWeightsIndex,
                                  *index.total_bytes, total_bytes));

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxShards = 99'999;
 
-// "model-00002-of-00003.safetensors"
+// Returns "model-00002-of-00003.safetensors".
 std::string shard_name(size_t number, size_t count) {
   return fmt::format("model-{:05}-of-{:05}.safetensors", number, count);
 }
@@ -29,7 +29,8 @@ bool is_shard_name(std::string_view name) {
   });
 }
 
-// Greedy, in order. A size that does not exist is the writer's to refuse.
+// Fills files in order, each up to the limit. A shape without a size counts as 0 here, and the
+// file's writer refuses it.
 std::vector<std::vector<TensorSpec>> cut(std::vector<TensorSpec> tensors, int64_t max_bytes) {
   std::vector<std::vector<TensorSpec>> files(1);
   int64_t bytes = 0;
@@ -41,6 +42,7 @@ std::vector<std::vector<TensorSpec>> cut(std::vector<TensorSpec> tensors, int64_
       bytes = 0;
     }
     files.back().push_back(std::move(tensor));
+    // Limited to max_bytes, as a sum of claimed sizes could overflow.
     bytes = std::min(max_bytes, bytes + std::min(more, max_bytes));
   }
   return files;
@@ -90,6 +92,8 @@ SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<Te
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string name = parts.size() == 1 ? kWeightsFile : shard_name(i + 1, parts.size());
     for (const TensorSpec& tensor : parts[i]) {
+      // Each file's writer sees only its own tensors: names given twice across files show only
+      // here.
       if (!file_of_tensor.emplace(tensor.name, i).second) {
         refuse_shards(folder, fmt::format("tensor {} is given twice", quoted_name(tensor.name)));
       }
@@ -99,17 +103,19 @@ SafetensorsFolderWriter::State::State(std::filesystem::path path, std::vector<Te
         refuse_shards(folder, "the tensors' sizes overflow");
       }
     }
+    // All temporary files exist from here on: tensors may be appended in any order.
     files.emplace_back(folder / name, std::move(parts[i]), options.metadata);
     names.insert(name);
   }
   index.total_bytes = total_bytes;
 }
 
-// What would be read instead of the new set first.
+// Removes the rest of an earlier set; first the file that readers prefer to the new set.
 void SafetensorsFolderWriter::State::remove_earlier() {
   const bool one = files.size() == 1;
   remove_file(folder / (one ? kWeightsIndex : kWeightsFile));
   for (const std::string& name : weights_in(folder)) {
+    // Shards of the new set may have the earlier set's names.
     if (is_shard_name(name) && !names.contains(name)) remove_file(folder / name);
   }
 }
@@ -127,15 +133,18 @@ int SafetensorsFolderWriter::file_count() const { return static_cast<int>(state_
 
 void SafetensorsFolderWriter::append(std::string_view name, std::span<const std::byte> bytes) {
   const auto at = state_->file_of_tensor.find(name);
-  // One that is unknown is refused by any of them.
+  // Any of the files refuses an unknown name.
   state_->files[at == state_->file_of_tensor.end() ? 0 : at->second].append(name, bytes);
 }
 
-// A folder with model.safetensors is read from that file, whatever else is there; one with an index
-// from the files that it names. So a set of one file appears, and one of several disappears, in one
-// rename; and where shards take the names of an earlier set's, that set's index goes first.
+// Renames in an order that keeps readers from mixing sets. They prefer model.safetensors to
+// everything else; otherwise they read the index and the files that it names. So a set of one file
+// appears, and a set of several disappears, by one rename. If new shards have names of an earlier
+// set's, that set's index is removed first: a reader in between finds no set at all.
 void SafetensorsFolderWriter::commit() {
   State& state = *state_;
+  // All content is on disk before a name changes, so that a full disk leaves the earlier set
+  // intact.
   for (SafetensorsWriter& file : state.files) file.finish();
   std::optional<AtomicFile> index;
   if (state.files.size() > 1) {
@@ -149,6 +158,7 @@ void SafetensorsFolderWriter::commit() {
     });
     if (meets_earlier) remove_file(state.folder / kWeightsIndex);
   }
+  // Shards before the index that names them.
   for (SafetensorsWriter& file : state.files) file.commit();
   if (index) index->commit();
   state.remove_earlier();

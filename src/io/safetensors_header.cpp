@@ -18,6 +18,7 @@ namespace {
 
 constexpr JsonLimits kHeaderLimits{.depth = 8, .string_bytes = 2 << 20};
 
+// A tensor whose entry is being read.
 struct Entry {
   StoredTensor
       tensor;  // offset_bytes counts from the end of the header until the layout is checked
@@ -27,7 +28,8 @@ struct Entry {
   bool has_offsets = false;
 };
 
-// Walks {"__metadata__": {…}, NAME: {"dtype": …, "shape": […], "data_offsets": [begin, end]}, …}.
+// A handler for {"__metadata__": {…}, NAME: {"dtype": …, "shape": […], "data_offsets": [begin,
+// end]}, …}.
 class HeaderEvents final : public JsonEvents {
  public:
   explicit HeaderEvents(SafetensorsLayout& layout) : layout_(layout) {}
@@ -45,6 +47,7 @@ class HeaderEvents final : public JsonEvents {
       refuse(fmt::format("the {} {} is too large", noun(), value));
     }
     std::vector<int64_t>& list = place_ == Place::kShape ? entry_.tensor.shape : entry_.offsets;
+    // Checked while reading: a hostile shape must not grow first.
     if (place_ == Place::kShape && std::ssize(list) == kMaxDimensions) {
       refuse(fmt::format("more than {} dimensions", kMaxDimensions));
     }
@@ -65,6 +68,7 @@ class HeaderEvents final : public JsonEvents {
   }
 
   void on_key(std::string& key) override {
+    // Counts tensors and metadata together; a tensor's own keys are three.
     if (place_ != Place::kTensor && ++entries_ > kMaxEntries) {
       fail(fmt::format("more than {} tensors and metadata entries", kMaxEntries),
            "split the file into shards");
@@ -139,6 +143,7 @@ class HeaderEvents final : public JsonEvents {
     }
   }
 
+  // Keys may be in any order, so a tensor is checked at its end.
   void finish_tensor() {
     if (!entry_.dtype) refuse("dtype is missing");
     if (!entry_.has_shape) refuse("shape is missing");
@@ -176,7 +181,8 @@ class HeaderEvents final : public JsonEvents {
                                          .hint = std::move(hint)});
 }
 
-// The header's text, or an error that has not looked at more than 9 bytes.
+// Returns the header's text. Reads at most kKindBytes bytes, and trusts no size before it is
+// checked.
 std::string_view header_of(std::span<const std::byte> bytes, const std::string& file) {
   const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const FileKind kind = file_kind(whole);
@@ -186,6 +192,7 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
     corrupt(file, file_bytes,
             fmt::format("a file of {} bytes cannot be a safetensors file", file_bytes));
   }
+  // Little-endian, by bytes: the prefix may be at any address.
   uint64_t claimed = 0;
   for (int i = 7; i >= 0; --i) claimed = claimed << 8 | static_cast<uint64_t>(bytes[i]);
   if (claimed > static_cast<uint64_t>(kMaxHeaderBytes)) {
@@ -209,7 +216,7 @@ std::string_view header_of(std::span<const std::byte> bytes, const std::string& 
   return text;
 }
 
-// The padding is cut off first: JSON would allow line ends and tabs in it.
+// Cuts the padding off: JSON would allow line ends and tabs in it.
 std::string_view without_padding(std::string_view text, const std::string& file) {
   const size_t last = text.find_last_not_of(' ');
   if (text[last] != '}') {
@@ -219,9 +226,11 @@ std::string_view without_padding(std::string_view text, const std::string& file)
   return text.substr(0, last + 1);
 }
 
-// Byte ranges must follow each other from the header's end to the file's, without hole or overlap.
+// Checks that byte ranges follow each other from the header's end to the file's, without hole or
+// overlap, and makes offsets count from the start of the file.
 void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_bytes,
                   const std::string& file) {
+  // By size, too: an empty tensor precedes the one that begins at the same offset.
   std::ranges::stable_sort(layout.tensors, {}, [](const StoredTensor& tensor) {
     return std::pair(tensor.offset_bytes, tensor.nbytes);
   });
@@ -251,8 +260,8 @@ void bind_tensors(SafetensorsLayout& layout, int64_t data_begin, int64_t file_by
 }  // namespace
 
 std::optional<ElementCount> count_elements(StoredDType dtype, std::span<const int64_t> shape) {
-  // A zero dimension makes every product zero, but not before the others are known to be legal:
-  // [2^62, 2^62, 0] is refused as readers elsewhere do.
+  // The product is checked dimension by dimension: [2^62, 2^62, 0] is refused although it has no
+  // element, as other readers refuse it.
   std::optional<int64_t> numel = 1;
   for (const int64_t size : shape) {
     numel = checked_product(*numel, size);

@@ -1,5 +1,5 @@
-// model.safetensors.index.json, and pytorch_model.bin.index.json: which shard file holds which
-// tensor.
+// Reads and writes model.safetensors.index.json, and reads pytorch_model.bin.index.json: the shard
+// file of each tensor.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ inline constexpr const char* kWeightsIndex = "model.safetensors.index.json";
 
 struct SafetensorsIndex {
   std::map<std::string, std::string> file_of_tensor;
-  std::optional<int64_t> total_bytes;  // what metadata.total_size says, if it says it
+  std::optional<int64_t> total_bytes;  // metadata.total_size, if present
 };
 
-// Errors: IoError kCorruptData with the line and the byte, also for a file name that is more than
-//         a plain name (a path could lead out of the folder).
+// Parses an index. Errors: IoError kCorruptData with the line and the byte, also for a file name
+// that is not plain (a path could lead out of the folder).
 SafetensorsIndex parse_safetensors_index(std::string_view text, const std::string& file);
-// The tensors that a shard holds.
+// The names of the tensors in a shard.
 struct ShardNames {
   std::string file;  // its plain name
   std::vector<std::string_view> tensors;
 };
-// Errors: IoError kCorruptData with the tensor that the index and the shards, which are those that
-//         it names, do not have in the same file.
+// Compares the index with its shards, which are the files that it names. Errors: IoError
+// kCorruptData with a tensor that they do not have in the same file.
 void check_shards(const SafetensorsIndex& index, const std::filesystem::path& index_path,
                   std::span<const ShardNames> shards);
 
-// As transformers writes it. Requires: names are UTF-8.
+// Returns the text that transformers writes. Requires: names are UTF-8.
 std::string format_safetensors_index(const SafetensorsIndex& index);
 
 }  // namespace fsdp

@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-// Of a folder as transformers wrote it before safetensors.
+// Names that transformers used before safetensors.
 constexpr const char* kPickledWeights = "pytorch_model.bin";
 constexpr const char* kPickledIndex = "pytorch_model.bin.index.json";
 
@@ -25,7 +25,7 @@ bool holds(const std::filesystem::path& path) {
 
 }  // namespace
 
-// Neither copied nor moved: the files name each other.
+// The files of a path. Neither copied nor moved: `views` and `files` point into other members.
 struct StoredWeights::Files {
   explicit Files(const std::filesystem::path& its_path);
   void open_archive(const std::filesystem::path& archive_path);
@@ -35,7 +35,7 @@ struct StoredWeights::Files {
   const std::filesystem::path path;
   std::optional<SafetensorsFolder> folder;
   std::optional<SafetensorsFile> file;
-  std::deque<SafetensorsWeights> views;  // of these
+  std::deque<SafetensorsWeights> views;  // of `folder` and `file`
   std::deque<TorchArchive> archives;
   std::vector<const WeightsFile*> files;
   std::vector<std::string> notes;
@@ -44,6 +44,7 @@ struct StoredWeights::Files {
 StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) {
+    // The content decides the format, not the name.
     if (TorchArchive::is_one(path)) {
       open_archive(path);
     } else {
@@ -51,7 +52,7 @@ StoredWeights::Files::Files(const std::filesystem::path& its_path) : path(its_pa
     }
     return;
   }
-  // Where a folder has both, safetensors are read.
+  // A folder with both: safetensors are read. One with neither: SafetensorsFolder reports it.
   const bool has_safetensors = holds(path / kWeightsFile) || holds(path / kWeightsIndex);
   if (!has_safetensors && holds(path / kPickledWeights)) {
     open_archive(path / kPickledWeights);
@@ -72,6 +73,7 @@ void StoredWeights::Files::open_archive(const std::filesystem::path& archive_pat
 
 void StoredWeights::Files::open_archives(const std::filesystem::path& index_path) {
   const SafetensorsIndex index =
+      // The index owns its strings, so the mapping may end here.
       parse_safetensors_index(MappedFile(index_path).text(), index_path.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.file_of_tensor) names.insert(file);

@@ -1,4 +1,4 @@
-// The files of stored weights, for readers of their bytes.
+// Access to the files of StoredWeights, for code that reads their bytes.
 #pragma once
 
 #include <fsdp/stored_weights.h>
@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// Lifetime: the files live as long as `weights`.
+// Returns the files, which live as long as `weights`.
 const std::vector<const WeightsFile*>& files_of(const StoredWeights& weights);
 
 }  // namespace fsdp

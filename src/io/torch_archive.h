@@ -14,30 +14,31 @@
 
 namespace fsdp {
 
-// A zip archive whose records the tensors are views of. Names are a state_dict's keys, or those of
+// A zip archive, of whose records the tensors are views. Names are a state_dict's keys, or those of
 // a module's members, joined by dots. A state_dict may be an entry "state_dict", "model_state_dict"
 // or "model" of a larger dict.
 struct TorchLayout {
   std::vector<MappedTensor> tensors;
-  std::vector<std::string> notes;  // what a user should be told once
+  std::vector<std::string> notes;  // for the user, once each
   ZipDirectory records;
   bool has_check_sums = true;
 };
 
-// Effects: touches the archive's directory, its pickle and records of a few bytes.
-// Errors: IoError kCorruptData: as parse_zip and parse_pickle; with the tensor for one that is no
-//   view of its record, has its neg or conj bit set, or is quantised or sparse; for another byte
-//   order or a version that is not known.
+// Reads the layout.
+// Effects: reads the archive's directory, its pickle and records of a few bytes.
+// Errors: IoError kCorruptData: as parse_zip and parse_pickle; with the tensor if it is no view of
+//   its record, has its neg or conj bit set, or is quantised or sparse; for another byte order or
+//   an unknown version.
 TorchLayout parse_torch_archive(std::span<const std::byte> bytes, const std::string& file);
 
 class TorchArchive final : public WeightsFile {
  public:
-  // Errors: also IoError kIoError if the file cannot be read; by its name what was written before
-  //   PyTorch 1.6.
+  // Errors: also IoError kIoError if the file cannot be read; kCorruptData with a hint for the
+  //   format before PyTorch 1.6.
   explicit TorchArchive(std::filesystem::path path);
 
-  // By its first bytes, also where torch.save wrote it before 1.6, which is refused with a hint.
-  // False if it cannot be read.
+  // Returns true if the file begins as one, also in the format before PyTorch 1.6, which the
+  // constructor refuses with a hint. False if it cannot be read.
   static bool is_one(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const override { return path_; }

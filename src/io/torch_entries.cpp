@@ -41,7 +41,7 @@ std::string described(const PickleValue& value) {
   }
 }
 
-// "'epoch' (a number or None), 'args' (argparse.Namespace) and 3 more"
+// A list for notes: "'epoch' (a number or None), 'args' (argparse.Namespace) and 3 more".
 class NamedValues {
  public:
   void add(const std::string& name, const PickleValue& value) {
@@ -73,7 +73,7 @@ bool holds_tensors(const PickleValue& dict) {
   return false;
 }
 
-// The last one of this name, as in Python; null if there is none.
+// Returns the last value of this name, as Python keeps it; null if there is none.
 const PickleValue* find(const PickleValue& dict, std::string_view name) {
   for (size_t i = dict.items.size() / 2; i-- > 0;) {
     const PickleValue& key = *dict.items[2 * i];
@@ -82,11 +82,14 @@ const PickleValue* find(const PickleValue& dict, std::string_view name) {
   return nullptr;
 }
 
+// Collects the weights of a pickle by their names.
 class Walk {
  public:
   explicit Walk(const std::string& file) : file_(file) {}
 
   TorchEntries run(const PickleValue& root) {
+    // A TorchScript module is an object with a dict of its attributes; a state_dict is a dict
+    // itself.
     const bool is_module = root.kind == Kind::kObject && !root.items.empty();
     const PickleValue* dict = is_module ? root.items[0] : &root;
     if (dict->kind != Kind::kDict) refuse_root(*dict);
@@ -101,7 +104,7 @@ class Walk {
 
  private:
   static constexpr int kMaxDepth = 64;
-  static constexpr int64_t kMaxVisits = 1 << 20;  // a file may hold one module many times
+  static constexpr int64_t kMaxVisits = 1 << 20;  // a file may refer to one module many times
 
   [[noreturn]] void refuse(std::string what, std::string hint = kSaveStateDict) const {
     throw IoError(ExitCode::kCorruptData,
@@ -115,7 +118,7 @@ class Walk {
     refuse("the file holds neither a state_dict nor a module");
   }
 
-  // `dict`, or the entry of it that a training script writes beside others.
+  // Returns `dict`, or its entry with the weights if a training script wrote it beside others.
   const PickleValue& weights_of(const PickleValue& dict) {
     for (const std::string_view key : kNested) {
       const PickleValue* value = find(dict, key);
@@ -123,6 +126,7 @@ class Walk {
       NamedValues beside;
       for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
         const PickleValue& other = *dict.items[i + 1];
+        // Numbers and dicts beside the weights are usual; only what may be missed is named.
         const bool is_said = is_tensor(other) || other.kind == Kind::kUnread;
         if (is_said) beside.add(dict.items[i]->text, other);
       }
@@ -148,12 +152,13 @@ class Walk {
                     dicts.empty() ? "" : "; it has ", dicts.text()));
   }
 
-  // `nested`: whether entries that are modules again are looked into.
+  // Visits a dict's entries. `nested`: also those of entries that are modules themselves.
   void walk(const PickleValue& dict, const std::string& prefix, bool nested, int depth) {
     if (depth > kMaxDepth) refuse("modules within modules without an end");
     for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
       const PickleValue& key = *dict.items[i];
       const PickleValue& value = *dict.items[i + 1];
+      // Modules may refer to each other: depth and visits are bounded, as a file may hold a cycle.
       if (++visits_ > kMaxVisits) refuse("modules within modules without an end");
       if (key.kind != Kind::kText) refuse("a key of the state_dict is no text");
       const std::string name = prefix + key.text;

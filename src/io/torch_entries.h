@@ -1,4 +1,4 @@
-// Which tensors of a pickle are weights, by their names.
+// Finds the weights among the tensors of a pickle, and their names.
 #pragma once
 
 #include <string>
@@ -14,11 +14,12 @@ struct TorchEntries {
     const PickledTensor* tensor = nullptr;  // the pickle's
   };
   std::vector<Entry> tensors;
-  std::vector<std::string> notes;  // what was left out, once
+  std::vector<std::string> notes;  // entries that were left out
 };
 
-// Of a state_dict, of one within a training script's dict, or of a module of TorchScript.
-// Errors: IoError kCorruptData for another root, naming it, and with its name for a tensor that
+// Returns the weights of a state_dict, of a state_dict within a training script's dict, or of a
+// TorchScript module.
+// Errors: IoError kCorruptData with the class of any other root, and with the name of a tensor that
 //   cannot be read.
 TorchEntries find_entries(const PickleValue& root, const std::string& file);
 

@@ -1,4 +1,4 @@
-// A file of tensors, whatever its format: names, shapes, and where each element's bytes are mapped.
+// WeightsFile: a file of tensors in any format, with names, shapes and each tensor's mapped bytes.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -21,7 +21,7 @@ struct MappedTensor {
   std::span<const std::byte> bytes;  // from its first element to its last; at any address
 };
 
-// Immutable, so threads may share one. Tensors' bytes live as long as this object.
+// A file of tensors. Immutable, so threads may share one. The bytes live as long as this object.
 class WeightsFile {
  public:
   WeightsFile() = default;
@@ -31,18 +31,17 @@ class WeightsFile {
 
   virtual const std::filesystem::path& path() const = 0;
   virtual const std::vector<MappedTensor>& tensors() const = 0;
-  // Gives the pages of bytes that were read back to the system. Requires: `part` is of a tensor's
-  // bytes.
+  // Releases pages of bytes that were read. Requires: `part` is within a tensor's bytes.
   virtual void forget(std::span<const std::byte> part) const = 0;
-  // Reads one of `parts` parts of the file and compares its check sums, if the format has any: all
-  // parts together are the whole file.
-  // Errors: IoError kCorruptData with the record that is damaged.
+  // Reads one of `parts` parts of the file and compares its check sums, if the format has any. All
+  // parts together cover the file.
+  // Errors: IoError kCorruptData with the damaged record.
   virtual void check_sums(int /*part*/, int /*parts*/) const {}
-  // What the file says of itself, if its format can.
+  // Returns the file's metadata, if its format has any.
   virtual std::map<std::string, std::string> metadata() const { return {}; }
 };
 
-// Of a file that lives as long.
+// A safetensors file as a WeightsFile. Requires: `file` lives as long.
 class SafetensorsWeights final : public WeightsFile {
  public:
   explicit SafetensorsWeights(const SafetensorsFile& file);
@@ -57,7 +56,7 @@ class SafetensorsWeights final : public WeightsFile {
   std::vector<MappedTensor> tensors_;
 };
 
-// Strides of a tensor whose elements lie one after the other, the last dimension's side by side.
+// Returns the strides of a dense tensor whose last dimension is contiguous.
 std::vector<int64_t> row_major(std::span<const int64_t> shape);
 
 }  // namespace fsdp
