@@ -24,7 +24,7 @@ constexpr std::string_view kReadingState = "reading the optimizer's state";
 
 using Parameters = std::vector<OptimizedParameter>;
 
-// A moment of a parameter in the file.
+// The place of a parameter's moment in the file.
 struct MomentSource {
   const OptimizedParameter* parameter;
   size_t moment;
@@ -43,7 +43,8 @@ std::string in_words(const std::vector<std::string>& notes) {
   return fmt::format("{}", fmt::join(notes, ", "));
 }
 
-// The file is open, and everything in it is what it has to be; but for the moments' values.
+// An open file whose content fits the optimizer; only the moments' values are not checked yet. It
+// must not move: `sources_` points into `weights_` and `parameters`.
 class OptimizerSource {
  public:
   OptimizerSource(const std::filesystem::path& path, const Optimizer::State& state,
@@ -55,6 +56,7 @@ class OptimizerSource {
         parameters(std::move(trained)) {
     check_parameters();
     std::map<std::string_view, const MappedTensor*> stored;
+    // take() removes each tensor that it uses; the rest have no place in this optimizer.
     for (const MappedTensor& tensor : weights_.tensors()) stored[tensor.name] = &tensor;
     for (OptimizedParameter& parameter : parameters) take(parameter, stored);
     if (stored.empty()) return;
@@ -66,8 +68,8 @@ class OptimizerSource {
            in_words(head.notes), "make the optimizer with the options that it was saved with");
   }
 
-  // Errors: IoError kCorruptData unless the file was saved beside these weights, or does not say
-  // beside which.
+  // Throws if the file was saved beside other weights; a file without a digest passes.
+  // Errors: IoError kCorruptData.
   void check_weights(uint64_t digest) const {
     if (head.weights.empty() || head.weights == digest_text(digest)) return;
     refuse(file_,
@@ -80,7 +82,7 @@ class OptimizerSource {
            "in a lower type, changed since): LoadOptimizerOptions::beside_other_weights");
   }
 
-  // What this rank has of every moment: calls take(source, at, values).
+  // Reads this rank's interval of every moment: calls take(source, at, values).
   void read(
       const std::function<void(const MomentSource&, int64_t, std::span<const float>)>& take) const {
     for (const MomentSource& source : sources_) {
@@ -96,10 +98,11 @@ class OptimizerSource {
   }
 
  private:
-  // By their counts of steps, which every parameter has.
+  // Compares the parameters, by their counts of steps, which every parameter has.
   void check_parameters() const {
     std::set<std::string, std::less<>> stored;
     for (const StoredTensor& tensor : file_.tensors()) {
+      // The last dot: an FQN has dots of its own.
       const size_t dot = tensor.name.rfind('.');
       if (dot != tensor.name.npos && std::string_view(tensor.name).substr(dot + 1) == kStepTensor) {
         stored.insert(tensor.name.substr(0, dot));
@@ -127,6 +130,7 @@ class OptimizerSource {
            {}, kHint);
   }
 
+  // Finds the parameter's count of steps and its moments among the tensors of the file.
   void take(OptimizedParameter& parameter,
             std::map<std::string_view, const MappedTensor*>& stored) {
     const ParameterSpec& spec = spec_of(state_, parameter);
@@ -164,13 +168,14 @@ class OptimizerSource {
   Parameters parameters;  // with the file's counts of steps
 };
 
-// This rank's values to where they are optimised.
+// Writes this rank's values into the optimizer's moments.
 void write(const Optimizer::State& state, const OptimizerSource& source) {
   const MainStateWriter writer(*state.engine.context);
   source.read([&](const MomentSource& each, int64_t at, std::span<const float> values) {
     const ShardUnit& shard = *state.engine.model.units[each.parameter->unit]->shard;
     const OptimizedSegment& segment = state.segments().all()[each.parameter->segment];
     const Buffer& moment = segment.moments[each.moment];
+    // Moments leave out parameters that are not trained, so their offsets differ from the slice's.
     const int64_t offset =
         segment.moment_at(shard.main().local(each.parameter->parameter).offset) + at;
     writer.write(static_cast<float*>(moment.data()) + offset, values);
@@ -183,13 +188,17 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
                               OptimizerReport& report, const LoadOptimizerOptions& options) {
   Optimizer::State& state = state_of(optimizer);
   state.engine.require_between_passes("load_optimizer");
+  // Parameters that were unfrozen since the last step need moments before they are compared.
   state.follow_trained();
-  const Parameters parameters = state.segments().parameters();  // once the steps under way are done
+  const Parameters parameters = state.segments().parameters();  // waits for the steps under way
   const Mesh& mesh = state.engine.context->mesh;
+  // The digest is a collective, which the work of run_on_all_ranks must not issue.
   const uint64_t weights = options.beside_other_weights ? 0 : digest_of_weights(state.engine);
   std::optional<OptimizerSource> source;
-  // All ranks look at everything first; then nothing in the file can be wrong any more.
+  // All ranks read and check everything before any rank writes: the file can no longer be refused
+  // halfway, and a refusal leaves the optimizer unchanged.
   Outcome outcome = run_on_all_ranks(mesh, kReadingState, [&] {
+    // Grad mode is thread-local, and the work runs on a thread of its own.
     const at::NoGradGuard no_grad;
     source.emplace(path, state, parameters);
     source->read([](const MomentSource&, int64_t, std::span<const float>) {});
@@ -201,6 +210,7 @@ Outcome try_to_load_optimizer(Optimizer& optimizer, const std::filesystem::path&
     write(state, *source);
   });
   if (outcome.failed()) return outcome;
+  // Every rank has written its moments: now the optimizer's own values change, alike on all ranks.
   state.segments().set_counts(source->head.steps, source->parameters);
   optimizer.set_lr(source->head.lr);
   state.set_group_values(source->head.groups);

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kReading = "reading the weights";
 
-// What a load gives a buffer once no rank has refused anything.
+// A buffer's new value, which is assigned once no rank has refused anything.
 struct LoadedBuffer {
   at::Tensor buffer;
   at::Tensor value;  // on the host
@@ -35,10 +35,11 @@ struct Loaded {
   std::vector<LoadedBuffer> buffers;
 };
 
-// On this rank alone.
+// The part of a load that one rank does.
 class WeightLoad {
  public:
   explicit WeightLoad(const EngineParts& engine) : engine_(engine) {
+    // All names of a tensor: tied parameters have several, of which the layout keeps one.
     std::map<const c10::TensorImpl*, std::vector<std::string>> names;
     for (const auto& item : engine.model.root->named_parameters()) {
       if (item.value().defined()) {
@@ -67,11 +68,14 @@ class WeightLoad {
   Loaded run(const WeightsFiles& files, const LoadOptions& options) const {
     const at::NoGradGuard no_grad;
     const Mesh& mesh = engine_.context->mesh;
+    // First by names and shapes: no value is read or written from files that do not fit.
     MatchedWeights matched = match_weights(files, expected_, options);
+    // Each rank compares the check sums of its share of the records; together they cover the files.
     for (const WeightsFile* file : files.files) file->check_sums(mesh.rank(), mesh.world_size());
     load_parameters(matched);
     Loaded loaded;
     for (size_t i = 0; i < buffers_.size(); ++i) {
+      // Every rank reads buffers whole: they are replicated.
       const std::optional<WeightSource>& source = matched.sources[parameters_ + i];
       if (source)
         loaded.buffers.push_back({buffers_[i], read_whole(*source->file, *source->tensor)});
@@ -82,7 +86,8 @@ class WeightLoad {
   }
 
  private:
-  // This rank's interval of parameter `index` in all; `call` is given shard and index in its unit.
+  // Calls `call` with each parameter's index over all units, this rank's interval of it, and the
+  // interval's place in the main shard.
   template <class Call>
   void visit_parameters(const Call& call) const {
     size_t index = 0;
@@ -111,7 +116,8 @@ class WeightLoad {
     });
   }
 
-  // Each rank compares what it holds of a parameter; a buffer as a whole.
+  // Compares copies of tied weights: of a parameter each rank its own interval, of a buffer the
+  // whole.
   void check_copies(const MatchedWeights& matched) const {
     for (const MatchedWeights::Copy& copy : matched.copies) {
       if (copy.of < parameters_) continue;
@@ -130,6 +136,8 @@ class WeightLoad {
     });
   }
 
+  // Returns true if both have the same values. Their pieces may differ in size, so each piece of
+  // `a` is compared with its own read of `b`.
   static bool are_equal(const WeightSource& a, const WeightSource& b,
                         const MemoryInterval& interval) {
     bool equal = true;
@@ -149,7 +157,7 @@ class WeightLoad {
   std::vector<at::Tensor> buffers_;
 };
 
-// Whatever the files are; `notes` come before the report's.
+// Loads from files of any format; `notes` precede the report's.
 Loaded load_files(const EngineParts& engine, WeightsFiles files, const LoadOptions& options,
                   std::span<const std::string> notes) {
   std::optional<SafetensorsWeights> instead;
@@ -165,12 +173,14 @@ LoadReport load_on_all_ranks(Engine& engine,
   state.require_between_passes("load_weights");
   Loaded loaded;
   const Outcome outcome = run_on_all_ranks(engine.mesh(), kReading, [&] { loaded = load(state); });
+  // Mark changes even after a failure: some intervals may have been written before it.
   {
     const std::lock_guard lock(state.clock->mutex);
     for (const auto& unit : state.model.units) unit->shard->mark_changed(/*copies_written=*/false);
   }
   throw_on_all_ranks(engine.mesh(), outcome);
-  // Here and not on the thread that read: behind what this one has queued on its stream.
+  // On this thread, not on the one that read: the copies follow the work that this thread has
+  // issued to its stream.
   const at::NoGradGuard no_grad;
   for (const LoadedBuffer& each : loaded.buffers) at::Tensor(each.buffer).copy_(each.value);
   return std::move(loaded.report);
@@ -181,6 +191,7 @@ LoadReport load_on_all_ranks(Engine& engine,
 LoadReport load_weights(Engine& engine, std::span<const SafetensorsFile> files,
                         const LoadOptions& options) {
   return load_on_all_ranks(engine, [&](const EngineParts& state) {
+    // A deque, as `from` points to its elements while it grows.
     std::deque<SafetensorsWeights> weights;
     WeightsFiles from;
     for (const SafetensorsFile& file : files) from.files.push_back(&weights.emplace_back(file));

@@ -1,4 +1,4 @@
-// A model's buffers against files: which can be filled, and whole values for them.
+// Matches a model's buffers with files, and reads whole values for them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,14 +18,15 @@ struct LoadableBuffer {
   std::vector<std::string> aliases;  // other names of the same tensor
 };
 
-// Registered buffers that are dense, own each of their elements, and have a type that files have,
-// each once, in the order of registration.
+// Returns registered buffers that are dense, own each of their elements, and have a type that files
+// have; each once, in the order of registration.
 std::vector<LoadableBuffer> loadable_buffers(torch::nn::Module& root);
 
-// Empty for types that files do not have.
+// Returns the type in a file; empty if files do not have it.
 std::optional<StoredDType> stored_type(at::ScalarType type);
 
-// A copy on the host, as long as what it spans in the file. Requires: stored_type has its type.
+// Returns a copy on the host, as long as the tensor's span in the file.
+// Requires: its type is one that stored_type returns.
 at::Tensor read_whole(const WeightsFile& file, const MappedTensor& tensor);
 
 }  // namespace fsdp

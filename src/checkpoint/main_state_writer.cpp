@@ -8,6 +8,7 @@
 namespace fsdp {
 namespace {
 
+// Elements staged at a time: 1 MiB of pinned memory, however large a parameter is.
 constexpr size_t kStagedNumel = 256 * 1024;
 
 }  // namespace
@@ -21,7 +22,7 @@ void MainStateWriter::write(float* to, std::span<const float> values) const {
     const std::span<const float> staged = values.first(std::min(values.size(), kStagedNumel));
     std::memcpy(piece_.data(), staged.data(), staged.size_bytes());
     stream_.copy(to, piece_.data(), static_cast<int64_t>(staged.size_bytes()));
-    stream_.synchronize();  // before the piece is written again
+    stream_.synchronize();  // before the staged piece is overwritten
     to += staged.size();
     values = values.subspan(staged.size());
   }

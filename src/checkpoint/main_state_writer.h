@@ -1,4 +1,4 @@
-// Values of the host into main shards and moments, wherever these lie.
+// MainStateWriter: writes host values into main shards and moments, on the device or on the host.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace fsdp {
 
-// From any thread, between passes: behind what the engine's compute was given so far, on its stream
-// and not on the thread's.
+// A writer for any thread, between passes. It follows the work issued to the engine's compute so
+// far, on the engine's stream and not on the thread's.
 class MainStateWriter {
  public:
   explicit MainStateWriter(const ShardContext& context);
 
-  // `to` is main state. Done on return. Errors: as Stream::synchronize.
+  // Writes `values` to `to`, which is main state; done on return. Errors: as Stream::synchronize.
   void write(float* to, std::span<const float> values) const;
 
  private:

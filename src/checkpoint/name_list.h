@@ -1,4 +1,4 @@
-// Names of a file, as errors and notes list them.
+// Lists of a file's names, for errors and notes.
 #pragma once
 
 #include <span>
@@ -7,9 +7,9 @@
 
 namespace fsdp {
 
-// "'a', 'b' and 12 more"
+// Returns "'a', 'b' and 12 more".
 std::string list_of(std::span<const std::string> names);
-// "1 tensor", "20 tensors"
+// Returns "1 tensor", "20 tensors".
 std::string counted(std::span<const std::string> names, std::string_view what);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// A file that rank 0 writes while the others bring what is in it.
+// RankZeroWriter: rank 0 writes a file, and all ranks contribute to it.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -8,7 +8,8 @@
 
 namespace fsdp {
 
-// All ranks call it alike; what fails ends the writing, and nothing more is done.
+// The writing of one file. All ranks call it alike. After a failure, which all ranks learn, it does
+// nothing more.
 class RankZeroWriter {
  public:
   RankZeroWriter(const Mesh& mesh, std::string_view what) : mesh_(mesh), what_(what) {}

@@ -21,10 +21,11 @@ namespace {
 constexpr int64_t kPieceNumel = 1 << 20;
 constexpr int64_t kPieceBytes = 8 << 20;
 
-// As the engine has them: a double may have become infinite. `begin` is the first one's number.
+// Throws for a value that is not finite as float32, even if it is as a double. `begin` is the
+// index of the first value.
 void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
                   std::span<const float> values) {
-  // One pass that the compiler vectorises; a second one to name the place.
+  // The compiler vectorises this pass; only a failure needs a second one, to find the element.
   bool finite = true;
   for (const float value : values) finite &= std::abs(value) <= std::numeric_limits<float>::max();
   if (finite) return;
@@ -37,6 +38,8 @@ void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t b
                  .hint = "the model was broken when it was saved; take an earlier one"});
 }
 
+// Returns true if the file has the parameter's order in memory; a dimension of one element has no
+// order.
 bool same_order(const MappedTensor& tensor, const MemoryInterval& interval) {
   for (size_t i = 0; i < tensor.shape.size(); ++i) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != interval.strides[i]) return false;
@@ -48,13 +51,14 @@ std::span<const float> values_of(const at::Tensor& floats) {
   return {floats.const_data_ptr<float>(), static_cast<size_t>(floats.numel())};
 }
 
-// Through a small aligned tensor: a file's bytes lie at any address.
+// Copies to a small aligned tensor first: a file's bytes may have any address.
 void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
                    const MemoryInterval& interval, const TakeValues& take) {
   const int64_t item_bytes = bits_of(tensor.dtype) / 8;
   const int64_t most = std::min(interval.numel, kPieceNumel);
-  // Matching lets floating types through alone.
+  // Matching accepts only floating types.
   const at::Tensor stored = at::empty({most}, *scalar_type_of(tensor.dtype));
+  // F32 needs no conversion, and no second piece.
   const at::Tensor floats =
       tensor.dtype == StoredDType::kF32 ? stored : at::empty({most}, at::kFloat);
   for (int64_t done = 0; done < interval.numel; done += most) {
@@ -62,6 +66,7 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
     const auto bytes = tensor.bytes.subspan(
         static_cast<size_t>((interval.begin + done) * item_bytes), count * item_bytes);
     std::memcpy(stored.mutable_data_ptr(), bytes.data(), bytes.size());
+    // Copied: without this the pages of a whole model would count as this process's memory.
     file.forget(bytes);
     const at::Tensor values = floats.narrow(0, 0, count);
     if (!floats.is_same(stored)) values.copy_(stored.narrow(0, 0, count));
@@ -70,8 +75,8 @@ void read_in_order(const WeightsFile& file, const MappedTensor& tensor,
   }
 }
 
-// Visits the tensor in the order of its bytes, so that its pages come and go one after the other,
-// and puts what is of the interval into its place.
+// Visits the tensor in the order of its bytes, so that each page is needed once, and stores the
+// elements of the interval at their places.
 template <class Stored>
 void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryInterval& interval,
              float* to) {
@@ -80,6 +85,7 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return strides[a] > strides[b]; });
   std::vector<int64_t> index(order.size());
+  // `from` is the element in the file, `place` the same element's index in the interval.
   int64_t from = 0, place = -interval.begin, forgotten = 0;
   while (true) {
     if (place >= 0 && place < interval.numel) {
@@ -92,6 +98,8 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
       file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored), read));
       forgotten = from;
     }
+    // Advance the innermost dimension; a dimension that ends restarts, and the next outer one
+    // advances.
     size_t i = order.size();
     while (i-- > 0) {
       const size_t dim = order[i];
@@ -102,13 +110,14 @@ void scatter(const WeightsFile& file, const MappedTensor& tensor, const MemoryIn
       place -= interval.strides[dim] * tensor.shape[dim];
       index[dim] = 0;
     }
-    if (i > order.size()) break;  // past the outermost
+    if (i > order.size()) break;  // i wrapped around: the outermost has ended
   }
   file.forget(tensor.bytes.subspan(forgotten * sizeof(Stored)));
 }
 
 void read_in_other_order(const WeightsFile& file, const MappedTensor& tensor,
                          const MemoryInterval& interval, const TakeValues& take) {
+  // The elements arrive in another order than the interval's, so all of it is kept.
   const at::Tensor values = at::empty({interval.numel}, at::kFloat);
   auto* to = values.mutable_data_ptr<float>();
   switch (tensor.dtype) {
@@ -121,6 +130,7 @@ void read_in_other_order(const WeightsFile& file, const MappedTensor& tensor,
     case StoredDType::kF64:
       scatter<double>(file, tensor, interval, to);
       break;
+    // F32, the only type that is left: matching accepts floating types only.
     default:
       scatter<float>(file, tensor, interval, to);
       break;

@@ -26,16 +26,18 @@ at::ScalarType type_of_file(const SaveOptions& options) {
 
 using Tensors = std::vector<TensorSpec>;
 
-// With what `open` returns on rank 0.
+// Writes all parameters, with the writer that `open` creates on rank 0.
 template <class Open>
 Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& open) {
   const at::ScalarType type = type_of_file(options);
   const auto stored_name = [&](std::string_view fqn) {
     return options.stored_name ? options.stored_name(fqn) : std::string(fqn);
   };
+  // Exists on rank 0 only.
   std::optional<decltype(open(Tensors()))> writer;
   RankZeroWriter on_zero(engine.mesh(), kWriting);
-  // On every rank: whether somebody has asked for views is to be the same on all.
+  // On every rank: sharded_parameters() makes the engine watch its shards, which must be alike on
+  // all.
   const std::vector<ShardedParameter> parameters = engine.sharded_parameters();
   on_zero.write([&] {
     Tensors specs;
@@ -46,7 +48,9 @@ Outcome write_weights(Engine& engine, const SaveOptions& options, const Open& op
     }
     writer.emplace(open(std::move(specs)));
   });
+  // After a failure the other units are still gathered, alike on all ranks, but nothing is written.
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
+    // Converted on this thread, in the order of its stream: on_zero works on a thread of its own.
     const at::Tensor rows =
         engine.mesh().rank() == 0 ? value.to(at::kCPU, type).contiguous() : at::Tensor();
     on_zero.write([&] {

@@ -13,7 +13,7 @@
 
 namespace fsdp {
 
-// What load_weights reads. All live as long as what is matched.
+// The files of one load_weights. They live as long as the match.
 struct WeightsFiles {
   std::vector<const WeightsFile*> files;
   const WeightsFile* instead = nullptr;  // LoadOptions::instead
@@ -27,16 +27,16 @@ struct WeightSource {
 struct ExpectedTensor {
   std::string fqn;
   std::vector<int64_t> shape;
-  // Other names under which the model has it (tied weights).
+  // Other names of the same tensor in the model (tied weights).
   std::vector<std::string> aliases{};
-  // Of a buffer, which no file needs to have; of parameters all floating types are one.
+  // A buffer's type; no file needs to have it. Empty for a parameter, which any floating type fits.
   std::optional<StoredDType> buffer{};
 };
 
 struct MatchedWeights {
-  // One for each expected tensor, in their order; empty only where it may be missing.
+  // One per expected tensor, in their order; empty only for one that may be missing.
   std::vector<std::optional<WeightSource>> sources;
-  // Further sources of an expected tensor, by its index, whose values must be the same.
+  // Further sources of an expected tensor, by its index. Their values must be equal.
   struct Copy {
     size_t of = 0;
     WeightSource source;
@@ -45,12 +45,13 @@ struct MatchedWeights {
   LoadReport report;
 };
 
-// By the rules of LoadOptions, from integers and names alone: all ranks get the same answer.
-// Errors: as load_weights, but for values, which are not looked at.
+// Matches by the rules of LoadOptions, from names, shapes and types alone: all ranks get the same
+// result.
+// Errors: as load_weights, except those of values, which are not read.
 MatchedWeights match_weights(const WeightsFiles& files, std::span<const ExpectedTensor> expected,
                              const LoadOptions& options);
 
-// The refusal of copies whose values differ. Requires: `copy` is of matched.copies.
+// Throws the refusal of a copy whose values differ. Requires: `copy` is one of matched.copies.
 [[noreturn]] void refuse_copy(const MatchedWeights& matched, const MatchedWeights::Copy& copy);
 
 }  // namespace fsdp

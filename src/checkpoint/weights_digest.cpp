@@ -15,14 +15,15 @@ namespace {
 
 constexpr size_t kStagedNumel = 256 * 1024;
 
-// FNV-1a: what files hold does not change with the hash of collectives.
+// FNV-1a and not the hash of collectives: the content of files must not change with that one.
 uint64_t hash_of_name(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char each : text) hash = (hash ^ static_cast<uint8_t>(each)) * 0x100000001b3;
   return hash;
 }
 
-// Of elements [begin, begin + numel) of the parameter whose FQN has the hash `name`.
+// Returns the digest of elements [begin, begin + numel) of the parameter whose FQN hashes to
+// `name`.
 uint64_t digest_of(const std::vector<float>& values, size_t numel, uint64_t name, int64_t begin) {
   uint64_t sum = 0;
   for (size_t i = 0; i < numel; ++i) {
@@ -38,10 +39,12 @@ uint64_t digest_of(const std::vector<float>& values, size_t numel, uint64_t name
 uint64_t digest_of_weights(const EngineParts& engine) {
   Stream& stream = engine.context->main->stream();
   const int rank = engine.context->mesh.rank();
+  // A piece bounds the host memory, however large a shard is.
   std::vector<float> piece(kStagedNumel);
   uint64_t own = 0;
   for (const auto& unit : engine.model.units) {
     const ShardUnit& shard = *unit->shard;
+    // Ranks that replicate a slice count it once: the lowest of them adds it.
     if (shard.collectives().first_holder(rank) != rank) continue;
     const std::lock_guard lock(engine.clock->mutex);
     const auto read = [&](float* data, size_t numel) {
@@ -58,11 +61,13 @@ uint64_t digest_of_weights(const EngineParts& engine) {
       for (int64_t at = 0; at < local.numel; at += static_cast<int64_t>(kStagedNumel)) {
         const auto numel = static_cast<size_t>(
             std::min<int64_t>(local.numel - at, static_cast<int64_t>(kStagedNumel)));
+        // read() has synchronized the stream, so `piece` may be reused.
         read(data + at, numel);
         own += digest_of(piece, numel, name, local.begin + at);
       }
     }
   }
+  // Sums of unsigned integers wrap: neither the order of ranks nor overflow changes the result.
   const auto sent = static_cast<int64_t>(own);
   uint64_t sum = 0;
   for (const int64_t each : engine.context->mesh.gather({&sent, 1}, "digest of the weights")) {
