@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files of a made-up /sys/fs/cgroup.
+// A made-up /sys/fs/cgroup.
 class Groups {
  public:
   Groups() {

@@ -15,12 +15,12 @@ namespace {
 constexpr size_t kBlockBytes = 8 << 20;
 constexpr int64_t kPages = kBlockBytes / 4096;
 
-// Pages that the system had to supply while a block was taken, written and freed.
+// Returns the pages that the system supplied while a block was taken, written and freed.
 int64_t pages_supplied() {
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   void* block = std::malloc(kBlockBytes);
-  // Where the system would supply 512 pages at once, they could not be counted.
+  // Huge pages would arrive 512 at once, and could not be counted.
   const auto first_page = (reinterpret_cast<uintptr_t>(block) + 4095) / 4096 * 4096;
   madvise(reinterpret_cast<void*>(first_page), kBlockBytes - 4096, MADV_NOHUGEPAGE);
   std::memset(block, 1, kBlockBytes);

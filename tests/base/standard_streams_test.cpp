@@ -16,7 +16,7 @@ namespace {
 
 using Rows = std::vector<std::string>;
 
-// The rows of a terminal that showed `before` when an error line came.
+// Returns the rows of a terminal that showed `before` when an error line was written.
 Rows rows_after(std::string_view before, int columns) {
   const testing::PseudoTerminal terminal(columns);
   REQUIRE(::write(terminal.slave(), before.data(), before.size()) == std::ssize(before));
@@ -36,7 +36,7 @@ TEST_CASE("an error begins in a row of its own, whatever stands on the terminal"
     CHECK(rows_after("", columns) == Rows{"fsdp: error", ""});
     CHECK(rows_after("a whole\n", columns) == Rows{"a whole", "fsdp: error", ""});
     CHECK(rows_after("\rstep 7/9\x1b[K", columns) == Rows{"step 7/9", "fsdp: error", ""});
-    // A status line takes all columns but the last; ^C may take that one, too.
+    // A status line uses all columns but the last, and ^C may use that one, too.
     const std::string almost(columns - 1, 'x'), full(columns, 'x');
     CHECK(rows_after(almost, columns) == Rows{almost, "fsdp: error", ""});
     CHECK(rows_after(full, columns) == Rows{full, "fsdp: error", ""});

@@ -1,4 +1,4 @@
-// A unit whose parameters are all empty, with the project's optimizer, saved and loaded.
+// Saves and loads a unit whose parameters are all empty, with the project's optimizer.
 #include <fsdp/checkpoint.h>
 #include <fsdp/optim.h>
 

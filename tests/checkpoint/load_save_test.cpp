@@ -1,4 +1,4 @@
-// Weights out of one engine and into another, by way of a file.
+// Saves weights of one engine to a file and loads them into another.
 #include <fsdp/checkpoint.h>
 #include <fsdp/safetensors_folder.h>
 
@@ -19,7 +19,7 @@ using testing::Chain;
 
 using Parameters = std::map<std::string, at::Tensor>;
 
-// On every rank of a world: a seeded model and its engine.
+// Runs on every rank of a world, with a seeded model and its engine.
 void with_engine(int world, uint64_t seed, const std::function<void(Engine&)>& body) {
   testing::run_torch_ranks(world, [&](const Mesh& mesh) {
     Unit<Chain> model = testing::build_seeded(seed, [] { return Unit<Chain>(); });
@@ -71,7 +71,7 @@ TEST_CASE("weights saved by any number of ranks load on any other, bit by bit") 
       CAPTURE(saving);
       CAPTURE(loading);
       check_loads(loading, folder / "model.safetensors", saved);
-      check_loads(loading, folder.path(), saved);  // as a folder
+      check_loads(loading, folder.path(), saved);  // the folder, not the file
     }
   }
 }
@@ -146,7 +146,7 @@ TEST_CASE("the forward after a load computes with what was loaded, in every stra
     for (const std::optional<at::ScalarType> dtype :
          {std::optional<at::ScalarType>(), std::optional(torch::kBFloat16)}) {
       CAPTURE(name_of(strategy));
-      at::Tensor outputs[2];  // of the model that was saved, and of one that it is loaded into
+      at::Tensor outputs[2];  // of the saved model, and of the one that loads it
       for (const bool loads : {false, true}) {
         testing::run_torch_ranks({.replicate = 2, .shard = 2}, [&](const Mesh& mesh) {
           const torch::NoGradGuard no_grad_here;
@@ -154,7 +154,7 @@ TEST_CASE("the forward after a load computes with what was loaded, in every stra
           Engine engine(model, mesh,
                         {.mixed_precision = {.param_dtype = dtype}, .strategy = strategy});
           if (loads) {
-            model(x);  // some strategies keep what they have gathered for it
+            model(x);  // some strategies keep what they gather for it
             load_weights(engine, folder / "m");
           }
           const at::Tensor output = model(x);
@@ -206,7 +206,7 @@ TEST_CASE("a value that is not finite is refused with its tensor and its place")
   const ScratchFolder folder;
   Parameters values = save_seeded(1, 7, folder / "whole");
   for (auto& [fqn, value] : values) value = value.to(at::kDouble).contiguous();
-  values.at("head.weight").flatten()[77] = 1e300;  // finite in the file alone
+  values.at("head.weight").flatten()[77] = 1e300;  // finite as float64, infinite as float32
   write_file(folder / "broken", values, StoredDType::kF64);
   with_engine(3, 9, [&](Engine& engine) {
     try {

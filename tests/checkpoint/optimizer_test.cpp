@@ -1,4 +1,4 @@
-// An optimizer's state out of one run and into another, by way of a file.
+// Saves an optimizer's state to a file and loads it in another run.
 #include <fsdp/safetensors.h>
 
 #include <cstring>
@@ -22,7 +22,7 @@ using testing::train_exactly;
 
 using Names = std::vector<std::string>;
 
-// Both files, which are the same bytes whoever writes them.
+// Compares both files, which have the same bytes on any number of ranks.
 void check_same_end(const ExactTraining& training) {
   CHECK(read_whole(weights_at(training, 6, training.tag)) == read_whole(weights_at(training, 6)));
   CHECK(read_whole(optimizer_at(training, 6, training.tag)) ==
@@ -74,7 +74,7 @@ TEST_CASE("units by policy go on from what units by type saved") {
   check_same_end(training);
 }
 
-// A file's tensors and metadata are what docs and other programs know.
+// Checks tensors and metadata against the format that the docs and other programs rely on.
 TEST_CASE("the file holds moments and counts by FQN, and says which optimizer") {
   const ScratchFolder folder;
   run_torch_ranks(2, [&](const Mesh& mesh) {
@@ -109,7 +109,7 @@ TEST_CASE("the file holds moments and counts by FQN, and says which optimizer") 
 
 TEST_CASE("a resumed run has the losses of the undisturbed one") {
   const ScratchFolder folder;
-  // Losses of rank 0 at steps [from, to) of a model whose sums are not exact.
+  // Returns rank 0's losses at steps [from, to) of a model whose sums are not exact.
   const auto losses = [&](int from, int to, int saves_at) {
     std::vector<float> result;
     run_torch_ranks(3, [&](const Mesh& mesh) {
@@ -139,8 +139,9 @@ TEST_CASE("a resumed run has the losses of the undisturbed one") {
   CHECK(losses(4, 8, -1) == std::vector<float>(whole.begin() + 4, whole.end()));
 }
 
-// Three steps, in which part1 is unfrozen after the first and scale is frozen after the second; and
-// as many again. All of part1's state begins at zero where it is unfrozen, its count too.
+// Trains steps [from, to). part1 is unfrozen before step 1 and scale is frozen before step 2, after
+// which a checkpoint is saved. All state of part1, its count too, begins at zero when it is
+// unfrozen.
 void train_in_phases(const Mesh& mesh, const std::filesystem::path& folder, int from, int to,
                      bool frozen_at_first) {
   Unit<ExactNet> model;
@@ -182,9 +183,9 @@ TEST_CASE("parameters that were unfrozen later keep a count of their own, in wha
   };
   CHECK(steps_of("part0.weight") == 3);
   CHECK(steps_of("part1.weight") == 2);
-  CHECK(file.find("scale.exp_avg") != nullptr);  // frozen since: it may be unfrozen again
+  CHECK(file.find("scale.exp_avg") != nullptr);  // frozen since, and may be unfrozen again
   for (const int world : {1, 3}) {
-    // Where everything is trained from the start, parameters of other counts share segments.
+    // If all is trained from the start, parameters with different counts share segments.
     for (const bool frozen_at_first : {false, true}) {
       CAPTURE(world);
       CAPTURE(frozen_at_first);
@@ -202,7 +203,7 @@ TEST_CASE("what was never trained when a state was loaded is counted from its fi
   for (const std::string name : {"undisturbed", "loaded"}) {
     run_torch_ranks(2, [&](const Mesh& mesh) {
       Unit<ExactNet> model;
-      Engine engine(model, mesh);  // for which part1 is to be trained
+      Engine engine(model, mesh);  // part1 is trainable here
       const auto part1 = [&](bool trained) {
         for (at::Tensor& each : model->parts[1]->parameters()) each.set_requires_grad(trained);
       };
@@ -236,7 +237,7 @@ TEST_CASE("frozen parameters are not in the file, and units may be others") {
     save_optimizer(optimizer, folder / "optimizer");
   });
   CHECK(SafetensorsFile(folder / "optimizer").find("scale.step") == nullptr);
-  // part0 and part1 lie in the root's segment here.
+  // part0 and part1 are in the root's segment here.
   run_torch_ranks(3, [&](const Mesh& mesh) {
     testing::PlainNet model;
     frozen(*model);
@@ -269,8 +270,8 @@ TEST_CASE("lr comes from the file; other options are the program's, and what dif
   });
 }
 
-// Under every strategy, on any number of ranks and with any units the digest is the same: the cases
-// above compare whole files.
+// The digest is the same for every strategy, any number of ranks and any units: the cases above
+// compare whole files.
 TEST_CASE("a state is refused beside weights of another step, with both steps") {
   const ScratchFolder folder;
   run_torch_ranks(2, [&](const Mesh& mesh) {

@@ -1,5 +1,5 @@
-// Weights as PyTorch saves them, from Python (records/, by benchmarks/peers/record_torch_files.py)
-// and from C++.
+// Reads weights as PyTorch saves them, from Python (records/, by
+// benchmarks/peers/record_torch_files.py) and from C++.
 #include "io/torch_archive.h"
 
 #include <caffe2/serialize/inline_container.h>
@@ -25,7 +25,7 @@ std::filesystem::path record(const std::string& name) {
   return source_file("tests/checkpoint/records") / name;
 }
 
-// A tensor row by row, from `begin` of its elements on.
+// Returns elements of a tensor in row-major order, from element `begin` on.
 std::vector<float> rows(const WeightsFile& file, const MappedTensor& tensor, int64_t begin,
                         int64_t numel) {
   std::vector<float> values(numel, -99);
@@ -323,7 +323,7 @@ TEST_CASE("a value that is not finite is refused, and other names and shapes, as
   });
 }
 
-// Two names of one parameter, as the engine has it once.
+// Two names of one parameter, which the engine has once.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() : embedding(3, 2) {
     register_module("embedding", embedding);

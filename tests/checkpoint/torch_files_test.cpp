@@ -1,5 +1,5 @@
-// Weights of PyTorch's, as its users have them, into a live engine: buffers, shards, names that
-// another program has changed, tied weights that were copied.
+// Loads PyTorch's weights, as users have them, into a live engine: buffers, shards, names that
+// another program has changed, copies of tied weights.
 #include <fsdp/checkpoint.h>
 
 #include <fstream>
@@ -29,7 +29,7 @@ std::string bytes_of(const at::Tensor& values) {
   return {static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()};
 }
 
-// A state_dict as torch.save writes it.
+// Writes a state_dict as torch.save does.
 void write_state_dict(const std::filesystem::path& path,
                       const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
   std::string pickle = "\x80\x02}";
@@ -208,7 +208,7 @@ TEST_CASE("a beginning that all names share is named with the option that remove
   }
 }
 
-// A head whose weight is the embedding's.
+// A head that shares its weight with the embedding.
 struct TiedHeadImpl : torch::nn::Module {
   TiedHeadImpl() : embedding(5, 4) {
     register_module("embedding", embedding);
@@ -245,7 +245,7 @@ TEST_CASE("copies of a tied weight load as one if they are equal, and are refuse
       CHECK(bit_equal(testing::full_parameters(engine).begin()->second, value));
       CHECK(load_weights(engine, folder / "one.pt").notes.empty());
     });
-    // Says it from the rank that holds what differs, and ends all.
+    // The rank that holds the difference reports it, and all ranks end.
     CHECK_THROWS_WITH_AS(run_torch_ranks(world,
                                          [&](const Mesh& mesh) {
                                            Unit<TiedHead> model = testing::build_seeded(
@@ -270,7 +270,7 @@ TEST_CASE("a file that save_weights has just written loads, whatever the size of
       const std::string header = read_whole(path);
       const size_t now = static_cast<unsigned char>(header[0]) + 256 * header[1];
       save_weights(engine, path, {.metadata = {{"note", std::string(size - now, 'x')}}});
-      REQUIRE(read_whole(path).substr(0, 2) == "\x80\x02");  // as a pickle begins
+      REQUIRE(read_whole(path).substr(0, 2) == "\x80\x02");  // the first bytes of a pickle
       CHECK(load_weights(engine, path).notes.empty());
     }
   });

@@ -21,7 +21,7 @@ Names operator+(Names names, const Names& more) {
   return names;
 }
 
-// Older files say gamma and beta; a pooler may be left over, a head may be missing.
+// Older files use gamma and beta; a pooler may be unused, a head may be missing.
 LoadOptions options() {
   return {.parameter_name =
               [](std::string_view stored) {

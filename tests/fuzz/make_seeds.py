@@ -16,7 +16,7 @@ DATA = ROOT / "examples/bert_qa/data"
 
 
 def header_alone(path, tensors=6):
-    """The first tensors of a safetensors file, their data zero and each dimension at most 2."""
+    """Returns the first tensors of a safetensors file, with zero data and dimensions of at most 2."""
     raw = path.read_bytes()
     (size,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8:8 + size])
@@ -70,14 +70,14 @@ def pickle():
         if path.name == "legacy.pt":
             yield path.read_bytes()[:1000]
             continue
-        if path.name == "unchecked.pt":  # whose check sums Python wants
+        if path.name == "unchecked.pt":  # Python requires its check sums
             continue
         with zipfile.ZipFile(path) as archive:
             yield archive.read(next(name for name in archive.namelist() if name.endswith("/data.pkl")))
 
 
 def archive():
-    """Without check sums, so that a change of a record is a file, and without padding."""
+    """Yields archives without padding and without check sums, so that a changed record is still read."""
     for path in sorted((ROOT / "tests/checkpoint/records").glob("*.pt")):
         if path.name in ("legacy.pt", "unchecked.pt"):
             continue

@@ -1,4 +1,4 @@
-// The readers of this layer against the same hostile bytes.
+// Runs the readers of this layer on the same hostile bytes.
 #include "io/support/byte_readers.h"
 
 #include <doctest/doctest.h>

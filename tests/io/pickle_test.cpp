@@ -1,4 +1,4 @@
-// Pickles as torch.save writes them, and as nobody should.
+// Parses pickles that torch.save writes, and hostile ones.
 #include "io/pickle.h"
 
 #include <doctest/doctest.h>
@@ -95,11 +95,11 @@ TEST_CASE(
   CHECK(parsed("\x80\x02"
                "ctorch\nfloat16\n."s)
             .root->text == "torch.float16");
-  // A number that no 64 bits hold is none, not 0.
+  // A number of more than 64 bits has no value, not the value 0.
   CHECK(parsed("\x80\x02\x8a\x09\x01\0\0\0\0\0\0\0\0."s).root->kind == Kind::kOther);
 }
 
-// torch._utils.FUNCTION(storage of 6 floats, 0, (6,), (1,), MORE)
+// Returns the pickle of torch._utils.FUNCTION(storage of 6 floats, 0, (6,), (1,), MORE).
 std::string rebuilt(const std::string& function, const std::string& more,
                     const std::string& type = "FloatStorage") {
   return "ctorch._utils\n" + function + "\n((" + pickled_text("storage") + "ctorch\n" + type +

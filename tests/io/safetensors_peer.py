@@ -14,7 +14,7 @@ TYPES = "bool uint8 int8 int16 uint16 float16 int32 uint32 float32 float64 int64
 
 
 def tensors():
-    """Every type that numpy has: 0-d, empty, and 15 elements; values count up by byte."""
+    """Returns tensors of all numpy types: 0-d, empty, and of 15 elements; values count up by byte."""
     named = {}
     for name in TYPES:
         size = np.dtype(name).itemsize

@@ -165,7 +165,7 @@ TEST_CASE("memory that a stream holds lives until its work so far is done, and n
     CHECK(watched.expired() == !threaded);
     if (threaded) go.count_down();
     stream->synchronize();
-    // The worker lets go of the last task before it looks for the next one.
+    // The worker destroys a task before it looks for the next one.
     stream->call([] {});
     stream->synchronize();
     CHECK(watched.expired());

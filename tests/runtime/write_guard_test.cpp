@@ -61,15 +61,15 @@ class Shared {
   char* view_;
 };
 
-// Fails the process of a test, with its line.
+// Ends the process of a test as failed, with its line.
 void expect(bool holds, std::source_location where = std::source_location::current()) {
   if (holds) return;
   std::fprintf(stderr, "%s:%u does not hold\n", where.file_name(), where.line());
   _exit(2);
 }
 
-// How a process that does this ends. Each has its own, since a guard is installed once in a
-// process, and doctest, which watches for crashes of test cases, would be before or behind it.
+// Returns how a process that runs this ends. Each test has a process of its own: a guard is
+// installed once per process, and doctest's handler for crashes would run before or after it.
 int status_of(const std::function<void()>& act) {
   const pid_t child = fork();
   if (child == 0) {
@@ -84,11 +84,11 @@ int status_of(const std::function<void()>& act) {
   return status;
 }
 
-// In the first page, where nothing is; a store to null is the sanitizers' before it is the
-// system's.
+// In the first page, which is never mapped; sanitizers detect a store to null before the system
+// does.
 void write_to_nothing() { *reinterpret_cast<volatile char*>(64) = 'x'; }
 
-// Sanitizers end a process by an exit of their own.
+// A sanitizer ends a process by an exit code of its own.
 bool dies_of_fault(const std::function<void()>& act) {
   const int status = status_of(act);
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

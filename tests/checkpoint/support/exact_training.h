@@ -1,4 +1,4 @@
-// Training whose bits do not depend on the number of ranks, from one checkpoint to the next.
+// Training from one checkpoint to the next whose bits do not depend on the number of ranks.
 #pragma once
 
 #include <fsdp/checkpoint.h>
@@ -25,7 +25,7 @@ inline at::Tensor integers_like(const at::Tensor& parameter, int64_t step) {
 
 struct ExactPartImpl : torch::nn::Module {
   ExactPartImpl(int64_t rows, int64_t columns) {
-    // Column by column in memory, as transposed weights are.
+    // Column-major in memory, as transposed weights are.
     const at::Tensor values =
         at::arange(rows * columns, at::kFloat).sin_().reshape({rows, columns});
     weight =
@@ -42,7 +42,7 @@ struct ExactPartImpl : torch::nn::Module {
 };
 TORCH_MODULE(ExactPart);
 
-// `last` columns: as large as a test wants it. `Part` is ExactPart, or a unit of it.
+// A part with `last` columns, as many as a test needs. `Part` is ExactPart, or a unit of it.
 template <class Part>
 struct ExactNetOf : torch::nn::Module {
   explicit ExactNetOf(int64_t last = 17) {
@@ -65,15 +65,15 @@ TORCH_MODULE(ExactNet);
 using PlainNetImpl = ExactNetOf<ExactPart>;
 TORCH_MODULE(PlainNet);
 
-// Steps [from, to), from the checkpoint at `from` where that is not 0; saves one at `saves_at`, and
-// at `to`, in `folder` under their steps and `tag`.
+// Runs steps [from, to), from the checkpoint at `from` unless that is 0. Saves a checkpoint at
+// `saves_at` and at `to`, in `folder`, under their steps and `tag`.
 struct ExactTraining {
   std::filesystem::path folder;
   std::string optimizer = "adamw";  // or "sgd"
   int64_t from = 0, saves_at = 3, to = 6;
   std::string tag;
   int64_t last = 17;
-  bool by_policy = false;  // units are chosen in a model that knows of none
+  bool by_policy = false;  // units are chosen by policy in a model without Unit
   Options options{};
 };
 
@@ -98,7 +98,7 @@ inline std::unique_ptr<Optimizer> make_optimizer(Engine& engine, const std::stri
 
 template <class Model>
 void take_exact_step(Engine& engine, Model& model, Optimizer& optimizer, int64_t step) {
-  if (step == 2) optimizer.set_lr(0.03);  // which a run that goes on from 3 has to learn
+  if (step == 2) optimizer.set_lr(0.03);  // a run that continues from 3 must load this
   engine.forward([&](int64_t now) { return model(now); }, step).backward();
   optimizer.step();
   optimizer.zero_grad();

@@ -1,1 +1,1 @@
-// A library in which nothing is: there, and of no use.
+// An empty library: it can be loaded, and has no symbols.
