@@ -64,8 +64,7 @@ void* kept_block(size_t bytes) {
 }
 
 bool give_kept_block(void* block) {
-  // This runs for every tensor that LibTorch frees, whichever policy allocated it: the address
-  // decides.
+  // The address decides: a block may be freed after the policy has changed.
   if (kIsSanitized || !kept().owns(block)) return false;
   kept().give(block);
   return true;
