@@ -1,4 +1,4 @@
-"""The parts of tools/bench memory_scaling, and what it says to bad input.
+"""Tests the parts of tools/bench memory_scaling, and its messages on bad input.
   memory_scaling_test.py --programs FOLDER"""
 import json
 import pathlib

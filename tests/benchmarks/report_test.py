@@ -55,7 +55,7 @@ def plain(strategy, ranks, **options):
 
 
 def some_rows():
-    """Every strategy by ranks, a simulated one, options, peers, one that was planned only and one that could not."""
+    """Returns rows: every strategy by ranks, a simulated one, options, peers, one only planned and one that failed."""
     made = [own_row(plain(strategy, ranks)) for strategy in ("full-shard", "zero2", "zero1", "replicate")
             for ranks in (1, 2, 4, 8)]
     made += [own_row(plain("full-shard", 64, simulated=True)), own_row(plain("full-shard", 2, recompute=True)),
@@ -290,7 +290,7 @@ class PicturesTest(Scratch):
 
 class LargestTest(unittest.TestCase):
     class Planner:
-        """Of models whose bytes bend where their layers outgrow something else."""
+        """A planner of models whose bytes grow faster once their layers outgrow something else."""
         asked = 0
 
         def ask(self, strategy, ranks, recompute, layers):

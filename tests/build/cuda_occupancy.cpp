@@ -8,12 +8,13 @@
 
 namespace {
 
-// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+// The limits of an architecture. Source: CUDA C++ Programming Guide, "Technical Specifications per
+// Compute Capability".
 struct Architecture {
   int major = 0, minor = 0;
-  int threads = 0;     // of a multiprocessor
-  int shared_kib = 0;  // of a multiprocessor
-  int block_kib = 0;   // of a block that asks for it
+  int threads = 0;     // per multiprocessor
+  int shared_kib = 0;  // per multiprocessor
+  int block_kib = 0;   // per block that opts in
 };
 constexpr std::array kArchitectures{
     Architecture{8, 0, 2048, 164, 163},  Architecture{8, 6, 1536, 100, 99},
@@ -40,7 +41,7 @@ cudaOccDeviceProp properties_of(const Architecture& architecture, int shared) {
   properties.sharedMemPerMultiprocessor = architecture.shared_kib * 1024UL;
   properties.numSms = 1;
   properties.sharedMemPerBlockOptin = architecture.block_kib * 1024UL;
-  // From 9.0 on ptxas counts what CUDA keeps for itself among a kernel's own.
+  // From 9.0 on ptxas includes the memory that CUDA reserves in a kernel's own.
   properties.reservedSharedMemPerBlock = architecture.major >= 9 && shared > 0 ? 0 : 1024;
   return properties;
 }

@@ -19,7 +19,7 @@ fake_toolkit() {  # FOLDER VERSION [compile error]: nvcc, headers and runtime
 #!/bin/sh
 if [ "\$1" = --version ]; then echo "Cuda compilation tools, release ${2%.*}, V$2" && exit; fi
 if [ -n "${3:-}" ]; then echo "${3:-}" >&2 && exit 1; fi
-for word; do  # what is new in 12.8
+for word; do  # --compress-mode is new in 12.8
   case $major.$minor:\$word in
     11.* | 12.[0-7]:--compress-mode=*) echo "nvcc fatal   : Unknown option '\$word'" >&2 && exit 1 ;;
     12.[0-7]:*compute_1[02]0*) echo "nvcc fatal   : Unsupported gpu architecture '\$word'" >&2 && exit 1 ;;
@@ -107,7 +107,7 @@ if [ "$(wc -l <compiled)" != 1 ]; then fail "a trial a configuration was expecte
 cmake -S . -B build -D FSDP_CUDA=ON >/dev/null 2>&1 && cmake -S . -B build >/dev/null 2>&1
 if [ "$(wc -l <compiled)" != 2 ]; then fail "what compiled once was tried again: $(cat compiled)"; fi
 
-# A LibTorch for C++, without and with CUDA.
+# LibTorch for C++, without and with CUDA.
 fresh && pypi && system 12.8.93 && rm site/torch/version.py
 echo 2.15.0+cpu >site/torch/build-version
 says -- "CUDA: 12.8.93, $work/system/bin/nvcc (LibTorch has no CUDA)" "$system_taken $work/system/lib/libcudart.so.12."
@@ -117,7 +117,7 @@ fresh && pypi && system 12.8.93
 printf 'cuda = None\n' >site/torch/version.py
 says -- '(LibTorch has no CUDA)' "$system_taken"
 
-# One that is too old for what the library is compiled for: the build goes on, without the GPU's part.
+# A toolkit too old for the library: the build continues without the GPU's part.
 fresh && system 12.6.85 && printf 'cuda = None\n' >site/torch/version.py
 says -- "CUDA: none, the GPU's part and its tests are left out: $work/system/bin/nvcc: it cannot compile the library" \
   "nvcc fatal : Unknown option '--compress-mode=none'. hint: tools/setup installs one" 'TAKEN ROOT'
@@ -128,7 +128,7 @@ refuses -D "FSDP_NVCC=$work/system/bin/nvcc" -- "FSDP_NVCC cannot be taken: $wor
 fresh && system 13.2.86 "nvcc fatal   : Unsupported gpu architecture 'compute_80'"
 says -- 'CUDA: none' "nvcc fatal : Unsupported gpu architecture 'compute_80'"
 
-# What the user names is taken, older too, or refused; never replaced.
+# A compiler that the user names is used, also an older one, or refused; it is never replaced.
 fresh && pypi && fake_toolkit mine 13.0.88
 named=(-D "FSDP_NVCC=$work/mine/bin/nvcc")
 says "${named[@]}" -- "CUDA: 13.0.88, $work/mine/bin/nvcc (FSDP_NVCC names it; fits LibTorch's 13.2)" \

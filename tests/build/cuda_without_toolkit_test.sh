@@ -18,7 +18,7 @@ fail() { echo "$*" >&2 && exit 1; }
 mount --make-rprivate /
 rm -rf "$work" && mkdir -p "$work/empty"
 
-# Links in /usr/local/{include,lib} that point into a toolkit lead nowhere then.
+# Links in /usr/local/{include,lib} that point into a toolkit are then dangling.
 shopt -s nullglob
 for folder in /usr/local/cuda-*/ /usr/local/cuda/ /opt/cuda*/ /usr/lib/cuda/ /usr/lib/nvidia-cuda-toolkit/; do
   if [ -L "${folder%/}" ] || [ ! -d "$folder" ]; then continue; fi
@@ -33,7 +33,7 @@ for file in /usr/bin/nvcc /usr/local/bin/nvcc /usr/include/{cuda,nv,crt}* /usr/l
 done
 if [ -e /etc/ld.so.cache ]; then mount --bind /dev/null /etc/ld.so.cache; fi
 
-# What is hidden is not found any more.
+# The hidden toolkit must not be found.
 if found=$(command -v nvcc) && "$found" --version >/dev/null 2>&1; then fail "$found is still there"; fi
 for header in cuda_runtime.h crt/host_config.h nv/target; do
   if echo "#include <$header>" | g++ -E -x c++ - >/dev/null 2>&1; then fail "<$header> is still found"; fi
@@ -64,7 +64,7 @@ headers=$(cat "$work"/build/cuda/kernels/cuda/*.d | tr -d '\\' | tr -s ' ' '\n' 
 build cuda_tests
 "$work/build/bin/cuda_tests" >"$work/tests.txt" || fail "$(cat "$work/tests.txt")"
 
-# The runtime stays: LibTorch for the CPU loads it.
+# Hides the compiler only: LibTorch for the CPU loads the runtime.
 for folder in "$source"/.venv/lib/python3*/site-packages/nvidia/cu*/{bin,nvvm,include}; do
   mount --bind "$work/empty" "$folder"
 done

@@ -51,7 +51,7 @@ string(FIND "${commands}" "${FSDP_SOURCE_DIR}/include" in_source)
 if(NOT in_source EQUAL -1)
   message(FATAL_ERROR "the package points into the source tree: ${FSDP_SOURCE_DIR}/include")
 endif()
-# What the project is built with, and its examples, are no concern of whoever uses the library.
+# A user of the library needs neither the packages that build the project nor its examples.
 file(GLOB_RECURSE package ${prefix}/*.cmake ${prefix}/include/*.h ${build}/build.ninja)
 foreach(file IN LISTS package)
   file(READ ${file} content)
@@ -66,9 +66,9 @@ run(${CMAKE_COMMAND} --build ${build})
 run(${CMAKE_COMMAND} -E chdir ${build} ./consumer --device=cpu --prefetch 2)
 message("${text}")
 
-# says(TEXT): an installed program, on a machine whose driver is an empty library, gives this reason.
+# says(TEXT): an installed program must report TEXT on a machine whose driver is an empty library.
 set(libraries ${FAKE_DRIVER})
-if(SANITIZE)  # it opens libraries in the program's stead, whose rpath is then not looked at
+if(SANITIZE)  # the sanitizer opens libraries itself, so the program's rpath is not searched
   set(libraries ${FAKE_DRIVER}:${prefix}/lib)
 endif()
 function(says wanted)

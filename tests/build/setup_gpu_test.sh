@@ -17,7 +17,7 @@ for folder in .venv .venv-torch-2.11.0; do fake $folder/bin/pip "echo \"\$*\" >>
 driver() { fake bin/ldconfig "echo '	libcudart.so.13 (libc6,x86-64) => /x'; ${1:-true}"; }
 export PATH=$work/bin:$PATH
 
-# installs WANTED [option…]: how often pip is called, and whether for a GPU.
+# installs WANTED [option…]: checks how often tools/setup calls pip, and with which package list.
 installs() {
   local wanted=$1 found text
   shift
@@ -40,7 +40,7 @@ rm .venv/.installed-*
 installs '2 tools/torch-gpu/2.15.0.txt' --gpu
 installs '0 '
 installs '2 tools/torch-gpu/2.11.0.txt' --gpu --torch 2.11.0
-# What was installed once stays of LibTorch's version.
+# Installed libraries follow the package list of LibTorch's version, also without --gpu.
 echo nvidia-nccl-cu13==2.30.8 >>tools/torch-gpu/2.15.0.txt
 installs '1 tools/torch-gpu/2.15.0.txt'
 grep -q -- '--no-deps' pip.txt || fail "pip may look for more: $(cat pip.txt)"

@@ -1,5 +1,6 @@
-// What fsdp::Unit and tensor_visit.h refuse. The compiler's only error from one comment "refused:"
-// to the next is a static assertion with its text: unit_refusals_test.py compiles this and looks.
+// Misuse that fsdp::Unit and tensor_visit.h must refuse at compile time. Between one comment
+// "refused:" and the next the compiler reports one error: a static assertion with that text.
+// unit_refusals_test.py checks it.
 #include <fsdp/unit.h>
 #include <torch/nn/modules.h>
 

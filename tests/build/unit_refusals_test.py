@@ -29,8 +29,8 @@ def compile(commands, source):
 
 
 def errors_of(output, source):
-    """(line of SOURCE, text) of each error, in the order in which the compiler says them."""
-    place = None  # of SOURCE, from where the compiler came to what it is about to say
+    """Yields (line of SOURCE, text) of each error, in the compiler's order."""
+    place = None  # the last line of SOURCE that the compiler named before its next error
     for line in output.splitlines():
         if match := re.match(re.escape(str(source)) + r":(\d+):", line):
             place = int(match[1])

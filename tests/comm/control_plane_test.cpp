@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// Runs body(plane) for each of `world` thread ranks, each on its own.
+// Runs body(plane) for each of `world` thread ranks, each with a plane of its own.
 void on_local_planes(int world, const std::function<void(ControlPlane&)>& body) {
   std::vector<std::thread> threads;
   for (MeshParts& parts : local_mesh(world, {})) {
@@ -20,7 +20,7 @@ void on_local_planes(int world, const std::function<void(ControlPlane&)>& body) 
   for (std::thread& thread : threads) thread.join();
 }
 
-// Every kind of control plane, at some size of the world.
+// Runs the body on every kind of control plane, at several world sizes.
 void on_every_plane(const std::function<void(ControlPlane&)>& body) {
   for (const int world : {1, 2, 3, 5}) {
     on_local_planes(world, body);
@@ -29,7 +29,7 @@ void on_every_plane(const std::function<void(ControlPlane&)>& body) {
   }
 }
 
-// The text of a failure that throw_first_failure throws.
+// Returns the text of the failure that throw_first_failure throws.
 std::string thrown_text(const ControlPlane& plane, std::string_view where) {
   try {
     plane.throw_first_failure(where);
@@ -60,7 +60,7 @@ TEST_CASE("all ranks live, and nothing has failed, until something does") {
     CHECK_FALSE(plane.first_failure().has_value());
     CHECK(thrown_text(plane, "here") == "no rank failed");
     for (int rank = 0; rank < plane.world_size(); ++rank) CHECK_FALSE(plane.end_of(rank));
-    plane.agree({.label = "end"}, {});  // nobody has gone before all have looked
+    plane.agree({.label = "end"}, {});  // no rank leaves before all have looked
   });
 }
 

@@ -1,4 +1,4 @@
-// Whether the ranks of a job compute on GPUs: all of them, or none.
+// Tests the choice of a job's device: all ranks compute on GPUs, or none does.
 #include "comm/gpu_choice.h"
 
 #include <doctest/doctest.h>
@@ -16,11 +16,11 @@ namespace fsdp {
 namespace {
 
 struct Answer {
-  std::string text;                   // "gpu", "cpu", or what was thrown
-  std::vector<std::string> warnings;  // what the rank's on_event heard
+  std::string text;                   // "gpu", "cpu", or the text of the error
+  std::vector<std::string> warnings;  // texts of the rank's on_event
 };
 
-// What each rank is told, where each has its choice.
+// Returns the result of each rank, given the choices of all.
 std::vector<Answer> answers(DeviceKind kind, const std::vector<GpuChoice>& choices) {
   std::vector<Answer> answers(choices.size());
   std::vector<std::thread> threads;
@@ -51,7 +51,7 @@ GpuChoice gpu(const std::string& uuid, const std::string& board) {
           .place = "localhost" + board.substr(board.find(' '))};
 }
 
-// All are told `text`; with kAuto rank 0 hears why, and nobody else.
+// Expects `text` on all ranks; with kAuto the reason as a warning, on rank 0 only.
 void expect_none(const std::vector<GpuChoice>& choices, const std::string& cause,
                  const std::string& hint) {
   for (const Answer& answer : answers(DeviceKind::kCuda, choices)) {
@@ -86,7 +86,7 @@ TEST_CASE("where one rank has no GPU none computes on one, and the reason is sai
 }
 
 TEST_CASE("two ranks with one GPU are refused, unless NCCL was told that they may share it") {
-  // The same; the same in containers that tell of different hosts; two instances of one.
+  // The same GPU; the same in containers that report different hosts; two instances of one GPU.
   for (const GpuChoice& last :
        {gpu("1", "boot-a 01:00.0"), gpu("1", "boot-b 01:00.0"), gpu("3", "boot-a 01:00.0")}) {
     const std::vector<GpuChoice> choices{gpu("1", "boot-a 01:00.0"), gpu("2", "boot-a 02:00.0"),

@@ -1,4 +1,4 @@
-// Parts of a mesh: their ranks, what travels inside them, and the job that they share.
+// Tests parts of a mesh: their ranks, their collectives, and the job that they share.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 namespace fsdp {
 namespace {
 
-// The ranks of the job along an axis of a part, by its gathers and by its reductions.
+// Returns the job's ranks along an axis of a part, by its gathers and by its reductions.
 std::vector<int64_t> ranks_along(const Mesh& part, Axis axis) {
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "ranks");
   CollectiveSequence& order = state_of(part).order();
@@ -52,7 +52,7 @@ TEST_CASE("the ranks of one color are a mesh of their own, in their order") {
       CHECK(part.gather(std::vector<int64_t>{mesh.rank()}) == expected);
       CHECK(part.exchange("letters", std::string(1 + part.rank(), 'a')).back() ==
             std::string(size, 'a'));
-      CHECK(mesh.sum(1) == world);  // the whole stays usable
+      CHECK(mesh.sum(1) == world);  // the whole mesh stays usable
     });
   }
 }
@@ -90,7 +90,8 @@ TEST_CASE("ranks of different parts do different things, and no one calls it a m
       const int color = neighbours ? mesh.rank() / 2 : mesh.rank() % 2;
       const Mesh part = mesh.part(color);
       for (int round = 0; round < 3; ++round) {
-        // As many places in each order, of other operations, sizes and names; then not as many.
+        // First equally many places in each order, with other operations, sizes and names; then
+        // not.
         for (int i = 0; i < 5 + 4 * color; ++i) {
           if (color == 0)
             CHECK(part.sum(std::array{1, 2}, "first") == std::array<int64_t, 2>{2, 4});
@@ -160,14 +161,14 @@ TEST_CASE("a rank that does not come to a collective of a part is named as in th
                                  mesh.sum(1);
                                },
                                {.mesh = {.timeout = std::chrono::milliseconds(600)}});
-  // Which of the two waits is over first is not the same on several hosts.
+  // On several hosts either of the two waits may end first.
   for (const std::string& error : errors) {
     CHECK((error.find("rank 3 ") == 0 || error.find("rank 2 ") == 0));
     CHECK(error.find("did not arrive within 0.6 s") != std::string::npos);
   }
 }
 
-// What each rank is told; the mesh goes on.
+// Returns the error text of each rank; the mesh stays usable.
 std::vector<std::string> refusals_of(int world, int (*color)(const Mesh&),
                                      PartOptions (*options)(const Mesh&)) {
   std::vector<std::string> told(static_cast<size_t>(world));

@@ -1,4 +1,5 @@
-// Ranks that disagree, are missing or give up: never silent, never hanging, both sides named.
+// Tests ranks that disagree, are missing or give up: an error names both sides; no silence, no
+// hang.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -44,7 +45,7 @@ void issue(Communicator& communicator, const Side& side, Stream& stream) {
   stream.synchronize();
 }
 
-// Rank `odd` of three issues `theirs`, the others `ours`; all must fail with one text.
+// Checks that all ranks fail with `text` if rank `odd` of three issues `theirs`, the others `ours`.
 void expect_disagreement(const Side& ours, const Side& theirs, const std::string& text) {
   for (const int odd : {0, 1, 2}) {
     for (const testing::CpuStreams kind :
@@ -107,7 +108,7 @@ TEST_CASE("a different unit or place in the host order is an error that names bo
                       "rank 2 issued all_reduce (sum) of 300 float32 'norm' #8");
 }
 
-// `length` bytes, of which `differs` alone is not the same for every rank.
+// Returns `length` bytes that are alike on all ranks, except for the byte at `differs`.
 std::string name_that_differs_at(int64_t differs, int64_t length, bool odd) {
   std::string name(length, 'x');
   name[differs] = odd ? 'b' : 'a';
@@ -199,7 +200,7 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
       3,
       [&](const Mesh& mesh) {
         if (mesh.rank() == 1) {
-          // Stays away, but lives, until the others have given up.
+          // Issues nothing, but lives, until the others have given up.
           while (out.load() < 2) std::this_thread::yield();
           return;
         }

@@ -1,4 +1,5 @@
-// Ranks that wait for each other in different communicators: told at once, both sides named.
+// Tests ranks that wait for each other in different communicators: an error at once names both
+// sides.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -29,7 +30,7 @@ TEST_CASE(
         CHECK(errors[0].find("ranks disagree about a collective: rank ") == 0);
         CHECK(errors[0].find(fmt::format(", rank {} issued ", odd)) != std::string::npos);
         const bool across = errors[0].find(", in different communicators)") != std::string::npos;
-        // With threads of their own the gathers, too, may be the first to differ.
+        // If streams have threads of their own, the gathers may also be the first to differ.
         CHECK((across || kind == testing::CpuStreams::kThreaded));
         for (const std::string& error : errors) CHECK(error == errors[0]);
       }
@@ -58,8 +59,8 @@ TEST_CASE("numbers that begin anew in each communicator are no disagreement") {
         state_of(mesh)
             .gather_communicator(Axis::kShard)
             .barrier({.sequence = 7, .label = "x"}, *stream);
-        // Until rank 0 has looked around, where the last record of rank 1
-        // has the same number.
+        // Waits until rank 0 has looked at the records, while the last one of rank 1 has the same
+        // number.
         while (mesh.rank() == 1 && !said) std::this_thread::yield();
         state_of(mesh)
             .reduce_communicator(Axis::kShard)

@@ -1,5 +1,5 @@
-// Random collectives: several parts of any size, each of which every rank sends as it likes: in
-// place, from memory of its own, or in runs. Integers only, so that every result is exact.
+// Tests random collectives with several parts of any size. Every rank sends each part as it likes:
+// in place, from separate memory, or in runs. All values are integers, so every result is exact.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -31,21 +31,21 @@ int64_t below(Random& random, int64_t end) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(end));
 }
 
-// Of 10 to 200 bytes, as units are called.
+// Returns a name of 10 to 200 bytes, as long as names of units.
 std::string random_name(Random& random) {
   std::string name(10 + below(random, 191), 'x');
   for (char& each : name) each = "abcdefghijklmnopqrstuvwxyz0123456789._"[below(random, 38)];
   return name;
 }
 
-// Small enough for a byte, which wraps in sums like the others' low bytes.
+// Returns a value that fits a byte; sums wrap as the low bytes of wider types do.
 uint64_t sent_by(int rank, int64_t element) {
   return static_cast<uint64_t>(element * 7 + rank * 131) % 251;
 }
 
 void write(std::byte* at, DType dtype, uint64_t value) { std::memcpy(at, &value, size_of(dtype)); }
 
-// One part of one rank with the memory it lies in.
+// One part of one rank and its memory.
 class Part {
  public:
   Part(Operation operation, DType dtype, int64_t numel, const Mesh& mesh, Random& own)
@@ -94,7 +94,8 @@ class Part {
   }
 
  private:
-  // Into runs of any length, each in memory of its own; what was there is overwritten.
+  // Cuts the sent data into runs of any length, each in its own memory, and overwrites the
+  // original.
   void cut(Random& own) {
     const int64_t bytes = size_of(part_.dtype);
     auto* from = static_cast<const std::byte*>(part_.send);
@@ -125,7 +126,7 @@ void check_calls(const Mesh& mesh, uint64_t seed, int calls, testing::CpuStreams
     CAPTURE(call);
     const Operation operation = kOperations[below(common, kOperations.size())];
     const int root = static_cast<int>(below(common, mesh.world_size()));
-    const bool many = below(common, 7) == 0;  // more than one meeting takes
+    const bool many = below(common, 7) == 0;  // more parts than one exchange of records holds
     const int64_t count = many ? 33 + below(common, 40) : 1 + below(common, 6);
     std::vector<Part> memory;
     for (int64_t i = 0; i < count; ++i) {
@@ -177,7 +178,7 @@ TEST_CASE(
     const int world = 2 + static_cast<int>(below(common, 3));
     const int odd = static_cast<int>(below(common, world));
     const std::string first = random_name(common);
-    std::string second = first;  // but for one byte
+    std::string second = first;  // one byte will differ
     char& differs = second[below(common, static_cast<int64_t>(second.size()))];
     differs = differs == 'x' ? 'y' : 'x';
     const Operation operation = kOperations[below(common, kOperations.size())];

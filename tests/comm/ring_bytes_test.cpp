@@ -8,7 +8,7 @@
 namespace fsdp {
 namespace {
 
-// A tensor of 48 bytes in two parts, as each operation counts its elements.
+// Returns ring_bytes for a tensor of 48 bytes in two parts; operations count elements differently.
 int64_t bytes_of(Operation operation, int size) {
   const bool in_pieces =
       operation == Operation::kAllGather || operation == Operation::kReduceScatter;

@@ -1,4 +1,5 @@
-// What libfsdp_cuda.so as it ships tells about CUDA and its GPUs, with and without one.
+// Tests the facts that the shipped libfsdp_cuda.so reports about CUDA and GPUs, with and without a
+// GPU.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
-// libfsdp_cuda.so as it ships, with the CUDA runtime beneath it: on a machine without a GPU it says
-// so, on one with a GPU it opens it.
+// Tests the shipped libfsdp_cuda.so on the real CUDA runtime: without a GPU it reports that, with a
+// GPU it opens it.
 #include "runtime/cuda/cuda_library.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-// The dispatch key by which touches are seen (libtorch/touch_trap.h), where something else has it.
-// A program of its own, as a process gives the key away once.
+// Tests the dispatch key that intercepts touches (libtorch/touch_trap.h) if something else uses it.
+// This is a program of its own, because a process assigns the key only once.
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
 #include <torch/library.h>
@@ -13,14 +13,15 @@ using namespace fsdp::testing;
 
 namespace {
 
-// What torchdistx did, as TORCH_LIBRARY_IMPL(_, DeferredInit, m) does it, while the result lives.
+// Registers a fallback as torchdistx did (TORCH_LIBRARY_IMPL(_, DeferredInit, m)), while the result
+// lives.
 torch::Library library_that_takes_the_key() {
   torch::Library library = MAKE_TORCH_LIBRARY_IMPL(_, DeferredInit);
   library.fallback(torch::CppFunction::makeFallthrough());
   return library;
 }
 
-// A LibTorch that does something of its own with the key, as far as aten::neg is concerned.
+// Returns a LibTorch that has a kernel of its own for the key, for aten::neg only.
 template <class Kernel>
 torch::Library kernel_for_the_key(Kernel kernel) {
   torch::Library library = MAKE_TORCH_LIBRARY_IMPL(aten, DeferredInit);
@@ -57,7 +58,7 @@ class CountsTouches final : public touch_trap::Listener {
 
 }  // namespace
 
-// The first case: the engine keeps the key that it has once been given.
+// This must be the first case: once the engine has the key, it keeps it.
 TEST_CASE("where another library has taken the dispatch key, who needs it is refused by name") {
   run_torch_ranks(1, [](Mesh mesh) {
     torch::nn::Sequential layers(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
@@ -71,13 +72,13 @@ TEST_CASE("where another library has taken the dispatch key, who needs it is ref
         check_refused([&] { const Engine engine(layers, mesh, options); }, cause);
         check_refused([&] { const DefaultDevice device(at::kMeta); }, cause);
       }
-      // Who does not need it goes on.
+      // An engine that does not need the key works.
       const DefaultDevice of_the_host(at::kCPU);
       Unit<torch::nn::Linear> unit(4, 4);
       const Engine engine(unit, mesh);
       unit(torch::ones({2, 4})).sum().backward();
     }
-    // What was refused has left nothing behind.
+    // The refused attempts have left nothing behind.
     Engine engine(layers, mesh, options);
     engine.forward([&] { return layers->forward(torch::ones({2, 4})).sum(); }).backward();
     CHECK(engine.measure_gradients().norm() > 0);
@@ -105,6 +106,6 @@ TEST_CASE("a LibTorch that treats the key otherwise is found out before anything
         [](const at::Tensor& x) -> at::Tensor { TORCH_CHECK(false, "no kernel for ", x.sizes()); });
     check_refused([&] { touch_trap::arm(touches); }, cause + ": no kernel for [1]");
   }
-  touch_trap::arm(touches);  // as it is
+  touch_trap::arm(touches);  // LibTorch unchanged
   CHECK(touches.count == 0);
 }

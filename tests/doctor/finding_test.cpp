@@ -9,7 +9,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// Of the longest line, in characters.
+// Returns the length of the longest line, in characters.
 size_t columns_of_text(const std::string& text) {
   size_t most = 0;
   std::istringstream lines(text);

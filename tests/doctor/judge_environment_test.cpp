@@ -1,4 +1,4 @@
-// What is said of environment variables.
+// Tests the findings on environment variables.
 #include <doctest/doctest.h>
 
 #include "doctor/support/machines.h"
@@ -79,7 +79,7 @@ TEST_CASE("GPUs that ranks share need an NCCL that can") {
   CHECK(said_of(shares, facts) ==
         Lines{"environment note NCCL_MULTI_RANK_GPU_ENABLE='1': NCCL 2.28.9 does not know it",
               "  remedy: give each rank a GPU; NCCL 2.30.3 shares them"});
-  facts.cuda.nccl.version = 0;  // of an NCCL that is not there another line tells
+  facts.cuda.nccl.version = 0;  // another line reports a missing NCCL
   CHECK(said_of(shares, facts).size() == 1);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("where MASTER_ADDR is set, it is said whether it resolves") {
   Facts facts = sound_machine(2);
   facts.host.master = {.name = "node0", .addresses = {"10.0.0.5", "fd00::5"}};
   CHECK(said_of({}, facts).back() == "MASTER_ADDR ok 'node0' is 10.0.0.5, fd00::5");
-  CHECK(said_of({}, facts, DeviceKind::kCpu).size() == 1);  // of several hosts CPUs are refused
+  CHECK(said_of({}, facts, DeviceKind::kCpu).size() == 1);  // a CPU job has one host
   facts.host.master = {.name = "nodo", .why_none = "Name or service not known"};
   CHECK(said_of({}, facts)[1] ==
         "MASTER_ADDR note 'nodo' does not resolve, so ranks of several hosts cannot meet: Name or "

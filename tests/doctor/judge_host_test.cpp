@@ -1,4 +1,4 @@
-// What is said of a host, whatever its GPUs.
+// Tests the findings on a host, with any GPUs.
 #include <doctest/doctest.h>
 
 #include "doctor/support/machines.h"
@@ -143,7 +143,7 @@ TEST_CASE("each limit that is low is noted by itself, the others share a line") 
     REQUIRE(objections.size() == 2);
     CHECK(objections.front().starts_with("limits note " + said));
     CHECK(code_of(facts) == 0);
-    facts.host.limits.*limit = 1024 * kMiB;  // of addresses no limit is large enough
+    facts.host.limits.*limit = 1024 * kMiB;  // no limit on addresses is large enough
     CHECK(objections_to(facts).empty() == (limit != &doctor::LimitFacts::address_bytes));
   }
 }

@@ -1,4 +1,4 @@
-// What holds of all findings, on machines with several things wrong at once.
+// Tests the properties of all findings, on machines with several faults at once.
 #include "programs/doctor/judge.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-// The code of docs/everyday.md: every block of the page is a run of lines of this program, which
-// checks what the page says of them. Files go to $EVERYDAY_FOLDER, if it is set.
+// The code of docs/everyday.md. Every block of the page is a run of lines of this program, which
+// checks the page's claims. It writes files to $EVERYDAY_FOLDER, if that is set.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -47,7 +47,7 @@ struct NetImpl : nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Rows on one side or the other of planes.
+// Random rows and their classes; planes separate the classes.
 struct Rows {
   at::Tensor x, y;
 };
@@ -116,7 +116,7 @@ double train_epochs(fsdp::Unit<Net>& model, fsdp::Engine& engine, const Rows& ro
   return last;
 }
 
-// Of a rank's own number of rows.
+// Returns the loss with the weight of this rank's `count` rows.
 at::Tensor weighted(const fsdp::Mesh& mesh, const at::Tensor& loss, int64_t count) {
   const auto total = static_cast<double>(mesh.sum(count, "rows"));
   const double weight = static_cast<double>(mesh.world_size() * count) / total;
@@ -141,7 +141,7 @@ double accuracy_of(fsdp::Unit<Net>& model, const fsdp::Engine& engine, const Row
   return accuracy;
 }
 
-// Of every row, on every rank.
+// Returns the prediction for every row, on every rank.
 std::vector<int64_t> predictions_of(fsdp::Unit<Net>& model, const fsdp::Engine& engine,
                                     const Rows& rows) {
   const fsdp::Mesh& mesh = engine.mesh();
@@ -175,7 +175,7 @@ void save_and_load(fsdp::Unit<Net>& model, fsdp::Engine& engine, const std::stri
     file << std::setprecision(17);
     for (const auto& [name, value] : scheduler.state()) file << name << ' ' << value << '\n';
   }
-  mesh.max(0, "saved");  // rank 0 has written
+  mesh.max(0, "saved");  // waits until rank 0 has written
   const fsdp::LRSchedulerState saved = scheduler.state();
   scheduler.step();
   fsdp::load_weights(engine, folder + "/model.safetensors");
@@ -238,7 +238,7 @@ void seeds(const fsdp::Mesh& mesh, const fsdp::RunOptions& run) {
   check(draws_alike(), "one seed, one sequence on all ranks");
   torch::manual_seed(42 + mesh.rank());
   const bool before = draws_alike();
-  fsdp::Unit<Net> model;  // its own values on each rank: rank 0's win
+  fsdp::Unit<Net> model;  // each rank has its own values; those of rank 0 are kept
   fsdp::Engine engine(model, mesh, run.engine);
   check(before == alone && draws_alike() == alone, "seeds that differ stay so");
   const std::vector<float> first = [&] {

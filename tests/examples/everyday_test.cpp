@@ -1,4 +1,4 @@
-// The code of docs/everyday.md: it is a program's, and that does what the page says.
+// Tests docs/everyday.md: its code is in a program, and the program does what the page says.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// Without indentation.
+// Returns the lines without their indentation.
 Lines lines_of(const std::string& text) {
   std::istringstream stream(text);
   Lines lines;

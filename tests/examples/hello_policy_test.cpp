@@ -1,4 +1,4 @@
-// The README's other program: a model of others, as it is.
+// Runs the README's second program: an unchanged model of another library.
 #include <doctest/doctest.h>
 
 #include <sstream>

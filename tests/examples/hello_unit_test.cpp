@@ -1,4 +1,4 @@
-// The README's program, alone and on several ranks, with the engine's flags.
+// Runs the README's program alone and on several ranks, with the engine's flags.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 double last_loss(const std::string& out) { return std::stod(out.substr(out.rfind("loss ") + 5)); }
 
-// One line from the program, whatever the number of ranks; the launcher's follows.
+// Checks that the program prints one line with any number of ranks, and then the launcher its line.
 void check_refused(const Words& arguments, const std::string& text) {
   for (const int ranks : {1, 2}) {
     CAPTURE(ranks);
@@ -50,7 +50,7 @@ TEST_CASE("its flags reach the engine") {
     const size_t begin = out.find("parameter slots");
     return out.substr(begin, out.find('\n', begin) - begin);
   };
-  // Nothing is gathered where every rank has all parameters.
+  // If every rank has all parameters, nothing is gathered.
   CHECK(slots_of(whole.out).find("KiB") == std::string::npos);
   const ProcessResult cut =
       run_ranks_of(HELLO_UNIT, 2, {"--device=cpu", "--map_shards", "false", "--prefetch=2"});

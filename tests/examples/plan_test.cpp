@@ -1,4 +1,4 @@
-// fsdp-plan as a user runs it.
+// Runs fsdp-plan as a user does.
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
@@ -21,7 +21,7 @@ bool says(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// One line, with its code.
+// Checks for one error line with this code.
 void check_line(const ProcessResult& result, int code, const std::string& text) {
   INFO(result.out << result.err);
   CHECK(result.code == code);
@@ -33,7 +33,7 @@ void check_line(const ProcessResult& result, int code, const std::string& text) 
 
 }  // namespace
 
-// A sanitizer's own memory is many times the program's.
+// Excludes sanitizers: their own memory is many times the program's.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("70 billion parameters on 512 ranks are planned in less than 500 MB") {
   rusage before{}, after{};
@@ -44,7 +44,7 @@ TEST_CASE("70 billion parameters on 512 ranks are planned in less than 500 MB") 
   INFO(result.out << result.err);
   CHECK(result.code == 0);
   CHECK(says(result.out, "68.98 billion parameters"));
-  // The highest of all children so far: no larger one has been before.
+  // ru_maxrss is the highest of all children so far; none before was larger.
   CHECK(before.ru_maxrss < 500'000);
   CHECK(after.ru_maxrss * 1024 < 500'000'000);
 }
@@ -61,7 +61,7 @@ TEST_CASE("a plan ends with 0 where it fits or nothing is asked, with 78 where i
       plan({"--model", "bert-tiny", "--ranks", "2", "--memory-limit", "40MiB"});
   check_line(not_so, 78, "of a rank's device, which has 40.0 MiB for it (bert-tiny)");
   CHECK(says(not_so.err, "hint: --ranks 16\n"));
-  CHECK(!says(not_so.out, "changes, in order of cost"));  // none saves anything
+  CHECK(!says(not_so.out, "changes, in order of cost"));  // no change saves memory
 }
 
 TEST_CASE("what is wrong with a command line is one line") {

@@ -1,4 +1,4 @@
-// The README's code is in programs, and what docs/command-line.md shows is so.
+// Checks that programs contain the README's code, and that docs/command-line.md shows real output.
 #include <doctest/doctest.h>
 
 #include <filesystem>

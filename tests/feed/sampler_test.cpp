@@ -14,8 +14,8 @@ using Samples = std::vector<int64_t>;
 
 struct Epoch {
   Samples counted;                        // over ranks, in the order of micro-batches and ranks
-  std::vector<Samples> global_batches;    // what counts of each, the same
-  std::vector<double> weight_of_samples;  // of each sample: weight / samples run, summed
+  std::vector<Samples> global_batches;    // the counted samples of each, in that order
+  std::vector<double> weight_of_samples;  // for each sample: the sum of weight / samples run
 };
 
 Epoch run_epoch(SamplerOptions options, int64_t epoch) {
@@ -157,7 +157,7 @@ TEST_CASE("the order depends on seed and epoch, and all places are about equally
   }
   CHECK(first != second);
   CHECK(first != reseeded);
-  // 5 samples, 20,000 epochs: 4,000 a place with a standard deviation of 57.
+  // 5 samples in 20,000 epochs: 4,000 a place, with a standard deviation of 57.
   const BatchSampler five({.sample_count = 5});
   std::array<std::array<int, 5>, 5> seen{};
   for (int64_t epoch = 0; epoch < 20000; ++epoch) {
@@ -181,7 +181,7 @@ TEST_CASE("options that make no sense are refused") {
                        InvalidArgument);
   CHECK_THROWS_AS(BatchSampler({.sample_count = 5}).batch(0, 1), InvalidArgument);
   constexpr int64_t kLarge = int64_t{1} << 40;
-  for (const int64_t batch : {kLarge, int64_t{1} << 24}) {  // whose product is 0 in 64 bits
+  for (const int64_t batch : {kLarge, int64_t{1} << 24}) {  // batch * kLarge is 0 in 64 bits
     CHECK_THROWS_AS(
         BatchSampler(
             {.sample_count = 5, .batch_size_per_rank = batch, .accumulation_steps = kLarge}),

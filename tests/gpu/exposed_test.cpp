@@ -1,4 +1,4 @@
-// The time in which compute waits for communication, by the simulated GPU's clock.
+// Tests the time in which compute waits for communication, by the simulated GPU's clock.
 #include <fsdp/engine.h>
 #include <fsdp/trace.h>
 

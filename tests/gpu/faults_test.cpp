@@ -1,4 +1,4 @@
-// Each call of the CUDA runtime fails in turn: who failed, at what and for which unit is said, the
+// Lets each call of the CUDA runtime fail in turn. The error names rank, operation and unit, the
 // other ranks end too, and nothing is left on the device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,22 +27,23 @@ bool takes_all() {
 
 bool allocates(std::string_view name) { return name == "cudaMalloc" || name == "cudaHostAlloc"; }
 
-// Nobody hears of these: there is nothing that the caller could do, or do without.
+// Returns true if no error reports the failure, because the caller can neither act on it nor avoid
+// it.
 bool is_ignored(const FaultyTraining& training, const CudaCall& call) {
-  // Destructors cannot throw, and what comes after them does not need what they wait for.
+  // Destructors cannot throw, and no later work needs what they wait for.
   if (call.stage == Stage::kEnd) return true;
-  // What is given back is not used any more; at worst the process keeps it to its end.
+  // Released resources are no longer used; at worst the process keeps them until it ends.
   if (call.name == "cudaFree" || call.name == "cudaFreeHost") return true;
   if (call.name == "cudaEventDestroy" || call.name == "cudaStreamDestroy") return true;
-  // A pool waits for a slot's last use before cudaFree, which waits by itself.
+  // A pool waits for a slot's last use before cudaFree, which itself waits for the device.
   return call.name == "cudaEventSynchronize" && !training.is_traced;
 }
 
-// Work that a rank which failed has left, or its peers, may cross what its end does: in memory that
-// is there, but of which nobody reads any more.
+// Returns true for a report about orphaned work. Work that the failed rank or its peers have left
+// may overlap their cleanup: the memory still exists, but is not read any more.
 bool is_garbage(std::string_view report) { return report.ends_with("and nothing orders them"); }
 
-// How the text of the error has to begin.
+// Returns the required begin of the error's text.
 std::string operation_of(const CudaCall& call) {
   if (call.name == "cudaLaunchKernel") return "the launch of ";
   if (call.name == "cudaFuncGetAttributes") return "loading the kernel ";
@@ -65,7 +66,7 @@ std::string message_of(const std::exception_ptr& thrown) {
   }
 }
 
-// A rank that comes to its device is in one of the user's calls, and at no unit yet.
+// Returns true if `where` is a call of the user: cudaSetDevice is called there, before any unit.
 bool is_users_call(const std::string& where) {
   static const std::set<std::string> kCalls{
       "clip_grad_norm", "measuring gradients",   "an optimizer's step", "zero_grad",
@@ -123,10 +124,11 @@ void check_failed_rank(const CudaCall& call, int world, const std::exception_ptr
   }
 }
 
-// The device is every rank's, so that one that is lost may be noticed by all.
+// Checks another rank's error. All ranks share the device, so each of them may notice that it is
+// lost.
 void check_other_rank(const Fault& fault, bool is_lost, const std::exception_ptr& thrown) {
   if (!thrown) {
-    CHECK(fault.call.stage == Stage::kBetween);  // it was through
+    CHECK(fault.call.stage == Stage::kBetween);  // the rank had already finished
     return;
   }
   try {
@@ -142,7 +144,8 @@ void check_other_rank(const Fault& fault, bool is_lost, const std::exception_ptr
   }
 }
 
-// Whether the call came: how often some are made depends on the schedule of the ranks.
+// Returns false if the call did not happen: the schedule of the ranks decides how often some are
+// made.
 bool check_fault(const FaultyTraining& training, const Fault& fault, bool is_lost) {
   const CudaCall& call = fault.call;
   const std::string what =
@@ -152,7 +155,8 @@ bool check_fault(const FaultyTraining& training, const Fault& fault, bool is_los
   const FaultyResult result = train_with(training, fault);
   if (!result.failed) return false;
   const auto failed = static_cast<size_t>(call.rank);
-  // A trace goes on without the time of a span: who works with the device hears of it.
+  // A trace continues without the time of a span, so the error reaches only code that uses the
+  // device.
   const bool is_heard = !training.is_traced || result.thrown[failed] != nullptr;
   if (!is_ignored(training, call) && is_heard) {
     check_failed_rank(*result.failed, training.world, result.thrown[failed]);
@@ -162,20 +166,20 @@ bool check_fault(const FaultyTraining& training, const Fault& fault, bool is_los
   } else if (!is_lost) {
     for (const std::exception_ptr& each : result.thrown) CHECK_MESSAGE(!each, message_of(each));
   }
-  if (is_lost) return true;  // nothing can be given back to it
+  if (is_lost) return true;  // nothing can be released on a lost device
   CHECK_MESSAGE(result.left.size() <= (is_ignored(training, call) ? 1 : 0),
                 fmt::to_string(fmt::join(result.left, ", ")));
   for (const std::string& each : result.reports) CHECK_MESSAGE(is_garbage(each), each);
   return true;
 }
 
-// One call a site, of those that no training before had; or all.
+// Chooses one call for each site that no earlier training had; or all.
 class Chosen {
  public:
   bool take(const FaultyTraining& training, const CudaCall& call) {
     if (takes_all()) return true;
     const uint64_t site = training.is_traced ? call.line : call.site;
-    // In front of each other call: one for each kind of event.
+    // Precedes every other call, so one for each kind of event is enough.
     const bool is_usual = call.name == "cudaGetDevice";
     return seen_.emplace(call.stage, call.name, is_usual ? call.event : "", is_usual ? 0 : site)
         .second;
@@ -240,7 +244,7 @@ TEST_CASE("each CUDA call with which a GPU is opened fails in turn") {
     fsdp_cuda_library()->open_device(0);
     calls = gpu.all_calls();
   }
-  CHECK(calls > 20);  // most of them load a kernel
+  CHECK(calls > 20);  // most of these calls load a kernel
   for (int64_t n = 1; n <= calls; ++n) {
     CAPTURE(n);
     sim::SimulatedGpu gpu;
@@ -277,7 +281,7 @@ TEST_CASE("after a model that did not fit, a smaller one is built on the same me
       1,
       [&](const Mesh& mesh) {
         const std::vector<std::string> before = session->gpu.left();
-        for (const int64_t width : {300, 140}) {  // too large for one unit; for the last one
+        for (const int64_t width : {300, 140}) {  // too large for u0; for u2
           const auto large = build_seeded(7, graph_twin(3, width, in_a_row).make);
           CHECK_THROWS_WITH_AS(
               Engine(large, mesh, {}),
@@ -297,7 +301,7 @@ TEST_CASE("after a model that did not fit, a smaller one is built on the same me
 
 TEST_CASE("a step for which the memory was not enough is repeated once there is some") {
   int64_t allocations = 0;
-  // With the n-th allocation of the first step failing; 0: with none.
+  // Lets the n-th allocation of the first step fail; 0: none.
   const auto train = [&](const Options& options, int64_t n) {
     const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
     RunRanksOptions ranks = on_simulated_gpu(session);

@@ -1,5 +1,5 @@
-// What a step launches, records and waits for, and what one more layer adds: numbers of the host's
-// time, which a simulated GPU counts exactly. The table is launches.txt beside this file.
+// Counts launches, records and waits of a step, and of one more layer. They determine the host's
+// time, and a simulated GPU counts them exactly. The table is launches.txt beside this file.
 #include <fmt/format.h>
 #include <fsdp/engine.h>
 #include <fsdp/optim.h>
@@ -26,10 +26,10 @@ constexpr int kCountedRanks = 2;
 const std::set<std::string> kCalls{"cudaEventRecord", "cudaStreamWaitEvent",
                                    "cudaStreamSynchronize", "cudaMalloc", "cudaHostAlloc"};
 
-// By what it is: kernels and collectives of rank 0, by stream; calls of the host, of a rank.
+// Counts by kind: kernels and collectives of rank 0, by stream; calls of the host, per rank.
 using Counts = std::map<std::string, int64_t>;
 
-// Of a layer's 16 gradients the 6 of matrices have 256 KiB in float32: they are large.
+// A layer has 16 gradients; the 6 of matrices have 256 KiB in float32, so they count as large.
 bert::Config config_of(int64_t layers) {
   bert::Config config{.hidden_dropout_prob = 0, .attention_probs_dropout_prob = 0};
   config.vocab_size = 60;
@@ -45,7 +45,7 @@ void count_calls(const SimulatedSession& session, int sign, Counts& counts) {
   for (const std::string& name : kCalls) counts[name] += sign * session.gpu.calls(name);
 }
 
-// Without the arguments of templates. LibTorch's operators are no kernels here.
+// Counts kernels without their template arguments. LibTorch's operators are no kernels here.
 void count_operations(const SimulatedSession& session, size_t begin, size_t end, Counts& counts) {
   std::set<std::string> ours{"copy", "set", "nccl"};
   for (const sim::LaunchRecord& launch : session.gpu.launches()) ours.insert(launch.kernel);
@@ -65,7 +65,7 @@ size_t operations_so_far(const SimulatedSession& session) {
   return session.gpu.simulation().log().all().size();
 }
 
-// The second step, from which on every step is alike.
+// Counts the second step; later steps are alike.
 Counts counts_of_step(int64_t layers, at::ScalarType dtype) {
   const auto session = std::make_shared<SimulatedSession>(
       SimulatedRanksOptions{.simulation = {.devices = kCountedRanks}, .nccl = true});

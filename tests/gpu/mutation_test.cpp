@@ -1,4 +1,5 @@
-// Each wait and each record of the engine left out in turn: the simulated GPU objects every time.
+// Leaves out each wait and each record of the engine in turn: the simulated GPU must report it
+// every time.
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
@@ -19,13 +20,13 @@ using namespace fsdp::testing;
 
 namespace {
 
-constexpr int kFrozen = 4;  // the unit whose parameters are not trained
+constexpr int kFrozen = 4;  // the index of the unit that is not trained
 
 struct Seen {
   std::set<std::string> reports, waits, records;
 };
 
-// Its backward throws after the last unit was reduced and another has captured.
+// Returns a loss whose backward throws once the last unit is reduced and another one has captured.
 at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   auto& graph = dynamic_cast<GraphImpl&>(model);
   const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
@@ -34,8 +35,9 @@ at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   return last.sum();
 }
 
-// Reduced within groups, and summed over the groups with those of a backward behind it; then
-// changed by the user, and summed by a backward that reaches no parameter.
+// Reduces within groups, and sums over the groups with the gradients of the next backward. Then
+// does so again: the user changes the gradients, and a backward that reaches no parameter sums
+// them.
 void train_in_parts(torch::nn::Module& model, Engine& engine, int rank) {
   const auto reduce_inside = [&] {
     const GradSync inside(engine, GradientSync::kInside);
@@ -52,7 +54,8 @@ void train_in_parts(torch::nn::Module& model, Engine& engine, int rank) {
   dynamic_cast<GraphImpl&>(model).units[kFrozen](x).sum().backward();
 }
 
-// What users do between and in steps, in an order in which each wait matters somewhere.
+// Trains with the calls that users make between and in steps, in an order that needs every wait
+// somewhere.
 void train(torch::nn::Module& model, Engine& engine, int rank) {
   AdamW optimizer(engine, {.lr = 1e-2});
   for (int step = 0; step < 3; ++step) {
@@ -61,10 +64,10 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
       graph_loss(model, step, rank).backward();
     }
     graph_loss(model, step + 1, rank).backward();
-    graph_loss(model, step + 2, rank).backward();  // adds to what was reduced
+    graph_loss(model, step + 2, rank).backward();  // adds to the reduced gradients
     optimizer.clip_grad_norm(1.0);
     optimizer.step();
-    if (step == 0) graph_loss(model, 3, rank).backward();  // without zero_grad in between
+    if (step == 0) graph_loss(model, 3, rank).backward();  // no zero_grad in between
     optimizer.zero_grad();
     CHECK_THROWS_WITH(failing_loss(model, rank).backward(), "thrown");
     engine.zero_grad();
@@ -85,7 +88,7 @@ void train(torch::nn::Module& model, Engine& engine, int rank) {
   train_in_parts(model, engine, rank);
 }
 
-// Of two ranks, or of two groups of two.
+// Returns the options of all kinds, for two ranks or for two groups of two.
 std::vector<Options> every_kind() {
   std::vector<Options> kinds;
   for (const Strategy strategy : {Strategy::kFullShard, Strategy::kZero2, Strategy::kZero1,
@@ -133,7 +136,7 @@ Seen run(const Options& options, uint32_t seed, const MutatedPlace& mutated = {}
   return seen;
 }
 
-// What the GPU says, of whichever rank has ended by it.
+// Returns the GPU's report, from whichever rank it has ended.
 std::string first_line(const std::set<std::string>& reports) {
   for (std::string text : reports) {
     if (const size_t at = text.find("reports: "); at != std::string::npos) text.erase(0, at + 9);
@@ -142,7 +145,8 @@ std::string first_line(const std::set<std::string>& reports) {
   return reports.empty() ? "nothing" : reports.begin()->substr(0, reports.begin()->find('\n'));
 }
 
-// Kinds in which nobody objects are those in which the place is not reached, or does not matter.
+// Returns the first report. A kind reports nothing if it does not reach the place, or needs no
+// order there.
 std::string objection(const MutatedPlace& mutated) {
   for (const Options& options : every_kind()) {
     const Seen seen = run(options, 1, mutated);
@@ -161,7 +165,7 @@ void expect_objection(std::string_view what, MutatedPlace mutated) {
   CHECK_MESSAGE(found != "nothing", what << " at " << mutated.place);
 }
 
-// Where streams wait and record, in any kind.
+// Returns the places where streams wait and record, in any kind.
 Seen everywhere() {
   Seen all;
   for (const Options& options : every_kind()) {
@@ -170,8 +174,8 @@ Seen everywhere() {
     all.records.insert(seen.records.begin(), seen.records.end());
   }
   // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 16, 18 to 20, and one of
-  // thread ranks. One that no step reaches any more would not be proven; one that is new belongs
-  // there.
+  // thread ranks. A smaller number means that the test no longer proves a wait, a larger one that
+  // the page lacks a new wait.
   CHECK(all.waits.size() == 18);
   return all;
 }
@@ -196,7 +200,7 @@ TEST_CASE("a wait that is left out is objected to") {
   }
 }
 
-// Takes minutes: tools/test sim.
+// Runs for minutes, so only in tools/test sim.
 TEST_CASE("an event that is not recorded, or early, is objected to" *
           doctest::skip(!is_long_run())) {
   const Seen all = everywhere();

@@ -1,5 +1,5 @@
-// The engine on simulated GPUs, one a rank, with NCCL between them: the CPU's bits, nothing out of
-// order, and no host that waits.
+// Trains on simulated GPUs, one a rank, with NCCL between them: same bits as on the CPU, all work
+// ordered, and the host never waits.
 #include <doctest/doctest.h>
 #include <fsdp/engine.h>
 #include <fsdp/error.h>
@@ -24,10 +24,10 @@ int seeds() {
 void compare_pairs(SmallModel model) {
   uint32_t seed = 0;
   for (const Training& training : covering_trainings(model)) {
-    if (training.world == 1) continue;  // without NCCL
+    if (training.world == 1) continue;  // one rank uses no NCCL
     const std::string what = describe(training);
     CAPTURE(what);
-    // A mean of powers of two has the same bits whether it is formed before or after the sum.
+    // A mean over a power of two has the same bits, divided before or after the sum.
     const TrainingResult on_cpu = train_on_cpu(training, /*sums=*/training.world == 3);
     for (int i = 0; i < seeds(); ++i) {
       ++seed;
@@ -36,7 +36,7 @@ void compare_pairs(SmallModel model) {
           .simulation = {.seed = seed, .devices = training.world}, .nccl = true});
       const TrainingResult by_nccl = train_on_gpu(training, session);
       CHECK(difference(by_nccl, on_cpu) == "");
-      if (!training.options.cpu_offload) CHECK(by_nccl.host_waits == 0);  // else it computes, too
+      if (!training.options.cpu_offload) CHECK(by_nccl.host_waits == 0);  // else the host computes
     }
   }
 }
@@ -54,7 +54,7 @@ TEST_CASE("a BERT by NCCL has the CPU's bits, whatever the schedule") {
 TEST_CASE("on two hosts of two GPUs a GPT has the CPU's bits, with every strategy") {
   uint32_t seed = 0;
   for (const fsdp::Strategy strategy : kAllStrategies) {
-    // Groups are the hosts, as they are by themselves.
+    // Groups are the hosts, which is the default.
     const Training training{
         .world = 4, .groups = is_by_groups(strategy) ? 2 : 1, .options = {.strategy = strategy}};
     const std::string what = describe(training);

@@ -1,5 +1,5 @@
-// Main state on the host of a simulated GPU that works as late as it may: what the host reads has
-// arrived.
+// Keeps main state on the host of a simulated GPU that works as late as it may: the host must only
+// read data that has arrived.
 #include <fsdp/optim.h>
 
 #include <functional>
@@ -18,8 +18,8 @@ namespace {
 using Parameters = std::map<std::string, at::Tensor>;
 using TrainSteps = std::function<void(torch::nn::Module& model, Engine& engine, int rank)>;
 
-// Two backwards a step, of which the second adds to what the first has left on the host. Nothing is
-// read in between, for which the host would wait.
+// Runs two backwards; the second adds to the sum that the first has left on the host. Nothing is
+// read in between, because the host would wait for it.
 void backward_twice(torch::nn::Module& model, int step, int rank) {
   graph_loss(model, 2 * step, rank).backward();
   graph_loss(model, 2 * step + 1, rank).backward();

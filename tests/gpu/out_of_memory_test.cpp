@@ -1,4 +1,4 @@
-// Where the device has no memory left, but LibTorch keeps some for later.
+// Tests a device without free memory while LibTorch's allocator still caches some.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 #include <fsdp/optim.h>
@@ -17,8 +17,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// LibTorch's allocator for GPUs while it lives. It hands out nothing: LibTorch's tensors are the
-// CPU's here.
+// A fake of LibTorch's GPU allocator, installed while it lives. It allocates nothing, because
+// LibTorch's tensors are on the CPU here.
 class FakeCache final : public c10::DeviceAllocator {
  public:
   FakeCache() { c10::SetAllocator(at::kCUDA, this); }
@@ -50,7 +50,7 @@ struct TrainedOnGpu {
   int64_t allocations = 0;
 };
 
-// With the n-th allocation failing, and `failures` - 1 behind it; 0: with none.
+// Trains while the n-th allocation fails, and the `failures` - 1 after it; 0: none.
 TrainedOnGpu train(int world, const Options& options, int64_t n, int failures = 1) {
   const auto session = std::make_shared<SimulatedSession>(SimulatedRanksOptions{});
   RunRanksOptions ranks = on_simulated_gpu(session);

@@ -1,5 +1,5 @@
-// What may run at once, by the order that events enforce, not by luck: a gather beside the forward
-// of the unit before, a reduction beside the backward of the unit after.
+// Checks which work may overlap, by the order that events enforce, not by luck: a gather with the
+// forward of the unit before, a reduction with the backward of the unit after.
 #include <fmt/format.h>
 #include <fsdp/engine.h>
 
@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kUnits = 5;
 
-// Names the last work of a rank's streams as the engine and the model go on, of the last step
-// alone: "forward of u2, rank 0".
+// Names the last work on a rank's streams as engine and model proceed, in the last step only:
+// "forward of u2, rank 0".
 class Labels {
  public:
   Labels(Engine& engine, SimulatedSession& session, const Mesh& mesh)
@@ -38,7 +38,8 @@ class Labels {
   }
 
  private:
-  // A prefetch is told of once its gather is issued; a demand, and a reduction, before.
+  // A prefetch is reported after its gather is issued; a demand and a reduction are reported
+  // before.
   void observe(std::string_view event, std::string_view unit) {
     if (!gathered_.empty()) set(*context_.streams.gather, phase_ + " gather of", gathered_);
     if (!reduced_.empty()) set(*context_.streams.reduce, "reduce of", reduced_);
@@ -106,8 +107,8 @@ std::shared_ptr<SimulatedSession> run_labelled(int prefetch, uint32_t seed) {
   return session;
 }
 
-// The label of a unit's backward is its last work's: it is set when the gradient of its input, the
-// output of the unit before, is there.
+// Returns true if nothing orders the two. The label of a unit's backward marks its last work: it is
+// set when the gradient of its input, the output of the unit before, is computed.
 bool at_once(const SimulatedSession& session, const std::string& one, const std::string& other) {
   return !session.gpu.is_ordered(one, other);
 }
@@ -145,7 +146,7 @@ TEST_CASE("a unit's reduction and the backward of the unit before may run at onc
   for (const int prefetch : {0, 1, 2}) {
     const auto session = run_labelled(prefetch, 3);
     for (const int rank : {0, 1}) {
-      for (int i = 2; i < kUnits; ++i) {  // of the first unit's backward no hook tells
+      for (int i = 2; i < kUnits; ++i) {  // no hook sees the first unit's backward
         const std::string reduce = fmt::format("reduce of u{}, rank {}", i, rank);
         const std::string backward = fmt::format("backward of u{}, rank {}", i - 1, rank);
         CAPTURE(prefetch);

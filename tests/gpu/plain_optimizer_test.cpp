@@ -1,4 +1,5 @@
-// Plain optimizers of LibTorch on views of main shards: what they change is seen by its content.
+// Tests LibTorch's own optimizers on views of main shards: the engine detects changes by their
+// content.
 #include <fmt/format.h>
 #include <fsdp/engine.h>
 
@@ -19,10 +20,10 @@ constexpr int kSteps = 3;
 
 struct TrainedPlainly {
   std::map<std::string, at::Tensor> parameters;
-  int64_t waits_of_step = 0;  // of the host for the device, a rank
+  int64_t waits_of_step = 0;  // times the host waited for the device, per rank
 };
 
-// SGD without an engine's help: it writes through Tensor::data().
+// Trains with SGD that bypasses the engine: it writes through Tensor::data().
 TrainedPlainly train(int world, int units, const RunRanksOptions& options,
                      const std::function<int64_t()>& waits) {
   TrainedPlainly result;
@@ -66,7 +67,7 @@ TEST_CASE("with a plain optimizer the host waits twice a step, however many unit
         for (const auto& [what, count] : session->gpu.host_waits()) all += count;
         return all;
       });
-      CHECK(on_gpu.waits_of_step == 2);  // at the begin of forward and of backward
+      CHECK(on_gpu.waits_of_step == 2);  // at the start of forward and of backward
       options.make = nullptr;
       const TrainedPlainly on_cpu = train(world, units, options, [] { return 0; });
       REQUIRE(on_gpu.parameters.size() == on_cpu.parameters.size());

@@ -1,5 +1,5 @@
-// How long a step takes where communication and compute take known times: on a simulated GPU, whose
-// time is virtual, to the nanosecond the time of the schedule that docs/performance.md writes down.
+// Tests the duration of a step if communication and compute have known durations. On a simulated
+// GPU, with virtual time, it must equal the schedule in docs/performance.md to the nanosecond.
 #include <fsdp/engine.h>
 
 #include <algorithm>
@@ -19,8 +19,9 @@ struct UnitTimes {
   int64_t forward = 0, backward = 0;  // ns
 };
 
-// Of all gathers and reductions of a step, which take `wire` each. The host is ahead, so that a
-// gather waits for the gather before it and for a slot; there are one more than are gathered ahead.
+// Returns the time of a step in which each gather and reduction takes `wire`. The host is ahead, so
+// a gather waits only for the gather before it and for a slot; there is one slot more than
+// `prefetch`.
 int64_t overlapped(const std::vector<UnitTimes>& units, int64_t wire, int prefetch) {
   std::vector<int64_t> compute;
   for (const UnitTimes& unit : units) compute.push_back(unit.forward);
@@ -40,7 +41,7 @@ int64_t overlapped(const std::vector<UnitTimes>& units, int64_t wire, int prefet
   return reduced.back();
 }
 
-// The compute stream of a rank, whose work is pauses.
+// A rank's compute stream, on which work is a pause.
 struct TimedCompute {
   explicit TimedCompute(const Mesh& mesh)
       : stream(state_of(mesh).device().compute_stream()),
@@ -110,10 +111,10 @@ struct Step {
   std::vector<UnitTimes> units;
   int64_t wire = 0;
   int prefetch = 1;
-  bool lends = true;  // gradients are lent to the reduction, or copied to a slot
+  bool lends = true;  // gradients are reduced zero-copy; else copied to a slot
 };
 
-// The slower rank's step, in ns: the third, when the order of units is known.
+// Returns the slower rank's time in ns for the third step, when the order of units is known.
 int64_t time_of(const Step& step, uint32_t seed) {
   const auto latency =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::nanoseconds(step.wire));

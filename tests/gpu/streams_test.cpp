@@ -1,5 +1,5 @@
-// LibTorch's current stream changes from call to call, as under a stream guard: compute follows it,
-// in order, and what cannot follow is refused.
+// Changes LibTorch's current stream between calls, as a stream guard does: compute must follow it
+// in order, and refuse where it cannot.
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
@@ -23,7 +23,7 @@ struct Result {
   Parameters parameters;  // rank 0's
 };
 
-// Every call of a step on the other stream than the one before.
+// Runs every call of a step on another stream than the call before.
 void train(torch::nn::Module& model, Engine& engine, const ComputeStreamOfThread& other) {
   AdamW optimizer(engine, {.lr = 1e-2});
   const auto on_other = [&](const auto& call) {

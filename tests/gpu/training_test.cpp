@@ -1,4 +1,4 @@
-// The engine on a simulated GPU: the CPU's bits, nothing out of order, and no host that waits.
+// Trains on a simulated GPU: same bits as on the CPU, all work ordered, and the host never waits.
 #include "gpu/support/training.h"
 
 #include <doctest/doctest.h>
@@ -29,7 +29,7 @@ void compare_with_cpu(const Training& training, const TrainingResult& on_cpu, ui
       .default_stream = training.world == 1 && seed % 2 == 0});
   const TrainingResult on_gpu = train_on_gpu(training, session);
   CHECK(difference(on_gpu, on_cpu) == "");
-  if (!training.options.cpu_offload) CHECK(on_gpu.host_waits == 0);  // else it computes, too
+  if (!training.options.cpu_offload) CHECK(on_gpu.host_waits == 0);  // else the host computes
 }
 
 void compare_pairs(SmallModel model) {
@@ -54,7 +54,7 @@ TEST_CASE("a BERT on a simulated GPU has the CPU's bits, whatever the schedule")
   compare_pairs(SmallModel::kBert);
 }
 
-// CUDA_DEVICE_MAX_CONNECTIONS=1: a wait of one stream holds up what was issued behind it on all.
+// CUDA_DEVICE_MAX_CONNECTIONS=1: a wait on one stream blocks later work on all streams.
 TEST_CASE("with one hardware queue for all streams a training ends, with the CPU's bits") {
   uint32_t seed = 0;
   for (const bool nccl : {false, true}) {
@@ -81,8 +81,7 @@ TEST_CASE("with one hardware queue for all streams a training ends, with the CPU
   }
 }
 
-// Every combination with every seed, as far as FSDP_SIM_MINUTES reach: a seed after another, each
-// with all combinations.
+// Runs every combination with one seed after another, until FSDP_SIM_MINUTES are over.
 TEST_CASE("ten steps in every combination have the CPU's bits" * doctest::skip(!is_long_run())) {
   using Clock = std::chrono::steady_clock;
   const auto end =

@@ -1,5 +1,5 @@
-"""tools/bench gpu with programs that only look like the real ones: rows, bars, tables, and what becomes of programs
-that hang, die, or answer with something else."""
+"""Tests tools/bench gpu on programs that imitate the real ones: rows, bars, tables, and programs that hang, die, or
+answer with something else."""
 import json
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from gpu_bars import bench as benches
 from gpu_bars import contestants, kernels, memory, report, steps
 import schedule
 
-# Answers by the second of its words; a number for all lines, or one for each first word of a line.
+# The second argument selects the answers: one number for all lines, or one for each first word of a line.
 PROBE = """import sys
 answers = {ANSWERS}[sys.argv[2]]
 for line in sys.stdin:
@@ -207,7 +207,7 @@ class CommandLineTest(Scratch):
         ended = self.call("--json", self.folder / "rows.jsonl")
         self.assertEqual(ended.returncode, 1, ended.stderr)
         failed = [line for line in ended.stdout.splitlines() if line.startswith("failed ")]
-        self.assertEqual(len(failed), 2, ended.stdout)  # G4, and G6, whose times stand for one wire only
+        self.assertEqual(len(failed), 2, ended.stdout)  # G4, and G6: its times assume one link
         self.assertIn("missed: all_gather, 256 MiB: 0.0333", failed[0])
         table = next((self.folder / "results").glob("gpu-fake-gpu-80-gb-*.md")).read_text(encoding="utf-8")
         self.assertIn("**missed**", table)
@@ -221,7 +221,7 @@ class CommandLineTest(Scratch):
         self.program("fsdp-run", HANGS)
         began = time.monotonic()
         ended = self.call("--seconds", "2")
-        self.assertLess(time.monotonic() - began, 300)  # of which most is to start programs
+        self.assertLess(time.monotonic() - began, 300)  # most of it starts programs
         self.assertEqual(ended.returncode, 1)
         self.assertIn("did not answer", ended.stdout)
         self.assertIn("not tried: the 2 s of all parts are over", ended.stdout)

@@ -1,4 +1,4 @@
-"""Programs that only look like the real ones."""
+"""Programs that imitate the real ones."""
 import json
 import pathlib
 import sys
@@ -35,7 +35,7 @@ class Scratch(unittest.TestCase):
         self.bin.mkdir()
 
     def program(self, name, body):
-        """A program of this name that runs a body of Python."""
+        """Writes a program of this name that runs a body of Python."""
         path = self.bin / name
         path.write_text(f"#!{sys.executable} -IS\n{body}\n", encoding="utf-8")
         path.chmod(0o755)
@@ -43,7 +43,7 @@ class Scratch(unittest.TestCase):
 
 
 def state_of(pid):
-    """The process's state letter; None when it is gone."""
+    """Returns the process's state letter; None if there is no such process."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -51,7 +51,7 @@ def state_of(pid):
 
 
 def ends(pid, seconds=60):
-    """Whether it does so in time: what is killed is there for a moment."""
+    """Returns whether the process ends in time: a killed one exists for another moment."""
     until = time.monotonic() + seconds
     while state_of(pid) not in (None, "Z", "X"):
         if time.monotonic() > until:

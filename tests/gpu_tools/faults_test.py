@@ -1,5 +1,5 @@
-"""A real training job on the CPU of which a rank is killed, and one of which a rank is stopped: what tools/test gpu
-does on GPUs.  faults_test.py BIN-FOLDER"""
+"""Kills a rank of a real training job on the CPU, and stops a rank of another: tools/test gpu does the same on
+GPUs.  faults_test.py BIN-FOLDER"""
 import dataclasses
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-"""The parts of tools/test gpu: what becomes of programs that pass, fail, hang, die and print garbage, and what is said
-of it, with a GPU and without."""
+"""Tests the parts of tools/test gpu on programs that pass, fail, hang, die and print garbage, and the reports about
+them, with a GPU and without."""
 import contextlib
 import io
 import os
@@ -18,9 +18,9 @@ import proof
 
 BITS = "import sys\nopen(sys.argv[2], 'w').write('0123456789abcdef 4 adamw\\nend 1\\n')"
 OTHER_BITS = BITS.replace("0123456789abcdef", "0123456789abcdee")
-PATIENT = 600.0  # seconds, where nothing may end by them
+PATIENT = 600.0  # seconds, for tests that must not reach the limit
 KILLS_ITSELF = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
-# Of fsdp-run: --log-dir's rank-1 says when it was hit, rank 0 names it.
+# Imitates fsdp-run: --log-dir's rank-1 reports when it was hit, rank 0 names it.
 FAKE_RUN = """import os, pathlib, sys, time
 words = sys.argv[1:]
 if 'training_rank' not in ' '.join(words):
@@ -37,7 +37,7 @@ sys.exit(75)
 
 
 class UntilSaid(programs.Deadline):
-    """Over when a program has said something."""
+    """A deadline that is over once a program has printed something."""
 
     def __init__(self, log):
         super().__init__(PATIENT)

@@ -1,8 +1,9 @@
-// A program of its own on the installed package: two ranks as threads train one small model on what
-// a sampler deals out, and its weights go to a file and into an engine of one rank.
+// A program of its own on the installed package: two thread ranks train one small model on the
+// samples that a sampler distributes. Its weights are saved to a file and loaded into an engine of
+// one rank.
 #include <fsdp/fsdp.h>
 
-// It leaves LibTorch's optimizers out, whose options it takes.
+// fsdp's header takes LibTorch's optimizer options, but must not include LibTorch's optimizers.
 template <class Type>
 concept Complete = requires {
   sizeof(Type);

@@ -1,4 +1,4 @@
-// A program on the installed package that wants a GPU, and says why it gets none.
+// A program on the installed package that asks for a GPU and prints why it gets none.
 #include <fsdp/error.h>
 #include <fsdp/mesh.h>
 

@@ -17,7 +17,7 @@
 namespace fsdp {
 namespace {
 
-// Which ranks of the job a communicator has, in its order.
+// Returns the communicator's ranks of the job, in its order.
 std::vector<int64_t> ranks_of(const Mesh& mesh, Communicator& communicator) {
   const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "ranks");
   const int64_t mine = mesh.rank();
@@ -112,7 +112,7 @@ TEST_CASE("ranks of a group that disagree are named as the job numbers them") {
     const CollectivePart part{values.data(), values.data(), mesh.rank() == 3 ? 3 : 4,
                               DType::kFloat32};
     group->all_reduce({&part, 1}, ReduceOp::kSum, {.sequence = 7, .label = "norm"}, *stream);
-    barrier(state_of(mesh).control_communicator(), 8);  // the other group hears of it
+    barrier(state_of(mesh).control_communicator(), 8);  // reports the failure to the other group
   });
   for (const std::string& error : errors) {
     CHECK(error ==

@@ -1,4 +1,4 @@
-// What a rank has issued on a device, as its peers find it.
+// Tests the record of collectives that a rank has issued on a device, as its peers read it.
 #include "comm/job/posted_collectives.h"
 
 #include <doctest/doctest.h>
@@ -11,7 +11,7 @@
 namespace fsdp {
 namespace {
 
-// All that differs from place to place follows from it.
+// Returns a record whose fields all follow from its sequence number.
 PostedCollective at_place(uint64_t sequence) {
   const CollectivePart part{nullptr, nullptr, static_cast<int64_t>(3 * sequence), DType::kFloat32};
   const auto operation = sequence % 2 == 0 ? Operation::kAllGather : Operation::kReduceScatter;

@@ -1,5 +1,5 @@
-// The algorithm of ranks on one device, on the device that every machine has. On a GPU, a simulated
-// one: tests/gpu.
+// Tests the algorithm of ranks that share one device, on the CPU's device. tests/gpu runs it on a
+// simulated GPU.
 #include "comm/local/device_communicator.h"
 
 #include <doctest/doctest.h>

@@ -18,7 +18,7 @@ namespace {
 
 using testing::SweepCase;
 
-// A sanitised build is ten times slower; sizes are then cut, never the cases.
+// A sanitized build is ten times slower: it tests smaller sizes, but all cases.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int64_t kLarge = (1 << 14) + 1;
 #else
@@ -93,7 +93,8 @@ TEST_CASE("gather, reduce and control communicators may be used at the same time
     std::vector<int64_t> sums(400, 1);
     const CollectivePart gather{mine.data(), gathered.data(), 400, DType::kInt32};
     const CollectivePart reduce{sums.data(), sums.data(), 400, DType::kInt64};
-    // Each rank issues the two streams' work in the other order: neither queues behind the other.
+    // Each rank issues the work of the two streams in the other order: neither queues behind the
+    // other.
     for (int i = 0; i < 20; ++i) {
       const auto issue_gather = [&] {
         state_of(mesh)

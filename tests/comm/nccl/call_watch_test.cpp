@@ -1,4 +1,4 @@
-// A call that does not come back is told of by a thread that is not in it.
+// Tests that another thread reports a call that does not return.
 #include "comm/nccl/call_watch.h"
 
 #include <doctest/doctest.h>

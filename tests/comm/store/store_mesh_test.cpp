@@ -1,4 +1,4 @@
-// Ranks on several hosts, which have nothing in common but a store.
+// Tests ranks on several hosts that share only a store.
 #include "comm/store/store_mesh.h"
 
 #include <doctest/doctest.h>
@@ -33,7 +33,7 @@ void meet(MeshParts& parts) {
   parts.control->barrier({.label = "meet"}, *stream);
 }
 
-// What a rank is told that waits for the others.
+// Returns the error text of a rank that waits for the others; empty if they arrive.
 std::string told_in_barrier(MeshParts& parts) {
   try {
     meet(parts);
@@ -53,7 +53,7 @@ TEST_CASE("every collective gives exact values over a store, for every dtype and
             }
           }
         }) == kNothing);
-  CHECK(store.size() < 20);  // what was exchanged is forgotten
+  CHECK(store.size() < 20);  // entries of past exchanges are deleted
 }
 
 TEST_CASE("ranks of several hosts exchange texts, and know where each of them is") {
@@ -74,7 +74,7 @@ TEST_CASE("ranks of several hosts exchange texts, and know where each of them is
         }) == kNothing);
 }
 
-// A mesh whose collectives, too, go over the store.
+// Returns a mesh whose collectives also use the store.
 Mesh mesh_over_store(MeshParts& parts) {
   const int rank = parts.control_plane->rank();
   parts.world.gather = parts.control->split(0, rank);
@@ -86,7 +86,7 @@ TEST_CASE("parts of a mesh over hosts compare what their own ranks issue, and no
   MemoryStore store;
   CHECK(run_at_store(store, 4, {.shard = 4}, [](MeshParts& parts) {
           const Mesh mesh = mesh_over_store(parts);
-          const int color = mesh.rank() % 2;  // across the hosts
+          const int color = mesh.rank() % 2;  // parts that span the hosts
           const Mesh part = mesh.part(color);
           CHECK(part.gather(std::array<int64_t, 1>{mesh.rank()}) ==
                 std::vector<int64_t>{color, color + 2});
@@ -99,7 +99,7 @@ TEST_CASE("parts of a mesh over hosts compare what their own ranks issue, and no
           mesh.sum(1);
           post(mesh.rank() == 3 ? "odd" : "even");
           while (!plane.first_failure()) std::this_thread::sleep_for(milliseconds(5));
-          // A gather that both have issued was the first place.
+          // Place 1 was a gather that both have issued.
           CHECK(has_text(plane.first_failure()->text.what,
                          "rank 1 issued barrier 'even' #5, rank 3 issued barrier 'odd' #5"));
         }) == kNothing);
@@ -148,7 +148,7 @@ TEST_CASE("a host that is gone as a whole is missed when the time is over") {
   CHECK(run_at_store(store, 4, {.timeout = milliseconds(1500)}, [&](MeshParts& parts) {
           meet(parts);
           const int rank = parts.control_plane->rank();
-          if (rank >= 2) {  // silent, and stuck in something else
+          if (rank >= 2) {  // mutes the rank, as if it hung elsewhere
             store.mute(rank);
             while (left > 0) std::this_thread::sleep_for(milliseconds(5));
             return;
@@ -167,7 +167,7 @@ TEST_CASE("a host that is gone as a whole is missed when the time is over") {
 TEST_CASE("a store that is gone ends the job, with the rank that served it") {
   MemoryStore store;
   CHECK(run_at_store(store, 4, {}, [&](MeshParts& parts) {
-          told_in_barrier(parts);  // all are there
+          told_in_barrier(parts);  // all ranks have arrived
           if (parts.control_plane->rank() == 0) store.end();
           while (told_in_barrier(parts).empty()) continue;
           while (!parts.control_plane->first_failure()) {
@@ -202,7 +202,7 @@ TEST_CASE("what ranks have posted is read on other hosts when one of them says t
               CHECK_FALSE(plane.posted(rank, last + 1));
             }
             meet(parts);
-            for (const uint64_t end = end_of(3); place < end;) {  // all are as far again
+            for (const uint64_t end = end_of(3); place < end;) {  // all ranks reach the same place
               ++place;
               plane.post(
                   {.record = make_record({.tag = {.sequence = place}}), .communicator = place});
@@ -244,7 +244,7 @@ TEST_CASE("ranks that do not meet at a store are all refused, with the reason") 
   const auto refused = [](const std::vector<LaunchEnvironment>& environments) {
     MemoryStore store;
     return run_at_store(store, environments, {.timeout = milliseconds(300)}, [](MeshParts& parts) {
-      meet(parts);  // one that comes late is refused, and with it all
+      meet(parts);  // a rank that arrives late is refused, and all others with it
       while (!parts.control_plane->first_failure()) std::this_thread::sleep_for(milliseconds(5));
       parts.control_plane->throw_first_failure({});
     });

@@ -1,5 +1,5 @@
-// Results, order and errors on a wire. How long collectives take on it is asserted where time is
-// virtual: tests/simulator/tests/cuda_wire_test.cpp.
+// Tests results, order and errors on a simulated link. tests/simulator/tests/cuda_wire_test.cpp
+// tests the duration of collectives, in virtual time.
 #include "support/wire/wire_communicator.h"
 
 #include <doctest/doctest.h>
@@ -32,7 +32,7 @@ testing::RunRanksOptions ranks_on(const Wire& wire) {
   return {.make = testing::ranks_on_wire(wire)};
 }
 
-// An unlimited wire that is there: marks and pauses, and holds nothing back.
+// Returns ranks with a link of unlimited speed: it marks and pauses streams, but delays nothing.
 testing::RunRanksOptions ranks_on_unlimited_wire() {
   return {.make = [](int world, const MeshOptions& options) {
     const auto meeting = std::make_shared<WireMeeting>(world, cpu_device());
@@ -125,7 +125,7 @@ TEST_CASE("a collective that is refused leaves the wire as it was") {
         const auto stream = testing::make_cpu_stream(testing::CpuStreams::kInline, "x");
         Communicator& communicator = state_of(mesh).gather_communicator(Axis::kShard);
         const CollectivePart wrong{.numel = -1};
-        if (mesh.rank() == 0) {  // once more than the other rank
+        if (mesh.rank() == 0) {  // one call more than on the other rank
           CHECK_THROWS_AS(communicator.all_gather({&wrong, 1}, {.label = "x"}, *stream),
                           InvalidArgument);
         }
@@ -137,7 +137,7 @@ TEST_CASE("a collective that is refused leaves the wire as it was") {
 }
 
 TEST_CASE("a collective that would take over a minute is refused before anybody waits") {
-  // Of 5 bytes a second: what ranks tell each other when they meet is short enough.
+  // The link carries 5 bytes a second: the records that ranks exchange are short enough for it.
   const auto errors = testing::errors_of_ranks(
       2,
       [](const Mesh& mesh) {
@@ -154,7 +154,7 @@ TEST_CASE("a collective that would take over a minute is refused before anybody 
   }
 }
 
-// The contract's "at least", which holds on the busiest machine.
+// Checks the contract's "at least", which holds also on a busy machine.
 TEST_CASE("a wire's time counts from when the last rank came, on inline and threaded streams") {
   constexpr microseconds kLatency{3000};
   for (const auto streams : {testing::CpuStreams::kInline, testing::CpuStreams::kThreaded}) {

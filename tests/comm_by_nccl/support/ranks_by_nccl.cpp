@@ -1,6 +1,6 @@
-// The communicator's tests once more: each rank has a simulated GPU of its own, and what meshes
-// exchange goes there, by NCCL, and comes back. With FSDP_TEST_HOSTS=2 the ranks are on two hosts,
-// and have nothing in common but a store.
+// Runs the communicator tests over NCCL: each rank has its own simulated GPU, and the data of
+// collectives is copied there, exchanged by NCCL, and copied back. With FSDP_TEST_HOSTS=2 the ranks
+// are on two hosts and share only a store.
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -29,13 +29,13 @@ struct Job {
   std::vector<std::shared_ptr<NcclSession>> sessions;
 };
 
-// What a GPU reports fails the test of the rank that ends last.
+// A watch that fails the test of the last rank to end if a simulated GPU has a report.
 class WatchOfGpus : public RankWatch {
  public:
   WatchOfGpus(std::shared_ptr<Job> job, int rank) : job_(std::move(job)), rank_(rank) {}
   void begin() override { job_->machine.device(rank_).make_current(); }
   void end(bool threw) override {
-    if (threw) return;  // then what was under way is cut off
+    if (threw) return;  // an error interrupts the work under way, so reports are expected
     const std::vector<std::string> reports = job_->machine.gpu().take_reports();
     if (!reports.empty()) throw std::runtime_error("the simulated GPUs report: " + reports.front());
   }
@@ -52,7 +52,7 @@ void connect(MeshParts& parts, int rank, Job& job) {
   wrap_communicators(parts, [&device](std::unique_ptr<Communicator> made) {
     return std::make_unique<StagedCommunicator>(std::move(made), device);
   });
-  parts.device = &cpu_device();  // where the tests' memory lies
+  parts.device = &cpu_device();  // the tests' memory is host memory
 }
 
 std::vector<MeshParts> on_one_host(int world, const MeshOptions& options, Job& job) {

@@ -1,4 +1,4 @@
-// Machines that are made up, and what fsdp-doctor says about them.
+// Returns invented machines and the lines that fsdp-doctor prints about them.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -13,17 +13,17 @@
 
 namespace fsdp::testing {
 
-// With nothing to say against it: as many GPUs, of which each reaches the others, and a loopback
-// that went well.
+// Returns a machine without a fault: `gpus` GPUs that all reach each other, and a loopback that
+// passed.
 doctor::Facts sound_machine(int gpus);
-// With a driver's reason and hint.
+// Returns a machine with no GPU, with a driver's reason and hint.
 doctor::Facts machine_without_gpu();
 
-// "driver ok 580.65.06, …" and "  remedy: …", a line each.
+// Returns the printed lines, "driver ok 580.65.06, …" and " remedy: …".
 std::vector<std::string> lines_of(const std::vector<doctor::Finding>& findings);
 std::vector<std::string> lines_of(const doctor::Facts& facts, DeviceKind device);
 
-// The lines that do not begin with "AREA ok", of which those of a sound machine alone consist.
+// Returns the lines that do not begin with "AREA ok"; a sound machine has none.
 std::vector<std::string> objections_to(const doctor::Facts& facts,
                                        DeviceKind device = DeviceKind::kCuda);
 

@@ -1,5 +1,5 @@
-// A machine with simulated GPUs and a simulated NCCL, as fsdp-doctor finds it: beneath it are the
-// library's own classes.
+// A machine with simulated GPUs and a simulated NCCL, as fsdp-doctor finds it. The library's own
+// classes run on it.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -23,15 +23,15 @@ class SimulatedMachine {
 
   sim::SimulatedGpu& gpu() { return gpu_; }
   sim::SimulatedNccl& nccl() { return nccl_; }
-  // Called when the ranks of the loopback have met.
+  // Sets a function to call once the ranks of the loopback have connected.
   void on_ranks(std::function<void()> call) { on_ranks_ = std::move(call); }
-  // How long ranks wait for each other.
+  // Sets the time that ranks wait for each other.
   void wait_at_most(std::chrono::milliseconds wait) { wait_ = wait; }
 
-  // What the program would know, and say, with a host that is sound. The devices that ranks had are
-  // gone then, unless a thread is stuck.
+  // Returns the facts that the program would collect on a sound host. Then the ranks' devices are
+  // destroyed, unless a thread is stuck.
   doctor::Facts examine(const doctor::TimeLimits& limits = {});
-  // Lets a call go that hangs, and waits for the threads that were in it.
+  // Releases a call that hangs, and waits for the threads that were in it.
   void let_go(const doctor::Facts& facts);
 
  private:

@@ -24,8 +24,8 @@ struct Doing {
 };
 thread_local Doing doing;
 
-// Of the simulated runtime, and behind them the callers that tell sites apart: enough to come from
-// a launch to the boundary of a unit.
+// The simulated runtime's own frames, and after them the callers that distinguish sites: enough to
+// reach from a launch to the boundary of a unit.
 constexpr int kOwnFrames = 6;
 constexpr int kCallers = 8;
 constexpr int kNearest = 4;
@@ -33,7 +33,7 @@ constexpr int kNearest = 4;
 void add_callers(CudaCall& call) {
   std::array<void*, kOwnFrames + kCallers> frames{};
   const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a's, a frame at a time
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, one frame at a time
   for (int i = kOwnFrames; i < count; ++i) {
     hash = (hash ^ reinterpret_cast<uint64_t>(frames[static_cast<size_t>(i)])) * 0x100000001b3;
     if (i < kOwnFrames + kNearest) call.line = hash;
@@ -41,7 +41,7 @@ void add_callers(CudaCall& call) {
   call.site = hash;
 }
 
-// Used under the runtime's mutex.
+// A log of the calls, which chooses the one that fails. Requires: the runtime's mutex is held.
 class CallLog {
  public:
   explicit CallLog(std::optional<Fault> fault) : fault_(std::move(fault)) {}
@@ -114,7 +114,7 @@ void train(const Mesh& mesh, const FaultyTraining& training) {
     use_between(*model, engine, optimizer);
     doing.stage = Stage::kEnd;
   }
-  doing.stage = Stage::kNone;  // what stands for LibTorch goes next
+  doing.stage = Stage::kNone;  // next, the stand-in for LibTorch is destroyed
   const cudaError_t stays = cudaPeekAtLastError();
   if (stays == cudaSuccess || sim::is_sticky(stays)) return;
   throw std::logic_error("an error that was dealt with is left for LibTorch's next launch");

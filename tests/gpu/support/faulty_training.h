@@ -14,24 +14,24 @@
 
 namespace fsdp::testing {
 
-// What a rank is doing.
+// The phase of a training in which a rank is.
 enum class Stage : uint8_t {
-  kNone,          // nothing of ours: calls are not counted
-  kConstruction,  // of engine and optimizer
+  kNone,          // none of the library's: calls are not counted
+  kConstruction,  // construction of engine and optimizer
   kFirstStep,     // forward, backward, clipping, the optimizer's step: slots are allocated
-  kSteadyStep,    // the same, once memory is as planned
+  kSteadyStep,    // the same, once memory follows the plan
   kBetween,       // whole parameters gathered, written and read, between steps
-  kEnd,           // optimizer and engine go
+  kEnd,           // destruction of optimizer and engine
 };
 std::string_view name_of(Stage stage);
 
-// One call of the runtime. A site is a line of code as reached through one chain of callers.
+// A call of the runtime. A site is a line of code, reached through one chain of callers.
 struct CudaCall {
   int rank = 0;
   Stage stage = Stage::kNone;
   std::string name;
-  uint64_t site = 0, line = 0;  // of all callers, of the nearest ones
-  int64_t nth = 0;              // of its site, rank and stage, from 1
+  uint64_t site = 0, line = 0;  // hash of all callers; of the nearest ones
+  int64_t nth = 0;              // counts calls of its site, rank and stage, from 1
   std::string event{};          // the engine's last one: "reduce"
   std::string subject{};        // its unit
 
@@ -53,14 +53,14 @@ struct FaultyTraining {
 
 struct FaultyResult {
   std::vector<CudaCall> calls;
-  std::optional<CudaCall> failed;          // the fault's; none: it did not come
+  std::optional<CudaCall> failed;          // the fault's call; none: it did not happen
   std::vector<std::exception_ptr> thrown;  // by rank
-  // On the GPU, when all is gone that was made.
+  // Objects on the GPU after everything was destroyed.
   std::vector<std::string> left;
-  std::vector<std::string> reports;  // of the GPU
+  std::vector<std::string> reports;  // the GPU's reports
 };
 
-// Thread ranks of a small graph of units.
+// Trains a small graph of units on thread ranks; with `fault`, that call fails.
 FaultyResult train_with(const FaultyTraining& training, const std::optional<Fault>& fault = {});
 
 }  // namespace fsdp::testing

@@ -4,7 +4,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Trainings on the CPU may come first.
+// Installs the simulated allocator before main: trainings on the CPU may run first.
 const bool is_taken = [] {
   take_allocator();
   return true;

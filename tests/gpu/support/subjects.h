@@ -14,11 +14,11 @@ class Subject {
  public:
   virtual ~Subject() = default;
   virtual std::shared_ptr<torch::nn::Module> module() = 0;
-  // Of data that depends on step and rank only.
+  // Returns the loss on data that depends only on step and rank.
   virtual at::Tensor loss(int step, int rank, at::Device device) = 0;
 };
 
-// On the CPU, with the same values each time.
+// Returns a model on the CPU, with the same values each time.
 std::unique_ptr<Subject> make_subject(SmallModel model);
 std::unique_ptr<Subject> make_rounded_subject();
 

@@ -1,5 +1,5 @@
-// Small models trained by thread ranks: on one simulated GPU, and on the CPU, whose bits they are
-// held against.
+// Trains small models on thread ranks: on one simulated GPU, and on the CPU, for a comparison of
+// bits.
 #pragma once
 
 #include <fsdp/options.h>
@@ -19,7 +19,7 @@ enum class SmallModel : uint8_t {
   kGpt,
   kBert,
   kBertMini,  // 11 M parameters, of the published shape
-  // Each number is rounded once, and no sum has two orders: the same bits on every device,
+  // Rounds each number once, and adds nothing in an open order: the same bits on every device,
   // LibTorch's own kernels included.
   kRoundedOnce,
 };
@@ -27,7 +27,7 @@ enum class SmallModel : uint8_t {
 struct Training {
   SmallModel model = SmallModel::kGpt;
   int world = 2;
-  int groups = 1;  // of ranks
+  int groups = 1;  // groups of ranks
   int steps = 3;
   Options options{};
 };
@@ -36,27 +36,28 @@ std::string describe(const Training& training);
 struct TrainingResult {
   std::vector<float> losses;  // rank 0's
   std::map<std::string, at::Tensor> parameters;
-  // From the second step on, on all ranks together: how often the host waited for the device.
+  // The host's waits for the device from the second step on, summed over all ranks.
   int64_t host_waits = 0;
 };
 
-// AdamW with clipped gradients, on data that depends on rank and step only. `waits`: how often the
-// host has waited for the device so far.
+// Trains with AdamW and clipped gradients, on data that depends only on rank and step. `waits`
+// returns how often the host has waited for the device so far.
 TrainingResult train_on(const Training& training, const RunRanksOptions& options,
                         const std::function<int64_t()>& waits);
-// `sums`: communicators that sum only, as NCCL's, so that gradients are divided before.
+// Trains on the CPU. `sums`: communicators only sum, as NCCL's, so gradients are divided before.
 TrainingResult train_on_cpu(const Training& training, bool sums = false);
-// Errors: std::runtime_error with what the simulated GPU reports.
+// Errors: std::runtime_error with the simulated GPU's reports.
 TrainingResult train_on_gpu(const Training& training,
                             const std::shared_ptr<SimulatedSession>& session);
 
-// Empty if both have the same bits; else the first difference.
+// Returns the first difference; empty if both have the same bits.
 std::string difference(const TrainingResult& one, const TrainingResult& other);
 
-// Of worlds 1 to 4, prefetch 0 to 2, two dtypes, all strategies, those of groups on two groups of
-// two, and main state on the device or the host: every combination, in an order in which neighbours
-// differ in every column; and those of them that hold each pair of values of two columns.
+// Returns every combination of worlds 1 to 4, prefetch 0 to 2, two dtypes, all strategies (hybrid
+// ones on two groups of two), and main state on the device or the host. Neighbours differ in every
+// column.
 std::vector<Training> all_trainings(SmallModel model);
+// Returns those that together contain each pair of values of two columns.
 std::vector<Training> covering_trainings(SmallModel model);
 
 }  // namespace fsdp::testing
