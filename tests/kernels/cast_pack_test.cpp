@@ -15,8 +15,7 @@ namespace {
 
 using test::Elements;
 
-// -1 if destination is source · scale rounded, element by element, else the first index that is
-// not.
+// Returns the first index at which destination is not source · scale, rounded; -1 if there is none.
 int64_t first_wrong_cast(const Elements& source, const Elements& destination, float scale) {
   for (int64_t i = 0; i < source.numel(); ++i) {
     Elements expected(destination.dtype(), 1);

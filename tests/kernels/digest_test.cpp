@@ -23,7 +23,7 @@ uint64_t digest_of(Stream& stream, const std::vector<float>& values) {
   return result;
 }
 
-// The header's words.
+// Computes the digest as the header describes it.
 uint64_t digest_in_words(const std::vector<float>& values) {
   constexpr uint64_t kFactor = 0x9e3779b97f4a7c15;
   uint64_t sum = 0;

@@ -37,7 +37,7 @@ double join(double left, double right, NormType type) {
   return type == NormType::kInf ? std::max(left, right) : left + right;
 }
 
-// What the header says of a block, in its words.
+// Computes a block's result as the header describes it.
 double block_result(std::span<const float> block, NormType type) {
   std::array<double, 8> sums{};
   for (size_t i = 0; i < block.size(); ++i) {
@@ -49,7 +49,7 @@ double block_result(std::span<const float> block, NormType type) {
   return sums[0];
 }
 
-// And of the tree over the blocks, level by level.
+// Computes the tree over the blocks as the header describes it, level by level.
 double power_in_order(const Grads& grads, NormType type) {
   std::vector<double> level;
   for (const std::vector<float>& grad : grads) {
@@ -78,7 +78,8 @@ double power_one_by_one(const Grads& grads, NormType type) {
   return power;
 }
 
-// Values so far apart that nearly every addition in double rounds: another order gives other bits.
+// Returns values so far apart that nearly every addition in double rounds: another order gives
+// other bits.
 std::vector<float> spread_values(int64_t numel, uint32_t seed) {
   std::vector<float> result = test::values(numel, seed);
   int exponent = 0;
@@ -127,7 +128,7 @@ TEST_CASE("every norm has the bits of the order that the header fixes, for every
         const Grads grads{spread_values(numel, 10)};
         const Measured result = norm_of(stream, grads, type);
         CHECK(result.power == power_in_order(grads, type));
-        // Another order of a million additions in double.
+        // The tolerance allows another order of a million additions in double.
         CHECK(result.power == doctest::Approx(power_one_by_one(grads, type)).epsilon(1e-12));
         CHECK(result.non_finite == 0);
         CHECK(result.first_non_finite == 0);
@@ -147,7 +148,7 @@ TEST_CASE("the blocks of all segments make one tree, where empty segments have n
       CHECK(norm_of(*stream, grads, type).power == power_in_order(grads, type));
     }
   }
-  // The values would show another order.
+  // Checks that the values would show another order.
   for (const NormType type : {NormType::kOne, NormType::kTwo}) {
     CHECK(power_in_order(grads, type) != power_one_by_one(grads, type));
   }

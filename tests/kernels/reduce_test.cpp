@@ -35,7 +35,7 @@ TEST_CASE("sums are formed in the order of the ranks") {
 }
 
 TEST_CASE("16-bit types are summed in fp32 and rounded once") {
-  // 256 + 0.75 + 0.75: each step would be rounded away in bfloat16 (its step there is 2).
+  // 256 + 0.75 + 0.75: bfloat16 would round each addition away (its step there is 2).
   const auto bf16 = [](float value) { return test::encode(DType::kBFloat16, value); };
   const std::vector<std::vector<uint16_t>> sources{{bf16(256)}, {bf16(0.75F)}, {bf16(0.75F)}};
   CHECK(reduce(sources, DType::kBFloat16, ReduceOp::kSum)[0] == bf16(258));

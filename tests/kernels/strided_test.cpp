@@ -52,7 +52,7 @@ StridedSource source_of(const Shape& shape, const Elements& storage) {
   return source;
 }
 
-// Offset in the storage of the element that the destination stores at `position`.
+// Returns the storage offset of the element that the destination stores at `position`.
 int64_t offset_of(const Shape& shape, int64_t position) {
   int64_t offset = shape.first;
   for (size_t dim = shape.sizes.size(); dim-- > 0;) {

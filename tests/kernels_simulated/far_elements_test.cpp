@@ -1,5 +1,5 @@
-// Runs of more than 2^31 elements, of which the first and last blocks run: what they touch is where
-// 64 bits say.
+// Tests runs of more than 2^31 elements, in which only the first and last blocks run: they must
+// access 64-bit offsets correctly.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -22,10 +22,10 @@ namespace {
 constexpr int64_t kTwo31 = int64_t{1} << 31;
 constexpr std::array kFarNumels{kTwo31 - 1, kTwo31 + 1, 4 * kTwo31 + 3};
 
-// A GPU whose launches run their first and last blocks, and a stream.
+// A GPU whose launches run only their first and last blocks, and a stream on it.
 struct FarGpu {
   explicit FarGpu(uint64_t edge_blocks) { gpu.run_only_edges(edge_blocks); }
-  // Zeros.
+  // Returns an array of zeros, without memory for pages that nothing writes.
   template <class T>
   T* array(int64_t numel) {
     return static_cast<T*>(gpu.sparse_memory(numel * static_cast<int64_t>(sizeof(T))));
@@ -117,7 +117,7 @@ TEST_CASE("a reduction sums the first and the last elements of huge runs") {
   }
 }
 
-// Of the longest run the tree takes three launches.
+// For the longest run the tree takes three launches.
 TEST_CASE("a norm counts the first and the last elements of huge runs") {
   for (const int64_t numel : kFarNumels) {
     CAPTURE(numel);
@@ -145,14 +145,14 @@ TEST_CASE("a norm counts the first and the last elements of huge runs") {
   }
 }
 
-// Each of its blocks walks over the whole run: two of them, and the words that are theirs.
+// Each block walks over the whole run, so two blocks run, and the words set are theirs.
 TEST_CASE("a digest of more than 2^31 words has the terms of the words that its blocks read") {
   constexpr int64_t kCount = kTwo31 + 5, kLastBlock = kDigestParts - 1;
   FarGpu far(1);
   auto* const words = far.array<uint64_t>(kCount);
   far.gpu.only_read(words);
   words[0] = 1;
-  words[kTwo31 - 1] = 2;  // the last block's
+  words[kTwo31 - 1] = 2;  // a word of the last block
   words[kCount - 1] = 3;
   const DigestRun run{words, kCount * 8, far.array<uint64_t>(1), far.array<uint64_t>(kDigestParts)};
   cuda::digest(*far.stream, {&run, 1});

@@ -1,4 +1,4 @@
-// How often a call launches, with which table, and how wide its accesses are.
+// Tests how often a call launches, with which table, and the width of its accesses.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ std::vector<LaunchRecord> launches_of(const std::function<void(Stream&)>& call) 
   return test::last_launches();
 }
 
-// One launch of `kernel` for up to `most` entries, with the table of few for few.
+// Checks for one launch of `kernel` for up to `most` entries, with the short table if they are few.
 void check_launches(const std::string& kernel, int most,
                     const std::function<void(Stream&, int count)>& call) {
   CAPTURE(kernel);
@@ -91,7 +91,7 @@ TEST_CASE("a reduction of few entries with many sources takes the table of many"
 
 constexpr int64_t kNumel = 4096;
 
-// Arrays of floats that begin `misaligned` elements behind a boundary of 16 bytes.
+// Arrays of floats that begin `misaligned` elements after a boundary of 16 bytes.
 struct Arrays {
   explicit Arrays(int64_t misaligned) {
     for (int64_t& each : at) each = arena.floats(kNumel, misaligned * 4, /*positive=*/true);
@@ -118,8 +118,8 @@ Accesses accesses_of(Arrays& arrays, const std::function<void(Stream&, Arrays&)>
   return sum;
 }
 
-// Arrays that are read and written, of floats: aligned four at a time, and with an array that
-// begins elsewhere one by one.
+// Checks the accesses to the arrays of floats that are read and written: four elements at a time if
+// all are aligned, one by one if one array is not.
 void check_width(uint64_t read, uint64_t written,
                  const std::function<void(Stream&, Arrays&)>& call) {
   constexpr uint64_t kEach = kNumel;
@@ -160,7 +160,8 @@ TEST_CASE("arrays that begin at the same distance from a boundary are touched 16
   CHECK(accesses_of(arrays, [&](Stream& stream, Arrays&) {
           fill_zero(stream, {&run, 1});
         }) == Accesses{0, kNumel / 4});
-  // A common distance: single elements before the first boundary and behind the last alone.
+  // A common distance: only elements before the first boundary and after the last are accessed
+  // singly.
   Arrays skewed(3);
   const CastRun copy{skewed.array(0), skewed.array(1), kNumel};
   CHECK(accesses_of(skewed, [&](Stream& stream, Arrays&) {

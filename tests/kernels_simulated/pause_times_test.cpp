@@ -1,4 +1,4 @@
-// How long the GPU's kernel pauses, on a clock that starts at 0 with each call.
+// Tests the duration of the GPU's pause kernel, on a clock that starts at 0 with each call.
 #include <doctest/doctest.h>
 
 #include <vector>

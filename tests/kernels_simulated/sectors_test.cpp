@@ -1,5 +1,5 @@
-// What warps touch at once lies together: long runs cost at most 5 % more sectors of memory than
-// their bytes need.
+// Tests that warps access adjacent memory: long runs cost at most 5 % more sectors than their bytes
+// need.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kSectorsNumel = 32 * 1024;
 constexpr double kMostOverLeast = 1.05;
 
-// Five arrays of floats at a boundary.
+// Five arrays of floats that begin at a boundary.
 struct SectorArrays {
   SectorArrays() {
     for (int64_t& each : at) each = arena.floats(kSectorsNumel, 0, /*positive=*/true);

@@ -16,7 +16,7 @@ namespace F = torch::nn::functional;
 
 struct Case {
   const char* name;
-  std::vector<std::vector<int64_t>> shapes;  // of inputs that need a gradient
+  std::vector<std::vector<int64_t>> shapes;  // inputs that need a gradient
   std::function<at::Tensor(const Tensors&)> run;
   at::ScalarType type = at::kFloat;
 };
@@ -67,23 +67,23 @@ at::Tensor plain(const at::Tensor& like, std::vector<int64_t> shape) {
   return at::zeros(shape, like.options());
 }
 
-// By how many bytes the two may differ: as a rule, numbers that LibTorch makes a tensor of on one
-// side alone.
+// Returns the bytes by which plan and run may differ. As a rule, one of them makes a tensor of a
+// number.
 int64_t slack_of(std::string_view name) {
   struct Slack {
     std::string_view name;
     int64_t bytes;
   };
   static constexpr Slack kSlack[] = {
-      {"causal attention of bfloat16", 50000},  // what oneDNN packs for a product
+      {"causal attention of bfloat16", 50000},  // the packed operand of oneDNN's product
       {"conv2d of three channels", 160000},     // oneDNN's scratch area, which differs by shape
-      {"conv3d", 29000},                        // its blocks where there is no AVX-512
-      {"conv2d by matrices", 200},              // a bias of a whole block
-      {"index", 3300},                          // where there is memory, added to zeros in place
-      {"maximum", 200},                         // where there is memory, filled in place
+      {"conv3d", 29000},                        // oneDNN's blocks without AVX-512
+      {"conv2d by matrices", 200},              // a bias for a whole block
+      {"index", 3300},                          // on a device with memory it adds to zeros in place
+      {"maximum", 200},                         // on a device with memory it fills in place
       {"nan_to_num", 100},                      // a mask of LibTorch's own kernel
-      {"mse_loss", 210},                        // losses of which its own kernel makes the mean
-      {"smooth_l1_loss", 210},                  // the same
+      {"mse_loss", 210},                        // losses, before its own kernel takes the mean
+      {"smooth_l1_loss", 210},                  // losses, too
   };
   for (const Slack& each : kSlack) {
     if (each.name == name) return each.bytes;
@@ -291,7 +291,7 @@ const Case kOthers[] = {
      }},
 };
 
-// LibTorch's own kernels, and what is run on zeros.
+// Operators that run LibTorch's own kernels on zeros.
 const Case kProbed[] = {
     {"huber_loss",
      {{6, 8}},

@@ -1,4 +1,5 @@
-// The GPT of the examples: what it predicts from, its first values, and itself on shards.
+// Tests the GPT of the examples: the inputs of its predictions, its initial values, and training on
+// shards.
 #include "models/gpt.h"
 
 #include <fsdp/engine.h>
@@ -52,7 +53,7 @@ TEST_CASE("a new model holds every token for about equally likely") {
     auto model = build_seeded(3, [&] { return fsdp::Unit<gpt::Gpt>(config); });
     const torch::NoGradGuard no_grad;
     const at::Tensor ids = torch::randint(config.vocabulary, {16, config.block_size + 1});
-    // The head is the tokens' embedding, so the token just read is a little likelier.
+    // The head is the tokens' embedding, so the current token is a little more likely.
     CHECK(next_token_loss(model, ids).item<double>() ==
           doctest::Approx(std::log(config.vocabulary)).epsilon(0.02));
   }
@@ -62,7 +63,7 @@ TEST_CASE("initial weights are GPT-2's: projections onto the residual stream sta
   const gpt::GptConfig config{
       .layers = 8, .hidden = 128, .heads = 2, .block_size = 64, .vocabulary = 256};
   auto model = build_seeded(5, [&] { return fsdp::Unit<gpt::Gpt>(config); });
-  // Of 16,384 weights and more: the deviation found is within 3 % of the one drawn from.
+  // With 16,384 weights and more the measured deviation is within 3 % of the true one.
   const auto near = [](double value) { return doctest::Approx(value).epsilon(0.03); };
   CHECK(deviation(model->tokens->weight) == near(0.02));
   for (const auto& block : model->blocks) {
@@ -112,7 +113,7 @@ TEST_CASE("generated tokens depend on seed and temperature, and not on the ranks
   CHECK(Ids(expected.begin(), expected.begin() + 3) == prompt);
   CHECK(gpt::generate(plain, prompt, {.tokens = 20, .temperature = 1.0, .seed = 10}) != expected);
 
-  // Close to zero the likeliest token is drawn, whatever the seed.
+  // Close to zero the most likely token is drawn, with any seed.
   const torch::NoGradGuard no_grad;
   const at::Tensor likeliest = plain(torch::tensor(prompt).unsqueeze(0))[0][-1].argmax();
   for (const uint64_t seed : {9, 10, 11}) {

@@ -1,4 +1,5 @@
-// The Llama of the examples: what it predicts from, its places, and itself on shards.
+// Tests the Llama of the examples: the inputs of its predictions, its positions, and training on
+// shards.
 #include "models/llama.h"
 
 #include <fsdp/engine.h>
@@ -39,7 +40,7 @@ TEST_CASE("llama: a later token changes no earlier logit, and every later one") 
 TEST_CASE("llama: a token's place counts") {
   auto model = small_llama();
   const torch::NoGradGuard no_grad;
-  // Without places the last token would see a set, in which these two are the same.
+  // Without positions the last token would see a set, and these two sets are equal.
   const at::Tensor ids = torch::tensor({{1, 2, 3, 9}, {2, 3, 1, 9}}, torch::kLong);
   const at::Tensor last = model(ids).select(1, 3);
   CHECK((last[0] - last[1]).abs().max().item<double>() > 1e-7);
@@ -56,7 +57,7 @@ TEST_CASE("llama: grouped heads are whole ones whose keys and values are equal")
     at::Tensor value = of_grouped[item.key()];
     const bool is_grouped =
         item.key().ends_with(".key.weight") || item.key().ends_with(".value.weight");
-    // Head by head, each for two of the queries'.
+    // Repeats each head for the two query heads that share it.
     if (is_grouped) value = value.view({2, 8, 32}).repeat_interleave(2, 0).view({32, 32});
     item.value().copy_(value);
   }

@@ -1,4 +1,4 @@
-// One rank that works with files of weights.
+// A rank that works with files of weights.
 //   fsdp-run -n N torch_rank checkpoint train FOLDER OPTIMIZER FROM TO TAG     (exact_training.h)
 //   torch_rank checkpoint write FOLDER UNITS    model.pt, transposed.pt and model.safetensors
 //   fsdp-run -n N torch_rank checkpoint load FILE UNITS    prints the most a rank's memory grows by
@@ -25,7 +25,7 @@ at::Tensor values_of_unit(int64_t unit) {
 }
 
 struct SlabImpl : torch::nn::Module {
-  // `filled`: with values; `transposed`: column by column in memory.
+  // `filled`: with values; `transposed`: column-major in memory.
   SlabImpl(int64_t unit, bool filled, bool transposed) {
     const std::vector<int64_t> strides =
         transposed ? std::vector<int64_t>{1, kRows} : std::vector<int64_t>{kColumns, 1};
@@ -50,7 +50,7 @@ struct SlabsImpl : torch::nn::Module {
 };
 TORCH_MODULE(Slabs);
 
-// In bytes: "VmRSS", "VmHWM".
+// Returns a value of /proc/self/status in bytes: "VmRSS", "VmHWM".
 int64_t resident(const std::string& what) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -69,12 +69,12 @@ void write(const fsdp::Mesh& mesh, const std::string& folder, int64_t units) {
 }
 
 void load(const fsdp::Mesh& mesh, const std::string& file, int64_t units) {
-  values_of_unit(0).sum().item<float>();  // what LibTorch takes for itself
+  values_of_unit(0).sum().item<float>();  // LibTorch allocates its own memory now
   const int64_t empty = resident("VmRSS");
   fsdp::BuildScope building(mesh);
   fsdp::Unit<Slabs> model(units);
   fsdp::Engine engine(model, building);
-  std::ofstream("/proc/self/clear_refs") << "5";  // the highest is counted from here
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the high-water mark
   fsdp::load_weights(engine, file);
   const int64_t grown = resident("VmHWM") - empty;
   int64_t shard = 0, wrong = 0, unit = 0;
@@ -102,7 +102,7 @@ int fsdp::testing::checkpoint_rank(int argc, char** argv) {
                                           .from = std::stoll(words.at(3)),
                                           .to = std::stoll(words.at(4)),
                                           .tag = words.at(5),
-                                          // Of which ranks read each other's shards where they lie.
+                                          // Ranks map each other's shards of this one.
                                           .last = 9000});
     }
     return 0;

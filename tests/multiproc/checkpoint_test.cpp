@@ -1,4 +1,4 @@
-// Checkpoints of ranks that are processes.
+// Tests checkpoints of ranks that are processes.
 #include <doctest/doctest.h>
 
 #include <sstream>
@@ -37,10 +37,10 @@ TEST_CASE("a run of 4 processes goes on, on any number of them, as if nothing ha
   }
 }
 
-// The file is four times a rank's shard, and what a rank reads of it as large as that: neither may
-// be in memory at once.
+// The file is four times as large as a rank's shard, and so is the part that a rank reads: neither
+// may be in memory as a whole.
 TEST_CASE("weights load into a rank's shard and little more, from each format and in any order") {
-  constexpr int64_t kUnits = 8;  // of 16 MiB
+  constexpr int64_t kUnits = 8;  // units of 16 MiB
   constexpr int64_t kBesides = 32 << 20;
   const ScratchFolder folder;
   const ProcessResult written = run_process(

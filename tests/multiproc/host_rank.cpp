@@ -1,8 +1,8 @@
-// One rank of a job on several hosts, as far as they need no GPU: ranks meet at a store, and
-// exchange what lies on the host.
+// A rank of a job on several hosts, without GPUs: ranks connect through a store and exchange host
+// memory.
 //   torch_rank host ROUNDS [FAULT RANK ROUND [BUSY]]
-// RANK does FAULT in that round: kill, stop or throw. From then on rank BUSY is at something else,
-// until the job has failed. Prints what it heard in the last round.
+// RANK does FAULT in that round: kill, stop or throw. From then on rank BUSY does something else,
+// until the job has failed. Prints the texts received in the last round.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/fsdp.h>

@@ -1,4 +1,4 @@
-// Starting rank_program: under fsdp-run, or by hand as torchrun would.
+// Starts rank_program: under fsdp-run, or by hand as torchrun does.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace fsdp::testing {
 
 using Environment = std::map<std::string, std::string>;
 
-// With what every rank says.
+// Runs fsdp-run so that it prints the errors of every rank.
 inline ProcessResult fsdp_run(int ranks, std::vector<std::string> arguments,
                               const Environment& environment = {},
                               const std::vector<std::string>& options = {}) {
@@ -26,7 +26,7 @@ inline ProcessResult fsdp_run(int ranks, std::vector<std::string> arguments,
   return run_process(command, environment);
 }
 
-// The variables that torchrun sets for one rank of one host.
+// Returns the variables that torchrun sets for one rank of one host.
 inline Environment torchrun_rank(int rank, int world, const std::string& directory) {
   return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world)},
           {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world)},
@@ -35,7 +35,7 @@ inline Environment torchrun_rank(int rank, int world, const std::string& directo
           {"XDG_RUNTIME_DIR", directory}};
 }
 
-// Starts one process an environment and waits for all, beside each other.
+// Starts one process for each environment, side by side, and waits for all.
 inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& environments,
                                               const std::vector<std::string>& arguments) {
   std::vector<std::string> command{RANK_PROGRAM};
@@ -51,15 +51,15 @@ inline std::vector<ProcessResult> run_by_hand(const std::vector<Environment>& en
   return results;
 }
 
-// What "at once" means here: the promises hold for a machine with time to run the ranks, which a
-// sanitised build is not.
+// Scales the limits of tests that check "at once": the promises hold on a machine with time for all
+// ranks, not in a sanitized build.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr double kPatience = 10;
 #else
 inline constexpr double kPatience = 1;
 #endif
 
-// Files of ours in /dev/shm and in `directory`: there must be none when a job is over.
+// Returns the project's files in /dev/shm and in `directory`: none may remain after a job.
 inline std::vector<std::string> residue(const std::string& directory = {}) {
   std::vector<std::string> found;
   for (const std::string& place : {std::string("/dev/shm"), directory}) {
@@ -72,7 +72,7 @@ inline std::vector<std::string> residue(const std::string& directory = {}) {
   return found;
 }
 
-// Waits until the condition holds; false after ten seconds.
+// Waits until the condition holds; returns false after ten seconds.
 template <class Condition>
 bool eventually(Condition condition) {
   for (int i = 0; i < 1000; ++i) {
@@ -82,7 +82,7 @@ bool eventually(Condition condition) {
   return false;
 }
 
-// Processes that run with `token` as an argument.
+// Returns the number of processes that have `token` as an argument.
 inline int processes_with(const std::string& token) {
   int count = 0;
   std::error_code gone;

@@ -1,8 +1,8 @@
-// One of two ranks whose shards are mapped, of which the second is always late: it sleeps before it
-// writes its shards, and in the middle of a forward that reads them.
+// One of two ranks with mapped shards. The second is always late: it sleeps before it writes its
+// shards, and during a forward that reads them.
 //   fsdp-run -n 2 torch_rank meeting HOW
-// HOW: gathered (nothing is mapped) · mapped · without-first, without-last (mapped, and one of the
-// two meetings of a forward or backward left out). Prints its losses.
+// HOW: gathered (nothing is mapped) · mapped · without-first, without-last (mapped, without one of
+// the two barriers of a forward or backward). Prints its losses.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
@@ -41,7 +41,7 @@ class MeetingLeftOut final : public ForwardingCommunicator {
   const std::string purpose_;
 };
 
-// Halves of a mebibyte on each of two ranks are enough to be mapped.
+// A mebibyte each: half of it on each of two ranks is enough to be mapped.
 struct LateImpl : torch::nn::Module {
   explicit LateImpl(bool sleeps) : sleeps_in_forward(sleeps) {
     register_module("first", first);

@@ -1,4 +1,4 @@
-// The meetings of ranks whose shards are mapped (docs/streams.md, wait 11), with a rank that is
+// Tests the barriers of ranks with mapped shards (docs/streams.md, wait 11), with a rank that is
 // late.
 #include <doctest/doctest.h>
 
@@ -12,7 +12,7 @@
 namespace fsdp::testing {
 namespace {
 
-// By rank, each rank's in order: whose line comes first is chance.
+// Returns the lines by rank, in each rank's order: the ranks' lines interleave at random.
 std::vector<std::string> losses(const std::string& how) {
   const ProcessResult result = run_process({FSDP_RUN, "-n", "2", TORCH_RANK, "meeting", how}, {});
   CAPTURE(result.err);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # usage: mpirun_test.sh BINARY
-# A real mpirun starts ranks on two hosts: they meet at the store of rank 0, and are told what they
-# lack. The second host is this machine under another name: mpirun reaches it by AGENT, which takes
-# ssh's place. Skipped (77) where there is no Open MPI, or no name may be given.
+# Starts ranks on two hosts with a real mpirun: they connect to rank 0's store, and report missing variables.
+# The second host is this machine under another name: mpirun reaches it by AGENT instead of ssh. Skipped (77)
+# without Open MPI, or if the host's name may not be changed.
 set -euo pipefail
 binary=$1
 command -v mpirun >/dev/null || { echo "skipped: there is no mpirun" && exit 77; }
@@ -22,7 +22,7 @@ fail() {
   exit 1
 }
 
-# On two ranks of each host.
+# Runs a program on two ranks of each host.
 run_on_hosts() {
   local code=0
   mpirun --mca plm_rsh_agent "$work/agent" --mca oob_tcp_if_include lo --mca btl_tcp_if_include lo \

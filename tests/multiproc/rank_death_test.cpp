@@ -1,4 +1,4 @@
-// A rank dies in the middle of a step: the others say which and why, and leave; nothing stays.
+// Kills a rank during a step: the others report which and why, and end; no files remain.
 #include <doctest/doctest.h>
 
 #include "comm/support/steps_apart.h"
@@ -9,8 +9,8 @@ namespace {
 
 struct Death {
   std::string fault;
-  std::string cause;  // as the survivors and fsdp-run name it
-  int code;           // of fsdp-run
+  std::string cause;  // as the survivors and fsdp-run report it
+  int code;           // exit code of fsdp-run
 };
 
 const std::vector<Death> kDeaths{
@@ -23,7 +23,7 @@ const std::vector<Death> kDeaths{
     {"exit-3", "rank 1 ended with code 3", 3},
 };
 
-// Sanitizers turn some signals into exits of their own.
+// Sanitizers turn some signals into exits.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 bool changed_by_sanitizer(const std::string& fault) { return fault == "segv" || fault == "abort"; }
 #else
@@ -42,9 +42,9 @@ TEST_CASE("a rank that dies is named with its cause by all survivors and by fsdp
     for (const char* survivor : {"0/4", "2/4", "3/4"}) {
       CHECK(lines_with(result.err, fmt::format("fsdp: error[75] rank {} host ", survivor)) == 1);
     }
-    CHECK(lines_with(result.err, death.cause) == 4);  // three survivors and the root cause
+    CHECK(lines_with(result.err, death.cause) == 4);  // of three survivors, and the root cause
     CHECK(lines_with(result.err, fmt::format("fsdp: error[{}] rank 1/4 host ", death.code)) == 1);
-    // Survivors are in this step or, the gather being issued ahead, in the one before.
+    // A survivor is in this step or, because it issues gathers ahead, in the one before.
     CHECK(lines_with(result.err, " step 20: ") + lines_with(result.err, " step 19: ") == 3);
     CHECK(residue().empty());
   }
@@ -64,7 +64,7 @@ TEST_CASE("an exception on one rank is the cause that all report, and its code i
   CHECK(result.code == 65);
   CHECK(result.err.find("fsdp: error[65] rank 2/3 host ") == 0);
   CHECK(lines_with(result.err, "rank 2 gave up (") == 2);
-  CHECK(lines_with(result.err, "a file is broken") == 3);  // its own, and two survivors'
+  CHECK(lines_with(result.err, "a file is broken") == 3);  // its own line, and two survivors' lines
   CHECK(lines_with(result.err,
                    "rank 2 ended with code 65; hint: see the error above; a restart alone") == 1);
   CHECK(result.err.find("terminate called") == std::string::npos);
@@ -143,7 +143,7 @@ TEST_CASE("processes that issue different collectives end with code 75 and both 
     CAPTURE(what);
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    // Three ranks and the launcher.
+    // Three ranks and the launcher report it.
     CHECK(lines_with(result.err, "ranks disagree about a collective: rank 0 issued " + ours +
                                      ", rank 2 issued " + issued + " (collective ") == 4);
     CHECK(lines_with(result.err, "fsdp: error[75] rank ") == 4);
@@ -168,7 +168,7 @@ TEST_CASE("processes that part ways into different communicators end with code 7
     CAPTURE(way);
     CAPTURE(result.err);
     CHECK(result.code == 75);
-    // Three ranks and the launcher.
+    // Three ranks and the launcher report it.
     CHECK(lines_with(result.err, "ranks disagree about a collective: rank ") == 4);
     CHECK(lines_with(result.err, ", in different communicators)") == 4);
   }

@@ -1,17 +1,18 @@
 // One rank of the tests with real processes.
 //   rank_program sweep LARGE            every collective, exact values
-//   rank_program sweep-groups LARGE     the same on the groups of even and odd ranks, and beside it
-//   on all rank_program steps N [FAULT RANK STEP]   N steps of collectives; RANK does FAULT at
-//   STEP;
-//                                       $TEST_BEGUN names a file that appears with the first step
+//   rank_program sweep-groups LARGE     the same on the groups of even and odd ranks, and on all
+//                                       ranks at the same time
+//   rank_program steps N [FAULT RANK STEP]
+//                                       N steps of collectives; RANK does FAULT at STEP;
+//                                       $TEST_BEGUN names a file that the first step creates
 //   rank_program mismatch WHAT RANK     RANK issues another collective than the others
 //   rank_program apart WAY RANK         RANK's second step is another one (steps_apart.h)
 //   rank_program stray-write            each rank writes into its view of its neighbour's memory
 //   rank_program disagree RANK          RANK's configuration differs
 //   rank_program parts [FAULT RANK]     rounds in parts of the mesh, then on all ranks; RANK does
-//                                       FAULT, and the others go on until they hear of it
+//                                       FAULT, and the others continue until they notice
 //   rank_program bits NUMEL             prints a hash of reductions, the same on all ranks
-//   rank_program linger [TOKEN]         waits to be stopped; TOKEN makes it findable
+//   rank_program linger [TOKEN]         waits for a signal; TOKEN makes it findable
 //   rank_program leave-child TOKEN      starts a process of its own and ends
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -50,7 +51,8 @@ int sweep(Communicator& communicator, int64_t large) {
   return wrong == 0 ? 0 : 1;
 }
 
-// Of even and of odd ranks, in the opposite order; the parent is in use meanwhile.
+// Sweeps on the groups of even and odd ranks, in reverse order, while the parent runs its own
+// sweep.
 int sweep_groups(const Mesh& mesh, int64_t large) {
   Communicator& all = state_of(mesh).gather_communicator(Axis::kShard);
   const auto group = all.split(mesh.rank() % 2, -mesh.rank());
@@ -74,7 +76,7 @@ void commit(const std::string& fault) {
   if (fault == "terminate") std::thread([] { throw std::runtime_error("lost"); }).join();
 }
 
-// Steps as training issues them: gathers ahead on one stream, reductions on another.
+// Runs steps as training does: gathers ahead on one stream, reductions on another.
 int steps(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& arguments) {
   const int64_t count = std::stoll(arguments[1]);
   const std::string fault = arguments.size() > 4 ? arguments[2] : "";
@@ -116,7 +118,7 @@ int mismatch(const Mesh& mesh, const std::string& what, int odd) {
   if (differs("count")) part.numel = 4;
   if (differs("dtype")) part.dtype = DType::kInt32;
   if (differs("order")) tag.sequence = 8;
-  std::string name;  // "name60": of 60 bytes, of which the first differs
+  std::string name;  // "name60": 60 bytes; on RANK the first differs
   if (what.starts_with("name")) {
     name.assign(std::stoi(what.substr(4)), 'x');
     if (mesh.rank() == odd) name.front() = 'y';
@@ -136,7 +138,7 @@ int disagree(const Mesh& mesh, int odd) {
   return 0;
 }
 
-// Neighbours are a part; ranks of different parts do different things.
+// Makes parts of neighbours; ranks of different parts issue different collectives.
 int parts(const Mesh& mesh, const std::vector<std::string>& arguments) {
   const std::string fault = arguments.size() > 2 ? arguments[1] : "";
   const int color = mesh.rank() / 2;
@@ -151,7 +153,7 @@ int parts(const Mesh& mesh, const std::vector<std::string>& arguments) {
   return 0;
 }
 
-// Counts what does not hold.
+// Returns the number of failed expectations.
 int stray_write(const Mesh& mesh) {
   constexpr int64_t kBytes = 512 * 1024;
   constexpr int64_t kPlace = 5000;
@@ -222,7 +224,7 @@ int body(const Mesh& mesh, ErrorPlace& place, const std::vector<std::string>& ar
 }  // namespace fsdp
 
 int main(int argc, char** argv) {
-  // Deaths here are on purpose: no core files.
+  // Processes die on purpose here: no core files.
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &none);
   const std::vector<std::string> arguments(argv + 1, argv + argc);

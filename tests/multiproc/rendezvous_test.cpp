@@ -1,4 +1,4 @@
-// Ranks started by hand or by torchrun on one host: they meet without a port, or all refuse.
+// Starts ranks by hand, as torchrun does, on one host: they connect without a port, or all refuse.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 
@@ -71,7 +71,8 @@ TEST_CASE("what a killed start left in the directory does not matter to the next
 TEST_CASE("what killed starts of other jobs left goes with a later start, once it is old") {
   const TemporaryDirectory directory;
   std::vector<std::filesystem::path> known;
-  // Starts rank 0 of another job and waits until it listens in its directory, which is then known.
+  // Starts rank 0 of another job, waits until it listens in its directory, and records the
+  // directory.
   const auto start = [&](const char* port) {
     auto environment = torchrun_rank(0, 2, directory.path());
     environment["MASTER_PORT"] = port;
@@ -88,7 +89,7 @@ TEST_CASE("what killed starts of other jobs left goes with a later start, once i
   { const Process killed = start("29512"); }
   { const Process killed = start("29513"); }
   const Process alive = start("29514");
-  ::kill(alive.pid(), SIGSTOP);  // it holds its lock, and does not give up meanwhile
+  ::kill(alive.pid(), SIGSTOP);  // it keeps its lock, and cannot give up meanwhile
   REQUIRE(known.size() == 3);
   for (const int old : {1, 2}) {
     last_write_time(known[old], last_write_time(known[old]) - std::chrono::minutes(2));
@@ -226,7 +227,7 @@ TEST_CASE("different programs are refused on all ranks") {
   const TemporaryDirectory directory;
   const TemporaryDirectory programs;
   const std::string copy = programs.path() + "/other";
-  // Another build: the same program with another build id.
+  // Strips the build id: the copy counts as another build.
   const ProcessResult made =
       run_process({"sh", "-c",
                    fmt::format("cp {} {} && objcopy --remove-section .note.gnu.build-id {}",

@@ -1,4 +1,5 @@
-// Ranks of several hosts, which meet at LibTorch's store: real processes, here all on this machine.
+// Tests ranks of several hosts that connect through LibTorch's store: real processes, all on this
+// machine.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -12,7 +13,7 @@
 namespace fsdp::testing {
 namespace {
 
-// A socket that holds a port of this machine, and the port.
+// A socket that occupies a port of this machine, and the port.
 struct HeldPort {
   Descriptor socket_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
   int number = 0;
@@ -29,7 +30,7 @@ struct HeldPort {
 
 std::string free_port() { return std::to_string(HeldPort().number); }
 
-// The variables of one rank of four, two on each host, as torchrun sets them.
+// Returns the variables of one rank of four, two on each host, as torchrun sets them.
 Environment rank_of_host(int rank, const std::string& port) {
   return {{"RANK", std::to_string(rank)},
           {"WORLD_SIZE", "4"},
@@ -96,7 +97,8 @@ TEST_CASE("a process that dies is named on its host and on the other, within sec
   }
 }
 
-// Who sees the process end needs nothing of it, and who needs it cannot see it.
+// Rank 2 sees the process end but is busy elsewhere; the ranks that wait for it are on the other
+// host.
 TEST_CASE("a process that dies is told to the other host by one of its own that waits for nobody") {
   const auto results = run(ranks_of_hosts(free_port()), {"1000000", "kill", "3", "5", "2"});
   for (int rank = 0; rank < 3; ++rank) {
@@ -136,7 +138,7 @@ TEST_CASE("an address at which nobody serves a store is refused on every rank") 
   auto unknown = ranks_of_hosts(free_port());
   for (Environment& environment : unknown) environment["MASTER_ADDR"] = "no-such-host.invalid";
   const HeldPort held;
-  REQUIRE(listen(held.socket_.get(), 64) == 0);  // and never answers
+  REQUIRE(listen(held.socket_.get(), 64) == 0);  // it accepts no connection
   const std::vector<Environment> alone{rank_of_host(1, free_port())};
   struct Nowhere {
     std::vector<Environment> environments;

@@ -1,6 +1,6 @@
-// Trains a step with static objects and ends: torch_rank static WHERE UNITS ORDER. They are
-// destroyed in ORDER by a destructor (WHERE static) or an exit handler (exit) that was set up
-// before the library was first used, and so runs after the destructors of its own static objects.
+// Trains a step with static objects and ends: torch_rank static WHERE UNITS ORDER. A destructor
+// (WHERE static) or an exit handler (exit) destroys them in ORDER. It was registered before the
+// library's first use, so it runs after the destructors of the library's static objects.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

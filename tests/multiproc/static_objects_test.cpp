@@ -1,4 +1,4 @@
-// A mesh, a model, an engine and what trains with it may be static objects.
+// Tests that a mesh, a model, an engine and its optimizers may be static objects.
 #include <doctest/doctest.h>
 
 #include "support/run_process.h"
@@ -6,7 +6,7 @@
 namespace fsdp::testing {
 
 TEST_CASE("static objects may be destroyed in any order, in exit handlers too") {
-  // Mesh, nn::Module, engine, optimizer, scheduler, loss scaler, plain optimizer, tensors.
+  // Letters: mesh, nn::Module, engine, optimizer, scheduler, loss scaler, plain optimizer, tensors.
   const char* const orders[] = {"mneoslpt", "tplsoenm", "oslmnept", "enmtlpso"};
   for (const std::string where : {"static", "exit"}) {
     for (const std::string order : orders) {

@@ -1,10 +1,9 @@
-// Programs that tests start as processes and that need LibTorch, in one executable
-// (torch_rank.cpp).
+// Programs with LibTorch that tests start as processes, in one executable (torch_rank.cpp).
 #pragma once
 
 namespace fsdp::testing {
 
-// Each takes its words as a main does, its name first, and returns the exit code.
+// Each takes its arguments as a main does, with its name first, and returns the exit code.
 int checkpoint_rank(int count, char** words);
 int host_rank(int count, char** words);
 int meeting_rank(int count, char** words);

@@ -1,8 +1,8 @@
 #!/bin/bash
 # usage: torchrun_test.sh BINARY TORCHRUN
-# A real torchrun trains with fsdp-run's losses, to the bit, and nothing stays. A rank that is
-# killed ends torchrun's first start of the job; its second meets anew and trains the same. Ranks of
-# two torchruns, as of two hosts, meet at the store of their agents.
+# A real torchrun must train with fsdp-run's losses, to the bit, and leave no files. A killed rank ends
+# torchrun's first start of the job; its second start connects again and trains the same. Ranks of two
+# torchruns, as on two hosts, connect to the store of their agents.
 set -euo pipefail
 binary=$1 torchrun=$2
 work=$(mktemp -d)

@@ -1,11 +1,11 @@
-// One rank that trains a tiny BERT and comes to harm at a named place. benchmarks/faults starts it.
+// One rank that trains a tiny BERT and does a fault at a named place. benchmarks/faults starts it.
 //   fsdp-run -n 3 training_rank STEPS TIMEOUT_MS [FAULT RANK STEP PHASE INDEX DELAY_US]
 // FAULT: kill, segv, abort, exit, throw or stop. PHASE: forward, gather, backward, reduce or
-// optimizer. It happens at the INDEX-th time that RANK comes to PHASE in STEP; signals come
-// DELAY_US later, from another thread. Rank 0 prints each step's loss and gradient norm, RANK when
-// it is hit. TRAINING_PRESET, TRAINING_PREFETCH, TRAINING_STRATEGY (its number), TRAINING_SHARD
-// (ranks of a group), TRAINING_RECOMPUTE and TRAINING_OFFLOAD (0 or 1) say what it trains, and how;
-// TRAINING_DEVICE=cuda on GPUs.
+// optimizer. It happens at the INDEX-th time that RANK enters PHASE in STEP; signals are raised
+// DELAY_US later, from another thread. Rank 0 prints each step's loss and gradient norm; RANK
+// prints a line before its fault. TRAINING_PRESET, TRAINING_PREFETCH, TRAINING_STRATEGY (its
+// number), TRAINING_SHARD (ranks of a group), TRAINING_RECOMPUTE and TRAINING_OFFLOAD (0 or 1)
+// configure the training; TRAINING_DEVICE=cuda runs it on GPUs.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
@@ -68,7 +68,8 @@ void commit(const Fault& fault) {
   throw fsdp::InvalidArgument({.what = "no fault is called " + fault.what}, fsdp::ExitCode::kUsage);
 }
 
-// Counts how often this rank came to the fault's phase in the present step.
+// Counts how often this rank entered the fault's phase in the present step, and does the fault when
+// due.
 class Harm {
  public:
   Harm(Fault fault, int rank) : fault_(std::move(fault)), mine_(fault_.rank == rank) {}
@@ -136,7 +137,7 @@ int train(const fsdp::Mesh& mesh, fsdp::ErrorPlace& place, int64_t steps, const 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Deaths here are on purpose: no core files.
+  // Processes die on purpose here: no core files.
   const rlimit none{.rlim_cur = 0, .rlim_max = 0};
   setrlimit(RLIMIT_CORE, &none);
   const std::vector<std::string> words(argv + 1, argv + argc);

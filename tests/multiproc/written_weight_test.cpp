@@ -1,4 +1,4 @@
-// A forward that writes a weight which lies in all ranks' memory.
+// Tests a forward that writes a weight which is mapped from all ranks' memory.
 #include <doctest/doctest.h>
 
 #include "launch.h"

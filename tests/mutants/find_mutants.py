@@ -28,7 +28,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEYS = {"what", "program", "cases", "hangs", "compiles"}
-LIMIT_S = 600  # of a test that is not expected to hang
+LIMIT_S = 600  # seconds for a test that must not hang
 
 
 class Wrong(Exception):
@@ -40,7 +40,7 @@ class Mutant:
     name: str
     patch: pathlib.Path
     keys: dict
-    files: list  # that it changes
+    files: list  # the files that it changes
 
     @property
     def sources(self):
@@ -86,7 +86,7 @@ class Build:
         return self.ninja("commands", target).splitlines()[-1]
 
     def of_cpp(self, source):
-        """The file of the library that the compiler is given for the source, and the command."""
+        """Returns the file of the library that the compiler compiles for the source, and the command."""
         wanted = f'"{ROOT / source}"'
         for each in self.compilations:
             file = self.folder / each["file"]
@@ -113,7 +113,7 @@ class Build:
             for each in scratch.rglob("*.cpp"):
                 text = text.replace(f'"{ROOT / each.relative_to(scratch)}"', f'"{each}"')
             mutated.write_text(text)
-        elif not mutated.exists():  # a header of it is mutated
+        elif not mutated.exists():  # the mutant changes a header of it
             mutated = file
         tokens = shlex.split(command)
         output = scratch / (file.name + ".o")
@@ -126,7 +126,7 @@ class Build:
         return output
 
     def link(self, program, objects, scratch):
-        """Objects that come before the libraries are taken instead of theirs."""
+        """Links the objects before the libraries, so that they replace the libraries' own."""
         command = self.last_command(f"bin/{program}").removeprefix(": && ").removesuffix(" && :")
         tokens = shlex.split(command)
         tokens[tokens.index("-o") + 1] = str(scratch / program)
@@ -136,7 +136,7 @@ class Build:
 
 
 def run_test(program, mutant, limit):
-    """What it printed, and its exit status: None where it still runs when the time is over."""
+    """Returns its output, and its exit status: None if it still runs after the limit."""
     test = subprocess.Popen([program, f"--test-case={mutant.keys['cases']}"], text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
                             env=os.environ | {"FSDP_SIM_SEEDS": "2"})
@@ -167,7 +167,7 @@ def find(mutant, build):
         raise Wrong(f"it survives {program} --test-case='{mutant.keys['cases']}'")
     if status is None and not hangs:
         raise Wrong(f"the test still runs after {LIMIT_S} s:\n{printed[-3000:]}")
-    # Else it is no finding, but a program that does not start.
+    # Else the test found nothing: the program did not start.
     if status is not None and "TEST CASE:" not in printed:
         raise Wrong(f"the program ends with {status} outside of a test case:\n{printed[-3000:]}")
     return "it hangs" if status is None else f"ends with {status}"

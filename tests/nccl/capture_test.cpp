@@ -1,4 +1,4 @@
-// A user's CUDA graph beside collectives.
+// Tests the capture of a user's CUDA graph while a collective runs.
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
@@ -22,9 +22,9 @@ TEST_CASE("a graph can be captured while a collective is under way") {
     const auto gather = [&] {
       communicator->all_gather({&part, 1}, {.sequence = 1, .label = "layers.3"}, *stream);
     };
-    rank.meet("begin");  // behind it only rank 0 calls CUDA until it has captured
+    rank.meet("begin");  // from here on only rank 0 calls CUDA until it has captured
     if (rank.mesh.rank() == 0) {
-      gather();  // under way until rank 1 has come
+      gather();  // pending until rank 1 issues its share
       auto* const captured = static_cast<cudaStream_t>(of_user->native());
       CHECK(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal) == cudaSuccess);
       const auto looks = [&] { return machine.nccl().calls("ncclCommGetAsyncError", 0); };

@@ -1,4 +1,4 @@
-// How collectives of NCCL that do not end, or fail, end the job.
+// Tests that NCCL collectives that do not end, or fail, end the job.
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
 
@@ -19,7 +19,7 @@ using fsdp::nccl::Result;
 
 namespace {
 
-// One all_gather, and the wait for it.
+// Issues one all_gather and waits for it.
 void gather(const NcclRank& rank, Communicator& communicator) {
   const auto stream = rank.device.make_stream({.name = "gather"});
   const Buffer memory = rank.device.allocate(1024, MemoryKind::kDevice);
@@ -28,7 +28,7 @@ void gather(const NcclRank& rank, Communicator& communicator) {
   stream->synchronize();
 }
 
-// What the rank is told.
+// Returns the error text of the rank.
 template <class Body>
 std::string told_in(Body body) {
   try {
@@ -54,13 +54,13 @@ TEST_CASE("a collective that does not end is left when its time is over, by all 
     CAPTURE(told);
     CHECK(contains(told, "NCCL is not through after 0.2 s"));
     CHECK(contains(told, "all_gather of 16 float32 'layers.3' #7"));
-    CHECK(!gather_and_wait(rank, *communicator).empty());  // nor is there another one
+    CHECK(!gather_and_wait(rank, *communicator).empty());  // no later collective runs
   });
   CHECK(machine.nccl().calls("ncclCommAbort") == 3);
   CHECK(machine.gpu().take_reports().empty());
 }
 
-// Collectives end faster than the watchdog looks: one look lets go of all that are over.
+// Collectives end faster than the watchdog looks: one look must drop all that have ended.
 TEST_CASE("a collective that does not end behind a thousand that have ended is left in time") {
   using std::chrono::seconds;
   constexpr int kEnded = 1000;
@@ -81,7 +81,7 @@ TEST_CASE("a collective that does not end behind a thousand that have ended is l
     const std::string told = gather_and_wait(rank, *communicator);
     CAPTURE(told);
     CHECK(contains(told, "NCCL is not through after 2.0 s"));
-    // With a look for each of them it would be kEnded looks later.
+    // With one look for each of them it would take kEnded looks more.
     CHECK(std::chrono::steady_clock::now() - begin < kEnded / 2 * kLook);
   });
   CHECK(machine.gpu().take_reports().empty());
@@ -93,7 +93,7 @@ TEST_CASE("a communicator's first collectives have more time than later ones") {
     NcclMachine machine(2, {.timeout = std::chrono::milliseconds(100), .first_use = 10});
     run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
       const auto communicator = rank.make("gather");
-      // The watchdog sees the ends of those before when it looks at a later one.
+      // The watchdog notices the end of earlier ones when it looks at a later one.
       for (int i = 0; i < 2 && !is_first; ++i) gather(rank, *communicator);
       rank.meet("used");
       machine.nccl().hang_collectives();
@@ -108,7 +108,7 @@ TEST_CASE("a communicator's first collectives have more time than later ones") {
 TEST_CASE("a call that NCCL refuses ends the job, and names the rank and the collective") {
   struct Refused {
     std::string name;
-    int calls_before;  // for the communicator
+    int calls_before;  // calls that made the communicator
   };
   for (const auto& [name, before] :
        {Refused{"ncclGroupStart", 2}, Refused{"ncclAllGather", 0}, Refused{"ncclGroupEnd", 2}}) {
@@ -116,7 +116,7 @@ TEST_CASE("a call that NCCL refuses ends the job, and names the rank and the col
     NcclMachine machine(2, {.timeout = std::chrono::milliseconds(2000)});
     machine.nccl().script({.name = name, .n = before + 1});
     run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
-      // The other rank may still be about to leave the making of it.
+      // The other rank may still be in the call that makes the communicator.
       const std::string told = told_in([&] { gather(rank, *rank.make("gather")); });
       CAPTURE(told);
       CHECK(contains(told, "system error"));
@@ -131,7 +131,7 @@ TEST_CASE("an error that NCCL finds on its own ends the job") {
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const auto communicator = rank.make("gather");
     machine.nccl().hang_collectives();
-    if (rank.mesh.rank() == 1) {  // the other one is through with the making
+    if (rank.mesh.rank() == 1) {  // waits until the other rank has made it
       while (machine.nccl().calls("ncclAllGather", 0) == 0) std::this_thread::yield();
       machine.nccl().break_communicator(1, 1, Result::kRemoteError);
     }
@@ -145,7 +145,7 @@ TEST_CASE("a watchdog that cannot choose its device ends the job, not the proces
   NcclMachine machine(2, {.timeout = std::chrono::milliseconds(5000)});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const std::string told = told_in([&] {
-      rank.meet("made");  // which the slower rank may leave when the other has failed
+      rank.meet("made");  // the slower rank may return from it after the other has failed
       machine.gpu().choose([](std::string_view name) {
         return name == "cudaSetDevice" ? std::optional(cudaErrorInvalidDevice) : std::nullopt;
       });
@@ -170,7 +170,7 @@ TEST_CASE("who finds the job failed has aborted before it throws, and its memory
       rank.mesh.abort("it gives up");
       return;
     }
-    const std::string told = told_in([&] {  // it is on the device for ever, unless it is aborted
+    const std::string told = told_in([&] {  // stays on the device until it is aborted
       while (true) communicator->all_gather({&part, 1}, {.label = "layers.3"}, *stream);
     });
     CAPTURE(told);
@@ -185,12 +185,12 @@ TEST_CASE("a watchdog that hangs in a question of the device's is told of") {
   std::atomic<int> told_of = 0;
   NcclMachine machine(
       2, {.timeout = std::chrono::milliseconds(400), .on_stuck = [&](const Failure& failure) {
-            // Who waits for the simulated runtime meanwhile is told of, too.
+            // A thread that waits for the simulated runtime meanwhile is reported, too.
             const std::string text = CommError(failure.text, failure.code).what();
             if (!contains(text, "cudaEventQuery has not come back")) return;
             CHECK(contains(text, "watch over NCCL's collectives"));
             ++told_of;
-            hangs = false;  // a process would end here
+            hangs = false;  // the library would end the process here
           }});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {
     const auto communicator = rank.make("gather");

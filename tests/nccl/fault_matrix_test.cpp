@@ -1,5 +1,6 @@
-// Each call of NCCL fails, hangs or stays in progress, in the making of communicators and in a
-// step, on one rank and on all: every rank is out soon, and the message says who, where and what.
+// Lets each NCCL call fail, hang or stay in progress, while communicators are made and during a
+// step, on one rank and on all: every rank ends soon, with an error that names rank, place and
+// operation.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -28,7 +29,8 @@ constexpr int kWorld = 2;
 constexpr int kGuilty = 1;
 constexpr auto kTimeout = milliseconds(300);
 
-// Its calls: two communicators and a split, two steps of every collective, and the end of all.
+// Runs a rank's calls: two communicators and a split, two steps of every collective, and the end of
+// all.
 void life_of_a_rank(const NcclRank& rank) {
   const auto stream = rank.device.make_stream({.name = "step"});
   const Buffer memory = rank.device.allocate(4096, MemoryKind::kDevice);
@@ -48,20 +50,20 @@ void life_of_a_rank(const NcclRank& rank) {
 }
 
 struct Outcome {
-  std::vector<std::string> told;  // by rank; empty: nothing
+  std::vector<std::string> told;  // by rank; empty: no error
   std::optional<Failure> failure;
   std::vector<std::string> reports, left;
   double seconds = 0;
 };
 
-// `fault` on rank kGuilty, or on every rank.
+// Runs with `fault` on rank kGuilty, or on every rank.
 Outcome run_with(NcclFault fault, bool on_all, milliseconds timeout) {
   Outcome outcome{.told = std::vector<std::string>(kWorld)};
   std::mutex mutex;
   NcclMachine* to_free = nullptr;
   NcclMachine machine(kWorld,
                       {.most_questions = 1, .timeout = timeout, .on_stuck = [&](const auto&) {
-                         to_free->nccl().let_go();  // a process would end here
+                         to_free->nccl().let_go();  // the library would end the process here
                        }});
   to_free = &machine;
   for (int rank = 0; rank < kWorld; ++rank) {
@@ -96,7 +98,8 @@ int64_t calls_of_a_rank(const std::string& name) {
   return machine.nccl().calls(name, kGuilty);
 }
 
-// A communicator's making and end, or a collective with unit, operation and place.
+// Returns true if the text names a communicator's creation or end, or a collective with unit and
+// place.
 bool names_a_place(const std::string& told) {
   return contains(told, "NCCL communicator '") || contains(told, "layers.3' #") ||
          contains(told, "'warm-up'") || contains(told, "'split'") ||
@@ -118,7 +121,7 @@ void expect_failure(const Outcome& outcome, const std::string& name, NcclWrong w
     return;
   }
   CHECK((on_all ? outcome.failure->rank >= 0 : outcome.failure->rank == kGuilty));
-  // On a machine that is busy the other rank may be the first to notice a rank that hangs.
+  // On a busy machine the other rank may be the first to notice a rank that hangs.
   if (wrong == NcclWrong::kHangs && contains(outcome.failure->text.what, "did not arrive")) return;
   CHECK(contains(outcome.failure->text.what, fmt::format("on rank {}", outcome.failure->rank)));
   CHECK(contains(outcome.failure->text.what,
@@ -128,8 +131,8 @@ void expect_failure(const Outcome& outcome, const std::string& name, NcclWrong w
                      : name));
 }
 
-// First, second, one in the middle, and the last. Progress is asked after in any number of
-// questions, by the watchdog, too, of which so many come before the end.
+// Returns the calls to fail: first, second, middle and last. The number of progress queries varies,
+// because the watchdog asks too; at least the chosen ones happen before the end.
 std::set<int64_t> chosen(const std::string& name, int64_t calls) {
   if (name == "ncclCommGetAsyncError") return {1, 2, 7, 12};
   std::set<int64_t> chosen{1, (calls + 1) / 2, calls};
@@ -194,7 +197,7 @@ TEST_CASE("an end of a communicator that fails or stays in progress is an abort"
   for (const NcclWrong wrong : {NcclWrong::kFails, NcclWrong::kStaysInProgress}) {
     const Outcome outcome =
         run_with({.name = "ncclCommFinalize", .wrong = wrong}, /*on_all=*/false, kTimeout);
-    CHECK(outcome.told == std::vector<std::string>(kWorld));  // the work was done
+    CHECK(outcome.told == std::vector<std::string>(kWorld));  // all work was done
     CHECK(outcome.reports.empty());
     CHECK(outcome.left.empty());
   }

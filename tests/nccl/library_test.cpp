@@ -1,4 +1,4 @@
-// Which NCCL is taken, and what it is told before its first call.
+// Tests the choice of the NCCL library, and the settings made before its first call.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <fsdp/error.h>
@@ -21,7 +21,7 @@ std::string refusal() {
   return {};
 }
 
-// A file of NCCL's names that does nothing.
+// A library with NCCL's names whose functions do nothing.
 struct Stub {
   Stub(const char* path, int flags) : file(dlopen(path, RTLD_NOW | flags)) {
     REQUIRE(file != nullptr);
@@ -43,7 +43,7 @@ TEST_CASE("NCCL is what is loaded, new enough, and launches in the host's order"
 
   setenv(kFile, "/no/such/file", 1);
   CHECK(refusal().starts_with("/no/such/file cannot be loaded"));
-  // Named: a LibTorch has one inside that it hides.
+  // FSDP_NCCL names the file: as for a LibTorch that contains NCCL with hidden names.
   const Stub inside(STUB_NCCL_INSIDE, RTLD_LOCAL);
   inside.set_version(22602);
   setenv(kFile, STUB_NCCL_INSIDE, 1);
@@ -51,7 +51,7 @@ TEST_CASE("NCCL is what is loaded, new enough, and launches in the host's order"
   unsetenv(kFile);
   CHECK(refusal().starts_with("libnccl.so.2 is not loaded"));
 
-  // Inside of a library that is loaded, whose names are global.
+  // Now NCCL is in a loaded library with global names.
   const Stub shown(STUB_NCCL_INSIDE, RTLD_GLOBAL);
   CHECK(refusal().empty());
   inside.set_version(22503);
@@ -59,7 +59,7 @@ TEST_CASE("NCCL is what is loaded, new enough, and launches in the host's order"
 
   const Stub loaded(STUB_NCCL, RTLD_GLOBAL);
   loaded.set_version(22503);
-  setenv(kOrder, "0", 1);  // what a user has said stays
+  setenv(kOrder, "0", 1);  // a user's setting is kept
   CHECK(refusal() == "NCCL 2.25.3 is too old (NCCL); hint: 2.26.0 is the oldest that is used");
   REQUIRE(loaded.order() != nullptr);
   CHECK(std::string(loaded.order()) == "0");

@@ -1,4 +1,4 @@
-// What must not be done with NCCL, done on purpose: the simulated GPUs object every time.
+// Breaks NCCL's rules on purpose: the simulated GPUs must report it every time.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -20,10 +20,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// What a mutated library passes its calls on to, and whether it is mutated by now.
+// The library that a mutated one forwards its calls to, and the switch that turns the mutation on.
 const Library* real = nullptr;
 std::atomic<bool> is_mutated = false;
-thread_local Comm* gathers_by = nullptr;  // of the rank
+thread_local Comm* gathers_by = nullptr;  // the communicator of this rank's last all_gather
 std::atomic<Comm*> seen_comm = nullptr;
 
 Result never_in_progress(Comm* comm, Result* result) {
@@ -47,7 +47,7 @@ Result seen_all_reduce(const void* send, void* recv, size_t count, nccl::DataTyp
   return real->all_reduce(send, recv, count, type, op, comm, stream);
 }
 
-// The simulated library, mutated by `change`.
+// A copy of the simulated library, mutated by `change`.
 class Mutated {
  public:
   explicit Mutated(const std::function<void(Library& library)>& change) {
@@ -77,7 +77,7 @@ struct Memory {
   CollectivePart part;
 };
 
-// A collective, and what reads its result on another stream behind an event.
+// Issues a collective, and a read of its result on another stream, ordered by an event.
 void gather_and_read(const NcclRank& rank, Communicator& communicator) {
   const auto stream = rank.device.make_stream({.name = "gather"});
   const auto reader = rank.device.make_stream({.name = "reader"});
@@ -88,12 +88,12 @@ void gather_and_read(const NcclRank& rank, Communicator& communicator) {
   reader->wait(gathered);
   reader->copy(memory.buffer.at(2048), memory.buffer.at(1024), 128);
   reader->synchronize();
-  // By now NCCL's own thread would have launched it.
+  // Waits until NCCL's own thread would have launched it.
   Result state = Result::kInProgress;
   while (is_mutated && state == Result::kInProgress) real->comm_get_async_error(gathers_by, &state);
 }
 
-// Mutated from here on, on both ranks.
+// Turns the mutation on, on both ranks.
 void mutate(const NcclRank& rank) {
   rank.meet("made");
   if (rank.mesh.rank() == 0) is_mutated = true;
@@ -139,8 +139,8 @@ TEST_CASE("mutation: a group left out") {
 TEST_CASE("mutation: launches of two communicators in another order on one rank") {
   struct Way {
     bool has_places;
-    bool is_launched;            // else each rank's first stays in progress
-    std::string_view objection;  // of the GPUs
+    bool is_launched;            // else each rank's first one stays in progress
+    std::string_view objection;  // the GPUs' report
   };
   for (const auto& [has_places, is_launched, objection] :
        {Way{false, true, "share is of communicator"},
@@ -168,7 +168,7 @@ TEST_CASE("mutation: launches of two communicators in another order on one rank"
       try {
         const bool one_first = rank.mesh.rank() == 0;
         one_first ? issue_one() : issue_two();
-        // Else a rank's second could be issued before the other's first is launched.
+        // Else a rank could issue its second one before the other's first is launched.
         if (is_launched && !has_places) rank.meet("launched");
         one_first ? issue_two() : issue_one();
         one->synchronize();
@@ -181,7 +181,7 @@ TEST_CASE("mutation: launches of two communicators in another order on one rank"
         }
       }
     });
-    // With places in the host order ranks see it themselves, before NCCL does.
+    // With places in the collective sequence the ranks notice it before NCCL runs.
     CHECK(told == (has_places ? 2 : 0));
     CHECK((objection.empty() || objects(machine, objection)));
     CHECK(machine.gpu().take_reports().empty());

@@ -1,4 +1,4 @@
-// Threads with a GPU each, in one process: calls that may wait for a peer's collective.
+// Tests threads with one GPU each in one process: calls that may wait for a peer's collective.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -12,7 +12,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Rank 1 allocates, frees and loads a kernel; rank 0 has launched a collective before, or after.
+// Returns the reports if rank 1 allocates, frees and loads a kernel, after or before rank 0's
+// collective.
 std::vector<std::string> reports_of(bool one_process, bool behind_a_collective) {
   NcclMachine machine(2, {.one_process = one_process});
   run_nccl_ranks(2, machine, [&](const NcclRank& rank) {

@@ -1,4 +1,4 @@
-// Memory that is registered with NCCL, and what must not be done with it, done on purpose.
+// Tests memory registered with NCCL, and breaks its rules on purpose.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -24,16 +24,16 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr int64_t kBytes = 4096;
-constexpr int64_t kNumel = 16;  // of a rank
+constexpr int64_t kNumel = 16;  // elements of a rank
 
-// A gather in place.
+// Gathers in place.
 void gather(Communicator& communicator, const Buffer& memory, Stream& stream, int64_t at = 0) {
   const int64_t own = at + communicator.rank() * kNumel * int64_t{sizeof(float)};
   const CollectivePart part{memory.at(own), memory.at(at), kNumel, DType::kFloat32};
   communicator.all_gather({&part, 1}, {.label = "unit"}, stream);
 }
 
-// The simulated library, changed.
+// Returns the simulated library with a change.
 Library changed_library(const std::function<void(Library& library)>& change) {
   sim::SimulatedGpu gpu;
   Library library = sim::SimulatedNccl(gpu).library();
@@ -136,7 +136,7 @@ TEST_CASE("a registration that fails, hangs or does not end, ends the job on all
     CAPTURE(static_cast<int>(wrong));
     NcclMachine* to_free = nullptr;
     NcclMachine machine(2, {.timeout = milliseconds(300), .on_stuck = [&](const Failure&) {
-                              to_free->nccl().let_go();  // a process would end here
+                              to_free->nccl().let_go();  // the library would end the process here
                             }});
     to_free = &machine;
     machine.nccl().set_version(nccl::kWindowsFrom);

@@ -1,5 +1,4 @@
-// Element types decoded and rounded the slow, obvious way: what the kernels' tricks are compared
-// with.
+// Decodes and rounds element types the slow, obvious way, as a reference for the kernels.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +10,14 @@
 namespace fsdp::test {
 
 inline const std::vector<DType> kElementTypes{DType::kFloat32, DType::kBFloat16, DType::kFloat16};
-extern const std::vector<int64_t> kSizes;  // what is worth trying on the kernels' device
+extern const std::vector<int64_t> kSizes;  // sizes that are worth a test on the kernels' device
 
-// The value of the bits of a float16 or bfloat16.
+// Returns the value of the bits of a float16 or bfloat16.
 float decode(DType dtype, uint16_t bits);
-// The bits of the nearest float16 or bfloat16, ties to even; NaN gives a quiet NaN.
+// Returns the bits of the nearest float16 or bfloat16, ties to even; a quiet NaN for NaN.
 uint16_t encode(DType dtype, float value);
 
-// An array of one dtype, with guard bytes behind it that a kernel must leave alone.
+// An array of one dtype, followed by guard bytes that a kernel must leave alone.
 class Elements {
  public:
   Elements(DType dtype, int64_t numel);
@@ -39,12 +38,12 @@ class Elements {
   std::vector<uint8_t> bytes_;
 };
 
-// Deterministic values of many magnitudes and both signs; every 16th is special (zeros, subnormals,
-// infinities, NaN, the largest, ties of the 16-bit types) if asked for.
+// Fills with deterministic values of many magnitudes and both signs. With `specials` every 16th is
+// special: zeros, subnormals, infinities, NaN, the largest, ties of the 16-bit types.
 void fill_with_values(Elements& elements, uint32_t seed, bool specials);
 std::vector<float> values(int64_t numel, uint32_t seed, float magnitude = 1.0F);
 
-// Equal bits, or both NaN.
+// Returns true for equal bits, or if both are NaN.
 bool same(float a, float b);
 uint32_t bits_of(float value);
 

@@ -1,4 +1,4 @@
-// Step counters as kernels/count_steps.h describes them, in its words.
+// Computes step counters as kernels/count_steps.h describes them.
 #pragma once
 
 #include <cmath>

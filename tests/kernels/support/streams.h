@@ -1,5 +1,5 @@
-// The streams on which kernels are tested: the host's, or, in another program, streams of the host
-// whose kernels run on a simulated GPU (tests/kernels_simulated).
+// Makes the streams on which kernels are tested: the host's or, in another program, streams of the
+// host with kernels on a simulated GPU (tests/kernels_simulated).
 #pragma once
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@ namespace fsdp::test {
 
 const Device& kernel_device();
 
-// Inline.
+// Returns an inline stream.
 inline std::unique_ptr<Stream> make_stream(std::string name) {
   return kernel_device().make_stream({.name = std::move(name), .runs_beside = false});
 }

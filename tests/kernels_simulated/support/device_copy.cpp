@@ -31,7 +31,7 @@ void DeviceCopy::bring() {
   if (ranges_.empty()) return;
   uintptr_t end = 0;
   for (auto& [begin, range] : ranges_) {
-    // Two boundaries on, so that ranges never touch.
+    // Leaves a gap of at least one boundary, so that ranges never touch.
     range.offset = (end / kBoundary + 2) * kBoundary + begin % kBoundary;
     end = range.offset + (range.end - begin);
   }
@@ -55,7 +55,7 @@ void DeviceCopy::fetch() {
     const std::byte* from = host_.at(static_cast<int64_t>(range.offset));
     auto* to = reinterpret_cast<std::byte*>(begin);
     const size_t size = range.end - begin;
-    // Only what changed: the host's may be constant.
+    // Writes only changed bytes: unchanged ones may be constant memory of the host.
     if (std::memcmp(to, from, size) != 0) std::memcpy(to, from, size);
   }
 }

@@ -1,4 +1,4 @@
-// Host memory that a kernel call names, as it lies on the GPU of a test.
+// A copy, on the GPU of a test, of host memory that a kernel call uses.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +12,25 @@
 
 namespace fsdp::test {
 
-// Ranges are added, brought there, worked on, and fetched. Each lies at the same distance from a
-// boundary of 256 bytes as on the host, and ranges that overlap lie in one. All are in one
-// allocation: to bring each by itself takes minutes.
+// Ranges are added, copied to the GPU, worked on, and fetched. Each has the same distance from a
+// boundary of 256 bytes as on the host; overlapping ranges are merged. All are in one allocation:
+// copying each by itself takes minutes.
 class DeviceCopy {
  public:
   explicit DeviceCopy(Stream& stream) : stream_(stream) {}
   DeviceCopy(const DeviceCopy&) = delete;
   DeviceCopy& operator=(const DeviceCopy&) = delete;
 
-  // Null or 0 bytes: nothing.
+  // Adds a range; null or 0 bytes add nothing.
   void add(const void* begin, int64_t bytes);
   void bring();
-  // Where this address of an added range is on the device; another one stays as it is.
+  // Returns the device's address for an address in an added range; any other address unchanged.
   template <class T>
   T* at(T* address) const {
     return reinterpret_cast<T*>(moved(reinterpret_cast<uintptr_t>(address)));
   }
-  // Behind the work that was issued.
-  // Errors: std::runtime_error where that wrote between the ranges.
+  // Waits for the issued work and copies the ranges back.
+  // Errors: std::runtime_error if the work wrote between the ranges.
   void fetch();
   // Errors: std::runtime_error for a launch that read or wrote between the ranges.
   void require_inside(const std::vector<testing::sim::LaunchRecord>& launches) const;
@@ -45,7 +45,7 @@ class DeviceCopy {
 
   Stream& stream_;
   std::map<uintptr_t, Range> ranges_;  // by begin, apart from each other
-  int64_t bytes_ = 0;                  // of the allocation
+  int64_t bytes_ = 0;                  // bytes of the allocation
   Buffer host_, device_;
 };
 

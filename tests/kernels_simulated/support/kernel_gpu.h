@@ -12,19 +12,19 @@
 
 namespace fsdp::test {
 
-// The kernels of it, without an object.
+// Returns the GPU's kernels; needs no KernelGpu.
 const kernels::KernelTable& gpu_kernels();
 
-// One at a time.
+// The GPU of one call. Requires: there is no other one.
 class KernelGpu {
  public:
-  // `seed` draws the order of blocks and warps of a simulated one.
+  // `seed` draws the order of blocks and warps on a simulated GPU.
   explicit KernelGpu(uint32_t seed);
   ~KernelGpu();
 
   const Device& device() const;
-  // Those of the work so far; none of a real one, which does not tell.
-  // Errors: std::runtime_error with what a simulated one has found.
+  // Returns the launches of the work so far; empty on a real GPU, which does not report them.
+  // Errors: std::runtime_error with a simulated GPU's reports.
   std::vector<testing::sim::LaunchRecord> take_launches();
 
  private:

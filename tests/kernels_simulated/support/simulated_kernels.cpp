@@ -15,7 +15,7 @@ namespace {
 
 using namespace kernels;
 
-std::mutex one_at_a_time;  // of what follows: a process has one GPU
+std::mutex one_at_a_time;  // guards the following: a process has one GPU
 uint32_t schedule_seed = 1;
 std::vector<testing::sim::LaunchRecord> launches;
 
@@ -35,7 +35,7 @@ void on_gpu(Add add, Issue issue) {
   copy.fetch();
 }
 
-// The call of a table: add and move see each entry.
+// Calls a kernel with a table: add and move are applied to each entry.
 template <class Item, class Add, class AxisCollective, class Call>
 void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, AxisCollective move,
                        Call call) {
@@ -48,7 +48,7 @@ void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, Axi
           std::vector<Item> moved(table.begin(), table.end());
           for (Item& item : moved) move(copy, item);
           call(gpu, copy, std::span<const Item>(moved));
-          moved.assign(moved.size(), Item{});  // the call has copied it
+          moved.assign(moved.size(), Item{});  // the call must have copied the table
         });
   });
 }
@@ -78,7 +78,7 @@ void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
                     });
 }
 
-// From the first to the last element.
+// Adds the memory from the lowest to the highest element.
 void add_source(DeviceCopy& copy, const StridedSource& source) {
   int64_t low = 0, high = 0;
   for (int dim = 0; dim < source.dims; ++dim) {
@@ -116,7 +116,7 @@ void update(Stream& stream, std::span<const UpdateSegment> segments, const Updat
         for (const float* moment : each.moments) copy.add(moment, each.numel * 4);
         copy.add(each.low_precision_copy, each.numel * 2);
         copy.add(each.step, sizeof(StepCount));
-        copy.add(scalars.grad_scale, 4);  // which belong to no entry
+        copy.add(scalars.grad_scale, 4);  // they belong to no entry
         copy.add(scalars.found_inf, 4);
       },
       [](const DeviceCopy& copy, UpdateSegment& each) {

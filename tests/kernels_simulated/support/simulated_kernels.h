@@ -1,5 +1,5 @@
-// The GPU's kernels for memory and streams of the host: each call is brought to the GPU of the test
-// (kernel_gpu.h), run there, and what it has written fetched.
+// The GPU's kernels for memory and streams of the host: each call copies its memory to the GPU of
+// the test (kernel_gpu.h), runs there, and copies the results back.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace fsdp::test {
 
-// Streams are the host's, and their kernels those of kernels/cuda.
+// Returns a device with the host's streams and the kernels of kernels/cuda.
 const Device& simulated_device();
 
-// What the calls that come run with: the order of blocks and warps, and of what is queued.
+// Sets the seed of later calls: it draws the order of blocks and warps, and of queued work.
 void set_schedule(uint32_t seed);
-// The launches of the last call, where the GPU is simulated.
+// Returns the launches of the last call, if the GPU is simulated.
 const std::vector<testing::sim::LaunchRecord>& last_launches();
 
 }  // namespace fsdp::test

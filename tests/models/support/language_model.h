@@ -1,4 +1,4 @@
-// What every language model of the examples is held to.
+// Checks that every language model of the examples must pass.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -10,14 +10,15 @@
 
 namespace fsdp::testing {
 
-// Each token is predicted from those before it.
+// Returns the loss of predicting each token from the tokens before it.
 template <class Model>
 at::Tensor next_token_loss(Unit<Model>& model, const at::Tensor& ids) {
   const at::Tensor logits = model(ids.slice(1, 0, -1));
   return at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
 }
 
-// A token that changes moves its own logits and all later ones by more than `noise`, no earlier.
+// Checks that a changed token changes its own and all later logits by more than `noise`, and no
+// earlier one.
 template <class Model>
 void check_causal(Unit<Model>& model, const at::Tensor& ids, int64_t vocabulary, double noise) {
   const torch::NoGradGuard no_grad;
@@ -36,9 +37,9 @@ void check_causal(Unit<Model>& model, const at::Tensor& ids, int64_t vocabulary,
   }
 }
 
-// Initial values and loss of a model that is built by `config` under a BuildScope are those of
-// `plain`, to the bit, and its gradients those but for the rounding of their mean.
-// `options.seed` is the seed that `plain` was built with.
+// Checks a model built with `config` under a BuildScope against `plain`. Initial values and loss
+// must have the same bits; gradients may differ by the rounding of their mean. `plain` was built
+// with `options.seed`.
 template <class Model, class Config>
 void check_on_shards(Unit<Model>& plain, const Config& config, const at::Tensor& ids, int world,
                      const Options& options) {
@@ -50,7 +51,7 @@ void check_on_shards(Unit<Model>& plain, const Config& config, const at::Tensor&
     BuildScope building(mesh, options);
     Unit<Model> model(config);
     Engine engine(model, building);
-    const at::Tensor loss = next_token_loss(model, ids);  // equal on all ranks, so is their mean
+    const at::Tensor loss = next_token_loss(model, ids);  // equal on all ranks, and their mean
     loss.backward();
     CHECK(bit_equal(loss.detach(), plain_loss.detach()));
     for (const ShardedParameter& parameter : engine.sharded_parameters()) {

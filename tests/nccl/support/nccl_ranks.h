@@ -1,4 +1,4 @@
-// Ranks of a test as threads, each on a simulated GPU of its own, with NCCL between them.
+// Runs the ranks of a test as threads, each on its own simulated GPU, with NCCL between them.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -22,15 +22,15 @@ struct NcclRanksOptions {
   sim::Schedule schedule = sim::Schedule::kRandom;
   int most_questions = 3;
   std::chrono::milliseconds timeout{30'000};
-  int first_use = 1;                         // time-outs
-  std::chrono::milliseconds looks_every{1};  // the watchdog
+  int first_use = 1;                         // in timeouts
+  std::chrono::milliseconds looks_every{1};  // the watchdog's period
   std::function<void(const Failure& failure)> on_stuck{};
-  const nccl::Library* library = nullptr;  // null: the simulated one as it is
+  const nccl::Library* library = nullptr;  // null: the simulated library, unchanged
   bool one_process = false;                // SimulationOptions::one_process
   sim::HostCosts host_costs{};
 };
 
-// The GPUs of a test, and NCCL.
+// The GPUs and the NCCL of a test.
 class NcclMachine {
  public:
   explicit NcclMachine(int world, const NcclRanksOptions& options = {});
@@ -38,10 +38,10 @@ class NcclMachine {
   sim::SimulatedGpu& gpu() { return gpu_; }
   sim::SimulatedNccl& nccl() { return nccl_; }
   const CudaDevice& device(int rank) const { return *devices_[static_cast<size_t>(rank)]; }
-  // Of the rank whose control plane it is.
+  // Returns a session for the rank that owns the control plane.
   std::shared_ptr<NcclSession> session(ControlPlane& plane) const;
   const NcclRanksOptions& options() const { return options_; }
-  // The devices go. What is on the GPUs still, that somebody made.
+  // Destroys the devices. Returns the objects that still exist on the GPUs.
   std::vector<std::string> left_at_end();
 
  private:
@@ -56,9 +56,10 @@ struct NcclRank {
   const Mesh& mesh;
   const CudaDevice& device;
   std::shared_ptr<NcclSession> session;
-  // Over all ranks.
+  // Makes a communicator over all ranks.
   std::unique_ptr<Communicator> make(std::string_view name) const;
-  // All ranks come here. It has no place in the host order: tests give those by hand.
+  // Waits for all ranks. It has no place in the collective sequence: tests number collectives
+  // themselves.
   void meet(std::string_view label) const;
 };
 
@@ -66,16 +67,16 @@ inline bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-// Whether the GPUs have reported something with these words. Takes all reports, and shows them.
+// Returns true if the GPUs have reported this text. Takes all reports, and prints them.
 bool objects(NcclMachine& machine, std::string_view with);
 
-// Runs body(rank) in a thread of each rank; throws what one threw.
+// Runs body(rank) in a thread of each rank; throws a rank's error.
 void run_nccl_ranks(int world, NcclMachine& machine,
                     const std::function<void(const NcclRank& rank)>& body);
 
-// Runs body(mesh) in a thread of each rank, whose mesh computes on the machine's GPUs. The mesh
-// ends with the body, as a program's would, also where that throws. Returns what each rank threw;
-// "": nothing.
+// Runs body(mesh) in a thread of each rank, with meshes on the machine's GPUs. The mesh is
+// destroyed with the body, as in a program, also if the body throws. Returns each rank's error;
+// empty: none.
 std::vector<std::string> run_on_gpus(int world, NcclMachine& machine,
                                      const std::function<void(const Mesh& mesh)>& body);
 

@@ -11,7 +11,7 @@
 
 namespace fsdp::testing {
 
-// One part on the device: what it sends and receives lies there as it lies in the host's memory.
+// One part on the device, with the same overlap of send and receive memory as on the host.
 class StagedCommunicator::Staging {
  public:
   Staging(const CollectivePart& part, int sent, int received, const Device& device, Stream& stream)
@@ -59,7 +59,7 @@ class StagedCommunicator::Staging {
   const CollectivePart part_;
   const int64_t numel_sent_, bytes_received_;
   bool in_place_ = false;
-  const std::byte* begin_ = nullptr;  // of what is staged; of runs as if they lay together
+  const std::byte* begin_ = nullptr;  // begin of the staged host memory; null for runs
   Buffer pinned_, memory_, apart_;
 };
 

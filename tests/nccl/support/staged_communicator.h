@@ -1,6 +1,6 @@
-// A device's communicator behind memory of the host, so that what tests threads and processes tests
-// it as well: each collective copies what it sends, in runs or not, to the device, and what it
-// receives back.
+// A device's communicator for host memory, so that the tests of threads and processes can test it,
+// too. Each collective copies the sent data, in runs or not, to the device, and the received data
+// back.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace fsdp::testing {
 
-// Streams that callers name are the host's; work is done on one of the device, which the host waits
-// for.
+// Callers pass streams of the host; the work runs on a stream of the device, and the host waits for
+// it.
 class StagedCommunicator final : public Communicator {
  public:
   StagedCommunicator(std::unique_ptr<Communicator> inner, const Device& device);
