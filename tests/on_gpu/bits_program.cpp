@@ -1,9 +1,9 @@
-// Writes the bits that kernels and small trainings leave, so that two devices can be compared.
+// Writes the bits that kernels and small trainings compute, so that two devices can be compared.
 //   bits_on_gpu cpu|gpu FILE        this machine's GPU
 //   bits_simulated cpu|gpu FILE     a simulated one
-// A line a result: the hash of its bytes, their number, its name; the last line is "end" and how
-// many there were. Without a GPU it says why and ends with 77.
-#define DOCTEST_CONFIG_IMPLEMENT  // what thread ranks of tests report by
+// Each result is a line: the hash of its bytes, their number, its name. The last line is "end" and
+// the number of results. Without a GPU the program prints why and ends with 77.
+#define DOCTEST_CONFIG_IMPLEMENT  // the thread ranks of tests use it for reports
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int kUsage = 64, kNoGpu = 77;
 
-// FNV-1a.
+// Returns the FNV-1a hash.
 uint64_t hash_of(std::span<const std::byte> bytes) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const std::byte byte : bytes) {
@@ -44,7 +44,7 @@ class BitsFile {
     file_ << fmt::format("{:016x} {} {}\n", hash_of(bytes), bytes.size(), name);
     ++count_;
   }
-  // False where something could not be written.
+  // Returns false if something could not be written.
   bool end() {
     file_ << fmt::format("end {}\n", count_) << std::flush;
     return file_.good();

@@ -1,5 +1,5 @@
-// Prints what GPUs this process sees, as one JSON object: name, memory and compute capability of
-// each, the versions of driver, CUDA runtime and NCCL. Without a GPU, why there is none.
+// Prints the GPUs that this process sees as one JSON object: name, memory and compute capability of
+// each, the versions of driver, CUDA runtime and NCCL. Without a GPU, it prints the reason.
 #include <ATen/Parallel.h>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ std::string cuda_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// Empty: LibTorch has brought none.
+// Returns NCCL's version; empty if LibTorch has loaded no NCCL.
 std::string nccl_text() {
   int version = 0;
   try {
@@ -41,7 +41,7 @@ std::string nccl_text() {
 }  // namespace
 
 int main() {
-  at::set_num_threads(1);  // LibTorch is loaded, so that its CUDA library is, too
+  at::set_num_threads(1);  // loads LibTorch, and with it its CUDA library
   const fsdp::CudaDevices& devices = fsdp::cuda_devices();
   nlohmann::json facts{{"gpus", nlohmann::json::array()}, {"why_none", devices.why_none}};
   for (int ordinal = 0; ordinal < devices.count; ++ordinal) {

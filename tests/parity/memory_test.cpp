@@ -17,7 +17,7 @@ void check_equal(const MemoryBytes& measured, const MemoryBytes& planned, const 
   }
 }
 
-// Runs three steps and holds every phase against the plan.
+// Runs three steps and compares every phase with the plan.
 void check_steps(
     const Mesh& mesh, const Options& options,
     const std::function<Unit<Chain>()>& make = [] { return Unit<Chain>(16, 4); }) {
@@ -147,12 +147,12 @@ TEST_CASE("the plan holds on meshes of two axes, in every row") {
   }
 }
 
-// docs/memory.md, of S ranks in each of R groups and parameters of P bytes in forward.
+// Checks docs/memory.md for S ranks in each of R groups and parameters of P bytes in forward.
 TEST_CASE("bytes of state by row follow the formulas within two per cent") {
   struct Row {
     Strategy strategy;
-    // Bytes a parameter: main shards and moments 12, main gradient 4, and copies that stay, in
-    // which a float32 main shard lies itself.
+    // Bytes a parameter: main shards and moments 12, main gradient 4, and resident copies, which
+    // contain a float32 main shard.
     double (*bytes)(double s, double r, double p);
   };
   static constexpr auto kInCopy = [](double s, double r, double p) {
@@ -226,17 +226,17 @@ TEST_CASE("bytes by rank follow the formula within two per cent") {
       const auto near = [&](int64_t bytes, double formula) {
         CHECK(static_cast<double>(bytes) == doctest::Approx(formula).epsilon(0.02));
       };
-      // Main shard 4, moments 8; with main gradients 16 bytes a parameter.
+      // Main shards 4, moments 8; with main gradients 16 bytes a parameter.
       near(plan.rest.total(), 12.0 * parameters / world);
       near(plan.after_backward.total(), 16.0 * parameters / world);
-      // k + 1 layer slots, one each for embedding, head and root; one reduce slot of each size,
-      // since inline streams leave none in flight. The large weights of embedding and head lend
-      // their gradients, the head's bias is left.
+      // Slots: k + 1 for layers, one each for embedding, head and root; one reduce slot of each
+      // size, because inline streams keep none in flight. The gradients of the large weights of
+      // embedding and head are zero-copy; the head's bias needs a slot.
       const double slots = world == 1 ? 0
                                       : 4.0 * (2 * block + embedding + head + root) +
                                             4.0 * (block + kVocabulary + root);
       near(plan.held_bytes, 16.0 * parameters / world + slots);
-      // Forward: never more than two layers gathered beside the root (FSDP2: three).
+      // In forward, at most two layers are gathered besides the root (FSDP2: three).
       const double gathered = 4.0 * (std::max({2 * block, block + embedding, block + head}) + root);
       near(plan.forward_peak[MemoryCategory::kParameterSlots], world == 1 ? 0 : gathered);
     });
@@ -247,7 +247,7 @@ TEST_CASE("gradients kept between micro-batches take what the plan's row says") 
   for (const int world : {1, 2, 3}) {
     CAPTURE(world);
     run_torch_ranks(world, [&](Mesh mesh) {
-      // Copied to slots, and lent.
+      // Gradients that are copied to slots, and zero-copy gradients.
       for (const auto& [width, vocabulary] : {std::pair{16, 17}, std::pair{128, 2221}}) {
         auto model =
             build_seeded(7, [width, vocabulary] { return Unit<Chain>(width, 4, vocabulary); });

@@ -1,4 +1,4 @@
-// fsdp::plan of a unit whose parameters are all empty.
+// Tests fsdp::plan for a unit whose parameters are all empty.
 #include <fsdp/plan.h>
 
 #include "support/torch_ranks.h"

@@ -130,7 +130,7 @@ TEST_CASE("a plan's engine bytes are the run's where gradients are lent") {
 TEST_CASE("a plan counts the state of optimizers that have parts of the model") {
   const auto of_blocks = [](const ShardedParameter& each) { return each.fqn.starts_with("block"); };
   const auto of_others = [=](const ShardedParameter& each) { return !of_blocks(each); };
-  // The root's norm is cut between both.
+  // Ranks' slices cut the root's norm between both.
   const auto of_norm_bias = [](const ShardedParameter& each) { return each.fqn == "norm.bias"; };
   const PlannedOptimizer adamw{.parameters = of_blocks}, sgd{.moments = 1, .parameters = of_others},
       small{.moments = 1, .parameters = of_norm_bias};
@@ -211,7 +211,7 @@ TEST_CASE("a planner's plan is what a plan of its own would be, whatever it has 
   const auto planned = [&](Planner* planner, const PlanRequest& request) -> StepPlan {
     try {
       return planner == nullptr ? plan(request, make, planned_loss) : planner->plan(request);
-    } catch (const std::exception&) {  // a head that is given another type than it computes in
+    } catch (const std::exception&) {  // a head's input may have another type than its weights
       return {};
     }
   };
@@ -253,7 +253,7 @@ TEST_CASE("a planner runs the step anew only where LibTorch would meet something
   CHECK_FALSE(runs({.ranks = 4, .options = {.keep_last_units = 1, .cpu_offload = true}}));
   CHECK(runs({.ranks = 4, .options = {.recompute = 1}}));
   CHECK_FALSE(runs({.ranks = 8, .options = {.recompute = 1}}));
-  CHECK(runs({.ranks = 4, .options = {.seed = 1}}));  // nobody has said that it counts for nothing
+  CHECK(runs({.ranks = 4, .options = {.seed = 1}}));  // no rule ignores the seed
 }
 
 TEST_CASE("a planner's later plans are what a plan of its own would be") {

@@ -13,7 +13,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// LibTorch's bytes of the third step on the CPU.
+// Returns LibTorch's bytes of the third step on the CPU.
 template <class Build, class Step>
 TorchMemoryPlan measured(int world, const Options& options, const Build& build, const Step& step) {
   TorchMemoryPlan result;
@@ -45,11 +45,11 @@ TorchMemoryPlan measured(int world, const Options& options, const Build& build, 
 
 struct Compared {
   std::string name;
-  double tolerance = 0.001;  // of the bytes: LibTorch copies small arguments on the CPU alone
+  double tolerance = 0.001;  // a fraction: only the CPU copies small arguments
   std::vector<int> recompute{0, 1};
 };
 
-// Every phase, on one rank and on two.
+// Compares every phase, on one rank and on two.
 template <class Build, class Step>
 void compare(const Compared& what, const Build& build, const Step& step) {
   for (const int world : {1, 2}) {
@@ -74,7 +74,7 @@ void compare(const Compared& what, const Build& build, const Step& step) {
 at::Tensor images(std::vector<int64_t> shape) { return torch::zeros(shape); }
 at::Tensor labels(std::vector<int64_t> shape) { return torch::zeros(shape, torch::kLong); }
 
-// What oneDNN does to convolutions is known of one version, to the byte, and may change.
+// The plan of oneDNN's convolutions is exact for one version, and oneDNN may change.
 constexpr double kOfOneDnn = 0.05;
 
 }  // namespace
@@ -83,7 +83,7 @@ TEST_CASE("LibTorch's bytes of a BERT's step are planned within a thousandth, wi
   for (const double dropout : {0.1, 0.0}) {
     bert::Config config = bert::preset_config("tiny");
     config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
-    // Ranks that are threads draw from one generator: recomputed, they may draw others.
+    // Thread ranks draw from one generator: a recomputed forward may draw other numbers.
     const std::vector<int> recompute = dropout > 0 ? std::vector{0} : std::vector{0, 1};
     compare(
         {.name = "BERT", .recompute = recompute},

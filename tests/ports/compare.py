@@ -23,10 +23,10 @@ NOT_COUNTED = re.compile(r'ports::Run |#include "ports/|namespace ports::|^\s*//
 LINES_BAR, WITHIN_LINES_BAR = 20, 10
 BEGIN, END = "<!-- begin ports -->", "<!-- end ports -->"
 
-# Why values may differ, and by how much: of a value, or of 0.01 where it is smaller.
+# Limits of differences between values, relative to the value, or to 0.01 if it is smaller.
 EXACT = 0.0
-ADAMW = 5e-6  # fsdp::AdamW rounds some parameters otherwise in the last place
-ORDER = 5e-6  # sums in another order: a norm over all parameters, two backwards, a mean over the whole batch
+ADAMW = 5e-6  # fsdp::AdamW rounds the last place of some parameters differently
+ORDER = 5e-6  # another order of sums: a norm over all parameters, two backwards, a mean over the whole batch
 
 
 @dataclasses.dataclass
@@ -61,7 +61,7 @@ ALL = [
 # ---- lines ----
 
 def counted_lines(path, torch_optim):
-    """Those of a program as it is compiled with one of the optimizers, without comments, data and printing."""
+    """Returns a program's lines as compiled with one of the optimizers, without comments, data and printing."""
     lines, taken = [], True
     for line in path.read_text().splitlines():
         if line.startswith("#ifdef PORTS_TORCH_OPTIM"):
@@ -76,7 +76,7 @@ def counted_lines(path, torch_optim):
 
 
 def changed_lines(port, torch_optim):
-    """How many were added, and how many removed."""
+    """Returns the number of added and of removed lines."""
     added = removed = 0
     with tempfile.TemporaryDirectory() as folder:
         for plain in sorted((PORTS / port.name).glob("plain*")):
@@ -106,7 +106,7 @@ def values_of(command, **environment):
 
 
 def difference(port, got, expected):
-    """The largest of all values, of a value or of 0.01."""
+    """Returns the largest difference, relative to a value or to 0.01."""
     if [name for name, _ in got] != [name for name, _ in expected]:
         sys.exit(f"{port.name}: the programs print other values: {got} and {expected}")
     return max(abs(a - b) / max(abs(b), 0.01) if a != b else 0.0 for (_, a), (_, b) in zip(got, expected))
@@ -133,7 +133,7 @@ def shown(differences):
 
 
 def compare(build, port):
-    """How far fsdp's optimizer is from the plain program, and what passes its bars."""
+    """Returns the distance of fsdp's optimizer from the plain program, and the runs that exceed their limits."""
     runs, worst, misses = Runs(build, port), collections.defaultdict(list), []
     sharded = {(variant, ranks): runs.sharded(variant, ranks) for variant in ("sharded", "torch_optim")
                for ranks in RANKS}

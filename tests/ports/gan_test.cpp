@@ -1,4 +1,4 @@
-// The GAN of ports/dcgan on thread ranks: a pair of engines, graphs that cross from one to the
+// Trains the GAN of ports/dcgan on thread ranks: two engines, graphs that cross from one to the
 // other, and two backwards a step.
 
 #include "ports/dcgan/model.h"
@@ -34,7 +34,7 @@ at::Tensor gan_noise(const ports::Part& part) {
   return ports::noise(part, {ports::kNoise, 1, 1}, 900);
 }
 
-// Losses of both models, in turn.
+// Returns the losses of both models, in turn.
 std::vector<double> train_gan_plainly(int world) {
   const Gan gan = build_gan();
   ports::Generator generator = gan.generator;
@@ -53,7 +53,7 @@ std::vector<double> train_gan_plainly(int world) {
       discriminator_sum += loss.item<double>();
       loss.backward();
     });
-    std::vector<at::Tensor> of_real, fakes;  // the engine reduces at each backward, and adds
+    std::vector<at::Tensor> of_real, fakes;  // as the engine reduces at each backward, and adds
     for (const at::Tensor& parameter : discriminator->parameters())
       of_real.push_back(parameter.grad().clone());
     mean_gradients(*discriminator, world, [&](int rank) {
@@ -124,7 +124,7 @@ TEST_CASE("a GAN on a pair of engines learns as the plain program, with either A
                                    engine,
                                    AdamWOptions{.lr = 2e-3, .beta1 = 0.5, .weight_decay = 0});
                              }),
-                   plain, 2e-5);  // it rounds some parameters otherwise in the last place
+                   plain, 2e-5);  // fsdp's AdamW rounds the last place differently
       check_values(train_gan(mesh,
                              [](Engine& engine) {
                                return std::make_unique<torch::optim::Adam>(engine.parameters(),

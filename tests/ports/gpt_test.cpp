@@ -1,4 +1,4 @@
-// The GPT of ports/nanogpt on thread ranks: tied weights, a norm that clips, generated text.
+// Trains the GPT of ports/nanogpt on thread ranks: tied weights, a norm that clips, generated text.
 #include <fsdp/unit.h>
 
 #include "ports/nanogpt/plain_model.h"
@@ -17,7 +17,7 @@ struct GptRun {
 };
 
 constexpr double kGptLr = 1e-2;
-// Losses: the norm is summed in another order, and AdamW rounds by its own operations.
+// Limit for losses: the norm is summed in another order, and fsdp's AdamW rounds differently.
 constexpr double kGptMost = 2e-5;
 
 template <class Model>
@@ -28,7 +28,7 @@ at::Tensor gpt_loss(const ports::Part& part, Model& model) {
 }
 
 template <class Model>
-at::Tensor write_on(Model& model) {  // the likeliest each time: threads share one generator
+at::Tensor write_on(Model& model) {  // the most likely token: threads share one generator
   return model->generate(torch::tensor({{1, 2, 3}}), 20, /*top_k=*/1);
 }
 
@@ -82,7 +82,7 @@ GptRun run_gpt(Unit<ports::sharded_gpt::Gpt>& model, Engine& engine, Optimizer o
     const UnitScope scope(*model);
     run.written = write_on(model);
   }
-  // It draws, although it has no choice: no rank builds its next model meanwhile.
+  // generate draws, even from one choice: no rank may build its next model meanwhile.
   mesh.sum(0, "written");
   return run;
 }

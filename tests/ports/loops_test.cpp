@@ -1,6 +1,6 @@
-// Loops that are not forward, backward, step: small programs of other kinds, by policy and with
-// units by type, against themselves without an engine. All ranks have the same data, so their mean
-// gradient has the bits of one of them.
+// Tests loops that are not forward, backward, step: small programs of other kinds, by policy and
+// with units by type, against themselves without an engine. All ranks have the same data, so their
+// mean gradient has the bits of one rank's gradient.
 #include "ports/support/twins.h"
 
 using namespace fsdp;
@@ -34,7 +34,7 @@ TORCH_MODULE(LoopDecoder);
 
 enum class Way { kPlain, kPolicy, kUnit };
 
-// A model in one of the ways; what an optimizer is given is the model's, or shards.
+// A model in one of the ways; `parameters` are the model's own, or its local shards.
 template <class Holder>
 class LoopModel {
  public:
@@ -85,7 +85,7 @@ void move_to(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& f
 
 constexpr int64_t kLoopSteps = 5;
 
-// What is trained is the input of a net that is frozen.
+// Trains the input of a frozen net.
 std::vector<double> transfer_style(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, /*frozen=*/true, 6, 4);
   const at::Tensor picture = loop_data(0).clone().requires_grad_();
@@ -101,7 +101,7 @@ std::vector<double> transfer_style(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// Its aim is what a copy of it says that follows it now and then, and slowly.
+// Trains on the output of a copy, which follows the net slowly, and once completely (Q-learning).
 std::vector<double> learn_values(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, false, 6, 3), target(way, mesh, /*frozen=*/true, 6, 3);
   torch::optim::SGD optimizer = sgd_of(net.parameters);
@@ -124,7 +124,7 @@ std::vector<double> learn_values(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// Three calls, one backward.
+// Trains with three calls and one backward.
 std::vector<double> compare_pairs(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, false, 6, 4);
   torch::optim::SGD optimizer = sgd_of(net.parameters);
@@ -140,7 +140,7 @@ std::vector<double> compare_pairs(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// One graph through two models, of which the second is called again and again.
+// Trains one graph through two models; the second is called repeatedly.
 std::vector<double> translate(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> encoder(way, mesh, false, 6, 8);
   LoopModel<LoopDecoder> decoder(way, mesh, false, 8, 6);
@@ -163,7 +163,7 @@ std::vector<double> translate(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// All forwards first, gradients handed back after them, then all backwards.
+// Runs all forwards first, then zeroes the gradients, then runs all backwards.
 std::vector<double> add_up(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, false, 6, 4);
   torch::optim::SGD optimizer = sgd_of(net.parameters);
@@ -182,7 +182,8 @@ std::vector<double> add_up(Way way, const Mesh& mesh) {
   return losses;
 }
 
-// Two backwards through one graph, and a third for the gradient of an input, on which it trains.
+// Runs two backwards through one graph, and a third for the gradient of an input, on which it
+// trains.
 std::vector<double> resist(Way way, const Mesh& mesh) {
   LoopModel<LoopNet> net(way, mesh, false, 6, 4);
   torch::optim::SGD optimizer = sgd_of(net.parameters);

@@ -1,4 +1,4 @@
-// The ResNet of ports/resnet on thread ranks: BatchNorm of each rank's own batch.
+// Trains the ResNet of ports/resnet on thread ranks: each rank's BatchNorm uses its own batch.
 
 #include "ports/resnet/model.h"
 #include "ports/support/port.h"

@@ -38,7 +38,7 @@ TEST_CASE("all else passes as it comes, also in pieces and without a line break"
     const std::string begin = "fsdp: error[";
     const std::string shown = lines.take(text);
     if (text == begin) {
-      CHECK(shown == "");  // it may become an error
+      CHECK(shown == "");  // it may become an error line
     } else if (std::string(text).starts_with("75]")) {
       CHECK(shown == begin + text);
     } else {

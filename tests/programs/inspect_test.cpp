@@ -1,4 +1,4 @@
-// The program fsdp-inspect, run as a user runs it.
+// Runs the program fsdp-inspect as a user does.
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -22,14 +22,14 @@ std::filesystem::path program() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fsdp-inspect";
 }
 
-// A sanitizer's own memory is many times the program's.
+// Excludes sanitizers: their own memory is many times the program's.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kMemoryIsLimited = false;
 #else
 constexpr bool kMemoryIsLimited = true;
 #endif
 
-// `memory_bytes`: what the program may allocate; 0 for no limit. Mapped files do not count.
+// `memory_bytes`: limit of the program's allocations; 0: none. Mapped files do not count.
 Ending run(const std::vector<std::string>& arguments, rlim_t memory_bytes = 0) {
   const ScratchFolder folder;
   const std::string out = folder / "out", err = folder / "err", name = program();
@@ -58,7 +58,7 @@ bool is_built() {
   return false;
 }
 
-// Runs, expects this code and exactly one line with this text.
+// Checks for this exit code and exactly one line, with this text.
 void check_refused(const std::vector<std::string>& arguments, int code, const std::string& text) {
   const Ending ending = run(arguments);
   CAPTURE(ending.err);
@@ -251,7 +251,7 @@ TEST_CASE("A hostile header costs no more than the names that it holds and 16 Mi
     CHECK(ending.code == 65);
     CHECK(ending.err.size() < 600);
   }
-  // The limit is real: what is kept of this file does not fit it.
+  // The limit takes effect: the parsed content of this file exceeds it.
   if (kMemoryIsLimited) CHECK(run({folder.write("f", file_of(names + "}"))}, kLimit).code == 70);
 }
 

@@ -15,7 +15,7 @@ RunOptions parse(Words words, ProgramFlags program = {}, RunOptions defaults = {
                            std::move(defaults));
 }
 
-// The whole text that a command line is refused with.
+// Returns the whole error text of a refused command line.
 std::string refusal(Words words, ProgramFlags program = {}) {
   try {
     parse(std::move(words), program);
@@ -276,7 +276,7 @@ TEST_CASE("what others call a flag is told its name here") {
   CHECK(hint("--bf16", {}) == here("--param-dtype bfloat16"));
   CHECK(hint("--gradient_checkpointing", {}) == here("--recompute 1"));
   CHECK(hint("--use_cpu", {}) == here("--device cpu"));
-  // Of a program that has nothing of the kind.
+  // A program without such a flag refers to --help.
   CHECK(hint("--per_device_train_batch_size", {}) == "--help lists the flags");
 }
 

@@ -63,7 +63,7 @@ TEST_CASE("on a terminal the line is never wider than it: parts of the details g
 
 namespace {
 
-// Of the last of the lines in a log: "loss 1.2345" is 1.2345.
+// Returns a number in the last line of a log: "loss 1.2345" is 1.2345.
 double shown(const std::string& text, const std::string& before, const std::string& after) {
   const std::string line = text.substr(text.rfind("step "));
   const size_t begin = line.find(before) + before.size();
@@ -101,7 +101,7 @@ TEST_CASE("the loss shown is a mean in which later steps weigh more") {
   CHECK(loss({4, 2}) == doctest::Approx((0.9 * 4 + 2) / 1.9).epsilon(1e-4));
   std::vector<double> noisy(100, 1.0);
   for (size_t i = 0; i < noisy.size(); i += 2) noisy[i] = 3.0;
-  CHECK(loss(noisy) == doctest::Approx(2.0).epsilon(0.05));  // 1 and 3 in turn
+  CHECK(loss(noisy) == doctest::Approx(2.0).epsilon(0.05));  // the losses alternate between 1 and 3
 }
 
 TEST_CASE("a loss that is not finite is shown, and not kept") {

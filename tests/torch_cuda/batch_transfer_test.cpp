@@ -64,12 +64,12 @@ TEST_CASE("a copy runs on a stream of its own behind compute's work, and compute
       for (const Calls& part : parts) all.insert(all.end(), part.begin(), part.end());
       return all;
     };
-    batches.next();  // and the next one is on its way
+    batches.next();  // and the copy of the next one starts
     CHECK(fake_cuda::take_calls() == join({copy(1, 2), copy(3, 4), taken(2)}));
     batches.next();
     CHECK(fake_cuda::take_calls() == join({copy(5, 6), taken(4)}));
   }
-  // One was not taken: compute waits for it, too, before its memory is another's.
+  // One batch was not used: compute waits for its copy, too, before its memory is reused.
   CHECK(fake_cuda::take_calls() == Calls{"stream 0 waits for event 6", "destroy event 6"});
 }
 

@@ -1,4 +1,4 @@
-// What the other tests rely on in the fake: tensors of its CUDA compute what the CPU's do.
+// Tests the property of the fake that other tests need: its CUDA computes what the CPU does.
 #include "support/fake_cuda/fake_cuda.h"
 
 #include "support/torch_ranks.h"
@@ -54,7 +54,7 @@ TEST_CASE("random numbers of the fake CUDA come from a generator of its own") {
   at::manual_seed(5);
   const at::Tensor gpu = torch::randn({8}, kOnGpu);
   const at::Tensor host = torch::randn({8});
-  CHECK(bit_equal(gpu.cpu(), host));  // of one seed, each generator's first
+  CHECK(bit_equal(gpu.cpu(), host));  // with one seed, each generator's first numbers
   at::manual_seed(5);
   CHECK(bit_equal(torch::randn({8}), host));
 }

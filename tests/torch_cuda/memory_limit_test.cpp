@@ -1,4 +1,4 @@
-// Options::memory_limit where LibTorch's allocator counts by itself: it is asked what it holds.
+// Tests Options::memory_limit if LibTorch's allocator counts its memory: the engine asks it.
 #include <c10/core/Allocator.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The main of tests that need this machine's GPU. Without one they say why and end with 77.
+// The main of tests that need this machine's GPU. Without one it prints why and ends with 77.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 

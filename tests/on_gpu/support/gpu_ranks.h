@@ -1,13 +1,13 @@
-// Thread ranks on the GPU of these tests: this machine's, or a simulated one where the same tests
-// are run without (tests/on_gpu/simulated).
+// Thread ranks on the GPU of these tests: this machine's, or a simulated one, on which the same
+// tests run without a GPU (tests/on_gpu/simulated).
 #pragma once
 
 #include "support/run_ranks.h"
 
 namespace fsdp::testing {
 
-// Of a real GPU all ranks share the first one that the process sees, where it sees no more than
-// one; else each has its own, and NCCL is between them.
+// Returns ranks for run_ranks. If the process sees one real GPU, all ranks share it; if it sees
+// more, each has its own, with NCCL between them.
 RunRanksOptions ranks_on_gpu();
 
 bool gpu_is_simulated();

@@ -14,7 +14,7 @@ namespace fsdp::test {
 struct KernelCase {
   std::string name;
   Arena operands;
-  // `base`: of the operands, where they lie this time.
+  // `base`: the operands' base address in this call.
   std::function<void(Stream& stream, std::byte* base)> call;
 };
 

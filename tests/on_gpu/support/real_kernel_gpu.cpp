@@ -6,7 +6,7 @@
 
 namespace fsdp::test {
 
-// The library's own device: kernels are those that ship in libfsdp_cuda.so.
+// Uses the library's own device, so the kernels are those of the shipped libfsdp_cuda.so.
 struct KernelGpu::State {};
 
 const kernels::KernelTable& gpu_kernels() { return *cuda_device(0).kernels(); }

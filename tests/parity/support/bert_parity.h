@@ -1,4 +1,4 @@
-// Twenty steps of the demo's model: sharded over the ranks of a mesh, and plain.
+// Trains twenty steps of the demo's model: sharded over the ranks of a mesh, and plain.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -22,15 +22,17 @@ struct TrainedBert {
   int64_t gathers = 0;                           // in all steps
 };
 
-// Every rank calls it; the result is rank 0's (empty on others). `model` is a Hugging Face folder.
+// Trains on this rank; collective. Returns the result on rank 0, empty on others. `model` is a
+// Hugging Face folder.
 TrainedBert train_sharded(const Mesh& mesh, const std::filesystem::path& model,
                           ParityOptimizer optimizer, Options options = {});
-// On the batches of a mesh's ranks, whose gradients it averages in rank order: within groups, then
-// over the groups.
+// Trains on the batches of a mesh's ranks, and averages their gradients in rank order: within
+// groups, then over the groups.
 TrainedBert train_plain(const MeshShape& shape, const std::filesystem::path& model,
                         ParityOptimizer optimizer);
 
-// The bits of every loss and of every parameter, a line each: equal texts, equal bits.
+// Returns the bits of every loss and of every parameter, one line each: equal texts mean equal
+// bits.
 std::string bits_of(const TrainedBert& trained);
 
 }  // namespace fsdp::testing

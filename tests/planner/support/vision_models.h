@@ -14,7 +14,7 @@ inline torch::nn::Conv2d conv3x3(int64_t in, int64_t out, int64_t stride = 1) {
       torch::nn::Conv2dOptions(in, out, 3).stride(stride).padding(1).bias(false));
 }
 
-// Two convolutions with batch normalisation, and the input added: of a ResNet-18.
+// Two convolutions with batch normalization, and the input added: a block of a ResNet-18.
 struct ResidualImpl : torch::nn::Module {
   ResidualImpl(int64_t in, int64_t out, int64_t stride)
       : first(register_module("first", conv3x3(in, out, stride))),
@@ -68,7 +68,7 @@ struct ResNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(ResNet);
 
-// Two convolutions with group normalisation.
+// Two convolutions with group normalization.
 struct DoubleConvImpl : torch::nn::Module {
   DoubleConvImpl(int64_t in, int64_t out)
       : first(register_module("first", conv3x3(in, out))),
@@ -83,7 +83,8 @@ struct DoubleConvImpl : torch::nn::Module {
 };
 TORCH_MODULE(DoubleConv);
 
-// Down twice, up once by a transposed convolution and once by interpolation.
+// A U-Net that scales down twice, and up once by a transposed convolution and once by
+// interpolation.
 struct UNetImpl : torch::nn::Module {
   explicit UNetImpl(int64_t width = 8)
       : down0(1, width),

@@ -1,4 +1,4 @@
-// A GAN: one model makes pictures, another tells them from real ones.
+// Trains a GAN: one model generates pictures, another one distinguishes them from real ones.
 #include <torch/torch.h>
 
 #include "ports/dcgan/model.h"

@@ -1,4 +1,4 @@
-// A GAN by policy: a pair of engines, and classes as they were.
+// The GAN by policy: two engines, and unchanged classes.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,5 +1,5 @@
-// The digits on several ranks: each has its own part of the data, and gradients are summed over a
-// process group, one parameter after the other.
+// Trains a digit classifier on several ranks: each has its own part of the data, and a process
+// group sums the gradients, one parameter after the other.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"

@@ -1,4 +1,4 @@
-// The digits on several ranks: the engine shards what each rank had, and sums the gradients.
+// The digit classifier on several ranks: the engine shards the model and sums the gradients.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// GoogLeNet: blocks of four branches, and two heads half way up that help in training.
+// Trains GoogLeNet: blocks of four branches, and two auxiliary heads.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
@@ -14,7 +14,7 @@ struct ConvImpl : nn::Module {
 };
 TORCH_MODULE(Conv);
 
-// Four branches side by side.
+// Four parallel branches.
 struct InceptionImpl : nn::Module {
   InceptionImpl(int64_t in, int64_t out)
       : branch1(register_module("branch1", Conv(in, out, 1))),
@@ -31,7 +31,7 @@ struct InceptionImpl : nn::Module {
 };
 TORCH_MODULE(Inception);
 
-// A classifier half way up.
+// An auxiliary classifier in the middle of the net.
 struct AuxiliaryImpl : nn::Module {
   AuxiliaryImpl(int64_t in, int64_t classes)
       : fc1(register_module("fc1", nn::Linear(in * 4, 32))),

@@ -1,4 +1,4 @@
-// GoogLeNet by policy: inceptions and the heads half way up are units.
+// GoogLeNet by policy: inceptions and auxiliary heads are units.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -15,7 +15,7 @@ struct ConvImpl : nn::Module {
 };
 TORCH_MODULE(Conv);
 
-// Four branches side by side.
+// Four parallel branches.
 struct InceptionImpl : nn::Module {
   InceptionImpl(int64_t in, int64_t out)
       : branch1(register_module("branch1", Conv(in, out, 1))),
@@ -32,7 +32,7 @@ struct InceptionImpl : nn::Module {
 };
 TORCH_MODULE(Inception);
 
-// A classifier half way up.
+// An auxiliary classifier in the middle of the net.
 struct AuxiliaryImpl : nn::Module {
   AuxiliaryImpl(int64_t in, int64_t classes)
       : fc1(register_module("fc1", nn::Linear(in * 4, 32))),

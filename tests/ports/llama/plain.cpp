@@ -1,4 +1,4 @@
-// A Llama: root-mean-square norms, rotated queries and keys, a gated MLP.
+// Trains a Llama: root-mean-square norms, rotary queries and keys, a gated MLP.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
@@ -18,7 +18,8 @@ struct RmsNormImpl : nn::Module {
 };
 TORCH_MODULE(RmsNorm);
 
-// Turns pairs of features by angles that grow with the place. x: batch, heads, places, features.
+// Rotates pairs of features by angles that grow with the position. x: batch, heads, positions,
+// features.
 at::Tensor rotate(const at::Tensor& x) {
   const int64_t half = x.size(3) / 2;
   const at::Tensor angles =

@@ -1,11 +1,11 @@
-// LoRA: the base is frozen, and small adapters beside it learn.
+// Trains LoRA: the base is frozen, and small adapters beside it are trained.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
 
 namespace nn = torch::nn;
 
-// A linear layer that was trained before, and a small change of it that is trained now.
+// A pretrained linear layer, and a low-rank change of it that is trained.
 struct LoraLinearImpl : nn::Module {
   LoraLinearImpl(int64_t in, int64_t out, int64_t rank)
       : base(register_module("base", nn::Linear(in, out))),

@@ -6,7 +6,7 @@
 
 namespace nn = torch::nn;
 
-// A linear layer that was trained before, and a small change of it that is trained now.
+// A pretrained linear layer, and a low-rank change of it that is trained.
 struct LoraLinearImpl : nn::Module {
   LoraLinearImpl(int64_t in, int64_t out, int64_t rank)
       : base(register_module("base", nn::Linear(in, out))),

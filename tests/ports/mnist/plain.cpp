@@ -1,4 +1,4 @@
-// A convolutional net with dropout learns digits, and is tested on others.
+// Trains a convolutional net with dropout on digits, and tests it on others.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"

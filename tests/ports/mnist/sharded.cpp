@@ -1,4 +1,4 @@
-// The digits' net as one unit.
+// The digit net as one unit.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

@@ -1,4 +1,4 @@
-// A GPT learns to count, and counts on.
+// Trains a GPT to count, and lets it continue a count.
 #include <torch/torch.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// A GPT whose head is its embedding, and which writes on from what it is given.
+// A GPT whose head is its embedding, and which continues a prompt.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// The GPT as a unit, and each of its blocks.
+// The GPT as a unit, with a unit for each of its blocks.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

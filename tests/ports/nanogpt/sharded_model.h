@@ -1,4 +1,4 @@
-// The GPT with a unit a block.
+// The GPT with a unit for each block.
 #pragma once
 
 #include <fsdp/fsdp.h>

@@ -1,4 +1,4 @@
-// A polynomial is fitted by a linear layer on the powers of x, whose weights are moved by hand.
+// Fits a polynomial by a linear layer on the powers of x, and updates its weights by hand.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"

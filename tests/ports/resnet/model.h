@@ -1,4 +1,4 @@
-// A ResNet for small pictures: batch normalisation, and blocks that add to what they are given.
+// A ResNet for small pictures: batch normalization, and residual blocks.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// A ResNet learns to name pictures.
+// Trains a ResNet to classify pictures.
 #include <torch/torch.h>
 
 #include "ports/resnet/model.h"

@@ -1,4 +1,4 @@
-// The ResNet by policy: its blocks are units, and its classes are as they were.
+// The ResNet by policy: its blocks are units, and its classes are unchanged.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 

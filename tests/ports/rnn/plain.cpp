@@ -1,4 +1,4 @@
-// A language model of an LSTM: each step goes on from where the last one ended.
+// Trains an LSTM language model; each step starts from the state in which the last one ended.
 #include <torch/torch.h>
 
 #include <tuple>

@@ -1,8 +1,8 @@
-// What the ports share: synthetic data, and losses as lines that compare.py reads.
+// Synthetic data for the ports, and losses as lines that compare.py reads.
 //
 // A batch has kBatch rows, cut into parts. A rank trains on its own part. The plain program trains
-// on all rows: as one part, or one after the other as many as the ranks that it is held against
-// (PORTS_PARTS), each with the random numbers of that rank.
+// on all rows: as one part, or, with PORTS_PARTS, one part after the other for each rank that it is
+// compared with, with that rank's random numbers.
 #pragma once
 
 #include <torch/torch.h>
@@ -21,16 +21,16 @@ inline constexpr int64_t kSteps = 6, kBatch = 8;
 
 struct Part {
   int64_t step = 0;
-  int64_t index = 0;  // of all parts of the batch
+  int64_t index = 0;  // among all parts of the batch
   int64_t count = 1;
   size_t slot = 0;  // among the parts of this process
 
-  // Its rows of what the whole batch has.
+  // Returns the part's rows of the whole batch.
   at::Tensor rows(const at::Tensor& whole, int64_t dim = 0) const {
     const int64_t mine = whole.size(dim) / count;
     return whole.narrow(dim, index * mine, mine).contiguous();
   }
-  // Random numbers that are drawn from here on are those of this step and part.
+  // Seeds the generator: later random numbers are those of this step and part.
   void seed() const { torch::manual_seed(static_cast<uint64_t>(1000 + step * kBatch + index)); }
 };
 
@@ -40,9 +40,9 @@ class Run {
     const char* parts = std::getenv("PORTS_PARTS");
     count_ = parts == nullptr ? 1 : std::atoi(parts);
     mine_ = count_;
-    at::set_num_threads(1);  // their number changes rounding
+    at::set_num_threads(1);  // the number of threads changes rounding
   }
-  // Of a rank.
+  // Runs as a rank of the mesh.
   template <class Mesh>
   explicit Run(const Mesh& mesh)
       : first_(mesh.rank()),
@@ -51,7 +51,7 @@ class Run {
     at::set_num_threads(1);
   }
 
-  // Those of a step's batch on which this process trains.
+  // Returns the parts of a step's batch on which this process trains.
   std::vector<Part> parts(int64_t step) const {
     std::vector<Part> parts;
     for (int64_t i = 0; i < mine_; ++i)
@@ -60,7 +60,7 @@ class Run {
   }
   int64_t part_count() const { return mine_; }
 
-  // A value of a part; end_step prints the mean over all parts.
+  // Adds a value of a part; end_step prints the mean over all parts.
   void add(const std::string& name, const at::Tensor& value) {
     size_t i = 0;
     while (i < values_.size() && values_[i].first != name) ++i;
@@ -75,7 +75,7 @@ class Run {
     }
     values_.clear();
   }
-  // A value that is the same on every rank.
+  // Prints values that are the same on every rank, on rank 0 only.
   void say(const std::string& name, const at::Tensor& values) const {
     if (first_ != 0) return;
     const at::Tensor flat = values.detach().to(torch::kDouble).flatten().contiguous();
@@ -89,7 +89,7 @@ class Run {
   std::vector<std::pair<std::string, double>> values_;
 };
 
-// ---- data: functions of the step alone, of which each part has its rows ----
+// ---- data: functions of the step; a part has its rows of them ----
 
 struct Labelled {
   at::Tensor inputs, labels;
@@ -101,7 +101,7 @@ inline at::Tensor noise(const Part& part, std::vector<int64_t> sizes, uint64_t s
   return part.rows(torch::randn(sizes, generator, torch::kFloat));
 }
 
-// Each class is a picture, with noise over it.
+// Returns pictures of the classes with noise, and their labels.
 inline Labelled images(const Part& part, int64_t channels, int64_t size, int64_t classes) {
   const at::Generator once = at::detail::createCPUGenerator(7);
   const at::Tensor pictures = torch::randn({classes, channels, size, size}, once, torch::kFloat);
@@ -111,14 +111,15 @@ inline Labelled images(const Part& part, int64_t channels, int64_t size, int64_t
       part.rows(labels)};
 }
 
-// Powers of x up to the fourth, and a polynomial of them.
+// Returns powers of x up to the fourth, and a polynomial of them.
 inline Labelled polynomial(const Part& part) {
   const at::Tensor x = 0.5 * noise(part, {1}, 90);
   const at::Tensor powers = torch::cat({x, x.pow(2), x.pow(3), x.pow(4)}, 1);
   return {powers, powers.matmul(torch::tensor({{0.5F}, {-1.0F}, {0.25F}, {2.0F}})) + 3};
 }
 
-// Sequences that count upwards from somewhere, each by its own stride, and what comes next.
+// Returns sequences that count upwards, each with its own start and stride, and their next
+// elements.
 inline Labelled counting(const Part& part, int64_t vocabulary, int64_t length) {
   const at::Tensor rows = torch::arange(kBatch).unsqueeze(1);
   const at::Tensor from = rows * 5 + part.step * length;

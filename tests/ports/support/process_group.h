@@ -1,5 +1,5 @@
-// Sums over the ranks of a job as a plain program would have them of c10d's process groups, whose
-// headers need more than LibTorch ships: over c10d's file store (PORTS_STORE), in rank order.
+// Sums over the ranks of a job, in place of c10d's process groups, whose headers need more than
+// LibTorch ships. Uses c10d's file store (PORTS_STORE), and sums in rank order.
 #pragma once
 
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// What the tests of ports share: optimizers of both makers on one training loop.
+// Code that the tests of ports share: world sizes, and a check of printed values.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -11,7 +11,8 @@ namespace fsdp::testing {
 
 inline constexpr int kPortRanks[] = {1, 2, 4};
 
-// `most`: 0 for the same bits, else the largest difference, of a value or of 0.01.
+// Checks values. `most`: 0 for the same bits, else the largest difference, relative to the value or
+// to 0.01.
 inline void check_values(const std::vector<double>& got, const std::vector<double>& plain,
                          double most) {
   REQUIRE(got.size() == plain.size());

@@ -1,12 +1,12 @@
-// A U-Net marks what stands out of a picture: what is skipped on the way down returns on the way
-// up.
+// Trains a U-Net to mark the foreground of a picture: skip connections bring the features of the
+// way down to the way up.
 #include <torch/torch.h>
 
 #include "ports/support/port.h"
 
 namespace nn = torch::nn;
 
-// Two convolutions, each with its norm.
+// Returns two convolutions, each with its norm.
 nn::Sequential convs(int64_t in, int64_t out) {
   nn::Sequential layers;
   for (const int64_t from : {in, out}) {

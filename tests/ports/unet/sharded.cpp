@@ -1,4 +1,4 @@
-// The U-Net by policy, normalised over all ranks' batches as the plain one over its own.
+// The U-Net by policy, normalized over all ranks' batches, as the plain one is over its own.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
@@ -6,7 +6,7 @@
 
 namespace nn = torch::nn;
 
-// Two convolutions, each with its norm.
+// Returns two convolutions, each with its norm.
 nn::Sequential convs(int64_t in, int64_t out, const fsdp::Mesh& mesh) {
   nn::Sequential layers;
   for (const int64_t from : {in, out}) {

@@ -1,4 +1,4 @@
-// A variational autoencoder: its loss is a sum over the batch, and afterwards it dreams.
+// Trains a variational autoencoder: its loss is a sum over the batch; then it generates samples.
 #include <torch/torch.h>
 
 #include <tuple>

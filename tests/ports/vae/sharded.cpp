@@ -1,4 +1,4 @@
-// The autoencoder as one unit; a step's loss is the sum over the ranks, too.
+// The autoencoder as one unit; a step's loss is also summed over the ranks.
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 
