@@ -1,6 +1,5 @@
-// A reader of files from elsewhere, given any bytes: it accepts them, and what it made of them is
-// sound, or it refuses them with an error that its header promises and that prints as one short
-// line.
+// A check of readers of untrusted files. For any bytes a reader must return a sound result, or
+// throw an error that its header promises and that prints as one short line.
 #pragma once
 
 #include <algorithm>
@@ -17,29 +16,30 @@ namespace fsdp {
 
 enum class Verdict : uint8_t { kAccepted, kRefused };
 
-// A reader did something else.
+// An error of the reader under test: it did something else.
 class Finding : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
 
-// Errors: Finding with `otherwise` if not `sound`.
+// Throws Finding with `otherwise` if not `sound`.
 void demand(bool sound, const std::string& otherwise);
 
 struct ByteReader {
   std::string_view name;
-  // Errors: Finding, and whatever else the reader throws against its promise.
+  // Errors: Finding, and any other exception that breaks the reader's promise.
   Verdict (*read)(std::string_view bytes);
-  // What it may hold at once: `bytes_a_byte` times the size of its input, and 16 MiB.
+  // The memory it may hold at once: `bytes_a_byte` times the size of its input, and 16 MiB.
   int64_t bytes_a_byte;
 };
 
-// The line that the last refusal would print.
+// Returns the line that the last refusal would print.
 const std::string& last_refusal();
 // Keeps the error's line as the last refusal. Errors: Finding if it is not one short plain line.
 void check_refusal(const Error& error);
 
-// Corrupt data is refused by all; what is sound but not supported by `Also`.
+// Returns the reader's verdict. IoError must report corrupt data; `Also` reports sound but
+// unsupported data.
 template <class Also = IoError, class Read>
 Verdict verdict_of(Read&& read) {
   try {

@@ -1,4 +1,4 @@
-// Which collectives a mesh issues, by the order that its ranks compare.
+// Records the collectives that a mesh issues, in the order that its ranks compare.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ namespace fsdp::testing {
 
 using CollectiveCounts = std::map<std::string, int64_t>;
 
-// Those that are issued after it was made. One log a mesh.
+// A log of the collectives issued after its construction. A mesh has at most one.
 class CollectiveLog {
  public:
   explicit CollectiveLog(const Mesh& mesh) {
@@ -28,13 +28,13 @@ class CollectiveLog {
   }
 
   size_t size() const { return entries_->size(); }
-  // "#12 all_gather 4096 layers.0", oldest first.
+  // Returns lines like "#12 all_gather 4096 layers.0", oldest first.
   std::vector<std::string> lines() const {
     std::vector<std::string> lines;
     for (const Entry& entry : *entries_) lines.push_back(entry.line);
     return lines;
   }
-  // By operation, of all but the first `from`.
+  // Counts by operation, without the first `from` collectives.
   CollectiveCounts counts_since(size_t from) const {
     CollectiveCounts counts;
     for (size_t i = from; i < size(); ++i) ++counts[(*entries_)[i].operation];

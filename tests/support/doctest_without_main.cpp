@@ -1,4 +1,3 @@
-// What doctest's header asks for, in programs that use a test's support and have a main of their
-// own.
+// Implements doctest for programs that use a test's support code and have their own main.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

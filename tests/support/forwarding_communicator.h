@@ -1,4 +1,4 @@
-// A communicator that does what another does, but for what a test overrides.
+// A communicator that forwards to another one, except for the functions that a test overrides.
 #pragma once
 
 #include <memory>

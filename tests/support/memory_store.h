@@ -1,4 +1,4 @@
-// A store in this process's memory, for ranks that are threads.
+// A key-value store in this process's memory, for thread ranks.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ class MemoryStore {
   MemoryStore();
   ~MemoryStore();
 
-  // Whose connections are `owner`'s.
+  // Returns a connection that counts as `owner`'s.
   std::unique_ptr<KeyValueStore> connect(int owner);
-  // What `owner` writes from now on is lost: its host, or the network to it, is gone.
+  // Drops all later writes of `owner`, as if its host or its network were down.
   void mute(int owner);
-  // Each later call of every connection throws CommError.
+  // Ends the store: each later call of every connection throws CommError.
   void end();
-  // Of all keys that are there.
+  // Returns the number of keys.
   size_t size() const;
 
   struct State;

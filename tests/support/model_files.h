@@ -1,4 +1,4 @@
-// Model folders made for tests.
+// Writes model folders for tests.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -9,10 +9,10 @@
 
 namespace fsdp {
 
-// A safetensors file whose tensors hold zeros.
+// Writes a safetensors file whose tensors hold zeros.
 void write_zeros(const std::filesystem::path& path, const std::vector<TensorSpec>& specs);
 
-// F32 tensors of shape [2].
+// Returns F32 tensors of shape [2].
 std::vector<TensorSpec> small_tensors(const std::vector<std::string>& names);
 
 }  // namespace fsdp

@@ -21,7 +21,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Embedding, blocks and head as units in a root that holds a LayerNorm of its own.
+// Embedding, blocks and head are units in a root with its own LayerNorm.
 struct ChainImpl : torch::nn::Module {
   explicit ChainImpl(int64_t width = 8, int64_t layers = 3, int64_t vocabulary = 17)
       : embedding(vocabulary, width),

@@ -1,4 +1,4 @@
-// Pickles as torch.save writes them, byte by byte.
+// Writes pickles as torch.save does, byte by byte.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ inline std::string pickled_number(int32_t value) {
   return bytes;
 }
 
-// A view of a record, which holds `numel` floats.
+// A view of a record; the record holds `numel` floats.
 struct PickledView {
   int numel = 6;
   int offset = 0;
@@ -42,7 +42,7 @@ inline std::string pickled_tensor(const PickledView& view) {
          tuple(view.strides) + "\x89" + "ccollections\nOrderedDict\n)RtR";
 }
 
-// {'w': the view}
+// Returns the pickle of {'w': the view}.
 inline std::string pickled_state_dict(const PickledView& view) {
   return "\x80\x02}" + pickled_text("w") + pickled_tensor(view) + "s.";
 }

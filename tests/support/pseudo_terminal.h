@@ -1,4 +1,4 @@
-// A terminal of which the test is the other side.
+// A terminal whose other side is the test.
 #pragma once
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ class PseudoTerminal {
   }
 
   std::string name() const { return ptsname(master_); }
-  // For who writes to it.
+  // Returns the side that a program under test writes to.
   int slave() const { return slave_; }
   void set_columns(int columns) const {
     winsize size{};
@@ -42,7 +42,7 @@ class PseudoTerminal {
     size.ws_col = static_cast<unsigned short>(columns);
     ioctl(slave_, TIOCSWINSZ, &size);
   }
-  // What was written and is there within `at_most_ms` of silence; a line ends in \r\n.
+  // Returns the text written so far, until `at_most_ms` of silence; a line ends in \r\n.
   std::string read_all(int at_most_ms = 0) const {
     std::string text;
     pollfd readable{.fd = master_, .events = POLLIN, .revents = 0};
@@ -59,10 +59,10 @@ class PseudoTerminal {
   int master_, slave_ = -1;
 };
 
-// The rows of a terminal of so many columns that was given `text`, without spaces at their ends.
+// Returns the rows that a terminal of this width shows for `text`, without trailing spaces.
 inline std::vector<std::string> rows_of(std::string_view text, size_t columns) {
   std::vector<std::string> rows(1);
-  size_t column = 0;  // `columns`: the next letter begins a row
+  size_t column = 0;  // `columns`: the next letter starts a row
   for (size_t i = 0; i < text.size(); ++i) {
     std::string& row = rows.back();
     if (text[i] == '\r') {

@@ -1,4 +1,4 @@
-// Runs a real program in a test and collects what it wrote and how it ended.
+// Runs a real program in a test; collects its output and its exit status.
 #pragma once
 
 #include <fcntl.h>
@@ -19,6 +19,7 @@
 
 namespace fsdp::testing {
 
+// The result of a process that has ended.
 struct ProcessResult {
   int code = -1;   // exit code; 128 + signal if it was killed
   int signal = 0;  // 0: it exited
@@ -27,10 +28,10 @@ struct ProcessResult {
   double seconds = 0;
 };
 
-// A process in a group of its own, its output in pipes. Killed with its group when destroyed.
+// A process in its own process group, with pipes for its output. The destructor kills the group.
 class Process {
  public:
-  // `environment` is set on top of the test's own; an empty value unsets.
+  // `environment` is added to the test's own; an empty value unsets.
   explicit Process(const std::vector<std::string>& command,
                    const std::map<std::string, std::string>& environment = {}) {
     std::array<int, 2> out{}, err{};
@@ -73,10 +74,10 @@ class Process {
 
   pid_t pid() const { return pid_; }
 
-  // It can write little that nobody has read.
+  // Shrinks its pipe: the process blocks once a page of its output is unread.
   void make_pipe_small() const { fcntl(ends_[0], F_SETPIPE_SZ, 4096); }
 
-  // Reads what it writes, as far as `text`; false if that does not come within ten seconds.
+  // Reads its output up to `text`; returns false if that takes more than ten seconds.
   bool read_until(std::string_view text) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     std::string read_so_far;
@@ -90,7 +91,7 @@ class Process {
     return true;
   }
 
-  // Waits for its end; one that takes longer than `at_most` is killed and counts as code 137.
+  // Waits for its end; a process that takes longer than `at_most` is killed and gets code 137.
   ProcessResult wait(std::chrono::seconds at_most = std::chrono::seconds(60)) {
     ProcessResult result;
     const auto give_up = start_ + at_most;
@@ -136,7 +137,7 @@ inline ProcessResult run_process(const std::vector<std::string>& command,
   return Process(command, environment).wait(at_most);
 }
 
-// A fresh directory that is removed in the destructor.
+// A temporary directory, removed by the destructor.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {

@@ -1,4 +1,4 @@
-// Threads as ranks of one mesh, for tests.
+// Runs threads as ranks of one mesh, for tests.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -15,11 +15,12 @@
 
 namespace fsdp::testing {
 
-// Looks on while a rank runs.
+// A check around a rank's body.
 class RankWatch {
  public:
   virtual ~RankWatch() = default;
-  // In the rank's thread, around its body; `end` throws what was found, where the body did not.
+  // Called in the rank's thread, before and after the body. If the body did not throw, `end` throws
+  // its findings.
   virtual void begin() = 0;
   virtual void end(bool threw) = 0;
 };
@@ -31,13 +32,13 @@ struct WatchedRank {
 
 struct RunRanksOptions {
   MeshOptions mesh;
-  // Called first in each rank's thread, e.g. to set thread-local state of a library.
+  // Called first in each rank's thread, for example to set a library's thread-local state.
   std::function<void()> in_each_thread;
-  // Empty: make_ranks_by_default().
+  // Makes the ranks; empty: make_ranks_by_default().
   std::function<std::vector<WatchedRank>(int world, const MeshOptions& options)> make;
 };
 
-// What a program of tests computes on that runs other programs' tests; null: Mesh::local.
+// The ranks of a program that runs another program's tests on its own devices; null: Mesh::local.
 using MakeRanks = std::vector<WatchedRank> (*)(int world, const MeshOptions& options);
 inline MakeRanks& make_ranks_by_default() {
   static MakeRanks make = nullptr;
@@ -52,9 +53,7 @@ inline std::vector<WatchedRank> make_ranks(int world, const RunRanksOptions& opt
   return ranks;
 }
 
-// Runs body(mesh) for every rank, each in a thread of its own, and waits for all. A rank that
-// throws tells the others, as a program would. Returns what each rank threw (null: nothing), and
-// which rank threw first (-1: none).
+// The exception of each rank (null: none), and the rank that threw first (-1: none).
 struct RankExceptions {
   std::vector<std::exception_ptr> of_rank;
   int first = -1;
@@ -73,6 +72,8 @@ void run_watched(RankWatch* watch, Body body) {
   watch->end(/*threw=*/false);
 }
 
+// Runs body(mesh) for every rank, each in its own thread, and waits for all. A rank that throws
+// aborts the mesh, as a program would. Returns the exceptions.
 template <class Body>
 RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& options = {}) {
   RankExceptions thrown{.of_rank = std::vector<std::exception_ptr>(world), .first = -1};
@@ -97,7 +98,7 @@ RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& opt
             keep();
             mesh.abort("an assertion of the test failed");
           }
-          // The thread's own mesh goes with the lambda, in the thread: the rank has finished.
+          // Destroys the thread's mesh with the lambda, in this thread: the rank has finished.
           const Mesh finished = std::move(mesh);
         });
   }
@@ -105,7 +106,7 @@ RankExceptions run_ranks_to_end(int world, Body body, const RunRanksOptions& opt
   return thrown;
 }
 
-// The same, and rethrows the exception that came first, after saying on stderr which rank threw it.
+// Does the same, prints on stderr which rank threw first, and rethrows its exception.
 template <class Body>
 void run_ranks(int world, Body body, const RunRanksOptions& options = {}) {
   const RankExceptions thrown = run_ranks_to_end(world, std::move(body), options);
@@ -114,7 +115,7 @@ void run_ranks(int world, Body body, const RunRanksOptions& options = {}) {
   std::rethrow_exception(thrown.of_rank[thrown.first]);
 }
 
-// what() of each rank's exception, "" where there was none.
+// Returns what() of each rank's exception; empty: none.
 template <class Body>
 std::vector<std::string> errors_of_ranks(int world, Body body,
                                          const RunRanksOptions& options = {}) {

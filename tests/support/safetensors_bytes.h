@@ -1,4 +1,4 @@
-// Safetensors files put together by hand, right and wrong.
+// Assembles safetensors files by hand, valid and invalid ones.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace fsdp {
 
-// 8 bytes little-endian of `size`.
+// Returns `size` as 8 little-endian bytes.
 std::string little_endian(uint64_t size);
-// Size, header, and `data_bytes` bytes counting up from 0.
+// Returns size, header, and `data_bytes` bytes that count up from 0.
 std::string file_of(std::string_view header, int64_t data_bytes = 0);
 std::span<const std::byte> bytes_of(std::string_view text);
 

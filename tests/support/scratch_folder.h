@@ -1,4 +1,4 @@
-// A folder of its own for a test, removed with everything in it.
+// A test's own folder, removed with its content.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ class ScratchFolder {
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }
-  // Plainly: what is tested must not be what prepares the test.
+  // Writes without the library: tested code must not prepare the test.
   std::filesystem::path write(std::string_view name, std::string_view content) const;
   std::vector<std::string> names() const;  // sorted, hidden files included
 

@@ -1,4 +1,4 @@
-// Files of the source tree that tests read.
+// Finds and reads files of the source tree.
 #pragma once
 
 #include <filesystem>
@@ -7,13 +7,13 @@
 
 namespace fsdp {
 
-// `path` from the root of the source tree.
+// Returns the file at `path`, relative to the root of the source tree.
 std::filesystem::path source_file(const std::string& path);
 
 std::string read_text(const std::filesystem::path& path);
 
-// The lines that a script of the source tree prints under the project's Python; empty where that is
-// not installed. `arguments` are a shell's.
+// Returns the lines that a script of the source tree prints under the project's Python; empty if
+// Python is not installed there. `arguments` are parsed by a shell.
 std::vector<std::string> python_lines(const std::string& script, const std::string& arguments);
 
 }  // namespace fsdp

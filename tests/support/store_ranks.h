@@ -1,4 +1,4 @@
-// Ranks of a test as threads that meet at a store, as processes of several hosts do.
+// Runs ranks of a test as threads that connect through a store, as processes of several hosts do.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@
 
 namespace fsdp::testing {
 
-// Of a job on `hosts` hosts, with as many ranks on each.
+// Returns the environment of a rank in a job on `hosts` hosts, with equally many ranks on each.
 LaunchEnvironment rank_on_hosts(int rank, int world, int hosts);
 
-// Calls body(parts) for each environment in a thread of its own, with what the mesh of that rank
-// has. What each threw; empty: nothing.
+// Calls body(parts) for each environment, in its own thread, with the parts of that rank's mesh.
+// Returns each rank's error text; empty: none.
 std::vector<std::string> run_at_store(MemoryStore& store,
                                       const std::vector<LaunchEnvironment>& environments,
                                       const MeshOptions& options,
                                       const std::function<void(MeshParts& parts)>& body);
 
-// `world` ranks on two hosts.
+// Does the same for `world` ranks on two hosts.
 std::vector<std::string> run_at_store(MemoryStore& store, int world, const MeshOptions& options,
                                       const std::function<void(MeshParts& parts)>& body);
 

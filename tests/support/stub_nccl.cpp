@@ -1,5 +1,5 @@
-// A libnccl.so.2 that has NCCL's names and does nothing: what is looked for in it, and what a
-// process has said by its first call.
+// A libnccl.so.2 with NCCL's names and no function: for tests of the look-up, and of the settings
+// at the first call.
 #include <cstdlib>
 
 namespace {
@@ -12,7 +12,7 @@ const char* order_at_call = nullptr;
 extern "C" {
 
 void stub_nccl_set_version(int version) { version_told = version; }
-// NCCL_LAUNCH_ORDER_IMPLICIT when the version was asked last; null: it was not set.
+// Returns NCCL_LAUNCH_ORDER_IMPLICIT at the last query of the version; null: not set.
 const char* stub_nccl_order() { return order_at_call; }
 
 int ncclGetVersion(int* version) {
@@ -21,7 +21,7 @@ int ncclGetVersion(int* version) {
   return 0;
 }
 
-// Looked for and never called.
+// The look-up needs these names; nothing calls them.
 int ncclGetUniqueId() { return 0; }
 int ncclCommInitRankConfig() { return 0; }
 int ncclCommSplit() { return 0; }

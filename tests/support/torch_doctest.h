@@ -1,5 +1,5 @@
-// torch first, doctest after: c10 defines CHECK… macros that doctest must win. The one test header
-// that sees both; it is precompiled.
+// Includes torch before doctest: c10 defines CHECK… macros, and doctest's must win. This
+// precompiled header is the only test header with both.
 #pragma once
 #include <torch/torch.h>
 #undef CHECK

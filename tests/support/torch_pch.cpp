@@ -1,1 +1,1 @@
-// Only here to own the precompiled header that all torch tests reuse.
+// This file exists to own the precompiled header that all torch tests reuse.

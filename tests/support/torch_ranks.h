@@ -1,4 +1,4 @@
-// Thread ranks that run LibTorch models, and the plain model that they are held against.
+// Runs LibTorch models on thread ranks, and the plain model for comparison.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -14,13 +14,13 @@
 
 namespace fsdp::testing {
 
-// One for all kinds of models: they draw from the process's one generator.
+// One mutex for all models: they draw from the process's only generator.
 inline std::mutex& seeding_mutex() {
   static std::mutex mutex;
   return mutex;
 }
 
-// Builds with a given seed; models of several thread ranks one after another.
+// Builds with a seed; the models of several thread ranks one after another.
 template <class Make>
 auto build_seeded(uint64_t seed, Make make) {
   const std::lock_guard lock(seeding_mutex());
@@ -29,13 +29,13 @@ auto build_seeded(uint64_t seed, Make make) {
   return make();
 }
 
-// Values that depend on the arguments only: the same in every run, thread and world.
+// Returns values that depend only on the arguments: the same in every run, thread and world.
 inline at::Tensor values(std::vector<int64_t> sizes, uint64_t seed) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
   return torch::randn(sizes, generator, torch::kFloat);
 }
 
-// Whole parameters by name.
+// Returns whole parameters by name.
 inline std::map<std::string, at::Tensor> full_parameters(Engine& engine) {
   std::map<std::string, at::Tensor> result;
   engine.visit_full_parameters([&](std::string_view fqn, const at::Tensor& value) {
@@ -54,13 +54,13 @@ inline std::map<std::string, at::Tensor> plain_parameters(const torch::nn::Modul
 inline bool bit_equal(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
   if (a.numel() == 0) return true;
-  // Copies, as they may be views of device memory.
+  // Clones, because views of device memory may be passed.
   const at::Tensor left = a.clone().contiguous(), right = b.clone().contiguous();
   return std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
 }
 
-// The plain model trained as the mean over `world` ranks would: gradients of the ranks' losses,
-// each from zero, summed in rank order in fp32 and divided by their number. Leaves the result in
+// Trains the plain model as the mean over `world` ranks: adds the gradients of the ranks' losses,
+// each from zero, in rank order in fp32, and divides by the number of ranks. Stores the result in
 // `.grad`.
 inline void mean_gradients(torch::nn::Module& module, int world,
                            const std::function<void(int rank)>& backward_of_rank) {
@@ -84,7 +84,7 @@ inline void mean_gradients(torch::nn::Module& module, int world,
   }
 }
 
-// The same in two levels: the mean over each group of ranks, then over the groups.
+// Does the same in two levels: the mean over each group of ranks, then over the groups.
 inline void mean_gradients_by_groups(torch::nn::Module& module, const MeshShape& shape,
                                      const std::function<void(int rank)>& backward_of_rank) {
   const std::vector<at::Tensor> parameters = module.parameters();

@@ -1,4 +1,4 @@
-// Zip archives byte by byte, right and wrong.
+// Assembles zip archives byte by byte, valid and invalid ones.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ZipPart {
   std::string name, bytes;
   uint16_t flags = 0;
   uint16_t method = 0;
-  std::optional<uint32_t> check_sum{};  // else the right one
-  std::string said_name{};              // in front of the bytes, if it is another
+  std::optional<uint32_t> check_sum{};  // else the correct one
+  std::string said_name{};              // name before the bytes, if it differs
 };
 
 struct ZipShape {
@@ -42,7 +42,7 @@ inline std::string zip_of(const std::vector<ZipPart>& parts, const ZipShape& sha
     put(file, part.flags, 2);
     put(file, part.method, 2);
     put(file, 0, 4);
-    put(file, 0, 12);  // sum and sizes: in the directory
+    put(file, 0, 12);  // checksum and sizes are in the directory
     put(file, said.size(), 2);
     put(file, 0, 2);
     file += said + part.bytes;

@@ -1,9 +1,9 @@
-// LibTorch's side of a GPU in a process that has none. "CUDA" tensors lie in the host's memory,
-// their kernels are the CPU's and done at once, streams and events are numbers; what LibTorch, or
-// the library through it, asks of CUDA is kept.
+// A fake of LibTorch's CUDA in a process without a GPU. "CUDA" tensors are in host memory, the
+// CPU's kernels run on them at once, and streams and events are numbers. The fake records the calls
+// that LibTorch makes to CUDA for itself or for the library.
 //
-// It is registered when the process starts and for good, so only test programs that want nothing
-// else link it.
+// It is registered when the process starts and never removed, so only test programs that use
+// nothing else link it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,12 +19,12 @@ inline const c10::Device kGpu(c10::DeviceType::CUDA, 0), kCpu(c10::DeviceType::C
 
 namespace fake_cuda {
 
-// Forgets what was kept, counts streams and events from 1 again, and sets the calling thread on the
-// default stream (0). Requires: no stream or event of before is used again.
+// Clears the record, counts streams and events from 1 again, and sets the calling thread on the
+// default stream (0). Requires: no earlier stream or event is used again.
 void reset();
-// What was asked since, in order, of all threads: "record event 1 on stream 0".
+// Returns and clears the record, in order, of all threads: "record event 1 on stream 0".
 std::vector<std::string> take_calls();
-// Another word for it: for kernels.
+// Adds an entry to the record; for kernels.
 void note(std::string call);
 
 c10::Stream stream(c10::StreamId id);
@@ -32,11 +32,11 @@ c10::StreamId current_stream();
 
 bool is_pinned(const void* data);
 
-// What LibTorch's allocator says that it holds of the GPU, 0 until it is told: with `cached`, which
-// goes when its cache is emptied.
+// Sets the bytes of the GPU that LibTorch's allocator reports, initially 0. emptyCache clears
+// `cached`.
 void set_held(int64_t in_use, int64_t cached);
 
-// While it lives LibTorch has decided to do without CUDA.
+// While an object lives, LibTorch has decided to run without CUDA.
 class Absent {
  public:
   Absent();
@@ -45,7 +45,7 @@ class Absent {
   Absent& operator=(const Absent&) = delete;
 };
 
-// While it lives LibTorch has cuDNN, of which nothing is there.
+// While an object lives, LibTorch reports cuDNN, none of which exists.
 class WithCudnn {
  public:
   WithCudnn();

@@ -37,7 +37,7 @@ class FakeCudaDevice final : public Device {
 }  // namespace
 
 std::vector<Mesh> fake_cuda_ranks(int world) {
-  static const FakeCudaDevice device;  // longer than every mesh, and tensors in its memory
+  static const FakeCudaDevice device;  // outlives every mesh, and all tensors in its memory
   std::vector<Mesh> ranks;
   for (MeshParts& parts : local_mesh(world, {}, &device)) {
     ranks.push_back(mesh_of(std::move(parts)));

@@ -1,4 +1,4 @@
-// Ranks of a test as threads on the fake CUDA.
+// Runs ranks of a test as threads on the fake CUDA.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -9,10 +9,10 @@
 
 namespace fsdp::testing {
 
-// As Mesh::local with a GPU. The device is LibTorch's "cuda:0" in name; its memory, its kernels and
-// its streams are the host's, so that tensors of the fake may lie in it.
+// Returns meshes as Mesh::local does on a GPU. The device is "cuda:0" only by name; its memory,
+// kernels and streams are the host's, so that it can hold tensors of the fake.
 std::vector<Mesh> fake_cuda_ranks(int world);
-// For run_ranks.
+// Returns options for run_ranks.
 RunRanksOptions on_fake_cuda();
 
 }  // namespace fsdp::testing

@@ -1,4 +1,4 @@
-// Every kernel of the fake CUDA: the CPU's, on tensors of the host over the same memory.
+// Implements every kernel of the fake CUDA by the CPU's, on host tensors over the same memory.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -16,6 +16,7 @@
 namespace fsdp::testing {
 namespace {
 
+// Returns a tensor over `storage` with the shape of `like`; the key makes it the CPU's or CUDA's.
 at::Tensor make_view(const c10::Storage& storage, c10::DispatchKey key, const at::Tensor& like) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
@@ -24,20 +25,22 @@ at::Tensor make_view(const c10::Storage& storage, c10::DispatchKey key, const at
   return tensor;
 }
 
-// Memory of the host as memory of the device.
+// Returns host memory as device memory; the pointer owns the host storage.
 c10::DataPtr on_device(const c10::Storage& host) {
   void* data = host.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
   return {data, new c10::Storage(host), [](void* kept) { delete static_cast<c10::Storage*>(kept); },
           kGpu};
 }
 
-// Only these may be given a tensor that has no memory now.
+// Returns true for operators that may receive a tensor without memory: they only make views.
 bool makes_view(std::string_view name) {
   constexpr std::array<std::string_view, 4> kNames{"aten::as_strided", "aten::view",
                                                    "aten::_reshape_alias", "aten::unfold"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
+// A call of an operator on the host. It pairs each device tensor and storage with a host twin over
+// the same memory, so that aliases of inputs stay aliases in results.
 class HostCall {
  public:
   explicit HostCall(bool may_be_unseated) : may_be_unseated_(may_be_unseated) {}
@@ -68,7 +71,7 @@ class HostCall {
     return list;
   }
 
-  // Outputs that the kernel has resized.
+  // Copies the new size and memory of outputs that the kernel has resized to their device tensors.
   void take_sizes() {
     for (const auto& [device, host] : storages_) {
       auto* impl = device.unsafeGetStorageImpl();
@@ -99,7 +102,7 @@ class HostCall {
     for (const TensorPair& each : tensors_) {
       if (each.device.is_same(tensor)) return each.host;
     }
-    if (!may_be_unseated_ && tensor.numel() > 0) tensor.const_data_ptr();  // throws its message
+    if (!may_be_unseated_ && tensor.numel() > 0) tensor.const_data_ptr();  // throws if unbound
     tensors_.push_back(
         {tensor, make_view(host_of(tensor.storage()), c10::DispatchKey::CPU, tensor)});
     return tensors_.back().host;
@@ -152,6 +155,7 @@ void note_copy(const at::Tensor& to, const at::Tensor& from) {
   }
 }
 
+// Runs an operator on the host: the fallback of the fake CUDA's dispatch key.
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string& name = schema.name();
@@ -159,6 +163,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (name == "aten::copy_") note_copy((*stack)[begin].toTensor(), (*stack)[begin + 1].toTensor());
   HostCall call(makes_view(name));
   for (size_t i = begin; i < stack->size(); ++i) (*stack)[i] = call.to_host((*stack)[i]);
+  // Without a generator the operator must draw from the GPU's default one, not from the CPU's.
   const auto generator = schema.argumentIndexWithName("generator");
   if (generator && (*stack)[begin + *generator].isNone()) {
     (*stack)[begin + *generator] = at::detail::getCUDAHooks().getDefaultGenerator(0);
@@ -190,7 +195,7 @@ TORCH_LIBRARY_IMPL(_, CUDA, library) {
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", &empty);
   library.impl("empty_strided", &empty_strided);
-  // For these LibTorch has another function before it asks for a device's fallback.
+  // LibTorch has its own implementation of these, which takes precedence over a device's fallback.
   for (const char* name : {"copy_", "native_layer_norm"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
   }

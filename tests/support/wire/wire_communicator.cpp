@@ -36,16 +36,17 @@ void WireCommunicator::issue(const Collective& collective, Stream& stream) {
   int64_t* const marks = meeting_->marks_of(calls_);
   kernels::mark_time(stream, marks + rank());
   inner_->issue(collective, stream);
-  ++calls_;  // one that was refused is none
+  ++calls_;  // a refused collective does not count
   kernels::pause_since(stream, {marks, static_cast<size_t>(size())}, ns);
 }
 
 std::unique_ptr<Communicator> WireCommunicator::split(int color, int key) {
   auto group = inner_->split(color, key);
   const int64_t split = splits_++;
-  if (group->size() == 1) return group;  // it has no wire
+  if (group->size() == 1) return group;  // a single rank has no link
   auto meeting = meeting_->group(split, color, group->size());
-  // One rank has made its memory and waited for that; the streams of the others come behind it.
+  // One rank has allocated the marks and has waited for it. The barrier orders the other ranks'
+  // streams after that.
   const auto stream = meeting->device().make_stream({.name = "split", .runs_beside = false});
   group->barrier({.label = "split"}, *stream);
   stream->synchronize();

@@ -11,10 +11,10 @@
 namespace fsdp::testing {
 namespace {
 
-// What the ranks of a group meet in: by the number of its communicator and the group's first rank.
+// The groups' shared marks, by the number of the communicator and the group's first rank.
 using Meetings = std::map<std::pair<int, int>, std::shared_ptr<WireMeeting>>;
 
-// The communicators of one rank.
+// Wraps the communicators of one rank.
 void put_on_wire(MeshParts& parts, const Wire& wire, Meetings& meetings) {
   const int rank = parts.control_plane->rank();
   int number = 0;

@@ -1,4 +1,4 @@
-// Thread ranks on a wire.
+// Runs thread ranks on a simulated link.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace fsdp::testing {
 
-// Gives each group of several ranks a wire of its own, in gathers and in reductions. `ranks` are
-// those of a mesh of threads, by rank, before anything has travelled on it.
-// Errors: InvalidArgument for a wire that cannot be.
+// Gives each group of several ranks its own link, for gathers and for reductions. Requires: `ranks`
+// are those of a mesh of threads, by rank, and no collective was issued yet. Errors:
+// InvalidArgument for an impossible link.
 void put_on_wire(std::vector<MeshParts>& ranks, const Wire& wire);
 
-// RunRanksOptions::make: as Mesh::local, on `wire`.
+// Returns RunRanksOptions::make: meshes as Mesh::local makes them, on `wire`.
 std::function<std::vector<WatchedRank>(int world, const MeshOptions& options)> ranks_on_wire(
     const Wire& wire);
 

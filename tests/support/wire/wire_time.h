@@ -1,4 +1,4 @@
-// What a collective costs on a wire.
+// Computes the time of a collective on a simulated link.
 #pragma once
 
 #include <chrono>
@@ -6,22 +6,23 @@
 
 namespace fsdp::testing {
 
-// A wire that is slower than the memory through which ranks of one process reach each other. Each
-// collective occupies its stream for at least latency + bytes / rate from when all ranks' streams
-// have come to it; compute goes on, results are the same. Bytes are those of ring_bytes. Both zero:
-// as fast as it is.
+// A link slower than the memory that connects ranks of one process. Each collective occupies its
+// stream for at least latency + bytes / rate, counted from when all ranks' streams have reached it;
+// compute continues, and results are the same. Bytes are those of ring_bytes. Both zero: no delay.
 struct Wire {
-  double gigabytes_per_second = 0;       // of 10^9 bytes, each rank's; 0: unlimited
-  std::chrono::microseconds latency{0};  // of each collective
+  double gigabytes_per_second = 0;       // 10^9 bytes, for each rank; 0: unlimited
+  std::chrono::microseconds latency{0};  // for each collective
 };
 
-// It holds nothing back.
+// Returns true if the link delays nothing.
 bool is_unlimited(const Wire& wire);
-// Errors: InvalidArgument for a rate or a latency that is negative, not a number or infinite.
+// Checks the link. Errors: InvalidArgument for a rate or a latency that is negative, not a number
+// or infinite.
 void require_possible(const Wire& wire);
 
-// From when all ranks are there until the collective is over, in nanoseconds, rounded up.
-// Errors: InvalidArgument for more than a minute: nobody who waits hears of a failure meanwhile.
+// Returns the nanoseconds from the arrival of all ranks to the end of the collective, rounded up.
+// Errors: InvalidArgument for more than a minute, because a waiting rank cannot be notified of a
+// failure meanwhile.
 int64_t wire_ns(const Wire& wire, int64_t bytes);
 
 }  // namespace fsdp::testing
