@@ -11,6 +11,7 @@
 namespace fsdp::testing {
 namespace {
 
+// An event of a checked stream: an event of the host's stream, and the work that it has seen.
 struct CheckedMark final : EventMark {
   CheckedMark(RaceCheck& of, Event event, RaceCheck::Clock seen)
       : check(of), inner(std::move(event)), clock(std::move(seen)) {}
@@ -27,7 +28,8 @@ struct CheckedMark final : EventMark {
 
 constexpr int64_t kFloat = size_of(DType::kFloat32);
 
-// Memory that no operator of LibTorch can have made: on a device it is the device's.
+// Throws unless each pointer is null or guarded memory. For arguments that no operator of LibTorch
+// allocates: on a real device they must be device memory.
 void require_device_memory(std::initializer_list<const void*> pointers) {
   for (const void* each : pointers) {
     if (each == nullptr || GuardedMemory::instance().holds(each)) continue;
@@ -40,7 +42,7 @@ TouchedBytes writes(const void* data, int64_t bytes) {
   return {data, data == nullptr ? 0 : bytes, true};
 }
 
-// From the first to the last element of a source with strides.
+// Returns the bytes from the lowest to the highest element of a strided source.
 TouchedBytes reads(const kernels::StridedSource& source) {
   int64_t low = 0, high = 0;
   for (int dim = 0; dim < source.dims; ++dim) {
@@ -88,6 +90,8 @@ std::vector<TouchedBytes> of_update(std::span<const kernels::UpdateSegment> segm
   return bytes;
 }
 
+// Returns the CPU's kernels. Each first reports the bytes it accesses, and opens guarded memory for
+// itself.
 const kernels::KernelTable& checked_kernels() {
   using namespace kernels;
   static const KernelTable table{
@@ -219,7 +223,7 @@ CheckedStream::CheckedStream(const Device& device, RaceCheck& check, std::string
       number_(check.add_stream(std::string(name))),
       inner_(cpu_device().make_stream({.name = std::string(name), .runs_beside = runs_beside})) {}
 
-// Work that threw has left memory open: what came behind it was not run.
+// Work that threw has left memory open, because the closing call after it did not run.
 CheckedStream::~CheckedStream() {
   inner_ = nullptr;
   for (; open_ > 0; --open_) GuardedMemory::instance().close();
@@ -259,7 +263,7 @@ std::shared_ptr<EventMark> CheckedStream::mark(CodePlace) {
 
 void CheckedStream::wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) {
   const auto& checked = static_cast<const CheckedMark&>(*mark);
-  inner_->wait(checked.inner);  // what is left out is left out of the check alone
+  inner_->wait(checked.inner);  // a mutation leaves the wait out of the check only
   check_.wait(number_, checked.clock, place);
 }
 

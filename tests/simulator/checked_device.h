@@ -1,6 +1,7 @@
-// The host as a device that finds what only another device would show. Its memory is guarded
-// (guarded_memory.h): only work of its streams touches it. And every kernel, and every collective
-// of a checked mesh, tells the race check what it touches, by which unordered work is found.
+// The host as a device that finds errors which otherwise only another device would show. Its memory
+// is guarded (guarded_memory.h): only work of its streams may access it. Every kernel, and every
+// collective of a checked mesh, reports the bytes it accesses to the race check, which finds
+// unordered work.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace fsdp::testing {
 
-// A stream of the host, and its number in the check.
+// A stream of the host, with its number in the race check.
 class CheckedStream : public CpuStream {
  public:
   CheckedStream(const Device& device, RaceCheck& check, std::string_view name, bool runs_beside);
@@ -22,7 +23,7 @@ class CheckedStream : public CpuStream {
   void touch(std::string_view what, const std::vector<TouchedBytes>& bytes) {
     check_.work(number_, what, bytes);
   }
-  // Around the work that is issued in between, in stream order.
+  // Opens and closes guarded memory, in stream order: the work issued in between may access it.
   void open_memory();
   void close_memory();
 
@@ -45,8 +46,8 @@ class CheckedStream : public CpuStream {
   std::unique_ptr<Stream> inner_;
 };
 
-// Work that is issued to a stream while this lives; if it is a checked one, the check is told what
-// the work touches, and memory is open to it.
+// A scope in which work is issued to a stream. If the stream is a checked one, the race check
+// learns the bytes that the work accesses, and guarded memory is open for it.
 class CheckedWork {
  public:
   CheckedWork(Stream& stream, std::string_view what, const std::vector<TouchedBytes>& bytes);
@@ -58,7 +59,7 @@ class CheckedWork {
   CheckedStream* const stream_;
 };
 
-// `memory`, which the check knows until it is given back.
+// Returns `memory`, which the race check knows until it is released.
 Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory);
 
 class CheckedDevice : public Device {
@@ -71,7 +72,7 @@ class CheckedDevice : public Device {
   std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
   Stream& compute_stream(void* /*native*/ = nullptr) const override { return *compute_; }
-  // Of work on the compute stream that is done by others than kernels.
+  // Reports work on the compute stream that no kernel does.
   void tell(std::string_view what, const std::vector<TouchedBytes>& bytes) const {
     compute_->touch(what, bytes);
   }

@@ -1,4 +1,4 @@
-// Threads as ranks whose device checks the order of their work, each rank by itself.
+// Makes thread ranks, each with its own device that checks the order of the rank's work.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,10 @@ struct CheckedRank {
   Mesh mesh;
 };
 
-// As Mesh::local. Collectives tell which memory of the rank they read and write.
+// Returns ranks as Mesh::local does. Their collectives report which of the rank's bytes they read
+// and write.
 std::vector<CheckedRank> checked_ranks(int world_size, const MeshOptions& options = {});
-// Of a mesh of threads of the host, by rank.
+// Does the same for a mesh of threads of the host, by rank.
 std::vector<CheckedRank> checked_ranks(std::vector<MeshParts> threads);
 
 }  // namespace fsdp::testing

@@ -23,7 +23,7 @@ void say(std::string_view text) {
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-// Prints, and hands the signal on to who had it before, at the access that comes again.
+// Prints the place and restores the earlier handler: the access then faults again and reaches it.
 void on_fault(int number, siginfo_t* info, void* /*context*/) {
   if (GuardedMemory::instance().holds(info->si_addr)) {
     say("the host touched device memory, where no work of a stream runs:\n");
@@ -71,11 +71,12 @@ Buffer GuardedMemory::allocate(int64_t bytes) {
   const std::optional<int64_t> offset = ranges_.take(whole);
   if (!offset) throw std::runtime_error("guarded memory is used up");
   taken_.emplace(*offset, whole);
+  // Open memory is open up to used(), so new pages behind the old end have to be opened.
   if (open_ > 0) protect(used_before, used(), PROT_READ | PROT_WRITE);
   return {begin_ + *offset, bytes, [this, at = *offset](void* /*data*/) { give_back(at); }};
 }
 
-// The next who takes it finds zeros.
+// Drops the pages, so that the next allocation of the range is zeroed.
 void GuardedMemory::give_back(int64_t offset) {
   const std::lock_guard lock(mutex_);
   const int64_t used_before = used();

@@ -1,8 +1,9 @@
-// Device memory that the host may not touch: its pages can be read and written only while work of
-// a stream runs. Whatever else touches them (a loop of the host over a shard, a scalar that is read
-// before it was asked for) is a fault that says where.
+// Device memory that the host may not access: its pages are readable and writable only while
+// work of a stream runs. Any other access (a loop of the host over a shard, a scalar read before it
+// was requested) is a fault that prints its place.
 //
-// Protection is the process's: while one thread's work runs, another's stray access goes unseen.
+// Protection applies to the process: while one thread's work runs, another thread's access is not
+// detected.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +18,27 @@ namespace fsdp::testing {
 
 class GuardedMemory {
  public:
-  // The one of the process, which holds up to 2 GiB.
+  // Returns the only one of the process; it holds up to 2 GiB.
   static GuardedMemory& instance();
 
-  // Zeroed, in whole pages. 0 bytes: an empty buffer.
+  // Returns zeroed memory in whole pages; an empty buffer for 0 bytes.
   Buffer allocate(int64_t bytes);
   bool holds(const void* address) const;
 
-  // Between the two, which nest and come from any thread, work of a stream runs.
+  // Work of a stream runs between the two. They nest, and any thread may call them.
   void open();
   void close();
 
-  // From now on, and until others take the signal, a stray access prints its place.
+  // Installs a signal handler: an access outside of work prints its place, until another handler
+  // replaces it.
   void watch();
 
  private:
   GuardedMemory();
   void give_back(int64_t offset);
   void protect(int64_t from, int64_t to, int access) const;
-  // From begin_ to the end of the last that is taken. Opening and closing takes as long as this is
-  // large, so that low ranges are handed out first.
+  // Returns the bytes from begin_ to the end of the last allocation. Opening and closing takes time
+  // in proportion to them, so low ranges are allocated first.
   int64_t used() const {
     return taken_.empty() ? 0 : taken_.rbegin()->first + taken_.rbegin()->second;
   }
@@ -48,8 +50,8 @@ class GuardedMemory {
   int64_t open_ = 0;
 };
 
-// Of the enclosing scope: what a test, or a library in its place, does with device memory by
-// itself, as it would not on a device.
+// A scope in which the host may access device memory: a test, or a library that stands for the
+// device, does the device's work by itself.
 class AsDeviceWork {
  public:
   AsDeviceWork() { GuardedMemory::instance().open(); }

@@ -1,4 +1,4 @@
-// Where the build has no CUDA.
+// Stands in for torch/simulated_test_device.cpp in a build without CUDA.
 #include <stdexcept>
 
 #include "simulator/test_device.h"

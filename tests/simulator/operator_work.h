@@ -1,5 +1,6 @@
-// LibTorch's operators are work of the compute stream: opens guarded memory to them, and tells the
-// race check of the thread's device what they read and, where they end in '_', write.
+// Treats LibTorch's operators as work of the compute stream: opens guarded memory for them, and
+// reports to the race check of the thread's device the bytes that they read and, if their name ends
+// in '_', write.
 #pragma once
 
 #include <ATen/EmptyTensor.h>
@@ -18,7 +19,7 @@ namespace fsdp::testing {
 class OperatorWork {
  public:
   explicit OperatorWork(const CheckedDevice& device) {
-    // For good, and in all threads: tensors may outlive the ranks.
+    // Installed for all threads and never removed: tensors may outlive the ranks.
     static const at::CallbackHandle handle =
         at::addGlobalCallback(at::RecordFunctionCallback(begin, end)
                                   .needsInputs(true)
@@ -39,9 +40,9 @@ class OperatorWork {
   static void add(const at::Tensor& tensor, bool writes, std::vector<TouchedBytes>& bytes) {
     if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
     const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
-    if (data == nullptr) return;  // not seated: a view of it is made, or its version looked at
+    if (data == nullptr) return;  // unbound: the operator makes a view or reads the version
     const int64_t offset = tensor.storage_offset() * tensor.element_size();
-    // An expanded tensor is less than it has elements.
+    // An expanded tensor has less memory than elements.
     const size_t extent =
         at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
     bytes.push_back({static_cast<const std::byte*>(data) + offset,

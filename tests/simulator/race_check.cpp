@@ -93,7 +93,7 @@ void RaceCheck::check(int stream, std::string_view what, const Access& now) {
                               now.writes ? "writes" : "reads", before.what, streams_[before.stream],
                               before.writes ? "writes" : "reads"));
   }
-  // What this access stands for from now on: whoever is in order with it is in order with those.
+  // Drops accesses that this one covers: work ordered with this access is also ordered with those.
   std::erase_if(accesses_, [&](const Access& before) {
     const bool covered = now.begin <= before.begin && before.end <= now.end;
     return covered && is_seen(stream, before) && (now.writes || !before.writes) &&

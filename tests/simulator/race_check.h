@@ -1,11 +1,11 @@
 // Finds work of two streams on the same memory that nothing orders.
 //
-// Each stream has a clock that ticks with its work. An event carries what the recording stream has
-// seen of all clocks to the stream that waits (vector clocks: Fidge and Mattern, 1988). Work says,
-// when it is issued, which bytes it reads and writes; two pieces of work on common bytes, of which
-// one writes, are in order only if the later one's stream has seen the earlier one's tick. So a
-// wait that is missing is found in every run, whatever the streams' speeds, and with streams that
-// run at once, too.
+// Each stream has a clock that ticks with its work. An event carries the recording stream's
+// knowledge of all clocks to the stream that waits (vector clocks: Fidge and Mattern, 1988). When
+// work is issued, it declares the bytes that it reads and writes. Two pieces of work on common
+// bytes, one of which writes, are ordered only if the later one's stream has seen the earlier one's
+// tick. So a missing wait is found in every run, at any speed of the streams, and also with streams
+// that run concurrently.
 #pragma once
 
 #include <cstdint>
@@ -27,26 +27,27 @@ struct TouchedBytes {
   bool writes = false;
 };
 
-// Thread-safe. Memory that was not added is not looked at: it may be anybody's by now.
+// Thread-safe. Ignores memory that was not added: another owner may have it by now.
 class RaceCheck {
  public:
-  using Clock = std::vector<uint64_t>;  // by stream: how much of its work has been seen
+  using Clock = std::vector<uint64_t>;  // by stream: the number of its works that were seen
 
   int add_stream(std::string name);
   void add_memory(const void* begin, int64_t bytes);
   void remove_memory(const void* begin);
 
   Clock mark(int stream);
-  // `place` is who waits; the place that is left out learns nothing from the mark.
+  // `place` is the caller's; the place chosen by leave_out learns nothing from the mark.
   void wait(int stream, const Clock& mark, const CodePlace& place);
-  // The host has waited: whatever it issues from now on comes after.
+  // The host has waited: all work that it issues from now on is ordered after the mark.
   void host_waits(const Clock& mark);
   void work(int stream, std::string_view what, std::span<const TouchedBytes> touched);
 
-  // "file.cpp:LINE" of every wait so far.
+  // Returns "file.cpp:LINE" of every wait so far.
   std::set<std::string> places() const;
   void leave_out(std::string place);
-  // Each pair of kinds of work once: "'adamw' on compute writes what 'all_gather' on gather reads".
+  // Returns each pair of kinds of work once: "'adamw' on compute writes what 'all_gather' on gather
+  // reads".
   std::set<std::string> found() const;
 
  private:

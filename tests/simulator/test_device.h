@@ -1,4 +1,5 @@
-// On what the thread ranks of tests compute: the host, or what FSDP_TEST_DEVICE asks for.
+// Chooses the device on which thread ranks of tests compute: the host, or the one that
+// FSDP_TEST_DEVICE names.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -12,24 +13,25 @@ namespace fsdp::testing {
 
 using MakeRanks = std::vector<WatchedRank> (*)(int world, const MeshOptions& options);
 
-// FSDP_TEST_DEVICE unset: null, the host. "checked": checked_device.h. "simulated": a simulated GPU
-// for each call, with the schedule that FSDP_TEST_SEED draws (a new one each time if it is unset).
-// Errors: std::invalid_argument for another word, or one that this build has not.
+// Returns a function that makes ranks. FSDP_TEST_DEVICE unset: null, for the host. "checked":
+// checked_device.h. "simulated": a simulated GPU for each call, with the schedule of FSDP_TEST_SEED
+// (if unset, a new one each time). Errors: std::invalid_argument for another value, or for one that
+// this build lacks.
 MakeRanks ranks_of_environment();
 
-// Whether that is a simulated GPU, which has one kind of streams.
+// Returns true if the device is a simulated GPU, which has only one kind of streams.
 bool is_simulated_gpu();
 
-// Returns whether a sweep tries this combination. The longer runs try all. Others try one of `of` on a
-// device of tests, which takes up to some hundred times as long for a step, and one of `of_host` on the
-// host: those whose number is divisible by it.
+// Returns false for combinations that a sweep skips. The longer runs skip none. On a device of tests,
+// which takes up to some hundred times as long for a step, a sweep runs the combinations whose number
+// `of` divides, and on the host those whose number `of_host` divides.
 inline bool is_tried(int combination, int of = 2, int of_host = 1) {
   return is_long_run() || combination % (ranks_of_environment() == nullptr ? of_host : of) == 0;
 }
-// Returns how many rounds a loop makes: `few` on a simulated GPU.
+// Returns the number of rounds of a long test: `few` on a simulated GPU.
 inline int rounds(int many, int few) { return is_simulated_gpu() ? few : many; }
 
-// The simulated GPU's, by the folder that the build has.
+// Makes ranks on the simulated GPU; defined in torch/ or, without CUDA, by a function that throws.
 MakeRanks simulated_ranks_of_environment();
 
 }  // namespace fsdp::testing

@@ -1,4 +1,4 @@
-// Ranks of a test on the checked device: what is out of order ends the test.
+// Makes ranks of a test on the checked device: unordered work fails the test.
 #pragma once
 
 #include <memory>

@@ -5,7 +5,7 @@
 
 namespace fsdp::testing::sim {
 
-// So that no segment reaches over the address.
+// Splits a segment so that none reaches over the address.
 void AccessHistory::cut(uint64_t address) {
   auto after = segments_.upper_bound(address);
   if (after == segments_.begin()) return;
@@ -35,6 +35,7 @@ void AccessHistory::write(const Operation& now, const ptx::ByteRange& bytes, con
     check(at->second.writer, true);
     for (const Operation* reader : at->second.readers) check(reader, false);
   }
+  // Later accesses only need an order with this write, so it replaces the history of its bytes.
   const auto after = segments_.erase(first, end);
   segments_.emplace_hint(after, bytes.begin, Segment{.end = bytes.end, .writer = &now});
 }
@@ -42,7 +43,7 @@ void AccessHistory::write(const Operation& now, const ptx::ByteRange& bytes, con
 void AccessHistory::read(const Operation& now, const ptx::ByteRange& bytes, const Found& found) {
   auto at = segments_.lower_bound(bytes.begin);
   for (uint64_t begin = bytes.begin; begin < bytes.end; ++at) {
-    if (at == segments_.end() || at->first > begin) {  // nobody has touched what comes first
+    if (at == segments_.end() || at->first > begin) {  // bytes that no operation has accessed
       const uint64_t next = at == segments_.end() ? bytes.end : std::min(bytes.end, at->first);
       at = segments_.emplace_hint(at, begin, Segment{.end = next});
     }
@@ -56,7 +57,7 @@ void AccessHistory::read(const Operation& now, const ptx::ByteRange& bytes, cons
     segment.readers.push_back(&now);
     begin = segment.end;
   }
-  // Neighbours of which the same is known are one, so that there are no more than differ.
+  // Merges neighbours with equal history, so that segments do not multiply.
   for (at = segments_.lower_bound(bytes.begin); at->second.end < bytes.end;) {
     const auto next = std::next(at);
     const bool same = next->second.writer == at->second.writer &&

@@ -1,4 +1,4 @@
-// Who touched which bytes last, and what of it nothing orders.
+// The last accesses to each byte, and accesses that nothing orders.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@
 
 namespace fsdp::testing::sim {
 
-// Two operations on common bytes, one of which writes, and neither waits for the other.
+// Two operations on common bytes, one of which writes; neither waits for the other.
 struct Conflict {
-  const Operation* before = nullptr;  // ran first, this time
+  const Operation* before = nullptr;  // ran first in this run
   const Operation* now = nullptr;
   bool before_writes = false, now_writes = false;
-  ptx::ByteRange bytes;  // the first of them
+  ptx::ByteRange bytes;  // the first of the common bytes
 };
 
-// Operations come in an order in which they may run. Who is in order with the last write is in
-// order with everything before it, so that is all that is kept, with each stream's last read since
-// (as FastTrack does: Flanagan and Freund, 2009). A byte's first race is found for certain.
+// Requires: operations are passed in an order in which they may run. An operation ordered after the
+// last write is ordered after everything before it. So only the last write is kept, with each
+// stream's last read since (as FastTrack does: Flanagan and Freund, 2009). A byte's first race is
+// always found.
 class AccessHistory {
  public:
   using Found = std::function<void(const Conflict&)>;
@@ -32,7 +33,7 @@ class AccessHistory {
   struct Segment {
     uint64_t end = 0;
     const Operation* writer = nullptr;      // null: none
-    std::vector<const Operation*> readers;  // since, the last of each stream
+    std::vector<const Operation*> readers;  // the last read of each stream since
   };
   using Segments = std::map<uint64_t, Segment>;  // by begin
 

@@ -1,4 +1,4 @@
-// The CUDA runtime's functions over devices and errors.
+// The CUDA runtime's functions for devices and errors.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -25,7 +25,7 @@ struct ErrorName {
   const char* text;
 };
 
-// Those that the simulation returns and that tests script.
+// Errors that the simulation returns or that tests script.
 constexpr ErrorName kErrors[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
@@ -87,7 +87,7 @@ const ErrorName& name_of(cudaError_t code) {
   return kOther;
 }
 
-// The driver's cuDevicePrimaryCtxGetState; 3 is CUDA_ERROR_NOT_INITIALIZED.
+// Implements the driver's cuDevicePrimaryCtxGetState; 3 is CUDA_ERROR_NOT_INITIALIZED.
 int state_of_context(int ordinal, unsigned* flags, int* active) {
   const std::lock_guard lock(runtime_mutex());
   const Simulation* const simulation = current_simulation();
@@ -97,6 +97,7 @@ int state_of_context(int ordinal, unsigned* flags, int* active) {
   return 0;
 }
 
+// Counts the call by name only: it reports errors, so the fault script does not apply.
 cudaError_t last_error(const char* name, bool forget) {
   const std::lock_guard lock(runtime_mutex());
   Simulation* const simulation = current_simulation();
@@ -119,6 +120,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int ordinal) {
   return call("cudaSetDevice", [&](Simulation& simulation) {
     const auto& options = simulation.options();
+    // The spare device can be chosen, but cudaGetDeviceCount does not report it.
     const int last = options.devices - (options.spare_default ? 0 : 1);
     if (ordinal < 0 || ordinal > last) return cudaErrorInvalidDevice;
     simulation.host().device = ordinal;

@@ -14,7 +14,8 @@ using namespace fsdp::testing::sim;
 
 namespace {
 
-// Between the two calls that make a launch, which no other call comes between.
+// A launch's configuration between the two calls that make the launch. No other call runs between
+// them.
 struct Configuration {
   dim3 grid, block;
   size_t shared_bytes = 0;
@@ -55,6 +56,7 @@ void require_launchable(const Configuration& given, const Kernel& kernel) {
 
 std::vector<std::byte> parameters_of(const Kernel& kernel, void** arguments) {
   std::vector<std::byte> bytes(static_cast<size_t>(kernel.parameter_bytes));
+  // `arguments` points to each argument; PTX has them in one block, at aligned offsets.
   for (size_t i = 0; i < kernel.parameters.size(); ++i) {
     const auto& [space, offset, count] = kernel.parameters[i];
     std::memcpy(bytes.data() + offset, arguments[i], static_cast<size_t>(count));
@@ -105,7 +107,7 @@ void __cudaRegisterFunction(void** handle, const char* host, char* /*stub*/, con
   KernelRegistry::instance().add_kernel(handle, host, name);
 }
 
-// Refused with the module that declares it, when one of its kernels is launched.
+// Ignores variables: the parser refuses a module with one when a kernel of it is launched.
 void __cudaRegisterVar(void** /*handle*/, char* /*host*/, char* /*device*/, const char* /*name*/,
                        int /*ext*/, size_t /*bytes*/, int /*constant*/, int /*global*/) {}
 
@@ -124,8 +126,8 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared_b
   return cudaSuccess;
 }
 
-// nvcc's code asks once for the process, whatever devices there are then: its handle is the
-// function.
+// nvcc's code calls this once in the process, and other simulated GPUs may follow, so the handle is
+// the host function itself.
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* host) {
   *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(host));
   return cudaSuccess;
@@ -163,7 +165,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t /*stream*/, cudaHostFn_t /*function*
   });
 }
 
-// What ptxas decides, the registers above all, is not known here and 0.
+// Leaves values that ptxas determines at 0, above all the number of registers.
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* host) {
   return call("cudaFuncGetAttributes", [&](Simulation& simulation) {
     const Kernel& kernel = kernel_of(host);

@@ -1,4 +1,4 @@
-// The CUDA runtime's functions over streams and events.
+// The CUDA runtime's functions for streams and events.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -43,8 +43,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return make_stream("cudaStreamCreateWithFlags", stream, flags, kLowestPriority);
 }
 
-// Priorities change when work runs, which no order may lean on: here they are kept alone. One out
-// of range is taken to the nearest, as CUDA does.
+// Only stores the priority: it changes when work runs, and no order may rely on it. A value out of
+// range becomes the nearest one, as in CUDA.
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   return make_stream("cudaStreamCreateWithPriority", stream, flags, priority);
 }
@@ -82,6 +82,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return call("cudaStreamQuery", [&](Simulation& simulation) {
     SimulatedStream& asked = simulation.stream(stream);
+    // A query makes progress in every schedule, so that a polling host gets an answer.
     simulation.queues().advance(asked);
     if (!asked.queue.empty()) return cudaErrorNotReady;
     simulation.host_saw(asked.clock, asked.now_ns);
@@ -128,7 +129,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   });
 }
 
-// Streams that wait for its last point go on waiting for that.
+// Streams that wait for the event's last point continue to do so.
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return call("cudaEventDestroy", [&](Simulation& simulation) {
     simulation.event(event).destroyed = true;

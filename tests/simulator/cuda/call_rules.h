@@ -6,13 +6,13 @@
 
 namespace fsdp::testing::sim {
 
-// Times of calls on the calling thread's clock: [Note: virtual time of streams]. Default: none.
+// Costs of calls on the calling thread's clock: [Note: virtual time of streams]. Default: none.
 struct HostCosts {
-  uint64_t launch_ns = 0;      // of a kernel, a copy or a set
-  uint64_t event_ns = 0;       // a record, a wait or a question
-  uint64_t collective_ns = 0;  // of NCCL: from ncclGroupEnd until it is launched
+  uint64_t launch_ns = 0;      // a launch of a kernel, a copy or a set
+  uint64_t event_ns = 0;       // a record, a wait or a query
+  uint64_t collective_ns = 0;  // NCCL: from ncclGroupEnd until the launch
   uint64_t question_ns = 0;    // ncclCommGetAsyncError
-  uint64_t sleep_ns = 0;       // a sleep of the thread, beside the time that it asks for
+  uint64_t sleep_ns = 0;       // a sleep of the thread, added to the requested time
 };
 // Typical values. Linux adds 50 us of slack to a sleep, and the time to wake the thread.
 inline constexpr HostCosts kUsualHost{.launch_ns = 4'000,
@@ -21,13 +21,14 @@ inline constexpr HostCosts kUsualHost{.launch_ns = 4'000,
                                       .question_ns = 100,
                                       .sleep_ns = 70'000};
 
+// Returns the cost of a call.
 uint64_t cost_of(const HostCosts& costs, std::string_view name);
 
-// Whether a thread may still make the call when its device is lost.
+// Returns true if a thread may still make the call when its device is lost.
 bool is_of_host(std::string_view name);
-// Whether the call makes a context on the thread's current device where there is none.
+// Returns true if the call makes a context on the thread's current device if there is none.
 bool needs_context(std::string_view name);
-// Whether the call is "potentially unsafe" while a graph is captured.
+// Returns true if the call is "potentially unsafe" while a graph is captured.
 bool is_unsafe_in_captures(std::string_view name);
 
 }  // namespace fsdp::testing::sim

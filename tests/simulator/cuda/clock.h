@@ -1,4 +1,4 @@
-// How much of each stream's work has been seen (vector clocks: Fidge and Mattern, 1988).
+// The number of works of each stream that were seen (vector clocks: Fidge and Mattern, 1988).
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class Clock {
     const auto at = static_cast<size_t>(stream);
     return at < seen_.size() ? seen_[at] : 0;
   }
-  // The stream's next piece of work.
+  // Counts the stream's next piece of work.
   uint64_t tick(int stream) {
     const auto at = static_cast<size_t>(stream);
     if (at >= seen_.size()) seen_.resize(at + 1);

@@ -1,4 +1,4 @@
-// Calls of the CUDA runtime that are made to fail.
+// A script that makes calls of the CUDA runtime fail.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,24 +14,25 @@
 
 namespace fsdp::testing::sim {
 
-// True: no call on the device succeeds any more.
+// Returns true if no call on the device succeeds after this error.
 bool is_sticky(cudaError_t code);
 
-// Calls are counted from 1, by name and together. Launches are "cudaLaunchKernel", whatever nvcc's
-// code calls. Those that only tell of errors (cudaGetLastError, …) count by name alone, and never
-// fail.
+// Counts calls from 1, by name and together. Every launch counts as "cudaLaunchKernel", whichever
+// function nvcc's code calls. Calls that only report errors (cudaGetLastError, …) count by name
+// only, and never fail.
 class FaultScript {
  public:
-  // The n-th call from now on. It does nothing and returns `code`; cudaSuccess: it is left out.
+  // Lets the n-th call from now on fail: it does nothing and returns `code`; cudaSuccess leaves the
+  // call out.
   void fail(std::string_view name, int64_t n, cudaError_t code);
   void fail_any(int64_t n, cudaError_t code);
-  // Asked in the calling thread before each call that no number names; what it returns the call
-  // returns. It must not call the runtime.
+  // A function that is called in the calling thread before each call that no number selects. The
+  // call returns its result, if there is one. It must not call the runtime.
   using Choice = std::function<std::optional<cudaError_t>(std::string_view name)>;
   void choose(Choice choice) { choice_ = std::move(choice); }
 
   void count(std::string_view name);
-  // Counts the call; what it has to return instead of doing its work, if the script says so.
+  // Counts the call. Returns the code that the script chooses; none: the call does its work.
   std::optional<cudaError_t> next(std::string_view name);
 
   int64_t calls(std::string_view name) const;

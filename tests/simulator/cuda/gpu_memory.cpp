@@ -39,6 +39,7 @@ void* GpuMemory::allocate(int device, int64_t bytes) {
   try {
     memory = GuardedMemory::instance().allocate(bytes + kGap);
   } catch (const std::runtime_error&) {
+    // Guarded memory belongs to the process; if it is used up, the device reports out of memory.
     return nullptr;
   }
   void* const begin = memory.data();
@@ -54,7 +55,7 @@ void* GpuMemory::allocate(int device, int64_t bytes) {
   return begin;
 }
 
-// Its bytes have values for all that a device knows: the host writes them unseen.
+// Pinned bytes count as defined, because the host writes them unseen.
 void* GpuMemory::allocate_pinned(int64_t bytes) {
   Buffer memory = allocate_host(bytes + kGap);
   void* const begin = memory.data();
@@ -85,6 +86,7 @@ void* GpuMemory::allocate_sparse(int device, int64_t bytes) {
 
 bool GpuMemory::free(void* begin) {
   const auto found = blocks_.find(reinterpret_cast<uintptr_t>(begin));
+  // The block stays in the map, because its addresses must never be reused.
   if (found == blocks_.end() || found->second.freed) return false;
   found->second.freed = true;
   left_[static_cast<size_t>(found->second.device)] += found->second.taken;

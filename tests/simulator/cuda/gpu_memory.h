@@ -1,8 +1,8 @@
-// The memory of simulated GPUs, and the host memory that they may work on.
+// The memory of simulated GPUs, and the host memory that they may access.
 //
-// Device memory is guarded: the host that touches it faults. It is filled with 0xcb, in whole pages
-// with a gap behind them, and what was freed is never handed out again, so that a use after free
-// and a step over the end meet nobody's bytes.
+// Device memory is guarded: the host faults if it accesses it. It is filled with 0xcb, and
+// allocated in whole pages with a gap behind them. Freed memory is never reused, so that a use
+// after free, or an access past the end, hits no other allocation.
 #pragma once
 
 #include <cstdint>
@@ -23,41 +23,42 @@ class GpuMemory {
  public:
   GpuMemory(int devices, int64_t bytes_each);
 
-  // Errors: ptx::Objection if it is no memory of a device, nor pinned.
+  // Errors: ptx::Objection if it is neither device memory nor pinned.
   void rename(const void* begin, const std::string& name);
 
-  // Null: the device has not so much left.
+  // Returns null if the device does not have enough left.
   void* allocate(int device, int64_t bytes);
   void* allocate_pinned(int64_t bytes);
-  // Zeros, of which only what is touched takes memory. It is not guarded, nor taken off what the
-  // device has.
+  // Returns zeroed memory, in which only accessed pages take host memory. It is not guarded, and
+  // does not count against the device's memory.
   void* allocate_sparse(int device, int64_t bytes);
-  // Memory that somebody else owns, as pinned, until it is freed.
+  // Adds memory with another owner, as pinned, until it is freed.
   void add_pinned(void* begin, int64_t bytes, const std::string& name);
-  // False: no allocation of the kind begins there.
+  // Returns false if no allocation of the kind begins there.
   bool free(void* begin);
   bool free_pinned(void* begin);
 
-  // What was allocated and not freed, by name; not what is sparse, nor somebody else's.
+  // Returns the names of allocations that were not freed, except sparse ones and those with another
+  // owner.
   std::vector<std::string> left() const;
 
   int64_t bytes_each() const { return bytes_each_; }
   int64_t bytes_left(int device) const { return left_[static_cast<size_t>(device)]; }
-  // Of device memory that is there; -1: of none.
+  // Returns the device of existing device memory; -1: none.
   int device_of(const void* begin) const;
-  // What was freed is where it was.
+  // Returns the kind of memory; freed memory keeps its kind.
   Place place_of(const void* begin) const;
-  // As the device's kernels see it: its own memory and all that is pinned.
+  // Returns the memory that the device's kernels can access: its own and all pinned memory.
   ptx::DeviceMemory& of(int device) { return seen_[static_cast<size_t>(device)]; }
 
  private:
   struct Block {
     int device = 0;
     Buffer memory;
-    int64_t bytes = 0;  // without the gap
-    int64_t taken = 0;  // of what the device has
+    int64_t bytes = 0;  // bytes without the gap
+    int64_t taken = 0;  // bytes taken off the device's memory
     bool freed = false;
-    std::string name{};  // empty: nobody has to free it
+    std::string name{};  // empty: the caller need not free it
   };
 
   const int64_t bytes_each_;

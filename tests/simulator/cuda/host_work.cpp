@@ -11,7 +11,7 @@
 namespace fsdp::testing::sim {
 namespace {
 
-// Of the current simulation, if there is one. What is refused is a report.
+// Calls act(simulation) if there is a current simulation. Refusals are reports.
 void with_simulation(std::string_view name, const std::function<void(Simulation&)>& act) {
   const std::lock_guard lock(runtime_mutex());
   Simulation* const simulation = current_simulation();
@@ -44,7 +44,7 @@ void HostWork::touched(std::span<const TouchedBytes> more) {
   for (const TouchedBytes& bytes : more) {
     with_simulation(operation_->name, [&](Simulation& simulation) {
       if (&simulation != simulation_ || bytes.count == 0) return;
-      if (simulation.is_lost(operation_->stream->device)) return;  // nothing was made there, either
+      if (simulation.is_lost(operation_->stream->device)) return;  // nothing was defined there
       if (simulation.memory().place_of(bytes.begin) == Place::kPageable) return;
       simulation.touch(*operation_, bytes.begin, bytes.count, bytes.writes);
     });

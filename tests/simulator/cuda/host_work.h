@@ -1,9 +1,9 @@
-// Work that a library of the host does in place of a device's: LibTorch's operators, whose tensors
-// lie in simulated device memory.
+// Work that a library of the host does in place of a device: LibTorch's operators, whose tensors
+// are in simulated device memory.
 //
-// The host does it at once, as if it were the next work of a stream: what that stream waits for is
-// done first, but the calling thread has not waited, so that a wait that is missing is found.
-// Without a simulated GPU all of this does nothing.
+// The host does it at once, as if it were the next work of a stream. Everything that the stream
+// waits for runs first, but the calling thread has not waited, so a missing wait is found. Without
+// a simulated GPU nothing happens.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,18 +20,18 @@ namespace fsdp::testing::sim {
 class Simulation;
 struct Operation;
 
-// From its making to its end the calling thread does the work, and may touch device memory. Bytes
-// outside of device and pinned memory may be among those it touches: they are nobody's business.
-// Reads of bytes that have no value are not found: an operator is told its inputs whole.
+// A scope in which the calling thread does the work and may access device memory. Bytes outside of
+// device and pinned memory may be among the accessed ones; they are ignored. Reads of undefined
+// bytes are not found, because an operator's inputs count as a whole.
 class HostWork {
  public:
-  // Errors: none; what is wrong is a report of the simulated GPU.
+  // Errors: none; a simulated GPU reports them.
   HostWork(cudaStream_t stream, std::string_view name, std::span<const TouchedBytes> touched);
   ~HostWork();
   HostWork(const HostWork&) = delete;
   HostWork& operator=(const HostWork&) = delete;
 
-  // Memory that it has made and written, or more that it has touched.
+  // Adds memory that the work has made and written, or further memory that it has accessed.
   void touched(std::span<const TouchedBytes> more);
 
  private:
@@ -39,22 +39,22 @@ class HostWork {
   const Operation* operation_ = nullptr;
 };
 
-// The host's memory, on which work of the device and the host's may follow each other, as pinned.
+// Makes host memory accessible to the device, as pinned memory, and ends that.
 void lend_memory(void* begin, int64_t bytes, const std::string& name);
 void take_back_memory(void* begin);
 
-// What an allocator of the host carves out of one cudaMalloc, or of what it has lent. All come in
-// the order of the stream's work, as a caching allocator's do.
+// Notes a part that a host allocator carves out of one cudaMalloc, or out of lent memory. Calls
+// take effect in the order of the stream's work, as with a caching allocator.
 //
-// Memory with a name of its own. From the first call on, only such parts of the cudaMalloc are
-// memory. For work of another stream it is there when that has waited. kUnknown: somebody may write
-// it who does not tell, so that a read of it is no objection.
+// The part is memory with its own name. From the first call on, only such parts of the cudaMalloc
+// are memory. Work of another stream may access the part once it has waited. kUnknown: the host may
+// write it unseen, so reading it is no error.
 enum class AdoptedValue : uint8_t { kNone, kUnknown };
 void adopt_memory(cudaStream_t stream, void* begin, int64_t bytes, std::string name,
                   AdoptedValue value = AdoptedValue::kNone);
-// What adopt_memory was given is memory no more.
+// Ends a part made by adopt_memory.
 void forget_memory(cudaStream_t stream, void* begin, int64_t bytes);
-// These bytes are anybody's again, without parts: as if that stream's work wrote them.
+// Notes that these bytes, without parts, were freed: it counts as a write by work of that stream.
 void note_freed(cudaStream_t stream, void* begin, int64_t bytes);
 
 }  // namespace fsdp::testing::sim

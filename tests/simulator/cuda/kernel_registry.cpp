@@ -12,7 +12,7 @@
 namespace fsdp::testing::sim {
 
 KernelRegistry& KernelRegistry::instance() {
-  static auto* const registry = new KernelRegistry;  // nvcc's code unregisters at exit
+  static auto* const registry = new KernelRegistry;  // used by nvcc's code until exit
   return *registry;
 }
 
@@ -75,8 +75,8 @@ std::string readable_name(const std::string& mangled) {
     if (at == std::string::npos) break;
     name.erase(at, gone.size());
   }
-  // Outside of angle brackets: what ends before a blank or a colon is none of the name, nor is what
-  // begins with a parenthesis.
+  // Outside of angle brackets, text before a blank or a colon is not part of the name (the result,
+  // a namespace). The name ends at a parenthesis.
   int depth = 0;
   size_t begin = 0, end = 0;
   for (; end < name.size() && (depth > 0 || name[end] != '('); ++end) {

@@ -11,24 +11,23 @@
 
 namespace fsdp::testing::sim {
 
-// Thread-safe. Filled by code of nvcc that runs before main, so it is the process's.
+// Thread-safe. One for the process, because nvcc's code fills it before main.
 class KernelRegistry {
  public:
   static KernelRegistry& instance();
 
-  // Returns the handle by which nvcc's code names the binary from then on.
+  // Returns the handle that nvcc's code uses for the binary.
   void** add_binary(const void* wrapper);
   void remove_binary(void** handle);
-  // `host` is the function that a caller launches, `name` the kernel's in PTX.
+  // `host` is the function that callers launch, `name` the kernel's name in PTX.
   void add_kernel(void** handle, const void* host, const char* name);
 
-  // A module is read when the first of its kernels is asked for. Variables of a module that
-  // kernels share with the host are refused there, by the parser.
-  // Errors: ptx::Objection for a function that nobody registered, or what ptx_of and parse object
-  //   to.
+  // Returns a kernel; parses its module at the first request. The parser refuses modules with
+  // variables that kernels share with the host. Errors: ptx::Objection for an unregistered
+  // function, and those of ptx_of and parse.
   const ptx::Kernel& find(const void* host);
 
-  // By which functions kernels are launched.
+  // Returns the functions by which kernels are launched.
   std::set<const void*> hosts();
 
  private:
@@ -47,7 +46,8 @@ class KernelRegistry {
   std::map<const void*, Registered> kernels_;  // by the host's function
 };
 
-// "void fill<float>(float*, long)" of a mangled name, without result and parameters: "fill<float>".
+// Returns the name without result and parameters: "fill<float>" for the mangled "void
+// fill<float>(float*, long)".
 std::string readable_name(const std::string& mangled);
 
 }  // namespace fsdp::testing::sim

@@ -1,4 +1,5 @@
-// Memory that ranks register with communicators of the simulated NCCL. Used under runtime_mutex().
+// Memory that ranks register with communicators of the simulated NCCL. Requires: runtime_mutex() is
+// held.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,10 @@
 
 #include "comm/nccl/nccl_library.h"
 
-// One rank's.
+// One rank's window.
 struct fsdp::nccl::Window {
   Comm* comm = nullptr;
-  int number = 0;  // of its communicator's, alike on all ranks
+  int number = 0;  // among its communicator's windows, alike on all ranks
   const std::byte* begin = nullptr;
   int64_t bytes = 0;
   bool open = true;
@@ -25,30 +26,32 @@ class Simulation;
 struct NcclMeeting;
 struct NcclRequest;
 
-// Errors (all): Misuse, for what would spoil memory or stop.
+// Errors (all functions): Misuse for a call that would corrupt memory or block.
 class NcclRegistrations {
  public:
   explicit NcclRegistrations(Simulation& simulation) : simulation_(simulation) {}
 
-  // What NCCL says that it is.
+  // The version that NCCL reports.
   int version = 23007;
-  // Collectives that receive in a window and send from elsewhere: NCCL copies for them.
+  // Counts collectives that receive in a window and send from other memory: NCCL needs a copy for
+  // them.
   int64_t half_registered = 0;
 
-  // Of the calling thread's device. Null: it has not so much left.
+  // Allocates on the calling thread's device. Returns null if it does not have enough left.
   void* allocate(int64_t bytes);
   void free(void* memory);
 
-  // Under way until all ranks have come to it; `place` is null until then.
+  // Starts a registration, which is in progress until all ranks have called it; `*place` is null
+  // until then.
   void begin(nccl::Comm& comm, void* memory, int64_t bytes, nccl::Window** place);
   bool is_under_way(const nccl::Comm& comm) const { return under_way_.contains(&comm); }
   nccl::Result ask(const nccl::Comm& comm);
   void end(const nccl::Comm& comm, nccl::Window* window);
 
-  // Where a collective of the communicator receives.
+  // Returns offset and window in which a collective of the communicator receives.
   std::string place_of(const nccl::Comm& comm, const NcclRequest& request);
   void require_none(const nccl::Comm& comm) const;
-  // It was aborted.
+  // Closes the windows of an aborted communicator.
   void forget(const nccl::Comm& comm);
 
  private:
@@ -60,8 +63,8 @@ class NcclRegistrations {
 
   Simulation& simulation_;
   std::map<const void*, int64_t> memory_;                      // bytes, by begin
-  std::vector<std::unique_ptr<nccl::Window>> windows_;         // those closed, too
-  std::map<const NcclMeeting*, std::vector<int>> ranks_came_;  // by number
+  std::vector<std::unique_ptr<nccl::Window>> windows_;         // including closed ones
+  std::map<const NcclMeeting*, std::vector<int>> ranks_came_;  // by window number
   std::map<const nccl::Comm*, UnderWay> under_way_;
 };
 

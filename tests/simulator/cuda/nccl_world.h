@@ -1,5 +1,5 @@
-// What the simulated NCCL knows: communicators, and what their ranks have posted. Used under
-// runtime_mutex(). [Note: simulated collectives] is in simulated_nccl.h.
+// State of the simulated NCCL: communicators, and the posted collectives of their ranks. Requires:
+// runtime_mutex() is held. [Note: simulated collectives] is in simulated_nccl.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,41 +24,41 @@
 
 namespace fsdp::testing::sim {
 
-// A call that NCCL would not survive; why is a report.
+// A call that would crash or block NCCL; the reason is a report.
 struct Misuse : std::runtime_error {
   using runtime_error::runtime_error;
 };
 
-// One of a group's calls.
+// A call of a group.
 struct NcclRequest {
   fsdp::Operation kind{};
   const void* send = nullptr;
   void* recv = nullptr;
-  int64_t count = 0;  // as NCCL counts it
+  int64_t count = 0;  // in NCCL's unit
   nccl::DataType type{};
   nccl::RedOp op = nccl::RedOp::kSum;
   int root = -1;
   cudaStream_t stream = nullptr;
-  std::string place{};  // where it receives, of a window; empty: in none
+  std::string place{};  // offset and number of the window that it receives in; empty: none
 
-  // All but where it lies outside of windows.
+  // Returns all fields as text, except addresses outside of windows; equal on all ranks.
   std::string text() const;
   int64_t bytes_sent(int size) const;
   int64_t bytes_received(int size) const;
 };
 
-// What one rank has posted.
+// A collective that one rank has posted.
 struct NcclPost {
   std::vector<NcclRequest> requests;
   SimulatedStream* stream = nullptr;
-  HostThread by;           // as it was then
-  int questions_left = 0;  // until it may be launched
-  uint64_t ready_ns = 0;   // by the thread's time
+  HostThread by;           // the thread's state at the post
+  int questions_left = 0;  // queries until it may be launched
+  uint64_t ready_ns = 0;   // earliest launch, by the thread's clock
   bool launched = false;
-  std::vector<std::vector<std::byte>> sent;  // by request, once the stream has come to it
-  std::shared_ptr<const Point> begun;        // it has sent
-  std::shared_ptr<Point> gate;               // all have; or it was aborted, and leaves nothing
-  std::shared_ptr<const Point> done;         // it has received
+  std::vector<std::vector<std::byte>> sent;  // by request; filled once the stream has reached it
+  std::shared_ptr<const Point> begun;        // its data were read
+  std::shared_ptr<Point> gate;               // reached once all ranks' were read, or by an abort
+  std::shared_ptr<const Point> done;         // its results were written
   bool aborted = false;
 };
 
@@ -66,15 +66,15 @@ struct NcclCollective {
   explicit NcclCollective(int size) : posts(static_cast<size_t>(size)) {}
 
   std::vector<std::optional<NcclPost>> posts;  // by rank
-  int sent = 0;                                // ranks that have
-  uint64_t sent_ns = 0;                        // the last of them
+  int sent = 0;                                // ranks whose data were read
+  uint64_t sent_ns = 0;                        // time of the last of them
 
-  bool is_posted() const;  // by all
+  bool is_posted() const;  // by all ranks
 };
 
 struct NcclMeeting;
 
-// The wishes of a communicator's ranks about one split of it.
+// The arguments of a communicator's ranks for one split.
 struct NcclSplit {
   struct Wish {
     int color = 0, key = 0;
@@ -83,11 +83,11 @@ struct NcclSplit {
   std::map<int, Wish> by_rank;
 };
 
-// The ranks of one communicator.
+// The state that the ranks of one communicator share.
 struct NcclMeeting {
-  int number = 0;  // in the order of their making, from 1
+  int number = 0;  // in the order of creation, from 1
   int size = 0;
-  std::vector<nccl::Comm*> comms;  // by rank; null: it has not come yet
+  std::vector<nccl::Comm*> comms;  // by rank; null: has not joined yet
   std::vector<std::shared_ptr<NcclCollective>> collectives;
   std::vector<NcclSplit> splits;
 
@@ -96,24 +96,24 @@ struct NcclMeeting {
 
 }  // namespace fsdp::testing::sim
 
-// One rank's.
+// One rank's communicator.
 struct fsdp::nccl::Comm {
-  std::shared_ptr<fsdp::testing::sim::NcclMeeting> meeting;  // null: of a split, not made yet
+  std::shared_ptr<fsdp::testing::sim::NcclMeeting> meeting;  // null: a split's, not made yet
   int rank = 0;
   int device = 0;
-  int questions_left = 0;  // until it is made, or finalized
+  int questions_left = 0;  // queries until it is made, or finalized
   size_t posted = 0, splits = 0;
-  Comm* child = nullptr;         // of a split in progress, which the caller gets
-  Comm** child_place = nullptr;  // here, when it is made
+  Comm* child = nullptr;         // from a split in progress; the caller gets it later
+  Comm** child_place = nullptr;  // the caller's pointer to it
   bool finalized = false, aborted = false, destroyed = false;
-  bool stays = false;  // in progress
-  int endless = 0;     // collectives that were launched and never end
+  bool stays = false;  // in progress for ever
+  int endless = 0;     // launched collectives that never end
   Result error = Result::kSuccess;
 };
 
 namespace fsdp::testing::sim {
 
-// What the rank receives by the request, out of what all have sent.
+// Returns the data that the rank receives by the request, computed from all ranks' sent data.
 std::vector<std::byte> received(const NcclCollective& collective, size_t request, int rank,
                                 int size);
 
@@ -125,41 +125,41 @@ class NcclWorld {
         most_questions_(most_questions),
         registrations_(simulation) {}
 
-  // Errors (all that take one): Misuse for a communicator that is gone, was aborted, or is another
-  //   device's than the thread's.
+  // Errors (all that take a communicator): Misuse if it was destroyed or aborted, or belongs to
+  // another device than the thread's.
   nccl::Comm& usable(nccl::Comm* comm);
   nccl::Comm* join(int size, uint64_t id, int rank);
-  // `place` is null until the parent is through.
+  // `*place` is null until the parent is no longer in progress.
   void split(nccl::Comm& parent, int color, int key, nccl::Comm** place);
   void post(nccl::Comm& comm, std::vector<NcclRequest> requests);
-  // What ncclCommGetAsyncError says; launches what may be.
+  // Returns the result of ncclCommGetAsyncError; launches a collective that may run.
   nccl::Result ask(nccl::Comm& comm);
   void finalize(nccl::Comm& comm);
   void destroy(nccl::Comm& comm);
   void abort(nccl::Comm& comm);
-  // Waits for the streams of its collectives.
+  // Waits for the streams of the communicator's collectives.
   void wait_for_streams(const nccl::Comm& comm);
   NcclRegistrations& registrations() { return registrations_; }
 
-  // From what is launched next on.
+  // Applies to later launches.
   void hang_collectives() { hangs_ = true; }
-  // What the last call was about stays in progress.
+  // The last call's operation stays in progress.
   void stop_last() {
     if (last_ != nullptr) last_->stays = true;
   }
   void break_communicator(int number, int rank, nccl::Result result);
-  // A collective that another device has launched and this one has not; empty: there is none.
+  // Returns a collective that another device has launched and this one has not; empty: none.
   std::string waits_for(int device) const;
-  // What is there still, a line each.
+  // Returns the communicators that still exist, one a line.
   std::vector<std::string> left() const;
   void count_zero_cta() { ++zero_cta_; }
   int zero_cta() const { return zero_cta_; }
   void report(const std::string& text) { simulation_.report("NCCL: " + text); }
   uint64_t next_id() { return ++ids_; }
-  // Of the calling thread.
+  // Returns the calling thread's device.
   int device() { return simulation_.host().device; }
 
-  // A thread is inside a call that takes its time.
+  // A scope in which a thread is inside a call that blocks.
   class Inside {
    public:
     explicit Inside(NcclWorld& world) : count_(world.inside_[world.device()]) { ++count_; }
@@ -171,7 +171,7 @@ class NcclWorld {
     int& count_;
   };
 
-  // Until somebody wakes those who wait; the runtime is others' meanwhile.
+  // Waits until wake() is called; releases the runtime's mutex meanwhile.
   void wait() { simulation_.changed().wait(runtime_mutex()); }
   void wake() { simulation_.changed().notify_all(); }
 
@@ -184,7 +184,7 @@ class NcclWorld {
   void require_no_circle(const nccl::Comm& comm) const;
   void require_same_order(const nccl::Comm& comm);
   void launch(nccl::Comm& comm, const std::shared_ptr<NcclCollective>& collective);
-  // What the rank has posted last; null: nothing.
+  // Returns the rank's last posted collective; null: none.
   NcclPost* last_of(const nccl::Comm& comm) const;
   int draw() {
     return most_questions_ == 0 ? 0 : static_cast<int>(random_() % (most_questions_ + 1));
@@ -195,18 +195,18 @@ class NcclWorld {
   const int most_questions_;
   NcclRegistrations registrations_;
   bool hangs_ = false;
-  int zero_cta_ = 0;           // communicators
-  std::map<int, int> inside_;  // threads, by device
+  int zero_cta_ = 0;           // number of communicators
+  std::map<int, int> inside_;  // number of threads, by device
   nccl::Comm* last_ = nullptr;
-  // Of two devices: in which order each has launched what both take part in.
+  // For two devices: the order in which each has launched the collectives that both take part in.
   struct Order {
-    std::array<std::vector<int>, 2> launched;  // numbers of meetings
+    std::array<std::vector<int>, 2> launched;  // numbers of communicators
   };
   std::map<std::pair<int, int>, Order> orders_;
   int meetings_ = 0;
   uint64_t ids_ = 0;
   std::map<uint64_t, std::shared_ptr<NcclMeeting>> by_id_;
-  std::vector<std::unique_ptr<nccl::Comm>> comms_;  // those gone, too
+  std::vector<std::unique_ptr<nccl::Comm>> comms_;  // including destroyed ones
 };
 
 }  // namespace fsdp::testing::sim

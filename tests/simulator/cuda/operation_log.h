@@ -1,4 +1,4 @@
-// All work that was issued, and what of it is in order.
+// All issued work, and the order between its pieces.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,24 @@
 namespace fsdp::testing::sim {
 
 struct Operation {
-  std::string name;    // of the kernel, or "copy", "set", or what a test called it
+  std::string name;    // the kernel's name, "copy", "set", or a test's name
   int64_t number = 0;  // among those of its name on its stream, from 1
   const SimulatedStream* stream = nullptr;
-  uint64_t tick = 0;  // of its stream
-  Clock clock;        // what is over when it starts, and itself
-  // "adamw #2 on compute"
+  uint64_t tick = 0;  // its stream's tick
+  Clock clock;        // the work that has ended when it starts, and itself
+  // Returns text like "adamw #2 on compute".
   std::string text() const;
 };
 
-// Operations stay where they are.
+// References to operations stay valid.
 class OperationLog {
  public:
-  // The stream's clock has ticked for it.
+  // Requires: the stream's clock has ticked for the operation.
   const Operation& add(std::string name, const SimulatedStream& stream);
-  // The stream's last operation is called so from now on: "gather of unit 2".
+  // Gives the stream's last operation a further name: "gather of unit 2".
   // Errors: InvalidArgument if there is none.
   void label(const SimulatedStream& stream, std::string_view name);
-  // `text` is "NAME #N on STREAM", or a label. Errors: InvalidArgument with all that there are.
+  // Finds "NAME #N on STREAM", or a label. Errors: InvalidArgument with all known operations.
   const Operation& find(std::string_view text) const;
 
   const std::deque<Operation>& all() const { return operations_; }
@@ -42,7 +42,7 @@ class OperationLog {
   std::map<std::pair<const SimulatedStream*, std::string>, int64_t> counts_;
 };
 
-// `first` is over before `then` starts, whatever the streams' speeds.
+// Returns true if `first` ends before `then` starts, at any speed of the streams.
 bool happens_before(const Operation& first, const Operation& then);
 
 }  // namespace fsdp::testing::sim

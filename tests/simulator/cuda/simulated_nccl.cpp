@@ -18,10 +18,10 @@ using nccl::Result;
 struct SimulatedNccl::State {
   struct Scripted {
     NcclFault fault;
-    int64_t at = 0;  // which of all calls, or of the device's
+    int64_t at = 0;  // index in the counted calls
   };
   NcclWorld world;
-  std::deque<Scripted> faults{};                                       // stay where they are
+  std::deque<Scripted> faults{};                                       // with stable addresses
   std::map<std::string, std::map<int, int64_t>, std::less<>> calls{};  // by name and device
   bool lets_go = false;
 
@@ -34,7 +34,7 @@ struct SimulatedNccl::State {
     }
     return count;
   }
-  // What is to go wrong with the call that has just been counted; null: nothing.
+  // Returns the fault of the call that was just counted; null: none.
   const NcclFault* wrong_now(std::string_view name, int device) const {
     for (const auto& [fault, at] : faults) {
       if (fault.name == name && (!fault.device || *fault.device == device) &&
@@ -53,7 +53,7 @@ SimulatedNccl::State*& current() {
   return state;
 }
 
-// Of a thread, between ncclGroupStart and ncclGroupEnd.
+// The calling thread's calls between ncclGroupStart and ncclGroupEnd.
 struct Group {
   int depth = 0;
   std::vector<std::pair<Comm*, NcclRequest>> requests;
@@ -64,7 +64,7 @@ Group& group() {
   return of_thread;
 }
 
-// Counts the call and lets the script have its way.
+// Counts the call, applies the script, and runs the body.
 Result call(std::string_view name, const std::function<Result(NcclWorld&)>& body) {
   const std::lock_guard lock(runtime_mutex());
   SimulatedNccl::State* const state = current();
@@ -73,10 +73,11 @@ Result call(std::string_view name, const std::function<Result(NcclWorld&)>& body
   ++state->calls[std::string(name)][world.device()];
   const NcclFault* const fault = state->wrong_now(name, world.device());
   if (fault != nullptr && fault->wrong != NcclWrong::kStaysInProgress) {
+    // The thread counts as inside a call, so an abort meanwhile is a report.
     const NcclWorld::Inside inside(world);
     while (fault->wrong == NcclWrong::kHangs && !state->lets_go) world.wait();
   }
-  const bool goes = name == "ncclCommAbort" || name == "ncclCommDestroy";  // whatever is said of it
+  const bool goes = name == "ncclCommAbort" || name == "ncclCommDestroy";  // works even if it fails
   if (fault != nullptr && fault->wrong != NcclWrong::kStaysInProgress && !goes) {
     return fault->result;
   }
@@ -84,11 +85,12 @@ Result call(std::string_view name, const std::function<Result(NcclWorld&)>& body
     const Result result = body(world);
     if (fault == nullptr) return result;
     if (goes) return fault->result;
+    // kStaysInProgress: the operation has begun, but never ends.
     world.stop_last();
     return result;
   } catch (const Misuse& misuse) {
     world.report(std::string(name) + ": " + misuse.what());
-  } catch (const Refusal& refusal) {  // of a stream
+  } catch (const Refusal& refusal) {  // from the simulated CUDA runtime
     world.report(std::string(name) + ": " + refusal.what());
   }
   return Result::kInvalidUsage;
@@ -147,6 +149,8 @@ Result comm_destroy(Comm* comm) {
 Result comm_abort(Comm* comm) {
   return call("ncclCommAbort", [&](NcclWorld& world) {
     world.abort(world.usable(comm));
+    // In a group no abort may wait before all are made: a peer may need the next one to make
+    // progress.
     group().depth > 0 ? group().aborted.push_back(comm) : world.wait_for_streams(*comm);
     return Result::kSuccess;
   });
@@ -181,6 +185,7 @@ Result group_end() {
     if (--group().depth > 0) return Result::kSuccess;
     const auto calls = std::exchange(group().requests, {});
     for (const Comm* comm : std::exchange(group().aborted, {})) world.wait_for_streams(*comm);
+    // A group of aborts only posts nothing.
     if (calls.empty()) return Result::kSuccess;
     std::vector<NcclRequest> requests;
     for (const auto& [comm, request] : calls) {

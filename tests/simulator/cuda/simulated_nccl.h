@@ -1,25 +1,25 @@
-// NCCL between ranks that are threads of a test, each on a simulated GPU of its own: the functions
-// that nccl::Library names.
+// NCCL between ranks that are threads of a test, each on its own simulated GPU: the functions of
+// nccl::Library.
 //
 // [Note: simulated collectives]
-// A group of calls posts one collective. When the rank has asked after its progress as often as the
-// seed has drawn for it, it is launched on its stream; the first one of a communicator, which makes
-// the connections, not before all ranks have posted theirs. A first piece of work takes what the
-// rank sends, a second waits for the first ones of all ranks and leaves what it receives. What a
-// rank records between its post and the launch is before the collective, as it would be on a GPU.
-// Sums are formed in rank order.
+// A group of calls posts one collective. It is launched on its stream once the rank has queried its
+// progress as often as the seed has drawn. The first collective of a communicator makes the
+// connections, so it is launched only after all ranks have posted theirs. A launch issues two
+// pieces of work: the first copies the sent data, the second waits for the first ones of all ranks
+// and writes the received data. Work that a rank issues between its post and the launch precedes
+// the collective, as on a GPU. Sums are formed in rank order.
 //
 // [Note: simulated ends]
-// As NCCL does, an abort tells the communicator's kernels to quit and then waits for the streams
-// that it was given: outside of a group at once, in one when the group ends, after all aborts of
-// the group. A communicator's destruction waits until each of its ranks has finalized or is gone:
-// ranks stand for processes of one host, whose proxies wait for each other's.
+// As in NCCL, an abort stops the communicator's kernels and then waits for the streams of its
+// collectives: outside of a group at once, else when the group ends, after all its aborts.
+// Destroying a communicator waits until each of its ranks has finalized, aborted or destroyed its
+// own: ranks stand for processes of one host, whose proxies wait for each other.
 //
-// What would stop real GPUs, spoil memory or crash is a report of the simulated GPU: collectives
-// that differ between ranks, launches of several communicators in different orders, ranks that wait
-// for each other in two of them, calls outside of a group or from a thread whose device is another
-// one, calls after an abort, an abort while a thread of the device is inside another call, a
-// communicator that is destroyed before it is finalized, or not at all.
+// Errors that would stop real GPUs, corrupt memory or crash are reports of the simulated GPU:
+// collectives that differ between ranks, launches of several communicators in different orders,
+// ranks that wait for each other in two communicators, calls outside of a group or from a thread
+// with another current device, calls after an abort, an abort while a thread of the device is
+// inside another call, a communicator that is destroyed before it is finalized, or not at all.
 #pragma once
 
 #include <cstdint>
@@ -34,44 +34,46 @@
 
 namespace fsdp::testing::sim {
 
-// How a call goes wrong.
+// The way in which a call fails.
 enum class NcclWrong : uint8_t {
-  kFails,           // with `result`
-  kHangs,           // it does not come back before let_go(); then it fails
-  kStaysInProgress  // what it has begun never gets through, until it is aborted
+  kFails,           // returns `result`
+  kHangs,           // returns only after let_go(), with `result`
+  kStaysInProgress  // its operation stays in progress until it is aborted
 };
 
 struct NcclFault {
   std::string name{};           // "ncclGroupEnd"
-  int64_t n = 1;                // the n-th such call from now on
-  std::optional<int> device{};  // of threads of this device; empty: of all of them together
+  int64_t n = 1;                // counts such calls from now on
+  std::optional<int> device{};  // counts only threads of this device; empty: all threads
   NcclWrong wrong = NcclWrong::kFails;
   nccl::Result result = nccl::Result::kSystemError;
 };
 
-// While it lives, its library works. One at a time; the GPUs outlive it. Thread-safe.
+// While an object lives, its library works. At most one exists at a time; the GPUs must outlive it.
+// Thread-safe.
 class SimulatedNccl {
  public:
-  // A call is in progress for at most so many questions after it.
+  // `most_questions`: the highest number of queries for which an operation stays in progress.
   explicit SimulatedNccl(SimulatedGpu& gpu, uint32_t seed = 1, int most_questions = 3);
-  // What communicators have left is a report.
+  // Reports communicators that still exist.
   ~SimulatedNccl();
   SimulatedNccl(const SimulatedNccl&) = delete;
   SimulatedNccl& operator=(const SimulatedNccl&) = delete;
 
   const nccl::Library& library() const;
 
-  // That it says it is; 23007 at first.
+  // Sets the version that the library returns; initially 23007.
   void set_version(int version);
-  // Of ranks, that were made with NCCL_CTA_POLICY_ZERO.
+  // Returns the number of ranks' communicators made with NCCL_CTA_POLICY_ZERO.
   int zero_cta_communicators() const;
-  // Collectives that received in registered memory what was sent from other.
+  // Returns the number of collectives that received in registered memory, but sent from other
+  // memory.
   int64_t half_registered() const;
   void script(const NcclFault& fault);
-  // The communicator of this rank, of the n-th that was made, finds an error on its own.
+  // Lets this rank's communicator, in the n-th that was made, find an error on its own.
   void break_communicator(int n, int rank, nccl::Result result);
   void let_go();
-  // Collectives that are launched from now on never end, until they are aborted.
+  // Collectives launched from now on do not end until they are aborted.
   void hang_collectives();
   int64_t calls(std::string_view name, std::optional<int> device = {}) const;
 

@@ -10,7 +10,7 @@
 namespace fsdp::testing::sim {
 namespace {
 
-// A thread of the host, by a number that no other gets: the system's own come again.
+// A host thread's number. It is unique, while the system reuses its thread ids.
 class ThreadNumber {
  public:
   ThreadNumber() : number_(next()) {}
@@ -79,6 +79,7 @@ cudaError_t Simulation::answer(std::string_view name,
     if (is_unsafe_in_captures(name)) require_safe_for_captures();
     spend(cost_of(options_.host_costs, name));
     const cudaError_t code = body(*this);
+    // A call that waits may have run the work that lost the device.
     return code == cudaSuccess && !is_of_host(name) ? lost : code;
   } catch (const Refusal& refusal) {
     report(fmt::format("{}: {}", name, refusal.what()));
@@ -114,7 +115,7 @@ cudaError_t Simulation::end_capture(SimulatedStream& stream) {
   return ended.mapped().is_valid ? cudaSuccess : cudaErrorStreamCaptureInvalidated;
 }
 
-// As cudaThreadExchangeStreamCaptureMode has it.
+// Applies the rules of cudaThreadExchangeStreamCaptureMode.
 void Simulation::require_safe_for_captures() {
   const cudaStreamCaptureMode own = host().capture_mode;
   if (own == cudaStreamCaptureModeRelaxed) return;
@@ -226,7 +227,7 @@ void Simulation::issue(SimulatedStream& stream, std::string name,
   queues_.run_some();
 }
 
-// A launch that was objected to stopped somewhere: nothing after it can be trusted.
+// A launch that fails stops somewhere in its blocks, so no later result can be trusted.
 void Simulation::run_work(const Operation& operation,
                           const std::function<void(const Operation&)>& run) {
   const int device = operation.stream->device;
@@ -266,7 +267,7 @@ void Simulation::launch(SimulatedStream& stream, std::string name, ptx::Launch l
   issue(stream, std::move(name), run);
 }
 
-// Copies between devices look at the memory of both.
+// A copy between devices accesses the memory of both.
 ptx::DeviceMemory& Simulation::memory_at(const Operation& operation, const void* begin) {
   const int device = memory_.device_of(begin);
   return memory_.of(device < 0 ? operation.stream->device : device);
@@ -285,7 +286,7 @@ void Simulation::touch(const Operation& operation, const void* begin, int64_t by
   note(operation, {address, address + static_cast<uint64_t>(bytes)}, writes);
 }
 
-// Each pair of kinds of work is told once.
+// Reports each pair of kinds of work once.
 void Simulation::note(const Operation& operation, const ptx::ByteRange& bytes, bool writes) {
   history_.touch(operation, bytes, writes, [&](const Conflict& found) {
     const auto verb = [](bool writes) { return writes ? "writes" : "reads"; };
@@ -338,6 +339,7 @@ void Simulation::wait(SimulatedStream& stream, std::shared_ptr<const Point> poin
 }
 
 void Simulation::wait_until(const std::function<bool()>& is_done) {
+  // wait() releases the mutex, so that another thread can end a held point.
   while (!is_done()) changed_.wait(runtime_mutex());
 }
 

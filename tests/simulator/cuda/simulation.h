@@ -1,4 +1,4 @@
-// What the simulated CUDA runtime knows: one at a time in the process, made by SimulatedGpu.
+// State of the simulated CUDA runtime. SimulatedGpu makes it, and the process has at most one.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -27,26 +27,27 @@
 namespace fsdp::testing::sim {
 
 struct SimulationOptions {
-  uint32_t seed = 1;  // of the schedule, and of the order of blocks and warps
+  uint32_t seed = 1;  // seed of the schedule, and of the order of blocks and warps
   Schedule schedule = Schedule::kRandom;
   int devices = 1;
   int64_t bytes_each = int64_t{256} << 20;
-  int multiprocessors = 3;  // of a device: what grids are made for
-  // All devices are those of one process, in which a call that allocates, frees or loads code may
-  // wait for every device. Else each device is a process's.
+  int multiprocessors = 3;  // of a device; launches size their grids by it
+  // All devices belong to one process, in which a call that allocates, frees or loads code may wait
+  // for every device. Else each device belongs to its own process.
   bool one_process = false;
-  // Threads that have chosen no device are on a spare one, beyond `devices`, where a context is a
-  // report: it would be another process's GPU. False: they are on device 0, as CUDA's are.
+  // Threads that have not chosen a device are on a spare one, beyond `devices`, where a context is
+  // a report: in a real job it would be another process's GPU. False: they are on device 0, as with
+  // CUDA.
   bool spare_default = false;
   HostCosts host_costs{};
 };
 
-// What the runtime keeps for each thread of the host.
+// The runtime's state of a host thread.
 struct HostThread {
   int device = 0;
   cudaError_t last_error = cudaSuccess;
-  Clock clock;          // of the work that the thread has waited for
-  uint64_t now_ns = 0;  // when the last of it was done, and what its calls have cost since
+  Clock clock;          // the work that the thread has waited for
+  uint64_t now_ns = 0;  // the end of the last of it, plus the cost of later calls
   cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 };
 
@@ -57,105 +58,108 @@ struct SimulatedEvent {
   std::shared_ptr<const Point> last;  // null: never recorded
 };
 
-// A call that CUDA refuses: the error that it returns, and why, which is a report.
+// A call that CUDA refuses: the error code that it returns, and the reason, which is a report.
 struct Refusal : std::runtime_error {
   Refusal(cudaError_t its_code, const std::string& why) : runtime_error(why), code(its_code) {}
   cudaError_t code;
 };
 
-// Of one launch that has run.
+// A launch that has run.
 struct LaunchRecord {
   std::string kernel;
   ptx::LaunchReport report;
 };
 
-// Used under runtime_mutex().
+// Requires: runtime_mutex() is held.
 class Simulation {
  public:
   explicit Simulation(const SimulationOptions& options);
 
   // [Note: what a call does]
-  // Every function of the runtime that can fail goes through here: it is counted, fails if the
-  // script says so, does nothing on a device that is lost, and leaves its error for
-  // cudaGetLastError. Only then does the body run. What it throws is a report.
+  // Every function of the runtime that can fail passes through here. The call is counted, fails if
+  // the script says so, does nothing on a lost device, and leaves its error for cudaGetLastError.
+  // Only then does the body run. A Refusal of the body is a report.
   cudaError_t call(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
 
-  // Of the calling thread. A thread that is new has seen what all before it have, who is thought to
-  // have made it; what one has seen that ends goes to all, who are thought to have joined it.
+  // Returns the calling thread's state. A new thread has seen all work that the existing threads
+  // have seen, because one of them is assumed to have started it. When a thread ends, its knowledge
+  // is passed to all, because one of them is assumed to have joined it.
   HostThread& host();
   void end_host(uint64_t number);
   // Advances the calling thread's clock.
   void spend(uint64_t ns) { host().now_ns += ns; }
   // Makes a context on the thread's current device if there is none. `name` is the call.
   void need_context(std::string_view name);
-  // Devices that have one.
+  // Returns the devices that have one.
   const std::set<int>& contexts() const { return contexts_; }
-  // The calling thread captures a graph from the stream. Work for the graph is refused.
+  // Starts a capture of the stream by the calling thread. Work for the graph is refused.
   void begin_capture(SimulatedStream& stream, cudaStreamCaptureMode mode);
   cudaError_t end_capture(SimulatedStream& stream);
-  // What does not come back by itself: the device's, or else what the thread's last call left.
+  // Returns the thread's error: the device's if it is lost, else that of the thread's last failed
+  // call.
   cudaError_t last_error(bool forget);
 
-  // Errors: Refusal for a handle that is none of ours or was destroyed, and for the default stream
-  //   unless it is allowed.
+  // Errors: Refusal for an unknown or destroyed handle, and for the default stream unless it is
+  // allowed.
   SimulatedStream& stream(cudaStream_t handle);
   SimulatedEvent& event(cudaEvent_t handle);
   SimulatedStream& add_stream();
   SimulatedEvent& add_event(bool timed);
 
-  // Queues `run` as work that is in order behind what the stream and the calling thread have seen.
+  // Queues `run` as work, ordered after all work that the stream and the calling thread have seen.
   void issue(SimulatedStream& stream, std::string name, std::function<void(const Operation&)> run);
-  // The same for another thread, as it was.
+  // Does the same for another thread, whose state is `by`.
   void issue(SimulatedStream& stream, std::string name, std::function<void(const Operation&)> run,
              const HostThread& by);
-  // `launch` as ptx::run takes it, with a seed drawn from the simulation's.
+  // Queues a launch. `launch` is as for ptx::run, with a seed drawn from the simulation's.
   void launch(SimulatedStream& stream, std::string name, ptx::Launch launch);
-  // Work that the calling thread does now, behind all that the stream has to do first.
+  // Runs all work of the stream, and then logs an operation that the calling thread performs
+  // itself, now.
   const Operation& begin_at_once(SimulatedStream& stream, std::string name);
-  // Within an operation: it reads or writes these bytes of device or pinned memory.
-  // Errors: ptx::Objection if they are not there, or if nobody has written what `read` reads.
+  // Within an operation: notes that it reads or writes these bytes of device or pinned memory.
+  // Errors: ptx::Objection if the memory does not exist, or if `read` reads bytes without a value.
   void read(const Operation& operation, const void* begin, int64_t bytes);
   void touch(const Operation& operation, const void* begin, int64_t bytes, bool writes);
   void record(SimulatedEvent& event, SimulatedStream& stream);
   void wait(SimulatedStream& stream, const SimulatedEvent& event);
-  // Where the stream is once it has done what it was given.
+  // Returns the point that the stream reaches after all work issued so far.
   std::shared_ptr<const Point> point_of(SimulatedStream& stream, const HostThread& by);
   void wait(SimulatedStream& stream, std::shared_ptr<const Point> point, const HostThread& by);
-  // To be told when a point that was held is reached, or somebody else may go on; waiting gives the
-  // runtime's mutex away.
+  // Notified when a held point is reached, or when another thread may continue; waiting releases
+  // the runtime's mutex.
   std::condition_variable_any& changed() { return changed_; }
-  // The calling thread waits; `kind` is what made it.
+  // Lets the calling thread wait; `kind` names the call.
   void host_waits_for(SimulatedStream& stream, std::string_view kind);
   void host_waits_for(const Point& point, std::string_view kind);
   void host_waits_for_device(int device, std::string_view kind);
-  // It has seen, without waiting, that this is over since then.
+  // The calling thread has learned, without waiting, that this work has ended.
   void host_saw(const Clock& clock, uint64_t ns);
 
   // [Note: calls that wait for peers]
-  // Calls that allocate or free memory or load code may wait for all devices of the process (which,
-  // and when, depends on the driver). If a peer's device runs a collective in which the calling
-  // thread's device has no part yet, that never ends: the calling thread would issue it. `waits`
-  // returns which collective of a peer waits for the device; empty: none.
+  // Calls that allocate or free memory or load code may wait for all devices of the process; the
+  // driver decides which, and when. If a peer's device runs a collective that waits for the calling
+  // thread's device, the call never returns: this thread would issue the missing share. `waits`
+  // returns the collective of a peer that waits for the device; empty: none.
   void watch_peers(std::function<std::string(int device)> waits) { peer_waits_ = std::move(waits); }
-  // Reports such a call, and returns true. Nothing where each device is a process's.
+  // Reports such a call and returns true. Does nothing if each device belongs to its own process.
   bool may_wait_for_peers(std::string_view call);
-  // The same for the code of this kernel, the first time on the device.
+  // Does the same for loading this kernel's code, the first time on the device.
   void load(const void* kernel, std::string_view call);
   // cudaFreeHost waits for all devices of the process.
   void host_waits_for_process(std::string_view kind);
 
   void report(std::string text) { reports_.push_back(std::move(text)); }
-  // From now on nothing runs there, and every call gives the error.
-  // Of collectives that never end, until they are aborted.
+  // Counts collectives on the device that do not end until they are aborted.
   void count_endless(int device, int by) { endless_[device] += by; }
   bool works_endlessly(int device) const {
     const auto found = endless_.find(device);
     return found != endless_.end() && found->second > 0;
   }
+  // From now on nothing runs on the device, and every call on it returns the error.
   void lose_device(int device, cudaError_t code);
   bool is_lost(int device) const { return lost_[static_cast<size_t>(device)] != cudaSuccess; }
 
-  // What was made and not given back, by name.
+  // Returns the names of objects that were made and not released.
   std::vector<std::string> left() const;
 
   const SimulationOptions& options() const { return options_; }
@@ -166,7 +170,8 @@ class Simulation {
   std::vector<LaunchRecord>& launches() { return launches_; }
   std::vector<std::string>& reports() { return reports_; }
   std::map<std::string, int64_t>& host_waits() { return host_waits_; }
-  // Launches of more than twice as many blocks run their first and last ones; 0: all run whole.
+  // Runs only the first and the last `blocks` blocks of launches with more than twice as many; 0:
+  // all.
   void run_only_edges(uint64_t blocks) { edge_blocks_ = blocks; }
   void allow_default_stream(bool allowed) { default_stream_allowed_ = allowed; }
 
@@ -174,11 +179,11 @@ class Simulation {
   SimulatedStream& default_stream();
   cudaError_t answer(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
   int device_count() const { return options_.devices + (options_.spare_default ? 1 : 0); }
-  // Errors: Refusal, and the capture is invalid.
+  // Errors: Refusal; the capture is then invalid.
   void require_safe_for_captures();
   ptx::DeviceMemory& memory_at(const Operation& operation, const void* begin);
   void note(const Operation& operation, const ptx::ByteRange& bytes, bool writes);
-  // Until it is: what is held is somebody else's to end.
+  // Waits until `is_done` returns true; another thread may have to end a held point.
   void wait_until(const std::function<bool()>& is_done);
   void run_work(const Operation& operation, const std::function<void(const Operation&)>& run);
 
@@ -188,7 +193,7 @@ class Simulation {
   OperationLog log_;
   FaultScript faults_;
   AccessHistory history_;
-  std::set<std::string> conflicts_;  // of which kinds there was a report
+  std::set<std::string> conflicts_;  // kinds that were reported already
   std::condition_variable_any changed_;
   std::map<uint64_t, HostThread> hosts_;
   std::set<int> contexts_;
@@ -198,11 +203,11 @@ class Simulation {
     bool is_valid = true;
   };
   std::map<int, Capture> captures_;                // by stream
-  Clock ended_;                                    // what threads that are gone have seen
+  Clock ended_;                                    // seen by threads that have ended
   std::vector<cudaError_t> lost_;                  // by device
   std::map<int, int> endless_;                     // collectives, by device
   std::vector<SimulatedStream*> default_streams_;  // by device; null: not used yet
-  std::map<const void*, std::unique_ptr<SimulatedEvent>> events_;  // by handle; those gone, too
+  std::map<const void*, std::unique_ptr<SimulatedEvent>> events_;  // by handle; destroyed ones, too
   std::vector<LaunchRecord> launches_;
   std::vector<std::string> reports_;
   std::map<std::string, int64_t> host_waits_;
@@ -212,12 +217,12 @@ class Simulation {
   uint64_t edge_blocks_ = 0;
 };
 
-// Of everything here, and of the pointer below.
+// Guards all simulation state, and the pointer below.
 std::mutex& runtime_mutex();
-// Null: no simulated GPU is there, and every call gives cudaErrorNoDevice.
+// Null: there is no simulated GPU, and every call returns cudaErrorNoDevice.
 Simulation*& current_simulation();
 
-// For the functions of the runtime: Simulation::call of the current one.
+// Calls Simulation::call of the current simulation; for functions of the runtime.
 cudaError_t call(std::string_view name, const std::function<cudaError_t(Simulation&)>& body);
 
 }  // namespace fsdp::testing::sim

@@ -1,4 +1,4 @@
-// Loads and stores: where an address lies, and what may not happen there.
+// Loads and stores: finds the memory of an address and checks the access.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +15,10 @@ constexpr uint64_t kSectorBytes = 32;
 
 struct Target {
   Space space = Space::kGlobal;
-  uint64_t address = 0;  // in its space
+  uint64_t address = 0;  // address within the space
 };
 
-// Shared and local addresses have 32 bits: what wraps there is legal.
+// Returns the space of an address. Shared and local addresses have 32 bits, so wrapping is legal.
 Target target_of(Space space, uint64_t address) {
   if (space == Space::kShared || space == Space::kLocal) return {space, address & 0xffffffffU};
   if (space != Space::kGeneric && space != Space::kGlobal) return {space, address};
@@ -84,7 +84,8 @@ class Access {
     return reinterpret_cast<std::byte*>(address);
   }
 
-  // An access is aligned, so that no shadow ends within it. `first` is the address of byte 0.
+  // Checks and notes an access. It is aligned, so it is inside one shadow. `first` is the
+  // address of byte 0.
   void touch(Shadow& shadow, uint64_t at, uint64_t first, const std::string& name) {
     if (!writes_ && !shadow.is_defined(at, bytes_)) {
       object(fmt::format("a read of byte {} of {}, which nobody has written",
@@ -102,7 +103,8 @@ class Access {
     return at;
   }
 
-  // Whether what another thread did at that time is over for this one, whatever the schedule.
+  // Returns true if another thread's access at `at_once` has ended before this thread's, in every
+  // schedule.
   bool is_ordered(uint32_t block, int16_t thread, uint32_t at_once) const {
     if (block != block_.number) return false;
     if (thread == me()) return true;
@@ -112,6 +114,8 @@ class Access {
     return same_warp && at_once != now;
   }
 
+  // A cell of an earlier launch is empty. Each cell keeps the last writer and, since then, the
+  // readers.
   void note(Cell& cell, uint8_t bytes, uint64_t at, const std::string& name) {
     if (cell.launch != block_.launch_number) cell = {.launch = block_.launch_number};
     const uint32_t now = warp_.epoch().at_once();
@@ -124,6 +128,7 @@ class Access {
     }
     if (!writes_) return note_read(cell, bytes, now);
     const bool after_read = cell.reader_block != Cell::kNobody && (cell.read & bytes) != 0;
+    // After reads by several threads only a barrier of the block orders the write.
     const bool several =
         cell.reader_block == Cell::kSeveral || cell.reader == Cell::kSeveralThreads;
     const bool ordered =
@@ -143,6 +148,7 @@ class Access {
 
   void note_read(Cell& cell, uint8_t bytes, uint32_t now) const {
     const bool mine = cell.reader_block == block_.number && cell.reader == me();
+    // A read before the block's last barrier needs not be kept: a later write is ordered after it.
     const bool alone = cell.reader_block == Cell::kNobody || mine || is_over(cell, now);
     const bool same_block = cell.reader_block == block_.number;
     cell.read = alone && !mine ? bytes : cell.read | bytes;
@@ -151,7 +157,7 @@ class Access {
     cell.read_at = now;
   }
 
-  // All reads were this block's, before its last barrier.
+  // Returns true if all reads were this block's, before its last barrier.
   bool is_over(const Cell& cell, uint32_t now) const {
     return cell.reader_block == block_.number && cell.read_at >> 12 != now >> 12;
   }
@@ -181,7 +187,7 @@ void load(Warp& warp, const Instruction& instruction, int lane, const std::byte*
   }
 }
 
-// A value for all lanes, of the parameters of a kernel: the usual beginning.
+// Loads one value for all lanes, if it is a kernel parameter: most kernels begin with such loads.
 bool load_for_all(Warp& warp, const Instruction& instruction, Mask active,
                   const LaneValues& addresses, int64_t bytes) {
   if (!addresses.is_one() || instruction.space != Space::kParameter || active != ~Mask{0}) {
@@ -215,7 +221,7 @@ void access(Warp& warp, const Instruction& instruction, Mask active) {
   const int64_t bytes = static_cast<int64_t>(count) * instruction.type.bytes();
   const LaneValues addresses = warp.values(instruction.operands.at(0));
   if (!writes && load_for_all(warp, instruction, active, addresses, bytes)) return;
-  std::array<uint64_t, kLanes> sectors;  // an access is aligned and lies in one
+  std::array<uint64_t, kLanes> sectors;  // an aligned access is inside one sector
   auto last = sectors.begin();
   for_each_lane(active, [&](int lane) {
     const Target target =

@@ -1,5 +1,5 @@
-// Arithmetic, moves, comparisons and conversions. Floating operations are the host's in the type
-// itself: IEEE 754, rounded to the nearest even, as PTX has them with .rn.
+// Runs arithmetic, moves, comparisons and conversions. Floating-point operations are the host's in
+// the same type: IEEE 754, rounded to nearest even, as .rn in PTX.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ uint64_t to_bits(T value) {
   return std::bit_cast<BitsOf<T>>(value);
 }
 
-// A GPU's single-precision operations give one NaN, whatever the operands' payloads are.
+// A GPU's single-precision operations return one NaN, independent of the operands' payloads.
 float canonical(float value) { return value == value ? value : std::bit_cast<float>(0x7fffffffU); }
 double canonical(double value) { return value; }
 
@@ -77,7 +77,7 @@ class Compute {
   }
 
  private:
-  // Of those that an instruction has not, 0.
+  // Returns an operand of the instruction; 0 if it has no such operand.
   LaneValues operand(size_t index) const {
     static constexpr uint64_t kNothing = 0;
     return index < instruction_.operands.size() ? warp_.values(instruction_.operands[index])
@@ -85,7 +85,7 @@ class Compute {
   }
   uint64_t operand(size_t index, int lane) const { return operands_[index][lane]; }
 
-  // operation(lane, a, b, c) in T, into the first result.
+  // Stores operation(lane, a, b, c), in type T, in the first result.
   template <class T, class Operation>
   void each(Operation operation) {
     uint64_t* const results = warp_.lanes_of(instruction_.results.at(0));
@@ -149,7 +149,7 @@ class Compute {
         return floating([](auto a, auto, auto) { return -a; });
       case Opcode::kAbs:
         return floating([](auto a, auto, auto) { return std::fabs(a); });
-      case Opcode::kMin:  // of a number and NaN, the number
+      case Opcode::kMin:  // for a number and NaN, the number
         return floating([](auto a, auto b, auto) { return std::fmin(a, b); });
       case Opcode::kMax:
         return floating([](auto a, auto b, auto) { return std::fmax(a, b); });
@@ -190,7 +190,7 @@ class Compute {
     }
   }
 
-  // The count is a whole 32-bit number; beyond the width nothing is left, but the sign.
+  // Shifts by a whole 32-bit count; beyond the width only zeros or the sign remain.
   template <class T>
   void shift() {
     constexpr uint32_t kBits = sizeof(T) * 8;
@@ -230,6 +230,7 @@ class Compute {
     const bool remainder = instruction_.opcode == Opcode::kRemainder;
     each<T>([&](int lane, T a, T b, T) {
       if (b == T{0}) object(warp_, 1U << lane, "a division by zero");
+      // The host traps at the lowest value / -1; a GPU wraps.
       if (std::is_signed_v<T> && b == T(-1)) {
         return remainder ? T{0}
                          : static_cast<T>(std::make_unsigned_t<T>{0} - std::make_unsigned_t<T>(a));
@@ -281,7 +282,7 @@ class Compute {
     }
   }
 
-  // The result has 32 bits, whatever is counted.
+  // Stores a count, which has 32 bits for every operand type.
   template <class T, class Count>
   void count(Count count) {
     for_each_lane(active_, [&](int lane) {
@@ -290,7 +291,7 @@ class Compute {
     });
   }
 
-  // A word in parts, or parts in a word.
+  // Splits a word into parts, or joins parts to a word.
   void move() {
     const size_t into = instruction_.results.size(), out_of = instruction_.operands.size();
     if (into == 1 && out_of == 1) return each<uint64_t>([](int, auto a, auto, auto) { return a; });
@@ -376,7 +377,7 @@ class Compute {
     });
   }
 
-  // Null: not wanted.
+  // Returns null for an unused result.
   uint64_t* result(size_t index) {
     const int wanted = instruction_.results[index];
     return wanted < 0 ? nullptr : warp_.lanes_of(wanted);

@@ -1,4 +1,4 @@
-// cvt: between integers, between floating types, and from one to the other.
+// Runs cvt: between integers, between floating types, and from one to the other.
 #include <fmt/format.h>
 
 #include <bit>
@@ -19,7 +19,7 @@ uint64_t unsigned_of(uint64_t bits, const Type& type) {
   return type.bits == 64 ? bits : bits & ((uint64_t{1} << type.bits) - 1);
 }
 
-// Exact.
+// Returns the exact value.
 double double_of(uint64_t bits, const Type& type) {
   const auto half = static_cast<uint16_t>(bits);
   switch (type.kind) {
@@ -54,7 +54,7 @@ uint64_t narrow(float value, Kind kind) {
                                  : kernels::from_float<kernels::Float16>(value).bits;
 }
 
-// What does not fit becomes the nearest that does; NaN becomes 0.
+// Returns the nearest integer that fits; 0 for NaN.
 uint64_t integer_of(double value, const Type& to) {
   if (value != value) return 0;
   if (to.kind == Kind::kSigned) {
@@ -108,7 +108,7 @@ class Conversion {
     return is_signed ? convert(signed_of(bits, from_)) : convert(unsigned_of(bits, from_));
   }
 
-  // To 16 bits from single precision alone: from double it would be rounded twice here.
+  // Converts to 16 bits only from single precision: a double would be rounded twice here.
   uint64_t floating(double value, int lane) const {
     if (to_.kind == Kind::kFloat) {
       if (to_.bits == 64) return std::bit_cast<uint64_t>(value);
@@ -119,7 +119,7 @@ class Conversion {
     return narrow(static_cast<float>(value), to_.kind);
   }
 
-  // cvt.rn.bf16x2.f32 d, a, b: a in the upper half.
+  // Runs cvt.rn.bf16x2.f32 d, a, b: a is the upper half.
   uint64_t packed(int lane) const {
     if (from_ != Type{Kind::kFloat, 32} || instruction_.operands.size() != 2) unknown(lane);
     const auto half = [&](size_t index) {

@@ -34,7 +34,7 @@ const std::map<std::string_view, Opcode> kOpcodes{
     {"trap", Opcode::kTrap},       {"vote", Opcode::kVote},         {"xor", Opcode::kXor},
 };
 
-// Words that change what an instruction does, by opcode.
+// Words that change an instruction's effect, by opcode.
 const std::map<Opcode, std::map<std::string_view, Modifier>> kModifiers{
     {Opcode::kMultiply,
      {{"lo", Modifier::kLow}, {"hi", Modifier::kHigh}, {"wide", Modifier::kWide}}},
@@ -155,7 +155,7 @@ class Decoder {
           i.space = space->second;
           return true;
         }
-        // Hints to caches, and weak or stronger orders: all are run in order here.
+        // Cache hints, and memory orders: all accesses run in order here.
         return word.find("::") != std::string_view::npos ||
                is_one_of(word, {"v2", "v4", "nc", "ca", "cg", "cs", "lu", "cv", "wb", "wt", "weak",
                                 "relaxed", "volatile", "gpu", "cta"});
@@ -198,7 +198,8 @@ class Decoder {
     }
   }
 
-  // Without .rn the assembler may fuse a product and a sum, and quotients and roots are estimates.
+  // Requires .rn. Without it the assembler may fuse a product and a sum, and quotients and roots
+  // are approximate.
   void check_rounding() const {
     const Opcode opcode = instruction_.opcode;
     const bool must = opcode == Opcode::kAdd || opcode == Opcode::kSubtract ||
@@ -260,7 +261,8 @@ class Decoder {
     instruction_.operands.push_back(value_of(text));
   }
 
-  // A variable's address is its offset in its space; cvta makes it generic.
+  // Converts a variable's address, which is its offset in its space, to a generic one (cvta), or
+  // back.
   void convert_address() {
     static const std::map<Space, uint64_t> windows{{Space::kGlobal, 0},
                                                    {Space::kShared, kSharedWindow},
@@ -307,7 +309,8 @@ class Decoder {
     return *found;
   }
 
-  // Bits of 0f…, 0d…; hexadecimal and decimal integers, negative ones in two's complement.
+  // Returns the bits of 0f…, 0d…, and of hexadecimal and decimal integers, negative ones in two's
+  // complement.
   uint64_t number(std::string_view text) const {
     std::string_view digits = text;
     const bool negative = digits.starts_with('-');

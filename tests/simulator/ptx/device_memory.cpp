@@ -44,6 +44,7 @@ void DeviceMemory::add(const void* begin, int64_t bytes, std::string name, bool 
   allocation->defined_at_first = defined;
   allocation->shadows.resize(allocation->end() / kWindow - allocation->begin / kWindow + 1);
   const uint64_t end = allocation->end();
+  // New memory may reuse addresses: forgets freed memory there.
   std::erase_if(gone_, [&](const auto& each) {
     return each.first < end && allocation->begin < each.second.end;
   });
@@ -78,7 +79,8 @@ void DeviceMemory::lose(uint64_t begin, std::string what) {
 void DeviceMemory::carve(const void* begin, int64_t bytes, std::string name) {
   const uint64_t address = address_of(begin), end = address + static_cast<uint64_t>(bytes);
   auto whole = last_from(carved_, address);
-  if (whole == carved_.end() || address >= whole->second->end()) {  // the first part of its whole
+  if (whole == carved_.end() || address >= whole->second->end()) {  // first part of the whole
+    // The whole moves to carved_, so that only its parts are memory.
     found_last_ = nullptr;
     const auto at = allocations_.find(require(begin, bytes).begin);
     whole = carved_.emplace(at->first, std::move(at->second)).first;
@@ -179,7 +181,7 @@ Shadow& DeviceMemory::touch(Allocation& allocation, uint64_t address) {
   return shadow;
 }
 
-// Allocations may lie side by side where they are carved: ranges are joined within one alone.
+// Carved allocations may be adjacent, so ranges are merged only within one allocation.
 std::vector<ByteRange> DeviceMemory::touched(bool writes) const {
   std::vector<ByteRange> ranges;
   for (const auto& [begin, shadow] : touched_) {

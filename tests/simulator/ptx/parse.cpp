@@ -1,4 +1,4 @@
-// From the text of a PTX module to its kernels: directives, declarations, scopes, labels.
+// Parses the text of a PTX module into kernels: directives, declarations, scopes, labels.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace fsdp::testing::ptx {
 namespace {
 
-// Statements end with ';', labels with ':', scopes with a brace of their own.
+// A statement ends with ';', a label with ':'; a scope has its own braces.
 struct Statement {
   std::string text;
   int line = 0;
@@ -51,7 +51,7 @@ class Cursor {
     return text_.compare(at_, word.size(), word) == 0;
   }
   std::string line_rest() { return until("\n", false); }
-  // Up to one of these letters, which is left unless it is `taken`.
+  // Returns the text up to one of these letters, which is consumed only if `taken`.
   std::string until(std::string_view letters, bool taken) {
     skip_white();
     const size_t end = std::min(text_.find_first_of(letters, at_), text_.size());
@@ -61,7 +61,7 @@ class Cursor {
     return std::string(trimmed(found));
   }
 
-  // The next statement of a body, whose vectors have braces, too.
+  // Returns the next statement of a body. Braces inside a statement belong to vectors.
   Statement statement() {
     skip_white();
     Statement found{.text = {}, .line = line_};
@@ -106,7 +106,7 @@ struct Declaration {
   int64_t alignment = 1;
 };
 
-// ".param .align 8 .b8 table[32]", ".shared .align 4 .f32 partial[8]": without its space.
+// Parses ".param .align 8 .b8 table[32]" or ".shared .align 4 .f32 partial[8]", without the space.
 Declaration declaration_of(std::string_view text, int line) {
   Declaration found;
   std::optional<Type> type;
@@ -135,7 +135,7 @@ Declaration declaration_of(std::string_view text, int line) {
   return found;
 }
 
-// Where it lies behind what is used.
+// Returns the offset of the next variable, aligned, and adds it to `used`.
 int64_t place(int64_t& used, const Declaration& declared) {
   used = round_up(used, declared.alignment);
   return std::exchange(used, used + declared.bytes);
@@ -154,8 +154,9 @@ class KernelParser {
   Kernel parse(std::string name) {
     kernel_.name = std::move(name);
     parameters();
-    cursor_.until("{", true);  // .maxntid and the like: what a launch may ask for
+    cursor_.until("{", true);  // skips .maxntid and similar limits of launches
     body();
+    // Branches may jump forward, so labels are resolved once the body is complete.
     for (const auto& [at, label] : jumps_) {
       const auto found = labels_.find(label);
       if (found == labels_.end()) object(fmt::format("unknown label '{}'", label));
@@ -210,7 +211,7 @@ class KernelParser {
     } else if (text.starts_with(".local")) {
       declare(Space::kLocal, kernel_.local_bytes, text, statement.line);
     } else if (text.starts_with(".pragma")) {
-      return;  // about unrolling
+      return;  // for loop unrolling
     } else if (text.starts_with('.')) {
       object(fmt::format("unknown directive '{}' in line {}", text, statement.line));
     } else if (!text.empty()) {
@@ -282,7 +283,7 @@ Module parse(const std::string& text) {
       std::string name(trimmed(std::string_view(head).substr(entry + 6)));
       Kernel kernel = KernelParser(cursor, shared, shared_bytes).parse(name);
       module.insert_or_assign(std::move(name), std::move(kernel));
-    } else if (head.starts_with(".section")) {  // of debuggers: where lines are from
+    } else if (head.starts_with(".section")) {  // for debuggers
       cursor.until("}", true);
     } else if (head.find(".shared") != std::string::npos && cursor.takes(';')) {
       const Declaration declared = declaration_of(head, line);

@@ -1,9 +1,8 @@
-// Kernels in PTX, decoded: what parse makes and launch.h runs.
+// Decoded PTX kernels: parse makes them, and launch.h runs them.
 //
-// What is not understood is an Objection with its text: an opcode, a modifier, a type, an operand.
-// Nothing is guessed, and skipped are only hints (of caches, unrolling, launch bounds, lines), so
-// that a kernel that runs here was read in full.
-// Source of the meaning of each: NVIDIA, "Parallel Thread Execution ISA", 9.0.
+// An unknown opcode, modifier, type or operand is an Objection with its text. The parser guesses
+// nothing, and skips only hints (of caches, unrolling, launch bounds, lines), so a kernel that runs
+// was understood completely. Source of the semantics: NVIDIA, "Parallel Thread Execution ISA", 9.0.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@
 
 namespace fsdp::testing::ptx {
 
-// What a simulated GPU does not accept: of a program, or of what it does when it runs.
+// An error that a simulated GPU reports: in a program, or when the program runs.
 struct Objection : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -23,7 +22,7 @@ enum class Kind : uint8_t { kPredicate, kBits, kUnsigned, kSigned, kFloat, kBFlo
 
 struct Type {
   Kind kind = Kind::kBits;
-  int bits = 32;   // of all lanes of a packed type
+  int bits = 32;   // all lanes of a packed type together
   int packed = 1;  // 2: bf16x2, f16x2
   int bytes() const { return bits / 8; }
   bool is_float() const { return kind >= Kind::kFloat; }
@@ -77,14 +76,14 @@ enum class Opcode : uint8_t {
   kXor,
 };
 
-// The rest of an opcode's words that change what it does.
+// The other words of an opcode that change its effect.
 enum class Modifier : uint8_t {
   kNone,
-  // Of mul, mad: which half of the product, or all of it in the type twice as wide.
+  // For mul, mad: the low or high half of the product, or all of it in the type twice as wide.
   kLow,
   kHigh,
   kWide,
-  // Comparisons; those that end in U hold for NaN, too.
+  // Comparisons; those that end in U also hold for NaN.
   kEqual,
   kNotEqual,
   kLess,
@@ -104,7 +103,7 @@ enum class Modifier : uint8_t {
   kTowardsZero,
   kDown,
   kUp,
-  // shfl, vote, shf.
+  // For shfl, vote, shf.
   kIndexed,
   kLaneUp,
   kLaneDown,
@@ -117,7 +116,7 @@ enum class Modifier : uint8_t {
   kRight,
 };
 
-// Registers that the hardware fills; x, y and z follow each other.
+// Registers that the hardware sets; x, y and z are consecutive.
 enum class Special : uint8_t {
   kThreadX,
   kThreadY,
@@ -140,29 +139,29 @@ inline constexpr int kSpecials = 15;
 struct Operand {
   enum class Source : uint8_t { kRegister, kValue, kSpecial };
   Source source = Source::kValue;
-  int index = 0;  // of a register; a Special
+  int index = 0;  // a register's number, or a Special
   uint64_t value = 0;
 };
 
 struct Instruction {
   Opcode opcode = Opcode::kExit;
-  Type type;  // of the result, and of operands where `from` does not say otherwise
-  Type from;  // of cvt's operand
+  Type type;  // type of the result, and of operands unless `from` differs
+  Type from;  // type of cvt's operand
   Modifier modifier = Modifier::kNone;
-  Modifier combine = Modifier::kNone;  // of setp with a third operand: kAll (and), kAny (or)
+  Modifier combine = Modifier::kNone;  // setp with a third operand: kAll (and), kAny (or)
   bool wraps = true;                   // shf.wrap, not shf.clamp
   Space space = Space::kGeneric;
   int guard = -1;  // a predicate register; -1: always
   bool guard_negated = false;
-  std::vector<int> results;  // registers; -1: not wanted. A predicate of shfl or setp comes second
-  std::vector<Operand> operands;  // of ld and st the address comes first
-  int64_t offset = 0;             // added to it
-  int target = -1;                // of a branch
+  std::vector<int> results;       // registers; -1: unused. A predicate of shfl or setp is second
+  std::vector<Operand> operands;  // the address is first in ld and st
+  int64_t offset = 0;             // added to the address
+  int target = -1;                // instruction that a branch jumps to
   int line = 0;
   std::string text;
 };
 
-// Where a name lies in its space.
+// The position of a name in its space.
 struct Variable {
   Space space = Space::kParameter;
   int64_t offset = 0;
@@ -176,15 +175,15 @@ struct Kernel {
   std::vector<Variable> parameters;
   int64_t parameter_bytes = 0;
   int64_t shared_bytes = 0;
-  int64_t local_bytes = 0;  // of each thread: spills and arrays
+  int64_t local_bytes = 0;  // for each thread: spills and arrays
 };
 
 using Module = std::map<std::string, Kernel>;
 
-// Errors: Objection with the line for what is not understood.
+// Errors: Objection with the line of the statement that is not understood.
 Module parse(const std::string& text);
 
-// Generic addresses of the spaces that are no memory of the device.
+// Generic addresses of the spaces outside of device memory.
 inline constexpr uint64_t kSharedWindow = 0x7000'0000'0000'0000;
 inline constexpr uint64_t kLocalWindow = 0x6000'0000'0000'0000;
 inline constexpr uint64_t kParameterWindow = 0x5000'0000'0000'0000;

@@ -64,8 +64,9 @@ void Warp::go_on_at(int next, Mask lanes) {
   for_each_lane(lanes, [&](int lane) { next_[lane] = next; });
 }
 
-// The lanes that are furthest behind go first, so that those that parted meet again where the code
-// does: together straight on, until they part or come to where others wait.
+// Runs the lanes that are furthest behind first, so that diverged lanes reconverge where the code
+// does. They run together until they diverge, or until they reach an instruction at which other
+// lanes wait.
 void Warp::run() {
   while (running_ != 0) {
     int at = std::numeric_limits<int>::max(), others = at;
@@ -92,7 +93,7 @@ Mask Warp::guarded(const Instruction& instruction, Mask active) {
   return guarded;
 }
 
-// False: where the active lanes go on, each for itself, is in next_.
+// Runs an instruction. Returns false if next_ already holds each active lane's next instruction.
 bool Warp::step(int at, Mask active) {
   const Instruction& instruction = block_.launch->kernel->code[at];
   now_ = &instruction;
@@ -134,7 +135,8 @@ bool Warp::step(int at, Mask active) {
   }
 }
 
-// All that are left have come: those that are done count as come.
+// Continues after a barrier, which all remaining lanes have reached; lanes that have ended count as
+// arrived.
 void Warp::pass_barrier() {
   running_ |= at_barrier_;
   at_barrier_ = 0;
@@ -149,7 +151,7 @@ void Warp::stop_at_barrier(Mask active) {
   at_barrier_ |= active;
 }
 
-// What lanes do together. Whoever could still come must be there.
+// Runs an instruction that lanes execute together. Every lane that its mask names must be active.
 void Warp::meet(const Instruction& instruction, Mask active) {
   switch (instruction.opcode) {
     case Opcode::kWarpBarrier:
@@ -177,9 +179,10 @@ void Warp::require_all_of(const Operand& mask, Mask active) {
   });
 }
 
-// PTX ISA, shfl.sync: c holds the clamp in its low bits and the segment mask above.
+// PTX ISA, shfl.sync: operand c holds the clamp in its low bits and the segment mask above.
 void Warp::shuffle(const Instruction& instruction, Mask active) {
   require_all_of(instruction.operands.at(3), active);
+  // Reads all lanes first, because a result may be the register that is sent.
   uint64_t given[kLanes] = {};
   for_each_lane(
       active, [&](int lane) { given[lane] = value(instruction.operands[0], lane) & 0xffffffffU; });
@@ -248,7 +251,7 @@ std::string Warp::where(int lane) const {
 
 namespace {
 
-// The warps of a block after another, in registers that stay.
+// Runs one block after another on the same warps, so that registers are allocated once.
 class Blocks {
  public:
   Blocks(BlockState& block, std::mt19937& random) : block_(block), random_(random) {
@@ -265,6 +268,7 @@ class Blocks {
     for (;;) {
       if (block_.launch->seed != 0) std::shuffle(order.begin(), order.end(), random_);
       for (const int warp : order) warps_[warp].run();
+      // Every warp has ended or waits at the barrier: all continue at the latest of their times.
       bool waiting = false;
       uint64_t latest = 0;
       for (const Warp& warp : warps_) latest = std::max(latest, warp.now_ns());
@@ -317,6 +321,7 @@ LaunchReport run(const Launch& launch, DeviceMemory& memory) {
   std::mt19937 random(launch.seed);
   if (launch.seed != 0) std::shuffle(order.begin(), order.end(), random);
   const auto shared = static_cast<size_t>(kernel.shared_bytes);
+  // Accesses of earlier launches do not count here, because streams order launches.
   const uint32_t number_of_launch = memory.begin_launch();
   BlockState block{.launch = &launch,
                    .memory = &memory,

@@ -1,4 +1,4 @@
-// Up to 32 threads that run the same instruction, and the block around them.
+// A warp (up to 32 threads that run the same instruction) and the block around it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace fsdp::testing::ptx {
 inline constexpr int kLanes = 32;
 using Mask = uint32_t;  // a bit a lane
 
-// Barriers that a thread has passed: of the block, and of its warp since.
+// The number of barriers that a thread has passed: of the block, and of its warp since.
 struct Epoch {
   uint32_t block = 1, warp = 0;
   uint32_t at_once() const { return block << 12 | (warp & 0xfffU); }
@@ -35,28 +35,28 @@ struct BlockState {
   Shadow shared_shadow;  // addresses from 0 on
 };
 
-// What an operand is in each lane.
+// The value of an operand in each lane.
 class LaneValues {
  public:
-  // Of lane l: values[l * step].
+  // Lane l has values[l * step].
   LaneValues(const uint64_t* values, int step) : values_(values), step_(step) {}
   uint64_t operator[](int lane) const { return values_[lane * step_]; }
-  bool is_one() const { return step_ == 0; }  // for all lanes
+  bool is_one() const { return step_ == 0; }  // the same for all lanes
 
  private:
   const uint64_t* values_;
   int step_;
 };
 
-// What a compiler's PTX names is hundreds of registers, of which a block uses few: what is not used
-// costs nothing.
+// A warp's registers. A compiler's PTX names hundreds of them, and a block uses few: unused ones
+// cost no time.
 class RegisterFile {
  public:
   explicit RegisterFile(int registers)
       : lanes_(std::make_unique_for_overwrite<uint64_t[]>(static_cast<size_t>(registers) * kLanes)),
         blocks_(static_cast<size_t>(registers), 0) {}
 
-  // All registers are as if nobody had written them.
+  // Makes all registers count as unwritten.
   void begin_block() { ++block_; }
 
   uint64_t* lanes(int index) {
@@ -71,15 +71,15 @@ class RegisterFile {
  private:
   static constexpr uint64_t kUnwritten = 0xdeadbeefdeadbeef;
   std::unique_ptr<uint64_t[]> lanes_;
-  std::vector<uint32_t> blocks_;  // in which each was used last, from 1
+  std::vector<uint32_t> blocks_;  // the block that used each last, from 1
   uint32_t block_ = 0;
 };
 
 class Warp {
  public:
-  // `block` changes from one block of the launch to the next; begin() follows.
+  // `block` changes from one block of the launch to the next; begin() is then called.
   Warp(BlockState& block, int number, int lanes);
-  // All lanes at the kernel's first instruction, nothing in their registers.
+  // Sets all lanes to the kernel's first instruction, with unwritten registers.
   void begin();
 
   BlockState& block() const { return block_; }
@@ -107,12 +107,12 @@ class Warp {
     return std::span(local_).subspan(lane * local_.size() / kLanes, local_.size() / kLanes);
   }
 
-  // Runs until every lane is done or waits at a barrier of the block.
+  // Runs until every lane has ended or waits at a barrier of the block.
   void run();
   Mask at_barrier() const { return at_barrier_; }
   void pass_barrier();
 
-  // "in adamw, block (3, 0, 0), thread 17: st.global.f32 [%rd4], %f2"
+  // Returns text like "in adamw, block (3, 0, 0), thread 17: st.global.f32 [%rd4], %f2".
   std::string where(int lane) const;
 
  private:
@@ -134,16 +134,16 @@ class Warp {
   const Instruction* now_ = nullptr;
   RegisterFile registers_;
   std::array<std::array<uint64_t, kLanes>, kSpecials> specials_{};
-  Mask running_ = 0, at_barrier_ = 0;  // neither: done
-  std::array<int, kLanes> next_{};     // instruction of each lane
-  std::vector<std::byte> local_;       // of each lane as much
+  Mask running_ = 0, at_barrier_ = 0;  // in neither: the lane has ended
+  std::array<int, kLanes> next_{};     // each lane's next instruction
+  std::vector<std::byte> local_;       // equal parts for all lanes
 };
 
-// Arithmetic, moves and conversions of the active lanes. Errors: Objection for a combination of
-// opcode and type that is not known.
+// Run arithmetic, moves and conversions in the active lanes. Errors: Objection for an unknown
+// combination of opcode and type.
 void compute(Warp& warp, const Instruction& instruction, Mask active);
 void convert(Warp& warp, const Instruction& instruction, Mask active);
-// Loads and stores.
+// Runs a load or a store.
 void access(Warp& warp, const Instruction& instruction, Mask active);
 
 // Calls visit(lane) for each lane of the mask, in ascending order.

@@ -18,10 +18,10 @@ namespace {
 constexpr int kStreams = 3;
 constexpr uint64_t kBytes = 24;
 
-// Every access to every byte, looked through one by one.
+// A history that keeps every access to every byte, and compares them one by one.
 class PlainHistory {
  public:
-  // Whether one of these bytes is in conflict.
+  // Returns true if one of these bytes is in conflict.
   bool touch(const Operation& now, const ptx::ByteRange& bytes, bool writes) {
     bool found = false;
     for (uint64_t byte = bytes.begin; byte < bytes.end; ++byte) {
@@ -50,7 +50,7 @@ TEST_CASE("the first conflict is found where every access is looked through, and
     PlainHistory plain;
     for (int step = 0; step < 60; ++step) {
       SimulatedStream& stream = streams[random() % kStreams];
-      if (random() % 3 != 0) {  // it waits for another one
+      if (random() % 3 != 0) {  // the stream waits for another one
         stream.clock.join(streams[random() % kStreams].clock);
         continue;
       }
@@ -69,7 +69,7 @@ TEST_CASE("the first conflict is found where every access is looked through, and
       REQUIRE(found == expected);
       if (!found) continue;
       ++with_conflict;
-      break;  // what comes behind a race may be taken for its consequence
+      break;  // later reports may be consequences of the race
     }
   }
   CHECK(with_conflict > 500);

@@ -1,4 +1,4 @@
-// The library's own CUDA device over the simulated runtime.
+// Tests the library's own CUDA device over the simulated runtime.
 #include "runtime/cuda/cuda_device.h"
 
 #include <fsdp/error.h>
@@ -58,7 +58,7 @@ TEST_CASE("a process that computes on GPU 3 has no context on another one") {
     auto stream = device.make_stream({.name = "stream"});
     Event done = device.make_event();
     stream->record(done);
-    // A thread that has chosen no device.
+    // This thread has not chosen a device.
     std::thread([&] {
       while (!done.reached()) std::this_thread::yield();
       done.synchronize();
@@ -71,7 +71,7 @@ TEST_CASE("a process that computes on GPU 3 has no context on another one") {
     }).join();
   }
   CHECK(gpu.contexts() == std::set<int>{3});
-  CHECK(cudaSetDevice(1) == cudaSuccess);  // a user's choice stays
+  CHECK(cudaSetDevice(1) == cudaSuccess);  // a user's choice is kept
   const CudaDevice device(3, kNoKernels);
   int current = 0;
   CHECK(cudaGetDevice(&current) == cudaSuccess);
@@ -91,7 +91,7 @@ TEST_CASE("a call is made once its stream is there, and not before") {
   compute->call([&] { calls.push_back(1); });
   CHECK(calls.empty());
   for (int i = 0; i < 9; ++i) fill();
-  // Each looks whether the one before is due, by which one piece of work runs.
+  // Each call checks whether the one before is due, and the query runs one piece of work.
   compute->call([&] { calls.push_back(2); });
   Event done = device.make_event();
   compute->record(done);
@@ -128,7 +128,7 @@ TEST_CASE("memory of the device is zeroed on a stream that is waited for") {
   CHECK(floats(pinned)[7] == 0);
 }
 
-// LibTorch asks for the last error behind its launches, and would take what we left for its own.
+// LibTorch checks the last error after its launches, and would take the engine's for its own.
 TEST_CASE("an event that is not reached yet leaves no error behind") {
   SimulatedGpu gpu({.schedule = Schedule::kLate});
   const CudaDevice device(0, kNoKernels);

@@ -1,4 +1,4 @@
-// The simulated CUDA runtime: errors that stay, calls that are made to fail, and misuse.
+// Tests the simulated CUDA runtime: sticky errors, scripted failures, and misuse.
 #include <thread>
 #include <vector>
 
@@ -45,7 +45,7 @@ TEST_CASE("an error that stays stops all work of the device, and no other's") {
   float* const x = make_floats(8);
   require(cudaMemsetAsync(x, 0, 32, stream));
   require(cudaStreamSynchronize(stream));
-  samples::launch_fill(x, 1, 8, stream);  // not yet
+  samples::launch_fill(x, 1, 8, stream);  // has not run yet
   gpu.fail("cudaEventCreateWithFlags", 1, cudaErrorECCUncorrectable);
   cudaEvent_t event = nullptr;
   CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaErrorECCUncorrectable);
@@ -151,14 +151,14 @@ TEST_CASE("the host is told that work is not done yet, and events need a time to
   for (int i = 0; i < 5; ++i) samples::launch_fill(x, 1, 8, stream);
   require(cudaEventRecord(to, stream));
   CHECK(cudaEventQuery(to) == cudaErrorNotReady);
-  CHECK(cudaGetLastError() == cudaErrorNotReady);  // as CUDA has it: whoever asks forgets it
+  CHECK(cudaGetLastError() == cudaErrorNotReady);  // as in CUDA, the query clears it
   CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
   float milliseconds = 0;
   CHECK(cudaEventElapsedTime(&milliseconds, from, to) == cudaErrorNotReady);
   require(cudaEventSynchronize(to));
   require(cudaStreamQuery(stream));
   require(cudaEventElapsedTime(&milliseconds, from, to));
-  CHECK(milliseconds == 0);  // nothing slept
+  CHECK(milliseconds == 0);  // no kernel slept
   CHECK(cudaEventElapsedTime(&milliseconds, from, make_event()) == cudaErrorInvalidResourceHandle);
   check_one_report(gpu, {"does not tell the time"});
 }
@@ -194,7 +194,7 @@ TEST_CASE("threads of the host issue to streams of their own, and their ends are
     cudaStream_t first = make_stream(gpu, "main");
     float* const x = make_floats(256);
     samples::launch_fill(x, 1, 256, first);
-    require(cudaStreamSynchronize(first));  // its threads have seen it, too
+    require(cudaStreamSynchronize(first));  // later threads have seen it, too
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 4; ++rank) {
       threads.emplace_back([&gpu, x, rank] {

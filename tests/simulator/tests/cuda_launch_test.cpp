@@ -1,4 +1,4 @@
-// The simulated CUDA runtime: nvcc's kernels on the host, and what is wrong with them.
+// Tests the simulated CUDA runtime: nvcc's kernels on the host, and the errors found in them.
 #include <vector>
 
 #include "simulator/tests/gpu_arrays.h"
@@ -9,7 +9,7 @@ using namespace fsdp::testing::sim;
 
 namespace {
 
-// Its report names the kernel, and the device is lost.
+// Checks that the report names the kernel, and that the device is lost.
 void check_kernel_is_refused(samples::Bug bug, const std::vector<std::string>& parts) {
   for (const uint32_t seed : {0U, 1U, 2U}) {
     SimulatedGpu gpu({.seed = seed});
@@ -82,7 +82,7 @@ TEST_CASE("launches that cannot be are refused at once, and work goes on") {
   SimulatedGpu gpu;
   cudaStream_t stream = make_stream(gpu, "compute");
   float* const x = make_floats(32);
-  samples::launch_fill(x, 1, 0, stream);  // no blocks
+  samples::launch_fill(x, 1, 0, stream);  // a grid without blocks
   CHECK(cudaPeekAtLastError() == cudaErrorInvalidConfiguration);
   CHECK(cudaGetLastError() == cudaErrorInvalidConfiguration);
   CHECK(cudaGetLastError() == cudaSuccess);

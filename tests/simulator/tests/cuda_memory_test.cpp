@@ -1,4 +1,5 @@
-// The simulated CUDA runtime: which memory is there, who may touch it, and when copies read it.
+// Tests the simulated CUDA runtime: existing memory, access rights, and the time when copies read
+// memory.
 #include <signal.h>
 
 #include <cstring>
@@ -86,14 +87,14 @@ TEST_CASE("pageable memory is read when a copy is issued, pinned memory when it 
   *pinned = 1;
   require(cudaMemcpyAsync(x, pageable.data(), 4, cudaMemcpyDefault, stream));
   require(cudaMemcpyAsync(x + 1, pinned, 4, cudaMemcpyDefault, stream));
-  pageable[0] = *pinned = 2;  // too early for one of them
+  pageable[0] = *pinned = 2;  // too early for the pinned copy
   CHECK(gpu.host_waits().empty());
   CHECK(download(x, 2, stream) == std::vector<float>{1, 2});
   CHECK(gpu.host_waits() ==
         std::map<std::string, int64_t>{{"cudaMemcpyAsync to pageable memory", 1}});
   require(cudaMemsetAsync(x, 0, 8, stream));
   require(cudaMemcpyAsync(pinned, x, 4, cudaMemcpyDefault, stream));
-  CHECK(*pinned == 2);  // not yet
+  CHECK(*pinned == 2);  // has not run yet
   require(cudaStreamSynchronize(stream));
   CHECK(*pinned == 0);
 }

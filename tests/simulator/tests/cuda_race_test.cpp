@@ -1,4 +1,4 @@
-// The simulated CUDA runtime: work of several streams on the same bytes is in order, or found.
+// Tests the simulated CUDA runtime: unordered work of several streams on the same bytes is found.
 #include <vector>
 
 #include "simulator/tests/gpu_arrays.h"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kRaceNumel = 64;
 
-// Three steps of a layer: its parameters are gathered into a slot, computed with, and the gradient
-// is reduced in place. Each step issues four waits.
+// Three steps of a layer: its parameters are gathered into a slot and used, and the gradient is
+// reduced in place. Each step issues four waits.
 struct Layer {
   explicit Layer(SimulatedGpu& gpu)
       : gather(make_stream(gpu, "gather")),
@@ -92,7 +92,7 @@ TEST_CASE("with one hardware queue the work of all streams begins in the order o
     samples::launch_fill(x, 1, kRaceNumel, one);
     order(one, two);
     samples::launch_add(x, x, 1, kRaceNumel, two);
-    samples::launch_fill(y, 2, kRaceNumel, three);  // behind the wait of the second stream
+    samples::launch_fill(y, 2, kRaceNumel, three);  // after the second stream's wait
     require(cudaStreamSynchronize(three));
     const std::vector<LaunchRecord> launches = gpu.launches();
     REQUIRE(launches.size() == 3);
@@ -196,5 +196,5 @@ TEST_CASE("pinned memory that two streams use needs an order") {
   require(cudaMemcpyAsync(slot, pinned, kRaceNumel * 4, cudaMemcpyHostToDevice, compute));
   CHECK(gpu.take_reports().empty());
   require(cudaMemcpyAsync(pinned, slot, kRaceNumel * 4, cudaMemcpyDeviceToHost, gather));
-  CHECK(gpu.take_reports().size() == 2);  // it reads what is written, and writes what is read
+  CHECK(gpu.take_reports().size() == 2);  // it reads written, and writes read bytes
 }

@@ -1,5 +1,5 @@
-// Thread ranks of one simulated GPU on a slower wire: how long each collective takes, to the
-// nanosecond, since time is virtual there (ptx/launch.h) and nothing but the wire takes any.
+// Tests thread ranks of one simulated GPU on a slower link: the time of each collective, to the
+// nanosecond, because time is virtual (ptx/launch.h) and only the link takes any.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -28,7 +28,7 @@ constexpr int64_t kLatency = 7000;                  // ns
 constexpr double kRate = 0.25;                      // GB/s: 4 ns a byte
 constexpr int64_t kPiece = 240, kAll = 4 * kPiece;  // floats
 
-// A rank's stream with memory for collectives, and its clock.
+// A rank's stream, with memory for collectives and a clock.
 class TimedStream {
  public:
   TimedStream(const Mesh& mesh, const char* name)
@@ -38,12 +38,12 @@ class TimedStream {
         times_(device_.allocate(3 * 8, MemoryKind::kDevice)) {}
 
   Stream& stream() { return *stream_; }
-  // Of a tensor of `numel` floats, whose pieces are the ranks'.
+  // Returns a part for a tensor of `numel` floats, whose pieces belong to the ranks.
   CollectivePart part(int64_t numel) const {
     return {memory_.at(0), memory_.at(kAll * 4), numel, DType::kFloat32};
   }
   void mark(int at) { kernels::mark_time(*stream_, time(at)); }
-  // The stream does something else for so long.
+  // Keeps the stream busy for this time.
   void work(int64_t ns) {
     mark(2);
     kernels::pause_since(*stream_, {time(2), 1}, ns);
@@ -53,7 +53,7 @@ class TimedStream {
     stream_->read(&ns, time(at), 8);
     return ns;
   }
-  // What the work takes that `issue` gives to the stream.
+  // Returns the time of the work that `issue` issues to the stream.
   template <class Issue>
   int64_t duration_of(Issue issue) {
     mark(0);
@@ -102,7 +102,7 @@ TEST_CASE("a collective on a wire takes the latency and its bytes, in every sche
         Stream& stream = timed.stream();
         const int64_t wired = world == 1 ? 0 : 1;
         const CollectivePart piece = timed.part(kAll / world), whole = timed.part(kAll);
-        const int64_t bytes = kAll * 4 / world * (world - 1);  // (n - 1) / n of the tensor's
+        const int64_t bytes = kAll * 4 / world * (world - 1);  // (n - 1) / n of the tensor's bytes
         for (int turn = 0; turn < 3; ++turn) {
           CHECK(timed.duration_of([&] {
             communicator.all_gather({&piece, 1}, {.label = "g"}, stream);
@@ -150,7 +150,7 @@ TEST_CASE("a wire's time counts from when the last rank's stream came") {
     on_wire(3, {.seed = seed}, kWire, [](const Mesh& mesh) {
       TimedStream timed(mesh, "timed");
       Communicator& communicator = state_of(mesh).gather_communicator(Axis::kShard);
-      for (int turn = 1; turn < 4; ++turn) {  // another rank is the late one each time
+      for (int turn = 1; turn < 4; ++turn) {  // each time another rank is late
         const CollectivePart part = timed.part(kPiece);
         const int64_t late = mesh.rank() == turn % 3 ? kLate : 0;
         const int64_t duration = timed.duration_of([&] {

@@ -1,4 +1,4 @@
-// What is known of a simulated device's bytes, and launches that touch a part of many.
+// Tests the state of a simulated device's bytes, and launches that access a part of many.
 #include "simulator/ptx/device_memory.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ std::string objection(const std::function<void()>& act) {
   return "";
 }
 
-// p0[i] = i for the thread with the number i in the launch, in 64 bits.
+// p0[i] = i, where i is the thread's 64-bit number in the launch.
 const Module& numbers() {
   static const Module module = parse(R"(.version 8.0
 .target sm_80

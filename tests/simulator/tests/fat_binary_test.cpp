@@ -1,4 +1,4 @@
-// Objects that the simulated CUDA runtime cannot read, and kernels that are not in them.
+// Tests objects that the simulated CUDA runtime cannot read, and kernels that are not in them.
 #include "simulator/cuda/fat_binary.h"
 
 #include <doctest/doctest.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kNothing = ".version 8.0\n.target sm_80\n.address_size 64\n";
 
-// With one entry: as nvcc writes it, as far as fat_binary.cpp reads it.
+// A fat binary with one entry, in nvcc's layout as far as fat_binary.cpp reads it.
 class FatBinary {
  public:
   explicit FatBinary(uint32_t architecture, uint16_t kind = 1, uint64_t flags = 0) {
@@ -40,7 +40,7 @@ class FatBinary {
   }
 
   char& at(size_t byte) { return bytes_.at(byte); }
-  // Of bytes that are there until the next call.
+  // Returns a wrapper around the bytes; valid until the next call.
   const void* wrapper() {
     wrapper_ = {.magic = FATBINC_MAGIC,
                 .version = FATBINC_VERSION,

@@ -1,4 +1,4 @@
-// What the tests of the simulated GPU hold: streams, events and arrays of floats.
+// Helpers for tests of the simulated GPU: streams, events and arrays of floats.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -31,7 +31,7 @@ inline void order(cudaStream_t first, cudaStream_t then) {
   cudaEvent_t event = make_event();
   require(cudaEventRecord(event, first));
   require(cudaStreamWaitEvent(then, event, 0));
-  require(cudaEventDestroy(event));  // the wait goes on
+  require(cudaEventDestroy(event));  // the wait remains
 }
 
 inline float* make_floats(int64_t numel) {
@@ -58,7 +58,7 @@ inline std::vector<float> download(const float* from, int64_t numel, cudaStream_
   return values;
 }
 
-// One report, which has all of these in its text.
+// Checks for one report that contains all of these texts.
 inline void check_one_report(sim::SimulatedGpu& gpu, const std::vector<std::string>& parts) {
   const std::vector<std::string> reports = gpu.take_reports();
   CAPTURE(reports.empty() ? std::string("none") : reports.front());

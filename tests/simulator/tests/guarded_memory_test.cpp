@@ -30,7 +30,7 @@ TEST_CASE("a read or write by the host is a fault that says so, and work of a st
     float seen = 0;
     stream->read(&seen, memory.data(), sizeof seen);
     CHECK(seen != seen);
-    CHECK(in_child([&] { *value = 1; }).signal == SIGSEGV);  // closed again
+    CHECK(in_child([&] { *value = 1; }).signal == SIGSEGV);  // memory is closed again
   }
 }
 

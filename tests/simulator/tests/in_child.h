@@ -1,4 +1,4 @@
-// What becomes of a process that does something.
+// Runs a function in a child process, and returns how that process ended.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ inline End in_child(const std::function<void()>& act) {
   const pid_t child = fork();
   if (child == 0) {
     dup2(pipe_ends[1], STDERR_FILENO);
-    signal(SIGSEGV, SIG_DFL);  // not doctest's
+    signal(SIGSEGV, SIG_DFL);  // replaces doctest's handler
     GuardedMemory::instance().watch();
     act();
     _exit(0);

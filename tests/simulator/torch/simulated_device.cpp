@@ -31,6 +31,7 @@ class SimulatedStreamOfTest final : public CudaStream {
  private:
   std::shared_ptr<EventMark> mark(CodePlace place) override {
     std::shared_ptr<EventMark> now = CudaStream::mark(place);
+    // Keeps earlier marks for kRecordEarly. is_mutated also notes the place.
     marks_.push_back(now);
     if (device_.is_mutated(Mutation::kRecordEarly, place)) {
       const auto early = static_cast<size_t>(device_.mutated_.marks_early);
@@ -38,7 +39,7 @@ class SimulatedStreamOfTest final : public CudaStream {
     }
     if (marks_.size() > kMarksKept) marks_.pop_front();
     if (!device_.is_mutated(Mutation::kRecordLeftOut, place)) return now;
-    // What the place has recorded before; nothing is the same as reached.
+    // The event then keeps the mark of this place's last use; null counts as reached.
     return nullptr;
   }
   void wait_for(const std::shared_ptr<EventMark>& mark, CodePlace place) override {

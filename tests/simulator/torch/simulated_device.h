@@ -1,5 +1,5 @@
-// The CUDA device of the library on a simulated GPU, as LibTorch's operators of the CPU see it:
-// its memory is memory of theirs, which they touch as work of the rank's compute stream.
+// The library's CUDA device on a simulated GPU, for LibTorch's CPU operators: they use its memory
+// as their own, and access it as work of the rank's compute stream.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -15,36 +15,36 @@
 
 namespace fsdp::testing {
 
-// What is wrong on purpose at one place of the engine.
+// An error made on purpose at one place of the engine.
 enum class Mutation : uint8_t {
   kNone,
   kWaitLeftOut,
-  kRecordLeftOut,  // the event keeps its mark: of the use before
-  kRecordEarly,    // the event has a mark that the stream was given before
+  kRecordLeftOut,  // the event keeps the mark of its last use
+  kRecordEarly,    // the event gets an earlier mark of the stream
 };
 
 struct MutatedPlace {
   Mutation mutation = Mutation::kNone;
-  std::string place{};  // "engine_pass.cpp:40", as SimulatedDevice::waits has it
-  int marks_early = 1;  // of kRecordEarly: a collective has up to three of its own
+  std::string place{};  // "engine_pass.cpp:40", as in SimulatedDevice::waits
+  int marks_early = 1;  // for kRecordEarly: a collective makes up to three
 };
 
 class SimulatedDevice : public CudaDevice {
  public:
   explicit SimulatedDevice(sim::SimulatedGpu& gpu, int ordinal = 0);
 
-  // LibTorch's: tensors are the CPU's.
+  // Returns LibTorch's name: its tensors are on the CPU.
   std::string_view name() const override { return "cpu"; }
   std::unique_ptr<Stream> make_stream(const StreamOptions& options) const override;
-  // The one that the calling thread is bound to.
-  // Errors: std::logic_error in a thread that is bound to none.
+  // Returns the stream to which the calling thread is bound.
+  // Errors: std::logic_error in a thread without one.
   Stream& compute_stream(void* native = nullptr) const override;
 
   sim::SimulatedGpu& gpu() const { return gpu_; }
 
-  // From now on.
+  // Makes the error from now on.
   void mutate(MutatedPlace mutated);
-  // Where streams have waited and recorded so far.
+  // Return the places where streams have waited and recorded so far.
   std::set<std::string> waits() const;
   std::set<std::string> records() const;
 
@@ -58,11 +58,12 @@ class SimulatedDevice : public CudaDevice {
   MutatedPlace mutated_;
 };
 
-// A stream of the simulated device that LibTorch's operators of the calling thread run on: its
-// current one, if it has none yet. `owner` is whose it is: reports tell of "compute of rank 0".
+// A stream of the simulated device for LibTorch's operators of the calling thread. It becomes the
+// thread's current stream if the thread has none. Reports name it by its owner: "compute of rank
+// 0".
 class ComputeStreamOfThread {
  public:
-  // `is_default`: CUDA's default stream, which is not made but there.
+  // `is_default`: CUDA's default stream, which exists without being created.
   ComputeStreamOfThread(const SimulatedDevice& device, std::string owner, bool is_default);
   ~ComputeStreamOfThread();
   ComputeStreamOfThread(const ComputeStreamOfThread&) = delete;
@@ -71,7 +72,7 @@ class ComputeStreamOfThread {
   cudaStream_t handle() const;
   const std::string& owner() const { return owner_; }
 
-  // Of the calling thread; null: none.
+  // Returns the calling thread's current one; null: none.
   static const ComputeStreamOfThread* current();
 
  private:
@@ -80,7 +81,7 @@ class ComputeStreamOfThread {
   std::unique_ptr<CudaStream> stream_;
 };
 
-// Another stream of the calling thread is LibTorch's current one while this lives.
+// A scope in which another stream is LibTorch's current one in the calling thread.
 class ComputeStreamGuard {
  public:
   explicit ComputeStreamGuard(const ComputeStreamOfThread& now);

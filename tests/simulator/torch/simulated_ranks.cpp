@@ -37,10 +37,10 @@ class SimulatedWatch final : public RankWatch {
     memory_.emplace();
     operators_.emplace();
   }
-  // Where a rank threw, others were left in the middle of their work.
+  // If a rank threw, the others were interrupted in their work: reports are then printed only.
   void end(bool threw) override {
     operators_.reset();
-    cudaStreamSynchronize(stream_->handle());  // what it was given of LibTorch's memory is done
+    cudaStreamSynchronize(stream_->handle());  // its work on LibTorch's memory is done
     memory_.reset();
     stream_.reset();
     if (session_->keeps_reports) return;
@@ -86,7 +86,7 @@ SimulatedSession::SimulatedSession(const SimulatedRanksOptions& options)
 }
 
 LeftBehind::~LeftBehind() {
-  const bool is_lost = cudaDeviceSynchronize() != cudaSuccess;  // nothing can be freed any more
+  const bool is_lost = cudaDeviceSynchronize() != cudaSuccess;  // a lost device frees nothing
   std::vector<std::string> left;
   if (!is_lost) left = gpu_.left();
   if (hears_) {
@@ -114,7 +114,7 @@ void connect(std::vector<MeshParts>& meshes, const MeshOptions& options,
   connect_by_nccl(meshes, sessions);
 }
 
-// As processes would: each comes by itself.
+// Connects each rank in its own thread, as processes do: mesh_over_store waits for all.
 std::vector<MeshParts> meshes_on_hosts(int world, int hosts, const MeshOptions& options) {
   MemoryStore store;
   std::vector<MeshParts> meshes(static_cast<size_t>(world));

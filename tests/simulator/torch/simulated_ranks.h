@@ -1,5 +1,5 @@
-// Ranks of a test as threads on one simulated GPU, or on one each with NCCL between them: what it
-// reports ends the test.
+// Makes ranks of a test as threads on one simulated GPU, or on one GPU each with NCCL between them.
+// A report of a GPU fails the test.
 #pragma once
 
 #include <functional>
@@ -17,19 +17,19 @@ namespace fsdp::testing {
 
 struct SimulatedRanksOptions {
   sim::SimulationOptions simulation{};
-  // LibTorch's stream of the rank is CUDA's default one; of one rank alone.
+  // LibTorch's stream of the rank is CUDA's default stream; for a single rank.
   bool default_stream = false;
-  // What the GPU reports stays with it; else it is thrown where a rank ends, or printed.
+  // The GPU keeps its reports for the test; else they are thrown when a rank ends, or printed.
   bool keeps_reports = false;
-  // Each rank has a GPU of its own, of simulation.devices, and reaches the others by NCCL.
+  // Each rank has its own GPU out of simulation.devices, and NCCL connects them.
   bool nccl = false;
-  // With NCCL: the ranks are on so many hosts, and have nothing in common but a store.
+  // With NCCL: the number of hosts, which share only a store.
   int hosts = 1;
-  Wire wire{};  // of ranks that share the GPU
+  Wire wire{};  // between ranks that share the GPU
 };
 
-// Between a GPU and who uses it: what the user has left behind when it goes fails the test, unless
-// somebody asks for it.
+// A check between a GPU and its user: objects that still exist when the user is destroyed fail the
+// test, unless a function was given to `tell`.
 class LeftBehind {
  public:
   explicit LeftBehind(const sim::SimulatedGpu& gpu) : gpu_(gpu) {}
@@ -44,7 +44,8 @@ class LeftBehind {
   std::function<void(std::vector<std::string> left)> hears_;
 };
 
-// The GPUs of a test's ranks.
+// The GPUs of a test's ranks. Members are destroyed in reverse: NCCL and the devices, then
+// left_behind checks the GPU, which ends last.
 struct SimulatedSession {
   explicit SimulatedSession(const SimulatedRanksOptions& options);
   sim::SimulatedGpu gpu;
@@ -61,11 +62,11 @@ struct SimulatedSession {
   }
 };
 
-// As Mesh::local. The session lives as long as the ranks' watches.
+// Returns ranks as Mesh::local does. The session lives as long as the ranks' watches.
 std::vector<WatchedRank> simulated_ranks(int world, const MeshOptions& options,
                                          const std::shared_ptr<SimulatedSession>& session);
 
-// For run_ranks: torch_ranks_options, on the session's GPU.
+// Returns options for run_ranks: torch_ranks_options, on the session's GPU.
 RunRanksOptions on_simulated_gpu(const std::shared_ptr<SimulatedSession>& session);
 
 }  // namespace fsdp::testing

@@ -16,7 +16,7 @@ uint32_t next_seed() {
 
 std::vector<WatchedRank> make(int world, const MeshOptions& options) {
   const uint32_t seed = next_seed();
-  // A rank that is alone has LibTorch's default stream as a user's has, in every second run.
+  // With every second seed a single rank uses LibTorch's default stream, as a user's program does.
   const SimulatedRanksOptions simulated{.simulation = {.seed = seed},
                                         .default_stream = world == 1 && seed % 2 == 0};
   auto session = std::make_shared<SimulatedSession>(simulated);

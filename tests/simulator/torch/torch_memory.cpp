@@ -16,9 +16,9 @@
 
 namespace fsdp::testing {
 
-// [Note: an arena that is not guarded] It is as pinned memory: kernels may touch it, and the order
-// of work on it is checked, but the host's pages stay open, because LibTorch's own functions of the
-// host write new tensors outside of operators (torch::tensor).
+// [Note: an arena that is not guarded] The arena is like pinned memory: kernels may access it, and
+// the order of work on it is checked. But its pages stay open to the host, because LibTorch's own
+// host functions write new tensors outside of operators (torch::tensor).
 class TorchMemoryOfThread::Blocks {
  public:
   Blocks() { sim::lend_memory(arena_.data(), arena_.bytes(), "LibTorch's arena"); }
@@ -33,9 +33,9 @@ class TorchMemoryOfThread::Blocks {
     } else {
       if (used_ + bytes > kArenaBytes) throw std::bad_alloc();
       block = arena_.at(used_);
-      used_ += bytes + kAlignment;  // a gap, which is nobody's
+      used_ += bytes + kAlignment;  // the gap belongs to no block
     }
-    // LibTorch's own functions of the host (torch::tensor) write it outside of operators, too.
+    // LibTorch's own host functions (torch::tensor) write it outside of operators, unseen.
     sim::adopt_memory(stream, block, bytes, "LibTorch's memory", sim::AdoptedValue::kUnknown);
     return block;
   }
@@ -47,7 +47,7 @@ class TorchMemoryOfThread::Blocks {
     free_[{stream, bytes}].push_back(block);
   }
 
-  // The streams go; tensors may stay.
+  // The streams are destroyed; tensors may stay.
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -57,7 +57,7 @@ class TorchMemoryOfThread::Blocks {
   static constexpr int64_t kAlignment = 512;
 
  private:
-  static constexpr int64_t kArenaBytes = int64_t{512} << 20;  // taken where it is touched
+  static constexpr int64_t kArenaBytes = int64_t{512} << 20;  // its pages are allocated on access
 
   const Buffer arena_ = allocate_host(kArenaBytes);  // lives as long as a tensor in it
   int64_t used_ = 0;
@@ -75,10 +75,10 @@ thread_local std::shared_ptr<Blocks> of_thread;
 struct Block {
   std::shared_ptr<Blocks> of;
   int64_t bytes;
-  cudaStream_t stream;  // that was current when LibTorch asked for it
+  cudaStream_t stream;  // current when LibTorch allocated it
 };
 
-// By their beginning, which is all that LibTorch has when it gives one back.
+// Blocks by address, which is all that LibTorch passes when it frees one.
 class BlocksOut {
  public:
   void add(void* data, Block block) {
@@ -99,10 +99,10 @@ class BlocksOut {
   std::unordered_map<void*, Block> blocks_;
 };
 
-// In threads without memory of their own, LibTorch's own allocator.
+// Uses LibTorch's own allocator in threads without memory of their own.
 class RankAllocator final : public c10::Allocator {
  public:
-  // For good: tensors may outlive all else.
+  // Never destroyed: tensors may outlive all else.
   static RankAllocator& instance() {
     static auto* const allocator = new RankAllocator;
     return *allocator;

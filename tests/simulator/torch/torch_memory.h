@@ -1,22 +1,23 @@
-// LibTorch's memory on the simulated GPU: what its allocator for the CPU hands out to a rank's
-// thread is memory of the device, of the stream that is the thread's then.
+// LibTorch's memory on the simulated GPU: its CPU allocator returns device memory to a rank's
+// thread, for the stream that is the thread's current one then.
 //
-// As LibTorch's allocator for GPUs does, it hands a block out again on the same stream as soon as
-// it is given back, since all work on it is there. So a block that is given back counts as written
-// there: what another stream does with it must be over by then.
+// As LibTorch's GPU allocator does, it reuses a block on the same stream as soon as the block is
+// freed, because all work on it is on that stream. So freeing a block counts as a write on that
+// stream: work of other streams on the block must be over by then.
 #pragma once
 
 #include <memory>
 
 namespace fsdp::testing {
 
-// From now on for good, what LibTorch allocates asks here; elsewhere it is as ever. The library
-// lays an allocator of its own over the one that it finds when an engine computes on the host: a
-// program of which a rank computes on a simulated GPU after that calls this before main.
+// Installs the allocator for good: LibTorch's allocations ask it from now on; threads without
+// memory of their own keep the earlier allocator. When an engine computes on the host, the library
+// wraps the allocator that it finds. So a program that does that before a rank computes on a
+// simulated GPU calls this before main.
 void take_allocator();
 
-// Of the calling thread, which has a stream (ComputeStreamOfThread), while it lives. What it has
-// handed out may outlive it, as plain memory.
+// The memory of the calling thread, which has a stream (ComputeStreamOfThread), while the object
+// lives. Its blocks may outlive it, as plain memory.
 class TorchMemoryOfThread {
  public:
   TorchMemoryOfThread();

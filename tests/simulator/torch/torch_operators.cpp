@@ -13,11 +13,11 @@
 namespace fsdp::testing {
 namespace {
 
-// From the first to the last element.
+// Adds the bytes from the first to the last element.
 void add(const at::Tensor& tensor, bool writes, std::vector<TouchedBytes>& touched) {
   if (!tensor.defined() || !tensor.has_storage() || tensor.numel() == 0) return;
   const void* data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
-  if (data == nullptr) return;  // not seated: a view of it is made, or its version looked at
+  if (data == nullptr) return;  // unbound: the operator makes a view or reads the version
   int64_t last = 0;
   for (int64_t d = 0; d < tensor.dim(); ++d) last += (tensor.size(d) - 1) * tensor.stride(d);
   const int64_t offset = tensor.storage_offset() * tensor.element_size();
@@ -47,7 +47,7 @@ std::vector<TouchedBytes> inputs_of(const at::RecordFunction& call) {
   return touched;
 }
 
-// What it has made: not the views of an input, nor the input itself.
+// Returns the operator's new results, without views of an input and inputs themselves.
 std::vector<TouchedBytes> outputs_of(const at::RecordFunction& call) {
   std::vector<TouchedBytes> touched;
   const auto schema = call.operator_schema();
@@ -68,13 +68,14 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& call) {
   const auto* compute = ComputeStreamOfThread::current();
   if (compute == nullptr) return nullptr;
   const std::string_view name = call.name();
+  // item() copies a value to the host, so the host waits for the stream.
   if (name == "aten::_local_scalar_dense") cudaStreamSynchronize(compute->handle());
   return std::make_unique<Work>(compute->handle(), name, inputs_of(call));
 }
 
 void end(const at::RecordFunction& call, at::ObserverContext* context) {
   if (context == nullptr) return;
-  // Work of its own, behind that of the operators of which this one consists.
+  // Results are separate work, after that of the operators that this one calls.
   const sim::HostWork made(ComputeStreamOfThread::current()->handle(), call.name(),
                            outputs_of(call));
 }

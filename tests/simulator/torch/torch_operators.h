@@ -1,15 +1,16 @@
-// LibTorch's operators of the calling thread as work of its compute stream on the simulated GPU:
-// what they read and write is told to it, and engine memory is open to them alone.
+// Treats LibTorch's operators of the calling thread as work of its compute stream on the simulated
+// GPU: they report their reads and writes, and only they may access engine memory.
 //
-// An operator that gives the host a value makes the host wait, as on a GPU; it is counted with the
-// host's other waits.
+// An operator that returns a value to the host makes the host wait, as on a GPU; this counts as a
+// host wait.
 #pragma once
 
 #include <ATen/record_function.h>
 
 namespace fsdp::testing {
 
-// While it lives, in the calling thread, which is bound to a stream (ComputeStreamOfThread).
+// A scope in which this applies to the calling thread. Requires: the thread is bound to a stream
+// (ComputeStreamOfThread).
 class TorchOperatorsOfThread {
  public:
   TorchOperatorsOfThread();

@@ -41,12 +41,13 @@ class WireMeeting {
   std::map<std::pair<int64_t, int>, std::shared_ptr<WireMeeting>> groups_;  // shared by their ranks
 };
 
-// [Note: a slower wire] A rank's stream marks the time when it reaches a collective, runs the
-// collective, and then pauses until the link's time has passed since the last rank's mark. So the
-// time counts from when all ranks have arrived, and includes the time of the memory copies. All
-// three are work of the stream, by the kernels of its device (kernels/pause.h), alike on the host
-// and on a GPU: the pause blocks the caller of an inline stream, the worker of a threaded one, and
-// only the stream on a GPU. The inner communicator moves and compares the data, and throws.
+// [Note: a slower wire]
+// A rank's stream marks the time when it reaches a collective, runs the collective, and then pauses
+// until the link's time has passed since the last rank's mark. So the time counts from when all
+// ranks have arrived, and includes the time of the memory copies. All three are work of the stream,
+// by the kernels of its device (kernels/pause.h), alike on the host and on a GPU: the pause blocks
+// the caller of an inline stream, the worker of a threaded one, and only the stream on a GPU. The
+// inner communicator moves and compares the data, and throws.
 class WireCommunicator final : public Communicator {
  public:
   // Requires: all ranks of `inner` take part in each collective; `meeting` is the group's.

@@ -1,4 +1,4 @@
-// Small kernels that do right and wrong, for the tests of the simulated GPU.
+// Small correct and wrong kernels for the tests of the simulated GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,18 +7,19 @@
 
 namespace fsdp::testing::samples {
 
-// to[i] = value.
+// Launches to[i] = value.
 void launch_fill(float* to, float value, int64_t numel, cudaStream_t stream);
-// to[i] = from[i] + by.
+// Launches to[i] = from[i] + by.
 void launch_add(float* to, const float* from, float by, int64_t numel, cudaStream_t stream);
-// As fill, by cudaLaunchKernelEx.
+// Launches fill through cudaLaunchKernelEx.
 void launch_fill_by_configuration(float* to, float value, int64_t numel, cudaStream_t stream);
-// As that, with an attribute of the launch.
+// Does the same with an attribute of the launch.
 cudaError_t launch_fill_with(cudaLaunchAttribute* attribute, float* to, float value, int64_t numel,
                              cudaStream_t stream);
 cudaError_t attributes_of_add(cudaFuncAttributes* attributes);
 
-// Mirrors 128 floats through shared memory, in two blocks of 64. Each has a way to go wrong.
+// Mirrors 128 floats through shared memory, in two blocks of 64. The values are errors in the
+// kernel.
 enum class Bug : uint8_t {
   kNone,
   kNoBarrier,         // between writing shared memory and reading it
@@ -27,12 +28,12 @@ enum class Bug : uint8_t {
   kMisaligned,        // a float4 at element 1
   kCrossBlock,        // all blocks write element 0
   kDivergentShuffle,  // a shuffle of the whole warp that half of it reaches
-  kUndefined,         // what nobody has written is read
+  kUndefined,         // a read of unwritten memory
 };
 void launch_mirror(float* to, const float* from, Bug bug, cudaStream_t stream);
 
-// A kernel with shared memory of the launch's size; one in a module with a variable; one in an
-// object that was compiled with compressed PTX.
+// Launches a kernel with shared memory of the launch's size; one in a module with a variable; one
+// in an object with compressed PTX.
 void launch_sized_by_launch(float* to, cudaStream_t stream);
 void launch_with_variable(float* to, cudaStream_t stream);
 void launch_compressed(float* to, cudaStream_t stream);
