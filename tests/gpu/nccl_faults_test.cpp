@@ -24,7 +24,7 @@ constexpr int kGuilty = 1;
 struct FaultOutcome {
   std::vector<std::string> told;  // by rank
   std::vector<std::string> left;
-  int64_t groups = 0;  // of the guilty rank, in its steps
+  int64_t groups = 0;  // the guilty rank's, in its steps
 };
 
 // Trains two steps; `fault` counts calls from the first step on.

@@ -42,7 +42,7 @@ TEST_CASE("a rank that dies is named with its cause by all survivors and by fsdp
     for (const char* survivor : {"0/4", "2/4", "3/4"}) {
       CHECK(lines_with(result.err, fmt::format("fsdp: error[75] rank {} host ", survivor)) == 1);
     }
-    CHECK(lines_with(result.err, death.cause) == 4);  // of three survivors, and the root cause
+    CHECK(lines_with(result.err, death.cause) == 4);  // three survivors and the root cause
     CHECK(lines_with(result.err, fmt::format("fsdp: error[{}] rank 1/4 host ", death.code)) == 1);
     // A survivor is in this step or, because it issues gathers ahead, in the one before.
     CHECK(lines_with(result.err, " step 20: ") + lines_with(result.err, " step 19: ") == 3);

@@ -13,8 +13,8 @@ namespace fsdp::testing {
 namespace {
 
 struct Wrong {
-  Environment changes;  // of a rank's right environment; empty values are unset
-  std::string line;     // what failed, where, and the hint
+  Environment changes;  // to a rank's correct environment; empty values are unset
+  std::string line;     // error text with place and hint
 };
 
 const std::vector<Wrong> kWrong{

@@ -244,6 +244,7 @@ void CheckedStream::close_memory() {
 }
 
 void CheckedStream::read(void* to, const void* from, int64_t bytes) {
+  // The host copies once the stream's work has ended, and may access device memory for that.
   touch("read", {{from, bytes}});
   synchronize();
   const AsDeviceWork work;
@@ -284,6 +285,8 @@ Buffer known_to(const std::shared_ptr<RaceCheck>& check, Buffer memory) {
   void* data = memory.data();
   const int64_t bytes = memory.bytes();
   check->add_memory(data, bytes);
+  // The deleter releases the memory only after the check has forgotten it, because the address may
+  // be reused at once.
   auto kept = std::make_shared<Buffer>(std::move(memory));
   return {data, bytes, [check, kept](void* gone) { check->remove_memory(gone); }};
 }
@@ -298,6 +301,7 @@ std::unique_ptr<Stream> CheckedDevice::make_stream(const StreamOptions& options)
 }
 
 Buffer CheckedDevice::allocate(int64_t bytes, MemoryKind kind) const {
+  // The host may access pinned memory at any time, so neither check applies to it.
   if (kind != MemoryKind::kDevice) return cpu_device().allocate(bytes, kind);
   return known_to(check_, GuardedMemory::instance().allocate(bytes));
 }

@@ -59,6 +59,7 @@ void GuardedMemory::watch() {
   before_ours = now;
   struct sigaction ours {};
   ours.sa_sigaction = on_fault;
+  // Runs on the alternate stack, if there is one: the fault may be a stack overflow.
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigaction(SIGSEGV, &ours, nullptr);
 }

@@ -22,6 +22,8 @@ class StagedCommunicator::Staging {
     const auto* const recv = static_cast<const std::byte*>(part.recv);
     const int64_t bytes_sent = numel_sent_ * size_of(part.dtype);
     const std::less<> before;
+    // In place means that both ranges overlap on the host; they must overlap in the same way on the
+    // device.
     if (part.runs.empty()) {
       in_place_ = !before(recv, send) && before(recv, send + bytes_sent);
       in_place_ |= !before(send, recv) && before(send, recv + bytes_received_);
@@ -79,6 +81,7 @@ void StagedCommunicator::issue(const Collective& collective, Stream& /*stream*/)
   own.parts = on_device;
   inner_->issue(own, *stream_);
   for (const Staging& part : staged) part.read(*stream_);
+  // A barrier has no part, and so no read that would wait for the stream.
   if (staged.empty()) stream_->synchronize();
 }
 

@@ -37,6 +37,7 @@ const Kernel& kernel_of(const void* host) {
 
 void require_launchable(const Configuration& given, const Kernel& kernel) {
   const uint64_t threads = uint64_t{given.block.x} * given.block.y * given.block.z;
+  // The limits of compute capability 8.0.
   const bool fits = given.grid.x > 0 && given.grid.x <= 0x7fffffffU && given.grid.y > 0 &&
                     given.grid.y <= 65535 && given.grid.z > 0 && given.grid.z <= 65535 &&
                     threads > 0 && threads <= 1024 && given.block.z <= 64;

@@ -31,7 +31,7 @@ struct SimulationOptions {
   Schedule schedule = Schedule::kRandom;
   int devices = 1;
   int64_t bytes_each = int64_t{256} << 20;
-  int multiprocessors = 3;  // of a device; launches size their grids by it
+  int multiprocessors = 3;  // per device; launches size their grids by it
   // All devices belong to one process, in which a call that allocates, frees or loads code may wait
   // for every device. Else each device belongs to its own process.
   bool one_process = false;

@@ -104,7 +104,8 @@ class Access {
   }
 
   // Returns true if another thread's access at `at_once` has ended before this thread's, in every
-  // schedule.
+  // schedule. The upper bits of `at_once` count the block's barriers, the lower 12 bits the warp's
+  // since (Epoch).
   bool is_ordered(uint32_t block, int16_t thread, uint32_t at_once) const {
     if (block != block_.number) return false;
     if (thread == me()) return true;

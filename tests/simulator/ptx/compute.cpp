@@ -94,6 +94,7 @@ class Compute {
       results[lane] = to_bits<T>(
           operation(lane, from_bits<T>(a[lane]), from_bits<T>(b[lane]), from_bits<T>(c[lane])));
     };
+    // A full mask is the usual case, and the compiler can vectorize its loop.
     if (active_ == ~Mask{0}) {
       for (int lane = 0; lane < kLanes; ++lane) one(lane);
     } else {

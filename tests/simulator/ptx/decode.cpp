@@ -122,10 +122,12 @@ class Decoder {
     instruction_.opcode = opcode->second;
     converts_address_ = all[0] == "cvta";
     if (all[0] == "bar" || all[0] == "barrier") {
+      // bar.warp.sync has the opcode of a block's barrier; only a later word distinguishes it.
       const bool warp = std::find(all.begin(), all.end(), "warp") != all.end();
       if (warp) instruction_.opcode = Opcode::kWarpBarrier;
     }
     for (size_t i = 1; i < all.size(); ++i) word(all[i]);
+    // cvt names the result's type first, and the operand's type last.
     if (!types_.empty()) instruction_.type = types_.front();
     instruction_.from = types_.empty() ? Type{} : types_.back();
     check_rounding();

@@ -74,7 +74,7 @@ class DeviceMemory {
                        const std::function<void(Shadow&, uint64_t at, int64_t count)>& visit);
 
   std::map<uint64_t, std::unique_ptr<Allocation>> allocations_;  // by begin
-  Allocation* found_last_ = nullptr;                             // of allocations_; null: none
+  Allocation* found_last_ = nullptr;                             // in allocations_; null: none
   std::map<uint64_t, std::unique_ptr<Allocation>> carved_;       // wholes of the parts above
   std::map<uint64_t, Gone> gone_;                                // by begin
   std::map<uint64_t, const Shadow*> touched_;                    // by the launch, by begin

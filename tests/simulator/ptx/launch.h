@@ -48,7 +48,7 @@ struct LaunchReport {
   uint64_t loads = 0, stores = 0;
   uint64_t sectors = 0, least_sectors = 0;
   uint64_t end_ns = 0;                   // by the device's clock
-  std::vector<ByteRange> read, written;  // of device memory, coalesced, in ascending order
+  std::vector<ByteRange> read, written;  // device memory, coalesced, in ascending order
 };
 
 // Errors: Objection naming kernel, block, thread and instruction.

@@ -22,6 +22,7 @@ std::string without_comments(const std::string& text) {
     if (text.compare(i, 2, "//") == 0) i = std::min(text.find('\n', i), text.size());
     if (i < text.size() && text.compare(i, 2, "/*") == 0) {
       const size_t end = text.find("*/", i);
+      // Keeps the line breaks of a comment, so that line numbers in errors stay right.
       kept += std::string(
           std::count(text.begin() + i, text.begin() + std::min(end, text.size()), '\n'), '\n');
       i = std::min(end, text.size() - 2) + 2;
@@ -69,6 +70,7 @@ class Cursor {
     while (at_ < text_.size()) {
       const char letter = text_[at_];
       if (braces == 0 && (letter == ';' || letter == ':')) {
+        // "::" is part of a modifier and ends no label.
         if (letter == ':' && text_.compare(at_, 2, "::") == 0) {
           found.text += "::";
           advance(2);
@@ -269,7 +271,7 @@ class KernelParser {
 Module parse(const std::string& text) {
   Module module;
   Cursor cursor(without_comments(text));
-  std::map<std::string, Variable, std::less<>> shared;  // of the whole module
+  std::map<std::string, Variable, std::less<>> shared;  // the whole module's
   int64_t shared_bytes = 0;
   while (!cursor.at_end()) {
     const int line = cursor.line();

@@ -12,7 +12,7 @@ struct Cell {
   static constexpr uint32_t kNobody = 0xffffffff;   // no block
   static constexpr uint32_t kSeveral = 0xfffffffe;  // threads of several blocks
   static constexpr int16_t kSeveralThreads = -1;    // several threads of one block
-  uint32_t launch = 0;                              // of an earlier launch: the cell counts as new
+  uint32_t launch = 0;                              // an earlier one: the cell counts as new
   uint32_t writer_block = kNobody;
   uint32_t reader_block = kNobody;
   uint32_t written_at = 0;  // Epoch::at_once

@@ -33,6 +33,8 @@ Warp::Warp(BlockState& block, int number, int lanes)
 
 void Warp::begin() {
   const Launch& launch = *block_.launch;
+  // Unwritten registers and local memory have a pattern, so that a result does not depend on an
+  // earlier block.
   registers_.begin_block();
   std::fill(local_.begin(), local_.end(), kUndefinedByte);
   const auto special = [&](Special first, int axis) -> auto& {

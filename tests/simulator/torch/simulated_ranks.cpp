@@ -109,6 +109,7 @@ void connect(std::vector<MeshParts>& meshes, const MeshOptions& options,
                            .timeout = options.timeout,
                            .first_use = 1,
                            .looks_every = std::chrono::milliseconds(2),
+                           // A stuck rank would block the test program for ever.
                            .on_stuck = [](const Failure&) { std::abort(); }}));
   }
   connect_by_nccl(meshes, sessions);

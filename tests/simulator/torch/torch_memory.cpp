@@ -25,6 +25,8 @@ class TorchMemoryOfThread::Blocks {
 
   void* take(int64_t bytes, cudaStream_t stream) {
     const std::lock_guard lock(mutex_);
+    // Reuses only blocks of the same stream and size, as LibTorch's caching allocator does for one
+    // stream.
     std::vector<void*>& free = free_[{stream, bytes}];
     void* block = nullptr;
     if (!free.empty()) {
@@ -42,6 +44,7 @@ class TorchMemoryOfThread::Blocks {
 
   void give(void* block, int64_t bytes, cudaStream_t stream) noexcept {
     const std::lock_guard lock(mutex_);
+    // The simulation no longer knows the arena, and no rank allocates from it again.
     if (ended_) return;
     sim::forget_memory(stream, block, bytes);
     free_[{stream, bytes}].push_back(block);
