@@ -149,7 +149,7 @@ def main():
     committed = arguments.table.read_text().splitlines() if arguments.table.exists() else []
     compiler = f"# nvcc {arguments.nvcc}"
     if not arguments.update and committed and compiler not in committed:
-        table_of(arguments)  # whatever the compiler: no stack, no local memory
+        table_of(arguments)  # with any compiler: no stack, no local memory
         print(f"skipped: the table is another compiler's than nvcc {arguments.nvcc}")
         sys.exit(77)
     found = table_of(arguments)

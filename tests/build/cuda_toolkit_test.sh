@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: cuda_toolkit_test.sh SOURCE WORK
-# Configuration takes the CUDA compiler that fits LibTorch, says why in one line, and goes on without one.
-# Compilers, toolkits and LibTorchs are folders that look like it.
+# Configuration must choose the CUDA compiler that fits LibTorch, print why in one line, and continue without one.
+# Compilers, toolkits and LibTorch are imitated by folders.
 set -euo pipefail
 source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
@@ -43,7 +43,7 @@ configure() {
   rm -rf build
   cmake -S . -B build -G Ninja -D "FSDP_SYSTEM_NVCC=$nvcc" -D "FSDP_TORCH_ROOT=$work/site/torch" "$@" 2>&1
 }
-expect() {  # TEXT WANTED…: the text has each of them, wherever CMake broke its lines
+expect() {  # TEXT WANTED…: the text contains each of them, in spite of CMake's line breaks
   local flat wanted
   flat=$(tr -s ' \n' ' ' <<<"$1")
   for wanted in "${@:2}"; do

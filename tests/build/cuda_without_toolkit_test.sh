@@ -1,7 +1,7 @@
 #!/bin/bash
 # usage: cuda_without_toolkit_test.sh SOURCE WORK
 # The GPU's part is built on a machine without any toolkit, by PyPI's compiler alone; without that one, too,
-# configuration goes on, the rest is built, and the GPU's tests are skipped with the reason. The toolkit is
+# configuration continues, the rest is built, and the GPU's tests are skipped with the reason. The toolkit is
 # hidden in a mount namespace of this script's own: ends with 77 where the system allows none.
 set -euo pipefail
 source=$1 work=$2

@@ -7,7 +7,7 @@ source=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" && cd "$work"
 
 fail() { echo "$*" >&2 && exit 1; }
-expect() {  # TEXT WANTED…: the text has each of them, wherever CMake broke its lines
+expect() {  # TEXT WANTED…: the text contains each of them, in spite of CMake's line breaks
   local flat wanted
   flat=$(tr -s ' \n' ' ' <<<"$1")
   for wanted in "${@:2}"; do
