@@ -17,7 +17,8 @@
 namespace fsdp {
 namespace {
 
-// Rank 0's values of a plainly built unit, on every rank.
+// Broadcasts rank 0's parameters of a plainly built unit to all ranks, as bytes: exact for every
+// dtype.
 void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   if (context.comms.one_rank()) return;
   std::vector<CollectivePart> parts;
@@ -27,6 +28,8 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
     parts.push_back({data, data, static_cast<int64_t>(found.tensor.nbytes()), DType::kUInt8});
     numel += parts.back().numel;
   }
+  // The parts are LibTorch's memory, which is freed as soon as the unit is sliced. So the host
+  // blocks until the broadcast is done, even if it throws.
   context.streams.settle(*context.streams.gather, [&] {
     context.streams.gather_after_compute();
     context.comms.gather().broadcast(
@@ -35,9 +38,13 @@ void broadcast_parameters(const FoundUnit& unit, ShardContext& context) {
   });
 }
 
-// A BuildScope cuts a unit before its name is known.
+// Throws if the unit's own strategy cuts main shards differently from the BuildScope. The scope
+// cuts every unit by the engine's strategy, because a unit has no name, and so no options, before
+// the model is complete.
 void check_built_alike(const UnitCollectives& collectives, const UnitCollectives& built,
                        const std::string& fqn) {
+  // Two strategies may have one placement and another order of pieces ([Note: pieces of pieces]).
+  // Then rank 1 owns another slice.
   const bool alike = collectives.row.optimizer == built.row.optimizer &&
                      collectives.main_rank(1) == built.main_rank(1);
   if (alike) return;
@@ -49,7 +56,9 @@ void check_built_alike(const UnitCollectives& collectives, const UnitCollectives
        .hint = "build the model plainly, and pass mesh and options to the engine"});
 }
 
-// Takes what a BuildScope has sharded, if it fits the unit as the whole model shows it.
+// Moves the unit's main shards out of the BuildScope. Throws if the complete model gives the unit
+// other parameters than the scope saw: a tie across units, for example, moves a parameter to
+// another unit.
 std::vector<Buffer> take_built(BuildState& building, const FoundUnit& unit,
                                const ShardLayout& layout) {
   const auto found = building.units.find(BuildState::key_of(unit));
@@ -111,6 +120,8 @@ void Attachment::plan_units() {
 }
 
 void Attachment::agree() const {
+  // Options are compared first: where they differ, the models may differ for that reason alone, and
+  // the error then names the cause.
   const Mesh& mesh = engine_.context->mesh;
   mesh.agree("configuration", describe_options(engine_.model.options));
   std::vector<std::string> lines = describe_model(found_, plans_);
@@ -123,7 +134,10 @@ void Attachment::build() {
   ShardContext& context = *engine_.context;
   const bool any_by_policy =
       std::ranges::any_of(found_, [](const FoundUnit& unit) { return unit.unit == nullptr; });
+  // Most of what follows is collective, so its order is the same on every rank. The trap is armed
+  // before anything changes: if that throws, the model is as it was.
   if (any_by_policy) touched_units::arm();
+  // Slots allocated from here on are registered with the engine's own communicator.
   context.comms.gather_into_windows(model.options, *context.streams.gather);
   connect_modules(*model.root, context.mesh);
   warn_at_start(found_, plans_, model.options.units, context.mesh);
@@ -131,6 +145,8 @@ void Attachment::build() {
     with_place([&] { return "construction of " + name_of_unit(found_[i].fqn); },
                [&] { take(static_cast<int>(i)); });
   }
+  // Ignored parameters and buffers belong to no unit. They follow once all units are sharded, so
+  // that the device never holds them beside a whole unit.
   move_rest(*model.root, context);
   broadcast_buffers(*model.root, context);
   std::vector<UnitRules> rules;
@@ -143,6 +159,7 @@ void Attachment::build() {
   }
   engine_.pass.make_schedule(std::move(rules), PassRecord(parents, recomputed));
   engine_.memory.remake(engine_.pass.schedule());
+  // Joins last: the backward scheduler never sees an engine that is half built.
   engine_.clock->join(engine_.pass);
   keep_limit();
 }
@@ -177,6 +194,8 @@ void Attachment::take(int index) {
   ShardLayout layout(std::move(specs), collectives.main_ranks());
   std::vector<Buffer> main = main_shards_of(found, collectives, layout);
   const bool by_policy = found.unit == nullptr;
+  // Storages of the unit name `touched` as their owner and keep its address, so it exists before
+  // them. Its back pointer to the EngineUnit is set when that is constructed, below.
   auto touched = std::make_unique<TouchedUnit>();
   touched->is_by_policy = by_policy;
   auto shard =
@@ -184,6 +203,8 @@ void Attachment::take(int index) {
                                               std::move(layout), precision.reduce, touched.get()},
                                   std::move(tensors), std::move(main), by_policy);
   std::vector<std::shared_ptr<EngineUnit>>& units = engine_.model.units;
+  // The plain pointer is safe: hooks reach it through a live EngineUnit only, and the engine drops
+  // its units before its pass.
   const auto take_gradient = [pass = &engine_.pass](EngineUnit& unit, int parameter,
                                                     const at::Tensor& gradient) {
     pass->take_gradient(unit, parameter, gradient);
@@ -197,13 +218,16 @@ void Attachment::take(int index) {
                         .precision = precision},
       std::move(touched), std::move(shard)));
   units.back()->capture_gradients();
+  // Parameters have their final storage and dtype by now, which capture_gradients requires. A
+  // module chosen by policy has no member that could point to its unit.
   if (by_policy) return;
   found.unit->attached_ = true;
   found.unit->recomputes_ = *own.recompute;
   found.unit->engine_unit_ = units.back();
 }
 
-// From here on a demand beyond the limit is one of training.
+// Checks the plan against Options::memory_limit and replaces the meter's refusal: from here on a
+// demand beyond the limit is an error of training, which lists the remedies.
 void Attachment::keep_limit() const {
   const MemoryCap& cap = engine_.context->memory.cap();
   if (cap.limit == 0) return;

@@ -1,4 +1,4 @@
-// From a module tree to an engine.
+// Attachment: the way from a module tree to the units of an engine.
 #pragma once
 
 #include <vector>
@@ -11,14 +11,14 @@ namespace fsdp {
 
 class EngineParts;
 
-// Finds the units of the engine's model, checks that they can be taken, plans them, agrees with the
-// other ranks, and takes them. Used once, right after the engine's construction.
+// A one-time job, run right after the construction of EngineParts. It finds the model's units,
+// checks that they can be sharded, plans them, agrees with the other ranks and shards them.
 class Attachment {
  public:
   // `building`: the scope that built the model; null for a plainly built one.
   Attachment(EngineParts& engine, BuildState* building) : engine_(engine), building_(building) {}
 
-  // Collective. Errors: InvalidArgument, StateError; the engine cannot be used then.
+  // Runs all steps. Collective. Errors: InvalidArgument, StateError; the engine is unusable then.
   void run();
 
  private:

@@ -1,4 +1,4 @@
-// The checks of an Attachment.
+// Attachment's checks. All of them run before anything of the model is changed.
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 namespace fsdp {
 namespace {
 
-// A parameter that an engine has, or had, as a unit's by policy.
+// Returns the unit's first parameter with the trap's key, undefined if there is none. An engine
+// gives the key to parameters of units by policy, and they keep it when the engine is gone.
 at::Tensor first_watched(const FoundUnit& unit) {
   const auto found = std::ranges::find_if(unit.parameters, [](const FoundParameter& each) {
     return each.tensor.key_set().has_all(touch_trap::key());
@@ -22,7 +23,7 @@ at::Tensor first_watched(const FoundUnit& unit) {
 
 }  // namespace
 
-// What find needs of the root.
+// Throws if find_units cannot start from the root.
 void Attachment::require_root() const {
   const ShardedModel& model = engine_.model;
   if (c10::InferenceMode::is_enabled()) {
@@ -43,6 +44,8 @@ void Attachment::require_root() const {
 
 void Attachment::check() const {
   require_untaken();
+  // A unit built under the BuildScope was checked when it was sharded, and its memory is unreadable
+  // by now.
   std::vector<FoundUnit> plain;
   std::ranges::copy_if(found_, std::back_inserter(plain), [&](const FoundUnit& unit) {
     return building_ == nullptr || !building_->has(unit);
@@ -55,12 +58,14 @@ void Attachment::check() const {
   check_holders(*engine_.model.root, parameters);
 }
 
-// Errors: StateError if an engine has, or had, one of the units; InvalidArgument if there is
-// nothing to shard.
+// Throws StateError if an engine owns, or owned, one of the units; InvalidArgument if the model has
+// no parameter.
 void Attachment::require_untaken() const {
   bool any_parameter = false;
   for (const FoundUnit& unit : found_) {
     any_parameter = any_parameter || !unit.parameters.empty();
+    // A Unit knows by itself that an engine took it. A module chosen by policy does not, but the
+    // key of its parameters shows it.
     const at::Tensor watched = first_watched(unit);
     const bool is_attached = unit.unit != nullptr && unit.unit->attached();
     if (!is_attached && !watched.defined()) continue;

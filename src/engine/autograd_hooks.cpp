@@ -20,6 +20,8 @@ namespace {
 
 namespace ag = torch::autograd;
 
+// Returns whether the current graph task runs `node` at some time. With autograd::grad it runs only
+// the nodes that lead to an input, which exec_info selects; otherwise it runs the whole graph.
 bool will_run(ag::Node* node) {
   const auto* selected = ag::get_current_graph_task_exec_info();
   if (selected != nullptr && !selected->empty()) {
@@ -30,6 +32,8 @@ bool will_run(ag::Node* node) {
   return nodes != nullptr && nodes->contains(node);
 }
 
+// A pre-hook of a parameter's AccumulateGrad node. It hands the gradient over, and the node then
+// accumulates nothing.
 class GradientHook final : public ag::FunctionPreHook {
  public:
   explicit GradientHook(GradientArrived arrived) : arrived_(std::move(arrived)) {}
@@ -43,16 +47,17 @@ class GradientHook final : public ag::FunctionPreHook {
   GradientArrived arrived_;
 };
 
-// Lives in the graph; its end tells the call that this node cannot run any more.
+// A pre-hook of a node that made an output of a call: fires the call when backward reaches the
+// node. The graph owns it. When it is destroyed, the node is gone and cannot run any more.
 class OutputHook final : public ag::FunctionPreHook {
  public:
   OutputHook(std::shared_ptr<Call> call, ag::Node* node) : call_(std::move(call)), node_(node) {
-    const auto clock = call_->clock.lock();  // is there: the call's forward runs
+    const auto clock = call_->clock.lock();  // not null: the call's forward runs
     const std::lock_guard lock(clock->mutex);
     call_->output_nodes.push_back(node_);
   }
   ~OutputHook() override {
-    // A dead node's address can become a new node's.
+    // A new node may get the address of the freed one, and would pass for an output of this call.
     if (const auto clock = call_->clock.lock()) {
       const std::lock_guard lock(clock->mutex);
       std::erase(call_->output_nodes, static_cast<void*>(node_));
@@ -60,8 +65,9 @@ class OutputHook final : public ag::FunctionPreHook {
   }
   ag::variable_list operator()(const ag::variable_list& gradients) override {
     const auto clock = call_->clock.lock();
-    if (!clock) return gradients;  // the parameters' own message says that the engine is gone
+    if (!clock) return gradients;  // the parameters' own message reports that the engine is gone
     const std::lock_guard lock(clock->mutex);
+    // Autograd leaves grad mode on in hooks only under create_graph.
     if (at::GradMode::is_enabled()) {
       throw StateError({.what = "backward with create_graph through a sharded unit",
                         .hint = "second derivatives need the unsharded model"});
@@ -75,6 +81,8 @@ class OutputHook final : public ag::FunctionPreHook {
   ag::Node* node_;
 };
 
+// A pre-hook of the newest node that produced an input of a call: backward reaches it when it
+// leaves the call. It holds the call weakly, since the producer's graph may outlive the call's own.
 class ProducerHook final : public ag::FunctionPreHook {
  public:
   explicit ProducerHook(std::weak_ptr<Call> call) : call_(std::move(call)) {}
@@ -83,6 +91,8 @@ class ProducerHook final : public ag::FunctionPreHook {
     const auto clock = call ? call->clock.lock() : nullptr;
     if (!clock) return gradients;
     const std::lock_guard lock(clock->mutex);
+    // Backward may reach the producer without the call, whose outputs are then not part of the
+    // loss.
     if (call->fired_task == current_task()) clock->tick(current_task(), current_sequence());
     return gradients;
   }
@@ -131,6 +141,7 @@ BackwardScheduler::Queries clock_queries() {
 }
 
 torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArrived arrived) {
+  // A leaf holds its accumulator weakly. The caller keeps the node alive, and with it the hook.
   torch_compat::NodePtr accumulator = ag::impl::grad_accumulator(parameter);
   accumulator->add_pre_hook(std::make_unique<GradientHook>(std::move(arrived)));
   return accumulator;
@@ -156,6 +167,8 @@ std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64
   std::vector<at::Tensor> leaves;
   std::vector<ag::Node*> to_see;
   std::unordered_set<const ag::Node*> seen;
+  // Nodes older than `begin` made the inputs: the walk stops at them. It never stops at a leaf,
+  // because AccumulateGrad nodes have the highest sequence number.
   const auto see = [&](ag::Node* node) {
     if (node != nullptr && node->sequence_nr() >= begin && seen.insert(node).second) {
       to_see.push_back(node);
@@ -178,6 +191,7 @@ std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& outputs, uint64
 bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
   bool hooked = false;
   const auto hook = [&](const torch_compat::NodePtr& node) {
+    // An older node did not run in this call: the call returned an input.
     if (!node || node->sequence_nr() < call->begin) return;
     node->add_pre_hook(std::make_unique<OutputHook>(call, node.get()));
     hooked = true;
@@ -190,8 +204,8 @@ bool hook_output(const at::Tensor& output, const std::shared_ptr<Call>& call) {
 
 at::Tensor pass_through(const at::Tensor& input) {
   at::Tensor output = input.view_as(input);
-  // As for a torch::autograd::Function that returns its input: "the logic to handle view + inplace
-  // would override the custom backward".
+  // Marks the view as torch::autograd::Function marks an input that it returns, where LibTorch says
+  // "the logic to handle view + inplace would override the custom backward".
   if (auto* view = ag::impl::get_view_autograd_meta(output)) {
     view->set_creation_meta(ag::CreationMeta::IN_CUSTOM_FUNCTION);
   }
@@ -199,6 +213,8 @@ at::Tensor pass_through(const at::Tensor& input) {
 }
 
 void hook_producer(ag::Node& producer, const std::shared_ptr<Call>& call) {
+  // First among the node's hooks: the producer is often an output of the previous unit, whose
+  // OutputHook gathers. This unit is closed before.
   auto& hooks = producer.pre_hooks();
   hooks.insert(hooks.begin(), std::make_unique<ProducerHook>(call));
 }

@@ -11,6 +11,8 @@
 namespace fsdp {
 namespace {
 
+// Returns a stream of LibTorch's pool, whose allocators can track its use of memory; none on the
+// CPU.
 std::optional<c10::Stream> copy_stream(at::Device device) {
   if (device.is_cpu()) return std::nullopt;
   torch_cuda::require_cuda(device);
@@ -35,7 +37,8 @@ void check(const at::Tensor& tensor, at::Device device) {
   }
 }
 
-// Memory that the device copies from by itself, without gaps between the elements.
+// Returns the tensor in pinned memory, from which the device copies without the host, and without
+// gaps between elements: a strided copy would go through an intermediate buffer.
 at::Tensor pinned(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
   return dense.is_pinned() ? dense : dense.pin_memory();
@@ -46,9 +49,11 @@ at::Tensor pinned(const at::Tensor& tensor) {
 BatchCopies::BatchCopies(at::Device device) : device_(device), stream_(copy_stream(device)) {}
 
 BatchCopies::~BatchCopies() {
+  // The destinations return to LibTorch's allocator, which reuses them in compute's order. So
+  // compute waits for copies that were not taken, or they could overwrite the next user's data.
   try {
     while (!copied_.empty()) take();
-  } catch (const std::exception&) {  // who works with the device hears of it
+  } catch (const std::exception&) {  // the next use of the device throws it
   }
 }
 
@@ -67,16 +72,19 @@ void BatchCopies::begin(const std::vector<at::Tensor*>& batch) {
     copies.push_back({tensor, from, at::empty_like(from, from.options().device(device_))});
   }
   if (!stream_) return;
-  // Of compute's memory, which compute may still be using for what lay there before.
+  // The destinations are compute's memory. Work that compute was given earlier may still use it,
+  // and the copy stream is not ordered after that work by itself.
   c10::Event given(device_.type());
   given.record(compute_of_thread(device_));
   given.block(*stream_);
   {
     const c10::StreamGuard current(*stream_);
-    // LibTorch records this use of the pinned memory, and hands it out again when that is over.
+    // copy_ records this use of the pinned memory: LibTorch reuses the memory when the copy is
+    // done.
     for (const Copy& copy : copies) copy.to.copy_(copy.from, /*non_blocking=*/true);
   }
   copied_.emplace_back(device_.type()).record(*stream_);
+  // Last, so that the batch is unchanged if anything above throws.
   for (const Copy& copy : copies) *copy.tensor = copy.to;
 }
 

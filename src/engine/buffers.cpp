@@ -23,7 +23,8 @@ bool is_dense(const at::Tensor& buffer) {
   return buffer.layout() == at::kStrided && !buffer.is_quantized();
 }
 
-// Every element once: without the dimensions along which an expanded tensor repeats one.
+// Returns a view with every element once: without dimensions along which an expanded tensor repeats
+// elements (stride 0).
 at::Tensor without_repetition(at::Tensor buffer) {
   for (int64_t d = 0; d < buffer.dim(); ++d) {
     if (buffer.stride(d) == 0 && buffer.size(d) > 1) buffer = buffer.narrow(d, 0, 1);
@@ -31,7 +32,7 @@ at::Tensor without_repetition(at::Tensor buffer) {
   return buffer;
 }
 
-// The dense tensors that a buffer of another layout consists of.
+// Returns the dense tensors that a sparse or quantised buffer consists of.
 std::vector<at::Tensor> components(const std::string& fqn, const at::Tensor& buffer) {
   if (buffer.is_quantized()) return {buffer.dequantize()};
   switch (buffer.layout()) {
@@ -62,7 +63,8 @@ uint64_t digest_of(const std::vector<at::Tensor>& tensors) {
   return digest;
 }
 
-// Registered dense buffers with their FQNs, each tensor once, in the order of registration.
+// Returns the registered dense buffers with their FQNs, each tensor once, in the order of
+// registration: the same on every rank, as the handshake has compared the buffers.
 std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module& root) {
   std::vector<std::pair<std::string, at::Tensor>> result;
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -75,10 +77,13 @@ std::vector<std::pair<std::string, at::Tensor>> dense_buffers(torch::nn::Module&
   return result;
 }
 
+// Copies rank 0's values into the buffer on every rank. A strided buffer is received in a
+// contiguous copy first.
 void broadcast(const std::string& label, at::Tensor buffer, ShardContext& context) {
   const at::Tensor whole = buffer.contiguous();
   void* data = whole.data_ptr();
   const CollectivePart part{data, data, static_cast<int64_t>(whole.nbytes()), DType::kUInt8};
+  // `whole` may be a temporary: the host blocks until the stream has used it.
   context.streams.settle(*context.streams.gather, [&] {
     context.streams.gather_after_compute();
     context.comms.gather().broadcast(
@@ -125,15 +130,18 @@ void average_buffers(torch::nn::Module& root, ShardContext& context) {
       floating[static_cast<size_t>(type - kFloating.begin())].push_back(buffer);
     }
   }
+  // One all_reduce a dtype, over all its buffers together, instead of one a buffer.
   for (size_t i = 0; i < kFloating.size(); ++i) {
     if (floating[i].empty()) continue;
     std::vector<at::Tensor> flat;
     for (const at::Tensor& buffer : floating[i]) flat.push_back(buffer.reshape({-1}));
     at::Tensor all = at::cat(flat);
     const bool divides = context.comms.reduce().capabilities().averages;
+    // Divided before the sum, as gradients are, so that a low type does not overflow.
     if (!divides) all.div_(context.mesh.world_size());
     const CollectivePart part{all.data_ptr(), all.data_ptr(), all.numel(), *dtype_of(kFloating[i])};
     context.streams.settle(*context.streams.reduce, [&] {
+      // The buffers were joined on compute, and the reduce stream reads them.
       Event joined(context.streams.device);
       context.streams.compute->record(joined);
       context.streams.reduce->wait(joined);  // wait 16

@@ -1,4 +1,4 @@
-// Buffers of a model: described for the handshake, made equal on all ranks.
+// A model's buffers: describes them for the handshake and makes them equal on all ranks.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,15 +10,16 @@
 
 namespace fsdp {
 
-// Appends a line a buffer, of what must be equal on all ranks; sparse and quantised buffers, which
-// cannot be broadcast, with a digest of their content. Errors: InvalidArgument for buffers that are
-// not on the CPU, or of a layout that cannot be looked into.
+// Appends a line a buffer that must be equal on all ranks. Sparse and quantised buffers cannot be
+// broadcast, so their lines end with a digest of their content. Errors: InvalidArgument for a
+// buffer of a layout whose content cannot be compared.
 void describe_buffers(torch::nn::Module& root, std::vector<std::string>& lines);
 
-// Rank 0's values on every rank. Collective.
+// Broadcasts rank 0's dense buffers. Collective.
 void broadcast_buffers(torch::nn::Module& root, ShardContext& context);
 
-// Floating buffers become the mean over the ranks, others rank 0's. Collective.
+// Replaces floating buffers by their mean over the ranks, and other dense ones by rank 0's.
+// Collective.
 void average_buffers(torch::nn::Module& root, ShardContext& context);
 
 }  // namespace fsdp

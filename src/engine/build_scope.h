@@ -1,4 +1,4 @@
-// What a BuildScope keeps until an engine takes it. Private to the engine layer.
+// State of a BuildScope until an engine takes it over. Private to the engine layer.
 #pragma once
 
 #include <memory>
@@ -17,31 +17,35 @@
 
 namespace fsdp {
 
-// A unit that was sharded when its constructor returned; its parameters wait on unreadable storage.
+// A unit that was sharded when its constructor returned. Its parameters have unreadable storage
+// until an engine binds them.
 struct BuiltUnit {
   std::vector<FoundParameter> parameters;
   ShardLayout layout;
   std::vector<Buffer> main;
 };
 
+// The private side of a BuildScope.
 struct BuildState {
   BuildState(Mesh mesh, Options options);
   ~BuildState();
 
-  // Every unit's constructor and destructor come here; they do nothing outside a scope.
+  // Shard a unit that was just constructed, and forget one that is destroyed. Every unit's
+  // constructor and destructor call them; outside a scope they do nothing.
   static void shard_if_building(const UnitBase& unit, torch::nn::Module& module);
   static void forget_if_building(const UnitBase& unit);
-  // Construction is over: other thread ranks may build, random numbers become this rank's own.
+  // Ends construction: other thread ranks may build, and random numbers become this rank's own.
   void finish();
 
   Mesh mesh;
   Options options;
-  const Precision precision;  // of parts that have no name yet
+  const Precision precision;  // the engine's: units have no names yet
   std::unique_ptr<ShardContext> context;
-  // By UnitBase, or module of a unit by policy.
+  // By key_of: the UnitBase, or the first module of a unit by policy.
   std::unordered_map<const void*, BuiltUnit> units;
   bool finished = false;
 
+  // Returns the address by which `units` knows a unit.
   static const void* key_of(const FoundUnit& unit);
   bool has(const FoundUnit& unit) const { return units.contains(key_of(unit)); }
   void shard(const void* unit, torch::nn::Module& module);
@@ -50,15 +54,18 @@ struct BuildState {
   void forget(const UnitBase& unit);
 
   std::unordered_set<const c10::TensorImpl*> sharded_;  // parameters of `units`
-  // LibTorch's default generator is one for all threads: thread ranks build one after another.
+  // Held while the scope is open: all threads share LibTorch's default generator, so thread ranks
+  // build one after another.
   std::unique_lock<std::mutex> building_;
-  std::optional<CollectiveSequence::Alone> alone_;  // while it is locked
+  std::optional<CollectiveSequence::Alone> alone_;  // while building_ is locked
   std::optional<DefaultDevice> default_device_;
 };
 
-// Shape, strides and types of a parameter as the layout wants them.
+// Returns a parameter's shape, strides and types for the layout. `param_dtype`: the unit's; empty:
+// as constructed.
 ParameterSpec spec_of(const FoundParameter& found, const std::optional<DType>& param_dtype);
-// This rank's fp32 slices of the parameters, read from their present storage; `main_rank`: which.
+// Returns this rank's fp32 slices of the parameters, slice number `main_rank` of each segment, read
+// from the parameters' present storage.
 std::vector<Buffer> slice_parameters(const ShardLayout& layout, int main_rank,
                                      const std::vector<FoundParameter>& parameters,
                                      ShardContext& context);

@@ -1,4 +1,4 @@
-// The parameters of an engine that one of its optimizers trains.
+// ChosenParameters: the parameters of an engine that one of its optimizers trains.
 #pragma once
 
 #include <algorithm>
@@ -7,9 +7,10 @@
 
 namespace fsdp {
 
+// A set of parameters, by unit and by parameter of the unit.
 class ChosenParameters {
  public:
-  // All parameters of the engine.
+  // Chooses all parameters of the engine.
   ChosenParameters() = default;
   // `by_unit`: for each unit, whether its parameters are chosen.
   explicit ChosenParameters(std::vector<std::vector<char>> by_unit)

@@ -1,4 +1,4 @@
-// A model that was built on the CPU goes to the device that its mesh computes on.
+// Moves a model that was built on the CPU to the device on which its mesh computes.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -10,11 +10,12 @@
 
 namespace fsdp {
 
-// Of a unit that is sharded next, so that no more than one unit lies there whole. Nothing happens
-// where it is there already. Errors: InvalidArgument if a parameter is on a third device.
+// Moves the parameters of the unit that is sharded next, so that the device never holds more than
+// one whole unit. Does nothing for a parameter that is on the device already. Errors:
+// InvalidArgument if a parameter is on a third device.
 void move_parameters(const std::vector<FoundParameter>& parameters, const ShardContext& context);
 
-// Buffers, and parameters that no unit takes (Options::ignore). Errors: as above.
+// Moves buffers, and parameters that belong to no unit (Options::ignore). Errors: as above.
 void move_rest(torch::nn::Module& root, const ShardContext& context);
 
 }  // namespace fsdp

@@ -16,6 +16,8 @@
 namespace fsdp {
 namespace {
 
+// Returns the backward scheduler that all engines of the mesh share: one backward may run through
+// several engines, and the order of their collectives is one.
 std::shared_ptr<BackwardScheduler> clock_of(const Mesh& mesh) {
   return std::static_pointer_cast<BackwardScheduler>(state_of(mesh).shared_by_engines(
       [] { return std::make_shared<BackwardScheduler>(autograd_hooks::clock_queries()); }));
@@ -35,10 +37,12 @@ void EngineParts::shut_down() noexcept {
   if (is_shut_down()) return;
   const std::lock_guard lock(clock->mutex);
   clock->leave(pass);
+  // A unit that fails here must not keep the others from being unbound: an access to a parameter
+  // has to throw, and not to read memory that is gone.
   const auto quietly = [](const auto& act) {
     try {
       act();
-    } catch (const std::exception&) {  // whoever works with the device hears of it
+    } catch (const std::exception&) {  // the device is lost: its next use throws
     }
   };
   for (const auto& unit : model.units) {
@@ -53,8 +57,9 @@ void EngineParts::shut_down() noexcept {
     unit->shard->parameters().set_reason("cannot be read: the engine was destroyed",
                                          "keep fsdp::Engine alive as long as the model is used");
   }
+  // Reports may outlive the engine: they read their values now, while units still have names.
   gradients.settle();
-  context->streams.finish();  // a gather ahead of its use may still read main shards
+  context->streams.finish();  // a prefetch without a use may still read main shards
   model.units.clear();
 }
 
@@ -63,6 +68,7 @@ void EngineParts::require_between_passes(std::string_view call) const {
     throw StateError({.what = fmt::format("{} after the engine was destroyed", call),
                       .hint = "keep fsdp::Engine alive as long as its optimizers are used"});
   }
+  // current_task() also sees a backward that has not reached a unit yet, in a hook for example.
   if (pass.schedule().active_calls() == 0 && autograd_hooks::current_task() < 0) {
     return follow_compute(call);
   }
@@ -117,7 +123,7 @@ void EngineParts::add_optimizer_state(int64_t bytes) {
   if (bytes < 0 || model.options.try_beyond_plan) return;
   try {
     require_within_limit(*clock, context->memory.cap().limit);
-  } catch (const InvalidArgument&) {  // there will be no optimizer to give them back
+  } catch (const InvalidArgument&) {  // its optimizer throws: no destructor takes them back
     memory.add_optimizer_state(-bytes);
     memory.remake(pass.schedule());
     throw;

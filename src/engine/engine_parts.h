@@ -1,4 +1,4 @@
-// The parts of an engine, and what happens between its passes. Its optimizers hold them, too.
+// The parts of an engine, and its work between passes. Its optimizers hold them as well.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -17,30 +17,35 @@
 
 namespace fsdp {
 
+// The state behind an Engine. Members are in the order of their construction: each may use those
+// above it.
 class EngineParts : public std::enable_shared_from_this<EngineParts> {
  public:
   EngineParts(std::shared_ptr<torch::nn::Module> root, Options options,
               std::unique_ptr<ShardContext> context);
   ~EngineParts();
 
-  // The end of the Engine: parameters stay unreadable, units are gone. What optimizers hold of this
-  // object is a shell then, on which nothing but their own end works.
+  // Ends the engine: parameters stay unreadable, units are destroyed. An optimizer that still holds
+  // this object can only be destroyed then.
   void shut_down() noexcept;
   bool is_shut_down() const { return model.units.empty(); }
-  // Errors: StateError if the engine is gone, or inside a forward or backward.
+  // Throws StateError if the engine is gone, or inside a forward or backward. Else follow_compute.
   void require_between_passes(std::string_view call) const;
-  // CommStreams::follow_compute; a device that fails does so in `call`.
+  // Makes the thread's current stream compute (CommStreams::follow_compute). If a device fails
+  // there, the error names `call`.
   void follow_compute(std::string_view call) const;
 
-  // Optimizers say how many bytes they keep, and give them back. Errors: InvalidArgument where the
-  // memory limit has no room for them beside the plan; then they are not counted.
+  // Counts bytes of optimizer state; negative ones are returned. Errors: InvalidArgument if the
+  // memory limit has no room for them beside the plan; they are not counted then.
   void add_optimizer_state(int64_t bytes);
-  // `max_norm`: what the optimizer's kernels are to clip to; infinite: nothing.
+  // Measures the gradients of `chosen`. The optimizer's kernels clip them to `max_norm`, if it is
+  // finite.
   GradientMeasure::Measured measure_gradients(double norm_type, double max_norm,
                                               const ChosenParameters& chosen = {});
+  // Clears the gradients of `chosen`.
   void zero_grad(const ChosenParameters& chosen = {});
-  // Before main shards are handed out: from then on operators on them are seen, or a warning says
-  // why they cannot be.
+  // Arms the trap before main shards are handed out. If the trap is not available, a warning says
+  // why.
   void watch_shards();
 
   const std::unique_ptr<ShardContext> context;
@@ -56,7 +61,7 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   bool tried_to_watch_ = false;
 };
 
-// The way into an Engine, for the layers above.
+// Access to an Engine's parts for the layers above.
 struct EngineAccess {
   static EngineParts& state(Engine& engine) { return *engine.state_; }
 };

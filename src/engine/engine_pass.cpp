@@ -16,7 +16,7 @@
 namespace fsdp {
 namespace {
 
-// What traces and NVTX show of a forward while it runs.
+// The spans of a running forward, for traces and NVTX.
 struct ForwardSpans {
   ForwardSpans(ShardContext& context, const EngineUnit& unit, std::string_view what)
       : span(context.spans, *context.streams.compute, SpanLane::kCompute, what, unit.shard->fqn()),
@@ -47,22 +47,22 @@ void EnginePass::event(std::string_view name, int unit) const {
 
 // ---- forward ----
 
-// The outermost call of this engine begins, outside backward.
 void EnginePass::begin_forward() {
-  if (of_.clock.in_backward()) of_.clock.discard_stale_tasks();  // a backward that threw
+  if (of_.clock.in_backward()) of_.clock.discard_stale_tasks();  // left by a backward that threw
   require_not_gathered("a forward");
   of_.context.memory.count_thread();
   of_.context.streams.follow_compute();
-  sync_changes(/*reseats=*/true);
+  sync_changes(/*rebinds=*/true);
   unfreeze();
   forward_has_graph_ = autograd_hooks::makes_graph();
   check_touched_units();
-  // Of an optimizer that is not the engine's: whatever it did is over here.
+  // A LibTorch optimizer does not report its step: gradients that are gone show its end.
   if (of_.steps.has_reduced() && !of_.model.has_gradients())
     of_.steps.end(*of_.context.streams.compute);
   of_.model.guard_gradients();
   forget_dropped_forwards();
-  // Wait 1: what the caller wrote (parameters, gradients) is done before communication reads it.
+  // Wait 1: communication reads what the caller wrote (parameters, gradients) after compute wrote
+  // it.
   Event ready(of_.context.streams.device);
   of_.context.streams.compute->record(ready);
   of_.context.streams.gather_after(ready);
@@ -71,8 +71,8 @@ void EnginePass::begin_forward() {
   schedule_->begin_forward();
 }
 
-// Units by policy stand in modules that do not know of the engine: what these have been told is
-// found here.
+// Finds what happened to modules of units by policy, which do not report to the engine: other
+// storage, zero_grad.
 void EnginePass::check_touched_units() {
   for (const auto& unit : of_.model.units) {
     if (!unit->is_by_policy()) continue;
@@ -82,7 +82,8 @@ void EnginePass::check_touched_units() {
   }
 }
 
-// The outermost call has returned; not after an exception.
+// Compute waits for prefetches without a use: the caller may write main shards next. Calls that no
+// backward can reach are dropped.
 void EnginePass::end_forward(bool in_graph) {
   if (!in_graph) {
     for (const auto& unit : of_.model.units) unit->forget_unhooked_since_mark();
@@ -92,7 +93,7 @@ void EnginePass::end_forward(bool in_graph) {
   of_.context.peers.end();
 }
 
-// Who holds views of main shards reads and writes them as soon as the host gets there.
+// A caller that holds views of main shards uses them from the host, which no stream's wait orders.
 void EnginePass::settle_main_state() const {
   const bool any_views =
       std::any_of(of_.model.units.begin(), of_.model.units.end(),
@@ -100,7 +101,7 @@ void EnginePass::settle_main_state() const {
   if (any_views) of_.context.main->settle();
 }
 
-// A forward or backward has thrown, which the caller hears of.
+// Waits for prefetches. The caller gets the first error, so a second one is dropped.
 void EnginePass::wait_after_throw() noexcept {
   try {
     of_.context.streams.wait_for_left_gathers();
@@ -120,6 +121,7 @@ void EnginePass::begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call)
     }
     event("forward", unit.index);
   });
+  // The call runs only once its parameters are whole: a gather that throws leaves no call behind.
   of_.clock.push_call(call);
   call->runs = true;
   with_place(in_forward, [&] {
@@ -164,14 +166,14 @@ void EnginePass::follow_compute(const EngineUnit& unit, bool may_change) {
 
 // ---- backward ----
 
-// The first pre_backward of a pass. A graph made before the parameters changed must throw, as in
-// plain torch: absorbing the change bumps the versions that it saved.
+// Runs at the first pre_backward of a pass. A graph older than a change of the parameters must
+// throw, as in plain LibTorch: sync_changes bumps the versions that the graph saved.
 void EnginePass::begin_backward() {
   of_.context.memory.count_thread();
   keeps_graph_ = autograd_hooks::keeps_graph();
   if (!std::exchange(looked_for_scaler_, true)) warn_of_unscaled(of_.model, of_.context);
-  sync_changes(/*reseats=*/false);
-  of_.model.follow_zero_grads();  // since forward
+  sync_changes(/*rebinds=*/false);
+  of_.model.follow_zero_grads();  // zero_grad since forward
   if (!schedule_->is_inside_forward()) of_.memory.begin_backward(of_.model.has_gradients());
   of_.context.peers.begin();
   schedule_->begin_backward();
@@ -192,7 +194,8 @@ void EnginePass::take_gradient(EngineUnit& unit, int parameter, const at::Tensor
                       .cause = "recomputation runs a backward of its own, for all parameters",
                       .hint = "call backward(), or do not recompute this forward"});
   }
-  // A custom Function that needs no parameter for their gradients has read none.
+  // A custom Function may compute a gradient without reading a parameter. Then the gradient is the
+  // first that the engine sees of its backward.
   if (unit.is_by_policy() && !unit.is_open()) {
     unit.fire_unhooked(of_.clock, autograd_hooks::current_task(),
                        autograd_hooks::current_sequence());
@@ -218,7 +221,7 @@ void EnginePass::open(int unit, bool captures) {
              });
 }
 
-// `captures` false: nothing was captured; gradients kept by earlier passes stay.
+// If `captures` is false, nothing was captured, and gradients kept by earlier passes stay.
 void EnginePass::close(int unit, bool captures) {
   EngineUnit& closed = unit_at(unit);
   with_place([&] { return closed.describe("backward"); },
@@ -260,13 +263,14 @@ void EnginePass::end_backward(bool captures) {
         of_.context.streams.span(*of_.context.streams.compute, "wait for reduces", "");
     of_.context.streams.compute->wait(reduced);  // wait 7
   }
+  // Compute follows all reductions now, so LibTorch may reuse the memory of zero-copy gradients.
   for (auto& held : of_.context.zero_copy.held) held.clear();
   of_.context.streams.wait_for_left_gathers();
   settle_main_state();
   of_.context.peers.end();
 }
 
-// The end of the outermost graph task: everything of this pass is closed.
+// Runs at the end of the outermost graph task, when all units of the pass are closed.
 void EnginePass::finalize_backward() {
   if (!schedule_->in_backward()) return;
   const bool captures = of_.clock.captures();
@@ -293,7 +297,8 @@ void EnginePass::finalize_backward() {
   if (!unregistered_.is_done() && !keeps_graph_) unregistered_.refuse(*of_.model.root);
 }
 
-// A backward threw: nothing is communicated any more, and nothing half-captured survives.
+// Runs after a backward threw. It drops half-captured gradients and issues no collective: the other
+// ranks may have thrown elsewhere, or not at all.
 void EnginePass::abandon_backward() {
   if (!schedule_->is_inside_forward()) {
     of_.model.forget_records();
@@ -301,7 +306,7 @@ void EnginePass::abandon_backward() {
   }
   try {
     schedule_->abandon();
-  } catch (const DeviceError&) {  // the device is lost, of which backward throws already
+  } catch (const DeviceError&) {  // the device is lost, and backward throws that already
   }
   wait_after_throw();
 }
@@ -348,12 +353,12 @@ void EnginePass::sum_across(int unit) {
 
 // ---- between passes ----
 
-// Parameters changed by an optimizer, a load or the user: seated ones are dropped, graphs that
-// saved them will throw, resident copies are made anew.
+// Follows changes of main shards by an optimizer, a load or the user: parameters that are bound to
+// old values are resharded, graphs that saved them will throw, resident copies are renewed.
 void EnginePass::sync_changes(bool rebinds) {
   bool issued = false;
   for (const auto& unit : of_.model.units) issued = unit->shard->issue_digests() || issued;
-  if (issued) of_.context.main->stream().synchronize();  // of all units at once
+  if (issued) of_.context.main->stream().synchronize();  // once for all units
   for (const auto& unit : of_.model.units) unit->shard->sync_changes(rebinds);
 }
 
@@ -364,8 +369,8 @@ void EnginePass::require_not_gathered(std::string_view call) const {
                     .hint = "end the scope of fsdp::Gathered first"});
 }
 
-// What was frozen when the engine was built and is to be trained now. Every rank does the same, or
-// the next reduction tells.
+// Gives gradients to parameters that were frozen and now require one. A rank that does not do the
+// same is found by the next reduction.
 void EnginePass::unfreeze() {
   bool any = false;
   for (const auto& unit : of_.model.units) any = unit->unfreeze() || any;
@@ -379,7 +384,7 @@ void EnginePass::look_for_unregistered(const std::vector<at::Tensor>& inputs,
   unregistered_.collect(leaves, inputs, models);
 }
 
-// Forwards whose outputs were dropped without a backward: their graph is gone, so are their calls.
+// Removes forwards from the record whose outputs were dropped: their graph and calls are gone.
 void EnginePass::forget_dropped_forwards() {
   if (!schedule_->is_long()) return;
   const std::vector<Call*> alive = of_.model.recorded_calls();

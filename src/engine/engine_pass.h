@@ -1,7 +1,7 @@
-// The passes of an engine, boundary by boundary. Which unit is finished in backward, and when, is
-// the clock's rule (backward_scheduler.h); what is gathered, resharded and reduced at a boundary is the
-// schedule's (plan/pass.h); where the bytes go is shard's (shard_unit.h); what a boundary waits for
-// is in docs/streams.md.
+// The passes of an engine, boundary by boundary. The backward scheduler (backward_scheduler.h)
+// decides when a unit is finished in backward. The schedule (plan/pass.h) decides what is gathered,
+// resharded and reduced at a boundary. A unit's bytes are in shard_unit.h, the waits between
+// streams in docs/streams.md.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -21,10 +21,11 @@
 
 namespace fsdp {
 
-// Not thread-safe: the clock's mutex covers it.
+// Connects autograd, by way of the backward scheduler, with the schedule and its units. Not
+// thread-safe: the backward scheduler's mutex covers it.
 class EnginePass final : public ScheduledEngine, public UnitActions {
  public:
-  // All live as long.
+  // The parts that a pass uses. All of them outlive it.
   struct Parts {
     ShardedModel& model;
     ShardContext& context;
@@ -39,41 +40,42 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   EngineUnit& unit_at(int unit) { return *of_.model.units[unit]; }
   const EngineUnit& unit_at(int unit) const { return *of_.model.units[unit]; }
 
-  // Once, when the model has its units.
+  // Makes the schedule. Called once, when the model has its units.
   void make_schedule(std::vector<UnitRules> rules, PassRecord hint);
   bool has_schedule() const { return schedule_ != nullptr; }
   Pass& schedule() { return *schedule_; }
   const Pass& schedule() const { return *schedule_; }
 
-  // ---- forward: callers hold the clock's mutex ----
+  // ---- forward: callers hold the backward scheduler's mutex ----
 
-  // The outermost call of the engine begins, outside backward; it has returned, without an
-  // exception.
+  // Begin and end the outermost call of the engine outside backward. end_forward is not called
+  // after an exception.
   void begin_forward();
   void end_forward(bool in_graph);
-  // A call begins: behind it the unit's parameters are whole, and `call` is the innermost that
-  // runs.
+  // Begins a call: gathers the unit's parameters and makes `call` the innermost that runs.
   void begin_call(EngineUnit& unit, const std::shared_ptr<Call>& call);
-  // Its forward has returned.
+  // Ends the call after its forward has returned or thrown.
   void end_call(EngineUnit& unit, const Call& call);
-  // Before work on compute: makes LibTorch's current stream compute, if it `may_change`.
-  // Errors: StateError if it has changed and may not.
+  // Makes LibTorch's current stream compute, if it `may_change`. Called before work on compute.
+  // Errors: StateError if the stream has changed and may not.
   void follow_compute(const EngineUnit& unit, bool may_change);
-  // Backward can reach what the forward under way makes.
+  // Returns whether the running forward makes a graph.
   bool forward_has_graph() const { return forward_has_graph_; }
-  // A forward or backward has thrown, and the caller gets that error.
+  // Waits for prefetches after a forward or backward threw. Errors are dropped: the caller gets the
+  // first one.
   void wait_after_throw() noexcept;
-  // [unregistered_parameters.h] Takes what the outermost call of a first forward has used.
+  // Records the inputs and the graph's leaves of the outermost call of a first forward
+  // (unregistered_parameters.h).
   void look_for_unregistered(const std::vector<at::Tensor>& inputs,
                              const std::vector<at::Tensor>& leaves);
   bool looks_for_unregistered() const { return !unregistered_.is_done(); }
 
   // ---- backward ----
 
-  // The gradient of a parameter was made. Errors: StateError where the unit cannot take it.
+  // Captures the gradient of a parameter. Errors: StateError if the unit cannot capture it.
   void take_gradient(EngineUnit& unit, int parameter, const at::Tensor& gradient);
 
-  // The clock's questions.
+  // The backward scheduler's calls.
   void open(int unit, bool captures) override;
   void close(int unit, bool captures) override;
   void idle(int unit) override;
@@ -82,7 +84,7 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   void finalize_backward() override;
   void abandon_backward() override;
 
-  // The schedule's.
+  // The schedule's calls.
   ParameterState parameters(int unit) const override {
     return unit_at(unit).shard->parameters().state();
   }
@@ -100,15 +102,15 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
 
   // ---- between passes ----
 
-  // Backwards that have reduced, since the engine was made.
+  // Returns the number of backwards that have reduced since the engine was made.
   int64_t count() const { return count_; }
-  // Gives gradients to what was frozen and now requires one. Errors: StateError where gradients
-  // wait for a step.
+  // Gives gradients to parameters that were frozen and now require one. Errors: StateError if
+  // gradients wait for a step.
   void unfreeze();
-  // fsdp::Gathered holds this many units.
+  // Notes how many units fsdp::Gathered holds.
   void set_gathered(int units) { gathered_ = units; }
   int gathered() const { return gathered_; }
-  // Errors: StateError if it holds any.
+  // Throws StateError if fsdp::Gathered holds any.
   void require_not_gathered(std::string_view call) const;
   void observe(Engine::EventObserver observer) { observer_ = std::move(observer); }
 
@@ -128,11 +130,11 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
   int64_t count_ = 0;
   int gathered_ = 0;
   bool looked_for_scaler_ = false;
-  bool keeps_graph_ = false;        // the backward under way
-  bool forward_has_graph_ = false;  // the forward under way
+  bool keeps_graph_ = false;        // the running backward does
+  bool forward_has_graph_ = false;  // the running forward does
 };
 
-// Of all engines of a mesh.
+// Returns the passes of all engines of a mesh.
 std::vector<const EnginePass*> passes_of(const BackwardScheduler& clock);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// fsdp::Gathered and fsdp::GradSync.
+// Implements fsdp::Gathered and fsdp::GradSync.
 #include <fmt/format.h>
 
 #include <exception>
@@ -13,20 +13,26 @@
 namespace fsdp {
 namespace {
 
+// Binds the unit's parameters to whole memory of this rank's own.
 void gather_whole(const EngineUnit& unit) {
   ShardUnit& shard = *unit.shard;
-  shard.sync_changes(/*reseats=*/true);
+  shard.sync_changes(/*rebinds=*/true);
+  // A unit that stayed gathered may be bound to memory of other ranks (mapped shards), or to the
+  // main shard itself: gather it anew.
   if (shard.parameters().state() != ParameterState::kSharded) {
     unit.owner.pass.reshard(unit.index);
   }
-  shard.parameters().unshard_own_copy();  // the caller may write to it
+  shard.parameters().unshard_own_copy();  // the caller may write it
   shard.parameters().wait_for_unshard();
 }
 
+// Reshards the unit. First writes changed parameters back to the main shards, if `write_back` is
+// set.
 void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
   UnitParameters& parameters = unit.shard->parameters();
   if (write_back) {
     parameters.write_back(*write_back == WriteBack::kFromRankZero);
+    // torch::load gives a parameter a new node for its gradient, without our hook.
     unit.capture_gradients();
   }
   if (parameters.state() != ParameterState::kSharded) unit.owner.pass.reshard(unit.index);
@@ -64,12 +70,15 @@ void Gathered::bind() {
 Gathered::~Gathered() noexcept(false) {
   const std::lock_guard lock(state_.clock->mutex);
   std::string lost;
+  // First, so that the engine is usable again whatever throws below.
   state_.pass.set_gathered(0);
-  // An exception is under way on this rank: a collective here could hang the others.
+  // While an exception unwinds this rank, a collective could hang the others: nothing is written
+  // back.
   const bool unwinding = std::uncaught_exceptions() > 0;
   if (!unwinding) state_.follow_compute("fsdp::Gathered");
   for (const int index : units_) {
     EngineUnit& unit = *state_.model.units[index];
+    // Before the unit is resharded, which forgets what was written.
     if (write_back_ == WriteBack::kNone && lost.empty())
       lost = unit.shard->parameters().first_written();
     const bool writes = write_back_ != WriteBack::kNone && !unwinding;

@@ -25,6 +25,8 @@ kernels::NormType norm_type_of(double norm_type) {
 
 }  // namespace
 
+// One block: this rank's Found, the one reduced over the ranks, then norm, coefficient and
+// found_inf.
 StepScalars::StepScalars(const ShardContext& context, int ranks, int rank)
     : ranks_(ranks),
       rank_(rank),
@@ -43,7 +45,7 @@ StepScalars::Values StepScalars::read(Stream& stream) const {
 
 std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParameters& chosen) const {
   std::vector<kernels::GradSegment> table;
-  int64_t position = 0;  // all main shards of this rank in one row
+  int64_t position = 0;  // counts the elements of all main shards of this rank
   const int rank = context_.mesh.rank();
   const bool is_cut = cut();
   for (const auto& unit : units_) {
@@ -54,6 +56,8 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
       position += segment.slice_numel;
     }
     if (!chosen.any_of(unit->index)) continue;
+    // Several ranks may own the same slice. The lowest of them measures it, or it would count
+    // twice.
     const bool tells = !is_cut || unit->shard->collectives().first_holder(rank) == rank;
     for (const MainSegment& main : unit->shard->main_segments()) {
       if (main.grad == nullptr || !tells) continue;
@@ -62,6 +66,7 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
       const auto is_chosen = [&](const PlacedParameter& each) {
         return chosen.has(unit->index, each.parameter);
       };
+      // The whole slice in one run: gaps and padding are zero and add nothing to a norm.
       if (std::ranges::all_of(placed, is_chosen)) {
         table.push_back({main.grad, main.numel, begin});
         continue;
@@ -89,13 +94,14 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
   measurement->owner = this;
   const std::shared_ptr<StepScalars> taken = take_scalars();
   measurement->scalars = taken;
+  // With main state on the host: blocks until the last sums have reached the main gradients.
   context_.main->settle();
   Stream& stream = context_.main->stream();
   measurement->measured_on = &stream;
   const StepScalars& scalars = *taken;
   const int64_t scratch_bytes = kernels::norm_scratch_bytes(stream, table);
   if (scratch_.bytes() < scratch_bytes) {
-    stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may be under way
+    stream.hold(std::make_shared<Buffer>(std::move(scratch_)));  // an older norm may still use it
     scratch_ = context_.main->allocate_own(scratch_bytes);
   }
   kernels::grad_norm(stream, table, type,
@@ -119,6 +125,7 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
       context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");
   context_.comms.sent.other_bytes +=
       ring_bytes(Operation::kAllReduce, {&part, 1}, context_.mesh.world_size());
+  // The scalars are host memory then, which the device's communicators cannot reduce.
   if (context_.main->is_host()) {
     const ExposedTimer timer(context_.streams);
     return state_of(context_.mesh)
@@ -135,8 +142,9 @@ void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type)
   context_.streams.compute->wait(measured);  // wait 13
 }
 
-// The streams' waits order one step's use of a block before the next one's; who reads one has
-// waited.
+// Returns a block that neither a step nor a report holds, or a new one. A step's kernels follow
+// those of the step before by the streams' waits, and a report that let go of its block has read
+// it.
 std::shared_ptr<StepScalars> GradientMeasure::take_scalars() {
   std::erase_if(reports_, [](const auto& each) { return each.expired(); });
   for (const auto& each : scalars_) {
@@ -173,6 +181,7 @@ std::pair<int, int> GradientMeasure::owner_of(int rank, int64_t position) const 
       int owner = 0;
       const int slice = unit->shard->collectives().main_rank(rank);
       for (const Interval& interval : layout.intervals(static_cast<int>(i), slice)) {
+        // Intervals ascend: the last that begins at or before the position contains it.
         if (interval.numel > 0 && interval.offset <= position) owner = interval.parameter;
       }
       return {unit->index, owner};
@@ -182,6 +191,8 @@ std::pair<int, int> GradientMeasure::owner_of(int rank, int64_t position) const 
 }
 
 std::string GradientMeasure::name_first(const std::vector<double>& first_by_rank) const {
+  // Each rank gives a position in its own shards. The least unit and parameter is the same on every
+  // rank.
   std::optional<std::pair<int, int>> first;
   for (size_t rank = 0; rank < first_by_rank.size(); ++rank) {
     if (first_by_rank[rank] == 0) continue;
@@ -215,7 +226,7 @@ GradientReport::Measurement::Values GradientReport::Measurement::read() {
 void GradientReport::Measurement::settle() noexcept {
   try {
     read();
-  } catch (const std::exception&) {  // a collective's, heard of where it was waited for
+  } catch (const std::exception&) {  // a failed collective: the wait for it has thrown
   }
   const std::lock_guard lock(mutex);
   owner = nullptr;

@@ -19,6 +19,7 @@ namespace {
 
 using Passes = std::vector<const EnginePass*>;
 
+// Returns the unit that runs, and its phase: "backward of unit 'layers.0'".
 std::string place_of(const BackwardScheduler& clock) {
   const auto [unit, phase] = clock.running();
   if (unit == nullptr) return "outside of units";
@@ -29,7 +30,8 @@ std::string place_of(const BackwardScheduler& clock) {
   return pass.unit_at(unit->index).describe(what);
 }
 
-// A forward; before it what does not fit is the configuration's fault, optimizers' state above all.
+// Returns whether a forward has begun. Before it a refused demand is an error of the configuration:
+// the model, or the optimizer's state, does not fit.
 bool has_begun(const BackwardScheduler& clock, const Passes& engines) {
   return clock.running().unit != nullptr ||
          std::ranges::any_of(engines, [](const EnginePass* engine) {
@@ -44,7 +46,8 @@ int64_t planned_bytes(const Passes& engines) {
   return bytes;
 }
 
-// "40.2 MiB by the engine (main shards 10.0 MiB, …) and 20.0 MiB by LibTorch are held; …"
+// Returns "held: 40.2 MiB by the engine (main shards 10.0 MiB, …) and 20.0 MiB by LibTorch;
+// planned: …".
 std::string describe_held(const Passes& engines, const MemoryDemand& demand) {
   MemoryBytes in_use;
   for (const EnginePass* engine : engines) {
@@ -58,14 +61,15 @@ std::string describe_held(const Passes& engines, const MemoryDemand& demand) {
     parts.push_back(fmt::format("{} {}", name_of(category), format_bytes(in_use[category])));
   }
   const int64_t rest = demand.now.engine - in_use.total();
-  if (rest > 0) parts.push_back("other " + format_bytes(rest));  // free slots, what is being made
+  if (rest > 0) parts.push_back("other " + format_bytes(rest));  // free slots, new buffers
   return fmt::format("held: {} by the engine{} and {} by LibTorch; planned: {} by the engine",
                      format_bytes(demand.now.engine),
                      parts.empty() ? "" : fmt::format(" ({})", fmt::join(parts, ", ")),
                      format_bytes(demand.now.torch), format_bytes(planned_bytes(engines)));
 }
 
-// Without `for_tensors` what makes the engine's own buffers smaller alone.
+// Returns option changes that save memory, cheapest first. Without `for_tensors` it names only
+// those that make the engine's own buffers smaller.
 std::string remedies_of(const EnginePass& pass, bool for_tensors) {
   const EnginePass::Parts& engine = pass.parts();
   const bool gathers = engine.memory.plan().forward_peak[MemoryCategory::kParameterSlots] > 0;
@@ -83,10 +87,12 @@ std::string remedies_of(const EnginePass& pass, bool for_tensors) {
 }  // namespace
 
 MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& clock) {
+  // Weak: the meter, and with it this function, may outlive the engines.
   return [shared = std::weak_ptr<BackwardScheduler>(clock)](const MemoryDemand& demand) {
     const auto clock = shared.lock();
     if (!clock) return;
-    // Whoever asks may hold locks of LibTorch's, for which a thread in a unit of ours may wait.
+    // The asking thread may hold locks of LibTorch's, for which a thread with the mutex may wait: a
+    // lock here could deadlock. Without the mutex the meter throws its plain error.
     const std::unique_lock lock(clock->mutex, std::try_to_lock);
     if (!lock) return;
     const Passes engines = passes_of(*clock);

@@ -1,5 +1,5 @@
-// What the user hears of a demand for memory beyond Options::memory_limit: where it came up, what
-// is held and was planned, and what would help.
+// Errors for a demand for memory beyond Options::memory_limit: the place of the demand, the memory
+// held and planned, and remedies.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,14 @@
 
 namespace fsdp {
 
-// For the meter of a mesh whose engines share `clock`: throws OutOfMemory. A demand of LibTorch's
-// names the unit that runs; one of the engine's leaves that to whoever has made it
-// (device_error_place.h). Before the first forward the engine's end with InvalidArgument.
+// Returns the refusal for the meter of a mesh whose engines share `clock`. It throws OutOfMemory.
+// For LibTorch's demand the error names the unit that runs; for the engine's, the caller adds the
+// place (device_error_place.h). Before the first forward an engine's demand throws InvalidArgument
+// instead.
 MemoryMeter::Refuse refuse_beyond_limit(const std::shared_ptr<BackwardScheduler>& clock);
 
-// What the engines of a mesh will hold by their plans, from their construction on.
-// Errors: InvalidArgument if that alone is more than their limit.
+// Checks the bytes that the engines of a mesh will hold by their plans, once all are constructed.
+// Errors: InvalidArgument if they alone are more than `limit`.
 void require_within_limit(const BackwardScheduler& clock, int64_t limit);
 
 }  // namespace fsdp

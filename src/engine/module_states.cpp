@@ -17,8 +17,9 @@ namespace {
 
 using Flags = std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>>;
 
-constexpr int64_t kSmallBytes = 64 * 1024;  // the statistics of 16384 channels
+constexpr int64_t kSmallBytes = 64 * 1024;  // the fp32 statistics of 16384 channels
 
+// Per thread, because thread ranks run forwards of the same program side by side.
 thread_local std::weak_ptr<EngineUnit> running_unit;
 thread_local ModuleStates* recording = nullptr;
 
@@ -27,7 +28,8 @@ bool is_as(const Flags& flags) {
       flags, [](const auto& each) { return each.first->is_training() == each.second; });
 }
 
-// Module::train sets what is inside, too: until all are as they should be.
+// Sets the flags. Module::train also sets the modules inside, so it repeats until all flags are
+// right.
 void set(const Flags& flags) {
   for (size_t pass = 0; pass < flags.size() && !is_as(flags); ++pass) {
     for (const auto& [module, training] : flags) {
@@ -36,7 +38,8 @@ void set(const Flags& flags) {
   }
 }
 
-// Without a trace in autograd: whoever has saved the buffer sees the old value again.
+// Writes the buffer without a node and without a new version: a graph that saved the buffer does
+// not see a change, and its backward accepts it.
 void write(at::Tensor buffer, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_version;
@@ -65,6 +68,7 @@ void ModuleStates::remember_running() {
 }
 
 void ModuleStates::remember(const EngineUnit& unit, bool is_inside) {
+  // The first forward of a unit counts: later ones find the buffers as the first run left them.
   if (has(unit)) return;
   units_.push_back(&unit);
   const auto remember_module = [&](const std::string& fqn, torch::nn::Module& module) {
@@ -88,6 +92,8 @@ bool ModuleStates::has(const EngineUnit& unit) const {
 
 void ModuleStates::settle() {
   for (KeptBuffer& each : buffers_) {
+    // The version did not change, so the first run did not write the buffer, and the second run
+    // finds the value in place. A small buffer keeps its copy: see the Note.
     const int64_t version = torch_compat::version(each.buffer);
     const bool is_small = each.buffer.numel() * each.buffer.element_size() <= kSmallBytes;
     if (version == each.version && !is_small) each.found = at::Tensor();
@@ -98,6 +104,7 @@ void ModuleStates::settle() {
 ModuleStates::Restored::Restored(const ModuleStates& states)
     : running_(states.running_), recording_(nullptr) {
   for (const KeptBuffer& each : states.buffers_) {
+    // All checks come before the first write, so that a refusal leaves every buffer alone.
     if (each.found.defined() || !each.is_inside) continue;
     if (torch_compat::version(each.buffer) == each.version) continue;
     throw StateError({.what = fmt::format("buffer '{}' was changed between a recomputed forward "
@@ -114,6 +121,7 @@ ModuleStates::Restored::Restored(const ModuleStates& states)
     write(each.buffer, each.found);
   }
   if (is_as(states.flags_)) return;
+  // Setting a module's flag sets the flags inside it as well: remember those, too.
   for (const auto& [module, training] : states.flags_) {
     for (const auto& inside : module->modules()) {
       flags_.emplace_back(inside, inside->is_training());
@@ -128,7 +136,7 @@ ModuleStates::Restored::~Restored() {
     try {
       write(each.buffer, each.value);
       torch_compat::set_version(each.buffer, each.version);
-    } catch (const std::exception&) {  // the device is lost, of which backward throws already
+    } catch (const std::exception&) {  // the device is lost, and backward throws that already
     }
   }
 }

@@ -1,13 +1,12 @@
-// Training flags and buffers of modules, as the first run of a recomputed function found them: for
-// its second run.
+// ModuleStates: training flags and buffers of modules, as the first run of a recomputed function
+// found them, for its second run.
 //
-// [Note: modules of a recomputed function]
-// Such a function is code that may capture any module. Seen are the units that run in it, from
-// where their forward begins, and the unit whose forward calls it. A unit's own modules are its
-// module and those inside, without the units among them. Copies of buffers that the first run has
-// not moved are dropped, but for small ones: kernels of batch normalisation move running
-// statistics without counting a version, and a small one may be moved before backward by code that
-// has nothing to do with the function.
+// [Note: modules of a recomputed function] Such a function is code that may capture any module.
+// Covered are the units that run in it, from the begin of their forwards, and the unit whose
+// forward calls it. A unit's own modules are its module and those inside, without modules of other
+// units. A copy of a buffer that the first run did not change is dropped, unless it is small.
+// Kernels of batch normalisation write running statistics without a new version, and a small buffer
+// may be written before backward by code outside of the function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,9 +20,11 @@ namespace fsdp {
 
 class EngineUnit;
 
+// The states that one recomputed function has recorded.
 class ModuleStates {
  public:
-  // While alive, `running` is the unit whose forward this thread runs. Scopes may end in any order.
+  // A scope in which `running` is the unit whose forward this thread runs. Scopes may end in any
+  // order.
   class Running {
    public:
     explicit Running(std::weak_ptr<EngineUnit> running);
@@ -34,9 +35,9 @@ class ModuleStates {
    private:
     std::weak_ptr<EngineUnit> around_;
   };
-  // The unit whose forward this thread runs; null: none's.
+  // Returns the unit whose forward this thread runs, null if there is none.
   static std::shared_ptr<EngineUnit> running();
-  // While alive, this thread is in the first run of a function; null: in its second.
+  // A scope in which this thread is in the first run of a function; null: in its second.
   class Recording {
    public:
     explicit Recording(ModuleStates* states);
@@ -47,19 +48,19 @@ class ModuleStates {
    private:
     ModuleStates* const around_;
   };
-  // The unit begins a forward in this thread: it is remembered if a first run is under way.
+  // Called when the unit begins a forward in this thread: records it if a first run is under way.
   static void begin(const EngineUnit& unit);
-  // Remembers the unit whose forward this thread runs: a function that is called now is part of it.
+  // Records the unit whose forward this thread runs: the function is part of that forward.
   void remember_running();
 
-  // True if the unit has begun a forward in the first run.
+  // Returns whether the unit has begun a forward in the first run.
   bool has(const EngineUnit& unit) const;
-  // Drops the copies that the second run does not need. Call it after the first one.
+  // Drops the copies that the second run does not need. Call it after the first run.
   void settle();
 
-  // While alive, modules and buffers are as they were found; then again as they are now, with
-  // their versions: backward moves nothing.
-  // Errors: StateError where a buffer that was not kept has changed since.
+  // A scope in which modules and buffers are as they were recorded. At its end they are as they
+  // were before it, with their versions: to the program backward changes nothing. Errors:
+  // StateError if a buffer whose copy was dropped has changed since.
   class Restored {
    public:
     explicit Restored(const ModuleStates& states);
@@ -82,7 +83,7 @@ class ModuleStates {
   struct KeptBuffer {
     std::string fqn;
     at::Tensor buffer;
-    at::Tensor found;  // a copy; undefined: dropped
+    at::Tensor found;  // a copy of the recorded value; undefined: dropped
     int64_t version = 0;
     bool is_inside = false;  // of a unit that ran in the function
   };

@@ -15,7 +15,8 @@
 namespace fsdp {
 namespace {
 
-// Whether a buffer of `module` itself looks like the running statistics of `parameter`.
+// Returns whether `module` itself has a buffer that looks like the running statistics of
+// `parameter`: a floating one of the same shape.
 bool has_statistics(const torch::nn::Module& module, const at::Tensor& parameter) {
   const auto buffers = module.named_buffers(/*recurse=*/false);
   return std::any_of(buffers.begin(), buffers.end(), [&](const auto& item) {
@@ -71,7 +72,7 @@ void check_module(const std::string& fqn, const torch::nn::Module& module) {
   }
 }
 
-// Different parameters over the same memory would be sharded, and updated, twice.
+// Throws if two parameters share memory: they would be sharded, and updated, twice.
 void check_overlap(const std::vector<FoundUnit>& units) {
   struct Range {
     const char* begin;
@@ -81,7 +82,7 @@ void check_overlap(const std::vector<FoundUnit>& units) {
   std::vector<Range> ranges;
   for (const FoundUnit& unit : units) {
     for (const FoundParameter& found : unit.parameters) {
-      if (found.tensor.numel() == 0 || found.tensor.is_meta()) continue;  // that lies nowhere
+      if (found.tensor.numel() == 0 || found.tensor.is_meta()) continue;  // no memory
       const auto* begin = static_cast<const char*>(found.tensor.const_data_ptr());
       ranges.push_back({begin, begin + found.tensor.nbytes(), &found.fqn});
     }
@@ -95,6 +96,8 @@ void check_overlap(const std::vector<FoundUnit>& units) {
   }
 }
 
+// A walk over a module tree in pre-order. It finds the units, and the unit that owns each
+// parameter.
 class Walk {
  public:
   explicit Walk(const Options& options) : options_(options) {}
@@ -102,6 +105,7 @@ class Walk {
   std::vector<FoundUnit> run(torch::nn::Module& root) {
     Neighbours none;
     visit(root, "", 0, none);
+    // Parameters join their units at the end: a tie that is found late moves a parameter outwards.
     for (auto& [tensor, place] : owners_) {
       FoundUnit& unit = units_[place.unit];
       unit.parameters.push_back(std::move(place.found));
@@ -116,20 +120,22 @@ class Walk {
     FoundParameter found;
   };
 
-  // The children of a module that are being put into one unit.
+  // Neighbouring children of a module that form one unit.
   struct Neighbours {
-    int layers = 0;  // of the unit; 0: there is none
-    int left = 0;    // of these, still to come
-    int unit = -1;   // -1: all so far belong to units that were found before
+    int layers = 0;  // of the unit; 0: no unit
+    int left = 0;    // of these, not visited yet
+    int unit = -1;   // -1: all so far belong to units found earlier
 
-    // Takes the next child in, which the policy chose for a unit of so many, or for none.
+    // Adds the next child, which the policy chose for a unit of `layers_of_unit` layers; 0: for
+    // none.
     void add(int layers_of_unit) {
       if (layers_of_unit != layers || left == 0) *this = {layers_of_unit, layers_of_unit};
       left = std::max(left - 1, 0);
     }
   };
 
-  // `beside`: of those before it.
+  // Visits a module and those inside. `enclosing`: index of the unit around it; `beside`: its
+  // siblings before it.
   void visit(torch::nn::Module& module, const std::string& fqn, int enclosing, Neighbours& beside) {
     int unit = enclosing;
     auto* base = dynamic_cast<UnitBase*>(&module);
@@ -139,12 +145,13 @@ class Walk {
     beside.add(std::max(layers, 0));
     if (base != nullptr || layers > 0 || is_root) {
       if (base != nullptr && layers > 1) refuse_unit_among_layers(fqn, layers);
-      // A unit registered at two places is one unit that is called twice.
+      // A module registered at two places is one unit that is called twice.
       if (!seen_units_.insert(&module).second) return;
       if (beside.unit < 0) {
         beside.unit = static_cast<int>(units_.size());
         units_.push_back({.fqn = fqn, .unit = base, .parent = enclosing});
       } else {
+        // The name of a unit of several layers follows its last layer: "layers.0-3".
         std::string& name = units_[beside.unit].fqn;
         name = units_[beside.unit].modules.front().fqn + "-" + fqn.substr(fqn.rfind('.') + 1);
       }
@@ -178,7 +185,8 @@ class Walk {
 
   int depth(int unit) const { return unit == 0 ? 0 : 1 + depth(units_[unit].parent); }
 
-  // The lowest unit that contains both.
+  // Returns the innermost unit that contains both: the deeper of the two moves outwards until they
+  // are equal.
   int common(int a, int b) const {
     while (a != b) (depth(a) >= depth(b) ? a : b) = units_[depth(a) >= depth(b) ? a : b].parent;
     return a;

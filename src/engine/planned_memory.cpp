@@ -47,6 +47,8 @@ void PlannedMemory::remake(const Pass& pass) {
 }
 
 void PlannedMemory::begin_backward(bool finds_gradients) {
+  // The ledger's phase so far was forward. A pass may have several forwards: the highest one
+  // counts.
   finds_gradients_ = finds_gradients;
   const MemoryBytes& peak = context_.memory.ledger.phase_peak();
   if (peak.total() > forward_peak_.total()) forward_peak_ = peak;
@@ -54,18 +56,20 @@ void PlannedMemory::begin_backward(bool finds_gradients) {
 }
 
 void PlannedMemory::follow(const Pass& pass) {
+  // The new record is played instead. Memory beyond the old one says nothing about it.
   learned_gradients_ = 0;
   forward_peak_ = learned_forward_ = learned_peak_ = {};
   remake(pass);
 }
 
 void PlannedMemory::expect_captures(const Pass& pass) {
+  // Before the unit takes its slot: the plan of an accumulating backward has more of them.
   if (!finds_gradients_ || std::exchange(accumulates_, true)) return;
   remake(pass);
 }
 
-// What passes have taken beyond the played record (forwards beside it, gradients kept by GradSync)
-// is part of the plan from then on.
+// Adds to the plan the memory that passes took beyond the played record: forwards beside it,
+// gradients kept by GradSync.
 void PlannedMemory::learn_from_overflow(const Pass& pass) {
   const bool parameters = context_.memory.parameter_slots.learn();
   const bool reduces = context_.memory.reduce_slots.learn();
@@ -79,6 +83,7 @@ void PlannedMemory::learn_from_overflow(const Pass& pass) {
   if (higher_forward) learned_forward_ = forward;
   const bool higher_backward = peak.total() > plan_.backward_peak.total();
   if (higher_backward) learned_peak_ = peak;
+  // Gradients that GradSync keeps hold reduce slots by request: no warning.
   if (parameters || (reduces && !keeps_gradients_)) warn_of_overflow();
   const bool higher = higher_forward || higher_backward;
   if (parameters || reduces || unforeseen > 0 || higher) remake(pass);
@@ -96,6 +101,8 @@ void PlannedMemory::warn_of_overflow() {
 }
 
 void PlannedMemory::add_learned() {
+  // The pools know their learned slots: they replace the plan's, and the difference is learned
+  // bytes.
   std::vector<PlannedSlots> slots = context_.memory.parameter_slots.planned();
   for (const PlannedSlots& each : context_.memory.reduce_slots.planned()) slots.push_back(each);
   const auto add = [&](const PlannedSlots& each, int64_t sign) {

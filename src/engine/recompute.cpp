@@ -27,9 +27,10 @@ namespace {
 namespace ag = torch::autograd;
 
 using Generators = std::vector<at::Generator>;
-using States = std::vector<at::Tensor>;  // how far each of some generators is
+using States = std::vector<at::Tensor>;  // one of each generator
 
-// Those that a segment may draw from.
+// Returns the generators from which a segment may draw: LibTorch's for the CPU and for the inputs'
+// devices.
 Generators generators_of(const Tensors& inputs) {
   Generators generators{at::globalContext().defaultGenerator(at::kCPU)};
   for (const at::Tensor& input : inputs) {
@@ -57,7 +58,7 @@ void set_states(const Generators& generators, const States& states) {
   }
 }
 
-// Generators go on from where they are now, however the scope is left.
+// A scope that leaves generators in the state in which it found them, also after an exception.
 class GeneratorsKept {
  public:
   explicit GeneratorsKept(const Generators& generators)
@@ -71,14 +72,14 @@ class GeneratorsKept {
   const States states_;
 };
 
-// Marks which tensors of a list are defined: autograd's nodes are given and return no others.
+// The positions of a list's defined tensors: autograd's nodes take and return no others.
 class Defined {
  public:
   Defined() = default;
   explicit Defined(const Tensors& all) {
     for (const at::Tensor& each : all) are_.push_back(each.defined());
   }
-  // The list again, of its defined tensors.
+  // Returns the full list again, made of its defined tensors.
   Tensors spread(const Tensors& defined) const {
     Tensors all(are_.size());
     size_t next = 0;
@@ -98,13 +99,14 @@ Tensors defined_of(Tensors all) {
   return all;
 }
 
+// A recomputed function and all that its second run needs. The function's node owns it.
 struct SavedSegment : torch::CustomClassHolder {
   SavedSegment(Segment code, const UnitBase* whose) : segment(std::move(code)), unit(whose) {}
   Segment segment;
-  const UnitBase* const unit;  // whose forward it is; null: no unit's
+  const UnitBase* const unit;  // the unit whose forward it is; null: none
   Defined inputs, outputs;
   Generators generators;
-  States before, after;  // its run in forward
+  States before, after;  // around its run in forward
   ModuleStates modules;
   touched_units::CallsAround around;
 };
@@ -113,8 +115,10 @@ std::string name_of(const UnitBase* unit) {
   return unit == nullptr ? "fsdp::recompute" : unit->unit_place();
 }
 
-// Errors: InvalidArgument where the segment changes an input in place.
+// Runs the segment. Throws InvalidArgument if it changes an input in place: backward could not run
+// it on the same values.
 Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors& inputs) {
+  // Inference tensors have no version counter.
   const auto version = [](const at::Tensor& tensor) {
     return tensor.defined() && !tensor.is_inference() ? torch_compat::version(tensor) : 0;
   };
@@ -135,6 +139,7 @@ Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors&
   return outputs;
 }
 
+// Throws because the second run did something else than the first.
 [[noreturn]] void refuse_other(const SavedSegment& saved, std::string what, std::string cause,
                                std::string hint) {
   throw StateError({.what = "a recomputed function " + std::move(what),
@@ -143,15 +148,18 @@ Tensors run_on_kept(const Segment& segment, const UnitBase* unit, const Tensors&
                     .hint = std::move(hint)});
 }
 
-// In backward: as in forward, with a graph.
+// Runs the segment in backward as it ran in forward, with the same random numbers, and makes a
+// graph.
 Tensors run_again(const SavedSegment& saved, const Tensors& inputs) {
   const GeneratorsKept kept(saved.generators);
   set_states(saved.generators, saved.before);
   const at::AutoGradMode grad_mode(true);
   Tensors outputs = [&] {
+    // Only around the segment: operators of the backward inside are no forward.
     const touched_units::ForwardAgain again;
     return saved.segment(saved.inputs.spread(inputs));
   }();
+  // Generators that end in the same state have given the same numbers in both runs.
   const auto are_equal = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a, b); };
   if (!std::ranges::equal(states_of(saved.generators), saved.after, are_equal)) {
     refuse_other(saved, "drew other random numbers than in forward",
@@ -176,8 +184,11 @@ Tensors outputs_for(const SavedSegment& saved, Tensors outputs, const Tensors& g
                "let it do the same on the same inputs: backward runs it again");
 }
 
+// The node of a recomputed function. Its forward runs the function without a graph. Its backward
+// runs it again with a graph, and a backward of that graph inside.
 struct Recompute : ag::Function<Recompute> {
-  // `anchor` requires a gradient, so that there is a node even if no input does.
+  // `anchor` requires a gradient: a function whose inputs require none still needs a node, for its
+  // parameters.
   static Tensors forward(ag::AutogradContext* context, at::TensorList given,
                          const at::Tensor& /*anchor*/, c10::intrusive_ptr<SavedSegment> saved) {
     const Tensors inputs = given.vec();
@@ -191,6 +202,7 @@ struct Recompute : ag::Function<Recompute> {
     saved->outputs = Defined(outputs);
     outputs = defined_of(std::move(outputs));
     for (at::Tensor& output : outputs) make_own(output, inputs);
+    // LibTorch's saved variables throw in backward if an input was changed meanwhile.
     context->save_for_backward(inputs);
     context->saved_data["segment"] = c10::IValue::make_capsule(std::move(saved));
     return outputs;
@@ -203,9 +215,11 @@ struct Recompute : ag::Function<Recompute> {
     saved->around.fire();
     Tensors inputs;
     for (const at::Tensor& input : context->get_saved_variables()) {
+      // A leaf of the inner graph: the inner backward ends here, and leaves the gradient in
+      // `.grad`.
       inputs.push_back(input.detach().set_requires_grad(input.requires_grad()));
     }
-    const ModuleStates::Restored restored(saved->modules);  // also while its graph runs
+    const ModuleStates::Restored restored(saved->modules);  // also while the inner backward runs
     const Tensors outputs = outputs_for(*saved, run_again(*saved, inputs), gradients);
     Tensors roots, root_gradients;
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -213,19 +227,22 @@ struct Recompute : ag::Function<Recompute> {
       roots.push_back(outputs[i]);
       root_gradients.push_back(gradients[i]);
     }
+    // The inner backward is a graph task inside this one. Hooks capture parameters' gradients
+    // there, as in any backward.
     if (!roots.empty()) ag::backward(roots, root_gradients);
     Tensors result;
     for (const at::Tensor& input : inputs) {
       result.push_back(input.requires_grad() ? input.grad() : at::Tensor());
     }
-    result.resize(inputs.size() + 2);  // nothing for the anchor and the segment
+    result.resize(inputs.size() + 2);  // no gradient for the anchor and the segment
     return result;
   }
 
  private:
-  // [Note: grad mode in a first run] The function reads grad mode as its caller has it, as it will
-  // in backward: what it decides by that is the same both times. That its operators make no nodes
-  // is said to the dispatcher instead, below which version counters still count.
+  // [Note: grad mode in a first run] Grad mode is on in the first run, as it is for the caller and
+  // in the second run: a function that decides by it decides the same both times. A guard of the
+  // dispatcher keeps operators from making nodes instead. Version counters still count below that
+  // guard.
   static Tensors first_run(SavedSegment& saved, const Tensors& inputs) {
     const at::AutoGradMode grad_mode(true);
     const at::AutoDispatchBelowAutograd no_graph;
@@ -233,12 +250,12 @@ struct Recompute : ag::Function<Recompute> {
     const ModuleStates::Recording recording(&saved.modules);
     return run_on_kept(saved.segment, saved.unit, inputs);
   }
-  // A function may return a parameter, a buffer, one tensor twice, or one with a graph that a
-  // custom Function has made; the node's outputs are tensors of its own. What shares memory with an
-  // input stays a view, which autograd does not let be changed in place.
+  // Makes the output a tensor of the node's own. A function may return a parameter, a buffer, one
+  // tensor twice, or a tensor with a graph that a custom Function made. An output that shares
+  // memory with an input stays a view, so that autograd refuses to change it in place.
   static void make_own(at::Tensor& output, const Tensors& inputs) {
     const bool is_of_input = std::ranges::any_of(inputs, [&](const at::Tensor& input) {
-      // Not is_alias_of, which asks for the memory: a model that is planned has none.
+      // is_alias_of would ask for the memory, which the tensors of a plan do not have.
       return input.has_storage() && output.has_storage() &&
              output.storage().unsafeGetStorageImpl() == input.storage().unsafeGetStorageImpl();
     });
@@ -260,7 +277,7 @@ struct Recompute : ag::Function<Recompute> {
 
 Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   if (!at::GradMode::is_enabled()) return segment(inputs);
-  // Inside the first run of a function around it, with which it is recomputed.
+  // This call is inside the first run of another recomputed function, which runs both again.
   if (!autograd_hooks::makes_graph()) return run_on_kept(segment, unit, inputs);
   auto saved = c10::make_intrusive<SavedSegment>(std::move(segment), unit);
   saved->inputs = Defined(inputs);

@@ -1,4 +1,4 @@
-// A model whose units an engine has taken.
+// ShardedModel: a model whose units an engine owns.
 #pragma once
 
 #include <fsdp/options.h>
@@ -13,7 +13,8 @@
 
 namespace fsdp {
 
-// Constant from the engine's construction to its end, when the units go.
+// A model and its units. Constant from the engine's construction to its end, which destroys the
+// units.
 struct ShardedModel {
   const std::shared_ptr<torch::nn::Module> root;
   const Options options;
@@ -21,20 +22,21 @@ struct ShardedModel {
 
   // Returns the index of the unit called `fqn`. Errors: InvalidArgument that lists what exists.
   int find_unit(std::string_view fqn) const;
-  // Calls `visit` with the modules of the unit that are no other unit's, outer ones first.
+  // Calls `visit` with the modules of the unit that belong to no other unit, outer ones first.
   void for_each_own_module(
       const EngineUnit& unit,
       const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const;
-  // Some unit has gradients that no optimizer's zero_grad has cleared.
+  // Returns whether some unit has gradients that no optimizer's zero_grad has cleared.
   bool has_gradients() const;
-  // EngineUnit::follow_zero_grad of all units by policy. Requires: the clock's mutex.
+  // Calls EngineUnit::follow_zero_grad of all units by policy. Requires: the backward scheduler's
+  // mutex.
   void follow_zero_grads() const;
-  // Guards the modules' `.grad` anew: an optimizer's zero_grad takes the guards away, after a step
-  // or between forward and backward.
+  // Restores the guards in the modules' `.grad`: an optimizer's zero_grad removes them, after a
+  // step or between forward and backward.
   void guard_gradients() const;
-  // The calls that are in the pass's record, in its order.
+  // Returns the calls that are in the pass's record, in its order.
   std::vector<Call*> recorded_calls() const;
-  // The record begins anew: calls that outlive the pass (a graph that is kept) are in it no more.
+  // Removes all calls from the record, which begins anew. Calls of a graph that is kept outlive it.
   void forget_records() const;
 };
 

@@ -30,7 +30,7 @@ void warn_of_one_unit(const std::vector<FoundUnit>& units, const UnitPolicy& pol
                  "of them for each unit"});
 }
 
-// [Note: tiles that are hidden] in cpu_features.h.
+// Warns if the processor hides AMX's tiles: [Note: tiles that are hidden] in cpu_features.h.
 void warn_of_hidden_amx(const std::vector<UnitPlan>& plans, const Mesh& mesh) {
   const bool is_low = std::ranges::any_of(plans, [](const UnitPlan& plan) {
     const std::optional<DType>& dtype = plan.precision.param;

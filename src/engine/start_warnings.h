@@ -1,4 +1,4 @@
-// Warnings of an engine at its start (MeshOptions::on_event).
+// Warnings that an engine reports at its start (MeshOptions::on_event).
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -14,10 +14,10 @@ namespace fsdp {
 struct ShardContext;
 struct ShardedModel;
 
-// When it is made, on rank 0. `plans`: of each unit.
+// Reports warnings at the engine's construction, on rank 0. `plans`: one a unit.
 void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                    const UnitPolicy& policy, const Mesh& mesh);
-// At the first backward: float16 without a LossScaler.
+// Warns at the first backward if float16 is trained without a LossScaler.
 void warn_of_unscaled(const ShardedModel& model, const ShardContext& context);
 
 }  // namespace fsdp

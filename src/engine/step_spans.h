@@ -1,4 +1,4 @@
-// The span of each training step in a trace.
+// StepSpans: the span of each training step in a trace.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,26 @@
 
 namespace fsdp {
 
-// Steps follow each other without a gap: one begins where the one before has ended, the first one
-// that a trace shows where the trace begins. Times are those of the stream that computes. Not
-// thread-safe: the rank's thread calls it between forwards and backwards.
+// The spans of an engine's training steps. They follow each other without a gap: a step
+// begins where the one before ends, the first one where the trace begins. Times are those of the
+// compute stream. Not thread-safe: the rank's thread calls it between forwards and backwards.
 class StepSpans {
  public:
-  // `log` lives as long.
+  // Requires: `log` outlives it.
   explicit StepSpans(SpanLog& log) : log_(log) {}
 
-  // The log keeps what happens from here on. Nothing inside of another trace.
+  // Begins to show steps in the log. Does nothing inside another trace.
   void begin(Stream& compute) {
     if (!span_) open(compute);
   }
-  // The log keeps nothing any more. A step that has not ended is in no trace.
+  // Ends a trace. The running step is in no trace.
   void forget() { span_.reset(); }
 
-  // A backward has reduced: the step has gradients.
+  // Notes that a backward has reduced: the step has gradients.
   void note_reduced() { has_reduced_ = true; }
   bool has_reduced() const { return has_reduced_; }
-  // The optimizer's step is issued, or was, by an optimizer of LibTorch's. The second of two
-  // optimizers ends nothing.
+  // Ends the step once an optimizer has issued its own, or an optimizer of LibTorch's has made it.
+  // The second of two optimizers ends nothing.
   void end(Stream& compute) {
     if (!has_reduced_) return;
     const bool shown = span_.has_value();
@@ -44,7 +44,7 @@ class StepSpans {
   }
 
   SpanLog& log_;
-  std::optional<StreamSpan> span_;  // of the step under way, while a trace is taken
+  std::optional<StreamSpan> span_;  // of the running step, while a trace is taken
   int64_t number_ = 1;
   bool has_reduced_ = false;
 };

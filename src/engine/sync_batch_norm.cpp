@@ -1,5 +1,5 @@
-// Formulas: Ioffe and Szegedy, "Batch Normalization" (2015), with sums over the batches of all
-// ranks.
+// Implements SyncBatchNorm. Formulas: Ioffe and Szegedy, "Batch Normalization" (2015), with sums
+// over the batches of all ranks.
 #include "fsdp/sync_batch_norm.h"
 
 #include <fmt/format.h>
@@ -19,11 +19,11 @@
 namespace fsdp {
 namespace {
 
-// [Note: collectives of modules]
-// A module computes on the thread that runs forward and backward, and on its stream, beside the
-// streams on which engines gather and reduce: their communicators belong to those streams. Modules
-// have one of their own; on the CPU it is control's, which is free between handshakes and issued
-// from this thread alone. So their collectives keep the host order.
+// [Note: collectives of modules] A module computes on the thread that runs forward and backward,
+// and on that thread's stream. The communicators of engines belong to the gather and reduce
+// streams, so modules have one of their own. On the CPU it is the control communicator, which is
+// idle between handshakes and which this thread alone uses. So modules' collectives keep the
+// collective sequence.
 void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_view label,
                     Communicator& communicator, Stream& stream) {
   const CollectivePart part{values, values, numel, DType::kFloat64};
@@ -41,7 +41,7 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                                                values.device().str(), device.str()),
                            .hint = "move the batch with input.to(engine.device())"});
   }
-  if (values.is_meta()) torch_compat::allow_access(values);  // a plan's, and never read
+  if (values.is_meta()) torch_compat::allow_access(values);  // of a plan: the memory is never read
   Stream& stream = on_device
                        ? parts.device->compute_stream(torch_cuda::current_stream(values.device()))
                        : cpu_device().compute_stream();
@@ -49,19 +49,20 @@ void sum_over_ranks(const Mesh& mesh, at::Tensor& values, std::string_view label
                  state_of(mesh).module_communicator(), stream);
 }
 
-// What the host needs to know at once does not travel through a device, which it would wait for.
+// Sums a value that the host needs at once. It stays in host memory, or the host would wait for the
+// device.
 double sum_over_ranks(const Mesh& mesh, double value, std::string_view label) {
   sum_over_ranks(mesh, &value, 1, label, state_of(mesh).control_communicator(),
                  cpu_device().compute_stream());
   return value;
 }
 
-// Statistics and arithmetic: fp64 inputs in fp64, all others in fp32.
+// Returns the type of statistics and arithmetic: fp64 for fp64 inputs, fp32 for all others.
 at::ScalarType computed_in(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// One value a channel, against an input [N, C, …].
+// Returns `values` [C] in a shape that broadcasts over an input [N, C, …].
 at::Tensor by_channel(const at::Tensor& values, const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = values.numel();
@@ -73,14 +74,15 @@ struct BatchStatistics {
   double count = 0;           // values per channel
 };
 
-// Of all ranks. Each rank's mean and variance are computed as BatchNorm does and joined in fp64 as
-// sums, which loses nothing where means are large against deviations: the same rounded mean enters
-// both sums.
+// Returns the statistics of all ranks' batches. Each rank computes its mean and variance as
+// BatchNorm does, and fp64 sums join them. Nothing is lost where means are large against
+// deviations, because the same rounded mean enters both sums.
 BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   const at::NoGradGuard no_grad;
   const int64_t channels = input.size(1);
   const auto count = static_cast<double>(input.numel() / std::max<int64_t>(channels, 1));
   at::Tensor sums = at::zeros({2 * channels + 1}, input.options().dtype(at::kDouble));
+  // A rank without samples adds zeros: the collective needs every rank.
   if (count > 0) {
     std::vector<int64_t> dimensions{0};
     for (int64_t d = 2; d < input.dim(); ++d) dimensions.push_back(d);
@@ -108,7 +110,7 @@ BatchStatistics statistics_of_ranks(const at::Tensor& input, const Mesh& mesh) {
   return all;
 }
 
-// What backward needs beside tensors.
+// Values that backward needs beside tensors.
 struct Held : torch::CustomClassHolder {
   Held(Mesh of_ranks, double values, double epsilon)
       : mesh(std::move(of_ranks)), count(values), eps(epsilon) {}
@@ -116,10 +118,11 @@ struct Held : torch::CustomClassHolder {
   const double count, eps;
 };
 
+// The normalisation as one node: statistics are inputs, whose gradients are part of the input's.
 struct Normalize : torch::autograd::Function<Normalize> {
   using Context = torch::autograd::AutogradContext;
 
-  // weight and bias: none without affine parameters.
+  // `given_weight` and `given_bias` are empty without affine parameters.
   static at::Tensor forward(Context* context, const at::Tensor& input,
                             const std::optional<at::Tensor>& given_weight,
                             const std::optional<at::Tensor>& given_bias, const at::Tensor& mean,
@@ -133,6 +136,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
       return tensor.defined() ? tensor.to(mean.scalar_type()) : tensor;
     };
     if (input.numel() == 0) return at::empty_like(input);
+    // The statistics are given, so batch_norm runs as it does in evaluation.
     return at::batch_norm(input, as_computed(weight), as_computed(bias), mean, variance,
                           /*training=*/false, /*momentum=*/0, held->eps, /*cudnn_enabled=*/false);
   }
@@ -149,7 +153,8 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const at::Tensor deviation = input.to(mean.scalar_type()) - by_channel(mean, input);
     std::vector<int64_t> dimensions{0};
     for (int64_t d = 2; d < input.dim(); ++d) dimensions.push_back(d);
-    // This rank's: the gradients of bias and weight.
+    // This rank's gradients of bias and weight. The engine reduces them like any other; only the
+    // input's gradient needs sums over the ranks here.
     const at::Tensor sum = gradient.sum(dimensions);
     const at::Tensor sum_normalized = (gradient * deviation).sum(dimensions) * invstd;
     at::Tensor of_input;
@@ -173,7 +178,7 @@ struct Normalize : torch::autograd::Function<Normalize> {
   }
 };
 
-// As BatchNorm: the running variance is of the unbiased one.
+// Updates running statistics as BatchNorm does; the caller passes the unbiased variance.
 void update_running(at::Tensor& running, const at::Tensor& value, double factor) {
   const at::NoGradGuard no_grad;
   running.mul_(1 - factor).add_(value.to(running.scalar_type()), factor);
@@ -203,6 +208,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     num_batches_tracked += 1;
     if (!options.momentum()) factor = 1.0 / num_batches_tracked.item<double>();
   }
+  // Plain BatchNorm: in evaluation no rank needs another, and one rank has the whole batch.
   if (!is_training() || mesh_.world_size() == 1) {
     return torch::nn::functional::detail::batch_norm(
         input, running_mean, running_var, weight, bias,

@@ -29,7 +29,8 @@ bool touches(const touch_trap::Touch& touch, const Call& call) {
   return std::ranges::any_of(touch.units, [&](auto* each) { return &unit_of(each) == call.of; });
 }
 
-// Values that fsdp::Gathered has made whole are anybody's to read and write.
+// Returns whether fsdp::Gathered holds the unit: then any operator may read and write its
+// parameters.
 bool is_gathered(const EngineUnit& unit) {
   return unit.owner.pass.gathered() > 0 &&
          unit.shard->parameters().state() == ParameterState::kUnsharded;
@@ -77,23 +78,25 @@ bool is_gathered(const EngineUnit& unit) {
        .hint = "make the module that does it a fsdp::Unit"});
 }
 
-thread_local int running_again_in = -1;  // graph task
+thread_local int running_again_in = -1;  // a graph task; -1: none
 
-// Of an operator in graph task `task`: a forward that is run again, not the node of one that has
-// run.
+// Returns whether an operator in graph task `task` is part of a forward that runs again, and not
+// the node of a forward that has run. Nodes run with grad mode off.
 bool is_forward_again(const BackwardScheduler& clock, int task) {
   if (c10::GradMode::is_enabled() || running_again_in == task) return true;
-  // A checkpoint of somebody else's, and a custom Function in it.
+  // Another library's checkpoint, and in it a custom Function, where grad mode is off: the call
+  // that the checkpoint began is the innermost one.
   return clock.in_call() && clock.innermost_call()->forward_task == task;
 }
 
-// An operator of the caller's on a unit's main shard or main gradient. Errors: StateError where
+// Checks an operator of the caller on a unit's main shard or main gradient. Throws StateError where
 // fsdp::Optimizer's step would refuse it.
 void follow_shard(const touch_trap::ShardTouch& touch) {
   EngineUnit& unit = unit_of(touch.unit);
   const EnginePass& pass = unit.owner.pass;
   const std::lock_guard lock(unit.owner.clock->mutex);
   const bool of_gradient = touch.holds == touch_trap::Holds::kGradients;
+  // Main shards may be read at any time.
   if (!of_gradient && !touch.writes) return;
   const std::string_view shards = of_gradient ? "gradients" : "main shards";
   const bool in_backward = pass.schedule().in_backward();
@@ -108,8 +111,9 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   }
   if (!of_gradient)
     return pass.require_not_gathered(fmt::format("'{}' on main shards", touch.name));
-  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, which is right at any time
-  // Sums within groups are there to be changed; a step reads them.
+  if (touch.name == "aten::detach_") return;  // LibTorch's zero_grad, allowed at any time
+  // A write may change sums within groups, by a scale for example. A read is a step's, which is too
+  // early.
   if (touch.writes && unit.shard->gradients().await_across()) return;
   unit.require_complete_gradients();
   if (!unit.is_by_policy() ||
@@ -121,6 +125,7 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
                     .hint = "call zero_grad of LibTorch's optimizer instead of the model's"});
 }
 
+// The trap's listener: it derives the calls of units by policy from operators on their parameters.
 class Touches final : public touch_trap::Listener {
  public:
   void shard(const touch_trap::ShardTouch& touch) override { follow_shard(touch); }
@@ -139,6 +144,7 @@ class Touches final : public touch_trap::Listener {
     }
     const int task = autograd_hooks::current_task();
     if (task >= 0 && !is_forward_again(clock, task)) {
+      // A node of backward: its results are gradients, and there is no output to hook.
       for (auto* each : touch.units) read_in_backward(touch, unit_of(each), task);
       return false;
     }
@@ -173,14 +179,16 @@ class Touches final : public touch_trap::Listener {
       }
       const std::lock_guard lock(clock.mutex);
       if (call->is_open_ended && hooked) call->in_graph = true;
+      // Inside a custom Function operators make no nodes, although the forward has a graph.
       if (!hooked && unit.owner.pass.forward_has_graph()) unit.keep_unhooked(call);
     }
     const std::lock_guard lock(clock.mutex);
+    // Nodes from here on, up to the next touch, belong to the unit of that touch.
     clock.note_boundary(autograd_hooks::next_sequence());
   }
 
   void failed(const touch_trap::Touch& touch, c10::Error& error) override {
-    if (!error.context().empty()) return;  // the innermost has spoken
+    if (!error.context().empty()) return;  // an inner unit has explained it
     const EngineUnit& unit = unit_of(touch.units[0]);
     refuse_buffers_of_other_type(error, unit);
     std::string text =
@@ -195,7 +203,8 @@ class Touches final : public touch_trap::Listener {
   }
 
  private:
-  // The node of an operator that was given parameters reads them again.
+  // Gathers the unit for a node of backward that reads its parameters. As a rule a hook of the
+  // call's outputs has done so; a call without hooked outputs fires here.
   static void read_in_backward(const touch_trap::Touch& touch, EngineUnit& unit, int task) {
     if (touch.written != nullptr) refuse_written(touch, unit, /*in_backward=*/true);
     if (unit.shard->parameters().state() == ParameterState::kUnsharded) return;
@@ -213,17 +222,20 @@ class Touches final : public touch_trap::Listener {
     const Call* innermost = clock.in_call() ? clock.innermost_call().get() : nullptr;
     if (innermost != nullptr && touch.units.size() == 1 && innermost->forward_task == task &&
         innermost->of == &unit_of(touch.units[0])) {
-      return;  // as most touches
+      return;  // the usual case: one more operator of the innermost call
     }
     c10::SmallVector<EngineUnit*, 4> begun;
     for (auto* each : touch.units) {
       if (!clock.running_call(unit_of(each), task)) begun.push_back(&unit_of(each));
     }
     if (task >= 0) {
+      // As UnitCall::begin in a backward: units that are over close, and idle ones are resharded,
+      // before these are gathered.
       clock.enter(task);
       clock.tick(task, autograd_hooks::current_sequence());
       for (EngineUnit* unit : begun) clock.rest_idle(unit);
     }
+    // Calls of units inside or around a touched unit go on; all other open-ended calls end here.
     clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
       const EngineUnit& running = unit_of(call);
       return call.forward_task == task && std::ranges::any_of(touch.units, [&](auto* each) {
@@ -232,6 +244,8 @@ class Touches final : public touch_trap::Listener {
              });
     });
     for (EngineUnit* unit : begun) {
+      // The parent. Calls of inner units may run before the unit around them is touched: they are
+      // none.
       const auto around = clock.innermost_call_but(
           [&](const Call& call) { return touches(touch, call) || unit_of(call).is_inside(*unit); });
       begin_call(*unit, around, clock, task);
@@ -246,6 +260,8 @@ class Touches final : public touch_trap::Listener {
     call->is_open_ended = true;
     call->forward_task = task;
     call->parent = parent;
+    // Nodes since the last touch, such as that of a custom Function, belong to this call. A
+    // boundary of another thread is in other numbers.
     call->begin = clock.boundary().value_or(autograd_hooks::next_sequence());
     unit.owner.pass.begin_call(unit, call);
   }
@@ -260,12 +276,13 @@ void CallsAround::begin() {
   if (!unit) return;
   const std::lock_guard lock(unit->owner.clock->mutex);
   for (const auto& call : unit->owner.clock->calls_under_way()) {
+    // A Unit's call needs no help: its outputs are hooked, and backward reaches them first.
     if (call->is_open_ended) calls_.push_back(call);
   }
   if (!calls_.empty()) clock_ = unit->owner.clock;
 }
 
-// The function's own touches have ended those that it has nothing to do with.
+// Drops calls that the function's own touches have ended: they are not around it.
 void CallsAround::end() {
   if (!clock_) return;
   const std::lock_guard lock(clock_->mutex);
@@ -300,8 +317,8 @@ void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates&
     for (const at::Tensor& output : outputs) {
       if (!output.grad_fn()) continue;  // [Note: grad_fn before the clock]
       {
-        // The function's node is the call's, also where the function has touched another unit
-        // before the call began in it.
+        // The function's node belongs to the call, also if the function touched another unit before
+        // the call began.
         const std::lock_guard lock(clock.mutex);
         call->begin = std::min(call->begin, autograd_hooks::sequence_of(*output.grad_fn()));
         call->in_graph = true;
@@ -316,7 +333,7 @@ ForwardAgain::ForwardAgain()
 ForwardAgain::~ForwardAgain() { running_again_in = around_; }
 
 void arm() {
-  static auto* const touches = new Touches;  // tensors that tell it may outlive static objects
+  static auto* const touches = new Touches;  // never destroyed: tensors use it to the end
   touch_trap::arm(*touches);
 }
 

@@ -1,5 +1,5 @@
-// Units by policy: their forwards are where operators touch their parameters. What a fsdp::Unit is
-// told by its caller (unit_call.cpp) is concluded here from touches; backward_scheduler.h, [Note:
+// Forwards of units by policy, derived from the operators that touch their parameters. A fsdp::Unit
+// has a caller that reports them (unit_call.cpp). The rule is in backward_scheduler.h, [Note:
 // open-ended calls].
 #pragma once
 
@@ -17,8 +17,8 @@ class ModuleStates;
 
 namespace fsdp::touched_units {
 
-// The calls of such units that are under way in this thread around a function, before its first
-// run and behind it. Before its node runs, those fire that backward will reach.
+// The open-ended calls that run in this thread around a function, from before its first run until
+// after it. Before the function's node runs, fire() fires those that backward will reach.
 class CallsAround {
  public:
   void begin();
@@ -30,16 +30,18 @@ class CallsAround {
   std::vector<std::weak_ptr<Call>> calls_;
 };
 
-// Hooks what a recomputed function returns, as outputs of the calls under way at its end that its
-// first run, of which `ran` tells, has touched: of units of several layers alone. Layers that are
-// recomputed one by one are one call then in backward, too, whichever of them a rank leaves out.
+// Hooks the outputs of a recomputed function as outputs of the calls that its first run touched
+// (`ran`) and that still run at its end. It does so for units of several layers only: layers that
+// are recomputed one by one are then one call in backward, too, whichever of them a rank leaves
+// out.
 void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran);
 
-// Before a model with such units is sharded. Errors: StateError if touches cannot be seen.
+// Arms the trap. Called before a model with such units is sharded. Errors: StateError if the trap
+// does not see operators.
 void arm();
 
-// While alive, what this thread touches in the graph task that runs is a forward that is run again
-// inside a backward; also inside a custom Function of it, where grad mode is off.
+// A scope in which operators of this thread, in the current graph task, are part of a forward that
+// runs again inside a backward; also in a custom Function, where grad mode is off.
 class ForwardAgain {
  public:
   ForwardAgain();

@@ -1,4 +1,4 @@
-// From a rank's SpanLog to one file of all ranks.
+// Implements Trace: writes the SpanLogs of all ranks to one file.
 #include "fsdp/trace.h"
 
 #include <fmt/format.h>
@@ -31,17 +31,19 @@ std::string json_text(std::string_view text) {
   return quoted + '"';
 }
 
-// Digits of its own: a double's 53 bits do not hold nanoseconds of a machine that is up for months.
+// Returns microseconds with three decimals. It formats integers, because the 53 bits of a double do
+// not hold the nanoseconds of a machine that is up for months.
 std::string microseconds(int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-// [Note: rows of a trace]
-// Viewers draw a thread's spans as a stack and drop or misplace one that crosses another. So a
-// lane is as many threads as its spans need to nest: one, or two while units in backward overlap.
+// [Note: rows of a trace] Viewers draw the spans of a thread as a stack, and drop or misplace a
+// span that crosses another. So a lane is as many threads as its spans need to nest: one, or two
+// while units in backward overlap.
 class Rows {
  public:
-  // The row of a span. Requires: spans come by lane, then by begin, of equal ones the longer first.
+  // Returns the row of a span. Requires: spans are passed by lane, then by begin, and of equal ones
+  // the longer first.
   size_t place(const Span& span) {
     if (rows_.empty() || span.lane != lane_) {
       lane_ = span.lane;
@@ -60,17 +62,18 @@ class Rows {
   size_t count() const { return rows_.size(); }
 
  private:
-  std::vector<std::vector<int64_t>> rows_;  // the ends of what is open, the innermost last
+  std::vector<std::vector<int64_t>> rows_;  // ends of open spans, the innermost last
   SpanLane lane_ = {};
   size_t first_of_lane_ = 0;
 };
 
-// Unlike any process: Perfetto takes 0 for none and a process's own number for its main thread.
+// Returns a thread number that is no process number: Perfetto takes 0 for no thread, and a
+// process's own number for its main thread.
 int64_t thread_of(int rank, size_t row) {
   return (rank + 1) * int64_t{1000} + static_cast<int64_t>(row);
 }
 
-// What a viewer calls a "process" or "thread", and where it shows it.
+// Appends the name of a process or thread, and its place in the viewer.
 void append_label(std::string& events, std::string_view what, int rank, int64_t thread,
                   std::string_view name, size_t place) {
   const std::string whose = fmt::format("\"pid\":{},\"tid\":{}", rank, thread);
@@ -113,7 +116,7 @@ void append_bytes(std::string& events, int rank, const BytesAt& at) {
   events += "}},\n";
 }
 
-// Every span of what has been issued is in the log afterwards.
+// Blocks until the spans of all issued work are in the log.
 void settle(ShardContext& context) {
   with_place([] { return "trace"; },
              [&] {
@@ -146,14 +149,16 @@ std::string events_of(const SpanLog& log, const Mesh& mesh) {
 }  // namespace
 
 Trace::Trace(Engine& engine) : state_(state_of(engine)) {
-  settle(*state_.context);  // else a span of earlier work could end in this trace
+  settle(*state_.context);  // or a span of earlier work could end in this trace
   state_.context->spans.start();
   with_place([] { return "trace"; }, [&] { state_.steps.begin(*state_.context->streams.compute); });
+  // The first point of the curves of bytes, which otherwise begin with the next change.
   state_.context->memory.ledger.note();
 }
 Trace::~Trace() {
   SpanLog& spans = state_.context->spans;
   spans.stop();
+  // Traces nest: step spans end with the outermost one.
   if (!spans.is_on()) state_.steps.forget();
 }
 
@@ -168,7 +173,7 @@ void Trace::write(const std::filesystem::path& file) const {
   out << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
   std::string all;
   for (const std::string& text : texts) all += text;
-  all.resize(all.size() - 2);  // JSON allows no comma behind the last event
+  all.resize(all.size() - 2);  // JSON allows no comma after the last event
   out << all << "\n]}\n";
   out.close();
   if (!out) {

@@ -1,4 +1,4 @@
-// What trains with an engine: its optimizers, learning-rate schedulers and loss scaler.
+// TrainingObjects: the optimizers, learning-rate schedulers and loss scaler of an engine.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace fsdp {
 
 enum class TrainingKind : uint8_t { kOptimizer, kScheduler, kLossScaler };
 
-// Thread-safe. Shared by the engine and the places in it, which may outlive the engine.
+// The objects that train with one engine. Thread-safe. Shared by the engine and the objects'
+// places, which may outlive it.
 class TrainingObjects {
  public:
-  // In the order in which they were made.
+  // Returns their names, in the order of construction.
   std::vector<std::string> names() const;
   // Returns those of `parameters` that no optimizer trains.
   std::vector<std::string> untrained(const std::vector<std::string>& parameters) const;
@@ -28,14 +29,14 @@ class TrainingObjects {
   struct Entry {
     TrainingKind kind;
     std::string name;
-    std::vector<std::string> parameters;  // FQNs of an optimizer's, sorted
+    std::vector<std::string> parameters;  // FQNs of those that an optimizer trains, sorted
   };
   mutable std::mutex mutex_;
   std::list<Entry> entries_;
   bool has_stepped_ = false;
 };
 
-// An object's place among them, from its construction to its destruction.
+// An object's place among them, from the object's construction to its destruction.
 class TrainingPlace {
  public:
   // `parameters`: FQNs of those that an optimizer trains.

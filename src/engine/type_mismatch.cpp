@@ -12,7 +12,8 @@
 namespace fsdp {
 namespace {
 
-// Appends "buffer 'layer.scale' is float32" for each of the module's that is not `computes`.
+// Appends "buffer 'layer.scale' is float32" for each floating buffer of the module that does not
+// have type `computes`.
 void look_at(const torch::nn::Module& module, const std::string& fqn, at::ScalarType computes,
              std::string& found) {
   const std::vector<at::Tensor> parameters = module.parameters(/*recurse=*/false);
@@ -31,8 +32,9 @@ void look_at(const torch::nn::Module& module, const std::string& fqn, at::Scalar
   }
 }
 
-// "expected m1 and m2 to have the same dtype", "expected scalar type Half but found Float",
-// "Input type (float) and bias type (c10::BFloat16) should be the same".
+// Returns whether LibTorch's text is about types: "expected m1 and m2 to have the same dtype",
+// "expected scalar type Half but found Float", "Input type (float) and bias type (c10::BFloat16)
+// should be the same".
 bool is_about_types(const std::string& text) { return text.find("type") != std::string::npos; }
 
 }  // namespace

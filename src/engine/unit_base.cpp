@@ -1,4 +1,4 @@
-// What Module's virtual functions do on a unit that an engine has taken.
+// Implements UnitBase: Module's virtual functions on a unit that an engine owns.
 #include "fsdp/unit_base.h"
 
 #include <fmt/format.h>
@@ -44,8 +44,9 @@ void UnitBase::refuse_recompute() const {
 
 void UnitBase::zero_gradients() {
   const auto unit = engine_unit_.lock();
-  if (!unit) return;  // the gradients went with the engine
+  if (!unit) return;  // the gradients ended with the engine
   EngineParts& engine = unit->owner;
+  // LibTorch's zero_grad leaves `.grad` undefined. The next forward restores the guards.
   const auto forget_grad = [](const EngineUnit& each) {
     for (const at::Tensor& parameter : each.shard->tensors()) parameter.mutable_grad().reset();
   };

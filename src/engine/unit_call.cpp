@@ -1,4 +1,4 @@
-// UnitCall: what happens around a unit's forward.
+// Implements UnitCall: the engine's work around a unit's forward.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace fsdp {
 
 struct UnitCall::State {
   std::shared_ptr<Call> call;
-  std::vector<at::Tensor> inputs;    // as forward gets them, for their producers
-  std::vector<at::Tensor*> outputs;  // in the caller's result
+  std::vector<at::Tensor> inputs;    // as forward gets them: cast
+  std::vector<at::Tensor*> outputs;  // in the caller's result, to be replaced if they are cast
   torch_compat::NodePtr producer;
   bool outermost = false;
   std::optional<ModuleStates::Running> running;
@@ -37,7 +37,7 @@ UnitCall::UnitCall(UnitBase& unit) {
 
 UnitCall::UnitCall(const Engine& engine) {
   EngineParts& state = *engine.state_;
-  if (!state.model.units[0]->is_by_policy()) return;  // the root's own call
+  if (!state.model.units[0]->is_by_policy()) return;  // the root is a Unit: its own call does this
   unit_ = state.model.units[0];
   state_ = std::make_unique<State>();
 }
@@ -57,14 +57,16 @@ void UnitCall::begin() {
   ModuleStates::begin(*unit_);
   state_->running.emplace(unit_);
   BackwardScheduler& clock = *engine.clock;
-  // [Note: grad_fn before the clock] LibTorch locks a view while it makes its grad_fn anew, and
-  // what that frees may end a hook of ours, which locks the clock: nobody asks for one under the
-  // clock.
+  // [Note: grad_fn before the clock] LibTorch locks a view while it makes the view's grad_fn anew.
+  // That may free a node with a hook of ours, whose end locks the backward scheduler. So no code
+  // asks for a grad_fn while it holds the scheduler's mutex: two threads would wait for each other.
   if (autograd_hooks::makes_graph())
     state_->producer = autograd_hooks::newest_producer(state_->inputs);
   const std::lock_guard lock(clock.mutex);
   unit_->require_no_autocast(engine.context->streams.torch_device);
   const int task = autograd_hooks::current_task();
+  // A forward inside a backward is a recomputation. Units that are over close first, and idle ones
+  // are resharded, so that their memory is free for this one.
   if (task >= 0) {
     clock.enter(task);
     clock.tick(task, autograd_hooks::current_sequence());
@@ -72,6 +74,7 @@ void UnitCall::begin() {
   } else {
     clock.check_thread();
   }
+  // A Unit's forward ends open-ended calls of all units that are not around it.
   clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
     return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
@@ -89,8 +92,11 @@ void UnitCall::begin() {
   call.forward_task = task;
   if (clock.in_call()) call.parent = clock.innermost_call();
   engine.pass.begin_call(*unit_, state_->call);
+  // Read after the inputs were made and cast: from here on this thread's nodes belong to the call.
   call.begin = autograd_hooks::next_sequence();
   clock.note_boundary(call.begin);
+  // Numbers count per thread. An older node with a higher number comes from another thread, and the
+  // closing rule does not hold.
   if (state_->producer && autograd_hooks::sequence_of(*state_->producer) >= call.begin) {
     throw StateError({.what = "an input with a gradient was made on another thread",
                       .where = name_of_unit(unit_->shard->fqn()),
@@ -112,6 +118,7 @@ bool UnitCall::is_input(const at::Tensor& tensor) const {
 void UnitCall::end() {
   EngineParts& engine = unit_->owner;
   const std::shared_ptr<Call> call = state_->call;
+  // Cast before they are hooked: the node of the cast is the output that backward reaches first.
   if (const std::optional<DType> dtype = unit_->place.precision.output) {
     for (at::Tensor* output : state_->outputs) {
       if (!output->defined() || !output->is_floating_point()) continue;
@@ -124,21 +131,22 @@ void UnitCall::end() {
   if (autograd_hooks::makes_graph()) {
     for (at::Tensor* output : state_->outputs) {
       bool hooked = autograd_hooks::hook_output(*output, call);
-      // The unit returned an input on this rank (a dropped layer): the call still has to fire here
-      // whenever this output is used, as it does on the others.
+      // The unit returned an input, on this rank alone perhaps (a dropped layer). The call has to
+      // fire here whenever this output is used, as on the other ranks.
       if (!hooked && output->defined() && output->requires_grad()) {
         *output = autograd_hooks::pass_through(*output);
         hooked = autograd_hooks::hook_output(*output, call);
       }
       in_graph = in_graph || hooked;
     }
-    // What forward has changed in place is an output too, whoever holds it.
+    // An input that forward changed in place is an output, too: its holder may use it.
     for (const at::Tensor& input : state_->inputs) {
       in_graph = autograd_hooks::hook_output(input, call) || in_graph;
     }
     if (in_graph && state_->producer) autograd_hooks::hook_producer(*state_->producer, call);
   }
   std::vector<at::Tensor> leaves;
+  // Leaves are collected here, because grad_fn must not be asked for under the lock below.
   if (in_graph && state_->outermost && call->forward_task < 0 &&
       engine.pass.looks_for_unregistered()) {
     std::vector<at::Tensor> outputs;
@@ -146,6 +154,7 @@ void UnitCall::end() {
     leaves = autograd_hooks::leaves_of(outputs, call->begin);
   }
   const std::lock_guard lock(engine.clock->mutex);  // [Note: grad_fn before the clock]
+  // Open-ended calls of units inside end with this forward, before it: calls end in reverse order.
   engine.clock->end_open_ended();
   engine.clock->note_boundary(autograd_hooks::next_sequence());
   call->runs = false;
@@ -157,18 +166,19 @@ void UnitCall::end() {
                engine.pass.end_call(*unit_, *call);
                if (call->forward_task < 0 && state_->outermost) engine.pass.end_forward(in_graph);
              });
+  // Last, when the unit is resharded or kept as planned: a throw leaves everything in order.
   unit_->throw_if_written();
 }
 
 void UnitCall::explain(c10::Error& error) const {
-  if (!error.context().empty()) return;  // the innermost unit has spoken
+  if (!error.context().empty()) return;  // an inner unit has explained it
   refuse_buffers_of_other_type(error, *unit_);
   error.add_context(fmt::format("in the forward of {}", name_of_unit(unit_->shard->fqn())));
 }
 
 UnitCall::~UnitCall() {
   if (!state_ || !state_->call || !state_->call->runs) return;
-  // An exception in the module's forward: the parameters go back, the pass is forgotten.
+  // An exception left the module's forward: end the call, and those inside it, without a graph.
   EngineParts& engine = unit_->owner;
   const std::lock_guard lock(engine.clock->mutex);
   engine.clock->end_open_ended(/*failed=*/true);

@@ -11,15 +11,16 @@
 namespace fsdp {
 namespace {
 
-// Those of a unit that has none of its own.
+// Returns the types of a unit that sets none: the engine's, whose output type is for the root
+// alone.
 MixedPrecision precision_of_engine(const Options& options, const std::string& fqn) {
   MixedPrecision types = options.mixed_precision;
   if (!fqn.empty()) types.output_dtype.reset();
   return types;
 }
 
-// The unit's own where it says something, else the engine's. Options::recompute counts units:
-// choose_recomputed.
+// Returns the unit's own options, completed by the engine's. recompute may stay unset: it counts
+// units (choose_recomputed).
 UnitOptions options_of(const Options& options, const std::string& fqn) {
   UnitOptions own = options.unit_options ? options.unit_options(fqn) : UnitOptions{};
   const auto fall_back = [](auto& value, const auto& to) {
@@ -38,7 +39,8 @@ UnitOptions options_of(const Options& options, const std::string& fqn) {
   return own;
 }
 
-// Options::recompute, for the units that say nothing themselves.
+// Sets recompute of units that do not set it: Options::recompute chooses every k-th unit directly
+// inside the root.
 void choose_recomputed(const std::vector<FoundUnit>& units, int every,
                        std::vector<UnitOptions>& options) {
   if (every < 0) {
@@ -54,7 +56,8 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   }
 }
 
-// Refuses what a Unit's call does beside moving bytes, and a unit by policy cannot.
+// Throws if a unit by policy is to do what only a Unit's call can do: recompute, or cast inputs or
+// outputs.
 void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                         const Options& options) {
   for (size_t i = 0; i < units.size(); ++i) {
@@ -78,6 +81,7 @@ void check_policy_units(const std::vector<FoundUnit>& units, const std::vector<U
            .hint = "make it a fsdp::Unit, or set cast_forward_inputs = false and "
                    "no output_dtype"});
     }
+    // The unit's operators get their inputs as the unit around it computes them.
     const std::optional<DType>& around = plans[units[i].parent].precision.param;
     if (!own.casts_inputs || own.param == around) continue;
     throw InvalidArgument(

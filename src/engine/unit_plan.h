@@ -1,4 +1,4 @@
-// The plan of each unit: Options, and where they differ Options::unit_options.
+// UnitPlan: the options of a unit, merged from Options and Options::unit_options.
 #pragma once
 
 #include <fsdp/options.h>
@@ -14,20 +14,22 @@ namespace fsdp {
 
 struct ShardContext;
 
+// The options, types and rules of one unit.
 struct UnitPlan {
   UnitOptions options;  // every field is set
   Precision precision;  // options.mixed_precision
   UnitRules rules;
 
-  // A line, which is equal on all ranks.
+  // Returns them as a line, which must be equal on all ranks.
   std::string to_string() const;
 };
 
-// Errors: InvalidArgument for values that cannot be, and for what a unit by policy cannot do.
+// Returns the plan of each unit. Errors: InvalidArgument for invalid values, and for options that a
+// unit by policy cannot have.
 std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Options& options,
                                  const ShardContext& context);
 
-// What the ranks of a job compare when an engine is made: lines that people can read.
+// Return lines that the ranks compare when an engine is made, readable because errors quote them.
 std::vector<std::string> describe_options(const Options& options);
 std::vector<std::string> describe_model(const std::vector<FoundUnit>& units,
                                         const std::vector<UnitPlan>& plans);

@@ -15,6 +15,7 @@ namespace fsdp {
 void UnregisteredParameters::collect(const std::vector<at::Tensor>& leaves,
                                      const std::vector<at::Tensor>& inputs,
                                      const std::vector<const ShardedModel*>& models) {
+  // Leaves that are expected: the caller's inputs, the models' parameters, and ignored ones.
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& input : inputs) known.insert(input.unsafeGetTensorImpl());
   for (const ShardedModel* model : models) {
@@ -44,7 +45,7 @@ std::vector<UnregisteredParameters::Stray> UnregisteredParameters::judge() {
   done_ = true;
   std::vector<Stray> unregistered;
   for (const Suspect& suspect : suspects_) {
-    // The graph's own reference is one.
+    // One reference is the graph's own.
     if (suspect.tensor.use_count() <= 1) continue;
     unregistered.push_back({.tensor = suspect.tensor._unsafe_get_target(), .shape = suspect.shape});
   }

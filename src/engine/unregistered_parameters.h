@@ -1,11 +1,9 @@
-// Finds what a model trains and no engine knows of: tensors that require gradients and are used in
-// a forward, but were never registered, or only after the engine was made. Each rank would train
-// its own, in silence.
+// Finds unregistered parameters: tensors that require gradients and are used in a forward, but were
+// never registered, or only after the engine was made. Each rank would train its own, in silence.
 //
-// They are looked for in the graph of the first forward, and judged at the end of its backward: by
-// then only the graph holds a tensor that the forward has made for itself (torch::autograd::grad
-// with respect to an activation); whatever somebody else still holds will be there in the next
-// step.
+// They are collected from the graph of the first forward, and judged at the end of its backward. By
+// then only the graph holds a tensor that forward has made for itself (torch::autograd::grad with
+// respect to an activation). A tensor with another holder will be used in the next step, too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,23 +21,28 @@ namespace fsdp {
 
 struct ShardedModel;
 
+// The search, which one pass completes.
 class UnregisteredParameters {
  public:
-  // True once a pass was judged: nothing more is looked for.
+  // Returns whether a pass was judged: nothing more is collected.
   bool is_done() const { return done_; }
-  // Takes the `leaves` of a forward's graph, but for its inputs, the models' parameters and those
-  // that are ignored.
+  // Collects the `leaves` of a forward's graph, without its inputs, the models' parameters and
+  // ignored ones.
   void collect(const std::vector<at::Tensor>& leaves, const std::vector<at::Tensor>& inputs,
                const std::vector<const ShardedModel*>& models);
-  // At the end of a backward that has not kept its graph. Errors: StateError if there is a stray.
+  // Throws StateError if there is an unregistered parameter. Called at the end of a backward that
+  // has not kept its graph.
   void refuse(const torch::nn::Module& root);
 
  private:
+  // An unregistered parameter.
   struct Stray {
-    const c10::TensorImpl* tensor = nullptr;  // to find its name; may be gone
+    const c10::TensorImpl* tensor = nullptr;  // to find its name; may be freed
     std::string shape;
   };
+  // Returns those that the graph does not hold alone, and ends the search.
   std::vector<Stray> judge();
+  // Weak, so that the search is no holder itself.
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Suspect {
     WeakTensor tensor;
