@@ -30,6 +30,8 @@ LossScalerOptions checked(const LossScalerOptions& options) {
   return options;
 }
 
+// Returns whether fp32 can scale a loss by it and unscale gradients again: scale and inverse are
+// finite and positive.
 bool is_scale(double scale) {
   const auto narrow = static_cast<float>(scale);
   return std::isfinite(narrow) && narrow > 0 && std::isfinite(1.0F / narrow);
@@ -43,11 +45,13 @@ LossScaler::LossScaler(Engine& engine, LossScalerOptions options)
       place_(std::make_shared<const TrainingPlace>(state_of(engine).training,
                                                    TrainingKind::kLossScaler, "LossScaler")) {
   load({.scale = options_.init_scale});
+  // load() takes its scale for one that has worked. The initial one has not.
   is_found_ = false;
 }
 
 LossScaler::~LossScaler() {
   const std::shared_ptr<EngineParts> engine = engine_.lock();
+  // Gradients are captured unscaled again.
   if (engine && !engine->is_shut_down()) engine->context->format.set_loss_scale(std::nullopt);
 }
 
@@ -67,12 +71,15 @@ void LossScaler::apply() {
                       .where = "fsdp::LossScaler",
                       .hint = "destroy it before the engine"});
   }
+  // Captures read the scale under this mutex. No collective carries it, so the annotation lets the
+  // next one compare it over the ranks.
   const std::lock_guard lock(engine->clock->mutex);
   engine->context->format.set_loss_scale(static_cast<float>(state_.scale));
   state_of(engine->context->mesh).order().note(fmt::format("loss scale {}", state_.scale));
 }
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const {
+  // In float32: the product may be beyond float16.
   return loss.to(at::kFloat) * state_.scale;
 }
 
@@ -85,7 +92,7 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
                            .hint = "leave the optimizer's skip_nonfinite on"});
   }
   State next = state_;
-  bool skipped = false;  // each report is read, whatever the others say
+  bool skipped = false;  // reads each report, also after a skipped one
   for (const StepReport& report : reports) skipped = report.skipped() || skipped;
   if (skipped) {
     next = {.scale = state_.scale * options_.backoff_factor};
@@ -93,7 +100,8 @@ void LossScaler::update(std::initializer_list<StepReport> reports) {
     const double grown = state_.scale * options_.growth_factor;
     next = {.scale = is_scale(grown) ? grown : state_.scale};
   }
-  // So small that nothing can be kept by it any more: gradients overflow whatever the scale is.
+  // The least scale, and gradients still overflow: the scale is not the cause. The state stays as
+  // it was.
   require(is_scale(next.scale), "the scale after an overflow", next.scale,
           "gradients are not finite at any scale: look at StepReport::gradients.first_nonfinite()");
   if (skipped && !is_found_) warn_of_search(next.scale);

@@ -1,4 +1,5 @@
-// Formulas, and the order of their operations: torch/optim/lr_scheduler.py, get_lr of each class.
+// Implements the learning-rate schedulers. Formulas and the order of their operations are those of
+// get_lr in each class of torch/optim/lr_scheduler.py.
 #include "fsdp/lr_scheduler.h"
 
 #include <fmt/format.h>
@@ -55,9 +56,10 @@ auto next(const LinearLROptions& of) {
     const auto& [start, end, total] = of;
     if (at.epoch == 0) return at.lr * start;
     if (at.epoch > total) return at.lr;
+    // The factor of the epoch before.
     const double before = static_cast<double>(total) * start +
-                          static_cast<double>(at.epoch - 1) * (end - start);  // · total
-    // A last step to 0 may round below it.
+                          static_cast<double>(at.epoch - 1) * (end - start);  // times total
+    // The last step to 0 may round to a negative rate.
     return std::max(0.0, at.lr * (1.0 + (end - start) / before));
   };
 }
@@ -74,7 +76,7 @@ auto next(const CosineAnnealingLROptions& of) {
       return 1 + std::cos(std::numbers::pi * static_cast<double>(epoch) / last);
     };
     if (at.epoch == 0) return at.lr;
-    // Where it was at its lowest, which no factor leads away from.
+    // The rate is eta_min, its lowest, from which no factor leads up again: the formula adds.
     if ((at.epoch - 1 - T_max) % (2 * T_max) == 0) {
       return at.lr + (at.base_lr - eta_min) * (1 - std::cos(std::numbers::pi / last)) / 2;
     }
@@ -91,6 +93,7 @@ LRScheduler::LRScheduler(Optimizer& optimizer, std::string_view name, NextLr nex
       place_(place_of_scheduler(optimizer, name)),
       next_(std::move(next)),
       base_lr_(state_of(optimizer).begin_schedules()) {
+  // SequentialLR has no `next`: it starts when its schedulers are checked.
   if (next_) start(/*restarts=*/false);
 }
 
@@ -123,6 +126,7 @@ void LRScheduler::load(const LRSchedulerState& state) {
   require_same_names(this->state(), state);
   last_epoch_ = std::llround(state.at("last_epoch"));
   base_lr_ = state.at("base_lr");
+  // Before the rate: SequentialLR loads its inner schedulers here, and each of them sets its own.
   restore(state);
   last_lr_ = state.at("last_lr");
   optimizer_.set_lr(last_lr_);
@@ -160,7 +164,7 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
     throw InvalidArgument({.what = "SequentialLR: a scheduler of another optimizer",
                            .hint = "make all of them for the optimizer that it is made for"});
   }
-  // The schedulers have changed the rates when they were made.
+  // The inner schedulers changed the rates when they were made: begin with the initial ones again.
   state_of(optimizer).change_rates(base_lr_, [](double, double initial) { return initial; });
   start(/*restarts=*/false);
 }
@@ -168,6 +172,8 @@ SequentialLR::SequentialLR(Optimizer& optimizer, SequentialLROptions options)
 void SequentialLR::advance(bool /*restarts*/) {
   const auto& [schedulers, milestones] = options_;
   const auto after = std::ranges::upper_bound(milestones, epoch());
+  // The scheduler behind the last milestone reached. At the milestone it restarts from the initial
+  // rates, as PyTorch's does.
   LRScheduler& now = *schedulers[after - milestones.begin()];
   if (epoch() == 0) {
     now.start(/*restarts=*/false);

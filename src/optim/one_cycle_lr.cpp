@@ -33,6 +33,8 @@ OneCycleLROptions checked(OneCycleLROptions options) {
   return options;
 }
 
+// A phase of the cycle. `end_step` is a fraction of the steps, as in PyTorch, and need not be
+// whole.
 struct Phase {
   double end_step, start_lr, end_lr, start_momentum, end_momentum;
 };
@@ -49,6 +51,7 @@ std::vector<Phase> phases_of(const OneCycleLROptions& of, double initial) {
   } else {
     phases.push_back({last, of.max_lr, least, low, high});
   }
+  // A first phase that ends at step 0 would divide by zero.
   require_option(phases[0].end_step != 0, "OneCycleLR", "pct_start", rising,
                  "not one step's part of total_steps: the rise would begin where it ends");
   return phases;
@@ -59,12 +62,13 @@ double anneal(OneCycleLROptions::Anneal along, double start, double end, double 
   return end + (start - end) / 2.0 * (std::cos(std::numbers::pi * part) + 1);
 }
 
-// The rate of an epoch; sets the optimizer's momentum, too.
+// Returns the function from an epoch to its rate. It also sets the optimizer's momentum.
 auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
   const OneCycleLROptions of = checked(options);
   const double initial = of.max_lr / of.div_factor;
   std::vector<Phase> phases = phases_of(of, initial);
   if (of.cycle_momentum) {
+    // Both are checked at construction; the second is that of the first step.
     for (const double each : {of.base_momentum, of.max_momentum}) optimizer.set_momentum(each);
   }
   state_of(optimizer).begin_schedules_at(initial);
@@ -80,8 +84,7 @@ auto cycle_of(Optimizer& optimizer, const OneCycleLROptions& options) {
       begin = phases[phase++].end_step;
     }
     const Phase& now = phases[phase];
-    // At most 1: what the call after the last step sets is not PyTorch's, which runs on past the
-    // end, on a line below 0.
+    // At most 1: the call after the last step keeps the rate. PyTorch's runs on, on a line below 0.
     const double part = std::min(1.0, (step - begin) / (now.end_step - begin));
     const auto value = [&](double start, double end) {
       return anneal(of.anneal_strategy, start, end, part);
@@ -97,7 +100,7 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, OneCycleLROptions options)
     : LRScheduler(optimizer, "OneCycleLR", cycle_of(optimizer, options)) {}
 
 void OneCycleLR::restore(const LRSchedulerState&) {
-  next(last_lr(), last_lr());  // for the momentum of the epoch
+  next(last_lr(), last_lr());  // sets the epoch's momentum; its rate is not used
 }
 
 }  // namespace fsdp

@@ -31,6 +31,7 @@ const SegmentLayout& OptimizedSegments::layout_of(const OptimizedSegment& optimi
   return of_.engine.model.units[optimized.unit]->shard->layout().segments()[optimized.segment];
 }
 
+// Returns a flag a parameter, in the order of units: whether this optimizer updates it now.
 std::vector<char> OptimizedSegments::trained_now() const {
   std::vector<char> trained;
   for (const auto& unit : of_.engine.model.units) {
@@ -43,7 +44,7 @@ std::vector<char> OptimizedSegments::trained_now() const {
   return trained;
 }
 
-// Zeros.
+// Allocates counters in the memory of the main state, where they begin at zero.
 kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
   const auto bytes = static_cast<int64_t>(count * sizeof(kernels::StepCount));
   counters_.push_back(with_place([] { return "the optimizer's counters"; },
@@ -51,8 +52,9 @@ kernels::StepCount* OptimizedSegments::add_counters(size_t count) {
   return static_cast<kernels::StepCount*>(counters_.back().data());
 }
 
-// Neighbours are one piece, with the gap between them. Pieces begin at multiples of kSliceAlignment
-// in the slice, and in the moments, too: so that kernels find both equally aligned.
+// Returns the pieces of the slice that have moments. Neighbouring parameters are one piece, with
+// the gap between them. Pieces begin at multiples of kSliceAlignment in the slice and in the
+// moments, so that kernels find both equally aligned.
 std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
                                                       const MainSegment& segment) const {
   const ShardUnit& shard = *unit.shard;
@@ -100,8 +102,8 @@ void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& s
   segments_.push_back(std::move(optimized));
 }
 
-// Segments that are trainable now: at construction, and when parameters were unfrozen, whose
-// moments begin at zero then.
+// Adds the segments that are trainable now and are not known: at construction, and after parameters
+// were unfrozen. Their moments begin at zero.
 void OptimizedSegments::add_segments() {
   const size_t before = segments_.size();
   for (const auto& unit : of_.engine.model.units) {
@@ -113,6 +115,8 @@ void OptimizedSegments::add_segments() {
       if (!known) add_segment(*unit, segment);
     }
   }
+  // One counter a segment. Its address stays valid: a buffer is never resized, and write_counters
+  // renews all addresses.
   kernels::StepCount* counters = add_counters(segments_.size() - before);
   int64_t added = 0;
   for (size_t i = before; i < segments_.size(); ++i, ++counters) {
@@ -152,6 +156,9 @@ void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {
                            .group = of_.group_of[optimized.unit][parameter],
                            .step = optimized.step_of[i]};
     OptimizerRun* last = optimized.runs.empty() ? nullptr : &optimized.runs.back();
+    // Joins neighbours to one run, so that a kernel call has few of them. The gap between two
+    // parameters is zero and stays zero under every rule. Parameter and moments must have the same
+    // distance.
     const bool adjoins = last != nullptr &&
                          interval.offset - (last->offset + last->numel) < ShardLayout::kAlignment &&
                          run.moment_offset - last->moment_offset == run.offset - last->offset;
@@ -178,6 +185,7 @@ std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
     for (size_t i = 0; i < segments_.size(); ++i) {
       const OptimizedSegment& optimized = segments_[i];
       if (optimized.unit != unit->index) continue;
+      // A counter is read once, as each read waits for the device.
       std::map<const kernels::StepCount*, int64_t> steps;
       for (const kernels::StepCount* each : optimized.counters) steps[each] = read(*each);
       const std::vector<PlacedParameter>& placed = layout_of(optimized).parameters;
@@ -189,6 +197,7 @@ std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
                         .steps = steps.at(optimized.step_of[j])});
       }
     }
+    // Segments group a unit's parameters by dtype: restore the order of the unit.
     std::sort(kept.begin() + static_cast<std::ptrdiff_t>(first), kept.end(),
               [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
     first_of_unit += unit->shard->tensors().size();
@@ -196,18 +205,19 @@ std::vector<OptimizedParameter> OptimizedSegments::parameters() const {
   return kept;
 }
 
-// Parameters of a segment that have seen equally many updates share a counter.
+// Sets the counters as a checkpoint has them. Parameters of a segment with equally many updates
+// share a counter.
 void OptimizedSegments::set_counts(int64_t applied,
                                    const std::vector<OptimizedParameter>& parameters) {
   std::vector<int64_t> counts{applied};
-  // By segment, from steps to an index into counts.
+  // For each segment, the index into `counts` by steps.
   std::vector<std::map<int64_t, size_t>> counter_of(segments_.size());
   for (const OptimizedParameter& each : parameters) {
     if (counter_of[each.segment].emplace(each.steps, counts.size()).second) {
       counts.push_back(each.steps);
     }
   }
-  for (auto& counter : counter_of) {  // segments of which nothing is trained, but may be one day
+  for (auto& counter : counter_of) {  // segments that are frozen now
     if (!counter.empty()) continue;
     counter.emplace(0, counts.size());
     counts.push_back(0);
@@ -233,10 +243,10 @@ void OptimizedSegments::set_counts(int64_t applied,
   make_runs();
 }
 
-// All counters anew; the first one is applied_.
+// Replaces all counters; the first one is applied_.
 void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
   Stream& stream = of_.engine.context->main->stream();
-  stream.synchronize();  // with what the old ones are read for
+  stream.synchronize();  // work that reads the old ones
   counters_.clear();
   applied_ = add_counters(counts.size());
   const auto bytes = static_cast<int64_t>(counts.size() * sizeof(kernels::StepCount));
@@ -244,6 +254,7 @@ void OptimizedSegments::write_counters(const std::vector<int64_t>& counts) {
   for (size_t i = 0; i < counts.size(); ++i) {
     static_cast<kernels::StepCount*>(values.data())[i] = {.step = counts[i]};
   }
+  // The pinned buffer ends with this function, so the host waits for the copy.
   stream.copy(applied_, values.data(), bytes);
   stream.synchronize();
 }
@@ -253,6 +264,7 @@ float* OptimizedSegments::laid_out(const OptimizedSegment& segment, size_t momen
   auto* data = static_cast<float*>(segment.moments[moment].data());
   const int64_t slice_numel = layout_of(segment).slice_numel;
   const std::vector<MomentPiece>& pieces = segment.pieces;
+  // One piece, as long as the slice, has its layout already.
   if (pieces.size() == 1 && pieces.front().numel == slice_numel) return data;
   MainPlace& main = *of_.engine.context->main;
   room = main.allocate_own(slice_numel * size_of(DType::kFloat32));

@@ -1,4 +1,5 @@
-// An optimizer's side of the flat shards: moments, counters of steps, and runs of equal settings.
+// OptimizedSegments: an optimizer's side of the flat shards, with moments, step counters and
+// runs of equal settings.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace fsdp {
 
-// Consecutive elements of a segment with one group and count of updates. Gaps belong to the run
-// before them: they are zero and stay zero.
+// Consecutive elements of a segment with one group and one count of updates. A gap belongs to the
+// run before it: it is zero and stays zero.
 struct OptimizerRun {
   int64_t offset = 0;
   int64_t numel = 0;
@@ -21,7 +22,8 @@ struct OptimizerRun {
   kernels::StepCount* step = nullptr;  // one of the segment's
 };
 
-// Elements [offset, offset + numel) of a slice have their moments from `moment_offset` on.
+// A run of a slice with moments: those of elements [offset, offset + numel) begin at
+// `moment_offset`.
 struct MomentPiece {
   int64_t offset = 0;
   int64_t numel = 0;
@@ -32,18 +34,19 @@ struct MomentPiece {
 struct OptimizedSegment {
   int unit = 0;
   int segment = 0;  // of the unit's layout
-  int first = 0;    // parameter of the unit that the optimizer trains
+  int first = 0;    // the first parameter of the unit that the optimizer trains
   std::vector<OptimizerRun> runs;
-  // The whole slice, or pieces of it where other parameters of the segment are not the optimizer's.
+  // The whole slice, or its pieces if other parameters of the segment belong to another optimizer.
   std::vector<MomentPiece> pieces;
   std::vector<Buffer> moments;  // fp32, as long as the pieces
-  // In device memory: updates that parameters of this segment have seen. One for all of them, until
-  // a checkpoint comes whose parameters had other segments.
+  // In the memory of the main state: the updates that parameters of this segment have had. One
+  // counter for all of them, until a checkpoint is loaded whose parameters had other segments.
   std::vector<kernels::StepCount*> counters;
   std::vector<kernels::StepCount*> step_of;  // by the segment's parameters; each one of counters
 
+  // Returns the elements of each moment, with the padding between pieces.
   int64_t moment_numel() const;
-  // Where the moments of a slice's element are. Requires: it is in a piece.
+  // Returns the offset of the moments of a slice's element. Requires: the element is in a piece.
   int64_t moment_at(int64_t offset) const;
 };
 
@@ -52,14 +55,15 @@ struct OptimizedParameter {
   int unit = 0;
   int parameter = 0;   // of the unit
   size_t segment = 0;  // index into segments()
-  int64_t steps = 0;   // updates it has seen
+  int64_t steps = 0;   // updates it has had
 };
 
-// Not thread-safe: the engine's mutex covers it.
+// The segments that one optimizer trains. Not thread-safe: the backward scheduler's mutex covers
+// it.
 class OptimizedSegments {
  public:
-  // `chosen`: what the optimizer trains; `group_of`: the group of each, by unit and parameter.
-  // `moments`: how many it keeps of each element. Those given live as long.
+  // `chosen`: the parameters that the optimizer trains; `group_of`: the group of each, by unit and
+  // parameter; `moments`: the number that it keeps of each element. Those passed outlive it.
   struct Parts {
     EngineParts& engine;
     const ChosenParameters& chosen;
@@ -67,27 +71,30 @@ class OptimizedSegments {
     int moments;
   };
   explicit OptimizedSegments(const Parts& parts);
-  // Gives the bytes of the moments back to the engine's count.
+  // Returns the bytes of the moments to the engine's count.
   ~OptimizedSegments();
   OptimizedSegments(const OptimizedSegments&) = delete;
   OptimizedSegments& operator=(const OptimizedSegments&) = delete;
 
   const std::vector<OptimizedSegment>& all() const { return segments_; }
-  // Follows parameters that were frozen or unfrozen: the first have no run, and their shards and
-  // moments stay as they are; moments of the others begin at zero.
+  // Follows parameters that were frozen or unfrozen. A frozen one has no run; its shard and moments
+  // stay as they are. Moments of an unfrozen one that was never trained begin at zero.
   void follow_trained();
 
-  // Counts steps that were not skipped; in device memory.
+  // Returns the counter of steps that were not skipped, in the memory of the main state.
   kernels::StepCount* applied() const { return applied_; }
+  // Returns a counter's steps. Waits for issued work.
   int64_t read(const kernels::StepCount& counter) const;
-  // Those that are trained, and those that were before they were frozen, in the order of units.
-  // Waits for what was issued.
+  // Returns the parameters that are trained, or were before they were frozen, in the order of
+  // units. Waits for issued work.
   std::vector<OptimizedParameter> parameters() const;
-  // As if so many steps had been applied. `parameters`: those of parameters(), with new steps.
+  // Sets the counters as if `applied` steps had been applied. `parameters`: those of parameters(),
+  // with new steps.
   void set_counts(int64_t applied, const std::vector<OptimizedParameter>& parameters);
 
-  // Returns a moment of a segment laid out as the slice is, with zeros for what is not the
-  // optimizer's. It is `room`, issued to the main state's stream, where the moment is in pieces.
+  // Returns a moment of a segment in the layout of the slice, with zeros for elements that the
+  // optimizer does not train. If the moment is in pieces, the result is `room`, and the copy is
+  // issued to the main state's stream.
   float* laid_out(const OptimizedSegment& segment, size_t moment, Buffer& room) const;
 
  private:
@@ -103,9 +110,9 @@ class OptimizedSegments {
 
   const Parts of_;
   std::vector<OptimizedSegment> segments_;
-  std::vector<char> trained_;     // requires_grad of every parameter when the runs were made
-  std::vector<char> known_;       // of every parameter: it was so once
-  std::vector<Buffer> counters_;  // what `counters` and applied_ point to
+  std::vector<char> trained_;     // trained_now() when the runs were made
+  std::vector<char> known_;       // by parameter: was trained once
+  std::vector<Buffer> counters_;  // memory of all counters
   kernels::StepCount* applied_ = nullptr;
   int64_t state_bytes_ = 0;
 };

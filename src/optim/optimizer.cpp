@@ -22,6 +22,8 @@ void require_rate(double lr) {
 
 }  // namespace
 
+// The order of the members matters: checks and the place among the engine's optimizers come before
+// segments_, which allocates.
 Optimizer::State::State(Engine& owner, std::string called, Settings settings)
     : engine_held(state_of(owner).shared_from_this()),
       engine(*engine_held),
@@ -37,7 +39,7 @@ Optimizer::State::State(Engine& owner, std::string called, Settings settings)
       segments_({engine, chosen_, grouped_.group_of, settings.moments}) {}
 
 Optimizer::State::~State() {
-  engine.context->streams.finish();  // an update may be under way in what goes
+  engine.context->streams.finish();  // an update may still use the moments
 }
 
 // ---- schedulers ----
@@ -57,6 +59,7 @@ void Optimizer::State::begin_schedules_at(double initial) {
 
 void Optimizer::State::change_rates(double initial,
                                     const std::function<double(double lr, double initial)>& next) {
+  // All rates are computed and checked before one is set.
   const double changed = next(lr, initial);
   require_rate(changed);
   std::vector<std::optional<double>> of_groups;
@@ -105,6 +108,8 @@ void Optimizer::State::set_group_values(const std::map<std::string, double>& val
 // ---- a step ----
 
 void Optimizer::State::check_gradients_complete() const {
+  // The clip coefficient of the last clip_grad_norm does not include gradients that were added
+  // since.
   if (clipped_ && clipped_additions_ != additions()) {
     throw StateError({.what = "gradients were added after clip_grad_norm measured them",
                       .hint = "call clip_grad_norm after the last backward of a step; zero_grad of "
@@ -115,7 +120,7 @@ void Optimizer::State::check_gradients_complete() const {
   }
 }
 
-// Reductions that have added to its parameters' gradients.
+// Returns how many reductions have added to gradients of units in which it trains parameters.
 int64_t Optimizer::State::additions() const {
   int64_t sum = 0;
   for (const auto& unit : engine.model.units) {
@@ -124,7 +129,7 @@ int64_t Optimizer::State::additions() const {
   return sum;
 }
 
-// Once for an engine: at the first step of the first of its optimizers.
+// Warns once an engine, at the first step of the first of its optimizers.
 void Optimizer::State::warn_of_untrained() const {
   if (!engine.training->begin_steps() || chosen_.are_all()) return;
   const std::vector<std::string> untrained =
@@ -142,7 +147,8 @@ void Optimizer::State::warn_of_untrained() const {
              .hint = "choose them in an optimizer, or freeze them (set_requires_grad(false))"});
 }
 
-// What the ranks must do alike, and would show nowhere else: compared with the next collective.
+// Annotates the next collective with an action that all ranks must take alike and that has no
+// collective of its own. The collective compares it.
 void Optimizer::State::note(std::string what) const {
   if (!chosen_.are_all()) what += ", " + described_;
   state_of(engine.context->mesh).order().note(what);
@@ -174,7 +180,8 @@ StepReport Optimizer::State::step() {
   return with_place([] { return "optimizer step"; }, [&] { return issue_step(); });
 }
 
-// Issued, and decided in the device's memory: whether the kernels write anything, too.
+// Issues the step. Norm, clip coefficient and the decision to skip stay in the memory of the main
+// state, where kernels read them: the host does not wait.
 StepReport Optimizer::State::issue_step() {
   engine.require_between_passes("an optimizer's step");
   engine.pass.require_not_gathered("an optimizer's step");
@@ -186,8 +193,10 @@ StepReport Optimizer::State::issue_step() {
   warn_of_untrained();
   StepReport report{.gradients = {}, .skips_nonfinite = skip_nonfinite_};
   note_step();
+  // A clip counts for one step.
   std::optional<GradientMeasure::Measured> measured = std::exchange(clipped_, std::nullopt);
   const bool clips = measured.has_value();
+  // Without a clip nothing has looked for non-finite gradients yet.
   if (!measured && skip_nonfinite_) {
     constexpr double kNoClipping = std::numeric_limits<double>::infinity();
     measured = engine.measure_gradients(2.0, kNoClipping, chosen_);
@@ -214,6 +223,7 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
   for (size_t i = 0; i < optimized.moments.size(); ++i) {
     update.moments[i] = static_cast<float*>(optimized.moments[i].data()) + run.moment_offset;
   }
+  // The kernel also writes the low-precision copy that forward reads, in the same pass.
   if (segment.resident_copy != nullptr) {
     update.low_precision_copy =
         static_cast<std::byte*>(segment.resident_copy) + run.offset * size_of(segment.copy_dtype);
@@ -224,6 +234,7 @@ kernels::UpdateSegment Optimizer::State::update_of(const OptimizedSegment& optim
 
 void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   std::vector<kernels::UpdateSegment> updates;
+  // main_segments() settles a unit's gradients, so it is called once a unit.
   std::vector<std::vector<MainSegment>> kept(engine.model.units.size());
   std::vector<char> changed(kept.size(), 0);
   std::vector<kernels::StepCount*> counters{segments_.applied()};
@@ -233,7 +244,8 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
     if (segments.empty()) segments = shard.main_segments();
     const MainSegment& segment =
         *std::ranges::find(segments, optimized.segment, &MainSegment::segment);
-    // A unit that no backward has touched since zero_grad: not updated, not counted.
+    // No backward has reached this unit since zero_grad. As torch.optim for a parameter without a
+    // gradient, it is neither updated nor counted.
     if (segment.grad == nullptr || shard.gradients().main().is_cleared(optimized.first)) continue;
     changed[optimized.unit] = 1;
     counters.insert(counters.end(), optimized.counters.begin(), optimized.counters.end());
@@ -244,9 +256,11 @@ void Optimizer::State::issue_updates(const kernels::UpdateScalars& scalars) {
   engine.context->main->settle();
   Stream& stream = engine.context->main->stream();
   const ContextSpan span = engine.context->streams.span(stream, "optimizer", "");
+  // Counted first: the update reads the corrections of its own step.
   kernels::count_steps(stream, counters, betas(), scalars.found_inf);
   kernels::update(stream, updates, rule(), scalars);
   for (size_t i = 0; i < changed.size(); ++i) {
+    // Marked also if the device skips the step, which the host does not know.
     if (changed[i]) engine.model.units[i]->shard->mark_changed(/*copies_written=*/true);
   }
 }

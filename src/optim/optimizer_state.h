@@ -1,4 +1,5 @@
-// State that optimizers share: groups of parameters, runs over the flat shards, clip and skip.
+// Optimizer::State: the state that all optimizers have, with groups of parameters, runs over the
+// flat shards, clip and skip.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@
 
 namespace fsdp {
 
+// The base of each optimizer's private side. A subclass adds its options and its update rule.
 struct Optimizer::State {
   struct Settings {
     double lr;
@@ -28,26 +30,27 @@ struct Optimizer::State {
     bool skip_nonfinite;
     int moments;
   };
-  // The settings that options of all optimizers have.
+  // Returns the settings that the options of every optimizer have.
   template <class Options>
   static Settings settings_of(const Options& options, int moments) {
     return {options.lr,     options.weight_decay,   options.parameters,
             options.groups, options.skip_nonfinite, moments};
   }
-  // `name`, for checkpoints and errors: "AdamW". Errors: as Optimizer's.
+  // `name` is for checkpoints and errors: "AdamW". Errors: as Optimizer's.
   State(Engine& engine, std::string name, Settings settings);
   virtual ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // What set_momentum changes; null: there is none.
+  // Returns the option that set_momentum changes, null if there is none.
   virtual double* momentum() { return nullptr; }
-  // For checkpoints: what its moments are called, LibTorch's words; and its options but lr by name.
+  // For checkpoints: LibTorch's names of its moments, and the values of its options except lr, by
+  // name.
   virtual std::vector<std::string_view> moment_names() const = 0;
   virtual std::map<std::string, double> option_values() const = 0;
-  // Of the corrections that counters hold.
+  // Returns the betas of the corrections that counters hold.
   virtual kernels::StepBetas betas() const { return {}; }
-  // With the options of now, and whether kernels look at counters for it.
+  // Return the rule with the present options, and whether its kernels read counters.
   virtual kernels::UpdateRule rule() const = 0;
   virtual bool reads_steps() const { return true; }
 
@@ -58,31 +61,33 @@ struct Optimizer::State {
 
   // ---- for schedulers ----
 
-  // Notes the rates that schedulers begin with, once, and returns the optimizer's.
+  // Notes the rates with which schedulers begin, at the first call, and returns the optimizer's.
   double begin_schedules();
-  // The same, for a scheduler that begins with a rate of its own.
+  // Does the same for a scheduler that begins with a rate of its own.
   void begin_schedules_at(double initial);
-  // Changes the optimizer's rate, which began at `initial`, and those of groups that have one of
-  // their own. All of them, or none if one throws.
+  // Changes the optimizer's rate, which began at `initial`, and those of groups with a rate of
+  // their own. Changes all of them, or none if one throws.
   void change_rates(double initial, const std::function<double(double lr, double initial)>& next);
 
   // ---- for checkpoints; between passes ----
 
-  // What was unfrozen since the last step has state from here on. Errors: as EnginePass::unfreeze.
+  // Creates state for parameters that were unfrozen since the last step. Errors: as
+  // EnginePass::unfreeze.
   void follow_trained();
   OptimizedSegments& segments() { return segments_; }
   const OptimizedSegments& segments() const { return segments_; }
-  // What was set of groups, by "NAME.lr", "NAME.initial_lr" and "NAME.weight_decay".
+  // Returns the settings that were set on groups, by "NAME.lr", "NAME.initial_lr" and
+  // "NAME.weight_decay".
   std::map<std::string, double> group_values() const;
-  // Sets them, and takes back what was set and is not among them. Requires: they are of groups
-  // that it has.
+  // Sets them, and resets settings that are not among them. Requires: they are of groups that it
+  // has.
   void set_group_values(const std::map<std::string, double>& values);
 
-  const std::shared_ptr<EngineParts> engine_held;  // a shell, once the engine is gone
+  const std::shared_ptr<EngineParts> engine_held;  // unusable once the engine is gone
   EngineParts& engine;
   const std::string name;
   double lr;
-  bool momentum_is_set = false;  // by set_momentum: ranks compare it from then on
+  bool momentum_is_set = false;  // ranks compare the momentum from then on
 
   std::span<OptimizerParamGroup> param_groups() { return grouped_.groups; }
   std::span<const OptimizerParamGroup> param_groups() const { return grouped_.groups; }
@@ -103,17 +108,17 @@ struct Optimizer::State {
 
   const ChosenParameters chosen_;
   const std::string described_;
-  const TrainingPlace place_;  // before memory is asked for
+  const TrainingPlace place_;  // above segments_, which allocates
   GroupedParameters grouped_;
   const bool skip_nonfinite_;
-  std::optional<double> initial_lr_;  // from the first scheduler on
+  std::optional<double> initial_lr_;  // set by the first scheduler
   OptimizedSegments segments_;
   int64_t issued_ = 0;
-  std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm, for the next step
+  std::optional<GradientMeasure::Measured> clipped_;  // by clip_grad_norm for the next step
   int64_t clipped_additions_ = 0;                     // additions() at that time
 };
 
-// The way into an Optimizer, for its schedulers and checkpoints.
+// Access to an Optimizer's state for its schedulers and checkpoints.
 struct OptimizerAccess {
   static Optimizer::State& state(Optimizer& optimizer) { return *optimizer.state_; }
 };

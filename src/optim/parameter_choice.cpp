@@ -11,6 +11,7 @@
 namespace fsdp {
 namespace {
 
+// Returns a parameter as predicates see it: without a view of its shard.
 ShardedParameter described(const ShardUnit& shard, size_t parameter) {
   const ParameterSpec& spec = shard.layout().parameters()[parameter];
   return {.fqn = spec.fqn,
@@ -30,14 +31,15 @@ void for_each_parameter(const ShardedModel& model, const Visit& visit) {
   }
 }
 
-// "decoder" of "decoder.norm.weight" and "decoder.norm2.weight"; empty: they share no module.
+// Returns the module that contains all of them: "decoder" for "decoder.norm.weight" and
+// "decoder.norm2.weight". Empty if there is none.
 std::string module_of_all(const std::vector<std::string>& fqns) {
   std::string_view common = fqns.front();
   common = common.substr(0, common.find_last_of('.') + 1);  // with its dot
   for (const std::string& fqn : fqns) {
     while (!std::string_view(fqn).starts_with(common)) {
       const size_t dot = common.substr(0, common.size() - 1).find_last_of('.');
-      common = common.substr(0, dot + 1);  // nothing, if there is none
+      common = common.substr(0, dot + 1);  // empty if there is no dot
     }
   }
   return std::string(common.substr(0, common.empty() ? 0 : common.size() - 1));
@@ -49,6 +51,7 @@ void require_setting(bool holds, std::string_view group, std::string_view settin
                          .hint = "learning rates, scales and decays are finite and at least 0"});
 }
 
+// Throws if a group has no parameter: its settings would have no effect, in silence.
 void require_members(const GroupedParameters& grouped, const std::vector<ParameterGroup>& options,
                      std::string_view optimizer) {
   for (size_t i = 1; i < grouped.groups.size(); ++i) {
@@ -74,6 +77,7 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
   groups.reserve(options.size() + 1);
   groups.emplace_back("default", 1.0, all_others.weight_decay, all_others.lr);
   for (const ParameterGroup& each : options) {
+    // Index 0 is the default group, so the first nameless one is "group 1".
     std::string name = each.name.empty() ? fmt::format("group {}", groups.size()) : each.name;
     if (std::ranges::find(groups, name, &OptimizerParamGroup::name) != groups.end()) {
       throw InvalidArgument({.what = fmt::format("{} has two groups '{}'", optimizer, name),
@@ -164,6 +168,7 @@ GroupedParameters group_parameters(const ShardedModel& model, const ChosenParame
     int group = -1;
     if (chosen.has(unit.index, parameter)) {
       const ShardedParameter seen = described(*unit.shard, static_cast<size_t>(parameter));
+      // The first group that matches counts. Group numbers begin at 1, behind the default group.
       const auto found = std::ranges::find_if(
           options, [&](const ParameterGroup& each) { return each.match && each.match(seen); });
       group = found == options.end() ? 0 : static_cast<int>(found - options.begin()) + 1;

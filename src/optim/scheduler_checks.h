@@ -1,4 +1,4 @@
-// What constructors of learning-rate schedulers and their load() share, and refuse.
+// Checks that learning-rate schedulers share, for their options and their loaded state.
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 
 namespace fsdp {
 
-// Throws InvalidArgument "StepLR: step_size is 0; hint: …" unless it holds.
+// Throws InvalidArgument "StepLR: step_size is 0; hint: …" unless `holds`.
 void require_option(bool holds, std::string_view scheduler, std::string_view option, double value,
                     std::string_view allowed);
 
-// In the optimizer's engine.
+// Registers a scheduler with the optimizer's engine for as long as the result lives.
 std::shared_ptr<const TrainingPlace> place_of_scheduler(Optimizer& optimizer,
                                                         std::string_view name);
 
