@@ -10,24 +10,27 @@
 namespace fsdp {
 namespace {
 
-// [Note: a default device] LibTorch in C++ has none. But a thread may include a dispatch key in all
-// calls of operators that it makes; here it is that of [Note: the trap] in touch_trap.h. It is our
-// turn before each operator then: where one that takes no tensor has an argument for a device and
-// got none, it is filled in. What an operator calls inside itself is LibTorch's business and left
-// alone.
+// [Note: a default device] LibTorch has no default device in C++. But a thread may include a
+// dispatch key in all operators that it calls. Here it is the key of [Note: the trap] in
+// touch_trap.h, whose fallback then runs before each operator. If the operator takes no tensor and
+// has an unset argument for a device, the fallback sets it. It runs once a call: operators that
+// LibTorch calls inside are left alone.
 
-// Threads that LibTorch lends the key to (at::parallel_for) have none.
+// Unset in threads to which LibTorch passes the key (at::parallel_for).
 thread_local std::optional<at::Device> device_of_thread;
 
 bool is_tensor(const c10::IValue& value) {
   return value.isTensor() || value.isTensorList() || value.isOptionalTensorList();
 }
 
-// torch::empty, which hides autograd from the at::empty inside, as all factories of torch:: do.
+// Returns whether the operator runs inside a factory of torch::, such as torch::empty: those
+// exclude autograd's keys around the factory of at:: that they call.
 bool in_torch_factory() {
   return c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView);
 }
 
+// Returns whether the operator makes memory that the host fills: a mapped file, or at::empty, into
+// which at::tensor writes.
 bool makes_host_memory(std::string_view name) {
   return name == "aten::from_file" || (name == "aten::empty" && !in_torch_factory());
 }
@@ -36,6 +39,7 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
   const auto place = schema.argumentIndexWithName("device");
   if (!place || makes_host_memory(schema.name())) return;
   const auto arguments = torch::jit::last(stack, schema.arguments().size());
+  // An argument counts as unset if it is none, or a flag that is false.
   const auto given = [&](const char* name) {
     const auto at = schema.argumentIndexWithName(name);
     return at && !arguments[*at].isNone() && !(arguments[*at].isBool() && !arguments[*at].toBool());
@@ -46,6 +50,8 @@ void fill_in_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
 }
 
 bool make_on_default_device(const c10::FunctionSchema& schema, torch::jit::Stack& stack) {
+  // RNN modules ask this when they are constructed. With "no" they keep their parameters; otherwise
+  // cuDNN would lay them out anew in one storage, which cannot be sharded.
   if (schema.name() == "aten::cudnn_is_acceptable") {
     torch::jit::drop(stack, 1);
     torch::jit::push(stack, false);

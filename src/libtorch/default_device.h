@@ -1,4 +1,4 @@
-// On which device LibTorch makes a tensor when nobody says it.
+// DefaultDevice: the device of tensors that are made without one.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -8,15 +8,15 @@
 
 namespace fsdp {
 
-// While it lives, factory functions (torch::empty, torch::randn, torch::arange, …) that the calling
-// thread calls without a device make their tensors on `device`, as torch.set_default_device does in
-// Python. On the CPU it is nothing. Scopes nest; each is destroyed in its thread.
+// A scope in which factory functions (torch::empty, torch::randn, torch::arange, …) that the
+// calling thread calls without a device make their tensors on `device`, as torch.set_default_device
+// does in Python. For the CPU it does nothing. Scopes nest; each is destroyed in its thread.
 //
-// As they are otherwise: tensors made from others (zeros_like, new_zeros, to); what is given a
-// generator or asks for pinned memory, which place a tensor as a device does; mapped files;
-// at::empty, which at::tensor fills from the host; torch::tensor of a list and at::from_blob, which
-// lie on the CPU. LSTM and its like keep the parameters that they were constructed with: cuDNN lays
-// them out anew otherwise, and then they share memory.
+// Not affected are tensors made from others (zeros_like, new_zeros, to); calls with a generator or
+// with pinned memory, which determine the device; mapped files; at::empty, which at::tensor fills
+// from the host; torch::tensor of a list and at::from_blob, which are on the CPU. LSTM and similar
+// modules keep the parameters that they were constructed with: otherwise cuDNN lays them out anew,
+// and they share memory.
 class DefaultDevice {
  public:
   explicit DefaultDevice(at::Device device);

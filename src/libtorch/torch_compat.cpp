@@ -8,9 +8,9 @@
 namespace fsdp::torch_compat {
 namespace {
 
-// LibTorch arms the throwing flag by a public call but has none to disarm it. An explicit
-// instantiation may name a private member, which makes this a legal way to reach it; it fails to
-// compile, rather than misbehave, if the member is renamed.
+// LibTorch has a public call that arms the throwing flag, and none that disarms it. An explicit
+// instantiation may name a private member, so this is a legal way to reach the flag. If the member
+// is renamed, it fails to compile rather than misbehave.
 template <auto Member>
 struct Expose {
   friend constexpr auto throw_flag() { return Member; }
@@ -59,7 +59,7 @@ void BoundStorage::forget_owner() {
 }
 
 void BoundStorage::bind(void* data) {
-  // The flag first: set_data_ptr_noswap refreshes LibTorch's cached copy of it.
+  // The flag first: set_data_ptr_noswap renews LibTorch's cached copy of it.
   storage_.get()->*throw_flag() = false;
   storage_->set_data_ptr_noswap(at::DataPtr(data, device_));
 }
@@ -86,9 +86,10 @@ at::Tensor BoundStorage::view(DType dtype, int64_t offset, std::span<const int64
 
 void BoundStorage::adopt(at::Tensor parameter, DType dtype, std::span<const int64_t> sizes,
                          std::span<const int64_t> strides) const {
+  // The trap must not report set_data, which is the engine's own operator.
   const touch_trap::Unseen unseen;
   parameter.set_data(view(dtype, 0, sizes, strides));
-  // set_data refuses a key more for some devices (meta).
+  // Set last, because set_data refuses an additional key on some devices (meta).
   if (watched_ != nullptr) touch_trap::watch(parameter);
 }
 
@@ -101,7 +102,7 @@ void bump_version(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump
 int64_t version(const at::Tensor& tensor) { return static_cast<int64_t>(tensor._version()); }
 
 void set_version(const at::Tensor& tensor, int64_t version) {
-  c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();  // shared
+  c10::VariableVersion counter = tensor.unsafeGetTensorImpl()->version_counter();  // shares it
   counter.set_version(version);
 }
 
@@ -114,12 +115,13 @@ void allow_access(const at::Tensor& tensor) {
   c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
   storage->*throw_flag() = false;
   at::DataPtr own = std::move(storage->_mutable_data_ptr_no_checks());
-  storage->set_data_ptr_noswap(std::move(own));  // as in seat()
+  storage->set_data_ptr_noswap(std::move(own));  // renews the cached flag
 }
 
 at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
                 std::shared_ptr<const void> owner) {
-  // The device is said, not found out from the pointer: null has none, and asking costs a call.
+  // The device is passed, not derived from the pointer: null has no device, and the query costs a
+  // call.
   const auto options = at::TensorOptions().dtype(scalar_type_of(dtype)).device(device);
   const std::array<int64_t, 1> sizes{numel};
   auto maker = at::for_blob(data, sizes);
@@ -129,6 +131,7 @@ at::Tensor wrap(void* data, int64_t numel, DType dtype, at::Device device,
 
 at::Tensor wrap_watched(void* data, int64_t numel, at::Device device,
                         const touch_trap::Watch& watch, std::shared_ptr<const void> owner) {
+  // The storage owns a reference to the owner, so the memory lives as long as any view of it.
   using Owner = std::shared_ptr<const void>;
   at::DataPtr held(
       data, new Owner(std::move(owner)), [](void* of) { delete static_cast<Owner*>(of); }, device);

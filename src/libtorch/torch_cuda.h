@@ -1,6 +1,6 @@
-// LibTorch's side of a GPU: on which stream its operators run, and where backward does. Through
-// c10's interface of all devices, so that nothing of CUDA is linked; on the CPU there is nothing to
-// ask.
+// LibTorch's side of a GPU: the stream of its operators, the thread of its backward, its memory.
+// All calls go through c10's interface of all devices, so nothing of CUDA is linked. On the CPU
+// they do nothing.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,33 +10,34 @@
 
 namespace fsdp::torch_cuda {
 
-// Errors: StateError where LibTorch has decided to do without CUDA, which it does for good when it
-//   is asked for it before its CUDA library is loaded.
+// Throws StateError if LibTorch runs without CUDA. It does so for good if it is asked for CUDA
+// before its CUDA library is loaded.
 void require_cuda(at::Device device);
 
-// CUDA's handle of the calling thread's current stream. Null: the default stream, or the CPU.
+// Returns CUDA's handle of the calling thread's current stream; null for the default stream, and on
+// the CPU.
 void* current_stream(at::Device device);
 
-// Ranks that are threads of one GPU: all on its default stream, nothing of theirs would overlap.
-// Where that is the thread's current stream, it goes on with one of LibTorch's pool, ordered behind
-// what the default stream was given so far.
+// Moves the calling thread from the default stream to a stream of LibTorch's pool, which follows
+// the work that the default stream was given so far. Does nothing on another stream. For ranks that
+// are threads of one GPU: on one default stream their work would not overlap.
 void leave_default_stream(at::Device device);
 
-// Backward's nodes of the calling thread run in the calling thread. Else all threads of the process
-// share one thread a device for them, where a hook that meets other ranks would wait for a rank
-// that can never come.
+// Makes backward of the calling thread run its nodes in that thread. Otherwise all threads of the
+// process share one thread a device, and a hook there that waits for another rank could block that
+// rank's own nodes forever.
 void run_backward_here(at::Device device);
 
-// LibTorch's allocator for GPUs gives the memory back that it keeps for later. False: it has none,
-// as there is no CUDA.
+// Frees the memory that LibTorch's allocator for GPUs caches. Returns false if there is no such
+// allocator, as without CUDA.
 bool empty_cache();
 
-// What LibTorch's allocator for GPUs has taken of the device, with what it keeps for later.
-// Errors: InvalidArgument where there is none that tells.
+// Returns the bytes that LibTorch's allocator for GPUs holds of the device, with those it caches.
+// Errors: InvalidArgument if there is no allocator that reports them.
 int64_t held_bytes(at::Device device);
 
-// What the calling thread issues while it lives has a name in the GPU's profilers (NVTX): "gather
-// encoder.3". Nested; on the CPU it is nothing.
+// A scope whose work has a name in the GPU's profilers (NVTX): "gather encoder.3". Scopes nest; on
+// the CPU they do nothing.
 class NamedRange {
  public:
   NamedRange(at::Device device, std::string_view what, std::string_view subject);

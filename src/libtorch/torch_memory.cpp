@@ -16,7 +16,8 @@
 namespace fsdp::torch_memory {
 namespace {
 
-// Large blocks are kept ones; LibTorch's profiler hears of them as of its own.
+// An allocator whose large blocks are kept for the next step (kept_block). It reports them to
+// LibTorch's profiler, as LibTorch's own allocator does.
 class KeepingHost final : public c10::Allocator {
  public:
   static KeepingHost& instance() {
@@ -47,16 +48,18 @@ class KeepingHost final : public c10::Allocator {
   c10::Allocator* const below_ = c10::GetDefaultCPUAllocator();
 };
 
-// Of somebody else's allocator nothing is known: blocks stay his.
+// Returns the allocator below the counting one. An allocator that is not LibTorch's own keeps its
+// blocks: nothing is known of them.
 c10::Allocator* host_blocks() {
   c10::Allocator* const current = c10::GetAllocator(c10::kCPU);
   return current == c10::GetDefaultCPUAllocator() ? &KeepingHost::instance() : current;
 }
 
-// Memory may still be asked for when a thread's objects have ended: what the allocators read is a
-// plain pointer.
+// A plain pointer, which stays readable: a thread may still allocate after its thread_local objects
+// were destroyed.
 thread_local MemoryMeter* counting = nullptr;
 
+// Owns the calling thread's meter, and resets `counting` at the thread's end.
 struct ThreadMeter {
   ~ThreadMeter() { counting = nullptr; }
   std::shared_ptr<MemoryMeter> meter;
@@ -67,7 +70,8 @@ ThreadMeter& of_thread() {
   return meter;
 }
 
-// A block that its meter holds until this goes. Errors: as MemoryMeter::take.
+// The count of one block, which its meter holds as long as this lives. Errors: as
+// MemoryMeter::take.
 class Counted {
  public:
   Counted(MemoryMeter& meter, size_t bytes)
@@ -85,12 +89,14 @@ class Counted {
   int64_t bytes_;
 };
 
+// A counted block.
 struct Block {
-  Counted counted;    // first, hence given back when the memory is
+  Counted counted;    // first, hence returned after the memory
   c10::DataPtr from;  // the allocator below
 };
 
-// By address. In parts, so that ranks that are threads seldom wait for each other.
+// The counted blocks that are in use, by address. The table has parts, so that thread ranks seldom
+// wait for each other.
 class BlocksOut {
  public:
   void add(void* data, Block block) {
@@ -99,7 +105,8 @@ class BlocksOut {
     part.blocks.emplace(data, std::move(block));
   }
 
-  // Out of the table, so that it ends without a lock; empty: it was not counted.
+  // Removes the block from the table and returns it: it is freed outside the lock. Empty if it was
+  // not counted.
   std::optional<Block> take(void* data) {
     Part& part = part_of(data);
     const std::lock_guard lock(part.mutex);
@@ -116,7 +123,7 @@ class BlocksOut {
     std::unordered_map<void*, Block> blocks;
   };
 
-  // Blocks of LibTorch's begin at multiples of 64.
+  // LibTorch aligns blocks to 64 bytes: the lower bits are equal for all.
   Part& part_of(void* data) {
     return parts_[(reinterpret_cast<uintptr_t>(data) >> 6) % parts_.size()];
   }
@@ -124,19 +131,21 @@ class BlocksOut {
   std::array<Part, 16> parts_;
 };
 
+// The counting allocator for the CPU: [Note: counting allocator].
 class CountingHost final : public c10::Allocator {
  public:
-  // For good: tensors may outlive all else.
+  // Never destroyed: tensors may outlive static objects.
   static CountingHost& instance() {
     static auto* const allocator = new CountingHost;
     return *allocator;
   }
 
-  // Requires: before LibTorch has it.
+  // Sets the allocator below. Requires: LibTorch does not have this one yet.
   void lie_over(c10::Allocator* below) { below_.store(below); }
 
   c10::DataPtr allocate(size_t bytes) override {
     if (counting == nullptr || bytes == 0) return below().allocate(bytes);
+    // Counted before it is allocated: a refusal by the limit leaves the memory below alone.
     Counted counted(*counting, bytes);
     c10::DataPtr block = below().allocate(bytes);
     void* const data = block.get();
@@ -152,6 +161,7 @@ class CountingHost final : public c10::Allocator {
  private:
   static void give_back(void* data) {
     CountingHost& self = instance();
+    // A block from before the install, or from a thread without a meter, is not in the table.
     if (const std::optional<Block> block = self.out_.take(data)) return;
     self.below().raw_deleter()(data);
   }
@@ -162,6 +172,7 @@ class CountingHost final : public c10::Allocator {
   BlocksOut out_;
 };
 
+// The counting allocator for meta tensors. They have no block, so a DataPtr's context is its count.
 class CountingMeta final : public c10::Allocator {
  public:
   static CountingMeta& instance() {
@@ -186,8 +197,8 @@ class CountingMeta final : public c10::Allocator {
   std::atomic<c10::Allocator*> below_ = nullptr;
 };
 
-// LibTorch publishes an allocator by a plain pointer, and other threads may be allocating by then:
-// these are there before any thread is.
+// Makes the allocators while static objects are initialised, before other threads exist: LibTorch
+// publishes an allocator by a plain pointer, while other threads may allocate.
 const bool are_made = [] {
   KeepingHost::instance();
   CountingHost::instance();
@@ -199,6 +210,7 @@ const bool are_made = [] {
 
 void install() {
   static const bool installed = [] {
+    // Above LibTorch's own, so that an allocator that it registers later does not replace these.
     constexpr uint8_t kPriority = 200;
     CountingHost::instance().lie_over(host_blocks());
     CountingMeta::instance().lie_over(c10::GetAllocator(c10::kMeta));

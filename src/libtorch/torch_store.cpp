@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kAnswerWithin = milliseconds(500);  // beyond c10d's own time-out
+constexpr auto kAnswerWithin = milliseconds(500);  // in addition to c10d's own time-out
 constexpr auto kLookFor = milliseconds(1000);
 constexpr auto kShortestPause = std::chrono::microseconds(200);
 constexpr auto kLongestPause = std::chrono::microseconds(10'000);
@@ -29,7 +29,7 @@ constexpr auto kPauseOfKey = std::chrono::microseconds(100);
 std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// c10d's errors are c10::Error, which no caller of ours knows.
+// Runs `body` and turns c10d's errors (c10::Error) into CommErrors, which callers of ours expect.
 template <class Body>
 auto as_comm_errors(const StoreAddress& address, Body body) {
   try {
@@ -43,7 +43,8 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
   }
 }
 
-// `cause`: why rank 0 does not serve it. Why a client does not reach it is looked for here.
+// Throws because the store cannot be opened. `cause`: the reason on the rank that serves it. On a
+// client this function finds the reason (reach_of).
 [[noreturn]] void refuse(const StoreAddress& address, const std::string& cause) {
   Reach reach = reach_of(address.host, address.port, kLookFor);
   if (address.is_server && reach.resolves) {
@@ -58,8 +59,8 @@ auto as_comm_errors(const StoreAddress& address, Body body) {
 
 using TcpStore = c10::intrusive_ptr<c10d::TCPStore>;
 
-// In a thread of its own, which is left where somebody listens there who does not answer: for that
-// c10d waits for ever.
+// Connects in another thread. If another program listens at the address and does not answer, c10d
+// waits forever: the thread is then left behind.
 TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(address.port);
@@ -101,9 +102,10 @@ class TorchStore final : public KeyValueStore {
   bool has(const std::string& key) override {
     return as_comm_errors(address_, [&] { return store_->check({key}); });
   }
-  // Asked again and again: c10d's own wait prints a warning, with its stack, for each that it ends.
+  // Polls: c10d's own wait prints a warning with a stack each time that it times out.
   bool wait(const std::vector<std::string>& keys, milliseconds at_most) override {
     const auto deadline = std::chrono::steady_clock::now() + at_most;
+    // A check of many keys costs the server more, so it comes less often.
     const auto longest = kLongestPause + keys.size() * kPauseOfKey;
     for (std::chrono::microseconds pause = kShortestPause;; pause = 2 * pause) {
       if (as_comm_errors(address_, [&] { return store_->check(keys); })) return true;
@@ -124,6 +126,7 @@ class TorchStore final : public KeyValueStore {
     as_comm_errors(address_, [&] { return store_->deleteKey(key); });
   }
   std::unique_ptr<KeyValueStore> connect_again() override {
+    // The server exists: a second connection is a client's on every rank.
     StoreAddress client = address_;
     client.is_server = false;
     return open_torch_store(client, tcp_->getTimeout());
@@ -138,7 +141,8 @@ class TorchStore final : public KeyValueStore {
 }  // namespace
 
 std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address, milliseconds timeout) {
-  // What c10d prints of connections that fail, with its stack, is ours to say.
+  // Silences c10d, which prints failed connections with a stack: the error reports them. A level
+  // that the user has set stays.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   try {
     return std::make_unique<TorchStore>(address, connect_within(address, timeout));

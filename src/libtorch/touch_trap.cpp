@@ -25,7 +25,8 @@ thread_local OfThread of_thread = nullptr;
 
 using Units = c10::SmallVector<Touched*, 4>;
 
-// Null: not a view of one. Results of operators on shards have the key and storages of LibTorch's.
+// Returns the tensor's WatchedStorage, null if it has none. Results of operators on shards have the
+// key, and a storage of LibTorch's.
 WatchedStorage* watched_storage(const c10::TensorImpl& tensor) {
   if (!tensor.key_set().has(kKey) || !tensor.has_storage()) return nullptr;
   c10::StorageImpl* storage = tensor.unsafe_storage().unsafeGetStorageImpl();
@@ -53,7 +54,7 @@ bool writes(const c10::FunctionSchema& schema, size_t argument) {
   return alias != nullptr && alias->isWrite();
 }
 
-// What an operator is given of units: [Note: the trap], [Note: numbers of a shard].
+// The watched tensors among an operator's arguments: [Note: the trap], [Note: numbers of a shard].
 class Given {
  public:
   Given(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> arguments) : schema_(schema) {
@@ -68,7 +69,7 @@ class Given {
   const Units& units() const { return units_; }
   Touched* written() const { return written_; }
 
-  // Of cut shards. Errors: StateError for a number.
+  // Checks the results of an operator on cut shards. Throws StateError for a number.
   void look_at_results(at::ArrayRef<c10::IValue> results) const {
     if (!is_cut_) return;
     const std::string& name = schema_.name();
@@ -91,6 +92,7 @@ class Given {
  private:
   void add(const c10::TensorImpl& tensor, bool written) {
     const WatchedStorage* storage = watched_storage(tensor);
+    // With the key and another storage it is a result that still has a cut shard's values.
     const Watch computed{.holds = Holds::kMainShard, .is_cut = true};
     const Watch& watch = storage != nullptr ? storage->watch : computed;
     if (watch.holds == Holds::kParameters) {
@@ -109,7 +111,8 @@ class Given {
     storages_.push_back(tensor.unsafe_storage().unsafeGetStorageImpl());
   }
 
-  // `is_own`: no argument that was written. Lists have results for arguments of different sizes.
+  // Checks one result, and watches it if it has the shard's values. `is_own`: it is no argument
+  // that was written. Results in a list belong to arguments of different sizes.
   void look_at(const at::Tensor& result, bool is_own, bool in_list) const {
     if (!result.defined() || !result.has_storage()) return;
     if (std::ranges::find(storages_, result.storage().unsafeGetStorageImpl()) != storages_.end()) {
@@ -140,7 +143,7 @@ class Given {
                  "number of this rank is meant, make it of a clone()"});
   }
 
-  // Elements as they are, some of them.
+  // Operators that return some of the elements unchanged.
   static constexpr std::string_view kPicks[] = {"aten::index",         "aten::index_select",
                                                 "aten::gather",        "aten::take",
                                                 "aten::masked_select", "aten::slice_copy"};
@@ -153,8 +156,8 @@ class Given {
   c10::SmallVector<const c10::StorageImpl*, 4> storages_;
 };
 
-// A call anew, not a redispatch: whoever records operators sees it begin where it does, with its
-// parameters there.
+// Calls the operator again below the key. It does not redispatch, so that profilers record the
+// operator from here on, when its parameters are gathered.
 void run_below(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kKey);
   op.callBoxed(stack);
@@ -164,6 +167,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
   const c10::FunctionSchema& schema = op.schema();
   if (of_thread != nullptr && of_thread(schema, *stack)) return;
   const Given given(schema, torch::jit::last(*stack, schema.arguments().size()));
+  // No unit by policy: an operator on shards, or on tensors of a thread with a default device.
   if (given.units().empty()) {
     const c10::impl::ExcludeDispatchKeyGuard below(kKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
@@ -177,6 +181,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
     run_below(op, stack);
   } catch (c10::Error& error) {
     listener->failed(touch, error);
+    // The listener adds its context to the error, or throws one of its own instead.
     throw;
   }
   given.look_at_results(torch::jit::last(*stack, schema.returns().size()));
@@ -201,7 +206,7 @@ void trap(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::S
                     .hint = "make layers fsdp::Unit<Block> and build on the CPU"});
 }
 
-// A parameter whose touches are counted.
+// A listener that proves the trap with a parameter of its own, whose operators it counts.
 class Proof final : public Listener {
  public:
   bool before(const Touch& touch) override {
@@ -213,7 +218,7 @@ class Proof final : public Listener {
   }
   void failed(const Touch& /*touch*/, c10::Error& /*error*/) override {}
 
-  // What this LibTorch does otherwise; empty: nothing.
+  // Returns the fault that this LibTorch has, empty if the trap works.
   std::string find_fault() {
     const std::string fault = fmt::format(
         "this LibTorch does not call the fallback of the dispatch key {} as it is used here",
@@ -237,6 +242,8 @@ class Proof final : public Listener {
         c10::scalarTypeToTypeMeta(at::kFloat));
     watched.unsafeGetTensorImpl()->set_sizes_contiguous({1});
     watch(watched);
+    // The trap has to see the operator once, with its result, which must not inherit the key; and
+    // under Unseen it must not see it.
     const at::Tensor result = at::neg(watched);
     const bool is_seen = seen_ == 1 && returned_ == 1 && !result.key_set().has(kKey);
     const Unseen unseen;
@@ -247,7 +254,8 @@ class Proof final : public Listener {
   int seen_ = 0, returned_ = 0;
 };
 
-// For the rest of the process. Errors: StateError, each time, where another library was first.
+// Registers the fallback for the rest of the process. Throws StateError, at each call, if another
+// library has registered one.
 void register_once() {
   static std::mutex mutex;
   // Never destroyed: tensors with the key may outlive static objects.
@@ -294,7 +302,7 @@ void watch(const at::Tensor& tensor) {
   const auto seen = c10::make_intrusive<c10::TensorImpl>(c10::Storage(own->storage()),
                                                          own->key_set() | key(), own->dtype());
   seen->set_sizes_and_strides(own->sizes(), own->strides(), own->storage_offset());
-  own->shallow_copy_from(seen);  // it keeps its version counter
+  own->shallow_copy_from(seen);  // keeps the tensor's version counter
 }
 
 void forget_owner(const at::Tensor& tensor) {

@@ -34,7 +34,7 @@ struct MomentPiece {
 struct OptimizedSegment {
   int unit = 0;
   int segment = 0;  // of the unit's layout
-  int first = 0;    // the first parameter of the unit that the optimizer trains
+  int first = 0;    // the first of its parameters that the optimizer trains
   std::vector<OptimizerRun> runs;
   // The whole slice, or its pieces if other parameters of the segment belong to another optimizer.
   std::vector<MomentPiece> pieces;
