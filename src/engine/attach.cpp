@@ -174,6 +174,7 @@ std::vector<Buffer> Attachment::main_shards_of(const FoundUnit& found,
     return take_built(*building_, found, layout);
   }
   move_parameters(found.parameters, context);
+  // Ranks may have drawn different initial values: rank 0's count.
   broadcast_parameters(found, context);
   return slice_parameters(layout, collectives.main_rank(context.mesh.rank()), found.parameters,
                           context);

@@ -148,6 +148,8 @@ torch_compat::NodePtr capture_gradients(const at::Tensor& parameter, GradientArr
 }
 
 bool is_current(const ag::Node& node, const at::Tensor& parameter) {
+  // set_data with another dtype or device drops a leaf's node, and grad_accumulator() makes a new
+  // one.
   return !parameter.requires_grad() || ag::impl::grad_accumulator(parameter).get() == &node;
 }
 

@@ -164,6 +164,7 @@ void Engine::average_buffers() {
     throw StateError({.what = "average_buffers inside a forward or backward",
                       .hint = "call it between steps: after the optimizer's, or before saving"});
   }
+  // The mutex stays locked, so that no backward begins on another thread meanwhile.
   state_->follow_compute("average of the buffers");
   with_place([] { return "average of the buffers"; },
              [&] { fsdp::average_buffers(*state_->model.root, *state_->context); });

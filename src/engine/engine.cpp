@@ -136,6 +136,8 @@ void Engine::visit_full_parameters(
   for (const auto& unit : state_->model.units) {
     {
       const std::lock_guard lock(state_->clock->mutex);
+      // The mutex covers the collective alone: `visit` is the caller's code and may call the
+      // engine.
       with_place([&] { return unit->describe("gather"); },
                  [&] { unit->shard->main().copy_whole(whole); });
     }
@@ -152,6 +154,7 @@ void Engine::visit_full_parameters(
                                    .make_tensor();
       visit(spec.fqn, value);
     }
+    // Before the next unit is gathered, so that one whole unit is the most that exists.
     whole.clear();
   }
 }

@@ -36,6 +36,7 @@ EngineParts::~EngineParts() { shut_down(); }
 void EngineParts::shut_down() noexcept {
   if (is_shut_down()) return;
   const std::lock_guard lock(clock->mutex);
+  // From here on a graph that outlives the engine reaches none of its units.
   clock->leave(pass);
   // A unit that fails here must not keep the others from being unbound: an access to a parameter
   // has to throw, and not to read memory that is gone.
@@ -102,6 +103,7 @@ void EngineParts::zero_grad(const ChosenParameters& chosen) {
 }
 
 void EngineParts::watch_shards() {
+  // One attempt: a process in which the trap cannot be armed stays so, and one warning is enough.
   if (std::exchange(tried_to_watch_, true)) return;
   try {
     touched_units::arm();
@@ -138,6 +140,7 @@ GradientMeasure::Measured EngineParts::measure_gradients(double norm_type, doubl
                       const ContextSpan span =
                           context->streams.span(*context->streams.compute, "gradient norm", "");
                       const std::lock_guard lock(clock->mutex);
+                      // A unit by policy sees module->zero_grad() only when it looks.
                       model.follow_zero_grads();
                       return gradients.measure(norm_type, max_norm, chosen);
                     });

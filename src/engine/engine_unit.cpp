@@ -28,7 +28,7 @@ void EngineUnit::capture_gradients() {
   accumulators_.resize(shard->tensors().size());
   for (size_t i = 0; i < shard->tensors().size(); ++i) {
     const int parameter = static_cast<int>(i);
-    // A parameter that torch::load gave new storage has a new accumulator, without our hook.
+    // torch::load may replace a parameter's accumulator, and with it our hook.
     if (accumulators_[i] && autograd_hooks::is_current(*accumulators_[i], shard->tensors()[i])) {
       continue;
     }
@@ -79,6 +79,7 @@ void EngineUnit::note_written() {
 
 void EngineUnit::throw_if_written() {
   if (written_.empty()) return;
+  // Cleared before the throw, so that a caller that catches it can go on.
   const std::string fqn = std::exchange(written_, {});
   throw StateError(
       {.what = fmt::format("parameter '{}' was written inside a forward or backward", fqn),

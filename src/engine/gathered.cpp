@@ -32,7 +32,7 @@ void give_back_whole(EngineUnit& unit, std::optional<WriteBack> write_back) {
   UnitParameters& parameters = unit.shard->parameters();
   if (write_back) {
     parameters.write_back(*write_back == WriteBack::kFromRankZero);
-    // torch::load gives a parameter a new node for its gradient, without our hook.
+    // torch::load may have replaced parameters' nodes, and with them our hooks.
     unit.capture_gradients();
   }
   if (parameters.state() != ParameterState::kSharded) unit.owner.pass.reshard(unit.index);
@@ -64,6 +64,7 @@ void Gathered::bind() {
     const EngineUnit& unit = *state_.model.units[index];
     with_place([&] { return unit.describe("fsdp::Gathered"); }, [&] { gather_whole(unit); });
   }
+  // Set last: if a gather throws, the destructor does not run, and no scope is open.
   state_.pass.set_gathered(static_cast<int>(units_.size()));
 }
 

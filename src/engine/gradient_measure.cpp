@@ -84,6 +84,7 @@ std::vector<kernels::GradSegment> GradientMeasure::table_of(const ChosenParamete
 GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_norm,
                                                    const ChosenParameters& chosen) {
   const kernels::NormType type = norm_type_of(norm_type);
+  // Also true for NaN.
   if (!(max_norm >= 0)) {
     throw InvalidArgument({.what = fmt::format("clip_grad_norm: max_norm is {}", max_norm),
                            .hint = "a number that is not negative; infinity to clip nothing"});
@@ -113,6 +114,7 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
                             {.norm = scalars.norm(),
                              .coefficient = scalars.coefficient(),
                              .found_inf = scalars.found_inf()});
+  // At the engine's end settle() reads reports that nothing has read.
   reports_.push_back(measurement);
   return {GradientReport(std::move(measurement)), taken};
 }
@@ -120,6 +122,8 @@ GradientMeasure::Measured GradientMeasure::measure(double norm_type, double max_
 void GradientMeasure::reduce(const StepScalars& scalars, kernels::NormType type) const {
   const CollectivePart part{scalars.here().values, scalars.everywhere().values, scalars.numel(),
                             DType::kFloat64};
+  // Each rank sets its own position and leaves zeros for the others: a sum and a maximum both join
+  // them.
   const ReduceOp op = type == kernels::NormType::kInf ? ReduceOp::kMax : ReduceOp::kSum;
   const CollectiveTag tag =
       context_.comms.next_tag(Operation::kAllReduce, part.numel, "gradient norm");

@@ -76,6 +76,8 @@ void ModuleStates::remember(const EngineUnit& unit, bool is_inside) {
     for (const auto& item : module.named_buffers(/*recurse=*/false)) {
       const at::Tensor& buffer = item.value();
       if (!buffer.defined() || buffer.is_inference()) continue;
+      // Every buffer is copied now: only after the run is it known which of them the run has
+      // written.
       buffers_.push_back({.fqn = join_fqn(fqn, item.key()),
                           .buffer = buffer,
                           .found = buffer.detach().clone(),

@@ -38,6 +38,7 @@ void check_parameter(const std::string& fqn, const at::Tensor& tensor, at::Devic
     refuse(fqn, "it is sparse or quantised", "list it in Options::ignore");
   }
   const at::Device device = tensor.device();
+  // A parameter on another GPU is refused when it is moved, in an error that names both devices.
   if (!device.is_cpu() && !device.is_cuda() && device != computes_on) {
     refuse(fqn, fmt::format("it is on {}", device.str()), "build the model on the CPU");
   }
@@ -245,6 +246,7 @@ void check_shardable(const std::vector<FoundUnit>& units, at::Device computes_on
 std::vector<FoundParameter> find_parameters(torch::nn::Module& module,
                                             const std::function<bool(const at::Tensor&)>& known,
                                             at::Device computes_on) {
+  // Inner units are sharded by now: each parameter that is not known belongs to this unit.
   std::vector<FoundParameter> result;
   std::unordered_set<const c10::TensorImpl*> seen;
   const auto visit = [&](auto&& self, torch::nn::Module& each, const std::string& fqn) -> void {

@@ -40,6 +40,7 @@ void PlannedMemory::remake(const Pass& pass) {
     const bool parameters = slots.category == MemoryCategory::kParameterSlots;
     (parameters ? parameter_slots : reduce_slots)[slots.slot_bytes] = slots.count;
   }
+  // Slots that the plan no longer has are freed when they are returned.
   context_.memory.parameter_slots.plan(parameter_slots);
   context_.memory.reduce_slots.plan(reduce_slots);
   context_.main->gradients.plan(gradients);

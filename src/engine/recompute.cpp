@@ -194,6 +194,8 @@ struct Recompute : ag::Function<Recompute> {
     const Tensors inputs = given.vec();
     saved->generators = generators_of(inputs);
     saved->before = states_of(saved->generators);
+    // Which open-ended calls run now, and which still run at the end: those are around the
+    // function.
     saved->around.begin();
     Tensors outputs = first_run(*saved, saved->inputs.spread(inputs));
     saved->around.end();
@@ -283,6 +285,7 @@ Tensors run(Segment segment, const Tensors& inputs, const UnitBase* unit) {
   saved->inputs = Defined(inputs);
   const Tensors outputs = Recompute::apply(at::TensorList(defined_of(inputs)),
                                            at::empty({0}).set_requires_grad(true), saved);
+  // Hooks need the outputs' grad_fn, which exists only once apply() has returned.
   touched_units::hook_recomputed(outputs, saved->modules);
   return saved->outputs.spread(outputs);
 }

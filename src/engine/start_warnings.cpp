@@ -61,6 +61,7 @@ void warn_of_slow_float16(const std::vector<UnitPlan>& plans, const Mesh& mesh) 
 
 void warn_at_start(const std::vector<FoundUnit>& units, const std::vector<UnitPlan>& plans,
                    const UnitPolicy& policy, const Mesh& mesh) {
+  // One rank, so that a job reports each warning once.
   if (mesh.rank() != 0) return;
   warn_of_hidden_amx(plans, mesh);
   warn_of_one_unit(units, policy, mesh);

@@ -147,6 +147,8 @@ struct Normalize : torch::autograd::Function<Normalize> {
     const at::Tensor &input = saved[0], &weight = saved[1], &mean = saved[2], &variance = saved[3];
     const auto held =
         c10::static_intrusive_pointer_cast<Held>(context->saved_data["held"].toCapsule());
+    // With n = (x - mean) · invstd, the input's gradient is weight · invstd · (g - mean(g) - n ·
+    // mean(g · n)), where means are over the batches of all ranks.
     const at::Tensor invstd = (variance + held->eps).rsqrt();
     const int64_t channels = input.size(1);
     const at::Tensor gradient = gradients[0].to(mean.scalar_type());

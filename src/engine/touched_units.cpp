@@ -99,6 +99,8 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   // Main shards may be read at any time.
   if (!of_gradient && !touch.writes) return;
   const std::string_view shards = of_gradient ? "gradients" : "main shards";
+  // A forward reads main shards and never writes them, so the caller may read, too. A backward
+  // writes gradients at any time.
   const bool in_backward = pass.schedule().in_backward();
   if (in_backward || (pass.schedule().active_calls() > 0 && touch.writes)) {
     throw StateError(
@@ -119,6 +121,8 @@ void follow_shard(const touch_trap::ShardTouch& touch) {
   if (!unit.is_by_policy() ||
       unit.shard->parameters().guards() == ParameterBindings::Guards::kThere)
     return;
+  // The model's zero_grad has removed the guards of a unit by policy, whose shards still have
+  // gradients: a LibTorch optimizer would step with them.
   throw StateError({.what = "a step with gradients that the model's zero_grad has taken away",
                     .where = name_of_unit(unit.shard->fqn()),
                     .cause = fmt::format("'{}' uses them in the shards", touch.name),
@@ -166,6 +170,7 @@ class Touches final : public touch_trap::Listener {
     const bool has_graph = autograd_hooks::makes_graph();
     for (auto* each : touch.units) {
       EngineUnit& unit = unit_of(each);
+      // The mutex is held to find the call, and not while results are hooked.
       const std::shared_ptr<Call> call = [&] {
         const std::lock_guard lock(clock.mutex);
         return clock.running_call(unit, task);

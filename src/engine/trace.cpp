@@ -167,6 +167,7 @@ void Trace::check_file(const std::filesystem::path& file) { create(file, std::io
 void Trace::write(const std::filesystem::path& file) const {
   const Mesh& mesh = state_.context->mesh;
   settle(*state_.context);
+  // Each rank sends its events as text, so that rank 0 alone writes the file.
   const auto texts = mesh.exchange("trace", events_of(state_.context->spans, mesh));
   if (mesh.rank() != 0) return;
   std::ofstream out = create(file, std::ios::binary);

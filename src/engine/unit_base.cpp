@@ -50,6 +50,7 @@ void UnitBase::zero_gradients() {
   const auto forget_grad = [](const EngineUnit& each) {
     for (const at::Tensor& parameter : each.shard->tensors()) parameter.mutable_grad().reset();
   };
+  // The root's zero_grad is the model's: it clears all units.
   if (unit->index == 0) {
     engine.zero_grad();
     for (const auto& each : engine.model.units) forget_grad(*each);

@@ -78,6 +78,7 @@ void UnitCall::begin() {
   clock.end_open_ended(/*failed=*/false, [&](const Call& call) {
     return call.forward_task == task && unit_->is_inside(*call.unit.lock());
   });
+  // Outermost among this engine's calls: a forward of another engine may contain it.
   state_->outermost = engine.pass.schedule().active_calls() == 0;
   with_place([&] { return unit_->describe("forward"); },
              [&] {
@@ -125,6 +126,7 @@ void UnitCall::end() {
       *output = output->to(scalar_type_of(*dtype));
     }
   }
+  // The module's own code ends here. Operators below are the engine's.
   state_->running.reset();
   call->spans.reset();
   bool in_graph = false;
@@ -177,6 +179,7 @@ void UnitCall::explain(c10::Error& error) const {
 }
 
 UnitCall::~UnitCall() {
+  // No call: without an engine, not begun, or ended regularly.
   if (!state_ || !state_->call || !state_->call->runs) return;
   // An exception left the module's forward: end the call, and those inside it, without a graph.
   EngineParts& engine = unit_->owner;

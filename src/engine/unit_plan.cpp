@@ -50,6 +50,7 @@ void choose_recomputed(const std::vector<FoundUnit>& units, int every,
   }
   int inside_root = 0;
   for (size_t i = 0; i < units.size(); ++i) {
+    // A unit inside another one is recomputed with it.
     const bool counts = i > 0 && units[i].parent == 0;
     const bool chosen = counts && every > 0 && ++inside_root % every == 0;
     if (!options[i].recompute) options[i].recompute = chosen;
@@ -142,6 +143,7 @@ std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Opti
 }
 
 std::vector<std::string> describe_options(const Options& options) {
+  // Options that change collectives or values must be equal. Others, such as debug, may differ.
   std::vector<std::string> lines{
       fmt::format("reshard_after_forward {}", options.reshard_after_forward),
       fmt::format("keep_last_units {}", options.keep_last_units),

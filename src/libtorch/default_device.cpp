@@ -73,6 +73,7 @@ DefaultDevice::DefaultDevice(at::Device device) : before_(device_of_thread) {
 DefaultDevice::~DefaultDevice() {
   if (!key_) return;
   device_of_thread = before_;
+  // The outermost scope removes the function.
   if (!before_) touch_trap::set_of_thread(nullptr);
 }
 

@@ -47,6 +47,7 @@ BoundStorage::BoundStorage(int64_t bytes, at::Device device, std::string message
     watched_ = watched.get();
     storage_ = std::move(watched);
   } else {
+    // Not resizable: resize_ throws, instead of moving the parameter out of the engine's memory.
     storage_ = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), static_cast<size_t>(bytes),
         at::DataPtr(nullptr, device), /*allocator=*/nullptr, /*resizable=*/false);

@@ -67,6 +67,7 @@ TcpStore connect_within(const StoreAddress& address, milliseconds timeout) {
   options.isServer = address.is_server;
   options.waitWorkers = false;
   options.timeout = timeout;
+  // A promise, because the future of std::async would block in its destructor.
   std::promise<TcpStore> promise;
   std::future<TcpStore> made = promise.get_future();
   std::thread([host = address.host, options, promise = std::move(promise)]() mutable {

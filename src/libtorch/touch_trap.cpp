@@ -96,6 +96,7 @@ class Given {
     const Watch computed{.holds = Holds::kMainShard, .is_cut = true};
     const Watch& watch = storage != nullptr ? storage->watch : computed;
     if (watch.holds == Holds::kParameters) {
+      // The engine is gone: an access throws the storage's own message.
       if (watch.owner == nullptr) return;
       if (std::ranges::find(units_, watch.owner) == units_.end()) units_.push_back(watch.owner);
       if (written && written_ == nullptr) written_ = watch.owner;
@@ -121,6 +122,7 @@ class Given {
     if (result.dim() == 0 ? dim_ > 0 : !in_list && result.numel() < numel_ && !picks()) {
       refuse_number();
     }
+    // A result with another holder is a tensor that existed before: it must not change.
     if (is_own && keeps_values() && result.use_count() == 1) watch(result);
   }
 

@@ -53,6 +53,8 @@ void Optimizer::State::begin_schedules_at(double initial) {
   const bool is_first = !initial_lr_.has_value();
   initial_lr_ = initial;
   for (OptimizerParamGroup& group : grouped_.groups) {
+    // A group's initial rate is that of the first scheduler. A later one may set the optimizer's
+    // anew.
     if (is_first) group.initial_lr_ = group.lr();
   }
 }
@@ -150,6 +152,7 @@ void Optimizer::State::warn_of_untrained() const {
 // Annotates the next collective with an action that all ranks must take alike and that has no
 // collective of its own. The collective compares it.
 void Optimizer::State::note(std::string what) const {
+  // With several optimizers, ranks must also agree on which of them acts.
   if (!chosen_.are_all()) what += ", " + described_;
   state_of(engine.context->mesh).order().note(what);
 }
@@ -187,6 +190,7 @@ StepReport Optimizer::State::issue_step() {
   engine.pass.require_not_gathered("an optimizer's step");
   {
     const std::lock_guard lock(engine.clock->mutex);
+    // A unit by policy sees module->zero_grad() only when it looks.
     engine.model.follow_zero_grads();
   }
   check_gradients_complete();

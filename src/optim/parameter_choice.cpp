@@ -75,6 +75,7 @@ std::vector<OptimizerParamGroup> make_groups(const DefaultGroup& all_others,
                                              std::string_view optimizer) {
   std::vector<OptimizerParamGroup> groups;
   groups.reserve(options.size() + 1);
+  // The optimizer's own rate is read by pointer: a scheduler changes it, and all groups follow.
   groups.emplace_back("default", 1.0, all_others.weight_decay, all_others.lr);
   for (const ParameterGroup& each : options) {
     // Index 0 is the default group, so the first nameless one is "group 1".
