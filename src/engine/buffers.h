@@ -11,8 +11,8 @@
 namespace fsdp {
 
 // Appends a line a buffer that must be equal on all ranks. Sparse and quantised buffers cannot be
-// broadcast, so their lines end with a digest of their content. Errors: InvalidArgument for a
-// buffer of a layout whose content cannot be compared.
+// broadcast, so their lines end with a digest of their content.
+// Errors: InvalidArgument for a buffer of a layout whose content cannot be compared.
 void describe_buffers(torch::nn::Module& root, std::vector<std::string>& lines);
 
 // Broadcasts rank 0's dense buffers. Collective.

@@ -11,8 +11,8 @@
 namespace fsdp {
 
 // Moves the parameters of the unit that is sharded next, so that the device never holds more than
-// one whole unit. Does nothing for a parameter that is on the device already. Errors:
-// InvalidArgument if a parameter is on a third device.
+// one whole unit. Does nothing for a parameter that is on the device already.
+// Errors: InvalidArgument if a parameter is on a third device.
 void move_parameters(const std::vector<FoundParameter>& parameters, const ShardContext& context);
 
 // Moves buffers, and parameters that belong to no unit (Options::ignore). Errors: as above.

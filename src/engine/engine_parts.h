@@ -35,8 +35,9 @@ class EngineParts : public std::enable_shared_from_this<EngineParts> {
   // there, the error names `call`.
   void follow_compute(std::string_view call) const;
 
-  // Counts bytes of optimizer state; negative ones are returned. Errors: InvalidArgument if the
-  // memory limit has no room for them beside the plan; they are not counted then.
+  // Counts bytes of optimizer state; negative ones are returned.
+  // Errors: InvalidArgument if the memory limit has no room for them beside the plan; they are not
+  // counted then.
   void add_optimizer_state(int64_t bytes);
   // Measures the gradients of `chosen`. The optimizer's kernels clip them to `max_norm`, if it is
   // finite.

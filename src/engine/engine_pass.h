@@ -104,8 +104,8 @@ class EnginePass final : public ScheduledEngine, public UnitActions {
 
   // Returns the number of backwards that have reduced since the engine was made.
   int64_t count() const { return count_; }
-  // Gives gradients to parameters that were frozen and now require one. Errors: StateError if
-  // gradients wait for a step.
+  // Gives gradients to parameters that were frozen and now require one.
+  // Errors: StateError if gradients wait for a step.
   void unfreeze();
   // Notes how many units fsdp::Gathered holds.
   void set_gathered(int units) { gathered_ = units; }

@@ -49,7 +49,8 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
              std::unique_ptr<TouchedUnit> touched, std::unique_ptr<ShardUnit> shard);
 
   // Installs gradient hooks on parameters that require a gradient and have none: at the start, or
-  // after torch::load gave a parameter a new node. Requires: the unit is owned by a shared_ptr.
+  // after torch::load gave a parameter a new node.
+  // Requires: the unit is owned by a shared_ptr.
   void capture_gradients();
   // Captures the gradient. Errors: StateError if the unit is closed.
   void take_gradient(int parameter, const at::Tensor& gradient);
@@ -86,8 +87,8 @@ class EngineUnit : public ScheduledUnit, public std::enable_shared_from_this<Eng
   // Fires the newest such call to which node `sequence` of graph task `task` can belong. Returns
   // false if there is none.
   bool fire_unhooked(BackwardScheduler& clock, int task, uint64_t sequence);
-  // Zeroes the unit's gradients if module->zero_grad() has removed its parameters' `.grad`. Errors:
-  // StateError if it has removed some of them only.
+  // Zeroes the unit's gradients if module->zero_grad() has removed its parameters' `.grad`.
+  // Errors: StateError if it has removed some of them only.
   void follow_zero_grad();
 
   // Throws StateError if a step cannot use the unit's gradients: they are not reduced yet, or not

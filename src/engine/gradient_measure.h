@@ -80,9 +80,9 @@ class GradientMeasure {
     std::shared_ptr<const StepScalars> scalars;  // held until the kernels that read them are issued
   };
   // Measures the gradients of `chosen`, in one all_reduce if main shards are cut. The lowest of the
-  // ranks that own the same slice measures it. An infinite `max_norm` clips nothing. Errors:
-  // InvalidArgument for a norm_type that is not 1, 2 or infinity, or a max_norm that is negative or
-  // NaN.
+  // ranks that own the same slice measures it. An infinite `max_norm` clips nothing.
+  // Errors: InvalidArgument for a norm_type that is not 1, 2 or infinity, or a max_norm that is
+  // negative or NaN.
   Measured measure(double norm_type, double max_norm, const ChosenParameters& chosen);
   // Reads the values of all reports: their units, and with them the parameters' names, end next.
   void settle() noexcept;
@@ -117,8 +117,8 @@ struct GradientReport::Measurement {
     bool finite = true;
     std::string first_nonfinite;
   };
-  // Returns the values; the first call waits for them. Errors: StateError if the engine is gone and
-  // the values could not be read at its end.
+  // Returns the values; the first call waits for them.
+  // Errors: StateError if the engine is gone and the values could not be read at its end.
   Values read();
   // Ends the connection to the engine, after a last attempt to read.
   void settle() noexcept;

@@ -1,12 +1,13 @@
 // ModuleStates: training flags and buffers of modules, as the first run of a recomputed function
 // found them, for its second run.
 //
-// [Note: modules of a recomputed function] Such a function is code that may capture any module.
-// Covered are the units that run in it, from the begin of their forwards, and the unit whose
-// forward calls it. A unit's own modules are its module and those inside, without modules of other
-// units. A copy of a buffer that the first run did not change is dropped, unless it is small.
-// Kernels of batch normalisation write running statistics without a new version, and a small buffer
-// may be written before backward by code outside of the function.
+// [Note: modules of a recomputed function]
+// Such a function is code that may capture any module. Covered are the units that run in it, from
+// the begin of their forwards, and the unit whose forward calls it. A unit's own modules are its
+// module and those inside, without modules of other units. A copy of a buffer that the first run
+// did not change is dropped, unless it is small. Kernels of batch normalisation write running
+// statistics without a new version, and a small buffer may be written before backward by code
+// outside of the function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -48,7 +49,7 @@ class ModuleStates {
    private:
     ModuleStates* const around_;
   };
-  // Called when the unit begins a forward in this thread: records it if a first run is under way.
+  // Called when the unit begins a forward in this thread: records it during a first run.
   static void begin(const EngineUnit& unit);
   // Records the unit whose forward this thread runs: the function is part of that forward.
   void remember_running();
@@ -59,8 +60,8 @@ class ModuleStates {
   void settle();
 
   // A scope in which modules and buffers are as they were recorded. At its end they are as they
-  // were before it, with their versions: to the program backward changes nothing. Errors:
-  // StateError if a buffer whose copy was dropped has changed since.
+  // were before it, with their versions: to the program backward changes nothing.
+  // Errors: StateError if a buffer whose copy was dropped has changed since.
   class Restored {
    public:
     explicit Restored(const ModuleStates& states);

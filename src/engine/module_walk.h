@@ -45,9 +45,9 @@ std::string join_fqn(const std::string& prefix, const std::string& name);
 
 // Returns the units in pre-order, the root first. A parameter belongs to the innermost unit around
 // it, or around all its registrations if there are several. Options::units chooses among modules
-// that are no Unit; Options::ignore leaves parameters out. Errors: InvalidArgument for embeddings
-// with max_norm or sparse gradients, for a policy that chooses nothing, and for a fsdp::Unit in a
-// unit of several layers.
+// that are no Unit; Options::ignore leaves parameters out.
+// Errors: InvalidArgument for embeddings with max_norm or sparse gradients, for a policy that
+// chooses nothing, and for a fsdp::Unit in a unit of several layers.
 std::vector<FoundUnit> find_units(torch::nn::Module& root, const Options& options);
 
 // Throws InvalidArgument that names a parameter which cannot be sharded by ranks that compute on

@@ -28,8 +28,8 @@ struct ShardedModel {
       const std::function<void(const std::string& fqn, torch::nn::Module& module)>& visit) const;
   // Returns whether some unit has gradients that no optimizer's zero_grad has cleared.
   bool has_gradients() const;
-  // Calls EngineUnit::follow_zero_grad of all units by policy. Requires: the backward scheduler's
-  // mutex.
+  // Calls EngineUnit::follow_zero_grad of all units by policy.
+  // Requires: the backward scheduler's mutex.
   void follow_zero_grads() const;
   // Restores the guards in the modules' `.grad`: an optimizer's zero_grad removes them, after a
   // step or between forward and backward.

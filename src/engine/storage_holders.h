@@ -9,9 +9,10 @@
 
 namespace fsdp {
 
-// [Note: holders of old storage] Sharding gives a parameter other storage and keeps its tensor.
-// Modules, ties and optimizers hold the tensor and follow. A view, detach() or buffer made before
-// holds the old storage, and would keep the first weights for good, in silence.
+// [Note: holders of old storage]
+// Sharding gives a parameter other storage and keeps its tensor. Modules, ties and optimizers hold
+// the tensor and follow. A view, detach() or buffer made before holds the old storage, and would
+// keep the first weights for good, in silence.
 //
 // Throws InvalidArgument that names the parameter if anything else holds its storage, with the
 // holder's name if it is registered. Allowed are parameters registered in `module`, and tensors

@@ -19,11 +19,11 @@
 namespace fsdp {
 namespace {
 
-// [Note: collectives of modules] A module computes on the thread that runs forward and backward,
-// and on that thread's stream. The communicators of engines belong to the gather and reduce
-// streams, so modules have one of their own. On the CPU it is the control communicator, which is
-// idle between handshakes and which this thread alone uses. So modules' collectives keep the
-// collective sequence.
+// [Note: collectives of modules]
+// A module computes on the thread that runs forward and backward, and on that thread's stream. The
+// communicators of engines belong to the gather and reduce streams, so modules have one of their
+// own. On the CPU it is the control communicator, which is idle between handshakes and which this
+// thread alone uses. So modules' collectives keep the collective sequence.
 void sum_over_ranks(const Mesh& mesh, void* values, int64_t numel, std::string_view label,
                     Communicator& communicator, Stream& stream) {
   const CollectivePart part{values, values, numel, DType::kFloat64};

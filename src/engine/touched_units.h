@@ -1,6 +1,6 @@
 // Forwards of units by policy, derived from the operators that touch their parameters. A fsdp::Unit
-// has a caller that reports them (unit_call.cpp). The rule is in backward_scheduler.h, [Note:
-// open-ended calls].
+// has a caller that reports them (unit_call.cpp). The rule is [Note: open-ended calls] in
+// backward_scheduler.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +21,8 @@ namespace fsdp::touched_units {
 // after it. Before the function's node runs, fire() fires those that backward will reach.
 class CallsAround {
  public:
+  // Called before the function's first run, after it, and in backward before the function's node
+  // runs.
   void begin();
   void end();
   void fire() const;
@@ -36,8 +38,8 @@ class CallsAround {
 // out.
 void hook_recomputed(const std::vector<at::Tensor>& outputs, const ModuleStates& ran);
 
-// Arms the trap. Called before a model with such units is sharded. Errors: StateError if the trap
-// does not see operators.
+// Arms the trap. Called before a model with such units is sharded.
+// Errors: StateError if the trap does not see operators.
 void arm();
 
 // A scope in which operators of this thread, in the current graph task, are part of a forward that

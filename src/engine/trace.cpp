@@ -37,13 +37,14 @@ std::string microseconds(int64_t nanoseconds) {
   return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-// [Note: rows of a trace] Viewers draw the spans of a thread as a stack, and drop or misplace a
-// span that crosses another. So a lane is as many threads as its spans need to nest: one, or two
-// while units in backward overlap.
+// [Note: rows of a trace]
+// Viewers draw the spans of a thread as a stack, and drop or misplace a span that crosses another.
+// So a lane is as many threads as its spans need to nest: one, or two while units in backward
+// overlap.
 class Rows {
  public:
-  // Returns the row of a span. Requires: spans are passed by lane, then by begin, and of equal ones
-  // the longer first.
+  // Returns the row of a span.
+  // Requires: spans are passed by lane, then by begin, and of equal ones the longer first.
   size_t place(const Span& span) {
     if (rows_.empty() || span.lane != lane_) {
       lane_ = span.lane;

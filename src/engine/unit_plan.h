@@ -24,8 +24,8 @@ struct UnitPlan {
   std::string to_string() const;
 };
 
-// Returns the plan of each unit. Errors: InvalidArgument for invalid values, and for options that a
-// unit by policy cannot have.
+// Returns the plan of each unit.
+// Errors: InvalidArgument for invalid values, and for options that a unit by policy cannot have.
 std::vector<UnitPlan> plan_units(const std::vector<FoundUnit>& units, const Options& options,
                                  const ShardContext& context);
 

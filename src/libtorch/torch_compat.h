@@ -26,12 +26,13 @@ using NodePtr = std::remove_cvref_t<decltype(std::declval<const at::Tensor&>().g
 // Returns "bfloat16"; for a type that the engine does not support LibTorch's name: "ComplexFloat".
 std::string type_name(at::ScalarType type);
 
-// [Note: binding storage] One StorageImpl serves a parameter for life: the parameter is made a
-// view of it once. Binding points the storage at memory of the engine (0.01 µs). Unbinding points
-// it at null and arms a flag in LibTorch that makes every access throw a message. Views saved by
-// autograd share the StorageImpl, so they follow. nbytes stays full: sizes and strides of the views
-// stay valid, and LibTorch's own range checks, too. The flag is needed: with a null pointer alone,
-// element-wise operators crash; with sizes of zero, many read nothing in silence.
+// [Note: binding storage]
+// One StorageImpl serves a parameter for life: the parameter is made a view of it once. Binding
+// points the storage at memory of the engine (0.01 µs). Unbinding points it at null and arms a flag
+// in LibTorch that makes every access throw a message. Views saved by autograd share the
+// StorageImpl, so they follow. nbytes stays full: sizes and strides of the views stay valid, and
+// LibTorch's own range checks, too. The flag is needed: with a null pointer alone, element-wise
+// operators crash; with sizes of zero, many read nothing in silence.
 class BoundStorage {
  public:
   // Makes an unbound storage; an access throws `message`. With an owner in `watch`, the trap

@@ -70,8 +70,8 @@ ThreadMeter& of_thread() {
   return meter;
 }
 
-// The count of one block, which its meter holds as long as this lives. Errors: as
-// MemoryMeter::take.
+// The count of one block, which its meter holds as long as this lives.
+// Errors: as MemoryMeter::take.
 class Counted {
  public:
   Counted(MemoryMeter& meter, size_t bytes)

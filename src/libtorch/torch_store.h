@@ -6,7 +6,8 @@
 namespace fsdp {
 
 // Opens the store that torchrun's agent serves, or one that this process serves. The latter listens
-// at the given address only. Errors: as OpenStore.
+// at the given address only.
+// Errors: as OpenStore.
 std::unique_ptr<KeyValueStore> open_torch_store(const StoreAddress& address,
                                                 std::chrono::milliseconds timeout);
 

@@ -2,24 +2,26 @@
 // gradient, before the operator runs. Nothing else shows where the forward of such a unit is, or
 // how a caller uses a shard. No other file knows the mechanism.
 //
-// [Note: the trap] Such tensors have one dispatch key more than others: DeferredInit, which
-// LibTorch reserves for an extension. One boxed fallback of this key runs for every operator that
-// receives one of them, before autograd and autocast. It finds the owners by the storages of the
-// arguments, calls the listener, and continues below the key. Views of a parameter share its
-// storage and keep its keys; results of operators have neither. Tensors without the key never reach
-// the fallback, so other models in the process pay nothing. Should LibTorch drop the key, there is
-// a second way: global callbacks of at::RecordFunction see the same operators in the same order, by
-// public calls only (touch_trap_test.cpp), and could call the same Listener. But they run for every
-// operator of the process, and their exceptions are swallowed, so an access outside of a forward
-// would get the storage's own message and no more.
+// [Note: the trap]
+// Such tensors have one dispatch key more than others: DeferredInit, which LibTorch reserves for an
+// extension. One boxed fallback of this key runs for every operator that receives one of them,
+// before autograd and autocast. It finds the owners by the storages of the arguments, calls the
+// listener, and continues below the key. Views of a parameter share its storage and keep its keys;
+// results of operators have neither. Tensors without the key never reach the fallback, so other
+// models in the process pay nothing.
+// Should LibTorch drop the key, there is a second way: global callbacks of at::RecordFunction see
+// the same operators in the same order, by public calls only (touch_trap_test.cpp), and could call
+// the same Listener. But they run for every operator of the process, and their exceptions are
+// swallowed, so an access outside of a forward would get the storage's own message and no more.
 //
-// [Note: numbers of a shard] The tensors of Engine::parameters(), and their `.grad`, have the key,
-// too. The listener gets the operator that uses them (Listener::shard). If ranks hold different
-// parts, an operator that makes a number of a part (clip_grad_norm_, LBFGS, a norm by hand) would
-// make another number on each rank. So the trap checks the results. A view is allowed. A scalar, a
-// tensor without dimensions, or one with fewer elements is refused. A result of the same size still
-// has the shard's values and gets the key as well, so that abs().max() is refused, too. clone() and
-// results written in place are the caller's own.
+// [Note: numbers of a shard]
+// The tensors of Engine::parameters(), and their `.grad`, have the key, too. The listener gets the
+// operator that uses them (Listener::shard). If ranks hold different parts, an operator that makes
+// a number of a part (clip_grad_norm_, LBFGS, a norm by hand) would make another number on each
+// rank. So the trap checks the results. A view is allowed. A scalar, a tensor without dimensions,
+// or one with fewer elements is refused. A result of the same size still has the shard's values and
+// gets the key as well, so that abs().max() is refused, too. clone() and results written in place
+// are the caller's own.
 //
 // A key has one fallback in a process. So other uses of the key by this library are called from
 // here: a thread may include it in all its calls (libtorch/default_device.h).
@@ -80,13 +82,13 @@ class Listener {
 };
 
 // Arms the trap for `listener`, once a process, and proves that it works. `listener` lives to the
-// end of the process. Errors: StateError if another library has the key, or this LibTorch treats it
-// differently.
+// end of the process.
+// Errors: StateError if another library has the key, or this LibTorch treats it differently.
 void arm(Listener& listener);
 
 // A function that runs before any listener, for each operator of its thread that reaches the trap.
-// It returns true if it has done the operator's work. Null: no function. Requires: the thread
-// includes key() in its calls.
+// It returns true if it has done the operator's work. Null: no function.
+// Requires: the thread includes key() in its calls.
 using OfThread = bool (*)(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
 void set_of_thread(OfThread does);
 

@@ -71,16 +71,16 @@ struct Optimizer::State {
 
   // ---- for checkpoints; between passes ----
 
-  // Creates state for parameters that were unfrozen since the last step. Errors: as
-  // EnginePass::unfreeze.
+  // Creates state for parameters that were unfrozen since the last step.
+  // Errors: as EnginePass::unfreeze.
   void follow_trained();
   OptimizedSegments& segments() { return segments_; }
   const OptimizedSegments& segments() const { return segments_; }
   // Returns the settings that were set on groups, by "NAME.lr", "NAME.initial_lr" and
   // "NAME.weight_decay".
   std::map<std::string, double> group_values() const;
-  // Sets them, and resets settings that are not among them. Requires: they are of groups that it
-  // has.
+  // Sets them, and resets settings that are not among them.
+  // Requires: they are of groups that it has.
   void set_group_values(const std::map<std::string, double>& values);
 
   const std::shared_ptr<EngineParts> engine_held;  // unusable once the engine is gone

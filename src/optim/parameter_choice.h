@@ -11,8 +11,8 @@
 
 namespace fsdp {
 
-// Returns the parameters that `match` chooses, frozen ones too; all if it is empty. Errors:
-// InvalidArgument if it chooses none.
+// Returns the parameters that `match` chooses, frozen ones too; all if it is empty.
+// Errors: InvalidArgument if it chooses none.
 ChosenParameters choose_parameters(const ShardedModel& model, const ParameterMatch& match,
                                    std::string_view optimizer);
 
@@ -37,8 +37,9 @@ struct DefaultGroup {
   double weight_decay;
 };
 
-// Returns the groups. Errors: InvalidArgument that names the group, for one without a parameter,
-// for a name that occurs twice, and for settings that are negative or not finite.
+// Returns the groups.
+// Errors: InvalidArgument that names the group, for one without a parameter, for a name that occurs
+// twice, and for settings that are negative or not finite.
 GroupedParameters group_parameters(const ShardedModel& model, const ChosenParameters& chosen,
                                    std::string_view optimizer, const DefaultGroup& all_others,
                                    const std::vector<ParameterGroup>& options);
