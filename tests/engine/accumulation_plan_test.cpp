@@ -1,4 +1,5 @@
-// Gradients of several backwards before a step: they are planned before they need more.
+// Tests of several backwards before a step: their gradients are planned before they need more
+// memory.
 #include <fsdp/optim.h>
 
 #include <mutex>

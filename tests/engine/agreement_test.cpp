@@ -1,4 +1,4 @@
-// Ranks that bring different options or models are refused together, with both sides.
+// Tests that ranks with different options or models are refused together, with both sides named.
 #include "fsdp/error.h"
 #include "support/models.h"
 #include "support/torch_ranks.h"
@@ -13,7 +13,7 @@ struct Side {
   std::function<Unit<Chain>()> make = [] { return Unit<Chain>(); };
 };
 
-// Rank 2 of three brings `other`; all must get one text, which begins with `text`.
+// Runs three ranks, of which rank 2 has `other`. All must get one text, which begins with `text`.
 void check_refused(const Side& other, const std::string& text) {
   CAPTURE(text);
   const auto errors = errors_of_ranks(

@@ -1,4 +1,4 @@
-// What units own, and what is refused: each with the reason and the fix in its text.
+// Tests of the parameters that units own, and of models that are refused with reason and fix.
 #include <ATen/autocast_mode.h>
 
 #include "engine/support/twin.h"
@@ -11,7 +11,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// The embedding's weight is also the head's.
+// A model whose embedding's weight is also the head's.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() : embedding(11, 6), middle(6, 6) {
     register_module("embedding", embedding);
@@ -25,7 +25,7 @@ struct TiedImpl : torch::nn::Module {
   Unit<torch::nn::Linear> middle;
 };
 TORCH_MODULE(Tied);
-// The same across units: the embedding is one of its own.
+// The same tie across units: the embedding is a unit of its own.
 struct TiedAcrossImpl : torch::nn::Module {
   TiedAcrossImpl() : embedding(11, 6), middle(6, 6) {
     register_module("embedding", embedding);

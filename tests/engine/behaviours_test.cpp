@@ -1,4 +1,4 @@
-// What users' models do in a training loop, against the plain model.
+// Tests of things that models do in a training loop, against the plain model.
 #include <fsdp/recompute.h>
 
 #include <thread>
@@ -178,7 +178,7 @@ TEST_CASE("a unit trained alone reduces its own gradients and no others") {
     const auto model = build_seeded(7, twin.make);
     const auto plain = build_seeded(7, twin.make);
     Engine engine(model, mesh, {.debug = true});
-    const at::Tensor x = values({2, 6}, 3);  // the same on both ranks: the mean is one's own
+    const at::Tensor x = values({2, 6}, 3);  // equal on both ranks: the mean is each rank's own
     dynamic_cast<UnitImpl<GraphImpl>&>(*model).units[1](x).square().sum().backward();
     dynamic_cast<UnitImpl<GraphImpl>&>(*plain).units[1](x).square().sum().backward();
     CHECK(engine.stats().reduces == 1);
@@ -266,7 +266,7 @@ TEST_CASE("gradients that a failed backward has mixed are refused until zero_gra
         h.register_hook([](at::Tensor) -> at::Tensor { throw std::runtime_error("thrown"); });
         CHECK_THROWS(graph.units[1](h).sum().backward());
       };
-      fail();  // nothing of it is left
+      fail();  // leaves nothing behind
       CHECK(engine.measure_gradients().norm() == 0.0);
       graph_loss(*model, 0, mesh.rank()).backward();
       const double norm = engine.measure_gradients().norm();

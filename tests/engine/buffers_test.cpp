@@ -1,4 +1,4 @@
-// Buffers on several ranks: equal after construction, averaged on request.
+// Tests of buffers on several ranks: equal after construction, averaged on request.
 #include "engine/buffers.h"
 
 #include "engine/support/twin.h"

@@ -109,7 +109,7 @@ TEST_CASE("a collective of thread ranks inside an open BuildScope is refused at 
         }
         const Mesh alone = Mesh::single();
         const BuildScope building(mesh);
-        CHECK(alone.sum(1.0, "rows") == 1);  // waits for nobody
+        CHECK(alone.sum(1.0, "rows") == 1);  // waits for no other rank
       },
       options);
 }

@@ -1,4 +1,4 @@
-// How many collectives a step costs, and in which order things happen to each unit.
+// Tests of the number of collectives of a step, and of the order of events of each unit.
 #include <fmt/format.h>
 #include <fsdp/recompute.h>
 
@@ -15,7 +15,7 @@ constexpr int kLayers = 4;  // and the root: five units
 
 using Events = std::vector<std::string>;
 
-// The events of one step after a first one that made the order of units known.
+// Returns the events of one step, after a first one that made the order of units known.
 Events events_of_step(const Options& options, int world = 2) {
   Events events;
   run_torch_ranks(world, [&](Mesh mesh) {
@@ -43,7 +43,7 @@ Events list(std::string_view text) {
   return events;
 }
 
-// Events without gathers: what no prefetch depth may change.
+// Returns the events without gathers, which no prefetch depth may change.
 Events without_unshard(Events events) {
   std::erase_if(events, [](const std::string& each) { return each.starts_with("unshard"); });
   return events;
@@ -232,8 +232,8 @@ TEST_CASE("accumulation reduces each time or once, with exact counts and one lar
             }
             const int64_t units = kLayers + 1;
             const bool each_use = strategy == Strategy::kFullShard;
-            // What counts as a change here: they are made, and in the second step somebody may have
-            // written through what sharded_parameters() gave out in the first.
+            // Two reasons for a gather count as a change here: the copies are made, and in the
+            // second step views from sharded_parameters() of the first may have been written.
             const bool each_change = strategy == Strategy::kZero2 || strategy == Strategy::kZero1;
             CHECK(engine.stats().all_gathers - before.all_gathers ==
                   (world == 1    ? 0

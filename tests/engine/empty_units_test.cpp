@@ -1,4 +1,4 @@
-// Units whose parameters are all empty: no byte is gathered or reduced for them.
+// Tests of units whose parameters are all empty: no byte is gathered or reduced for them.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -8,7 +8,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// The well-known `dummy = torch.empty(0)`, by which a module knows its device.
+// A module with the usual `dummy = torch.empty(0)`, by which it finds its device.
 struct HollowImpl : nn::Module {
   HollowImpl() {
     dummy = register_parameter("dummy", torch::empty({0}));
@@ -35,7 +35,7 @@ struct WithHollowImpl : nn::Module {
 using HollowUnits = WithHollowImpl<Unit<nn::Linear>, Unit<Hollow>>;
 using HollowPlain = WithHollowImpl<nn::Linear, Hollow>;
 
-// The root has no bytes of its own.
+// A model whose root has no bytes of its own.
 template <class Root>
 Twin hollow_twin() {
   return {.make = [] { return std::make_shared<Root>(); },

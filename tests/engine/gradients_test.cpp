@@ -1,4 +1,4 @@
-// Main gradients as users reach them: through `.grad` of the local shards.
+// Tests of main gradients as users access them: through `.grad` of the local shards.
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -57,7 +57,7 @@ TEST_CASE("a gradient that LibTorch hands over with a pending sign is read with 
   struct Signed : torch::nn::ModuleHolder<SignedImpl> {
     using torch::nn::ModuleHolder<SignedImpl>::ModuleHolder;
   };
-  for (const int64_t rows : {3, 512}) {  // copied to a slot, and lent
+  for (const int64_t rows : {3, 512}) {  // copied to a slot, and zero-copy
     run_torch_ranks(2, [&](Mesh mesh) {
       Unit<Signed> model(rows);
       bool pending = false;

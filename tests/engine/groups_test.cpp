@@ -1,4 +1,4 @@
-// Meshes of two axes: what is cut within groups of ranks, and what is reduced over the groups.
+// Tests of meshes with two axes: sharding within groups of ranks, and reductions over the groups.
 #include <fsdp/checkpoint.h>
 
 #include <map>
@@ -67,7 +67,7 @@ TEST_CASE("gradients that are lent are reduced within groups and over them, with
 TEST_CASE("micro-batches are reduced inside each time, over the groups in the last") {
   constexpr int kMicro = 3;
   for (const MeshShape& shape : kGroupShapes) {
-    // Each group adds up the means of its micro-batches; then the mean over the groups.
+    // Each group adds up the means of its micro-batches; the result is the mean over the groups.
     const auto plain = build_seeded(7, graph_twin(kGroupLayers, 6, in_a_row).make);
     std::vector<at::Tensor> expected;
     for (int group = 0; group < shape.replicate; ++group) {
@@ -175,7 +175,7 @@ TEST_CASE("units whose last backward is not reached are summed over the groups a
 
 TEST_CASE("units of one model may have strategies of their own") {
   Twin twin = graph_twin(kGroupLayers, 6, in_a_row);
-  const MeshShape shape{.replicate = 2, .shard = 2};  // halves: any order of four rounds alike
+  const MeshShape shape{.replicate = 2, .shard = 2};  // halves: any order of four sums rounds alike
   const auto by_unit = [](std::string_view fqn) {
     return UnitOptions{.strategy = fqn == "u0"   ? Strategy::kReplicate
                                    : fqn == "u1" ? Strategy::kHybridShard

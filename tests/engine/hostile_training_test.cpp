@@ -1,5 +1,5 @@
-// Legal programs that are easy to get wrong: failed backwards, forwards between backward and step,
-// unfreezing, gradients kept in a low type, forwards that are dropped.
+// Tests of legal programs that an engine can easily get wrong: failed backwards, forwards between
+// backward and step, unfreezing, gradients kept in a low type, forwards that are dropped.
 #include <fsdp/recompute.h>
 
 #include "engine/support/twin.h"
@@ -206,7 +206,7 @@ TEST_CASE("what recomputation needs is planned from the first step on, to the by
       engine.reset_peak_memory();
       graph_loss(*model, step, mesh.rank()).backward();
       const EngineStats stats = engine.stats();
-      if (step == 0) overflows = stats.memory.overflow_slots;  // the guess knew nothing of it
+      if (step == 0) overflows = stats.memory.overflow_slots;  // the guess did not contain it
       if (step == 1) allocations = stats.memory.system_allocations;
       if (step > 0) {
         CHECK(stats.memory.peak.total() == engine.memory_plan().peak_bytes());

@@ -1,4 +1,4 @@
-// What LibTorch itself throws out of a unit's forward.
+// Tests of errors that LibTorch itself throws out of a unit's forward.
 #include <fsdp/engine.h>
 
 #include "support/torch_ranks.h"
@@ -15,7 +15,7 @@ TEST_CASE("an error of LibTorch names the unit, and the buffer whose type does n
   struct Positions : torch::nn::ModuleHolder<PositionsImpl> {
     using torch::nn::ModuleHolder<PositionsImpl>::ModuleHolder;
   };
-  // Another one, beside parameters.
+  // A module with another buffer, beside a parameter.
   struct ScaledImpl : torch::nn::Module {
     ScaledImpl() : weight(register_parameter("weight", torch::ones({4}))) {
       scale = register_buffer("scale", torch::ones({1, 4}, torch::kDouble));

@@ -1,4 +1,4 @@
-// Engines on parts of a mesh: each trains its own model, beside the others.
+// Tests of engines on parts of a mesh: each trains its own model, beside the others.
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -7,7 +7,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// One rank's training on its part, `between` after each step; empty but on the part's rank 0.
+// Trains on this rank's part and calls `between` after each step. Returns the result on the part's
+// rank 0, and an empty one on other ranks.
 Trained train_on(const Mesh& part, const Twin& twin, const Options& options,
                  const std::function<void(float loss)>& between) {
   Trained trained;

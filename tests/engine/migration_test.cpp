@@ -1,4 +1,4 @@
-// The table of habits in docs/migration.md; what is refused is also in misuse_test.cpp.
+// Tests of the table of habits in docs/migration.md; refusals are also in misuse_test.cpp.
 #include <c10/core/InferenceMode.h>
 
 #include <sstream>
@@ -29,7 +29,7 @@ int64_t with_gradient(Engine& engine) {
   return count;
 }
 
-// A trained model's file, as torch::save writes it.
+// Returns a trained model's file, as torch::save writes it.
 std::string saved(const std::shared_ptr<nn::Module>& model) {
   std::stringstream file;
   torch::save(model, file);
@@ -137,7 +137,7 @@ TEST_CASE("saving: outside Gathered the fix, inside it the plain model's file") 
       std::string bytes;
       {
         const Gathered whole(engine);
-        const AsDeviceWork reads;  // torch::save reads a tensor of the host as it lies
+        const AsDeviceWork reads;  // torch::save reads a host tensor in place
         bytes = saved(model.ptr());
       }
       CHECK_THROWS_AS(saved(model.ptr()), StateError);
@@ -148,7 +148,7 @@ TEST_CASE("saving: outside Gathered the fix, inside it the plain model's file") 
       for (const auto& [fqn, value] : plain_parameters(*again)) {
         CHECK(bit_equal(value, expected.at(fqn)));
       }
-      Engine engine_of_loaded(again, mesh);  // what was loaded can be sharded
+      Engine engine_of_loaded(again, mesh);  // a loaded model can be sharded
       one_backward(again, mesh);
     });
   }
@@ -266,7 +266,7 @@ TEST_CASE(
 TEST_CASE("a model without registered parameters is refused with the fix") {
   struct EmptyImpl : nn::Module {
     at::Tensor forward(const at::Tensor& x) { return linear(x); }
-    nn::Linear linear{2, 2};  // nobody registered it
+    nn::Linear linear{2, 2};  // not registered
   };
   struct Empty : nn::ModuleHolder<EmptyImpl> {
     using nn::ModuleHolder<EmptyImpl>::ModuleHolder;

@@ -1,4 +1,4 @@
-// Programs that would train wrong in silence: each ends with an error that names the fix.
+// Tests of programs that would train wrong in silence: each ends with an error that names the fix.
 #include <fsdp/recompute.h>
 
 #include <chrono>
@@ -140,7 +140,7 @@ TEST_CASE("optimizers and clipping over model->parameters() end at their first s
       CHECK_THROWS_WITH(
           trainee.graph().units[1]->weight.grad().sum(),
           doctest::Contains("the gradient of parameter 'u1.weight' of unit 'u1' is not here"));
-      sgd.zero_grad();  // takes `.grad` away; the next forward puts it back
+      sgd.zero_grad();  // removes `.grad`; the next forward restores it
     };
     step();
     step();

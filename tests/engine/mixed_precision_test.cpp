@@ -1,5 +1,5 @@
-// MixedPrecision, for the engine and for a unit, as programs write it; and names that they do not
-// see.
+// Tests of MixedPrecision, for the engine and for a unit, as programs write it; and of private
+// names that programs must not see.
 #include <fsdp/fsdp.h>
 
 #include <concepts>
@@ -26,7 +26,7 @@ concept NamesMeasurement = requires {
 
 using Gradients = std::map<std::string, at::Tensor>;
 
-// This rank 0's part of each gradient, of two backwards that are reduced together.
+// Returns rank 0's part of each gradient, after two backwards that are reduced together.
 Gradients gradients_with(const MeshShape& shape, const Options& options) {
   Gradients result;
   const Twin twin = graph_twin(3, 6, in_a_row);

@@ -1,4 +1,4 @@
-// Recomputed functions that read and move more than their inputs: buffers, training flags, the grad
+// Tests of recomputed functions that use more than their inputs: buffers, training flags, the grad
 // mode.
 #include <fsdp/recompute.h>
 
@@ -14,8 +14,8 @@ namespace nn = torch::nn;
 
 constexpr int64_t kImpureWidth = 6;
 
-// Moves statistics, a vector that its output depends on (power iteration, as spectral norm does)
-// and a large buffer; asks for the training flag and the grad mode.
+// A module that changes statistics, a vector that its output depends on (power iteration, as
+// spectral norm does) and a large buffer. It reads the training flag and the grad mode.
 struct ImpureImpl : nn::Module {
   ImpureImpl() : linear(kImpureWidth, kImpureWidth), norm(kImpureWidth) {
     register_module("linear", linear);
@@ -42,7 +42,8 @@ struct ImpureImpl : nn::Module {
 };
 TORCH_MODULE(Impure);
 
-// Blocks, each recomputed by its options or by a function, and a tail of the root's own modules.
+// A model of blocks, each recomputed by its options or by a function, and a tail of the root's own
+// modules.
 template <class Block>
 struct ImpuresImpl : nn::Module {
   explicit ImpuresImpl(bool by_functions) : again(by_functions), norm(kImpureWidth) {
@@ -89,7 +90,7 @@ EndState train(int world, const Root& make, const Options& options, bool evaluat
         return engine.forward(run, x).square().mean();
       };
       const at::Tensor loss = loss_of(0);
-      const at::Tensor other = loss_of(1);  // moves what the first forward has read
+      const at::Tensor other = loss_of(1);  // changes buffers that the first forward has read
       if (evaluates) model->eval();
       loss.backward();
       other.backward();

@@ -1,4 +1,5 @@
-// Ranks whose programs part ways in the middle of training: told at once, both sides named.
+// Tests of ranks whose programs diverge in the middle of training: an error at once names both
+// sides.
 #include <stdexcept>
 
 #include "engine/support/twin.h"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int64_t kUnitWidth = 8;
 
-// What the ranks throw if rank 1 does something else in the second of four steps.
+// Checks the errors of the ranks if rank 1 does something else in the second of four steps.
 void check_parting(const GraphImpl::Body& body) {
   for (const bool reshard : {true, false}) {
     for (const auto streams : every_stream_kind()) {
@@ -27,7 +28,7 @@ void check_parting(const GraphImpl::Body& body) {
             for (model->step = 0; model->step < 4; ++model->step) {
               try {
                 model(values({3, kUnitWidth}, mesh.rank())).square().mean().backward();
-              } catch (const std::domain_error&) {  // the program goes on without this batch
+              } catch (const std::domain_error&) {  // the program continues without this batch
               }
               engine.zero_grad();
             }

@@ -1,5 +1,5 @@
-// Types: of parameters, of gradients on the wire, of inputs and outputs; what gradients are divided
-// by; norms; whole parameters read and written.
+// Tests of types (of parameters, of gradients in collectives, of inputs and outputs), of the
+// division of gradients, of norms, and of whole parameters that are read and written.
 #include <fmt/format.h>
 
 #include "comm/mesh_state.h"
@@ -12,8 +12,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// What the engine promises, by hand: fp32 master values, a model in `dtype`, gradients cast to
-// `reduce`, summed in rank order in fp32, divided, rounded to `reduce`, added in fp32, SGD.
+// Computes by hand what the engine promises: fp32 master values, a model in `dtype`, gradients cast
+// to `reduce`, summed in rank order in fp32, divided, rounded to `reduce`, added in fp32, SGD.
 Trained train_by_hand(const Twin& twin, int world, torch::ScalarType dtype,
                       torch::ScalarType reduce, int micro_batches) {
   Trained trained;
@@ -73,7 +73,8 @@ Trained train_micro_batches(const Twin& twin, int world, const Options& options,
 
 const Twin kTwin = graph_twin(3, 9, in_a_row);
 
-// The same, fed in the parameters' type: the hand-made reference has no engine to cast.
+// Returns a twin whose inputs have the parameters' type: the hand-made reference has no engine that
+// casts.
 Twin low_precision_twin(torch::ScalarType dtype) {
   Twin twin = kTwin;
   twin.loss = [dtype](torch::nn::Module& model, int step, int rank) {
@@ -135,7 +136,7 @@ TEST_CASE(
                                          .cast_forward_inputs = casts}});
       const at::Tensor x = values({2, 6}, 1);
       if (!casts) {
-        CHECK_THROWS(model(x));  // float32 into a bfloat16 layer is the user's business then
+        CHECK_THROWS(model(x));  // float32 into a bfloat16 layer: the user's error
         CHECK((seen[0] == torch::kFloat));
         return;
       }

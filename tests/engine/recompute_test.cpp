@@ -1,4 +1,4 @@
-// Activation recomputation: of any function, and of units that an engine serves.
+// Tests of activation recomputation, of any function and of units of an engine.
 #include <fsdp/recompute.h>
 
 #include "comm/mesh_state.h"
@@ -21,7 +21,7 @@ struct PartsAndCount {
   std::pair<at::Tensor, int64_t> count;
 };
 
-// Gradients of every parameter, and of x.
+// Returns the gradients of every parameter, and of x.
 std::vector<at::Tensor> gradients_of(const torch::nn::Module& module, const at::Tensor& x) {
   std::vector<at::Tensor> gradients{x.grad().clone()};
   for (const at::Tensor& parameter : module.parameters()) {

@@ -1,4 +1,4 @@
-// What recomputed functions and units may be given, may change and may return.
+// Tests of the arguments and results of recomputed functions and units.
 #include <fsdp/recompute.h>
 
 #include "engine/support/twin.h"
@@ -9,7 +9,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Gradients of x and of every parameter.
+// Returns the gradients of x and of every parameter.
 std::vector<at::Tensor> gradients_from(const torch::nn::Module& module, const at::Tensor& x) {
   std::vector<at::Tensor> gradients{x.grad().clone()};
   for (const at::Tensor& parameter : module.parameters()) {
@@ -19,7 +19,7 @@ std::vector<at::Tensor> gradients_from(const torch::nn::Module& module, const at
   return gradients;
 }
 
-// Begins with an operator that changes what it is given.
+// A module that begins with an operator that changes its argument.
 struct InplaceFirstImpl : torch::nn::Module {
   InplaceFirstImpl() : linear(register_module("linear", torch::nn::Linear(4, 4))) {}
   at::Tensor forward(at::Tensor x) { return linear(x.relu_()); }
@@ -34,7 +34,7 @@ struct InplacesImpl : torch::nn::Module {
 };
 TORCH_MODULE(Inplaces);
 
-// Hands undefined tensors in, and gets some back.
+// A module that passes undefined tensors to a recomputed function, which returns some.
 struct AttentionsImpl : torch::nn::Module {
   AttentionsImpl() : first(torch::nn::MultiheadAttentionOptions(8, 2)) {
     register_module("first", first);

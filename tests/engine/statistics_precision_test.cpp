@@ -1,4 +1,4 @@
-// Normalisations with running statistics under a lower param_dtype.
+// Tests of normalisations with running statistics under a lower param_dtype.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -36,7 +36,7 @@ at::Tensor images(int rank) { return values({4, 2, 5, 5}, static_cast<uint64_t>(
 const std::set<std::string> kWithStatistics = {"norm.weight", "norm.bias", "instance.weight",
                                                "instance.bias"};
 
-// One step against the same model in plain LibTorch, converted module by module.
+// Compares one step with the same model in plain LibTorch, converted module by module.
 void check_against_plain(Engine& engine, Unit<Convolutions>& model, DType dtype) {
   const at::ScalarType type = dtype == DType::kBFloat16 ? at::kBFloat16 : at::kHalf;
   for (const ParameterSpec& spec : state_of(engine).model.units[0]->shard->layout().parameters()) {

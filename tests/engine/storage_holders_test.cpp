@@ -1,4 +1,5 @@
-// Memory of parameters that something else holds: refused by name, or recognised as harmless.
+// Tests of parameters whose memory another tensor holds: refused by name, or recognised as
+// harmless.
 #include "engine/storage_holders.h"
 
 #include "engine/support/twin.h"
@@ -11,7 +12,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// Keeps what `keep` makes of its weight, beside or as a buffer.
+// A module that keeps what `keep` makes of its weight, as a member or as a buffer.
 struct KeepingImpl : nn::Module {
   using Keep = std::function<at::Tensor(const at::Tensor& weight)>;
   explicit KeepingImpl(const Keep& keep, bool registered = false)
@@ -120,7 +121,7 @@ struct AroundImpl : nn::Module {
 };
 TORCH_MODULE(Around);
 
-// One parameter that is a transposed view, and two that are halves of one piece of memory.
+// A module with one parameter that is a transposed view, and two that are halves of one tensor.
 struct ViewsImpl : nn::Module {
   ViewsImpl() {
     turned = register_parameter("turned", torch::rand({3, 4}).t());

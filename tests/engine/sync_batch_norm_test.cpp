@@ -1,4 +1,4 @@
-// SyncBatchNorm on several ranks against BatchNorm on their batches together.
+// Tests of SyncBatchNorm on several ranks against BatchNorm on their batches together.
 #include "fsdp/sync_batch_norm.h"
 
 #include <fsdp/recompute.h>
@@ -17,7 +17,8 @@ namespace {
 
 constexpr int64_t kChannels = 5;
 
-// Rank r has r + 2 samples, or none where `empty` says so; far from zero, to show cancellation.
+// Returns rank r's batch: r + 2 samples, or none if `empty` says so; far from zero, to show
+// cancellation.
 at::Tensor batch_of_rank(int step, int rank, bool empty) {
   const int64_t samples = empty && rank == 1 ? 0 : rank + 2;
   return values({samples, kChannels, 3, 2}, 100 * step + rank) * 2 + 50;
@@ -30,7 +31,8 @@ void check_close(const at::Tensor& a, const at::Tensor& b, double tolerance = 1e
   CHECK(torch::allclose(a, b, tolerance, tolerance));
 }
 
-// The plain module on all ranks' batches together, and what rank r should see of it.
+// The plain module after training on all ranks' batches together, with the inputs and outputs that
+// rank r should have.
 struct Together {
   nn::BatchNorm2d norm = nullptr;
   std::vector<at::Tensor> inputs, outputs;

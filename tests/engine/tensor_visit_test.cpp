@@ -1,4 +1,4 @@
-// Which tensors are found in what a unit takes and returns. What does not compile:
+// Tests of the tensors that are found in a unit's arguments and results. Types that do not compile:
 // tests/build/unit_refusals.cpp.
 #include "fsdp/tensor_visit.h"
 

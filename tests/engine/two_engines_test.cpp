@@ -1,4 +1,4 @@
-// Two engines on one mesh: their collectives share its communicators and streams.
+// Tests of two engines on one mesh: their collectives share its communicators and streams.
 #include "engine/support/twin.h"
 #include "fsdp/error.h"
 
@@ -11,7 +11,8 @@ constexpr int64_t kWidth = 8;
 
 using Values = std::map<std::string, at::Tensor>;
 
-// A generator and a discriminator that train against each other, as rank 0 has them afterwards.
+// Trains a generator and a discriminator against each other. Returns their parameters, as rank 0
+// has them at the end.
 Values train_against_each_other(int world, CpuStreamKind streams, bool delays) {
   Values trained;
   run_torch_ranks(world, [&](const Mesh& mesh) {

@@ -1,4 +1,4 @@
-// The ways in which people write a unit, make one and call it.
+// Tests of the ways to write a unit, to make one and to call it.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -59,8 +59,8 @@ std::shared_ptr<M> plain() {
   return build_seeded(7, [] { return std::make_shared<M>(); });
 }
 
-// `call` gives the same bits on the plain module, on a unit without an engine, and on a sharded
-// one.
+// Checks that `call` gives the same bits on the plain module, on a unit without an engine, and on a
+// sharded one.
 template <class T, class M = typename Unit<T>::Impl>
 void check_call(const std::function<at::Tensor(Unit<T>&)>& as_unit, const at::Tensor& expected) {
   auto alone = build_seeded(7, [] { return Unit<T>(); });
@@ -221,7 +221,7 @@ TEST_CASE("a module that exists may be an argument of a unit's constructor") {
     at::Tensor forward(const at::Tensor& x) { return inner->forward(x); }
     Defaults inner;
   };
-  struct HeirImpl : nn::Module {  // of its own class
+  struct HeirImpl : nn::Module {  // derives from a module class of its own
     explicit HeirImpl(std::shared_ptr<HeirImpl> the_parent) : parent(std::move(the_parent)) {}
     at::Tensor forward(const at::Tensor& x) { return x; }
     std::shared_ptr<HeirImpl> parent;

@@ -1,4 +1,4 @@
-// Outputs that do not come back as forward's return value.
+// Tests of outputs other than forward's return value.
 #include "engine/support/twin.h"
 
 using namespace fsdp;
@@ -8,7 +8,7 @@ namespace nn = torch::nn;
 
 namespace {
 
-// Returns nothing: writes its result, and a second one, through references.
+// A module that returns nothing: it writes its result, and a second one, through references.
 struct WritesOutputsImpl : nn::Module {
   explicit WritesOutputsImpl(int64_t width)
       : first(register_module("first", nn::Linear(width, width))),
@@ -21,7 +21,7 @@ struct WritesOutputsImpl : nn::Module {
 };
 TORCH_MODULE(WritesOutputs);
 
-// Changes its argument in place and returns something else.
+// A module that changes its argument in place and returns something else.
 struct InPlaceImpl : nn::Module {
   explicit InPlaceImpl(int64_t width)
       : linear(register_module("linear", nn::Linear(width, width))) {}

@@ -1,5 +1,5 @@
-// Gradients that are sent from where LibTorch has made them: [Note: zero-copy gradients] in
-// shard/gradient_places.h.
+// Tests of gradients that are sent from the memory in which LibTorch made them: [Note: zero-copy
+// gradients] in shard/gradient_places.h.
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <fsdp/recompute.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kTableWidth = 128;
 constexpr int64_t kVocabulary = 2221;  // 1.08 MiB of fp32, not a multiple of anything
 
-// A large parameter between two small ones. How it is used is the test's.
+// A large parameter between two small ones. The test decides how it is used.
 struct TableImpl : torch::nn::Module {
   using Body = std::function<at::Tensor(TableImpl& table, const at::Tensor& tokens)>;
   explicit TableImpl(Body the_body) : body(std::move(the_body)) {
@@ -57,7 +57,7 @@ Twin table_twin(const TableImpl::Body& body) {
   return {.make = [=] { return Unit<TableModel>(body).ptr(); }, .loss = table_loss};
 }
 
-// The most that LibTorch's allocator had given at once to this thread.
+// A reporter of the most bytes that LibTorch's allocator has given at once to this thread.
 class TensorBytes : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, int64_t bytes, size_t, size_t, c10::Device) override {
@@ -73,7 +73,7 @@ class TensorBytes : public c10::MemoryReportingInfoBase {
 
 thread_local Engine* engine_here = nullptr;
 
-// Two micro-batches a step; the first one's gradients are not reduced.
+// Returns a twin with two micro-batches a step; the first one's gradients are kept.
 Twin kept_twin() {
   Twin twin = table_twin(looked_up);
   twin.before_step = [](torch::nn::Module&, Engine* engine, int) { engine_here = engine; };
@@ -88,7 +88,8 @@ Twin kept_twin() {
   return twin;
 }
 
-// The plain model after a step with the sum of two micro-batches' mean gradients.
+// Returns the plain model's parameters after a step with the sum of two micro-batches' mean
+// gradients.
 std::map<std::string, at::Tensor> plain_after_two(int world) {
   const auto model = build_seeded(7, table_twin(looked_up).make);
   std::vector<at::Tensor> first;

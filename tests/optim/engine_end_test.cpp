@@ -1,4 +1,4 @@
-// What outlives the engine, and calls of an optimizer at the wrong place.
+// Tests of objects that outlive the engine, and of calls of an optimizer at the wrong place.
 #include <fsdp/optim.h>
 
 #include <thread>
@@ -26,9 +26,9 @@ TEST_CASE("shards, gradients and optimizers that outlive the engine keep their m
       engine.reset();
       for (size_t i = 0; i < shards.size(); ++i) {
         CHECK(torch::equal(shards[i].local.detach(), values[i]));
-        gradients[i].zero_();  // its memory is there, whatever it says
+        gradients[i].zero_();  // its memory still exists
       }
-      plain.step();  // gradients are gone: nothing to do
+      plain.step();  // without gradients it does nothing
       for (const auto& call : std::vector<std::function<void()>>{
                [&] { optimizer.step(); }, [&] { optimizer.zero_grad(); },
                [&] { optimizer.clip_grad_norm(1.0); }}) {

@@ -1,4 +1,5 @@
-// A mixture of experts under an optimizer whose moments move what has a gradient of zero.
+// Tests of a mixture of experts under an optimizer whose moments change parameters with a
+// gradient of zero.
 #include <fsdp/optim.h>
 
 #include "engine/support/twin.h"
@@ -11,8 +12,9 @@ namespace {
 constexpr int kExperts = 3;
 constexpr int64_t kExpertWidth = 6;
 
-// Tokens go to one expert each: `route` by token. An expert is called where any rank has a token
-// for it (`everywhere`, which all ranks know alike before the forward), by some with no token.
+// A model that passes each token to one expert: `route` by token. An expert is called if any rank
+// has a token for it (`everywhere`, which all ranks know before the forward), also on ranks without
+// one.
 template <class Expert>
 struct MixtureImpl : torch::nn::Module {
   MixtureImpl() {
@@ -40,8 +42,8 @@ using TogetherImpl = MixtureImpl<torch::nn::Linear>;
 TORCH_MODULE(Apart);
 TORCH_MODULE(Together);
 
-// Whether each expert's weight has changed in a step of AdamW for which it has had no token on any
-// rank, after one for which it had.
+// Returns for each expert whether its weight has changed in a step of AdamW for which no rank had a
+// token for it, after a step for which one had.
 template <class Mixture>
 std::vector<bool> moved_without_tokens() {
   std::vector<bool> moved(kExperts);
@@ -74,6 +76,6 @@ std::vector<bool> moved_without_tokens() {
 
 TEST_CASE("an expert that is a unit stays where it is in a step without a token for it") {
   CHECK(moved_without_tokens<Apart>() == std::vector<bool>{true, true, false});
-  // In one unit it has a gradient of zeros, by which moments and decay move it.
+  // In one unit it has a gradient of zeros, and moments and decay change it.
   CHECK(moved_without_tokens<Together>() == std::vector<bool>{true, true, true});
 }

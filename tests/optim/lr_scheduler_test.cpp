@@ -21,7 +21,7 @@ struct Subject {
   SGD sgd{other_engine, {.lr = 0.1, .momentum = 0.9}};
 };
 
-// A scheduler of tests/optim/record_lr_schedulers.py: what is not named has its default.
+// A scheduler of tests/optim/record_lr_schedulers.py. An option that is not named has its default.
 struct Named {
   explicit Named(std::istringstream words) {
     words >> name;
@@ -154,7 +154,7 @@ std::unique_ptr<LRScheduler> make_scheduler(const Named& from, Optimizer& optimi
   return std::make_unique<OneCycleLR>(optimizer, one_cycle_options(from));
 }
 
-// Whatever the case says, with its optimizer.
+// The scheduler of a case, with its optimizer.
 struct Schedule {
   explicit Schedule(const Case& of) : scheduler_of(of.scheduler) {
     double lr = 0.1;
@@ -175,7 +175,7 @@ struct Schedule {
     }
   }
 
-  // record_lr_schedulers.py's metric.
+  // The metric of record_lr_schedulers.py.
   double metric(int64_t step) const {
     if (step % 97 == 96) return std::nan("");
     const double value = static_cast<double>((7 * step * step + 3 * step) % 11) / 16 + 4 -
@@ -202,7 +202,7 @@ bool is_near(double value, double expected) {
   return std::abs(value - expected) <= 1e-12 * std::abs(expected);
 }
 
-// From step `resumes` on another scheduler goes on, of another optimizer.
+// Runs a case. From step `resumes` on, another scheduler of another optimizer continues.
 void check_case(const Case& of, size_t resumes) {
   CAPTURE(of.line);
   auto schedule = std::make_unique<Schedule>(of);

@@ -1,4 +1,4 @@
-// Options::memory_limit: what is refused, for how long it holds, and what it counts.
+// Tests of Options::memory_limit: what it refuses, how long it holds, and what it counts.
 #include <fsdp/optim.h>
 
 #include <string>
@@ -71,7 +71,7 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
             "prefetch_units = 0; cpu_offload = true; mixed_precision.param_dtype = kBFloat16; more "
             "ranks"),
         below_plan);
-    // Nothing of it stays: not the bytes, not the limit, not the meter of this thread.
+    // Nothing stays of it: neither the bytes, nor the limit, nor this thread's meter.
     CHECK(torch_memory::current_meter() == nullptr);
     const auto model = make_three();
     Engine engine(model, mesh, {.memory_limit = kLimit});
@@ -82,7 +82,7 @@ TEST_CASE("limits that cannot be kept are refused when the engine is made") {
 }
 
 TEST_CASE("an optimizer for which there is no room is refused, and counts nothing") {
-  // Parameters and gradients fit, but two moments beside them do not, or not all of it.
+  // Parameters and gradients fit, but two moments beside them do not, or only one of them does.
   for (const int64_t limit : {130'000, 160'000}) {
     CAPTURE(limit);
     run_torch_ranks(1, [&](const Mesh& mesh) {
@@ -239,6 +239,6 @@ TEST_CASE("under a BuildScope a limit below the whole model is enough for its sh
     CHECK_MESSAGE(refused.starts_with("the memory limit of 4.0 KiB is too low to build the model"),
                   refused);
     CHECK(torch_memory::current_meter() == nullptr);
-    CHECK(build(mesh, 10 * kWhole).now.engine > 0);  // the scope has let go of its lock
+    CHECK(build(mesh, 10 * kWhole).now.engine > 0);  // the scope has released its lock
   });
 }

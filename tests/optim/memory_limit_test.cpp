@@ -1,4 +1,5 @@
-// Options::memory_limit: what passes it ends with an error that helps, and training goes on.
+// Tests of Options::memory_limit: a demand beyond it ends with an error that helps, and training
+// can continue.
 #include <fsdp/optim.h>
 
 #include <algorithm>
@@ -16,8 +17,8 @@ constexpr int64_t kWidth = 64;
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kFewRows = 4, kManyRows = 200;
 
-// Takes memory in backward alone, so that a step is highest there: what LibTorch's own kernels take
-// depends on the processor.
+// A function that allocates memory in backward alone, so that a step is highest there: the
+// memory of LibTorch's own kernels depends on the processor.
 struct WideBackward : torch::autograd::Function<WideBackward> {
   static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& x) {
     return x.view_as(x);
@@ -46,15 +47,16 @@ MeterReading reading_of(Engine& engine) {
   return state_of(engine).context->memory.cap().meter->reading();
 }
 
-// Another step that is too large by far comes between two.
+// A training run with a step between two that is too large by far.
 struct Attempt {
-  std::vector<float> losses;  // rank 0's, of the steps that were meant
-  std::string where;          // of the step between; empty: it fitted, or there was none
+  std::vector<float> losses;  // rank 0's, of the regular steps
+  std::string where;          // of the step between; empty: it fitted, or there is none
   int64_t peak = 0;           // of the last step
   int64_t forward_peak = 0, backward_peak = 0;  // of the step between
 };
 
-// `at`: world, options without a limit.
+// Trains three steps within `limit`. If `tries`, attempts a step that is too large before the
+// second.
 Attempt train(int world, Options options, int64_t limit, bool tries) {
   options.memory_limit = limit;
   Attempt attempt;
@@ -176,7 +178,7 @@ TEST_CASE(
       const ErrorText& text = error.text();
       CHECK(text.what.starts_with("out of memory: 2.4 MiB more than the "));
       CHECK(text.what.ends_with(" that the limit of 1.0 MiB leaves"));
-      CHECK(text.where == "outside of units");  // the test's own input
+      CHECK(text.where == "outside of units");  // allocated by the test itself
     }
     const at::Tensor input = values({2000, kWidth}, 1);
     try {

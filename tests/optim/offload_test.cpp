@@ -1,5 +1,5 @@
-// Options::cpu_offload: main state on the host gives the bits that it gives on the device, and the
-// bytes of the plan.
+// Tests of Options::cpu_offload: main state on the host gives the same bits as on the device, and
+// the bytes of the plan.
 #include <fsdp/optim.h>
 
 #include <vector>
@@ -23,8 +23,8 @@ struct OffloadOutcome {
   EngineStats stats;
 };
 
-// A step of one backward, of two that reduce, of one that keeps and one that reduces, and of one
-// that reduces within groups and one over all.
+// Runs the backwards of a step: one; two that reduce; one that keeps and one that reduces; one that
+// reduces within groups and one over all.
 void backward_of_step(Engine& engine, Unit<Chain>& model, int step, int rank,
                       std::vector<at::Tensor>& losses) {
   const auto run = [&](int batch, GradientSync sync) {
@@ -48,7 +48,7 @@ OffloadOutcome train(const MeshShape& shape, const Options& options) {
     OffloadOutcome here;
     std::vector<at::Tensor> losses;
     std::vector<GradientReport> reports;
-    // Nothing is read before the last step: the host waits for what the engine makes it wait for.
+    // Nothing is read before the last step: the host waits only as the engine makes it wait.
     for (int step = 0; step < kOffloadSteps; ++step) {
       backward_of_step(engine, model, step, mesh.rank(), losses);
       reports.push_back(optimizer.clip_grad_norm(0.5));
@@ -95,7 +95,7 @@ std::vector<MeshShape> shapes_for(Strategy strategy) {
   return shapes;
 }
 
-// Trains with main state on the device and on the host.
+// Trains with main state on the device, and on the host, and compares.
 void check_offload(const MeshShape& shape, Options options) {
   CAPTURE(name_of(options.strategy));
   CAPTURE(shape.replicate);
@@ -117,7 +117,7 @@ void check_offload(const MeshShape& shape, Options options) {
           on_device.after_backward.memory.in_use[category]);
   }
   const bool cut = shape.size(Axis::kWorld) > 1;
-  if (!cut) return;  // where the device has all of it, nothing is kept to be reduced later
+  if (!cut) return;  // if the device has all of it, nothing is kept to be reduced later
   CHECK(on_host.stats.all_gathers == on_device.stats.all_gathers);
   CHECK(on_host.stats.reduces == on_device.stats.reduces);
 }

@@ -1,4 +1,4 @@
-// AdamW and SGD on flat shards against torch::optim on the same shards and on the plain model.
+// Tests of AdamW and SGD on flat shards against torch::optim on the same shards and plainly.
 #include <fsdp/optim.h>
 
 #include "engine/support/twin.h"
@@ -10,7 +10,7 @@ using namespace fsdp::testing;
 namespace {
 
 using Parameters = std::map<std::string, at::Tensor>;
-// Makes what is called once a step, after backward.
+// A function that makes the function which is called once a step, after backward.
 using MakeStep = std::function<std::function<void(int step)>(Engine&)>;
 using MakePlainStep = std::function<std::function<void(int step)>(torch::nn::Module&)>;
 
@@ -251,7 +251,7 @@ TEST_CASE("one rank's non-finite gradient makes all ranks skip, and all can name
             AdamW optimizer(engine, {.lr = 1e-2});
             const auto before = full_parameters(engine);
             graph_loss(*model, 0, mesh.rank()).backward();
-            // u2.bias ends its unit: it lies on the last ranks.
+            // u2.bias ends its unit: the last ranks own it.
             for (ShardedParameter& each : engine.sharded_parameters()) {
               const bool whole = strategy == Strategy::kReplicate;
               const bool here = whole || mesh.rank() == world - 1;

@@ -1,4 +1,4 @@
-// Groups whose rate and decay change during training.
+// Tests of groups whose rate and decay change during training.
 #include <fsdp/lr_scheduler.h>
 
 #include "engine/support/twin.h"
@@ -22,7 +22,7 @@ OptimizerParamGroup& group_of(Optimizer& optimizer, const std::string& name) {
   return optimizer.param_groups().front();
 }
 
-// By the rules of kNamedGroups.
+// Returns the group of a parameter by the rules of kNamedGroups.
 size_t torch_group(const std::string& fqn, const at::Tensor& value) {
   if (fqn.starts_with("u1.")) return 1;
   return value.dim() <= 1 ? 2 : 0;
@@ -46,7 +46,7 @@ struct Trainee {
 }  // namespace
 
 TEST_CASE("what is set of a group holds from the next step on, with torch::optim's bits") {
-  // Before each step, by group: rate and decay.
+  // Rate and decay before each step, by group.
   const auto setting = [](int step, size_t group) {
     return std::pair(0.1 / (1 + step + static_cast<int>(group)), group == 0 ? 0.01 * step : 0.02);
   };
@@ -102,7 +102,7 @@ TEST_CASE("groups have names, rates and decays") {
   CHECK(groups[0].lr() == 0.3);
   CHECK(groups[2].lr() == 0.6);
   groups[2].set_lr(0.5);  // its own from here on
-  groups[0].set_lr(0.4);  // which is no other group's
+  groups[0].set_lr(0.4);  // no other group follows it
   trainee.optimizer.set_lr(0.7);
   CHECK(groups[0].lr() == 0.4);
   CHECK(groups[1].lr() == 0.7);

@@ -1,10 +1,11 @@
-"""Records what torch.optim.lr_scheduler does, for lr_scheduler_test.cpp: tests/optim/records/lr_schedulers.txt.
+"""Records the rates of torch.optim.lr_scheduler, for lr_scheduler_test.cpp: tests/optim/records/lr_schedulers.txt.
 
-Run with .venv-peers/bin/python. A case is a line `case NAME option=value …`, of SequentialLR with a line
-`with NAME option=value …` for each scheduler in it, then a line `lr` with the rate of each step, and of
-OneCycleLR a line `momentum`; `value*count` stands for as many. ReduceLROnPlateau is given metric(step), and
-its negative where more is better. Not PyTorch's are `lr`, the optimizer's to begin with, `set=STEP,LR`, which
-changes it by hand before that step of the scheduler, `decay=D`, a lambda D**epoch, and `optimizer`.
+Run with .venv-peers/bin/python. A case is a line `case NAME option=value …`. For SequentialLR a line
+`with NAME option=value …` follows for each scheduler in it. Then there is a line `lr` with the rate of each
+step, and for OneCycleLR a line `momentum`; `value*count` stands for as many equal values. ReduceLROnPlateau
+gets metric(step), or its negative if a higher metric is better. Options that are not PyTorch's: `lr`, the
+optimizer's initial rate; `set=STEP,LR`, which changes the rate by hand before that step of the scheduler;
+`decay=D`, a lambda D**epoch; and `optimizer`.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-// Schedulers where optimizers step: what they change, and what ranks hear of it.
+// Tests of schedulers in training: the steps that optimizers make, and errors where ranks differ.
 #include <fsdp/lr_scheduler.h>
 
 #include "engine/support/twin.h"
@@ -14,7 +14,7 @@ constexpr OneCycleLROptions kCycle{.max_lr = 0.05, .total_steps = 8};
 
 using Parameters = std::map<std::string, at::Tensor>;
 
-// `make` returns what is called after each backward.
+// Trains; `make` returns the function that is called after each backward.
 template <class Make>
 Parameters train(const Mesh& mesh, int steps, Make make) {
   const auto model = build_seeded(7, kScheduled.make);
@@ -118,7 +118,7 @@ TEST_CASE("LibTorch's schedulers serve LibTorch's optimizers on the shards") {
     const Parameters sharded =
         train(mesh, 4, [&](Engine& engine) { return with_libtorch(engine.parameters()); });
     for (const auto& [fqn, value] : sharded) CHECK(bit_equal(value, expected.at(fqn)));
-    // Its step() decays one call later than PyTorch's.
+    // step() of LibTorch's StepLR decays one call later than PyTorch's.
     const Parameters ours = train(mesh, 4, [](Engine& engine) {
       auto optimizer = std::make_shared<SGD>(engine, SgdOptions{.lr = 0.2});
       auto scheduler =

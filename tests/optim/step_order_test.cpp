@@ -1,4 +1,4 @@
-// Calls that come in an order in which a step would be wrong.
+// Tests of calls in an order in which a step would be wrong.
 #include <fsdp/optim.h>
 
 #include "engine/support/twin.h"

@@ -1,4 +1,5 @@
-// A strategy is a row: what a training step sends in each of them, and that nothing else differs.
+// Tests of strategies, which are rows of a table: the bytes that a training step sends in each, and
+// that nothing else differs.
 #include <fsdp/optim.h>
 
 #include <map>
@@ -15,7 +16,8 @@ namespace {
 constexpr int kLayers = 3;
 constexpr int64_t kUnits = kLayers + 1;
 
-// The root stays from forward to backward; one all_reduce is the norm's.
+// Returns the collectives of a step. The root stays from forward to backward; one all_reduce is the
+// norm's.
 CollectiveCounts expected_step(Strategy strategy, const MeshShape& shape) {
   if (shape.size(Axis::kWorld) == 1) return {};
   switch (strategy) {
@@ -40,7 +42,7 @@ CollectiveCounts expected_step(Strategy strategy, const MeshShape& shape) {
   return {{"all_gather", kUnits + kLayers}, {"reduce_scatter", kUnits}, {"all_reduce", 1}};
 }
 
-// Of two evaluations after a step.
+// Returns the gathers of two evaluations after a step.
 std::vector<int64_t> expected_gathers(Strategy strategy, const MeshShape& shape) {
   if (shape.size(Axis::kWorld) == 1 || strategy == Strategy::kReplicate) return {0, 0};
   const bool stay = strategy == Strategy::kZero2 || strategy == Strategy::kZero1;
@@ -56,7 +58,8 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
     for (const MeshShape& shape : {MeshShape{1, 1}, MeshShape{1, 2}, MeshShape{1, 3},
                                    MeshShape{2, 2}, MeshShape{2, 3}, MeshShape{3, 2}}) {
       for (const int prefetch : {0, 1, 2}) {
-        // Strategies of groups are full shard on one axis, others on two what they are on one.
+        // On one axis strategies of groups are full shard; on two axes the others are as on one.
+        // One prefetch depth is enough for them.
         if (shape.has_two_axes() != is_by_groups(strategy) && prefetch != 1) continue;
         if (shape.has_two_axes() && prefetch != shape.shard - 1) continue;
         CAPTURE(name_of(strategy));
@@ -92,7 +95,7 @@ TEST_CASE("a step issues what its row says, evaluation in between only what has 
 
 namespace {
 
-// Bytes of a model's parameters in fp32 with their padding, of all units and of the root.
+// Bytes of a model's parameters in fp32 with their padding, for all units and for the root.
 struct WholeBytes {
   std::vector<int64_t> units;
   int64_t all = 0, root = 0;
@@ -119,8 +122,8 @@ int64_t all_reduce_bytes(const WholeBytes& bytes, int over, int cut) {
   return sum;
 }
 
-// docs/memory.md: Ψ of fp32, (n - 1)/n of it in a gather or a reduce_scatter over n ranks. Units
-// are gathered for forward and for backward, the root once.
+// Returns the expected bytes, by docs/memory.md: a gather or reduce_scatter of Ψ bytes over n ranks
+// sends (n - 1)/n of them. Units are gathered for forward and for backward, the root once.
 Traffic expected_traffic(Strategy strategy, const MeshShape& shape, const WholeBytes& bytes) {
   const auto ring = [](int64_t tensor, int ranks) { return tensor / ranks * (ranks - 1); };
   const int world = shape.size(Axis::kWorld), inside = shape.shard, groups = shape.replicate;

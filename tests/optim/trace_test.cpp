@@ -45,10 +45,10 @@ struct Bar {
   int64_t end;
 };
 
-// What Perfetto asks of a trace: threads of their own for each rank, with names, and spans that
-// nest on each. Else it merges threads and drops spans.
+// Checks what Perfetto requires of a trace: named threads of their own for each rank, and spans
+// that nest on each thread. Otherwise it merges threads and drops spans.
 void check_rows(const nlohmann::json& events) {
-  constexpr int64_t kRounding = 8;  // of a double that is read, on a machine that is up for years
+  constexpr int64_t kRounding = 8;  // of times read as a double, on a machine that is up for years
   const auto nanoseconds = [](double microseconds) { return std::llround(microseconds * 1e3); };
   std::map<Row, std::string> names;
   std::map<Row, std::vector<Bar>> bars;
@@ -111,7 +111,7 @@ TEST_CASE("a trace shows each rank's forwards, gathers, captures, reductions and
       CHECK(count(events, rank, "X", "backward") == kUnits);
       CHECK(count(events, rank, "X", "gather") == stats.all_gathers);
       CHECK(count(events, rank, "X", "reduce") == stats.reduces);
-      // One a parameter; on a GPU one a unit, as all are small.
+      // One capture a parameter; on a GPU one a unit, as all gradients are small.
       CHECK(count(events, rank, "X", "capture") ==
             (is_simulated_gpu() ? kUnits : 1 + 4 * 6 + 2 + 2));
       CHECK(count(events, rank, "X", "optimizer") == 1);
@@ -174,7 +174,7 @@ TEST_CASE("a trace has a span for each step, without gaps, and one for each batc
     CHECK(steps[0]["name"] == "step 2");
     CHECK(steps[1]["name"] == "step 3");
     CHECK(steps[0]["tid"] == steps[1]["tid"]);
-    if (is_simulated_gpu()) continue;  // its clock stands still
+    if (is_simulated_gpu()) continue;  // its clock does not advance
     const auto end_of = [](const nlohmann::json& span) {
       return span["ts"].get<double>() + span["dur"].get<double>();
     };

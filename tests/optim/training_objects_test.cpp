@@ -1,4 +1,4 @@
-// An engine knows what trains with it.
+// Tests of the list of objects that train with an engine.
 #include <fsdp/loss_scaler.h>
 #include <fsdp/lr_scheduler.h>
 #include <fsdp/optim.h>
@@ -43,7 +43,7 @@ TEST_CASE("a second optimizer of all parameters is refused, naming the first") {
     CHECK_THROWS_WITH_AS(AdamW(made.engine, {}),
                          doctest::Contains("two optimizers: AdamW and AdamW"), StateError);
     CHECK(state_bytes() == bytes);
-    // The first goes on, and frees its place at its end.
+    // The first one continues, and frees its place at its end.
     graph_loss(*made.model, 0, mesh.rank()).backward();
     first->step();
     CHECK(first->steps() == 1);

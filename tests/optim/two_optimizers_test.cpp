@@ -1,4 +1,5 @@
-// Two optimizers on one engine, each of its own parameters, against LibTorch's on lists of them.
+// Tests of two optimizers on one engine, each of its own parameters, against LibTorch's on lists of
+// them.
 #include <fsdp/loss_scaler.h>
 
 #include "fsdp/error.h"
@@ -91,7 +92,7 @@ struct Trainee {
       : model(build_seeded(7, gan_twin(in_one_unit).make)),
         engine(model, mesh, options),
         optimizers(make(engine)) {}
-  // Gradients of both.
+  // Gives gradients to both.
   void backward(const Mesh& mesh, int step = 0) {
     const at::Tensor loss = gan_loss(*model, step, mesh.rank(), false);
     loss.backward();
@@ -102,7 +103,8 @@ struct Trainee {
   GanOptimizers optimizers;
 };
 
-// `changed`: of the generator's or the discriminator's parameters.
+// Checks parameters after a step. `changed`: whether those of the generator, or of the
+// discriminator, have changed.
 void check_changed(const Parameters& before, const Parameters& after, bool generator,
                    bool discriminator) {
   for (const auto& [fqn, value] : after) {
@@ -184,7 +186,7 @@ TEST_CASE("each optimizer clips, clears and counts its own parameters alone") {
       const Parameters before = full_parameters(engine);
       discriminator->zero_grad();
       CHECK(engine.measure_gradients().norm() == doctest::Approx(of_generator).epsilon(1e-6));
-      // What was cleared is not decayed either.
+      // A parameter without a gradient is not decayed either.
       discriminator->step();
       check_changed(before, full_parameters(engine), false, false);
       generator->step();
@@ -277,11 +279,11 @@ TEST_CASE("a graph older than one optimizer's step goes back through what it did
     judged.square().mean().backward();
     optimizers.discriminator->step();
     optimizers.discriminator->zero_grad();
-    gan.discriminator(fake).square().mean().backward();  // the generator's graph is as old
+    gan.discriminator(fake).square().mean().backward();  // the generator's graph is older, too
     const Parameters before = full_parameters(engine);
     CHECK_FALSE(optimizers.generator->step().skipped());
     check_changed(before, full_parameters(engine), true, false);
-    // A graph that has read what was stepped since is refused.
+    // A graph that has read parameters which were stepped since is refused.
     const at::Tensor old = gan.discriminator(values({4, 7}, 4)).square().mean();
     optimizers.discriminator->step();
     CHECK_THROWS_WITH(old.backward(), doctest::Contains("modified by an inplace operation"));
@@ -369,7 +371,7 @@ TEST_CASE("optimizers share the state's bytes, also those of one segment") {
       {
         const GanOptimizers optimizers = make_adamws(engine);
         const int64_t both = bytes();
-        // Of one segment neither has what lies behind its last parameter.
+        // In one segment neither optimizer has the elements behind its last parameter.
         CHECK((in_one_unit ? both <= 2 * main : both == 2 * main));
         const int64_t least = in_one_unit ? 2 * main - 4 * 4 * ShardLayout::kAlignment : 0;
         CHECK(both >= least);

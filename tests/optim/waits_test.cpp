@@ -1,5 +1,5 @@
-// Every wait of docs/streams.md, by streams that check the order of their work: with all of them
-// nothing is out of order, and each that is left out is found.
+// Tests of every wait of docs/streams.md, on streams that check the order of their work. With all
+// waits nothing is out of order, and each one that is left out is found.
 #include <fmt/format.h>
 #include <fsdp/optim.h>
 
@@ -26,7 +26,7 @@ struct Seen {
   Words found, places;
 };
 
-// Its backward throws after the last unit was reduced and another has captured.
+// Returns a loss whose backward throws after the last unit was reduced and another has captured.
 at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   auto& graph = dynamic_cast<GraphImpl&>(model);
   const at::Tensor h = torch::tanh(graph.units[0](values({2, 6}, 1 + rank)));
@@ -35,7 +35,7 @@ at::Tensor failing_loss(torch::nn::Module& model, int rank) {
   return last.sum();
 }
 
-// What users do between and in steps, in an order in which each wait matters somewhere.
+// Runs what users do between and in steps, in an order in which each wait matters somewhere.
 void train(torch::nn::Module& model, Engine& engine, int rank) {
   AdamW optimizer(engine, {.lr = 1e-2});
   for (int step = 0; step < 2; ++step) {
@@ -77,7 +77,7 @@ std::vector<Options> every_kind() {
   return kinds;
 }
 
-// Two ranks; what both have found.
+// Runs two ranks. Returns the findings of both.
 Seen run(const Options& options, const std::string& left_out = {}) {
   Seen seen;
   std::mutex mutex;
@@ -124,8 +124,8 @@ TEST_CASE("with every wait in its place, all work on common memory is in order")
 TEST_CASE("a wait that is left out is found, whichever it is") {
   Words places;
   for (const Options& options : every_kind()) places.merge(run(options).places);
-  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 18, 19. One that no step
-  // reaches any more would not be proven; one that is new belongs there.
+  // docs/streams.md: 1 to 3 (at three places), 5 to 7, 9, 10, 12 to 14, 18, 19. A wait that no step
+  // reaches any more would not be proven; a new one belongs here.
   CHECK(places.size() == 15);
   Words unfound;
   for (const std::string& place : places) {

@@ -1,4 +1,4 @@
-// What units have, units by policy have.
+// Tests that units by policy have the behaviours of fsdp::Unit.
 #include <fsdp/error.h>
 #include <fsdp/recompute.h>
 #include <fsdp/trace.h>
@@ -205,7 +205,7 @@ TEST_CASE("inside Gathered a plain model is read, saved and loaded as it is") {
   torch::save(other, file);
   const std::string bytes = file.str();
   run_torch_ranks(2, [&](Mesh mesh) {
-    if (is_simulated_gpu()) return;  // its values lie on the device
+    if (is_simulated_gpu()) return;  // its values are on the device
     torch::nn::Sequential layers = rows_of_linears();
     Engine engine(layers, mesh, {.units = by_type<torch::nn::Linear>()});
     {

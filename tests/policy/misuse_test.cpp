@@ -1,4 +1,4 @@
-// What a model by policy must not do, and what it is told.
+// Tests of the errors that a model by policy gets for what it must not do.
 #include <ATen/autocast_mode.h>
 #include <fsdp/error.h>
 #include <fsdp/optim.h>
@@ -14,7 +14,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// A row of linear layers, the engine around them, and its loss.
+// A row of linear layers, their engine, and the loss.
 struct Trainee {
   explicit Trainee(const Mesh& mesh, Options options = {})
       : layers(build_seeded(5,
@@ -48,7 +48,7 @@ void on_two_ranks(Body body) {
   run_torch_ranks(2, [&](Mesh mesh) {
     Trainee trainee(mesh);
     body(trainee);
-    // What was refused has left nothing behind.
+    // The refusal has left nothing behind.
     trainee.engine.zero_grad();
     trainee.loss().backward();
     CHECK(trainee.gradient(0).defined());
@@ -89,7 +89,7 @@ TEST_CASE("parameters are neither read nor written outside a forward") {
     });
     check_refused([&] { view.sum(); }, "outside a forward");
     CHECK_THROWS_WITH_AS(view.const_data_ptr<float>(), doctest::Contains("is sharded"), c10::Error);
-    // What reads no value is nobody's business.
+    // An operator that reads no value is allowed.
     CHECK(weight.sizes() == torch::IntArrayRef({4, 4}));
     weight.requires_grad_(true);
   });
@@ -106,7 +106,7 @@ TEST_CASE("an operator on units of two meshes is refused; on those of two engine
     };
     check_refused([&] { product_with(of_other); },
                   "'aten::mm' is given parameters of engines on two meshes: unit '0' and unit '1'");
-    if (!is_simulated_gpu()) {  // the other lies on the host
+    if (!is_simulated_gpu()) {  // the other model is on the host
       const Gathered whole(one.engine), other(of_other.engine);
       CHECK(bit_equal(one.layer(0).weight.detach(), of_other.layer(0).weight.detach()));
       CHECK(at::equal(one.layer(1).weight, of_other.layer(1).weight));
@@ -219,7 +219,7 @@ TEST_CASE("autocast, create_graph and autograd::grad of parameters are refused")
     at::autocast::set_autocast_enabled(at::kCPU, true);
     check_refused([&] { trainee.loss(); }, "called under autocast");
     at::autocast::set_autocast_enabled(at::kCPU, false);
-    // Switched on inside, before the first unit or between two.
+    // Autocast that is switched on inside, before the first unit or between two.
     for (const size_t layers_before : {0, 1}) {
       const auto forward = [&](at::Tensor x) {
         for (size_t i = 0; i < 3; ++i) {
@@ -347,7 +347,7 @@ TEST_CASE("zero_grad of the model is that of the engine; of a part of a unit it 
     trainee.layers->zero_grad();  // between forward and backward, as a GAN's generator is
     loss.backward();
     CHECK(trainee.engine.measure_gradients().norm() == once);
-    trainee.layers->zero_grad();  // a batch that is passed over
+    trainee.layers->zero_grad();  // a batch that is skipped
     CHECK(trainee.engine.measure_gradients().norm() == 0);
     trainee.loss().backward();
     trainee.layers->zero_grad();

@@ -1,5 +1,5 @@
-// One rank of a job of processes: trains every plain model by policy and holds it against the plain
-// bits. fsdp-run -n 3 policy_rank
+// One rank of a job of processes: trains every plain model by policy and compares it with the plain
+// bits. Usage: fsdp-run -n 3 policy_rank
 #include <fmt/format.h>
 #include <fsdp/program.h>
 

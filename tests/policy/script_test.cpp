@@ -10,7 +10,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// Blocks of TorchScript that no C++ class stands behind.
+// Returns a model of TorchScript blocks without C++ classes.
 torch::jit::Module script_of_blocks() {
   return build_seeded(6, [] {
     torch::jit::Module root("Net");
@@ -50,7 +50,7 @@ TEST_CASE("a TorchScript module is trained to the plain bits, a unit a submodule
       Engine engine(modules_of(sharded), mesh, {.units = each_child_of("layers"), .debug = true});
       CHECK(engine.describe().find("layers.b2") != std::string::npos);
       const auto tree = modules_of(plain);
-      // TorchScript looks at the first calls before it makes graphs of its own.
+      // TorchScript profiles the first calls before it makes graphs of its own.
       for (int step = 0; step < 5; ++step) {
         CAPTURE(step);
         engine.zero_grad();
@@ -78,7 +78,7 @@ TEST_CASE("a TorchScript module is trained to the plain bits, a unit a submodule
 
 TEST_CASE("a TorchScript module is saved inside Gathered, and reads outside are refused") {
   run_torch_ranks(2, [](Mesh mesh) {
-    if (is_simulated_gpu()) return;  // its values lie on the device
+    if (is_simulated_gpu()) return;  // its values are on the device
     torch::jit::Module plain = script_of_blocks(), sharded = script_of_blocks();
     Engine engine(modules_of(sharded), mesh, {.units = each_child_of("layers")});
     CHECK_THROWS_WITH(loss_of(sharded, torch::ones({2, 4})),

@@ -1,4 +1,4 @@
-// One model twice: trained by an engine on thread ranks, and plainly, as the mean over the ranks.
+// Trains one model twice: by an engine on thread ranks, and plainly, as the mean over the ranks.
 #pragma once
 
 #include <set>
@@ -9,7 +9,7 @@
 
 namespace fsdp::testing {
 
-// Linear units of one width in a root whose forward is the test's.
+// A model of linear units of one width, in a root whose forward is the test's.
 struct GraphImpl : torch::nn::Module {
   using Body = std::function<at::Tensor(GraphImpl& graph, const at::Tensor& x)>;
   GraphImpl(int count, int64_t width, Body the_body)
@@ -28,7 +28,7 @@ struct GraphImpl : torch::nn::Module {
 };
 TORCH_MODULE(Graph);
 
-// The usual body: the units one after another.
+// Calls the units one after another: the usual body.
 inline at::Tensor in_a_row(GraphImpl& graph, const at::Tensor& x) {
   at::Tensor h = x;
   for (auto& unit : graph.units) h = torch::tanh(unit(h));
@@ -60,7 +60,7 @@ inline Twin graph_twin(int count, int64_t width, GraphImpl::Body body) {
   return {.make = [=] { return Unit<Graph>(count, width, body).ptr(); }, .loss = graph_loss};
 }
 
-// Units of which the embedding's and the head's weights are large: their gradients are lent.
+// Returns a twin whose embedding and head have large weights: their gradients are zero-copy.
 inline Twin lending_twin() {
   return {.make = [] { return Unit<Chain>(128, 1, 2221).ptr(); },
           .loss =
@@ -86,9 +86,9 @@ inline std::unique_ptr<torch::optim::Optimizer> twin_optimizer(TwinOptimizer kin
   return std::make_unique<torch::optim::Adam>(std::move(tensors), torch::optim::AdamOptions(1e-2));
 }
 
-// Sleeps of 1 to 8 ms on the communication streams in front of gathers and reductions, and on the
-// host after forwards, in a pattern of their own on each rank: a wait that is missing shows as
-// values of unfinished or overwritten slots.
+// Delays the communication streams before gathers and reductions, and the host after forwards, by 1
+// to 8 ms, in another pattern on each rank. A missing wait then shows as values of unfinished or
+// overwritten slots.
 inline void inject_delays(Engine& engine, int rank) {
   auto count = std::make_shared<int>(rank);
   engine.observe_events([&engine, count](std::string_view event, std::string_view) {
@@ -181,8 +181,8 @@ inline void check_close(const Trained& sharded, const Trained& plain) {
   }
 }
 
-// Bits on 1, 2 and 3 ranks, with and without reshard, inline and threaded streams; on a simulated
-// GPU without on an even number of ranks.
+// Compares bits on 1, 2 and 3 ranks, with and without reshard, with inline and threaded streams; on
+// a simulated GPU without reshard on an even number of ranks.
 inline void check_twin(const Twin& twin) {
   for (const int world : {1, 2, 3}) {
     const Trained plain = train_plain(twin, world);

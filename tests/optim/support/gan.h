@@ -1,4 +1,4 @@
-// A generator and a discriminator in one model, trained by two optimizers in turn.
+// A generator and a discriminator in one model, which two optimizers train in turn.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -19,14 +19,16 @@ struct GanNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(GanNet);
 
-// `Net` is Unit<GanNet>, or GanNet: then both lie in the flat segment of the root's unit.
+// The model. `Net` is Unit<GanNet>, or GanNet: then both are in the flat segment of the root's
+// unit.
 template <class Net>
 struct GanOf : torch::nn::Module {
   GanOf() : generator(5, 13, 7), discriminator(7, 11, 3) {
     register_module("generator", generator);
     register_module("discriminator", discriminator);
   }
-  // The discriminator's loss, whose backward leaves the generator alone; or the generator's.
+  // Returns the discriminator's loss, whose backward does not reach the generator; or the
+  // generator's.
   at::Tensor forward(const at::Tensor& noise, bool of_generator) {
     const at::Tensor fake = generator(noise);
     if (of_generator) return (discriminator(fake) - 1).square().mean();

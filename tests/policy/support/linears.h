@@ -16,10 +16,11 @@ using RankForward =
 torch::nn::Sequential rows_of_linears(int count = 3);
 torch::nn::LinearImpl& layer(torch::nn::Sequential& layers, size_t i);
 at::Tensor input_of(int rank);
-// One backward of the mean over `world` ranks, plainly.
+// Runs one backward of the mean over `world` ranks, plainly.
 torch::nn::Sequential plain_after(const RankForward& forward, int world, int count = 3);
 void check_gradients(Engine& engine, const torch::nn::Sequential& plain);
-// Three steps give the plain gradients. Each linear layer is a unit, unless options.units is set.
+// Checks that three steps give the plain gradients. Each linear layer is a unit, unless
+// options.units is set.
 void check_ranks_as_plain(const RankForward& forward, int world, Options options = {},
                           int count = 3);
 void check_as_plain(const Forward& forward, int world = 2, Options options = {}, int count = 3);

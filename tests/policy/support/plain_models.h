@@ -1,4 +1,4 @@
-// Models as their authors would write them, knowing of no engine; LibTorch's own among them.
+// Plain models as their authors would write them, without an engine; LibTorch's own among them.
 #pragma once
 
 #include <fsdp/unit_policy.h>
@@ -17,7 +17,7 @@ using Tensors = std::vector<at::Tensor>;
 struct PlainModel {
   std::string name;
   std::function<std::shared_ptr<torch::nn::Module>()> make;
-  // What a step of a rank is computed from; the loss of it.
+  // The inputs of a rank's step, and the loss that is computed from them.
   std::function<Tensors(int step, int rank)> inputs;
   std::function<at::Tensor(torch::nn::Module& model, const Tensors& inputs)> loss;
   UnitPolicy units;

@@ -1,4 +1,4 @@
-// The part of policy_twin.h that tests assert with: programs without doctest's main leave it out.
+// The part of policy_twin.h that asserts; programs without doctest's main leave it out.
 #include "policy/support/policy_twin.h"
 
 namespace fsdp::testing {

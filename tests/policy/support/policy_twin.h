@@ -1,5 +1,5 @@
-// A plain model trained by an engine whose units a policy chose, on thread ranks, and trained
-// plainly, as the mean over the ranks.
+// Trains a plain model by an engine whose units a policy chose, on thread ranks, and plainly, as
+// the mean over the ranks.
 #pragma once
 
 #include <map>
@@ -20,14 +20,15 @@ struct PolicyResult {
 
 inline constexpr int kPolicySteps = 3;
 
-// One rank's run; parameters are whole on all ranks.
+// Runs one rank. Parameters are whole on all ranks.
 PolicyResult train_rank(const PlainModel& model, const Mesh& mesh, Options options);
 PolicyResult train_by_policy(const PlainModel& model, const MeshShape& shape, Options options);
-// In param_dtype, if it is set: parameters but those with statistics are cast from fp32 values for
-// each step, and so are floating inputs.
+// Trains plainly. If param_dtype is set, parameters without statistics are cast from fp32 values
+// for each step, and so are floating inputs.
 PolicyResult train_plainly(const PlainModel& model, const MeshShape& shape, bool by_groups,
                            std::optional<at::ScalarType> param_dtype);
-// The first that differs in a bit: "losses", a parameter's name or a buffer's; empty: none does.
+// Returns the first that differs in a bit: "losses", a parameter's name or a buffer's; empty if
+// none does.
 std::string first_difference(const PolicyResult& sharded, const PolicyResult& plain);
 
 }  // namespace fsdp::testing
