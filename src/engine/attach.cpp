@@ -218,9 +218,9 @@ void Attachment::take(int index) {
                         .options = own,
                         .precision = precision},
       std::move(touched), std::move(shard)));
+  // Here parameters have their final storage and dtype, which the hooks require.
   units.back()->capture_gradients();
-  // Parameters have their final storage and dtype by now, which capture_gradients requires. A
-  // module chosen by policy has no member that could point to its unit.
+  // A module chosen by policy has no member that could point to its unit.
   if (by_policy) return;
   found.unit->attached_ = true;
   found.unit->recomputes_ = *own.recompute;

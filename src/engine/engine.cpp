@@ -62,8 +62,8 @@ Engine::Engine(std::shared_ptr<torch::nn::Module> root, BuildScope& building) {
   });
 }
 
-// Optimizers share the parts and may outlive the engine, so its end cannot wait for their
-// destructor.
+// Optimizers share the parts and may outlive the engine. So the parts are shut down here, and not
+// by their destructor.
 Engine::~Engine() { state_->shut_down(); }
 
 const Mesh& Engine::mesh() const { return state_->context->mesh; }

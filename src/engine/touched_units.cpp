@@ -249,8 +249,8 @@ class Touches final : public touch_trap::Listener {
              });
     });
     for (EngineUnit* unit : begun) {
-      // The parent. Calls of inner units may run before the unit around them is touched: they are
-      // none.
+      // The parent is the innermost call that is not of a touched unit or inside this one: inner
+      // units may have calls before the unit around them has one.
       const auto around = clock.innermost_call_but(
           [&](const Call& call) { return touches(touch, call) || unit_of(call).is_inside(*unit); });
       begin_call(*unit, around, clock, task);
