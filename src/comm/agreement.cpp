@@ -10,11 +10,14 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// How long a rank that still works leaves the others without an answer.
+// Interval at which a rank that still works answers the others.
 constexpr auto kAnswerEvery = std::chrono::milliseconds(20);
-// After this long, who waits is told for whom.
+// Time after which a rank that still works warns that the others wait for it.
 constexpr auto kPatience = std::chrono::seconds(5);
 
+// Waits until the work of every rank is done. Each round is one all_reduce. A rank that still works
+// takes part in all rounds, so the time-out of collectives does not limit the work, but still finds
+// a rank that died.
 void wait_for_all(const Mesh& mesh, std::string_view what, const std::future<void>& done) {
   const auto began = SteadyClock::now();
   bool told = false;
@@ -42,7 +45,8 @@ Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
   constexpr int64_t kCodes = 256;
   Outcome outcome;
   int64_t verdict = 0;  // the largest wins: (ranks from the end) · kCodes + code
-  // If a peer dies in the meantime, its destructor waits: what is nearly on disk gets there.
+  // The destructor of a future of std::async waits. If a peer dies meanwhile and wait_for_all
+  // throws, this rank still ends its own work: a file that is nearly written reaches the disk.
   std::future<void> done = std::async(std::launch::async, work);
   wait_for_all(mesh, what, done);
   try {
@@ -54,21 +58,22 @@ Outcome run_on_all_ranks(const Mesh& mesh, std::string_view what,
   }
   const int64_t agreed = mesh.max(verdict, "outcome");
   outcome.code = static_cast<ExitCode>(agreed % kCodes);
+  // Only the lowest failing rank keeps its exception, so that one rank prints the cause.
   if (agreed != verdict) outcome.mine = nullptr;
   return outcome;
 }
 
 void throw_on_all_ranks(const Mesh& mesh, const Outcome& outcome) {
   if (!outcome.failed()) return;
-  // The rank that throws the error may end the mesh only when all know the outcome; the others
-  // leave after it, so that a launcher sees it fail first.
+  // The rank that throws its error may end the mesh only after all ranks know the outcome. The
+  // others leave after it, so that a launcher sees it fail first.
   if (outcome.mine) {
     meet(mesh, "verdict");
     std::rethrow_exception(outcome.mine);
   }
   try {
     meet(mesh, "verdict");
-    meet(mesh, "end");  // the rank that throws does not come
+    meet(mesh, "end");  // the rank that throws never arrives: its abort ends this wait
   } catch (const CommError&) {
   }
   throw RefusedElsewhere(outcome.code);

@@ -17,6 +17,7 @@ void require_valid(const Collective& collective, int size) {
                                                static_cast<int>(collective.operation)),
                            .hint = "traits_of has a row for each that exists"});
   }
+  // Called for errors only: a description costs more than all checks.
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
@@ -25,6 +26,7 @@ void require_valid(const Collective& collective, int size) {
                              .hint = "0 is the least"});
     }
     const int64_t sends = part.numel * collective.pieces_sent(size);
+    // Communicators copy runs without further checks, so their sum has to be exact.
     int64_t in_runs = 0;
     bool negative = false;
     for (const SendRun& run : part.runs) {
@@ -61,6 +63,7 @@ void require_valid(const Collective& collective, int size) {
 }
 
 Share share_of(int rank, int size, int64_t numel) {
+  // Multiples of 64 elements: in aligned memory no two ranks write to one cache line.
   const int64_t share = round_up(divide_up(numel, size), 64);
   const int64_t begin = std::min(numel, rank * share);
   return {begin, std::min(numel, begin + share)};

@@ -1,4 +1,4 @@
-// What every communicator refuses, and how a large all_reduce is shared.
+// Argument checks that all communicators share, and the split of a large all_reduce into shares.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,18 @@
 
 namespace fsdp {
 
-// Errors: InvalidArgument for parts that no rank may use.
+// Checks a collective of a group of `size` ranks.
+// Errors: InvalidArgument for arguments that no rank may use.
 void require_valid(const Collective& collective, int size);
 
+// A range of elements, [begin, end).
 struct Share {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-// The elements that `rank` reduces for all: whole cache lines of any dtype.
+// Returns the elements that `rank` reduces for all ranks. Shares begin at multiples of 64 elements,
+// so at whole cache lines for any dtype; the last ones may be shorter or empty.
 Share share_of(int rank, int size, int64_t numel);
 
 }  // namespace fsdp

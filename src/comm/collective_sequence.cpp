@@ -33,13 +33,17 @@ CollectiveTag CollectiveSequence::next(Operation operation, int64_t numel, std::
   note_length_ = 0;
   const CollectiveTag tag{
       .sequence = ++sequence_, .label = label, .note = std::exchange(note_, {})};
+  // Under the lock, so that the observer sees the places in order.
   if (observer_) observer_(tag, operation, numel);
   return tag;
 }
 
 void CollectiveSequence::note(std::string_view text) {
   const std::lock_guard lock(mutex_);
+  // + 1, because an empty text would leave a hash of 0 unchanged, and 0 means: no annotation.
   note_.hash = mix_text(note_.hash + 1, text);
+  // The text is cut at the end, the label of a record at the beginning: an annotation starts with
+  // the action, and the names of units differ at their ends.
   const auto put = [this](std::string_view words) {
     const size_t room = note_.text.size() - 1 - note_length_;
     std::copy_n(words.data(), std::min(words.size(), room), note_.text.data() + note_length_);

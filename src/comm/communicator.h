@@ -1,10 +1,10 @@
 // Collectives between ranks, on plain memory: pointers, element counts and streams, never tensors.
 //
 // Implementations: threads and processes of one host (CpuCommunicator), threads on one GPU
-// (DeviceCommunicator), a GPU each (NcclCommunicator), small values over the store
-// (StoreCommunicator), a group whose other ranks are imagined (SimulatedCommunicator), a real group
-// that moves nothing (AblatedCommunicator). A group of one rank is legal everywhere and moves
-// nothing that is in place.
+// (DeviceCommunicator), one GPU per rank (NcclCommunicator), small values over a key-value store
+// (StoreCommunicator), a group with simulated peers (SimulatedCommunicator), a real group without
+// data transfer (AblatedCommunicator). A group of one rank is legal everywhere and copies nothing
+// that is in place.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class Stream;
 
 enum class Operation : uint8_t { kAllGather, kReduceScatter, kAllReduce, kBroadcast, kBarrier };
 
-// How ranks take part in an operation: a row for each.
+// Traits of an operation: how ranks take part in it. traits_of has a row for each operation.
 struct OperationTraits {
   std::string_view name{};          // empty: there is no such operation
   bool sends_to_each = false;       // `send` holds a piece for each rank; else one piece
@@ -50,44 +50,44 @@ constexpr OperationTraits traits_of(Operation operation) {
 }
 constexpr std::string_view name_of(Operation operation) { return traits_of(operation).name; }
 
-// Elements of the part's dtype that lie together.
+// A contiguous run of elements of the part's dtype.
 struct SendRun {
   const void* data = nullptr;
   int64_t numel = 0;
 };
 
-// One contiguous run of a collective. `numel` counts the elements of ONE rank's piece for
-// all_gather (recv holds size()·numel) and reduce_scatter (send holds size()·numel), else of the
-// whole run. 0 is legal. send and recv may be the same memory where "in place" is said below; else
+// A part of a collective. `numel` counts the elements of ONE rank's piece for all_gather (recv
+// holds size()·numel) and reduce_scatter (send holds size()·numel), else of the whole part. 0 is
+// legal. send and recv may be the same memory if the collective says "In place" below; otherwise
 // they must not overlap.
 struct CollectivePart {
   const void* send = nullptr;
   void* recv = nullptr;
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
-  // What is sent, one run after the other, where it does not lie in one place; empty: it lies at
-  // `send`, which is ignored otherwise. Together as many elements as send would hold, on every
-  // rank; recv overlaps none. Ranks need not agree on runs. An implementation may copy them:
-  // between CPU ranks a staging area of a fixed size takes them in rounds. Lifetime: the array,
-  // too, until the stream has passed the collective.
+  // The input as several runs, one after the other, if it is not contiguous. If empty, the input is
+  // at `send`, which is ignored otherwise. The runs hold as many elements as send would, on every
+  // rank; recv overlaps none of them. Ranks need not agree on runs. An implementation may copy
+  // them: between CPU ranks they pass through a staging area of a fixed size, in rounds.
+  // Lifetime: the array, too, until the stream has passed the collective.
   std::span<const SendRun> runs = {};
 };
 
-// What a rank's program did since its collective before: Mesh::note.
+// The annotations since a rank's previous collective: CollectiveSequence::note.
 struct CollectiveAnnotation {
-  uint64_t hash = 0;            // of all of it; 0: nothing
-  std::array<char, 96> text{};  // its beginning, for messages, with a closing zero
+  uint64_t hash = 0;            // covers all annotations; 0: none
+  std::array<char, 96> text{};  // the first 95 bytes, for messages
 };
 
 // [Note: orders of a job]
-// The job's mesh and each part of it number their collectives for themselves, in a host order each.
-// A sequence is a place in an order and the order's begin, so that no two meshes of a rank, and no
-// two parts with different ranks, use the same one: the number of the order among those of its
-// ranks (0: the job's mesh), the lowest rank of the part, and the place. Place 0 of a part is its
-// making.
+// The job's mesh and each part of it number their collectives separately, each in its own
+// collective sequence. A sequence number contains the begin of its sequence, so that no two
+// meshes of a rank, and no two parts with different ranks, use the same number. It consists of the
+// number of the sequence among those of its ranks (0: the job's mesh), the lowest rank of the part,
+// and the place. Place 0 of a part is its creation.
 inline constexpr int kPlaceBits = 40;
 inline constexpr int kRankBits = 20;
-inline constexpr int kOrders = 8;  // that one rank may have
+inline constexpr int kOrders = 8;  // at most, for one rank
 constexpr uint64_t begin_of_order(int order, int first_rank) {
   return ((static_cast<uint64_t>(order) << kRankBits) + static_cast<uint64_t>(first_rank))
          << kPlaceBits;
@@ -100,13 +100,13 @@ constexpr int order_of(uint64_t sequence) {
 }
 constexpr uint64_t place_of(uint64_t sequence) { return sequence - begin_of_order(sequence); }
 
-// What all ranks must agree on about a collective besides its operation, parts and reduce-op.
+// The tag of a collective, on which all ranks must agree as on its operation, parts and reduce-op.
 struct CollectiveTag {
-  // Place in a host order of the job ([Note: orders of a job]), and of one collective; 0: none
-  // (before there is a mesh).
+  // The place in a collective sequence of the job ([Note: orders of a job]). Each place belongs to
+  // one collective. 0: no place (before the mesh exists, for example).
   uint64_t sequence = 0;
-  // The unit's FQN or the purpose ("gradient norm"); copied. All of it is compared, messages show
-  // the last 44 bytes of a long one.
+  // The unit's FQN or the purpose ("gradient norm"); copied. All bytes are compared; messages show
+  // the last 44 of a long label.
   std::string_view label;
   CollectiveAnnotation note{};
 };
@@ -114,39 +114,40 @@ struct CollectiveTag {
 // One collective, as every rank of the group issues it.
 //
 // [Note: operations to come]
-// Point-to-point and all_to_all have room here. A send and its receive name the other rank in
-// `root` (`has_root`), and only these two ranks issue them, so their tag has no place in the order
-// of all ranks. all_to_all sends to each and receives from each; pieces of unequal sizes need a
-// span of counts, one for each rank, beside CollectivePart::numel. An operation exists once
+// Point-to-point operations and all_to_all fit in here. A send and its receive name the other rank
+// in `root` (`has_root`), and only these two ranks issue them, so their tag has no place in the
+// sequence of all ranks. all_to_all sends to each and receives from each; pieces of unequal sizes
+// need a span of counts, one for each rank, beside CollectivePart::numel. An operation exists once
 // traits_of has a row for it. No switch over Operation has a default, so that the compiler names
-// each back-end that lacks the case; require_valid refuses a value without a row, and a root or a
-// reduce-op where the row takes none.
+// each back-end that lacks the case. require_valid rejects a value without a row, and a root or a
+// reduce-op that the row does not have.
 struct Collective {
   Operation operation = Operation::kBarrier;
-  std::span<const CollectivePart> parts = {};  // of a barrier none
+  std::span<const CollectivePart> parts = {};  // empty for a barrier
   CollectiveTag tag = {};
   ReduceOp reduce_op = ReduceOp::kSum;  // kSum where nothing is reduced
-  int root = -1;                        // of broadcast: the rank that sends; else -1
+  int root = -1;                        // broadcast: the rank that sends; else -1
 
-  // How many pieces of `numel` elements a part sends, and how many it receives, on each of `size`
-  // ranks.
+  // Return how many pieces of `numel` elements a part sends and receives on each of `size` ranks.
   int pieces_sent(int size) const { return traits_of(operation).sends_to_each ? size : 1; }
   int pieces_received(int size) const { return traits_of(operation).receives_from_each ? size : 1; }
 };
 
 // Optional abilities of a communicator.
 struct Capabilities {
-  bool averages = true;     // takes ReduceOp::kAvg; else scale what is sent by 1/size() for a mean
-  bool takes_runs = true;   // takes parts of several runs
-  bool maps_ranks = false;  // map_ranks shows whole pages, of 256 KiB and more
+  bool averages = true;     // accepts ReduceOp::kAvg; else scale the input by 1/size() for a mean
+  bool takes_runs = true;   // accepts parts with several runs
+  bool maps_ranks = false;  // map_ranks maps whole pages, from 256 KiB on
 };
 
+// One rank's end of a group of ranks that issue collectives together.
+//
 // Requires (all collectives): every rank of the group issues the same collectives in the same order
 //   with equal operation, part count, counts, dtypes, reduce-op, root and tag. send memory stays
 //   unchanged and recv memory untouched by others until the stream has passed the collective.
 // Effects: the work is issued on `stream`; with an inline CPU stream it is complete on return. The
-//   parts of one call travel as one collective (the ranks wait for each other once; CPU: once for
-//   each 32 parts).
+//   parts of one call form one collective (the ranks wait for each other once; CPU: once for each
+//   32 parts).
 // Ordering: sums are formed in rank order 0, 1, …, size-1, in fp32 for floating types narrower than
 //   64 bits (then rounded once), in the type itself otherwise (integers wrap); so local and shm
 //   give the same bits on all ranks. kAvg divides that sum by size() (exact IEEE division) and
@@ -166,67 +167,70 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Zeroed memory that peers can read directly where the implementation profits (aligned to 64
-  // bytes). Not a collective. Collectives accept any other memory too, at the price of a copy.
+  // Allocates zeroed memory, aligned to 64 bytes, that peers can read directly if the
+  // implementation profits from it. Not a collective. Collectives accept any other memory too, at
+  // the cost of a copy.
   // Lifetime: must be destroyed before the communicator.
   virtual Buffer allocate(int64_t bytes) = 0;
 
-  // All ranks' `mine` side by side, read-only: rank r's bytes lie at r·bytes of the result, the
-  // memory itself and not a copy. Empty, on every rank, where that cannot be shown (threads; less
-  // than 256 KiB; no whole pages): callers gather instead. Nothing is ordered by it: the callers
-  // keep those who write to their own piece and those who read it apart. Who writes to the view
-  // changes a copy of its own and goes on; take_write() of the view tells.
+  // Maps all ranks' `mine` side by side, read-only: rank r's bytes are at offset r·bytes of the
+  // result, which is the memory itself and not a copy. Returns an empty view on every rank if the
+  // memory cannot be mapped (threads; less than 256 KiB; no whole pages): callers gather instead.
+  // The call orders nothing: callers keep writes to their own piece and reads of the view apart. A
+  // write to the view changes a private copy of the page and continues; take_write() of the view
+  // reports it.
   // Requires: collective, between operations; equal `bytes`; `mine` from allocate().
-  // Lifetime: a piece that its owner has released reads as zeros or as what lies there next.
+  // Lifetime: a piece that its owner has released reads as zeros or as the data of its next user.
   virtual RanksView map_ranks(const void* mine, int64_t bytes);
-  // Equal on all ranks.
+  // Returns the optional abilities. Equal on all ranks.
   virtual Capabilities capabilities() const { return {}; }
 
   // Issues a collective on `stream`; the functions below say what each operation does. An
-  // implementation writes this one function.
+  // implementation defines only this function.
   virtual void issue(const Collective& collective, Stream& stream) = 0;
 
-  // recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv + rank·numel.
+  // Gathers on all ranks: recv[r·numel, (r+1)·numel) = rank r's send. In place: send == recv +
+  // rank·numel.
   void all_gather(std::span<const CollectivePart> parts, CollectiveTag tag, Stream& stream) {
     issue({Operation::kAllGather, parts, tag}, stream);
   }
-  // recv = reduction over ranks s of s's send[rank·numel, (rank+1)·numel). In place: recv == send +
-  // rank·numel (other pieces of send are unchanged).
+  // Reduces and scatters: recv = reduction over ranks s of s's send[rank·numel, (rank+1)·numel). In
+  // place: recv == send + rank·numel (other pieces of send are unchanged).
   void reduce_scatter(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                       Stream& stream) {
     issue({Operation::kReduceScatter, parts, tag, op}, stream);
   }
-  // recv = reduction over ranks of send. In place: recv == send.
+  // Reduces on all ranks: recv = reduction over ranks of send. In place: recv == send.
   void all_reduce(std::span<const CollectivePart> parts, ReduceOp op, CollectiveTag tag,
                   Stream& stream) {
     issue({Operation::kAllReduce, parts, tag, op}, stream);
   }
-  // recv = root's send, on every rank. In place: recv == send.
+  // Broadcasts: recv = root's send, on every rank. In place: recv == send.
   void broadcast(std::span<const CollectivePart> parts, int root, CollectiveTag tag,
                  Stream& stream) {
     issue({Operation::kBroadcast, parts, tag, ReduceOp::kSum, root}, stream);
   }
   void barrier(CollectiveTag tag, Stream& stream) { issue({.tag = tag}, stream); }
 
-  // A communicator of those of these ranks that give the same `color`, ranked by `key`, then by
-  // their rank here, as MPI_Comm_split. It may be used beside this one, by another thread.
+  // Returns a communicator of the ranks that pass the same `color`, ranked by `key`, then by their
+  // rank here, as MPI_Comm_split. Another thread may use it at the same time as this one.
   // Requires: collective over this communicator, between its operations; one split of a rank at a
-  //   time; colors are not negative. Messages about the new one name ranks of the job.
+  //   time; colors are not negative. Messages about the new communicator name ranks of the job.
   // Lifetime: it may outlive this one, but not the mesh.
-  // Errors: as collectives; DeviceError, on all ranks, when the back-end can carry no more
-  //   communicators (CPU: 56 a rank, whether they still live or not).
+  // Errors: as collectives; DeviceError, on all ranks, if the back-end supports no more
+  //   communicators (CPU: 56 a rank, destroyed ones included).
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  // A communicator of the same ranks whose allocate() gives memory that GPUs of other ranks reach
-  // without a copy (Options::tuning.nccl_registration), and is a collective, as using it is: all
-  // ranks use the same places of what they were given at once. `by_copy_engines`: gathers are done
-  // beside kernels, where that can be.
-  // Requires: collective, and nothing under way. Its memory goes before it.
-  // Errors: InvalidArgument, on all ranks, where the back-end has none.
+  // Returns a communicator of the same ranks whose allocate() returns memory that GPUs of other
+  // ranks access without a copy (Options::tuning.nccl_registration). This allocate() is a
+  // collective, and so is each use of the memory: all ranks use the same offsets of the buffers
+  // that they allocated together. `by_copy_engines`: gathers run beside kernels, if possible.
+  // Requires: collective, with no operation in flight. Its memory is released before it.
+  // Errors: InvalidArgument, on all ranks, if the back-end has no such memory.
   virtual std::unique_ptr<Communicator> with_windows(bool by_copy_engines);
 
-  // Makes every rank's pending and later collectives throw, with `cause` as the cause, if nothing
-  // failed before. Called by a rank that gives up. Never blocks, never throws.
+  // Makes every rank's pending and later collectives throw, with `cause` as the cause, unless the
+  // job has failed before. For a rank that gives up. Never blocks, never throws.
   virtual void abort(std::string_view cause) noexcept = 0;
 };
 

@@ -7,6 +7,7 @@
 
 namespace fsdp {
 
+// An owned file descriptor, or none. Move-only.
 class Descriptor {
  public:
   Descriptor() = default;

@@ -19,13 +19,14 @@
 namespace fsdp {
 namespace {
 
-// Ranks may share one where NCCL was told so.
+// Returns true if NCCL allows several ranks on one GPU in this environment.
 bool may_share() {
   const char* text = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   return text != nullptr && std::string_view(text) == "1";
 }
 
-// Says why ranks do not compute on GPUs, the way options.device wants it said.
+// Reports why ranks do not compute on GPUs, as options.device asks for: an exception with kCuda, a
+// warning on rank 0 with kAuto.
 void say_why(const MeshOptions& options, int rank, std::string cause, const std::string& hint) {
   const auto with = [&](std::string_view ours) {
     return hint.empty() ? std::string(ours) : fmt::format("{}; {}", hint, ours);
@@ -45,8 +46,8 @@ void say_why(const MeshOptions& options, int rank, std::string cause, const std:
   }
 }
 
-// Of the host, containers included, from one start of it to the next; where it does not tell, its
-// name.
+// Returns the boot id of the host, which its containers share and each boot changes, or the host's
+// name if there is none.
 std::string boot_of_host() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -62,7 +63,7 @@ GpuChoice open_gpu(int ordinal, bool by_nccl) {
     choice.board = fmt::format("{} {}", boot_of_host(), bus);
     choice.place = fmt::format("{} {}", host_name(), bus);
     if (by_nccl) nccl::library();
-  } catch (const DeviceError& error) {  // too old, or lost; no NCCL
+  } catch (const DeviceError& error) {  // driver too old, GPU lost, or no NCCL
     choice = {.why_none = error.text().what, .hint = error.text().hint};
   }
   return choice;
@@ -73,6 +74,7 @@ GpuChoice open_gpu(int ordinal, bool by_nccl) {
 GpuChoice gpu_of_process(int local_rank) {
   const CudaDevices& devices = cuda_devices();
   if (devices.count == 0) return {.why_none = devices.why_none, .hint = devices.hint};
+  // A process that sees one GPU got it from its launcher (CUDA_VISIBLE_DEVICES).
   const int ordinal = devices.count == 1 ? 0 : local_rank;
   if (ordinal >= devices.count) {
     return {.why_none = fmt::format("LOCAL_RANK={}, and the process sees {} GPUs", local_rank,
@@ -90,12 +92,13 @@ GpuChoice gpu_of_threads() {
 
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane) {
   if (options.device == DeviceKind::kCpu) return false;
-  // A mark, and lines: what says which GPU it is, or why there is none and the hint.
+  // '+' with UUID, board and place, or '-' with reason and hint, one a line. All ranks read all
+  // texts in the same order, so they decide alike and throw alike.
   const std::string text = own.device != nullptr
                                ? fmt::format("+{}\n{}\n{}", own.uuid, own.board, own.place)
                                : fmt::format("-{}\n{}", own.why_none, own.hint);
   const std::vector<std::string> texts = plane.exchange({.label = "GPUs of the ranks"}, text);
-  std::map<std::string_view, int> first_of;  // rank with a UUID, or with a board
+  std::map<std::string_view, int> first_of;  // lowest rank with this UUID or board
   for (int rank = 0; rank < plane.world_size(); ++rank) {
     const std::string_view said = texts[static_cast<size_t>(rank)];
     const size_t end = said.find('\n');
@@ -106,6 +109,7 @@ bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPl
     }
     const size_t end_of_board = said.find('\n', end + 1);
     const std::string_view uuid = said.substr(1, end - 1);
+    // An unknown UUID equals no other; the board is then compared alone.
     const int same_gpu = uuid.empty() ? rank : first_of.emplace(uuid, rank).first->second;
     const int same_board =
         first_of.emplace(said.substr(end + 1, end_of_board - end - 1), rank).first->second;

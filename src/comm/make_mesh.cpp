@@ -1,4 +1,4 @@
-// Makes meshes. Alone knows all back-ends; everything else in comm sees MeshParts.
+// Makes meshes. Only this file knows all back-ends; everything else in comm uses MeshParts.
 #include "comm/make_mesh.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,8 @@
 namespace fsdp {
 namespace {
 
-// A rank that hangs where no exception can reach it.
+// Ends a process one of whose threads hangs in a call, where no exception can reach it. _Exit skips
+// destructors, which would wait for that thread.
 void end_process(const MeshOptions& options, int rank, const Failure& failure) {
   if (options.on_event) {
     options.on_event({.kind = MeshEvent::Kind::kStuck, .text = failure.text, .code = failure.code});
@@ -48,7 +49,8 @@ std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOption
       }});
 }
 
-// Of a process, whose ranks have met. False: they stay on the CPU.
+// Connects a process's mesh by NCCL, after its ranks have met. Returns false, on all ranks, if they
+// stay on the CPU.
 bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
   if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
   own.device->make_current();
@@ -56,7 +58,8 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
   return true;
 }
 
-// `why_none`: why this rank has no GPU, if that was asked.
+// Throws for ranks on several hosts that cannot use GPUs. `why_none`: why this rank has none, if it
+// was checked.
 [[noreturn]] void refuse_hosts(const LaunchEnvironment& environment, std::string_view why_none) {
   throw InvalidArgument(
       {.what = fmt::format("{} ranks on several hosts, {} of them on this one, compute on the CPU",
@@ -67,7 +70,7 @@ bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& 
        .hint = "compute on GPUs (--device cuda), or start all ranks on one host"});
 }
 
-// Of a rank of several.
+// Makes the parts of one process of several.
 MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptions& options,
                            OpenStore open_store) {
   if (environment.local_world_size == environment.world_size) {
@@ -77,7 +80,8 @@ MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptio
     return parts;
   }
   if (options.device == DeviceKind::kCpu) refuse_hosts(environment, {});
-  // Before ranks wait for each other, and each by itself: mostly no rank has one.
+  // Each rank checks its own GPU before it waits for others: as a rule no rank has one, and then
+  // all fail at once without the store.
   const GpuChoice own = gpu_of_process(environment.local_rank);
   if (own.device == nullptr && options.device == DeviceKind::kCuda) compute_on_gpu(options, own);
   if (own.device == nullptr) refuse_hosts(environment, own.why_none);
@@ -91,6 +95,7 @@ MeshParts parts_of_process(const LaunchEnvironment& environment, const MeshOptio
 Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
   const LaunchEnvironment environment = read_launch_environment();
   if (environment.world_size == 1) {
+    // One rank needs no rendezvous and no shared memory.
     return Mesh::local(1, {.device = options.device,
                            .shard = options.shard,
                            .replicate = options.replicate,
@@ -101,6 +106,7 @@ Mesh make_mesh(const MeshOptions& options, const MeshMaking& making) {
   if (making.change) making.change(parts);
   Mesh mesh = mesh_of(std::move(parts));
   const MeshShape& shape = state_of(mesh).shape();
+  // Ranks of other builds could issue other collectives, so a difference fails here, by name.
   mesh.agree("program", {fmt::format("build {}", build_id()),
                          fmt::format("mesh {} × {}", shape.replicate, shape.shard)});
   return mesh;

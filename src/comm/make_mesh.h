@@ -1,5 +1,5 @@
-// How meshes are made: for Mesh::from_env, for programs without LibTorch, and for tests and
-// benchmarks that change what carries one.
+// Factories of meshes: for Mesh::from_env, for programs without LibTorch, and for tests and
+// benchmarks that replace parts of a mesh.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -13,20 +13,20 @@
 
 namespace fsdp {
 
-// What the makers of a process's mesh know beside MeshOptions.
+// Dependencies of a process's mesh beside MeshOptions.
 struct MeshMaking {
-  // Opens the store at which ranks of several hosts meet; null: such ranks are refused.
+  // Opens the key-value store of ranks on several hosts; null: such ranks are rejected.
   OpenStore open_store = nullptr;
-  // Changes what carries the mesh before anything travels on it; empty: nothing is changed.
+  // Changes the parts before the mesh uses them; empty: no change.
   std::function<void(MeshParts& parts)> change{};
 };
 
-// As Mesh::from_env.
+// Makes this process's mesh, as Mesh::from_env.
 Mesh make_mesh(const MeshOptions& options, const MeshMaking& making = {});
-// As run_program of program.h, on the mesh that `making` makes.
+// Runs a program as run_program of program.h does, on the mesh that `making` makes.
 int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& making);
 
-// What the ranks of Mesh::local have; element r is rank r's.
+// Returns the parts of the meshes of Mesh::local; element r is rank r's.
 std::vector<MeshParts> parts_of_threads(int world_size, const MeshOptions& options);
 
 }  // namespace fsdp

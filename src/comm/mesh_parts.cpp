@@ -46,6 +46,7 @@ std::vector<int> MeshShape::ranks(Axis axis, int world_rank) const {
 
 MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size) {
   MeshShape shape{.replicate = options.replicate, .shard = options.shard};
+  // 0 is left out. Quotients with a remainder fail the check of the product.
   if (shape.shard == 0 && shape.replicate == 0) shape.shard = local_world_size;
   if (shape.shard == 0 && shape.replicate > 0) shape.shard = world_size / shape.replicate;
   if (shape.replicate == 0 && shape.shard > 0) shape.replicate = world_size / shape.shard;
@@ -90,6 +91,7 @@ std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& optio
 }
 
 void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap) {
+  // The control communicator is missing on purpose: handshakes stay real in an ablated run.
   for (auto* each :
        {&parts.world.gather, &parts.world.reduce, &parts.shard.gather, &parts.shard.reduce,
         &parts.replicate.gather, &parts.replicate.reduce, &parts.modules}) {
@@ -101,6 +103,7 @@ void wrap_communicators(MeshParts& parts, const WrapCommunicator& wrap) {
 
 std::string host_name() {
   std::array<char, 256> name{};
+  // gethostname need not terminate a name that it cuts: the last byte stays 0.
   gethostname(name.data(), name.size() - 1);
   return name.data();
 }

@@ -10,7 +10,7 @@
 namespace fsdp {
 namespace {
 
-// Errors: InvalidArgument, for a back-end that leaves something out.
+// Checks that a back-end has made all parts, with matching sizes. Errors: InvalidArgument.
 void require_fitting(const MeshParts& parts) {
   const auto has = [](const AxisCommunicators& axis) { return axis.gather && axis.reduce; };
   const bool complete = parts.control_plane && parts.control && has(parts.world) &&
@@ -47,13 +47,18 @@ MeshState::MeshState(MeshParts parts, std::shared_ptr<MeshState> whole)
 }
 
 MeshState::~MeshState() {
+  // Before the members are destroyed: the destructors of communicators may wait for other ranks,
+  // and a rank that still needs this one must fail instead.
   parts_.control_plane->leave();
+  // An exception unwinds this part and may unwind the whole mesh. The destructors of its
+  // communicators could wait for ranks that do not know of it yet, so the job's mesh keeps them.
   if (whole_ && std::uncaught_exceptions() > exceptions_at_start_) {
     job().abandoned_.push_back(std::move(parts_));
   }
 }
 
 Communicator& MeshState::module_communicator() {
+  // Thread ranks have it from the start, GPUs of processes only once a model needs it.
   if (!parts_.make_modules) return parts_.modules ? *parts_.modules : *parts_.control;
   const std::lock_guard lock(mutex_);
   if (!modules_) modules_ = parts_.make_modules();
@@ -61,6 +66,7 @@ Communicator& MeshState::module_communicator() {
 }
 
 const AxisCommunicators& MeshState::at(Axis axis) const {
+  // An axis with all ranks has no communicators of its own.
   if (shape().size(axis) == shape().size(Axis::kWorld)) return parts_.world;
   return axis == Axis::kShard ? parts_.shard : parts_.replicate;
 }
@@ -73,13 +79,14 @@ CollectiveTag MeshState::next_control_tag(Operation operation, int64_t numel,
 
 bool MeshState::has_engines() {
   const std::lock_guard lock(mutex_);
+  // Engines alone hold the streams.
   return !streams_.expired();
 }
 
 MeshStreams MeshState::streams(bool run_beside) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<OwnStreams> own = streams_.lock();
-  run_beside = run_beside || !device().compute_stream().is_inline();  // a GPU's all do
+  run_beside = run_beside || !device().compute_stream().is_inline();  // all streams of a GPU do
   if (!own) {
     const auto make = [&](const char* name) {
       return device().make_stream(
@@ -95,6 +102,7 @@ MeshStreams MeshState::streams(bool run_beside) {
                            .hint = "give all engines of a mesh the same cpu_streams, or let the "
                                    "other engine go first"});
   }
+  // Aliasing pointers: each keeps the whole pair, so both streams end together.
   return {.gather = {own, own->gather.get()}, .reduce = {own, own->reduce.get()}};
 }
 

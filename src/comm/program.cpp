@@ -20,7 +20,8 @@
 namespace fsdp {
 namespace {
 
-// The form in which torchrun's agent expects a rank's error.
+// Writes an error in the form in which torchrun's agent reads it. An error line has no line breaks,
+// so quotes and backslashes are the only characters to escape.
 void write_error_file(const std::string& path, const std::string& line) {
   if (path.empty()) return;
   std::string quoted;
@@ -42,7 +43,8 @@ int report(const std::exception& error, const ErrorPlace& place,
   return static_cast<int>(exit_code_of(error));
 }
 
-// For the other ranks, whose lines have a hint of their own.
+// Returns the error's text without its hint, for the other ranks, whose lines have a hint of their
+// own.
 std::string without_hint(const std::exception& error) {
   const auto* ours = dynamic_cast<const Error*>(&error);
   if (ours == nullptr) return std::string(message_of(error));
@@ -51,8 +53,9 @@ std::string without_hint(const std::exception& error) {
   return Error(ours->code(), text).what();
 }
 
-// An exception that nobody can catch (in a thread, in a destructor) still ends as one line, not as
-// `terminate called` and a type's name. The process then dies by SIGABRT, which the others see.
+// Handles std::terminate: an exception that no code can catch (in a thread, in a destructor) still
+// ends as one line, not as `terminate called` and a type's name. The process then dies by SIGABRT,
+// which the other ranks see.
 [[noreturn]] void report_and_abort() {
   ErrorPlace place{.rank = 0, .world_size = 1, .host = host_name(), .step = -1};
   LaunchEnvironment environment;
@@ -85,9 +88,11 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
     place.rank = environment.rank;
     place.world_size = environment.world_size;
     if (!options.on_event) {
-      // Only a warning comes in the thread that counts the steps.
+      // Only warnings arrive on the thread that counts steps in `place`. Other events use the copy
+      // `at`, as reading `place` on their threads would be a race.
       options.on_event = [&place, at = place, environment](const MeshEvent& event) {
         if (event.kind == MeshEvent::Kind::kStuck) {
+          // Without destructors: they would wait for the thread that is stuck.
           std::_Exit(report(CommError(event.text, event.code), at, environment));
         }
         const bool has_step = event.kind == MeshEvent::Kind::kWarning;
@@ -98,9 +103,11 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
     try {
       return body(mesh, place);
     } catch (const RefusedElsewhere& refusal) {
+      // Another rank prints the cause.
       return refusal.exit_code();
     } catch (const std::exception& error) {
-      // Printed before the others are told: the first line is then the cause.
+      // Prints first: as soon as the others know, they print lines of their own, and the first
+      // line of the job should be the cause.
       const int code = report(error, place, environment);
       mesh.abort(without_hint(error));
       return code;

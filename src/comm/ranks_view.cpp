@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-// Addresses for the ranks' pieces, which nothing else takes meanwhile.
+// Reserves addresses for the ranks' pieces, without memory: GuardedPages map over them.
 Buffer reserve_addresses(int64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
@@ -43,6 +43,7 @@ std::optional<int64_t> RanksView::take_write() {
   std::optional<int64_t> written;
   int64_t at = 0;
   for (GuardedPages& piece : pieces_) {
+    // Every piece, also after a hit, because take_write restores the view of its piece.
     const std::optional<int64_t> here = piece.take_write();
     if (here && !written) written = at + *here;
     at += addresses_.bytes() / static_cast<int64_t>(pieces_.size());

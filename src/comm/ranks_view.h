@@ -1,4 +1,4 @@
-// All ranks' pieces of memory side by side, as Communicator::map_ranks shows them.
+// A view of all ranks' pieces of memory side by side, as Communicator::map_ranks returns it.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,23 @@
 
 namespace fsdp {
 
-// Blocks from this size on are whole pages, which the system takes back when they are released.
+// Blocks of kLargeBlockBytes and more consist of whole pages, which return to the system when they
+// are released.
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kLargeBlockBytes = 256 * 1024;
-// Whether peers can show a block of their own of so many bytes beside others (map_ranks).
+// Returns true if a block of this size can be mapped beside others (map_ranks).
 inline bool has_whole_pages(int64_t bytes) {
   return bytes >= kLargeBlockBytes && bytes % kPageBytes == 0;
 }
 
-// Read-only. Move-only; an empty view is legal everywhere.
+// A read-only view. Move-only; an empty view is legal everywhere.
 class RanksView {
  public:
   RanksView() = default;
-  // Addresses that show nothing, for a device without memory.
+  // Holds addresses without memory, for a device that has none.
   explicit RanksView(Buffer addresses) : addresses_(std::move(addresses)) {}
-  // `pieces` in rank order, of the same length. `files` keeps theirs open, shared with the job.
+  // Maps `pieces`, which are in rank order and of equal length. `files` keeps their files open and
+  // is shared with the job.
   // Errors: DeviceError when the system refuses.
   RanksView(std::shared_ptr<const void> files, std::span<const FilePages> pieces);
 
@@ -35,16 +37,16 @@ class RanksView {
   int64_t bytes() const { return addresses_.bytes(); }
   explicit operator bool() const { return static_cast<bool>(addresses_); }
 
-  // The offset of a byte that this process wrote here since the last call, if it did: the first
-  // one of the lowest rank whose piece was written. No rank's memory was changed by it, and the
-  // view shows what the ranks have again. [Note: guarded writes] in write_guard.h.
-  // Requires: nobody reads or writes the view meanwhile. Cheap where nothing was written.
+  // Returns the offset of a byte that this process wrote here since the last call, if it did: the
+  // first one of the lowest rank whose piece was written. The write changed no rank's memory, and
+  // the view shows the ranks' data again. [Note: guarded writes] in write_guard.h.
+  // Requires: no thread reads or writes the view meanwhile. Cheap if nothing was written.
   std::optional<int64_t> take_write();
 
  private:
   std::shared_ptr<const void> files_;
   Buffer addresses_;
-  std::vector<GuardedPages> pieces_;  // destroyed before the addresses that they lie at
+  std::vector<GuardedPages> pieces_;  // destroyed before their addresses
 };
 
 }  // namespace fsdp

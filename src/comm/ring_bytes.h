@@ -1,4 +1,4 @@
-// What a rank sends in a collective.
+// Bytes that a rank sends in a collective.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace fsdp {
 
-// What each of `size` ranks sends when the ranks stand in a ring, in bytes, rounded up; of a
-// broadcast each but the last. Of a tensor of S bytes all_gather and reduce_scatter take size - 1
-// steps of S / size, an all_reduce is one of each (Patarasuk and Yuan, 2009), a broadcast passes S
-// on. None of a barrier, and on one rank.
+// Returns the bytes that each of `size` ranks sends if the ranks form a ring, rounded up; in a
+// broadcast, each rank but the last. For a tensor of S bytes all_gather and reduce_scatter need
+// size - 1 steps of S / size, an all_reduce is one of each (Patarasuk and Yuan, 2009), and a
+// broadcast passes S on. 0 for a barrier, and on one rank.
 int64_t ring_bytes(Operation operation, std::span<const CollectivePart> parts, int size);
 
 }  // namespace fsdp

@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// Calls visit(bytes, numel) for each piece of [element, element + numel) that lies together.
+// Calls visit(bytes, numel) for each contiguous piece of [element, element + numel).
 template <class Visit>
 void visit_runs(const CollectivePart& part, int64_t element, int64_t numel, Visit visit) {
   for (const SendRun& run : part.runs) {
@@ -39,6 +39,7 @@ void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void*
   auto* out = static_cast<std::byte*>(to);
   const auto copy = [&](const std::byte* from, int64_t count) {
     const int64_t bytes = count * size_of(part.dtype);
+    // In place the data is there already, and memcpy does not allow overlap.
     if (from != out && bytes > 0) std::memcpy(out, from, bytes);
     out += bytes;
   };

@@ -1,4 +1,4 @@
-// What a part of a collective sends, in one place or in runs.
+// Access to the elements that a part sends, contiguous or in runs.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,9 @@
 
 namespace fsdp {
 
-// Where elements [element, element + numel) lie together; null if they are cut.
+// Returns the address of elements [element, element + numel) if they are contiguous, else null.
 const std::byte* sent_together(const CollectivePart& part, int64_t element, int64_t numel);
-// Copies them. Nothing is done if they lie at `to` already.
+// Copies these elements to `to`, except those that are there already.
 void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void* to);
 
 }  // namespace fsdp
