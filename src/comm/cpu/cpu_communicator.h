@@ -1,5 +1,5 @@
-// Collectives over memory that ranks can read from each other: the algorithms, once, for threads
-// and for processes.
+// Collectives over memory that ranks can read from each other: one implementation for threads and
+// processes.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace fsdp {
 
-// A subclass says what memory peers can read where it lies; the rest travels through a staging area
-// of the rank, in rounds. [Note: what travels how]
-//   ≤ kEagerBytes in all    in the rank's endpoint: one barrier, nothing is read but cache lines
-//   memory peers can read   read where it lies: barrier, read, barrier
-//   other memory, runs      copied into the staging area first, in rounds; what the next round
-//                           needs is copied while peers still read this one
+// A communicator of ranks on CPU cores of one host. A subclass knows which memory peers can read in
+// place; other data passes through a staging area of the rank, in rounds. [Note: what travels how]
+//   ≤ kEagerBytes in all    in the rank's endpoint: one barrier, peers read only cache lines
+//   memory peers can read   read in place: barrier, read, barrier
+//   other memory, runs      copied into the staging area first, in rounds; a rank copies the data
+//                           of the next round while peers still read this one
 // A large all_reduce is split: each rank reduces its share of the elements; after a barrier all
 // copy the others' shares. An element's sum is formed in rank order in every case.
 class CpuCommunicator : public Communicator {
@@ -33,30 +33,31 @@ class CpuCommunicator : public Communicator {
   CpuCommunicator(std::shared_ptr<const JobMember> member, RankGroup group);
 
   int job_rank(int rank) const { return barrier_.group().ranks[rank]; }
-  // One like this, of some of its ranks.
+  // Makes a communicator like this one, of some of its ranks.
   virtual std::unique_ptr<Communicator> make_group(std::shared_ptr<const JobMember> member,
                                                    RankGroup group) const = 0;
-  // Where peers find these bytes, if they can read them.
+  // Returns the place at which peers find these bytes; empty if they cannot read them.
   virtual std::optional<uint64_t> publish(const void* data, int64_t bytes) const = 0;
-  // The address, here, of what `rank` of the job published at `place`.
+  // Returns the address, in this process, of the bytes that `rank` of the job published at `place`.
   virtual std::byte* resolve(int rank, uint64_t place) const = 0;
-  // Where peers find this rank's staging area, of kStagingBytes.
+  // Returns the place of this rank's staging area, of kStagingBytes.
   virtual uint64_t staging_place() = 0;
 
  private:
-  // A range of elements of one part that travels in one round. For reduce_scatter there are size()
-  // such ranges, one in each rank's piece.
+  // A range of elements of one part that is exchanged in one round. For reduce_scatter there are
+  // size() such ranges, one in each rank's piece.
   struct Slice {
     int part;
     int64_t begin;
     int64_t numel;
     int64_t staged_at;  // bytes into the eager buffer or the staging area
   };
+  // A collective, or at most kMaxParts parts of it.
   struct Call {
     std::span<const CollectivePart> parts;
     const CollectiveRecord& record;
     bool is_eager = false;
-    int pieces = 1;  // of `numel` elements in each part's send
+    int pieces = 1;  // pieces of `numel` elements in each part's send
   };
 
   void execute(std::span<const CollectivePart> parts, const CollectiveRecord& record);
@@ -79,7 +80,8 @@ class CpuCommunicator : public Communicator {
 
   std::shared_ptr<const JobMember> member_;
   GroupBarrier barrier_;
-  // Of one round, the next one and one reduction; kept so that steady state allocates nothing.
+  // Slices of this round and of the next, and the sources of one reduction. Kept, so that the
+  // steady state allocates nothing.
   std::vector<Slice> slices_;
   std::vector<Slice> upcoming_;
   std::vector<const void*> sources_;

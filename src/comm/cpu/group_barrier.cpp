@@ -19,15 +19,16 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kSpins = 400;  // a cache line travels in well under this; about 10–40 µs in all
 constexpr auto kYieldFor = std::chrono::microseconds(100);
-// A yield that took this long gave the core to another program for its time slice. Who sleeps is
-// put back on a core as soon as it is woken; so many waits sleep at once before a yield is tried
+// A yield that took this long gave the core to another program for its time slice. A sleeper, in
+// contrast, gets a core as soon as it is woken; so many waits sleep at once before a yield is tried
 // again.
 constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
-// Also how soon a dead peer is noticed.
+// The longest sleep, and so the time until a dead peer is noticed.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
-// Who was away for longer was stopped itself, as the whole job is by Ctrl-Z: no peer was late.
+// A thread that was away for longer was stopped, as the whole job is by Ctrl-Z: no peer was late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
+// A thread that hangs while it reads must not keep the others from their error for ever.
 constexpr auto kReadersGrace = std::chrono::seconds(10);
 
 void relax() {
@@ -38,6 +39,7 @@ void relax() {
 #endif
 }
 
+// Returns how often a wait spins. Without a core for each rank, spinning delays the awaited rank.
 int spins_for(int ranks) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -65,6 +67,7 @@ void GroupBarrier::open(const CollectiveRecord& record) {
   record_ = record;
   if (member_->has_failed()) member_->throw_failure(describe(record_));
   ++opened_;
+  // The barrier that follows makes these writes visible to all ranks.
   mine().records[parity()] = record;
   mine().fingerprints[parity()] = fingerprint_of(record);
   mine().sequence.store(record.sequence, std::memory_order_release);
@@ -75,7 +78,7 @@ void GroupBarrier::arrive_and_wait() {
   awaited_ = 0;
   mine().phase.store(phase_, std::memory_order_seq_cst);
   if (all_arrived()) {
-    // The last to arrive sees everyone, and alone has to wake those that sleep.
+    // The last rank to arrive sees all others, so it alone has to wake those that sleep.
     WaitQueue& queue = member_->control().wait_queue(group_.channel);
     if (queue.sleepers.load(std::memory_order_seq_cst) != 0) {
       queue.wakes.fetch_add(1, std::memory_order_seq_cst);
@@ -87,6 +90,7 @@ void GroupBarrier::arrive_and_wait() {
   if (member_->has_failed()) leave();
 }
 
+// Phases only grow, so ranks below awaited_ need no second look.
 bool GroupBarrier::all_arrived() {
   while (awaited_ < group_.size() &&
          endpoint(awaited_).phase.load(std::memory_order_seq_cst) >= phase_) {
@@ -96,6 +100,8 @@ bool GroupBarrier::all_arrived() {
 }
 
 void GroupBarrier::wait() {
+  // Three stages: spin while a peer is microseconds away, yield while it may need this core, then
+  // sleep. Only a wait that sleeps looks for peers that are gone or late.
   for (int i = 0; i < spins_; ++i) {
     if (all_arrived()) return;
     relax();
@@ -116,6 +122,7 @@ void GroupBarrier::wait() {
     const auto before = std::exchange(now, Clock::now());
     if (now - before > kStopped) watch_.take_off(now - before);
     if (yielding) {
+      // A long yield only: the core was busy, no peer is late yet.
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }
@@ -130,6 +137,9 @@ void GroupBarrier::wait() {
 
 void GroupBarrier::sleep_once() {
   WaitQueue& queue = member_->control().wait_queue(group_.channel);
+  // Registers before it looks again. As all of these are seq_cst, either the last rank to arrive
+  // sees a sleeper, or this rank sees that it has arrived. A wake before futex_wait changes
+  // `wakes`, so that the wait returns at once.
   queue.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t seen = queue.wakes.load(std::memory_order_seq_cst);
   if (!all_arrived() && !member_->has_failed()) futex_wait(queue.wakes, seen, kSleepAtMost);
@@ -140,13 +150,13 @@ void GroupBarrier::check_peers() {
   for (int i = awaited_; i < group_.size(); ++i) {
     const int peer = group_.ranks[i];
     const std::optional<PeerEnd> end = member_->end_of(peer);
-    // Asked in this order, since a peer arrives before it finishes.
+    // In this order, because a peer arrives before it finishes.
     if (!end || endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
-    // With a launcher a death is known here before the launcher could say how.
+    // With a launcher, the death is known here before the launcher can report its cause.
     const bool has_launcher = member_->control().header().has_launcher.load() != 0;
     if (!watch_.may_tell(*end, has_launcher)) continue;
-    // What it is needed for. A rank that is just coming out of the collective before names this,
-    // too.
+    // The collective that needs the peer. A rank that is just leaving the previous one names this
+    // one, too.
     Failure failure = failure_of_end(member_->control(), peer, *end);
     failure.text.where = describe(record_);
     member_->fail(failure);
@@ -155,14 +165,15 @@ void GroupBarrier::check_peers() {
 }
 
 // [Note: disagreement across channels] Ranks that part ways often wait in different channels: one
-// gathers the next unit, another reduces. Let d be the first place of the host order at which two
-// ranks differ. All before it is complete or will be, in every channel, so both come to open d: in
-// one channel, where compare() finds it, or in two, where this does.
-// It is no false alarm: a rank uses a number once. Were the peer's collective with my number over,
-// I would have taken part in it, with that number, and not be here with the same. For the same
-// reason the peer's records stand while they are read: it cannot go on without me. is_open() keeps
-// that true where callers number collectives by hand and begin anew in each channel.
-// Groups that a split has made: only what I belong to is compared, so that all of this holds there.
+// gathers the next unit, another reduces. Let d be the first place of the collective sequence at
+// which two ranks differ. All collectives before d complete sooner or later, in every channel, so
+// both ranks open d: in one channel, where compare() finds it, or in two, where this function does.
+// It is no false alarm, because a rank uses a number once. If the peer's collective with this
+// number were complete, this rank would have taken part in it and would not wait here with the same
+// number. For the same reason the peer's record stays valid while it is read: the peer cannot
+// continue without this rank. is_open() keeps that true where callers number collectives by hand
+// and begin anew in each channel.
+// Groups of a split: only groups of this rank are compared, so that all of this holds there.
 // Parts of a mesh: no two meshes of a rank use the same number ([Note: orders of a job]).
 void GroupBarrier::check_other_channels() const {
   const uint64_t sequence = record_.sequence;
@@ -171,6 +182,7 @@ void GroupBarrier::check_other_channels() const {
   const int me = member_->rank();
   for (int channel = 0; channel < control.channels_of(me); ++channel) {
     if (channel == group_.channel) continue;
+    // 0 on both sides is a channel of all ranks.
     const uint32_t my_group = control.endpoint(channel, me).group.load();
     for (int peer = 0; peer < member_->size(); ++peer) {
       const Endpoint& there = control.endpoint(channel, peer);
@@ -178,14 +190,15 @@ void GroupBarrier::check_other_channels() const {
           there.group.load() != my_group || !is_open(channel, peer)) {
         continue;
       }
+      // The endpoint has two records; the peer's open one is that with this number.
       const CollectiveRecord& theirs = there.records[there.records[0].sequence == sequence ? 0 : 1];
       disagree(me, record_, peer, theirs, in_different_communicators(sequence));
     }
   }
 }
 
-// Where collectives travel between GPUs, only those of the control communicator meet here. A peer
-// that has issued another one with my number is ahead of mine, to which it will not come.
+// If collectives run between GPUs, only those of the control communicator use this barrier. A peer
+// that has posted another collective with this rank's number has gone on and will not arrive here.
 void GroupBarrier::check_devices() const {
   const uint64_t sequence = record_.sequence;
   if (sequence == 0) return;
@@ -227,7 +240,7 @@ std::vector<int> GroupBarrier::absent() const {
       absent.push_back(group_.ranks[i]);
     }
   }
-  // One that waits for a third in another channel is not the reason; in a circle all of them are.
+  // A peer that waits for a third rank in another channel is not the cause; in a circle all are.
   std::vector<int> to_blame;
   std::copy_if(absent.begin(), absent.end(), std::back_inserter(to_blame),
                [this](int peer) { return !is_ahead_elsewhere(peer); });
@@ -245,6 +258,7 @@ void GroupBarrier::check_slow() {
 void GroupBarrier::check_deadline() const {
   if (!watch_.is_over()) return;
   const std::vector<int> missing = absent();
+  // All may have arrived since the last look.
   if (missing.empty()) return;
   member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record_)));
   leave();
@@ -267,8 +281,8 @@ void GroupBarrier::disagree(int rank, const CollectiveRecord& record, int other_
 }
 
 void GroupBarrier::leave() const {
-  // Between processes a reader keeps its own mapping, and what it reads of a failed job it drops; a
-  // stopped one would hold up those that live.
+  // Processes need no wait: a reader keeps its own mapping and drops data of a failed job. A
+  // stopped one would hold up the live ranks.
   if (member_->kind() == RankKind::kThread) wait_for_readers();
   member_->throw_failure(describe(record_));
 }
@@ -284,6 +298,8 @@ void GroupBarrier::wait_for_readers() const {
 }
 
 GroupBarrier::Reading::Reading(const GroupBarrier& barrier) : barrier_(barrier) {
+  // Before the look at the failure: either this rank sees it, or the rank that failed sees a
+  // reader.
   barrier_.mine().reading.store(1, std::memory_order_seq_cst);
   if (barrier_.member_->has_failed()) {
     barrier_.mine().reading.store(0, std::memory_order_seq_cst);

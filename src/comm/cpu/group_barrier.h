@@ -1,4 +1,4 @@
-// The barrier of one communicator's ranks: arrival, waiting, comparing what each came to do.
+// The barrier of one communicator's ranks: arrival, wait, and comparison of their collectives.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 
 namespace fsdp {
 
-// One rank's side, on one channel. Used by one thread at a time. Ranks are numbered as in the
-// group; failures and messages name those of the job.
+// One rank's side of the barrier, on one channel. Used by one thread at a time. Ranks are numbered
+// as in the group; failures and messages name those of the job.
 //
 // [Note: barriers]
-// A collective opens by writing this rank's endpoint (record, fingerprint, a small payload itself,
-// where the rest lies), all ranks pass the barrier, each compares the fingerprints and reads. If
-// memory of a rank is read they pass it once more, so that it may be used again. Nobody waits
-// without looking at the first failure, at the peers' lives, at what they wait for in other
-// channels, and at the clock.
+// To open a collective a rank writes its endpoint: record, fingerprint, a small payload itself, the
+// places of other data. All ranks pass the barrier; each compares the fingerprints and reads. If
+// memory of a rank is read, all pass the barrier once more, so that it may be used again. A wait
+// always checks the first failure, the peers' lives, their collectives in other channels, and the
+// clock.
 class GroupBarrier {
  public:
   GroupBarrier(std::shared_ptr<const JobMember> member, RankGroup group);
@@ -28,21 +28,24 @@ class GroupBarrier {
   const RankGroup& group() const { return group_; }
   Endpoint& endpoint(int rank) const { return *endpoints_[rank]; }
   Endpoint& mine() const { return endpoint(group_.rank); }
-  // Which of an endpoint's two eager buffers, fingerprints and records the open collective uses.
+  // Returns which of an endpoint's two eager buffers, fingerprints and records the open collective
+  // uses.
   int parity() const { return static_cast<int>(opened_ & 1); }
 
   // Starts the next collective: writes record and fingerprint into this rank's endpoint.
   // Errors: the job's first failure.
   void open(const CollectiveRecord& record);
-  // Arrives and waits until all ranks have. What each wrote before is visible after.
+  // Arrives and waits until all ranks have arrived. Each rank's earlier writes are visible after
+  // it.
   // Errors: CommError: a rank is missing at the deadline, gone, or has failed.
   void arrive_and_wait();
+  // Compares the collectives that the ranks have opened.
   // Requires: the first barrier after open is passed.
   // Errors: CommError naming both sides if ranks differ.
   void compare() const;
 
-  // Held while peers' memory is read: a thread rank that leaves with an error waits until nobody
-  // reads, since its caller will free what it published.
+  // A scope in which this rank reads peers' memory. A thread rank that leaves with an error waits
+  // until no rank reads, since its caller will free the published memory.
   class Reading {
    public:
     explicit Reading(const GroupBarrier& barrier);
@@ -53,7 +56,8 @@ class GroupBarrier {
    private:
     const GroupBarrier& barrier_;
   };
-  // Of a thread rank whose own error the others have been told: until nobody reads any more.
+  // Waits until no rank of the group reads. For a thread rank that has reported an error of its
+  // own.
   void wait_for_readers() const;
 
  private:
@@ -63,25 +67,26 @@ class GroupBarrier {
   void check_peers();
   void check_other_channels() const;
   void check_devices() const;
-  // These take and give ranks of the job.
-  // Some rank of `peer`'s group there has not come to the barrier at which it arrived last.
+  // Ranks of the job in the next three. Returns true if some rank of `peer`'s group there has not
+  // reached the barrier at which `peer` arrived last.
   bool is_open(int channel, int peer) const;
-  // It has arrived in another channel where some rank has not.
+  // Returns true if `peer` has arrived in a channel where some rank has not.
   bool is_ahead_elsewhere(int peer) const;
-  // Those that keep this barrier waiting.
+  // Returns the ranks that keep this barrier waiting.
   std::vector<int> absent() const;
   void check_slow();
   void check_deadline() const;
-  // Says that two ranks came to do different things.
+  // Fails the job, because two ranks issued different collectives.
   [[noreturn]] void disagree(int rank, const CollectiveRecord& record, int other_rank,
                              const CollectiveRecord& other, std::string where) const;
+  // Throws the job's first failure.
   [[noreturn]] void leave() const;
 
   std::shared_ptr<const JobMember> member_;
   RankGroup group_;
   std::vector<Endpoint*> endpoints_;
-  int spins_;               // none if ranks outnumber the cores
-  int sleeps_to_come_ = 0;  // waits that sleep without a yield before
+  int spins_;               // 0 if ranks outnumber the cores
+  int sleeps_to_come_ = 0;  // waits that sleep without yielding first
   CollectiveRecord record_{};
   uint64_t opened_ = 0;
   uint64_t phase_ = 0;

@@ -1,4 +1,4 @@
-// The ranks of one communicator and the channel of the control segment on which they meet.
+// The ranks of one communicator and the channel of the control segment that they use.
 #pragma once
 
 #include <vector>
@@ -7,20 +7,21 @@
 
 namespace fsdp {
 
+// The ranks of one communicator.
 struct RankGroup {
   int channel = 0;
-  std::vector<int> ranks;  // of the job, in the communicator's order
-  int rank = 0;            // this one's place among them
+  std::vector<int> ranks;  // ranks of the job, in the communicator's order
+  int rank = 0;            // index of this rank
 
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
-// All ranks of the job, on a channel of theirs.
+// Returns the group of all ranks of the job, on a channel of theirs.
 RankGroup group_of_all(const JobMember& member, Channel channel);
-// Some ranks of the job, this one among them, on a channel that other groups use, too: the same
-// order on all of them.
+// Returns the group of some ranks of the job, this one among them, on a channel that other groups
+// use, too. Requires: the same order on all of them.
 RankGroup group_of(const JobMember& member, Channel channel, std::vector<int> ranks);
-// So that peers who look at the channel can tell this rank's group from others.
+// Marks the channel with this rank's group, so that peers can distinguish it from others there.
 void mark_group(const JobMember& member, const RankGroup& group);
 
 }  // namespace fsdp

@@ -28,10 +28,12 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   }
   RankStatus& status = member.control().status(member.rank());
   const std::vector<SplitWish> wishes = exchange({color, key, status.split_channels.load()});
-  // Ranks of other groups may have taken more: what all here have not is above all of theirs.
+  // Ranks may have used different numbers of channels in earlier splits. One channel, above the
+  // largest number, is new to all; the groups of this split share it, as they are disjoint.
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
+    // Computed from all wishes, so all ranks throw.
     throw DeviceError({.what = fmt::format("a rank has {} communicators by split at most",
                                            kChannels - kNamedChannels),
                        .where = "Communicator::split",
@@ -39,7 +41,7 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   }
   status.split_channels.store(static_cast<uint32_t>(taken) + 1);
 
-  std::vector<int> members;  // of the parent
+  std::vector<int> members;  // ranks of the parent
   for (int rank = 0; rank < parent.size(); ++rank) {
     if (wishes[rank].color == color) members.push_back(rank);
   }

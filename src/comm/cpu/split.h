@@ -1,4 +1,4 @@
-// How the ranks of a communicator agree on the groups into which it is split.
+// Agreement of a communicator's ranks on the groups into which it is split.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace fsdp {
 
-// What one rank says about a split.
+// One rank's arguments of a split. Plain int64_t, which ranks gather.
 struct SplitWish {
   int64_t color;
   int64_t key;
   int64_t channels_taken;
 };
-// The wishes of all ranks of a communicator, in its order. Collective over it.
+// A collective that returns the wishes of all ranks of a communicator, in its order.
 using ExchangeWishes = std::function<std::vector<SplitWish>(const SplitWish& mine)>;
 
-// Over the host's memory.
+// Exchanges the wishes over `parent`, in host memory.
 std::vector<SplitWish> exchange_wishes(Communicator& parent, const SplitWish& mine);
 
-// The group of this rank: those that gave the same color, by key, then by their rank in `parent`,
-// the group of the communicator that is split.
-// Its channel is new to every rank of `parent`, and marked as this group's.
-// Requires: Communicator::split's.
-// Errors: InvalidArgument for a negative color; DeviceError, on all ranks, when the job has no
+// Returns the group of this rank: the ranks that pass the same color, by key, then by their rank in
+// `parent`, the group of the communicator that is split. Its channel is new to every rank of
+// `parent`, and marked as this group's.
+// Requires: those of Communicator::split.
+// Errors: InvalidArgument for a negative color; DeviceError, on all ranks, if the job has no
 //   channel left.
 RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
                          const ExchangeWishes& exchange, int color, int key);

@@ -32,6 +32,7 @@ Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
 }
 
 Failure ranks_differ_somewhere(int rank, int other_rank) {
+  // Lowest rank first: both ranks write the same text, whichever of them fails the job.
   return disagreement(fmt::format("ranks {} and {} did not issue the same",
                                   std::min(rank, other_rank), std::max(rank, other_rank)),
                       "more than the last collectives ago");

@@ -1,4 +1,4 @@
-// What the job is told when ranks do not come to a collective, or come to do different things.
+// Failures of ranks that do not arrive at a collective, or arrive with different ones.
 #pragma once
 
 #include <chrono>
@@ -11,23 +11,24 @@
 
 namespace fsdp {
 
-// What helps with a rank that may only be slow.
+// A hint for a rank that may only be slow.
 inline constexpr std::string_view kLookAtRankHint =
     "look at that rank with a debugger, or raise MeshOptions::timeout if it may be that slow";
 
-// What is known of one that did not come in time, and has not ended.
+// The cause for a rank that did not arrive in time and has not ended.
 inline constexpr std::string_view kLateCause =
     "it is alive, but stopped, stuck, slow or doing something else";
 
-// "30.0 s".
+// Formats a time: "30.0 s".
 std::string seconds_text(std::chrono::milliseconds time);
 
-// `where`: at which collective, counted as its back-end counts them.
+// Returns the failure of two ranks that issued different collectives. `where` names the collective
+// as its back-end counts them.
 Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
                        const CollectiveRecord& other, std::string where);
-// The same, where it is too long ago to say which.
+// Returns the same failure if the collectives are too old to be named.
 Failure ranks_differ_somewhere(int rank, int other_rank);
-// Those that live. `where`: for what they are waited for.
+// Returns the failure of ranks that live but did not arrive. `where` says at which collective.
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,
                           std::string where);
 

@@ -1,4 +1,4 @@
-// What one rank says about a collective, so that ranks can tell whether they do the same thing.
+// The record of a collective: one rank's description, which ranks compare.
 #pragma once
 
 #include <array>
@@ -11,9 +11,10 @@
 namespace fsdp {
 
 inline constexpr int kRecordedParts = 4;
-inline constexpr int kLabelBytes = 48;  // that are shown, with the closing zero
+inline constexpr int kLabelBytes = 48;  // in messages, with the terminating zero
 
-// Plain bytes: it lies in memory that processes share.
+// One rank's description of a collective. Plain bytes, as it resides in memory that processes
+// share.
 struct CollectiveRecord {
   struct Part {
     int64_t numel;
@@ -24,33 +25,36 @@ struct CollectiveRecord {
   ReduceOp reduce_op;  // kSum where nothing is reduced
   int32_t root;        // -1 where there is none
   int32_t part_count;
-  std::array<Part, kRecordedParts> parts;  // the first ones; all of them are in parts_hash
+  std::array<Part, kRecordedParts> parts;  // the first ones; parts_hash covers all
   uint64_t parts_hash;
   uint64_t sequence;
-  uint64_t label_hash;  // of all of it
-  uint64_t note_hash;   // 0: nothing was noted
-  // What messages show: the end of a long label, where names of units differ; a note's beginning.
+  uint64_t label_hash;  // hash of the full label
+  uint64_t note_hash;   // 0: no annotation
+  // Texts for messages: the end of a long label, because names of units differ there, and the
+  // beginning of the annotation.
   std::array<char, kLabelBytes> label;
   decltype(CollectiveAnnotation::text) note;
 };
 
+// Returns this rank's record of a collective.
 CollectiveRecord make_record(const Collective& collective);
 
-// Equal for equal records.
+// Returns a hash that is equal for equal records.
 uint64_t fingerprint_of(const CollectiveRecord& record);
-// What a record is held against beside its fingerprint: the same in all processes.
+// Return hashes that are the same in all processes, for what is compared beside fingerprints.
 uint64_t hash_of(std::string_view text);
 uint64_t hash_of(uint64_t one, uint64_t other);
 
-// "all_reduce (sum) of 12 float64 'gradient norm' #7 after 'optimizer step 7: lr 0.001'": all that
-// is compared, but for what of a long label or note is not shown.
+// Describes a record: "all_reduce (sum) of 12 float64 'gradient norm' #7 after 'optimizer step 7:
+// lr 0.001'". Everything that is compared is in it, except the hidden part of a long label or
+// annotation.
 std::string describe(const CollectiveRecord& record);
-// "rank 0 issued all_reduce …, rank 1 issued barrier …", and what differs if that is not shown.
-// The lower rank comes first.
+// Describes two records, the lower rank first: "rank 0 issued all_reduce …, rank 1 issued barrier
+// …". If the two texts are equal, it adds where the records differ.
 std::string describe_difference(int rank, const CollectiveRecord& record, int other_rank,
                                 const CollectiveRecord& other);
 
-// Ends the full text of `field` with "…".
+// Replaces the end of the full text in `field` by "…".
 void mark_cut(std::span<char> field);
 
 }  // namespace fsdp

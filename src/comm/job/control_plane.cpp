@@ -14,7 +14,7 @@ std::string lines_as_text(const std::vector<std::string>& lines) {
   return text;
 }
 
-// The first line in which two texts differ, and what each has there.
+// The first line in which two texts differ, in both versions.
 struct Difference {
   int line;
   std::string first, second;
@@ -39,11 +39,12 @@ std::optional<Difference> first_difference(std::string_view a, std::string_view 
 }  // namespace
 
 void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string>& lines) {
+  // Every rank compares all texts with rank 0's and so finds the same difference.
   const auto texts = exchange(tag, lines_as_text(lines));
   for (int other = 1; other < world_size(); ++other) {
     const auto difference = first_difference(texts[0], texts[other]);
     if (!difference) continue;
-    // Kept as the job's first failure: a rank that is still in the exchange gets the same text.
+    // Stored as the job's first failure: a rank that is still in the exchange throws the same text.
     fail(
         {.rank = -1,
          .code = ExitCode::kConfiguration,

@@ -1,5 +1,5 @@
-// How the ranks of a job agree, fail and end together: all between ranks that is no collective on a
-// stream.
+// The control plane: how the ranks of a job agree, fail and end together. It does everything
+// between ranks except collectives on streams.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -15,16 +15,16 @@
 
 namespace fsdp {
 
-// One rank's side of it. It lives in host memory and needs no device, also where the collectives
-// travel between devices. Implementations: ranks of one host that share memory
-// (job/segment_control_plane.h), those of several hosts (store/store_control_plane.h), one rank of
-// a world that is imagined (simulated/simulated_control_plane.h), the ranks of a part of a mesh
+// One rank's control plane. It works in host memory and needs no device, also if collectives run
+// between devices. Implementations: ranks of one host that share memory
+// (job/segment_control_plane.h), ranks of several hosts (store/store_control_plane.h), one rank of
+// a simulated world (simulated/simulated_control_plane.h), the ranks of a part of a mesh
 // (job/part_control_plane.h).
 //
-// Destroying it is this rank's end: the others learn that it finished, or, if an exception is
+// Its destruction is this rank's end: the others learn that it finished or, if an exception is
 // leaving the scope, that it gave up. Communicators are destroyed before the plane that they belong
-// to. As their destruction may wait for other ranks, leave() tells the same before.
-// Thread-safe, but exchange and agree: one thread of a rank at a time.
+// to. As their destruction may wait for other ranks, leave() reports the same before.
+// Thread-safe, except exchange and agree: one thread of a rank at a time.
 class ControlPlane {
  public:
   virtual ~ControlPlane() = default;
@@ -34,13 +34,14 @@ class ControlPlane {
 
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  // These two, and exchange and agree, number the ranks of the mesh. All else, and all error texts,
-  // number those of the job, which differ where the mesh is a part of another: job_rank maps the
-  // first to the second.
+  // Maps a rank of the mesh to its number in the job. rank, world_size, exchange and agree use the
+  // mesh's numbers; everything else, and all error texts, use the job's. They differ if the mesh is
+  // a part of another.
   virtual int job_rank(int rank) const { return rank; }
 
-  // The texts of all ranks, in rank order, of any lengths. `tag` says what they are about and, once
-  // there is a host order, the place in it: so a rank that trains meanwhile is found at once.
+  // Returns the texts of all ranks, in rank order, of any lengths. `tag` says what they are about
+  // and, once there is a collective sequence, has a place in it: a rank that trains meanwhile is
+  // then found at once.
   // Requires: collective over all ranks, with an equal tag, outside steps: the control communicator
   //   is not in use.
   // Errors: CommError, the job's first failure: a rank is gone or missing at the deadline, or the
@@ -53,41 +54,47 @@ class ControlPlane {
   //   both values and ranks.
   virtual void agree(const CollectiveTag& tag, const std::vector<std::string>& lines);
 
-  // Makes `failure` the job's, unless it has one, and wakes every rank that waits: from here on
-  // every collective and exchange of every rank ends by throwing the first failure. Never blocks.
+  // Makes `failure` the job's failure, unless it has one, and wakes every rank that waits: from
+  // then on every collective and exchange of every rank throws the first failure. Never blocks.
   virtual void fail(const Failure& failure) noexcept = 0;
-  // Empty while nothing failed. What a back-end polls in its waits.
+  // Returns the job's first failure; empty while nothing failed. Back-ends poll it in their waits.
   virtual std::optional<Failure> first_failure() const = 0;
-  // Throws it; `where` is added if it names no place of its own.
-  // Errors: always: CommError with the failure's code; StateError if nothing failed.
+  // Throws the first failure as a CommError with its code; `where` is added if the failure names no
+  // place.
+  // Errors: StateError if nothing failed.
   [[noreturn]] void throw_first_failure(std::string_view where) const;
   // Fails the job: this rank gives up because of `cause`. Never blocks.
   void abort(std::string_view cause) noexcept;
 
-  // Tells the other ranks that this one is about to destroy its communicators, so that a rank that
-  // still needs it fails at once. Default: for planes whose communicators wait for no other rank.
+  // Notifies the other ranks that this one is about to destroy its communicators, so that a rank
+  // that still needs it fails at once. The default is for planes whose communicators wait for no
+  // other rank.
   virtual void leave() noexcept {}
 
-  // How `rank` is gone; empty while it lives.
+  // Returns how `rank` ended; empty while it lives.
   virtual std::optional<PeerEnd> end_of(int rank) const = 0;
-  // The failure that its end is for a rank that needs it.
+  // Returns the failure that this end means for a rank that needs `rank`.
   virtual Failure failure_of_end(int rank, PeerEnd end) const = 0;
 
-  // This rank issues a collective on a device, where nobody meets on the host: it is kept for who
-  // waits for it in vain, if it has a place in the host order. In that order. Cheap.
+  // Records a collective that this rank issues on a device, where ranks do not meet on the host,
+  // for peers that wait for it in vain. Ignores a collective without a place in the collective
+  // sequence. Cheap.
+  // Requires: calls in the order of the sequence.
   virtual void post(const PostedCollective& posted) noexcept = 0;
-  // How far `rank` has come in the host order of `sequence`; and what it issued there, or its mark,
-  // if that is still known. Of two ranks that post and look at each other, one sees the other's.
-  // A rank that has no part in that order has come to a place of another one, or to 0.
+  // Return the last place that `rank` has posted in the collective sequence of `sequence`, and the
+  // collective that it posted at `sequence`, or its mark, if that is still known. If two ranks post
+  // and then look at each other, at least one sees the other's. A rank that is not in that sequence
+  // reports a place of another one, or 0.
   virtual uint64_t last_posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<PostedCollective> posted(int rank, uint64_t sequence) const = 0;
   virtual std::optional<uint64_t> posted_mark(int rank, uint64_t sequence) const = 0;
 
-  // Something is late: what this rank has posted is shown to those who cannot look at it.
+  // Shares this rank's posted collectives with ranks that cannot read them, because something is
+  // late.
   virtual void share_posted() {}
 
-  // Others wait for that rank: said once a job, over several hosts once by each rank that waits
-  // (MeshEvent::Kind::kSlowRank).
+  // Reports that others wait for a rank: once a job, over several hosts once by each rank that
+  // waits (MeshEvent::Kind::kSlowRank).
   virtual void report_slow(const SlowRank& slow) const = 0;
 };
 

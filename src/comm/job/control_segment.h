@@ -1,6 +1,6 @@
 // The control segment of a job: the memory in which its ranks of one host coordinate. Threads share
-// it as it is, processes through a descriptor. All of it is plain bytes and lock-free atomics,
-// valid when zeroed.
+// the memory itself, processes map it through a descriptor. All of it is plain bytes and lock-free
+// atomics; all zeros is a valid state.
 #pragma once
 
 #include <array>
@@ -15,10 +15,10 @@
 
 namespace fsdp {
 
-// What a communicator's ranks meet on. Communicators of different channels may be used at the same
-// time, each from its own thread. The first channels are all ranks', the next those of the axes of
-// a mesh of two; Communicator::split takes the others, each once: a rank may still look at a group
-// that another has left.
+// The shared state of one communicator's ranks, by number. Communicators of different channels may
+// be used at the same time, each from its own thread. The first channels are for all ranks, the
+// next for the axes of a mesh with two. Communicator::split uses each of the others once, because a
+// rank may still look at a group that another has left.
 enum class Channel : int {
   kGather,
   kReduce,
@@ -30,15 +30,14 @@ enum class Channel : int {
   kReplicateReduce,
 };
 inline constexpr int kNamedChannels = 8;
-inline constexpr int kChannels = kNamedChannels + 56;  // 8 for each part that a rank may be of
-// Of a channel's staging area in every rank, for what peers cannot read where it lies: what is
-// staged should still be in a cache when they read it.
+inline constexpr int kChannels = kNamedChannels + 56;  // 8 for each of a rank's 7 parts
+// Size of a rank's staging area in a channel, for data that peers cannot read in place. Staged data
+// should still be in a cache when they read it.
 inline constexpr int64_t kStagingBytes = 1 << 20;
 
-// A payload up to this size is sent eagerly: it travels in the rank's endpoint, without a second
-// barrier.
+// A payload up to this size is sent eagerly: in the rank's endpoint, without a second barrier.
 inline constexpr int64_t kEagerBytes = 1024;
-// Parts that are exchanged at once; a call with more takes several rounds.
+// Parts that one exchange covers; a call with more needs several.
 inline constexpr int kMaxParts = 32;
 
 enum class RankState : uint32_t {
@@ -49,33 +48,34 @@ enum class RankState : uint32_t {
   kEnded,     // the launcher saw its process end; wait_status says how
 };
 
+// The state of one rank, for all others.
 struct alignas(64) RankStatus {
   std::atomic<RankState> state;
   std::atomic<int32_t> pid;
   std::atomic<int32_t> wait_status;
-  std::atomic<uint32_t> out_of_memory;   // 1: of SIGKILL, with which the kernel freed memory
-  std::atomic<uint32_t> reported_slow;   // 1: that others waited long for it was said
-  std::atomic<uint32_t> split_channels;  // that this rank has taken
+  std::atomic<uint32_t> out_of_memory;   // 1: the kernel killed it to free memory
+  std::atomic<uint32_t> reported_slow;   // 1: reported as slow
+  std::atomic<uint32_t> split_channels;  // used by splits of this rank
 };
 
-// Where peers find a part: an address (threads) or an offset in the rank's heap (processes).
+// The place of a part for peers: an address (threads) or an offset in the rank's heap (processes).
 struct PublishedPart {
   uint64_t send;
   uint64_t recv;
-  bool send_direct;  // false: it comes through the staging area
+  bool send_direct;  // false: through the staging area
   bool recv_direct;
 };
 
-// One rank's end of one channel. Written by that rank alone. Of fingerprints, eager buffers and
-// records there are two, used in turn: a rank writes again what collective n has used only after
-// all have arrived at the next collective, hence have read it. What peers poll (the first line) and
-// what the rank writes meanwhile are two lines apart, since a core fetches lines in pairs.
+// One rank's end of one channel. Only that rank writes it. Fingerprints, eager buffers and records
+// exist twice and are used in turn: a rank overwrites those of collective n only after all ranks
+// have arrived at the next collective, hence have read them. The lines that peers poll (the first)
+// and that the rank writes meanwhile are two lines apart, because a core fetches lines in pairs.
 struct alignas(128) Endpoint {
   std::atomic<uint64_t> phase;  // barriers arrived at
   std::array<uint64_t, 2> fingerprints;
-  std::atomic<uint64_t> sequence;  // of the record opened last, which stands when this is read
-  // Tells apart the groups on one channel, of an axis or of a split: 1 + the group's lowest rank of
-  // the job. 0 on the channels of all ranks, and where the rank is in no group.
+  std::atomic<uint64_t> sequence;  // the last opened record's, complete when this is read
+  // Distinguishes the groups on one channel, of an axis or of a split: 1 + the group's lowest
+  // rank of the job. 0 on the channels of all ranks, and for a rank in no group.
   std::atomic<uint32_t> group;
   alignas(128) std::atomic<uint32_t> reading;  // 1 while it reads peers' memory
   bool staged;                                 // some part of the present collective is staged
@@ -86,20 +86,22 @@ struct alignas(128) Endpoint {
 
 // The ranks that sleep until the last one arrives in a channel.
 struct alignas(64) WaitQueue {
-  std::atomic<uint32_t> wakes;     // the futex word of those that sleep
+  std::atomic<uint32_t> wakes;     // futex word of the sleepers
   std::atomic<uint32_t> sleepers;  // ranks that may be asleep
 };
 
+// The first bytes of a segment.
 struct SegmentHeader {
-  uint64_t layout;  // of this struct and those above; differs between versions of the library
+  uint64_t layout;  // hash of the layouts above; differs between versions of the library
   int32_t world_size;
-  std::atomic<uint32_t> has_launcher;  // a launcher writes how processes end
+  std::atomic<uint32_t> has_launcher;  // 1: a launcher reports how processes end
 };
 
-// View of a control segment: header, failure, a wait queue a channel, an endpoint a channel and
-// rank, a status a rank, what was posted a rank and host order.
+// A view of a control segment, in this order: header, failure, a wait queue per channel, an
+// endpoint per channel and rank, a status per rank, posted collectives per rank and sequence.
 class ControlSegment {
  public:
+  // Returns the size of a segment.
   static int64_t bytes_for(int world_size);
   // Requires: `memory` has bytes_for(world_size) bytes, aligned to 128. Owns nothing.
   ControlSegment(void* memory, int world_size)
@@ -111,13 +113,14 @@ class ControlSegment {
   RankStatus& status(int rank) const {
     return *at<RankStatus>(statuses_at() + rank * int64_t{sizeof(RankStatus)});
   }
-  // By `rank` in that of its host orders; see order_of.
+  // Returns the collectives that `rank` posted in one of its collective sequences; see order_of.
   PostedCollectives& posted(int rank, int order) const {
     return *at<PostedCollectives>(statuses_at() + world_size_ * int64_t{sizeof(RankStatus)} +
                                   (int64_t{rank} * kOrders + order) *
                                       int64_t{sizeof(PostedCollectives)});
   }
-  // The channels on which `rank` may meet others: those that no split of its has taken are not.
+  // Returns how many channels, the first ones, `rank` may use: those that none of its splits has
+  // used are excluded.
   int channels_of(int rank) const {
     return kNamedChannels + static_cast<int>(status(rank).split_channels.load());
   }

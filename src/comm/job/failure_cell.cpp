@@ -20,6 +20,7 @@ void put(std::array<char, N>& field, std::string_view text) {
 }  // namespace
 
 bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
+  // One rank wins the exchange and then alone writes the fields; kWritten publishes them.
   State expected = State::kEmpty;
   if (!cell.state.compare_exchange_strong(expected, State::kBeingWritten,
                                           std::memory_order_seq_cst)) {
@@ -37,6 +38,7 @@ bool keep_first(FailureCell& cell, const Failure& failure) noexcept {
 
 std::optional<Failure> first_failure(const FailureCell& cell) {
   if (cell.state.load(std::memory_order_seq_cst) == State::kEmpty) return std::nullopt;
+  // The process may have died between the two stores of keep_first.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   while (cell.state.load(std::memory_order_seq_cst) == State::kBeingWritten) {
     if (std::chrono::steady_clock::now() > give_up) {

@@ -1,4 +1,4 @@
-// Sleeping on a word of memory, also between processes.
+// Sleeps on a word of memory, also between processes.
 #pragma once
 
 #include <atomic>
@@ -7,9 +7,10 @@
 
 namespace fsdp {
 
-// Sleeps while `word` is `seen`, until woken or `at_most` has passed; may return early.
+// Sleeps while `word` is `seen`, until it is woken or `at_most` has passed. May return early.
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen,
                 std::chrono::microseconds at_most);
+// Wakes all that sleep on `word`.
 void futex_wake_all(std::atomic<uint32_t>& word);
 
 }  // namespace fsdp

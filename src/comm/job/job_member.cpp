@@ -14,11 +14,13 @@ JobMember::JobMember(Parts parts)
 JobMember::~JobMember() { tell_end(RankState::kFinished); }
 
 void JobMember::tell_end(RankState in_good_order) const noexcept {
+  // A count, because a mesh may be made and destroyed in a destructor that an exception runs.
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     fail(failure_of_abort(rank(), "an exception ended its program"));
     return;
   }
   control().status(rank()).state.store(in_good_order, std::memory_order_seq_cst);
+  // Ranks that sleep look at once whether they still need this one.
   control().wake_all();
 }
 
@@ -44,11 +46,13 @@ std::optional<PeerEnd> JobMember::end_of(int peer) const {
     case RankState::kPresent:
       break;
   }
+  // The state says nothing of a process that was killed: the kernel does.
   const bool is_gone = kind() == RankKind::kProcess && parts_.process_ended(peer);
   return is_gone ? std::optional(PeerEnd::kProcessIsGone) : std::nullopt;
 }
 
 void JobMember::report_slow(const SlowRank& slow) const {
+  // Many ranks may wait for the same peer; one line is enough.
   if (control().status(slow.rank).reported_slow.exchange(1) != 0) return;
   if (parts_.on_slow_rank) parts_.on_slow_rank(slow);
 }

@@ -1,5 +1,5 @@
-// One rank's membership of a job whose ranks share a control segment: the first failure, and
-// whether peers still live.
+// One rank's membership of a job whose ranks share a control segment: access to the first failure
+// and to the ends of peers.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -19,22 +19,22 @@ namespace fsdp {
 void report_failure(const ControlSegment& control, const Failure& failure) noexcept;
 // Throws the job's first failure; `where` is added if that names no place of its own.
 [[noreturn]] void throw_first_failure(const ControlSegment& control, std::string_view where);
-// The failure that `peer`'s end is for a rank that needs it.
+// Returns the failure that `peer`'s end means for a rank that needs it.
 Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end);
 
 enum class RankKind : uint8_t { kThread, kProcess };
 
-// Shared by a rank's communicators and its control plane. The last owner's destruction marks the
-// rank as finished, or as failed if an exception is leaving the scope.
+// A rank's membership. Shared by the rank's communicators and its control plane. The last owner's
+// destruction marks the rank as finished, or as failed if an exception is leaving the scope.
 class JobMember {
  public:
   struct Parts {
-    std::shared_ptr<const void> memory;  // of the control segment: shared with the other ranks
+    std::shared_ptr<const void> memory;  // the control segment's, shared with the other ranks
     ControlSegment control;
     int rank;
     RankKind kind;
     std::chrono::milliseconds timeout;
-    std::function<bool(int rank)> process_ended{};  // of processes
+    std::function<bool(int rank)> process_ended{};  // for processes only
     std::function<void(const SlowRank& slow)> on_slow_rank{};
   };
   explicit JobMember(Parts parts);
@@ -44,7 +44,7 @@ class JobMember {
 
   int rank() const { return parts_.rank; }
   int size() const { return parts_.control.world_size(); }
-  // Whether memory that a rank frees is gone for its peers, too: they are threads.
+  // Returns kThread if memory that a rank frees is gone for its peers, too.
   RankKind kind() const { return parts_.kind; }
   std::chrono::milliseconds timeout() const { return parts_.timeout; }
   const ControlSegment& control() const { return parts_.control; }
@@ -55,11 +55,11 @@ class JobMember {
     throw_first_failure(control(), where);
   }
 
-  // Tells the ranks, before the communicators are destroyed, what the destructor tells them.
+  // Reports, before the communicators are destroyed, the end that the destructor reports.
   void leave() const noexcept { tell_end(RankState::kLeaving); }
+  // Returns how `peer` ended; empty while it lives.
   std::optional<PeerEnd> end_of(int peer) const;
-  // Tells on_slow_rank, unless some rank that shares the segment has told its own about this peer
-  // already.
+  // Calls on_slow_rank unless a rank that shares the segment has already reported this peer.
   void report_slow(const SlowRank& slow) const;
 
  private:

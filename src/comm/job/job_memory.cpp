@@ -19,9 +19,12 @@
 namespace fsdp {
 namespace {
 
+// Room for staging areas and small blocks on a machine with little memory.
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
+// To be raised with every change of the layout that no size shows.
 constexpr uint64_t kLayoutVersion = 8;
 
+// Returns a mark of this library's layout: fsdp-run and the program may be of different builds.
 uint64_t layout_mark() {
   const uint64_t mark =
       mix(mix(mix_text(kLayoutVersion, "fsdp job"), sizeof(Endpoint)), sizeof(FailureCell));
@@ -37,12 +40,14 @@ uint64_t layout_mark() {
 
 int64_t heap_bytes() {
   const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  // A heap can hold as much as the machine; addresses and sparse files cost nothing.
   return round_up(std::max(memory, kLeastHeapBytes), 2 << 20);
 }
 
 Descriptor create_file(const std::string& name, int64_t bytes) {
   Descriptor file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) refused("memfd_create failed", errno);
+  // Sealed: a process that shrank the file would end its peers by SIGBUS at their next access.
   if (ftruncate(file.get(), bytes) != 0 ||
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refused(fmt::format("a shared file of {} was refused", format_bytes(bytes)), errno);
@@ -94,6 +99,7 @@ Mapping::~Mapping() {
 }
 
 JobMemory::JobMemory(const JobDescriptors& files, int world_size)
+    // mmap refuses 0 bytes; an empty file is then rejected below, by name.
     : control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
                "the control segment") {
   const auto foreign = [&](std::string what) {
@@ -112,6 +118,7 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
   }
   for (const Descriptor& heap : files.heaps) {
     heaps_.emplace_back(heap, bytes_of(heap), "a rank's heap");
+    // A duplicate: the caller closes its descriptors, and map_ranks maps views of the heap later.
     heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
     if (!heap_files_.back()) refused("a descriptor of a rank's heap was refused", errno);
   }

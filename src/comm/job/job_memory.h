@@ -17,8 +17,8 @@ struct JobDescriptors {
   std::vector<Descriptor> heaps;
 };
 
-// Makes the files, sized and sealed (no process can shrink what others have mapped). Heaps are
-// sparse: as large as this machine's memory, of which only touched pages exist.
+// Creates the files, sized and sealed (no process can shrink what others have mapped). Heaps are
+// sparse: each is as large as this machine's memory, but only touched pages exist.
 // Errors: DeviceError when the system refuses.
 JobDescriptors create_job_files(int world_size);
 
@@ -48,7 +48,7 @@ class JobMemory {
 
   ControlSegment control() const { return {control_.data(), static_cast<int>(heaps_.size())}; }
   const Mapping& heap(int rank) const { return heaps_[rank]; }
-  // Of which further views can be mapped.
+  // Returns the file of a rank's heap, of which further views can be mapped.
   int heap_file(int rank) const { return heap_files_[rank].get(); }
 
  private:

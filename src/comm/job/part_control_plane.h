@@ -11,9 +11,9 @@
 
 namespace fsdp {
 
-// Texts travel over the part's control communicator. All that is the job's goes to its control
-// plane: the first failure, which ranks live, what they have posted. A rank that leaves a part
-// stays in the job.
+// A part's control plane. Texts are exchanged over the part's control communicator. Everything else
+// is the job's and is forwarded to its control plane: the first failure, ends of ranks, posted
+// collectives. A rank that leaves a part stays in the job.
 class PartControlPlane final : public ControlPlane {
  public:
   // Requires: `job` outlives it. `control` is over the part's ranks, and lives while texts are

@@ -17,6 +17,7 @@ PeerProcesses::PeerProcesses(const ControlSegment& control, const std::vector<in
     : processes_(static_cast<size_t>(control.world_size())) {
   for (const int rank : ranks) {
     const int pid = control.status(rank).pid.load();
+    // A pidfd stays that of the process, while its pid may be reused. ESRCH: it has ended already.
     Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     if (!process && errno != ESRCH) {
       throw InvalidArgument(
@@ -33,6 +34,7 @@ bool PeerProcesses::ended(int rank) const {
   const std::optional<Descriptor>& process = processes_[static_cast<size_t>(rank)];
   if (!process) return false;
   if (!*process) return true;
+  // A pidfd becomes readable when its process ends.
   pollfd entry{.fd = process->get(), .events = POLLIN, .revents = 0};
   return poll(&entry, 1, 0) == 1;
 }

@@ -1,4 +1,4 @@
-// Whether other ranks' processes, of this host, still run.
+// Checks whether other ranks' processes on this host still run.
 #pragma once
 
 #include <optional>
@@ -9,20 +9,20 @@
 
 namespace fsdp {
 
-// Thread-safe after construction.
+// The watched processes. Thread-safe after construction.
 class PeerProcesses {
  public:
-  // `ranks`: those that are watched, all of this host.
+  // Opens the processes of `ranks`, all of this host.
   // Requires: their pids are in their statuses.
   // Errors: InvalidArgument (78) if this system cannot watch processes.
   PeerProcesses(const ControlSegment& control, const std::vector<int>& ranks);
 
-  // True from the moment the process has ended, also if nobody has reaped it. Never of a rank that
-  // is not watched.
+  // Returns true from the moment the process has ended, also before its parent has reaped it;
+  // always false for a rank that is not watched.
   bool ended(int rank) const;
 
  private:
-  // One a rank. Null: not watched; empty: it had ended before it was looked at.
+  // By rank. Null: not watched; empty: ended before it was opened.
   std::vector<std::optional<Descriptor>> processes_;
 };
 

@@ -4,7 +4,7 @@ namespace fsdp {
 namespace {
 
 constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
-constexpr int kSlowPart = 3;  // of the time-out
+constexpr int kSlowPart = 3;  // a rank is slow after timeout / kSlowPart
 
 }  // namespace
 
@@ -26,6 +26,7 @@ bool PeerWatch::becomes_slow() {
 
 bool PeerWatch::may_tell(PeerEnd end, bool has_launcher) {
   if (end != PeerEnd::kProcessIsGone || !has_launcher) return true;
+  // Every call of one wait counts from the first: the caller asks again until the time has passed.
   if (!vanished_) vanished_ = Clock::now();
   return Clock::now() - *vanished_ >= kLauncherGrace;
 }

@@ -1,5 +1,5 @@
-// The judge of a wait for other ranks, the same for everything that carries collectives: when a
-// rank is slow, when the time is over, and whether the end of a process can be told by now.
+// The rules of a wait for other ranks, the same for all back-ends: when a rank is slow, when the
+// time is over, and when the end of a process may be reported.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// Judges one wait after the other; used by one thread at a time.
+// The state of one wait after the other. Used by one thread at a time.
 class PeerWatch {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,17 +19,18 @@ class PeerWatch {
   // Starts a wait.
   void begin();
   bool has_begun() const { return begun_.has_value(); }
+  // Returns how long this wait has lasted; 0 before the first.
   std::chrono::milliseconds waited() const;
-  // Takes `time` off the wait: this process was stopped meanwhile, as the whole job is by Ctrl-Z,
-  // and no peer was late.
+  // Subtracts `time` from the wait: this process was stopped meanwhile, as the whole job is by
+  // Ctrl-Z, and no peer was late.
   void take_off(Clock::duration time) { *begun_ += time; }
 
-  // Returns true once a wait, when it has lasted a third of the time-out: its ranks are slow then.
+  // Returns true once a wait, after a third of the time-out: its ranks are slow then.
   bool becomes_slow();
   bool is_over() const { return waited() >= timeout_; }
 
-  // Returns true if the end of a peer may be reported. That of a process that has vanished may not
-  // for half a second if there is a launcher, which may still say how it ended.
+  // Returns true if the end of a peer may be reported. If there is a launcher, the end of a
+  // vanished process waits for half a second, because the launcher may still report how it ended.
   bool may_tell(PeerEnd end, bool has_launcher);
 
  private:

@@ -1,5 +1,4 @@
-// What a rank has issued on a device, where its peers can look: the last collectives of its host
-// order.
+// The last collectives that a rank has issued on a device, in memory that its peers can read.
 #pragma once
 
 #include <array>
@@ -13,24 +12,26 @@
 
 namespace fsdp {
 
+// A collective, with the communicator on which it was issued.
 struct PostedCollective {
   CollectiveRecord record;
-  uint64_t communicator;  // equal for the ranks of one
+  uint64_t communicator;  // equal on all of its ranks
 };
 
-// Equal for equal collectives of one communicator, in all processes.
+// Returns a hash that is equal for equal collectives of one communicator, in all processes.
 uint64_t mark_of(const PostedCollective& posted);
 
-// Lies, zeroed, in memory that ranks share, also between processes. Written by its rank alone, a
-// collective at a time; read by all at any time.
+// A ring of a rank's last collectives, in memory that ranks share, also between processes; all
+// zeros is empty. Only its rank writes it, one collective at a time; all ranks may read it at any
+// time.
 struct PostedCollectives {
   static constexpr uint64_t kKept = 128;
   static constexpr size_t kWords = (sizeof(PostedCollective) + 7) / 8;
 
   struct Entry {
-    std::atomic<uint64_t> sequence;  // of the record; 0: none, or it is being written
-    std::atomic<uint64_t> mark;      // what mark_of says of the record
-    std::atomic<uint64_t> history;   // of the fingerprints of all that were posted until then
+    std::atomic<uint64_t> sequence;  // 0: no record, or it is being written
+    std::atomic<uint64_t> mark;      // mark_of the record
+    std::atomic<uint64_t> history;   // hash of all fingerprints up to this one
     std::array<std::atomic<uint64_t>, kWords> words;
   };
 
@@ -40,15 +41,15 @@ struct PostedCollectives {
 
 static_assert(std::is_trivially_copyable_v<PostedCollective>);
 
-// Nothing for a record without a place in the host order.
+// Posts a collective. Ignores one without a place in the collective sequence.
 void post(PostedCollectives& posted, const PostedCollective& collective) noexcept;
-// The rank's collective of that place, if it has issued it and it is still kept. Of two ranks that
-// post and look at each other, one sees the other's.
+// Returns the rank's collective at that place, if it has issued it and it is still kept. If two
+// ranks post and then look at each other, at least one sees the other's.
 std::optional<PostedCollective> find_posted(const PostedCollectives& posted, uint64_t sequence);
-// Equal for ranks whose records have been equal from the first to this one, whatever the
-// communicators: of one host order all ranks' are.
+// Returns a hash that is equal for ranks whose records are equal from the first to this one,
+// whatever the communicators: in one collective sequence, for all ranks.
 std::optional<uint64_t> find_history(const PostedCollectives& posted, uint64_t sequence);
-// Its mark alone: who compares reads two words instead of all.
+// Returns its mark alone: a comparison then reads two words instead of the record.
 std::optional<uint64_t> find_mark(const PostedCollectives& posted, uint64_t sequence);
 
 }  // namespace fsdp

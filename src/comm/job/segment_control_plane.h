@@ -9,8 +9,8 @@
 
 namespace fsdp {
 
-// Texts travel over the mesh's control communicator, which compares what the ranks exchange with
-// what else they do there.
+// A control plane over a control segment. Texts are exchanged over the mesh's control communicator,
+// which compares the exchange with the other collectives that ranks issue there.
 class SegmentControlPlane : public ControlPlane {
  public:
   // Requires: `control` is over all ranks, and lives while texts are exchanged. `member` is shared

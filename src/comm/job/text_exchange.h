@@ -1,4 +1,4 @@
-// Texts of any lengths between ranks, over a communicator.
+// Exchange of texts of any lengths between ranks, over a communicator.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace fsdp {
 
-// The texts of all ranks of `communicator`, in its order: what ControlPlane::exchange promises, for
-// control planes that have a communicator on host memory.
+// Returns the texts of all ranks of `communicator`, in its order, as ControlPlane::exchange
+// promises. For control planes that have a communicator on host memory.
 std::vector<std::string> exchange_texts(Communicator& communicator, std::string_view text,
                                         const CollectiveTag& tag);
 
