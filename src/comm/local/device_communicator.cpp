@@ -15,22 +15,22 @@ namespace fsdp {
 
 class DeviceMeeting {
  public:
-  // One rank's. Written by it before a meeting of the host threads, read by its peers after it and
-  // before the next.
+  // One rank's side. The rank writes it before a barrier of the host threads; its peers read it
+  // after that barrier and before the next.
   struct Side {
     explicit Side(const Device& device) : ready(device), reduced(device), read(device) {}
     std::vector<CollectivePart> parts;
-    Event ready;    // what it sends is there, what it receives is free
-    Event reduced;  // its share of an all_reduce is there
-    Event read;     // it has read what its peers sent
+    Event ready;    // its input is ready, its output may be written
+    Event reduced;  // its share of an all_reduce is written
+    Event read;     // it has read its peers' input
     SplitWish wish{};
-    std::shared_ptr<DeviceMeeting> split;  // of the group of which it is the first rank
+    std::shared_ptr<DeviceMeeting> split;  // of the group whose first rank it is
   };
 
   DeviceMeeting(int size, const Device& device) : sides_(size, Side(device)) {}
   Side& side(int rank) { return sides_[rank]; }
 
-  // Lets `stream` wait for what every rank has recorded.
+  // Lets `stream` wait for this event of every rank.
   void wait_for_all(Stream& stream, const Event Side::*event) const {
     for (const Side& side : sides_) stream.wait(side.*event);
   }
@@ -41,8 +41,7 @@ class DeviceMeeting {
 
 namespace {
 
-// From a rank's element `begin` on: where it lies, and how many lie there together, at most
-// `numel`.
+// Returns the contiguous run that begins at a rank's element `begin`, of at most `numel` elements.
 SendRun together(const CollectivePart& part, int64_t begin, int64_t numel) {
   if (part.runs.empty()) {
     return {static_cast<const std::byte*>(part.send) + begin * size_of(part.dtype), numel};
@@ -61,7 +60,7 @@ std::byte* received(const CollectivePart& part, int64_t element) {
   return static_cast<std::byte*>(part.recv) + element * size_of(part.dtype);
 }
 
-// One launch of copies; what lies where it belongs already is left out.
+// Copies of one launch. Data that is in place is left out.
 class Copies {
  public:
   void add(const CollectivePart& from, int64_t begin, int64_t numel, std::byte* to) {
@@ -83,7 +82,7 @@ class Copies {
   std::vector<kernels::CastRun> runs_;
 };
 
-// One launch of reductions over all ranks' sources.
+// Reductions of one launch, over all ranks' sources.
 class Reductions {
  public:
   void add(std::vector<const void*> sources, std::byte* out, int64_t numel, DType dtype) {
@@ -95,7 +94,7 @@ class Reductions {
   }
 
  private:
-  std::deque<std::vector<const void*>> sources_;  // by run; stay where they are
+  std::deque<std::vector<const void*>> sources_;  // by run; in a deque, as runs_ points into it
   std::vector<kernels::ReduceRun> runs_;
 };
 
@@ -133,7 +132,8 @@ void DeviceCommunicator::issue(const Collective& collective, Stream& stream) {
   try {
     meet(parts, record, stream);
   } catch (const DeviceError& error) {
-    // Its caller will free what the others would read, or read already.
+    // The caller frees memory that its peers' kernels read, or are about to read. So the others
+    // learn of the failure first, their host threads stop issuing, and the device ends its work.
     ErrorText text = error.text();
     text.hint.clear();
     Failure failure = failure_of_abort(member_->rank(), DeviceError(std::move(text)).what());
@@ -149,6 +149,7 @@ void DeviceCommunicator::meet(std::span<const CollectivePart> parts, const Colle
                               Stream& stream) {
   DeviceMeeting::Side& mine = meeting_->side(rank());
   mine.parts.assign(parts.begin(), parts.end());
+  // Behind the work that wrote the input, and before any peer can wait for the event.
   stream.record(mine.ready);
   barrier_.open(record);
   barrier_.arrive_and_wait();
@@ -159,25 +160,27 @@ void DeviceCommunicator::meet(std::span<const CollectivePart> parts, const Colle
     move(record, stream);
   }
   if (record.operation == Operation::kAllReduce) {
+    // Peers copy the shares, so their streams wait for this one's reduction.
     stream.record(mine.reduced);
     barrier_.arrive_and_wait();
     const GroupBarrier::Reading reading(barrier_);
     meeting_->wait_for_all(stream, &DeviceMeeting::Side::reduced);
     spread_shares(stream);
   }
+  // Later work of this stream may overwrite memory that peers read, so it waits for their reads.
   stream.record(mine.read);
   barrier_.arrive_and_wait();
   meeting_->wait_for_all(stream, &DeviceMeeting::Side::read);
 }
 
-// [Note: in place] in cpu_communicator.cpp holds here, too: what a peer reads before the next
-// meeting is not written.
+// [Note: in place] in cpu_communicator.cpp holds here, too: no rank writes memory that a peer reads
+// before the next barrier of the host threads.
 void DeviceCommunicator::move(const CollectiveRecord& record, Stream& stream) const {
   const std::vector<CollectivePart>& mine = meeting_->side(rank()).parts;
   Copies copies;
   Reductions reductions;
-  // Elements [begin, begin + numel) of what each rank sends of part `index`, in runs that lie
-  // together on all of them.
+  // Reduces elements [begin, begin + numel) of each rank's input of part `index`, in runs that are
+  // contiguous on all ranks.
   const auto reduce = [&](size_t index, int64_t begin, int64_t numel, std::byte* out) {
     std::vector<const void*> sources(size());
     for (int64_t done = 0; done < numel;) {
@@ -233,6 +236,7 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
+  // Over host memory: a kernel would be slower, and the values are needed on the host.
   const auto exchange = [&](const SplitWish& wish) {
     meeting_->side(rank()).wish = wish;
     barrier_.open(make_record({.operation = Operation::kAllGather, .tag = {.label = "split"}}));
@@ -244,7 +248,8 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
     return wishes;
   };
   RankGroup group = agree_on_split(*member_, barrier_.group(), exchange, color, key);
-  // The group's first rank makes what it meets in.
+  // The group's first rank makes the shared state; the others copy its pointer between two
+  // barriers.
   if (group.rank == 0) meeting_->side(rank()).split = make_meeting(group.size(), device_);
   barrier_.open(make_record({.tag = {.label = "split"}}));
   barrier_.arrive_and_wait();

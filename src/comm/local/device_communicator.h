@@ -1,5 +1,5 @@
-// Collectives between threads whose memory lies on one device: kernels of each rank read its peers'
-// memory where it lies, and events order them.
+// Collectives between threads that share one device: kernels of each rank read its peers' memory in
+// place, and events order them.
 #pragma once
 
 #include <memory>
@@ -12,26 +12,27 @@
 
 namespace fsdp {
 
-// What the ranks of one communicator show each other.
+// The state that the ranks of one communicator share.
 class DeviceMeeting;
 
 // [Note: thread ranks of one device]
-// A collective is issued by all ranks together. Each says where its parts lie and records on its
-// stream that they are ready; the host threads meet, and compare what they came to do; each lets
-// its stream wait for its peers' and issues one kernel that reads from all of them; records that it
-// has read; the host threads meet again, and each lets its stream wait for those who read from it.
-// Nothing on the device waits for anything but events that are recorded, so that no kernel spins
-// and no order of streams can stop the device. What waits on the host waits for the issue of the
-// collective, not for its work.
+// All ranks issue a collective together. Each publishes where its parts are, and records on its
+// stream that they are ready. The host threads pass a barrier and compare their collectives. Each
+// rank lets its stream wait for its peers' events, issues one kernel that reads from all of them,
+// and records that it has read. The host threads pass another barrier, and each rank lets its
+// stream wait for the ranks that read from it. Nothing on the device waits for anything but
+// recorded events, so that no kernel spins and no order of streams can block the device. A host
+// thread waits for the issue of the collective, not for its work.
 //
-// Copies are one launch of cast_pack, reductions one of reduce: sums in rank order, the bits of the
-// other communicators. A large all_reduce is shared as theirs is.
+// Copies are one launch of cast_pack, reductions one of reduce: sums in rank order, the same bits
+// as the other communicators. An all_reduce is shared as CpuCommunicator shares a large one.
+// A communicator of threads that share one device.
 class DeviceCommunicator final : public Communicator {
  public:
-  // `meeting` is the group's; `device` lives as long.
+  // `meeting` is the group's; `device` outlives the communicator.
   DeviceCommunicator(std::shared_ptr<const JobMember> member, RankGroup group,
                      std::shared_ptr<DeviceMeeting> meeting, const Device& device);
-  // For a group of `size`.
+  // Makes the shared state of a group of `size` ranks.
   static std::shared_ptr<DeviceMeeting> make_meeting(int size, const Device& device);
 
   int rank() const override { return barrier_.group().rank; }

@@ -6,7 +6,8 @@
 
 namespace fsdp {
 
-// The semantic reference: any memory of the process can be read where it lies.
+// A communicator of threads, which can read any memory of the process in place. It is the reference
+// for the semantics of collectives.
 class LocalCommunicator final : public CpuCommunicator {
  public:
   LocalCommunicator(std::shared_ptr<const JobMember> member, RankGroup group)

@@ -13,7 +13,7 @@
 namespace fsdp {
 namespace {
 
-// The membership of each rank; the last of them to go frees the control segment.
+// Makes the membership of each rank; the last one to be destroyed frees the control segment.
 std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const MeshOptions& options) {
   const auto memory =
       std::make_shared<Buffer>(allocate_host(ControlSegment::bytes_for(world_size)));
@@ -36,9 +36,10 @@ std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const Mes
 using MakeCommunicator =
     std::function<std::unique_ptr<Communicator>(std::shared_ptr<const JobMember>, RankGroup)>;
 
-// On one device. What the ranks of a group meet in is made by the first of them.
+// Returns a factory of communicators on one device. The first rank of a group makes the state that
+// the group shares.
 MakeCommunicator on_device(const Device& device) {
-  // By channel and first rank.
+  // By channel and first rank of the group. One thread makes all ranks' parts, so there is no lock.
   using Meetings = std::map<std::pair<int, int>, std::shared_ptr<DeviceMeeting>>;
   return [&device, meetings = std::make_shared<Meetings>()](std::shared_ptr<const JobMember> member,
                                                             RankGroup group) {
@@ -72,7 +73,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
       return AxisCommunicators{.gather = make(group_of(*member, gather, ranks)),
                                .reduce = make(group_of(*member, reduce, ranks))};
     };
-    // What it carries lies in the host's memory.
+    // Control values are in host memory, whatever the device.
     auto control = on_host(member, group_of_all(*member, Channel::kControl));
     auto plane = std::make_unique<SegmentControlPlane>(member, *control);
     meshes.push_back(

@@ -7,8 +7,8 @@
 
 namespace fsdp {
 
-// The parts of `world_size` ranks that share one control segment; element r is rank r's.
-// Without `device` they are on the CPU; with it, all are on that one.
+// Returns the parts of `world_size` ranks that share one control segment; element r is rank r's.
+// Without `device` the ranks are on the CPU; with it, all are on that one.
 // Errors: InvalidArgument for a world without ranks.
 std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
                                   const Device* device = nullptr);

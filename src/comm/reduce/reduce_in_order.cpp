@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kStreamedBlockBytes = 8192;
 
-// Blocks are reduced in the first-level cache and written past the others.
+// Reduces blocks into a buffer in the first-level cache and streams them from there to memory.
 void reduce_streaming(const kernels::ReduceRun& run, ReduceOp op) {
   alignas(64) std::array<std::byte, kStreamedBlockBytes> block;
   std::vector<const void*> from(run.sources.begin(), run.sources.end());
@@ -35,7 +35,8 @@ void reduce_streaming(const kernels::ReduceRun& run, ReduceOp op) {
 void reduce_in_order(std::span<const void* const> sources, void* out, int64_t numel, DType dtype,
                      ReduceOp op) {
   const kernels::ReduceRun run{sources, out, numel, dtype};
-  // As a rule a source is one rank's, and each rank reduces as much of all of them.
+  // Counts the bytes that all ranks read: as a rule each source is one rank's, and each rank
+  // reduces as much of all sources.
   const auto ranks = static_cast<int64_t>(sources.size());
   const bool streams = ranks * ranks * numel * size_of(dtype) >= kStreamFromBytes;
   streams ? reduce_streaming(run, op) : kernels::cpu::reduce_run(run, op);

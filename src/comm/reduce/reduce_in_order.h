@@ -1,4 +1,4 @@
-// Reductions over ranks' contributions on the CPU, past the caches where they are large.
+// Reductions of ranks' contributions on the CPU; large ones bypass the caches.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-// As kernels::ReduceRun has it. Requires: kAvg of floating types alone.
+// Reduces `sources` into `out` as kernels::ReduceRun says. Requires: kAvg for floating types only.
 void reduce_in_order(std::span<const void* const> sources, void* out, int64_t numel, DType dtype,
                      ReduceOp op);
 

@@ -26,7 +26,7 @@ void copy_streaming(void* to, const void* from, int64_t bytes) {
   const int64_t head = std::min(bytes, (kCacheLine - misaligned) % kCacheLine);
   std::memcpy(out, in, head);
   const int64_t streamed_end = head + (bytes - head) / kCacheLine * kCacheLine;
-  // Whole lines: each leaves as one write.
+  // Whole cache lines: the four stores leave as one write, and the line is never read.
   for (int64_t line = head; line < streamed_end; line += kCacheLine) {
     const auto* source = reinterpret_cast<const __m128i*>(in + line);
     auto* target = reinterpret_cast<__m128i*>(out + line);
@@ -40,6 +40,8 @@ void copy_streaming(void* to, const void* from, int64_t bytes) {
   std::memcpy(out + streamed_end, in + streamed_end, bytes - streamed_end);
 }
 
+// Streamed stores are weakly ordered: without a fence a peer could pass the barrier before they are
+// visible.
 void finish_streaming() { _mm_sfence(); }
 
 #else

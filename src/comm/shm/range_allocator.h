@@ -1,4 +1,4 @@
-// Hands out ranges of a span of offsets: first fit, neighbours merged when given back.
+// An allocator of ranges in a span of offsets: first fit; free neighbours are merged.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 
 namespace fsdp {
 
+// Ranges of a span of offsets. Not thread-safe.
 class RangeAllocator {
  public:
-  // Serves [begin, end). Requires: both multiples of `granule`; every range is one, too.
+  // Serves [begin, end). Requires: both multiples of `granule`, as then every range is.
   RangeAllocator(int64_t begin, int64_t end, int64_t granule)
       : granule_(granule), free_{{begin, end - begin}} {}
 
-  // The offset of a range of at least `bytes`; empty if none is left.
+  // Allocates a range of at least `bytes` and returns its offset; empty if none is left.
   std::optional<int64_t> take(int64_t bytes);
-  // Requires: taken with the same `bytes`.
+  // Frees a range. Requires: allocated with the same `bytes`.
   void give_back(int64_t offset, int64_t bytes);
 
  private:

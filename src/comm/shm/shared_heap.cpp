@@ -13,6 +13,8 @@ namespace fsdp {
 namespace {
 
 constexpr int64_t kCacheLine = 64;
+// Small blocks have a range of their own: among large ones they would keep pages from the system
+// and leave gaps that are not whole pages.
 constexpr int64_t kSmallBegin = kChannels * kStagingBytes;
 constexpr int64_t kSmallEnd = kSmallBegin + (256 << 20);
 
@@ -41,8 +43,9 @@ Buffer SharedHeap::allocate(int64_t bytes) {
         {.what = fmt::format("out of shared memory: {} were refused", format_bytes(bytes)),
          .hint = "use more ranks, smaller units or a smaller batch"});
   }
-  // Pages never touched or taken back are zero already.
+  // Large blocks need no zeroing: their pages are untouched, or were removed when last released.
   if (bytes < kLargeBlockBytes) std::memset(base_ + *offset, 0, bytes);
+  // Each buffer keeps the heap, and with it the mapping, alive.
   return {base_ + *offset, bytes,
           [heap = shared_from_this(), at = *offset, bytes](void*) { heap->release(at, bytes); }};
 }
@@ -50,9 +53,10 @@ Buffer SharedHeap::allocate(int64_t bytes) {
 void SharedHeap::release(int64_t offset, int64_t bytes) {
   if (bytes >= kLargeBlockBytes) {
     const int64_t pages = round_up(bytes, kPageBytes);
-    // Frees the pages for all processes. Where the system refuses, they are zeroed by hand.
+    // Frees the pages for all processes. If the system refuses, they are zeroed by hand.
     if (madvise(base_ + offset, pages, MADV_REMOVE) != 0) std::memset(base_ + offset, 0, pages);
   }
+  // Only now may another thread allocate the range: its zeros would come too late otherwise.
   const std::lock_guard lock(mutex_);
   ranges_for(bytes).give_back(offset, bytes);
 }

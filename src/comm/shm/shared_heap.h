@@ -1,5 +1,5 @@
-// The heap of one rank, which its peers have mapped: staging areas first, then what allocate()
-// serves.
+// The heap of one rank, which its peers have mapped: the staging areas first, then the blocks of
+// allocate().
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,19 @@
 
 namespace fsdp {
 
-// Thread-safe. Shared by the communicators of its rank and the buffers that came from it.
+// A heap in shared memory. Thread-safe. Shared by the communicators of its rank and the buffers
+// allocated from it.
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
-  // Requires: `memory` keeps [base, base + bytes) mapped, which is this rank's heap.
+  // Serves [base, base + bytes). Requires: `memory` keeps it mapped; it is this rank's heap.
   SharedHeap(std::shared_ptr<const void> memory, std::byte* base, int64_t bytes);
 
-  // Zeroed, aligned to 64 bytes. Large blocks go back to the system when released.
+  // Allocates zeroed memory, aligned to 64 bytes. Large blocks return to the system when released.
   // Errors: DeviceError with the size when the heap has no such range left.
   Buffer allocate(int64_t bytes);
-  // The offset of these bytes, if they lie in this heap.
+  // Returns the offset of these bytes if they are in this heap.
   std::optional<uint64_t> offset_of(const void* data, int64_t bytes) const;
+  // Returns the offset of a channel's staging area.
   static uint64_t staging_of(int channel) { return uint64_t{kStagingBytes} * channel; }
 
  private:

@@ -16,10 +16,12 @@ constexpr int64_t kCannotBeShown = -1;
 Buffer ShmCommunicator::allocate(int64_t bytes) { return heap_->allocate(bytes); }
 
 RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
+  // `bytes` is equal on all ranks, so either all return here or none does.
   if (!has_whole_pages(bytes)) return {};
   Stream& stream = cpu_device().compute_stream();
   const auto place = publish(mine, bytes);
   const bool whole_pages = place && *place % kPageBytes == 0;
+  // A rank that cannot show its memory takes part in the gather, too: all then decide alike.
   const int64_t own = whole_pages ? static_cast<int64_t>(*place) : kCannotBeShown;
   std::vector<int64_t> places(size());
   const CollectivePart part{&own, places.data(), 1, DType::kInt64};
@@ -27,6 +29,7 @@ RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
   if (std::find(places.begin(), places.end(), kCannotBeShown) != places.end()) return {};
   std::vector<FilePages> pieces;
   for (int peer = 0; peer < size(); ++peer) {
+    // Fresh mappings of the peers' files: only these can be read-only and side by side.
     pieces.push_back({memory_->heap_file(job_rank(peer)), places[peer], bytes});
   }
   return {memory_, pieces};

@@ -20,9 +20,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Wrong environments end within 10 s, the program's own start included.
+// A wrong environment ends within 10 s, the program's own start included.
 constexpr auto kArriveWithin = milliseconds(8000);
-// With fsdp-run nobody can be missing, only slow: a rank that ended before it came is known.
+// Under fsdp-run no rank can be missing, only slow: a rank that ended before it arrived is
+// reported.
 constexpr auto kStartWithin = milliseconds(60'000);
 
 void require_job(const LaunchEnvironment& environment) {
@@ -35,10 +36,12 @@ void require_job(const LaunchEnvironment& environment) {
   }
 }
 
-// Marks this rank as present. Errors: InvalidArgument, for the whole job, if another process did.
+// Marks this rank as present. Errors: InvalidArgument, for the whole job, if another process has
+// its rank.
 void register_process(const ControlSegment& control, int rank) {
   RankStatus& status = control.status(rank);
   int32_t nobody = 0;
+  // The first process wins. A second one cannot tell which was meant, so it fails the job.
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
     const ErrorText text{
         .what =
@@ -58,9 +61,13 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
   const auto& wakes = control.wait_queue(static_cast<int>(Channel::kControl)).wakes;
   const auto deadline = Clock::now() + timeout;
   for (int peer = 0; peer < control.world_size();) {
+    // Before the look at the state: a rank that arrives after it changes `wakes`, so that
+    // futex_wait returns at once.
     const uint32_t seen = wakes.load(std::memory_order_seq_cst);
     if (failed(control.failure())) throw_first_failure(control, kWhere);
     const RankState state = control.status(peer).state.load(std::memory_order_seq_cst);
+    // Both reports let the next turn of the loop throw: the job's first failure, not this one, if
+    // another rank was faster.
     if (state == RankState::kEnded) {
       report_failure(control, failure_of_end(control, peer, PeerEnd::kReported));
     } else if (state != RankState::kAbsent) {
@@ -81,7 +88,8 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
   }
 }
 
-// The control plane of processes; on rank 0 it also refuses those that come too late.
+// The control plane of processes. On rank 0 it owns the server, which rejects processes that start
+// too late.
 class ProcessControlPlane final : public SegmentControlPlane {
  public:
   ProcessControlPlane(std::shared_ptr<const JobMember> member, Communicator& control,
@@ -92,7 +100,7 @@ class ProcessControlPlane final : public SegmentControlPlane {
   std::unique_ptr<RendezvousServer> server_;  // on rank 0 alone, where there is no launcher
 };
 
-// This rank, when all have come.
+// Joins this rank, and returns its membership when all have arrived.
 std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
                                       const MeshOptions& options, milliseconds within,
                                       const std::shared_ptr<const JobMemory>& memory) {
@@ -101,6 +109,7 @@ std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
   wait_for_all(control, within);
   std::vector<int> all(static_cast<size_t>(control.world_size()));
   std::iota(all.begin(), all.end(), 0);
+  // Now that all have registered their pids.
   const auto peers = std::make_shared<const PeerProcesses>(control, all);
   return std::make_shared<const JobMember>(
       JobMember::Parts{.memory = memory,
@@ -119,6 +128,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
   const MeshShape shape = shape_of(options, environment.world_size, environment.local_world_size);
   const bool launched = environment.launcher == Launcher::kFsdpRun;
   const milliseconds within = launched ? kStartWithin : std::min(options.timeout, kArriveWithin);
+  // The files are mapped once and closed at the end: JobMemory keeps what it needs.
   JoinedJob joined = launched ? JoinedJob{inherited_job(environment), nullptr}
                               : rendezvous_in_directory(environment, within);
   const auto memory = std::make_shared<const JobMemory>(joined.files, environment.world_size);
@@ -135,6 +145,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
                              .reduce = make(group_of(*member, reduce, ranks))};
   };
   auto control = make(group_of_all(*member, Channel::kControl));
+  // From here on a second process of some rank fails the running job.
   if (joined.server) joined.server->refuse_latecomers(memory);
   auto plane = std::make_unique<ProcessControlPlane>(member, *control, std::move(joined.server));
   MeshParts parts{.control_plane = std::move(plane),

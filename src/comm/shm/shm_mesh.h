@@ -6,11 +6,12 @@
 
 namespace fsdp {
 
-// This process's rank among those that the launcher started, or that find each other by themselves.
-// Effects: blocks until all ranks have come.
+// Returns the parts of this process's rank. The ranks were started by fsdp-run, or find each other
+// by themselves.
+// Effects: blocks until all ranks have arrived.
 // Requires: all ranks are of this host.
 // Errors: InvalidArgument (78) for an environment that names no job; CommError or InvalidArgument
-//   (78) on all ranks if they do not come together (rendezvous/rendezvous.h).
+//   (78) on all ranks if they do not meet (rendezvous/rendezvous.h).
 MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& options);
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// A real group that moves nothing, for the classic diagnostic: the same run without communication.
-// Between processes only: threads of one process do not run apart from each other.
+// A real group without data transfer, for the classic diagnostic: the same run without
+// communication. For processes only: threads of one process do not run independently of each other.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace fsdp {
 
-// Memory, mappings and groups are those of `real`; collectives are simulated with silent peers, so
-// that results are meaningless.
+// A communicator with the memory, mappings and groups of `real`. Its collectives are simulated with
+// silent peers, so that results are meaningless.
 class AblatedCommunicator final : public Communicator {
  public:
   explicit AblatedCommunicator(std::unique_ptr<Communicator> real);
@@ -31,7 +31,7 @@ class AblatedCommunicator final : public Communicator {
   SimulatedCommunicator silent_;
 };
 
-// MeshMaking::change that makes all communicators of engines and modules such ones.
+// Replaces all communicators of engines and modules by ablated ones; for MeshMaking::change.
 void ablate(MeshParts& parts);
 
 }  // namespace fsdp

@@ -38,12 +38,13 @@ void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) 
   }
   const bool on_wire = collective.operation == Operation::kAllGather ||
                        collective.operation == Operation::kReduceScatter;
+  // Sleeps in the stream, so that a threaded stream overlaps it with compute, as a real transfer.
   if (on_wire && group_.wire_time.count() != 0) {
     stream.call([time = group_.wire_time] { std::this_thread::sleep_for(time); });
   }
 }
 
-// Silent peers send no broadcast.
+// Returns false for a broadcast from a silent peer, which sends nothing.
 bool SimulatedCommunicator::hears(const Collective& collective) const {
   return collective.operation != Operation::kBroadcast || collective.root == group_.rank ||
          group_.peers != SimulatedPeers::kSilent;
@@ -65,10 +66,11 @@ void SimulatedCommunicator::move(Operation operation, ReduceOp op,
   }
 }
 
-// The reduction of as many equal contributions as there are ranks, from element `begin` of send on.
+// Reduces as many equal contributions as there are ranks, from element `begin` of send on.
 void SimulatedCommunicator::reduce(const CollectivePart& part, int64_t begin, ReduceOp op) const {
   copy_sent(part, begin, part.numel, part.recv);
   if (group_.peers == SimulatedPeers::kSilent) return;
+  // All sources are this rank's contribution, in place: reduce allows a source that is the output.
   const std::vector<const void*> sources(group_.size, part.recv);
   reduce_in_order(sources, part.recv, part.numel, part.dtype, op);
 }

@@ -1,5 +1,5 @@
-// A group whose other ranks are imagined: the same calls as with real peers, in one process, and
-// nothing between ranks.
+// A group with simulated peers: the same calls as with real ones, in one process, without any
+// transfer.
 #pragma once
 
 #include <chrono>
@@ -11,25 +11,26 @@ namespace fsdp {
 
 class Device;
 
-// What collectives leave in memory.
+// The effect of collectives on memory.
 enum class SimulatedPeers : uint8_t {
-  kAbsent,  // all of it stays as it is: the cost of issuing a collective alone
-  kSilent,  // this rank's contribution lies where its result belongs, the rest is what lay there
-  kAlike,   // every rank has sent what this one sends
+  kAbsent,  // none: the cost of issuing a collective alone
+  kSilent,  // only this rank's contribution is in the result, the rest is unchanged
+  kAlike,   // every rank has sent the same as this one
 };
 
+// A simulated group and this rank's place in it.
 struct SimulatedGroup {
   int rank = 0;
   int size = 1;
   SimulatedPeers peers = SimulatedPeers::kAlike;
-  // For which each all_gather and each reduce_scatter occupies its stream.
+  // The time for which each all_gather and each reduce_scatter occupies its stream.
   std::chrono::nanoseconds wire_time{};
-  const Device* device = nullptr;  // whose memory it allocates; null: the host's
+  const Device* device = nullptr;  // provides the memory; null: the host
   Capabilities capabilities{};     // with maps_ranks the ranks' memory is addresses of the device
-  bool has_windows = false;        // with_windows gives one; else it is refused
+  bool has_windows = false;        // false: with_windows throws
 };
 
-// Arguments are not compared with anybody's, and no collective fails.
+// A communicator without peers. It compares no arguments, and no collective fails.
 class SimulatedCommunicator final : public Communicator {
  public:
   explicit SimulatedCommunicator(SimulatedGroup group) : group_(group) {}
@@ -40,10 +41,10 @@ class SimulatedCommunicator final : public Communicator {
   RanksView map_ranks(const void* mine, int64_t bytes) override;
   Capabilities capabilities() const override { return group_.capabilities; }
   void issue(const Collective& collective, Stream& stream) override;
-  // The imagined ranks give the color and the key of this one: the same group.
+  // Returns the same group: simulated ranks pass this rank's color and key.
   std::unique_ptr<Communicator> split(int color, int key) override;
   std::unique_ptr<Communicator> with_windows(bool by_copy_engines) override;
-  void abort(std::string_view) noexcept override {}  // nobody waits
+  void abort(std::string_view) noexcept override {}  // no rank waits
 
  private:
   bool hears(const Collective& collective) const;

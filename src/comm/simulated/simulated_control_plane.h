@@ -1,4 +1,4 @@
-// The control plane of one rank of an imagined world.
+// The control plane of one rank of a simulated world.
 #pragma once
 
 #include "comm/job/control_plane.h"
@@ -7,7 +7,7 @@
 
 namespace fsdp {
 
-// The other ranks say and issue what this one does, and live for ever.
+// A control plane whose other ranks send and issue the same as this one, and never end.
 class SimulatedControlPlane final : public ControlPlane {
  public:
   SimulatedControlPlane(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
@@ -16,7 +16,7 @@ class SimulatedControlPlane final : public ControlPlane {
   int world_size() const override { return world_size_; }
   // Errors: CommError, the first failure, if there is one.
   std::vector<std::string> exchange(const CollectiveTag& tag, std::string_view text) override;
-  // They agree. Errors: as exchange.
+  // Returns at once, as the simulated ranks agree. Errors: as exchange.
   void agree(const CollectiveTag& tag, const std::vector<std::string>& lines) override;
   void fail(const Failure& failure) noexcept override { keep_first(failure_, failure); }
   std::optional<Failure> first_failure() const override { return fsdp::first_failure(failure_); }
