@@ -1,4 +1,4 @@
-// Notices that a call into a library does not come back.
+// Detects calls into a library that do not return.
 #pragma once
 
 #include <chrono>
@@ -14,10 +14,11 @@
 
 namespace fsdp {
 
-// For what calls are made: a collective, or a text. It costs nothing until somebody reads it.
+// The purpose of calls: a collective, or a text. Refers to its argument; the description is
+// composed only when it is read.
 class CallPlace {
  public:
-  CallPlace(const CollectiveRecord& record) : record_(&record) {}  // NOLINT: what it stands for
+  CallPlace(const CollectiveRecord& record) : record_(&record) {}  // NOLINT: implicit on purpose
   CallPlace(std::string_view text) : text_(text) {}                // NOLINT
   std::string text() const { return record_ == nullptr ? std::string(text_) : describe(*record_); }
   const CollectiveRecord* record() const { return record_; }
@@ -27,24 +28,24 @@ class CallPlace {
   std::string_view text_;
 };
 
-// By a thread that makes no such call itself, so that it always can tell.
+// A watch over calls, in a thread that makes none itself and therefore cannot be stuck in one.
 class CallWatch {
  public:
-  // `on_stuck` hears once of a call that has not come back after `at_most`.
+  // Calls `on_stuck` once, for a call that has not returned after `at_most`.
   using OnStuck = std::function<void(std::string_view call, const std::string& where)>;
   CallWatch(std::chrono::milliseconds at_most, OnStuck on_stuck);
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
 
-  // While it lives, a thread makes calls, one after the other. One such thread at a time.
+  // A scope in which a thread makes calls, one after the other. One such thread at a time.
   class Calls {
    public:
     Calls(CallWatch& watch, const CallPlace& place);
     ~Calls();
     Calls(const Calls&) = delete;
     Calls& operator=(const Calls&) = delete;
-    // The next one; empty: none for now.
+    // Begins the next call; with an empty name no call is in progress.
     void next(std::string_view name);
 
    private:
@@ -63,7 +64,7 @@ class CallWatch {
 
   const std::chrono::milliseconds at_most_;
   const OnStuck on_stuck_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::optional<Now> now_;
   bool ends_ = false;
   std::condition_variable end_;

@@ -36,11 +36,12 @@ nccl::DataType type_of(DType dtype) {
 
 size_t count_of(const CollectivePart& part) { return static_cast<size_t>(part.numel); }
 
-// Where it lies together.
+// Returns the address of a part's input, which is contiguous: require_possible has checked it.
 const void* sent(const CollectivePart& part) {
   return part.runs.empty() ? part.send : part.runs.front().data;
 }
 
+// Checks a collective, also for abilities that NCCL lacks (capabilities()).
 void require_possible(const Collective& collective, int size) {
   require_valid(collective, size);
   const auto where = [&] { return describe(make_record(collective)); };
@@ -56,6 +57,7 @@ void require_possible(const Collective& collective, int size) {
                          .hint = "scale what is sent and sum: see Capabilities::averages"});
 }
 
+// Makes NCCL's call for one part. Averages and maxima do not get here.
 nccl::Result issue_part(const nccl::Library& library, const Collective& collective,
                         const CollectivePart& part, nccl::Comm* comm, void* stream) {
   const void* const send = sent(part);
@@ -76,7 +78,8 @@ nccl::Result issue_part(const nccl::Library& library, const Collective& collecti
   return nccl::Result::kSuccess;
 }
 
-// It has passed a first collective, so that no later one waits for the making of connections.
+// Makes a communicator that has passed a first collective, so that no later one waits for
+// connections.
 std::unique_ptr<NcclCommunicator> make_warm(
     const std::shared_ptr<NcclSession>& session, NcclSession::MemberPtr member,
     std::vector<int> ranks, int rank,
@@ -103,8 +106,9 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclSession> session,
                    : std::nullopt),
       scratch_used_(session_->device()) {}
 
-// Kernels may still work on the scratch area, which goes after them.
+// Kernels may still use the scratch area, so it is freed only after the device has drained.
 NcclCommunicator::~NcclCommunicator() {
+  // NCCL launches nothing more after this.
   session_->leave(member_);
   if (scratch_) session_->device().drain();
 }
@@ -115,8 +119,10 @@ Buffer NcclCommunicator::allocate(int64_t bytes) {
 }
 
 std::byte* NcclCommunicator::scratch(int64_t bytes, Stream& stream) {
-  stream.wait(scratch_used_);  // on another stream, perhaps
+  stream.wait(scratch_used_);  // its last use may be on another stream
   if (!scratch_ || scratch_->bytes() < bytes) {
+    // The stream has just waited for the last use, so it may free the old area after its work so
+    // far.
     if (scratch_) stream.hold(scratch_);
     scratch_ = std::make_shared<Buffer>(session_->device().allocate(bytes, MemoryKind::kDevice));
   }
@@ -139,7 +145,7 @@ void NcclCommunicator::issue(const Collective& collective, Stream& stream) {
                   });
 }
 
-// NCCL has no barrier.
+// Passes a barrier. NCCL has none, so the ranks all_reduce one word, whose value does not matter.
 void NcclCommunicator::meet(const Collective& collective, Stream& stream) {
   auto* const word = reinterpret_cast<int32_t*>(scratch(sizeof(int32_t), stream));
   session_->issue(*member_, make_record(collective), stream,
@@ -150,7 +156,8 @@ void NcclCommunicator::meet(const Collective& collective, Stream& stream) {
   stream.record(scratch_used_);
 }
 
-// Of a reduce_scatter each rank needs its piece of all, and gathers the whole.
+// Forms maxima. Every rank gathers the whole input of all ranks and reduces it by a kernel, for a
+// reduce_scatter only its own piece.
 void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
   const std::span<const CollectivePart> parts = collective.parts;
   const bool scatters = collective.operation == Operation::kReduceScatter;
@@ -176,6 +183,7 @@ void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
                     }
                     return nccl::Result::kSuccess;
                   });
+  // The kernels run on the same stream and so after the gather.
   std::byte* from = all;
   for (const CollectivePart& part : parts) {
     const int64_t bytes_sent = numel_sent(part) * size_of(part.dtype);
@@ -196,11 +204,13 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   if (color < 0) {
     throw InvalidArgument({.what = fmt::format("color {}", color), .hint = "0 is the least"});
   }
-  // Who wishes what all hear through this communicator.
+  // The ranks exchange their arguments over this communicator: the control plane is over all
+  // ranks of the job, and these may be some of them.
   struct Wish {
     int64_t color, key;
   };
   Stream& stream = session_->own_stream();
+  // The memory is pinned, because a stream copies from pinned memory only.
   const Buffer mine = session_->device().allocate(sizeof(Wish), MemoryKind::kPinned);
   const Wish wish{color, key};
   std::memcpy(mine.data(), &wish, sizeof wish);
@@ -209,16 +219,21 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   const Buffer all = session_->device().allocate(bytes * (size() + 1), MemoryKind::kDevice);
   stream.copy(all.at(0), mine.data(), bytes);
   const CollectivePart part{all.at(0), all.at(bytes), 2, DType::kInt64};
+  // The tag has no place in the collective sequence, so this is not compared with other ranks'.
   all_gather({&part, 1}, {.label = "split"}, stream);
+  // This blocks, because the groups are needed on the host.
   stream.read(wishes.data(), all.at(bytes), bytes * size());
 
   std::vector<int> group;
   for (int peer = 0; peer < size(); ++peer) {
     if (wishes[static_cast<size_t>(peer)].color == color) group.push_back(peer);
   }
+  // The sort is stable: ranks with equal keys keep their order, as in MPI_Comm_split and
+  // ncclCommSplit.
   std::ranges::stable_sort(group, {},
                            [&](int peer) { return wishes[static_cast<size_t>(peer)].key; });
   const auto own = static_cast<int>(std::ranges::find(group, rank_) - group.begin());
+  // From here on the group holds ranks of the job, by which failures name them.
   for (int& peer : group) peer = ranks_[static_cast<size_t>(peer)];
   auto member = session_->split(*member_, {.color = color,
                                            .key = key,
@@ -230,6 +245,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
 
 std::unique_ptr<Communicator> NcclCommunicator::with_windows(bool by_copy_engines) {
   nccl::require_windows(session_->library());
+  // NCCL registers windows, and selects copy engines, for a communicator as a whole.
   auto member = session_->split(*member_, {.key = rank_,
                                            .ranks = ranks_,
                                            .rank = rank_,
@@ -243,10 +259,12 @@ void NcclCommunicator::abort(std::string_view cause) noexcept { session_->plane(
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession> session,
                                                      std::string_view name,
                                                      const std::vector<int>& ranks) {
+  // All ranks take part in the exchange, whichever group they are in.
   ControlPlane& plane = session->plane();
   const bool is_first = ranks.front() == plane.rank();
   std::string own;
   if (is_first) {
+    // The other ranks of the group send an empty text.
     const nccl::UniqueId id = session->make_unique_id();
     own.assign(id.internal.data(), id.internal.size());
   }

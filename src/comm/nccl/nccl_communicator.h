@@ -1,4 +1,4 @@
-// Collectives between GPUs, each of another rank, by NCCL.
+// Collectives over NCCL between GPUs of different ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@
 
 namespace fsdp {
 
-// A collective is one group of NCCL's calls, a call a part; parts of no elements are left out, on
-// all ranks alike. Sums are NCCL's, in an order of its own: the same on all ranks, and not rank
-// order. It does not average (Capabilities::averages is false), as sums are what NCCL has its
-// fastest kernels for. Maxima are gathered and formed by our kernel, in which NaN wins: NCCL's
-// would lose it; they are of few elements.
+// A communicator over NCCL. A collective is one group of NCCL calls, one call a part; parts without
+// elements are left out, on all ranks alike. NCCL forms sums in an order of its own: the same on
+// all ranks, but not rank order. The communicator does not average (Capabilities::averages is
+// false), because NCCL has its fastest kernels for sums. Maxima are gathered and formed by a
+// kernel of this library, in which NaN wins; NCCL's would lose it. They are of few elements.
 class NcclCommunicator final : public Communicator {
  public:
-  // Of two ranks and more.
-  enum class Memory : uint8_t { kPlain, kWindows };  // what it allocates
+  // The kind of memory that allocate() returns.
+  enum class Memory : uint8_t { kPlain, kWindows };  // plain device memory, or windows
+  // Requires: two ranks or more.
   NcclCommunicator(std::shared_ptr<NcclSession> session, NcclSession::MemberPtr member,
                    std::vector<int> ranks, int rank, Memory memory = Memory::kPlain);
   ~NcclCommunicator() override;
@@ -39,23 +40,23 @@ class NcclCommunicator final : public Communicator {
  private:
   void meet(const Collective& collective, Stream& stream);
   void maximum(const Collective& collective, Stream& stream);
-  // Of this size at least, for what is issued on `stream` until scratch_used_ is recorded.
+  // Returns a scratch area of at least this size, for work on `stream` until scratch_used_ is
+  // recorded.
   std::byte* scratch(int64_t bytes, Stream& stream);
 
   const std::shared_ptr<NcclSession> session_;
   const NcclSession::MemberPtr member_;
-  const std::vector<int> ranks_;  // of the job
+  const std::vector<int> ranks_;  // ranks of the job
   const int rank_;
   const std::optional<NcclWindows> windows_;
-  std::shared_ptr<Buffer> scratch_;  // null until it is needed; shared with streams that outgrew it
+  std::shared_ptr<Buffer> scratch_;  // null until needed; shared with streams that outgrew it
   Event scratch_used_;
 };
 
-// This rank's communicator of `ranks`. Collective over all ranks of the job, of which some may be
-// in no group: the first of each group makes its id, which all ranks hear by the control plane.
-// Blocks until the group is there and has passed a first collective, so that no later one waits for
-// the making of connections.
-// Errors: as Communicator; DeviceError.
+// Makes this rank's communicator of `ranks`. Collective over all ranks of the job, which may make
+// different groups: the first rank of each group creates its id, and all ranks exchange the ids
+// over the control plane. Blocks until the group has passed a first collective, so that no later
+// one waits for connections.
 std::unique_ptr<Communicator> make_nccl_communicator(std::shared_ptr<NcclSession> session,
                                                      std::string_view name,
                                                      const std::vector<int>& ranks);

@@ -1,4 +1,4 @@
-// What the job is told when NCCL does not do what it should.
+// Failures of a job that NCCL causes or reports.
 #pragma once
 
 #include <chrono>
@@ -10,17 +10,21 @@
 
 namespace fsdp {
 
-// A call of `rank` failed; `detail` is what NCCL says more, or empty. `where`: for what it was.
+// Returns the failure of a call on `rank`. `detail` is NCCL's further text, or empty. `where` is
+// the purpose of the call.
 Failure call_failed(int rank, std::string_view call, std::string_view error, std::string detail,
                     std::string where);
+// Returns the failure of a call on `rank` that has not returned.
 Failure call_did_not_return(int rank, std::string_view call, std::chrono::milliseconds within,
                             std::string where);
-// Returns the job's first failure, with the call that is stuck behind it as a further cause.
+// Returns the job's first failure, with the stuck call as a further cause.
 Failure with_stuck_call(Failure first, const Failure& stuck);
-// At one place of the host order.
+// Returns the failure of two ranks that issued different collectives at one place of the collective
+// sequence.
 Failure ranks_disagree(int rank, const PostedCollective& own, int peer,
                        const PostedCollective& theirs);
-// `of_all`: all ranks have come to it.
+// Returns the failure of a call or a collective that does not end. `of_all`: all ranks have arrived
+// at it.
 Failure is_not_through(bool of_all, std::chrono::milliseconds within, std::string where);
 
 }  // namespace fsdp

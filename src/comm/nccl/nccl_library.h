@@ -35,20 +35,20 @@ enum class DataType : int {
 
 enum class RedOp : int { kSum = 0, kMax = 2 };
 
-struct Comm;    // ncclComm: NCCL's own
-struct Window;  // ncclWindow_t's
+struct Comm;    // ncclComm, of NCCL
+struct Window;  // of ncclWindow_t
 
 struct UniqueId {
   std::array<char, 128> internal;
 };
 
 inline constexpr unsigned kConfigVersion = 22800;
-inline constexpr int kCtaPolicyZero = 2;    // copy engines instead of kernels, where they can
-inline constexpr int kSymmetricWindow = 1;  // all ranks use the same places of it
-inline constexpr int kWindowsFrom = 23102;  // before, registered memory was corrupted
+inline constexpr int kCtaPolicyZero = 2;    // copy engines instead of kernels, if possible
+inline constexpr int kSymmetricWindow = 1;  // all ranks use the same offsets
+inline constexpr int kWindowsFrom = 23102;  // before it, registered memory was corrupted
 
-// ncclConfig_t as of 2.28. NCCL reads as much as `size` says, and takes its defaults for the rest:
-// as a rule what 2.18 knows.
+// ncclConfig_t as of 2.28. NCCL reads `size` bytes of it and uses its defaults for the rest: as a
+// rule, the fields that 2.18 knows are read.
 struct Config {
   static constexpr int kUndefined = INT_MIN;
   size_t size = 48;
@@ -71,7 +71,7 @@ struct Config {
 };
 static_assert(offsetof(Config, comm_name) == 48);
 
-// `stream` is a cudaStream_t.
+// The functions of NCCL. `stream` is a cudaStream_t.
 struct Library {
   Result (*get_version)(int* version) = nullptr;
   Result (*get_unique_id)(UniqueId* id) = nullptr;
@@ -94,7 +94,7 @@ struct Library {
                        Comm* comm, void* stream) = nullptr;
   Result (*broadcast)(const void* send, void* recv, size_t count, DataType type, int root,
                       Comm* comm, void* stream) = nullptr;
-  // Null where NCCL is too old for them: see require_windows.
+  // Null if NCCL is too old for them: see require_windows.
   Result (*mem_alloc)(void** memory, size_t bytes) = nullptr;
   Result (*mem_free)(void* memory) = nullptr;
   Result (*comm_window_register)(Comm* comm, void* memory, size_t bytes, Window** window,
@@ -102,10 +102,10 @@ struct Library {
   Result (*comm_window_deregister)(Comm* comm, Window* window) = nullptr;
 };
 
-// "2.30.7" of 23007.
+// Formats a version: "2.30.7" for 23007.
 std::string version_text(int version);
 
-// Errors: InvalidArgument, with the reason, where this NCCL cannot register memory.
+// Throws if this NCCL cannot register memory. Errors: InvalidArgument, with the reason.
 void require_windows(const Library& library);
 
 // Finds the NCCL of LibTorch's CUDA library, which cuda_devices() of runtime/open_cuda.h has

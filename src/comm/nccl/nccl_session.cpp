@@ -17,17 +17,17 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // NCCL launches a collective some 30 us after ncclGroupEnd. The shortest sleep takes 90 us, and on
-// a busy host a yield takes longer still: the first 200 us of questions have neither between them.
-// Ranks that are gone are looked for at every 50th.
+// a busy host a yield takes longer still: the first 200 us of polls have neither between them.
+// Every 50th of them looks for ranks that are gone.
 constexpr int kQuestionsAtOnce = 1000;
 constexpr int kQuestionsALook = 50;
-// Between two questions later on.
+// Pauses between later polls.
 constexpr auto kShortestPause = microseconds(20);
 constexpr auto kLongestPause = microseconds(1000);
-// MeshOptions::first_use: the warm-up, and the first that is large.
+// Collectives with the longer time of MeshOptions::first_use: the warm-up, and the first large one.
 constexpr int kFirstCollectives = 2;
 
-// What NCCL says beside an error's name.
+// Returns NCCL's text on its last error, beside the error's name.
 std::string last_error(const nccl::Library& library, nccl::Comm* comm) {
   const char* const text = library.get_last_error(comm);
   return text == nullptr ? "" : text;
@@ -38,17 +38,17 @@ std::string last_error(const nccl::Library& library, nccl::Comm* comm) {
 struct NcclSession::Member {
   struct UnderWay {
     CollectiveRecord record;
-    Event begun, done;  // its stream has come to it; it is over
-    PeerWatch watch;    // from when its stream has come to it
+    Event begun, done;  // its stream has reached it; it is complete
+    PeerWatch watch;    // begins when its stream has reached it
   };
 
-  // NCCL writes it from a thread of its own; of a split not before the call is through.
+  // A thread of NCCL writes it: after a split, not before the call is complete.
   nccl::Comm* comm = nullptr;
-  std::vector<int> ranks;  // of the job
-  int rank;                // its own, of these
+  std::vector<int> ranks;  // ranks of the job
+  int rank;                // index of this rank
   std::string name;
   std::deque<UnderWay> under_way{};
-  int ended = 0;  // collectives
+  int ended = 0;  // completed collectives
 };
 
 NcclSession::NcclSession(Parts parts)
@@ -88,8 +88,7 @@ void NcclSession::fail(const Failure& failure, const CallPlace& place) {
   parts_.plane.throw_first_failure(place.text());
 }
 
-// What NCCL says of it goes to all ranks: one that a collective has failed on leaves the others
-// waiting.
+// Errors of NCCL go to all ranks, which would wait for the collective of this one.
 void NcclSession::check(const char* name, nccl::Result result, nccl::Comm* comm,
                         const CallPlace& place) {
   if (result == nccl::Result::kSuccess || result == nccl::Result::kInProgress) return;
@@ -107,7 +106,7 @@ void NcclSession::finish_progress(Calls& calls, Member& member, const CallPlace&
     nccl::Result state = nccl::Result::kSuccess;
     calls.next("ncclCommGetAsyncError");
     const nccl::Result asked = parts_.library.comm_get_async_error(member.comm, &state);
-    calls.next({});
+    calls.next({});  // the pause below is no call
     check("ncclCommGetAsyncError", asked, member.comm, place);
     check("a call that was in progress", state, member.comm, place);
     if (state == nccl::Result::kSuccess) return;
@@ -149,7 +148,7 @@ NcclSession::MemberPtr NcclSession::join(const nccl::UniqueId& id, std::vector<i
   const CallPlace place(where);
   const std::lock_guard lock(mutex_);
   require_working(place);
-  parts_.device.make_current();
+  parts_.device.make_current();  // NCCL uses the thread's current device
   nccl::Config config{.blocking = 0};
   const auto size = static_cast<int>(ranks.size());
   MemberPtr member = add(std::move(ranks), rank, std::move(name));
@@ -163,7 +162,7 @@ NcclSession::MemberPtr NcclSession::join(const nccl::UniqueId& id, std::vector<i
   return member;
 }
 
-// What is made is there once the parent is through.
+// ncclCommSplit is non-blocking: the child is valid once parent and child report success.
 NcclSession::MemberPtr NcclSession::split(Member& parent, Split split) {
   const std::string where = fmt::format("NCCL communicator '{}' of '{}'", split.name, parent.name);
   const CallPlace place(where);
@@ -202,8 +201,8 @@ void NcclSession::leave(const MemberPtr& member) noexcept {
 
 void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& place) {
   if (finalize(calls, *member)) {
-    // Without a time-out: it returns when all ranks of this host have finalized theirs, and one of
-    // them may still save. It does not wait for a rank that died.
+    // The call has no time-out: it returns when all ranks of this host have finalized theirs, and
+    // one of them may still save. It does not wait for a rank that died.
     parts_.library.comm_destroy(member->comm);
     return;
   }
@@ -221,9 +220,9 @@ void NcclSession::end(Calls& calls, const MemberPtr& member, const CallPlace& pl
   }
 }
 
-// Whether it could be, in good order. The work is done: what fails here is nobody's failure.
+// Returns true if it could finalize in good order. The work is done: an error fails no rank.
 bool NcclSession::finalize(Calls& calls, const Member& member) {
-  if (parts_.plane.first_failure()) return false;  // what is under way may never end
+  if (parts_.plane.first_failure()) return false;  // collectives in flight may never end
   const auto is_gone = [this](int peer) {
     const auto end = parts_.plane.end_of(peer);
     return end && *end != PeerEnd::kFinished;
@@ -256,18 +255,19 @@ void NcclSession::issue(Member& member, const CollectiveRecord& record, Stream& 
     fail(*difference, place);
   }
   parts_.device.make_current();
+  // The events are new, because those of collectives in flight are still needed.
   Member::UnderWay now{.record = record,
                        .begun = Event(parts_.device),
                        .done = Event(parts_.device),
                        .watch = PeerWatch(parts_.timeout)};
-  stream.record(now.begun);
+  stream.record(now.begun);  // the watchdog's time begins when the stream gets here
   Calls calls(watch_, place);
   calls.next("ncclGroupStart");
   check("ncclGroupStart", parts_.library.group_start(), member.comm, place);
   calls.next("a call of the group");
   const nccl::Result in_group = make_calls(parts_.library, member.comm, stream.native());
   calls.next("ncclGroupEnd");
-  const nccl::Result at_end = parts_.library.group_end();
+  const nccl::Result at_end = parts_.library.group_end();  // also after an error in the group
   calls.next({});
   check("a call of the group", in_group, member.comm, place);
   check("ncclGroupEnd", at_end, member.comm, place);
@@ -372,11 +372,11 @@ std::optional<Failure> NcclSession::look_at(Calls& calls, Member& member) {
   return peers_.late(member.name, member.ranks, place, within);
 }
 
-// Parents before what was split from them: an abort waits for what is in progress. In one group, in
-// which all kernels quit before NCCL waits: an abort alone waits for its communicator's streams,
-// which may wait for another communicator.
+// Aborts parents before their children, because an abort waits for calls in progress. All aborts
+// are one group, in which all kernels quit before NCCL waits: a single abort waits for its
+// communicator's streams, which may wait for another communicator.
 void NcclSession::give_up(const Failure& failure) noexcept {
-  parts_.plane.fail(failure);
+  parts_.plane.fail(failure);  // only the job's first failure is kept
   if (std::exchange(aborted_, true)) return;
   try {
     parts_.plane.throw_first_failure({});
@@ -387,7 +387,7 @@ void NcclSession::give_up(const Failure& failure) noexcept {
   calls.next("ncclGroupStart");
   const bool in_group = parts_.library.group_start() == nccl::Result::kSuccess;
   for (const MemberPtr& member : members_) {
-    if (member->comm == nullptr) continue;
+    if (member->comm == nullptr) continue;  // never created
     calls.next("ncclCommAbort");
     parts_.library.comm_abort(member->comm);
   }

@@ -1,4 +1,4 @@
-// One rank's side of NCCL: what its communicators share, and what watches over them.
+// One rank's NCCL communicators: their calls, and the watchdog over their collectives.
 #pragma once
 
 #include <chrono>
@@ -26,45 +26,47 @@ namespace fsdp {
 class Device;
 
 // [Note: calls of NCCL]
-// NCCL is not thread-safe over the communicators of a device, and none of its calls may come after
-// an abort, nor an abort while a thread is inside another call. So every call of a rank is made
-// under the session's one mutex. Communicators do not block: a call that is in progress is asked
-// after, under the mutex, until it is through, the job has failed or the deadline is over; so
-// whoever holds the mutex lets it go soon, and the watchdog can abort. A call that does block, by a
-// fault, leaves nothing that this process could still do: CallWatch notices, the job's other ranks
-// are told, and on_stuck ends the process.
+// NCCL is not thread-safe over the communicators of a device. No call may follow an abort, and no
+// abort may run while a thread is inside another call. So every call of a rank is made under the
+// session's one mutex. Communicators are non-blocking: a call in progress is polled, under the
+// mutex, until it is complete, the job has failed or the deadline is over. So every owner of the
+// mutex releases it soon, and the watchdog can abort. If a call blocks by a fault, this process can
+// do nothing more: CallWatch notices it, the job's other ranks are notified, and on_stuck ends the
+// process.
 //
 // [Note: events after the launch]
-// A collective of a communicator that does not block may be launched after ncclGroupEnd has
-// returned. An event that is recorded before would say that it is over when it has not begun
-// (PyTorch did so: pytorch#138860). It is recorded when nothing is in progress any more.
+// A collective of a non-blocking communicator may be launched after ncclGroupEnd has returned. An
+// event that is recorded before the launch is reached before the collective has begun (PyTorch did
+// so: pytorch#138860). So it is recorded when no call is in progress any more.
 //
 // [Note: how a collective that does not end is left]
-// The watchdog looks at the oldest collective of each communicator: when its stream has come to it,
-// its time begins. A rank that is gone, an error of NCCL's own, the deadline, or the failure of
-// another rank ends the job, in this order: the failure is told to all, waits for the device fail
-// from then on, all communicators of the rank are aborted, so that their kernels leave the device
-// and those waits end. Memory and events go after that: a thread that is about to issue and finds
-// the job failed does all of it itself before it throws. What NCCL was about to make stays with the
-// session until then, too: its threads write there.
+// The watchdog looks at the oldest collective of each communicator, whose time begins when its
+// stream has reached it. A rank that is gone, an error of NCCL's own, the deadline, or the
+// failure of another rank ends the job, in this order: the failure is reported to all ranks; waits
+// for the device fail from then on; all communicators of the rank are aborted, so that their
+// kernels leave the device and those waits end. Memory and events are released after that: a thread
+// that is about to issue and finds the job failed does all of it itself before it throws. Objects
+// that NCCL is still creating also stay with the session until then, because NCCL's threads write
+// to them.
 
+// One rank's use of NCCL, shared by its communicators.
 class NcclSession {
  public:
   struct Parts {
     const nccl::Library& library;
-    const Device& device;  // this rank's alone
+    const Device& device;  // used by this rank only
     ControlPlane& plane;   // outlives the session
     std::chrono::milliseconds timeout{30'000};
     // See MeshOptions::first_use.
     int first_use = 10;
-    std::chrono::milliseconds looks_every{20};  // the watchdog
-    // A call of NCCL or of the device's has not come back within the time-out: the thread in it is
-    // lost, and may hold what others need. The other ranks have been told. `failure` is the job's
-    // first, with that call as a cause. Called on a thread of the session's own.
+    std::chrono::milliseconds looks_every{20};  // interval of the watchdog
+    // Called, on a thread of the session's own, if a call of NCCL or of the device has not returned
+    // within the time-out. The thread in the call is lost, and may hold locks that others need. The
+    // other ranks are notified already. `failure` is the job's first, with that call as a cause.
     std::function<void(const Failure& failure)> on_stuck;
   };
   explicit NcclSession(Parts parts);
-  // Requires: its communicators are gone.
+  // Ends the watchdog. Requires: its communicators are destroyed.
   ~NcclSession();
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;
@@ -72,55 +74,57 @@ class NcclSession {
   const nccl::Library& library() const { return parts_.library; }
   const Device& device() const { return parts_.device; }
   ControlPlane& plane() const { return parts_.plane; }
-  // For what is no step: the warm collective, splits. One thread of the rank at a time.
+  // Returns the stream for work outside steps: warm-up collectives, splits. One thread of the rank
+  // at a time.
   Stream& own_stream() { return *own_stream_; }
 
-  // An NCCL communicator of this rank, with the collectives that are under way.
+  // An NCCL communicator of this rank, with its collectives in flight.
   struct Member;
-  // Shared by who issues and the watchdog.
+  // Shared by the communicator that issues, and the watchdog.
   using MemberPtr = std::shared_ptr<Member>;
 
-  // One rank makes it for all.
+  // Makes the id of a new communicator; one rank does so for all.
   nccl::UniqueId make_unique_id();
-  // `ranks`: of the job, in the communicator's order. Blocks until all are there.
-  // Errors: CommError, the job's failure; a rank that does not come is named.
+  // Creates a communicator. `ranks` are ranks of the job, in the communicator's order. Blocks until
+  // all have arrived.
+  // Errors: CommError, the job's failure; a rank that does not arrive is named.
   MemberPtr join(const nccl::UniqueId& id, std::vector<int> ranks, int rank, std::string name);
   struct Split {
     int color = 0, key = 0;
-    std::vector<int> ranks;  // those that give the same color, by key
+    std::vector<int> ranks;  // ranks that pass the same color, by key
     int rank = 0;
     std::string name;
-    bool by_copy_engines = false;  // where they can do what a kernel would
+    bool by_copy_engines = false;  // instead of kernels, if possible
   };
-  // Collective over `parent`'s ranks.
+  // Creates a communicator of some of `parent`'s ranks. Collective over all of them.
   MemberPtr split(Member& parent, Split split);
-  // Frees it: in good order where nothing failed.
+  // Frees a communicator: in good order if nothing failed, else by an abort.
   void leave(const MemberPtr& member) noexcept;
 
-  // `calls` are made as one group, then the collective is under way on `stream`.
-  // Errors: CommError, the job's failure, where there is one; where ranks disagree, both are named;
-  //   for what NCCL refuses.
+  // Makes `calls` as one group. On return the collective is launched on `stream`.
+  // Errors: CommError: the job's failure, if there is one; ranks disagree, both named; NCCL refuses
+  //   a call.
   using Call =
       std::function<nccl::Result(const nccl::Library& library, nccl::Comm* comm, void* stream)>;
   void issue(Member& member, const CollectiveRecord& record, Stream& stream, const Call& calls);
 
-  // Calls that are no work of a stream. One over no communicator; what it returns.
+  // Makes a call that is no work of a stream and needs no communicator. Returns its result.
   nccl::Result call(const char* name, const CallPlace& place,
                     const std::function<nccl::Result(const nccl::Library& library)>& make);
-  // One that all ranks of `member` make, until it is through. Errors: as issue.
+  // Makes a call that all ranks of `member` make, and waits until it is complete. Errors: as issue.
   using CallOver = std::function<nccl::Result(const nccl::Library& library, nccl::Comm* comm)>;
   void call_over(Member& member, const char* name, const CallPlace& place, const CallOver& make);
-  // One by which this rank leaves something; what fails there is nobody's failure. `member` may be
-  // null: over no communicator. Over one it is not made after an abort.
+  // Makes a call that releases something; its failure fails no rank. `member` is null if the call
+  // needs no communicator. After an abort, no call on a communicator is made.
   void call_at_end(const Member* member, const char* name, const CallOver& make) noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
   using Calls = CallWatch::Calls;
 
-  // Under the mutex.
+  // Throws, and fails the job, if `result` is an error. Under the mutex, as the functions below.
   void check(const char* name, nccl::Result result, nccl::Comm* comm, const CallPlace& place);
-  // Asks until nothing is in progress any more. Until then no rank of `member` may be gone.
+  // Polls until no call is in progress any more. Fails the job if a rank of `member` ends before.
   void finish_progress(Calls& calls, Member& member, const CallPlace& place);
   bool finalize(Calls& calls, const Member& member);
   void end(Calls& calls, const MemberPtr& member, const CallPlace& place);
@@ -132,16 +136,17 @@ class NcclSession {
   void watch();
   void look();
   std::optional<Failure> look_at(Calls& calls, Member& member);
-  // Within which a call comes back: who is inside one is named before those who wait for it.
+  // Returns the time for one call. It is shorter than the time-out, so that the rank inside the
+  // call is named before the ranks that wait for it.
   std::chrono::milliseconds call_time() const { return parts_.timeout * 3 / 4; }
-  // Tells the job, lets who waits know, aborts all. Under the mutex.
+  // Reports the failure to the job, lets waits fail and aborts all communicators. Under the mutex.
   void give_up(const Failure& failure) noexcept;
 
   const Parts parts_;
   NcclPeers peers_;
   const std::unique_ptr<Stream> own_stream_;
   CallWatch watch_;
-  std::mutex mutex_;  // of all calls of NCCL, and of what follows
+  std::mutex mutex_;  // for all calls of NCCL; guards the members below
   std::list<MemberPtr> members_;
   bool aborted_ = false;
   bool ends_ = false;

@@ -25,6 +25,7 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
                        .where = "Options::tuning.nccl_registration",
                        .hint = "NCCL says why with NCCL_DEBUG=WARN"});
   }
+  // The release function keeps the session, whose mutex the call needs, alive.
   return {data, bytes, [session = session_](void* gone) {
             session->call_at_end(nullptr, "ncclMemFree",
                                  [gone](const nccl::Library& library, nccl::Comm* /*none*/) {
@@ -34,8 +35,10 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
 }
 
 Buffer NcclWindows::allocate(int64_t bytes) const {
+  // `bytes` is equal on all ranks, so none of them registers.
   if (bytes == 0) return {};
   const auto memory = std::make_shared<Buffer>(allocate_unregistered(bytes));
+  // The memory is zeroed before any peer can write to it.
   const kernels::FillRun all{memory->data(), bytes, DType::kUInt8};
   Stream& stream = session_->own_stream();
   kernels::fill_zero(stream, {&all, 1});
@@ -47,13 +50,15 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
         return library.comm_window_register(comm, memory->data(), static_cast<size_t>(bytes),
                                             window.get(), nccl::kSymmetricWindow);
       });
+  // NCCL succeeds without a window if GPUs cannot reach each other's memory.
   if (*window == nullptr) {
     throw DeviceError({.what = "NCCL registers no memory on these GPUs",
                        .where = "Options::tuning.nccl_registration",
                        .cause = "they cannot reach each other's memory",
                        .hint = "leave nccl_registration at kOff; NCCL_DEBUG=INFO says more"});
   }
-  // The memory goes behind the window: with what is called to release it.
+  // The release function owns `memory`, so the memory is freed after the window, when the function
+  // is destroyed. It keeps session and member alive until then.
   return {memory->data(), bytes,
           [session = session_, member = member_, memory, window](void* /*data*/) {
             session->call_at_end(member.get(), "ncclCommWindowDeregister",

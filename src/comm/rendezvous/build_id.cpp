@@ -22,8 +22,9 @@ std::string in_hexadecimal(std::span<const unsigned char> bytes) {
   return text;
 }
 
-// The GNU build id among the notes [data, data + size), if it is there.
+// Returns the GNU build id among the ELF notes [data, data + size); empty if there is none.
 std::string find_in_notes(const char* data, size_t size, size_t alignment) {
+  // Notes pad their names and contents to the alignment of the segment.
   const auto padded = [&](size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
   for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= size;) {
     ElfW(Nhdr) note;
@@ -40,12 +41,14 @@ std::string find_in_notes(const char* data, size_t size, size_t alignment) {
   return {};
 }
 
+// Visits the first loaded object for dl_iterate_phdr.
 int look_into(dl_phdr_info* info, size_t, void* found) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info->dlpi_phdr[i];
     if (segment.p_type != PT_NOTE) continue;
     const auto* notes = reinterpret_cast<const char*>(info->dlpi_addr + segment.p_vaddr);
     auto* id = static_cast<std::string*>(found);
+    // Notes are aligned to 4 bytes, and to 8 in a segment with that alignment.
     *id = find_in_notes(notes, segment.p_memsz, segment.p_align < 8 ? 4 : 8);
     if (!id->empty()) break;
   }
@@ -58,7 +61,7 @@ std::string hash_of_program() {
   uint64_t hash = 0;
   int64_t bytes = 0;
   while (file) {
-    std::fill(block.begin(), block.end(), 0);  // what the last, shorter block leaves
+    std::fill(block.begin(), block.end(), 0);  // the last block may be shorter
     file.read(reinterpret_cast<char*>(block.data()), block.size() * sizeof(uint64_t));
     bytes += file.gcount();
     for (const uint64_t word : block) hash = mix(hash, word);
@@ -75,6 +78,7 @@ std::string hash_of_program() {
 
 std::string build_id() {
   std::string id;
+  // The linker's id costs nothing; hashing a large program would delay each start.
   dl_iterate_phdr(look_into, &id);
   return id.empty() ? hash_of_program() : id;
 }

@@ -28,6 +28,7 @@ using std::chrono::milliseconds;
 Descriptor find_server(const std::string& directory, Clock::time_point deadline) {
   while (true) {
     if (check_private_directory(directory)) {
+      // The socket may not exist yet, or a dead run may have left it: tries again.
       if (Descriptor server = connect_to(directory + "/" + kRendezvousSocket)) return server;
     }
     if (Clock::now() > deadline) return {};
@@ -35,12 +36,13 @@ Descriptor find_server(const std::string& directory, Clock::time_point deadline)
   }
 }
 
-// One of rank 0's replies, with the descriptors that came with it.
+// Receives one of rank 0's replies and returns the descriptors that came with it.
 std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& directory,
                                    Clock::time_point deadline) {
   JoinReply reply;
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
   auto received = receive_message(server, bytes_of(reply), std::max(left, milliseconds(0)));
+  // Before the deadline, nothing received means a closed connection.
   if (!received && Clock::now() < deadline) {
     throw CommError({.what = "rank 0 ended while the ranks met",
                      .where = "start of the job",
@@ -53,6 +55,7 @@ std::vector<Descriptor> next_reply(const Descriptor& server, const std::string& 
                         "meeting point",
                         directory, kRendezvousSocket)});
   }
+  // The texts are another process's and may lack their terminating zeros.
   reply.what.back() = reply.hint.back() = '\0';
   if (reply.accepted == 0) refuse({reply.what.data(), reply.hint.data()});
   return std::move(*received);
@@ -71,9 +74,10 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
   JoinRequest request{
       .rank = environment.rank, .world_size = environment.world_size, .pid = getpid()};
   send_message(server, bytes_of(request), {});
-  // Rank 0 answers at its own deadline, which began when it started.
+  // Rank 0 replies by its own deadline, which began when it started.
   const auto deadline = Clock::now() + timeout + milliseconds(1000);
   std::vector<Descriptor> descriptors;
+  // One reply has room for a limited number of descriptors; the control segment's is the first.
   while (descriptors.size() < static_cast<size_t>(environment.world_size) + 1) {
     std::ranges::move(next_reply(server, directory, deadline), std::back_inserter(descriptors));
   }
@@ -88,6 +92,7 @@ JobDescriptors join(const LaunchEnvironment& environment, const std::string& dir
 
 JobDescriptors inherited_job(const LaunchEnvironment& environment) {
   JobDescriptors files;
+  // The first descriptor is the control segment's; the heaps' follow by rank.
   for (const int fd : environment.job_fds) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     if (!files.control) {
@@ -103,8 +108,10 @@ JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment, millisec
   const std::string directory =
       private_directory_path(environment.runtime_dir, environment.job_key);
   if (environment.rank == 0) {
-    // Without the lock there is a rank 0 already: it will refuse this one, and all others with it.
+    // If the lock is taken, a rank 0 runs already: it will reject this one, and the whole job with
+    // it.
     if (Descriptor lock = lock_private_directory(directory)) {
+      // Rank 0 alone cleans up, once a start.
       remove_abandoned_directories(directory, kRendezvousSocket);
       auto server = std::make_unique<RendezvousServer>(environment, directory, std::move(lock));
       JobDescriptors files = server->serve(timeout);

@@ -1,4 +1,5 @@
-// How the processes of a job on one host find each other's memory, without a port.
+// The rendezvous of a job's processes on one host: how they get the job's shared memory, without a
+// port.
 #pragma once
 
 #include <chrono>
@@ -10,19 +11,21 @@
 
 namespace fsdp {
 
-// Descriptors inherited from fsdp-run. Effects: they are not inherited any further.
+// Returns the descriptors inherited from fsdp-run. Effects: child processes do not inherit them.
 JobDescriptors inherited_job(const LaunchEnvironment& environment);
 
+// The files of a job that this process has joined.
 struct JoinedJob {
   JobDescriptors files;
   std::unique_ptr<RendezvousServer> server;  // on rank 0 alone
 };
 
-// Rank 0 makes the job's files and waits, in a private directory named after the job's key, for the
-// others; when all have come it hands them the descriptors. What a run that died left there is
-// taken over; the directory goes with the server.
-// Errors: CommError or InvalidArgument (78), on all ranks that came: a rank missing after `timeout`
-//   (named), two processes with one rank, WORLD_SIZE differing, something else in rank 0's place.
+// Joins the job. Rank 0 creates the job's files and waits for the others in a private directory
+// named after the job's key; when all have arrived it sends them the descriptors. It takes over
+// files that a dead run left there; the server removes the directory at its end.
+// Errors: CommError or InvalidArgument (78), on all ranks that arrived: a rank missing after
+//   `timeout` (named), two processes with one rank, WORLD_SIZE differing, another program in rank
+//   0's place.
 JoinedJob rendezvous_in_directory(const LaunchEnvironment& environment,
                                   std::chrono::milliseconds timeout);
 

@@ -1,5 +1,5 @@
-// What the processes of a job say to each other at their rendezvous. Fixed sizes; nothing in them
-// is trusted further.
+// Messages of the rendezvous of a job's processes. Their sizes are fixed; receivers trust nothing
+// in them.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace fsdp {
 inline constexpr std::array<char, 8> kRendezvousMagic{'f', 's', 'd', 'p', 'm', 'e', 'e', 't'};
 inline constexpr auto kRendezvousSocket = "meet";  // in the job's private directory
 
-// From a rank to rank 0.
+// A request of a rank to rank 0.
 struct JoinRequest {
   std::array<char, 8> magic = kRendezvousMagic;
   int32_t rank = 0;
@@ -23,13 +23,13 @@ struct JoinRequest {
   int32_t pid = 0;
 };
 
-// Why a start is refused, on every rank.
+// The reason why a start is refused, on every rank.
 struct Refusal {
   std::string what;
   std::string hint;
 };
 
-// From rank 0, with the job's descriptors if the rank is accepted.
+// A reply of rank 0, with the job's descriptors if the rank is accepted.
 struct JoinReply {
   std::array<char, 8> magic = kRendezvousMagic;
   int32_t accepted = 1;

@@ -16,13 +16,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// After all have come: a second process with one of the ranks usually starts at the same time.
+// The server still waits when all ranks have arrived, because a second process with one of the
+// ranks usually starts at the same time.
 constexpr auto kSettle = milliseconds(250);
-// Processes of one start differ by less, also where each loads large libraries first.
+// Processes of one start differ by less, even if each loads large libraries first.
 constexpr auto kWatchFor = std::chrono::seconds(10);
 constexpr auto kWatchStep = milliseconds(20);
+// A process of this job sends its request at once; a silent client must not hold up the others.
 constexpr auto kSpeakWithin = milliseconds(1000);
-// Of the ranks that did not come: the rest is counted.
+// An error names this many missing ranks and counts the rest.
 constexpr int kNamedAtMost = 8;
 
 milliseconds left_until(Clock::time_point deadline) {
@@ -39,12 +41,14 @@ RendezvousServer::RendezvousServer(const LaunchEnvironment& environment, std::st
       socket_path_(directory_ + "/" + kRendezvousSocket),
       lock_(std::move(lock)),
       pids_(environment.world_size) {
+  // Rank 0 is this process and does not connect.
   pids_[0] = getpid();
-  unlink(socket_path_.c_str());  // of a run that died; the lock says that no other uses it
+  unlink(socket_path_.c_str());  // left by a dead run: the lock proves that it is unused
   listener_ = listen_at(socket_path_);
 }
 
 RendezvousServer::~RendezvousServer() {
+  // The watcher removes the directory when it ends.
   if (watcher_.joinable()) {
     watcher_.request_stop();
     watcher_.join();
@@ -62,6 +66,7 @@ JobDescriptors RendezvousServer::serve(milliseconds timeout) {
   }
   JobDescriptors files = create_job_files(world_size_);
   hand_out(files);
+  // Each process has its descriptors, so the connections may close.
   clients_.clear();
   return files;
 }
@@ -70,6 +75,7 @@ std::optional<RendezvousServer::Client> RendezvousServer::accept_client(
     milliseconds at_most) const {
   Client client{.socket = accept_within(listener_, at_most), .request = {}};
   if (!client.socket) return std::nullopt;
+  // A client that sends nothing, or something else, is dropped and must not stop the others.
   if (!receive_message(client.socket, bytes_of(client.request), kSpeakWithin)) return std::nullopt;
   if (client.request.magic != kRendezvousMagic) return std::nullopt;
   return client;
@@ -80,7 +86,7 @@ std::optional<Refusal> RendezvousServer::admit_all(Clock::time_point deadline,
   std::optional<Refusal> refusal;
   bool settling = false;
   while (true) {
-    // Complete, or refused: a last look for others who should hear of it.
+    // The job is complete, or refused: a last wait lets other processes get the answer, too.
     if (!settling && (refusal || !std::count(pids_.begin(), pids_.end(), 0))) {
       settling = true;
       deadline = Clock::now() + kSettle;
@@ -140,6 +146,7 @@ void RendezvousServer::hand_out(const JobDescriptors& files) const {
   for (const Descriptor& heap : files.heaps) descriptors.push_back(heap.get());
   JoinReply reply;
   for (const Client& client : clients_) {
+    // The kernel passes at most 253 descriptors with one message.
     for (std::span<const int> rest(descriptors); !rest.empty();) {
       const auto now = rest.first(std::min(rest.size(), kDescriptorsAMessage));
       rest = rest.subspan(now.size());
@@ -149,6 +156,7 @@ void RendezvousServer::hand_out(const JobDescriptors& files) const {
 }
 
 void RendezvousServer::refuse_latecomers(std::shared_ptr<const JobMemory> memory) {
+  // `memory` keeps the control segment mapped as long as the thread may fail the job.
   watcher_ = std::jthread(
       [this, memory = std::move(memory)](const std::stop_token& stop) { watch(stop, *memory); });
 }
@@ -158,13 +166,14 @@ void RendezvousServer::watch(const std::stop_token& stop, const JobMemory& memor
   while (!stop.stop_requested() && Clock::now() < deadline) {
     if (const auto client = accept_client(kWatchStep)) refuse_latecomer(*client, memory);
   }
-  // Nobody can come any more; those that have come hear of it.
+  // No process can connect any more; those that have connected get their answer.
   unlink(socket_path_.c_str());
   while (const auto client = accept_client(milliseconds(0))) refuse_latecomer(*client, memory);
   remove_private_directory(directory_, kRendezvousSocket);
 }
 
 void RendezvousServer::refuse_latecomer(const Client& client, const JobMemory& memory) {
+  // All ranks are present, so each process is refused; the text names both.
   const std::optional<Refusal> refusal = admit(client.request);
   if (!refusal) return;
   report_failure(

@@ -16,21 +16,22 @@
 
 namespace fsdp {
 
-// Listens in a private directory; removes it when destroyed.
+// A server that listens in a private directory, and removes it when destroyed.
 class RendezvousServer {
  public:
-  // `lock` is the directory's, held as long as the server lives.
+  // Listens. `lock` is the directory's, held as long as the server lives.
   RendezvousServer(const LaunchEnvironment& environment, std::string directory, Descriptor lock);
   ~RendezvousServer();
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
-  // Waits for all ranks, makes the job's files and hands them out.
-  // Errors: CommError (78), told to all that came: a rank missing after `timeout`, a rank twice,
-  //   WORLD_SIZE differing.
+  // Waits for all ranks, creates the job's files and sends them to all.
+  // Errors: CommError (78), reported to all that arrived: a rank missing after `timeout`, a rank
+  //   twice, WORLD_SIZE differing.
   JobDescriptors serve(std::chrono::milliseconds timeout);
-  // Returns at once. For ten seconds a process that comes too late, hence a second one with some
-  // rank, is refused, and the whole job (`memory`) with it: nobody can say which one was meant.
+  // Starts a thread that rejects late processes for ten seconds. As the ranks are complete, a late
+  // process is a second one with some rank, and the whole job (`memory`) fails with it: it is
+  // unknown which one was meant.
   void refuse_latecomers(std::shared_ptr<const JobMemory> memory);
 
  private:
@@ -53,9 +54,9 @@ class RendezvousServer {
   std::string socket_path_;
   Descriptor lock_;
   Descriptor listener_;
-  std::vector<int32_t> pids_;  // by rank; 0: has not come
+  std::vector<int32_t> pids_;  // by rank; 0: has not arrived
   std::vector<Client> clients_;
-  std::jthread watcher_;  // last: it ends before what it uses
+  std::jthread watcher_;  // last: it ends before the members that it uses
 };
 
 }  // namespace fsdp

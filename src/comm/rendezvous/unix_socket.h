@@ -12,19 +12,21 @@
 
 namespace fsdp {
 
-// Sequenced packets: a message arrives whole or not at all.
+// Listens at `path`, for sequenced packets: a message arrives whole or not at all.
 Descriptor listen_at(const std::string& path);
-// Empty if nobody listens there.
+// Connects; empty if no process listens there.
 Descriptor connect_to(const std::string& path);
-// The next connection of a process of this user; empty if none came within `at_most`.
+// Accepts the next connection of a process of this user; empty if there is none within `at_most`.
 Descriptor accept_within(const Descriptor& listener, std::chrono::milliseconds at_most);
 
-// At most kDescriptorsAMessage descriptors. False if the other side is gone.
+// Sends a message with at most kDescriptorsAMessage descriptors. Returns false if the other side is
+// gone.
 inline constexpr size_t kDescriptorsAMessage = 200;
 bool send_message(const Descriptor& socket, std::span<const std::byte> message,
                   std::span<const int> descriptors);
 
-// Fills `message`; empty if the other side is gone, nothing came in time, or the size differs.
+// Fills `message` and returns its descriptors; empty if the other side is gone, nothing arrived in
+// time, or the size differs.
 std::optional<std::vector<Descriptor>> receive_message(const Descriptor& socket,
                                                        std::span<std::byte> message,
                                                        std::chrono::milliseconds at_most);

@@ -1,5 +1,5 @@
-// A store of short texts that all processes of a job reach: how ranks of several hosts find and
-// hear each other.
+// A key-value store of short texts that all processes of a job reach. Ranks of several hosts find
+// each other and communicate over it.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,8 @@
 
 namespace fsdp {
 
-// One connection to it. Not thread-safe. Errors of all: CommError when the store is gone.
+// A connection to the store. Not thread-safe. Errors of all functions: CommError when the store is
+// gone.
 class KeyValueStore {
  public:
   virtual ~KeyValueStore() = default;
@@ -21,29 +22,31 @@ class KeyValueStore {
   KeyValueStore& operator=(const KeyValueStore&) = delete;
 
   virtual void set(const std::string& key, std::string_view value) = 0;
-  // Sets it unless it is there. What it is then.
+  // Sets the key unless it exists. Returns the value that it then has.
   virtual std::string set_once(const std::string& key, std::string_view value) = 0;
-  // Adds to a number, which is 0 at first. What it is then.
+  // Adds to a number, which is 0 at first. Returns the sum.
   virtual int64_t add(const std::string& key, int64_t value) = 0;
   virtual bool has(const std::string& key) = 0;
-  // False: they have not all come within that time.
+  // Waits until all keys exist. Returns false if they do not within that time.
   virtual bool wait(const std::vector<std::string>& keys, std::chrono::milliseconds at_most) = 0;
-  // Requires: they are there.
+  // Returns the values of the keys. Requires: they exist.
   virtual std::vector<std::string> get(const std::vector<std::string>& keys) = 0;
   virtual void forget(const std::string& key) = 0;
-  // Another connection to the same, for another thread.
+  // Opens another connection to the same store, for another thread.
   virtual std::unique_ptr<KeyValueStore> connect_again() = 0;
 };
 
+// The address of a store.
 struct StoreAddress {
   std::string host;
   int port = 0;
-  bool is_server = false;  // this process serves it; else it listens there already, or will
-  std::string prefix;      // of all keys
+  bool is_server = false;  // this process serves it; else another one does, or will
+  std::string prefix;      // prefix of all keys
 };
 
-// Errors: InvalidArgument (78) with address and remedy: no such host, somebody else listens there,
-//   nobody does within `timeout`.
+// Opens a store, or connects to it.
+// Errors: InvalidArgument (78) with address and remedy: no such host, another program listens
+//   there, no program does within `timeout`.
 using OpenStore = std::unique_ptr<KeyValueStore> (*)(const StoreAddress& address,
                                                      std::chrono::milliseconds timeout);
 }  // namespace fsdp

@@ -17,12 +17,12 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kStep = milliseconds(100);
-// Who serves the store stays so long: until all have looked.
+// Rank 0 serves the store for this long after a refusal, until all ranks have read it.
 constexpr auto kHeardWithin = 5 * kStep;
 
 std::string who(int rank) { return fmt::format("who/{}", rank); }
 
-// The first refusal, or failure, is everybody's.
+// Throws the job's first refusal, or failure: this one unless another rank was faster.
 [[noreturn]] void refuse_all(KeyValueStore& store, const LaunchEnvironment& environment,
                              std::string what, std::string hint) {
   const Failure refusal{
@@ -30,11 +30,13 @@ std::string who(int rank) { return fmt::format("who/{}", rank); }
       .code = ExitCode::kConfiguration,
       .text = {.what = std::move(what), .where = "start of the job", .hint = std::move(hint)}};
   const Failure first = failure_of(store.set_once(kFailureKey, text_of(refusal)));
+  // With rank 0's process the store ends, and with the store the text for the others.
   const bool serves = environment.rank == 0 && !environment.has_agent_store;
   if (serves) std::this_thread::sleep_for(kHeardWithin);
   throw_failure(first, {});
 }
 
+// Throws the refusal that another rank has stored, if there is one.
 void hear_refusal(KeyValueStore& store, const LaunchEnvironment& environment) {
   if (store.has(kFailureKey)) refuse_all(store, environment, {}, {});
 }
@@ -42,6 +44,7 @@ void hear_refusal(KeyValueStore& store, const LaunchEnvironment& environment) {
 void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
                   const std::vector<std::string>& keys, milliseconds within) {
   const auto deadline = Clock::now() + within;
+  // The wait is cut into steps, because a refusal by one rank must end the waits of all.
   while (!store.wait(keys, kStep)) {
     hear_refusal(store, environment);
     if (Clock::now() < deadline) continue;
@@ -61,11 +64,13 @@ void wait_for_all(KeyValueStore& store, const LaunchEnvironment& environment,
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
                                        milliseconds within) {
   const int rank = environment.rank;
+  // Each process counts itself under its rank; a second one finds more than 1.
   if (store.add(fmt::format("joined/{}", rank), 1) > 1) {
     refuse_all(store, environment, fmt::format("two processes have RANK={}", rank),
                "give every process a RANK of its own, and every job a MASTER_PORT of its own");
   }
   const std::string host = host_name();
+  // Host names need not be unique; a launcher's node id is.
   const std::string& node = environment.node.empty() ? host : environment.node;
   store.set(who(rank), fmt::format("{}\n{}\n{}\n{}\n{}", environment.world_size, node, host,
                                    environment.local_rank, getpid()));
@@ -87,7 +92,7 @@ std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnviron
                       .local_rank = number_in<int>(lines[3]),
                       .pid = number_in<int>(lines[4])});
   }
-  // One that came too late, with the rank of another, is heard of here.
+  // A late process with another's rank may have refused the job meanwhile.
   hear_refusal(store, environment);
   return places;
 }

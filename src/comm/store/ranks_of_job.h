@@ -1,4 +1,4 @@
-// How the processes of a job on several hosts meet.
+// The rendezvous of a job's processes on several hosts.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// Where a rank runs.
+// The place where a rank runs.
 struct PlaceOfRank {
   std::string node;  // equal for ranks of one host
   std::string host;  // its name
@@ -18,9 +18,9 @@ struct PlaceOfRank {
   int pid = 0;
 };
 
-// Says where this process is, and returns where all are, by rank.
-// Errors: InvalidArgument or CommError (78), on all ranks that came: one is missing after `within`,
-//   named; two processes have one rank; WORLD_SIZE differs.
+// Publishes the place of this process, and returns the places of all, by rank.
+// Errors: InvalidArgument or CommError (78), on all ranks that arrived: one is missing after
+//   `within`, named; two processes have one rank; WORLD_SIZE differs.
 std::vector<PlaceOfRank> meet_at_store(KeyValueStore& store, const LaunchEnvironment& environment,
                                        std::chrono::milliseconds within);
 

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr auto kPause = milliseconds(250);
-constexpr auto kPauseOfRank = milliseconds(4);  // so that a store of many ranks is asked no oftener
+constexpr auto kPauseOfRank = milliseconds(4);  // limits the requests of many ranks
 constexpr auto kAnswerWithin = milliseconds(2000);
 constexpr auto kAskAgain = milliseconds(100);
 constexpr char kEnds[] = "ends";
@@ -32,7 +32,7 @@ std::vector<PostedCollective> posted_in(const std::string& records) {
   return posted;
 }
 
-// The segment of a process, in which all ranks have come.
+// Makes the segment of this process, in which all ranks are present.
 Buffer segment_of(const std::vector<PlaceOfRank>& places) {
   const auto size = static_cast<int>(places.size());
   Buffer memory = allocate_host(ControlSegment::bytes_for(size));
@@ -68,6 +68,7 @@ StoreRelay::StoreRelay(Parts parts)
     alive_.push_back(fmt::format("alive/{}", rank));
     peers_[static_cast<size_t>(rank)].heard = Clock::now();
   }
+  // The constructors of all peers wait for this first report.
   tell();
   wait_for_all();
   thread_ = std::thread([this] { run(); });
@@ -113,10 +114,12 @@ void StoreRelay::share_posted() {
 }
 
 std::optional<PostedCollective> StoreRelay::shared_by(int rank, uint64_t sequence) {
+  // The rank has not issued the collective as far as is known here.
   if (control().posted(rank, order_of(sequence)).last.load() < sequence) return std::nullopt;
   const auto deadline = Clock::now() + kAnswerWithin;
   std::unique_lock lock(mutex_);
   while (Clock::now() < deadline) {  // it may be about to share it
+    // An answer may be older than the record: asks again.
     posted_by_.erase(rank);
     asked_ = rank;
     changed_.notify_all();
@@ -137,7 +140,7 @@ void StoreRelay::run() {
     run_until_end();
     if (parts_.server == parts_.rank) linger();
   } catch (const std::exception& error) {
-    // A rank that is through with everything may outlive the store.
+    // The store may end before a rank that has finished, or after its server has: no failure.
     const auto has_finished = [this](int rank) {
       return control().status(rank).state.load() != RankState::kPresent;
     };
@@ -166,6 +169,7 @@ void StoreRelay::run_until_end() {
   for (bool ends = false; !ends;) {
     changed_.wait_for(lock, pause(), [this] { return ends_ || is_woken_ || asked_ || shares_; });
     is_woken_ = false;
+    // A last turn, after ends_ is set, reports this rank's end.
     ends = ends_;
     lock.unlock();
     turn();
@@ -173,7 +177,8 @@ void StoreRelay::run_until_end() {
   }
 }
 
-// Who still runs may need the store until its own end; of a failure all have soon heard.
+// Serves the store until the others have left. After a failure that takes a few turns: all have
+// then read it.
 void StoreRelay::linger() {
   const auto begin = Clock::now();
   const auto is_over = [&] {
@@ -210,6 +215,8 @@ void StoreRelay::tell() {
   std::unique_lock lock(mutex_);
   const uint64_t wishes = wishes_;
   lock.unlock();
+  // The report has beat, state and wishes, then last place and hash of each sequence. The beat
+  // makes each report differ from the one before.
   std::string text = fmt::format("{} {} {}", ++beats_, finished ? "finished" : "present", wishes);
   for (int order = 0; order < kOrders; ++order) {
     const PostedCollectives& own = control().posted(parts_.rank, order);
@@ -222,6 +229,7 @@ void StoreRelay::tell() {
 void StoreRelay::tell_failure() {
   if (failure_is_told_) return;
   if (const auto failure = first_failure(control().failure())) {
+    // The store keeps the first failure over all hosts.
     parts_.store->set_once(kFailureKey, text_of(*failure));
     failure_is_told_ = true;
   } else if (parts_.store->has(kFailureKey)) {
@@ -247,8 +255,8 @@ void StoreRelay::hear_from(int rank, const std::string& said) {
   shares_ = true;
 }
 
-// What it has posted until its last place of an order is not what this rank has. An order of
-// another part begins elsewhere, so that this rank has nothing of its last place.
+// Returns true if `rank` has posted something else than this rank, up to its last place in some
+// sequence. The sequence of another part begins elsewhere, so that this rank has no such place.
 bool StoreRelay::differs(int rank) const {
   for (int order = 0; order < kOrders; ++order) {
     const uint64_t theirs = peers_[static_cast<size_t>(rank)].history[static_cast<size_t>(order)];
@@ -278,6 +286,7 @@ void StoreRelay::explain() {
   const bool is_shared = parts_.store->has(posted_key(other));
   const std::string records = is_shared ? parts_.store->get({posted_key(other)}).front() : "";
   std::optional<PostedCollective> first;
+  // The earliest difference is the cause, later ones follow from it.
   for (const PostedCollective& theirs : posted_in(records)) {
     const auto ours = own(theirs.record.sequence);
     const bool differs = ours && fingerprint_of(ours->record) != fingerprint_of(theirs.record);
@@ -285,6 +294,7 @@ void StoreRelay::explain() {
   }
   if (!first) {  // it may be about to share it
     if (Clock::now() - differs_since_ < kAnswerWithin) return;
+    // The rank never shared it, or no longer keeps the record that differs first.
     return fail(ranks_differ_somewhere(parts_.rank, other));
   }
   const uint64_t sequence = first->record.sequence;
@@ -299,6 +309,7 @@ void StoreRelay::hear() {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     RankStatus& status = control().status(rank);
     const std::string& now = said[static_cast<size_t>(rank)];
+    // A text that stays the same is silence.
     if (now != peer.said) {
       hear_from(rank, now);
     } else if (status.state.load() == RankState::kPresent &&
@@ -312,6 +323,7 @@ void StoreRelay::hear() {
                      .hint = "look at that host, then restart the job"}});
     }
   }
+  // Ends are numbered, because any rank of a host may report one: keys ends/1, ends/2, …
   const int64_t ends = parts_.store->add(kEnds, 0);
   for (; ends_heard_ < ends; ++ends_heard_) {
     const std::string key = fmt::format("{}/{}", kEnds, ends_heard_ + 1);
@@ -321,7 +333,8 @@ void StoreRelay::hear() {
   }
 }
 
-// Behind hear(), so that what a process said last is known.
+// Reports processes of this host that have ended. After hear(), so that the last report of a
+// process is known; once more, as it may have finished between the two.
 void StoreRelay::see_processes() {
   for (int rank = 0; rank < size(); ++rank) {
     const auto is_known = [&] {
@@ -336,7 +349,7 @@ void StoreRelay::see_processes() {
   }
 }
 
-// What was asked of this thread, as the store is its own.
+// Serves the requests of other threads, because only this one may use the store.
 void StoreRelay::answer() {
   std::unique_lock lock(mutex_);
   const bool shares = std::exchange(shares_, false);
@@ -347,6 +360,7 @@ void StoreRelay::answer() {
     for (int order = 0; order < kOrders; ++order) {
       const PostedCollectives& own = control().posted(parts_.rank, order);
       const uint64_t last = own.last.load();
+      // All records that are still kept are shared. Place 0 is the creation of a part.
       for (uint64_t back = 0; back < PostedCollectives::kKept && back <= place_of(last); ++back) {
         const auto posted = find_posted(own, last - back);
         if (posted) records.append(reinterpret_cast<const char*>(&*posted), sizeof *posted);

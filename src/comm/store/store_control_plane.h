@@ -1,4 +1,4 @@
-// The control plane of processes on several hosts, which have nothing in common but a store.
+// The control plane of processes on several hosts, which share nothing but a store.
 #pragma once
 
 #include <array>
@@ -23,22 +23,22 @@
 namespace fsdp {
 
 // [Note: a job over a store]
-// Each process has a control segment of its own, of all ranks of the job, and what is written there
-// by its peers where ranks share memory is written here by a thread that reads the store. A rank
-// says every quarter of a second that it lives, and how far it has come in the host order; and at
-// once, that the job has failed or that it has finished. That a process has ended is said by any
-// rank of its host that sees it; a host that is gone as a whole is silent, which counts when the
-// time-out is over.
+// Each process has a control segment of its own, for all ranks of the job. Where ranks share
+// memory, peers write to it; here a thread that reads the store does. Every quarter of a second, or
+// less often in a large job, a rank reports that it lives and how far it has come in its collective
+// sequences. It reports at once that the job has failed or that it has finished. The end of a
+// process is reported by any rank of its host that sees it. A host that is gone as a whole is
+// silent, which counts when the time-out is over.
 //
 // [Note: collectives over hosts are compared]
-// What a rank posts no other process can read, so nobody compares a collective with its peers'
-// before it is issued. With how far it has come each rank says a hash of all that it has posted
-// until there; who has been there itself holds its own against it, about half a second later. Then,
-// or when something is late, a rank shares the records that it still has, those who hear of it
-// share theirs, and the first that differ are named.
+// No other process can read the records that a rank posts, so no collective is compared with its
+// peers' before it is issued. With its last place each rank reports a hash of everything that it
+// has posted up to there. A rank that has passed that place compares the hash with its own, about
+// half a second later. If they differ, or if something is late, a rank shares the records that it
+// still keeps; ranks that notice share theirs, and the first records that differ are named.
 
-// This process's segment, and the thread that speaks for it. Shared by the rank's JobMember, whose
-// end it tells, and its control plane.
+// This process's control segment, and the thread that relays it. Shared by the rank's
+// JobMember, whose end it reports, and its control plane.
 class StoreRelay {
  public:
   struct Parts {
@@ -46,26 +46,26 @@ class StoreRelay {
     std::vector<PlaceOfRank> places;
     std::unique_ptr<KeyValueStore> store;  // a connection of its own
     std::chrono::milliseconds timeout;
-    std::optional<int> server;  // the rank with whose process the store ends
+    std::optional<int> server;  // the rank with whose process the store ends; empty: none
   };
-  // Blocks until all ranks have one. Errors: CommError.
+  // Blocks until all ranks have a relay. Errors: CommError.
   explicit StoreRelay(Parts parts);
-  // What the segment says of this rank by now is told to the others. Who serves the store waits
-  // for them to leave before it, for the time-out at most.
+  // Reports to the others the segment's last state of this rank. The rank that serves the store
+  // waits for the others to leave before it, for the time-out at most.
   ~StoreRelay();
   StoreRelay(const StoreRelay&) = delete;
   StoreRelay& operator=(const StoreRelay&) = delete;
 
   ControlSegment control() const { return {memory_.data(), size()}; }
-  // Whether the process of that rank has ended, and not in good order.
+  // Returns true if the process of that rank has ended, and not in good order.
   bool ended(int rank) const { return ended_[static_cast<size_t>(rank)]; }
-  // What the job is told when the store does not answer any more.
+  // Returns the job's failure for a store that does not answer any more.
   Failure failure_of_lost_store(std::string_view cause) const;
-  // What has changed is told at once.
+  // Reports changes of the segment at once.
   void wake();
-  // All ranks do that hear of it.
+  // Shares this rank's posted collectives, and asks all ranks to share theirs.
   void share_posted();
-  // Of another rank, if it has shared it.
+  // Returns the collective that another rank has posted and shared; waits for up to 2 s.
   std::optional<PostedCollective> shared_by(int rank, uint64_t sequence);
 
  private:
@@ -73,8 +73,8 @@ class StoreRelay {
   struct Peer {
     std::string said;
     Clock::time_point heard;
-    std::array<uint64_t, kOrders> history{};  // of all that it has posted, by order; 0: unknown
-    uint64_t wishes_heard = 0;                // of its own
+    std::array<uint64_t, kOrders> history{};  // hash of all its posts, by sequence; 0: unknown
+    uint64_t wishes_heard = 0;                // its own count of wishes_
   };
 
   int size() const { return static_cast<int>(parts_.places.size()); }
@@ -107,15 +107,16 @@ class StoreRelay {
   bool failure_is_told_ = false;
   std::optional<int> differs_from_;  // a rank that has posted something else
   Clock::time_point differs_since_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   bool ends_ = false, is_woken_ = false, shares_ = false;
-  uint64_t wishes_ = 0;                   // of this rank, that all share what they have posted
-  std::optional<int> asked_;              // whose posts are to be read
-  std::map<int, std::string> posted_by_;  // what came
+  uint64_t wishes_ = 0;                   // how often this rank asked all to share
+  std::optional<int> asked_;              // the rank whose posts are to be read
+  std::map<int, std::string> posted_by_;  // answers to asked_
   std::condition_variable changed_;
   std::thread thread_;
 };
 
+// A control plane over a segment that a StoreRelay keeps up to date.
 class StoreControlPlane final : public SegmentControlPlane {
  public:
   StoreControlPlane(std::shared_ptr<const JobMember> member, std::shared_ptr<StoreRelay> relay,

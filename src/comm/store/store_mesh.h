@@ -9,16 +9,16 @@
 
 namespace fsdp {
 
-// This process's rank, with a control plane over the store at MASTER_ADDR and MASTER_PORT, which
-// rank 0 serves unless its launcher's agent does. What engines and modules exchange is left out:
-// collectives between hosts are those of GPUs (connect_by_nccl).
-// Effects: blocks until all ranks have come.
-// `open` opens it; null: this program has none.
+// Returns the parts of this process's rank, with a control plane over the store at MASTER_ADDR and
+// MASTER_PORT. Rank 0 serves the store, unless the launcher's agent does. Communicators of engines
+// and modules are missing: between hosts collectives run on GPUs alone (connect_by_nccl). `open`
+// opens the store; null: this program has none.
+// Effects: blocks until all ranks have arrived.
 // Errors: InvalidArgument (78) without an address or `open`; those of `open` and meet_at_store.
 MeshParts store_mesh(const LaunchEnvironment& environment, const MeshOptions& options,
                      OpenStore open);
 
-// The same over a store that is open.
+// Returns the same over an open store.
 MeshParts mesh_over_store(std::unique_ptr<KeyValueStore> store,
                           const LaunchEnvironment& environment, const MeshOptions& options);
 

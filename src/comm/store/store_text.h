@@ -1,4 +1,4 @@
-// What ranks say to each other, as it lies in the store.
+// The format of texts in the store.
 #pragma once
 
 #include <charconv>
@@ -10,15 +10,15 @@
 
 namespace fsdp {
 
-// The job's failure: the first one that is set.
+// The key of the job's failure: the first one that is set stays.
 inline constexpr char kFailureKey[] = "failure";
 std::string text_of(const Failure& failure);
 Failure failure_of(const std::string& text);
 
-// `count` of them; empty where the text has fewer.
+// Splits `text` into `count` parts; missing ones are empty.
 std::vector<std::string> parts_of(std::string_view text, char between, size_t count);
 
-// 0 where it is none.
+// Returns the number in `text`; 0 if there is none.
 template <class Number>
 Number number_in(const std::string& text) {
   Number value = 0;
