@@ -29,6 +29,7 @@ void wait_for_all(const Mesh& mesh, std::string_view what, const std::future<voi
                                      kPatience.count()),
                  .cause = "the other ranks wait for it"});
     }
+    // All ranks get the same maximum, so all leave the loop in the same round.
     working = mesh.max(ready ? 0 : 1, what) != 0;
   }
 }

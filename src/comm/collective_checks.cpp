@@ -17,7 +17,7 @@ void require_valid(const Collective& collective, int size) {
                                                static_cast<int>(collective.operation)),
                            .hint = "traits_of has a row for each that exists"});
   }
-  // Called for errors only: a description costs more than all checks.
+  // Only errors call it: a description costs more than all checks.
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.numel < 0) {
@@ -63,7 +63,7 @@ void require_valid(const Collective& collective, int size) {
 }
 
 Share share_of(int rank, int size, int64_t numel) {
-  // Multiples of 64 elements: in aligned memory no two ranks write to one cache line.
+  // Shares are multiples of 64 elements: in aligned memory no two ranks write to one cache line.
   const int64_t share = round_up(divide_up(numel, size), 64);
   const int64_t begin = std::min(numel, rank * share);
   return {begin, std::min(numel, begin + share)};

@@ -33,14 +33,15 @@ CollectiveTag CollectiveSequence::next(Operation operation, int64_t numel, std::
   note_length_ = 0;
   const CollectiveTag tag{
       .sequence = ++sequence_, .label = label, .note = std::exchange(note_, {})};
-  // Under the lock, so that the observer sees the places in order.
+  // The observer runs under the lock, so that it sees the places in order.
   if (observer_) observer_(tag, operation, numel);
   return tag;
 }
 
 void CollectiveSequence::note(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  // + 1, because an empty text would leave a hash of 0 unchanged, and 0 means: no annotation.
+  // An empty text has to change the hash as well, hence + 1: mix(0, 0) is 0, which means no
+  // annotation.
   note_.hash = mix_text(note_.hash + 1, text);
   // The text is cut at the end, the label of a record at the beginning: an annotation starts with
   // the action, and the names of units differ at their ends.

@@ -62,6 +62,7 @@ GpuChoice open_gpu(int ordinal, bool by_nccl) {
     choice.uuid = cuda_library()->device_facts(ordinal).uuid;
     choice.board = fmt::format("{} {}", boot_of_host(), bus);
     choice.place = fmt::format("{} {}", host_name(), bus);
+    // library() throws if there is no NCCL, so that ranks learn of it before they choose GPUs.
     if (by_nccl) nccl::library();
   } catch (const DeviceError& error) {  // driver too old, GPU lost, or no NCCL
     choice = {.why_none = error.text().what, .hint = error.text().hint};
@@ -92,8 +93,8 @@ GpuChoice gpu_of_threads() {
 
 bool compute_on_gpus(const MeshOptions& options, const GpuChoice& own, ControlPlane& plane) {
   if (options.device == DeviceKind::kCpu) return false;
-  // '+' with UUID, board and place, or '-' with reason and hint, one a line. All ranks read all
-  // texts in the same order, so they decide alike and throw alike.
+  // The text is '+' with UUID, board and place, or '-' with reason and hint, one a line. All ranks
+  // read all texts in the same order, so they decide alike and throw alike.
   const std::string text = own.device != nullptr
                                ? fmt::format("+{}\n{}\n{}", own.uuid, own.board, own.place)
                                : fmt::format("-{}\n{}", own.why_none, own.hint);

@@ -53,6 +53,7 @@ std::shared_ptr<NcclSession> session_of(const MeshParts& parts, const MeshOption
 // stay on the CPU.
 bool move_to_gpu(MeshParts& parts, const MeshOptions& options, const GpuChoice& own) {
   if (!compute_on_gpus(options, own, *parts.control_plane)) return false;
+  // LibTorch's operators of this thread then use the rank's GPU, too.
   own.device->make_current();
   connect_by_nccl(parts, session_of(parts, options, *own.device));
   return true;

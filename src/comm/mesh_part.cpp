@@ -136,7 +136,7 @@ MeshParts parts_of(const MeshParts& whole, ControlPlane& job, int color, const P
                   .shape = part.shape,
                   .world = split(whole.world, color, key),
                   .on_warning = whole.on_warning};
-  // From the part's own communicator, with one color: all of its ranks are in the new group.
+  // All ranks of the part pass one color to its own communicator, so all are in the new group.
   if (whole.modules || whole.make_modules) parts.modules = parts.world.reduce->split(0, own);
   // The ranks of a shard group share the replicate rank, and vice versa, so these ranks are the
   // colors.
@@ -161,22 +161,22 @@ Mesh Mesh::part(int color, PartOptions options) const {
                                              .host = host()}));
   for (const std::string& text : said) wishes.push_back(wish_of(text));
   const Part part = find_part(wishes, color);
-  // A number that no rank of this mesh has used for a sequence. Ranks may have been in different
+  // No rank of this mesh has used this number for a sequence. Ranks may have been in different
   // numbers of parts before, so the largest count decides.
   const int order = std::ranges::max(wishes, {}, &Wish::orders_taken).orders_taken;
   state_->orders_taken() = order + 1;
   try {
     MeshParts parts = parts_of(whole, *job.parts().control_plane, color, part);
     parts.order_begin = begin_of_order(order, parts.control_plane->job_rank(0));
-    // Posts place 0, which makes this rank known as a member of the new sequence: NcclPeers::behind
-    // looks only at members.
+    // Place 0 makes this rank known as a member of the new sequence: NcclPeers::behind looks only
+    // at members.
     parts.control_plane->post(
         {.record = make_record({.tag = {.sequence = parts.order_begin, .label = "part"}}),
          .communicator = 0});
     return Mesh(std::make_shared<MeshState>(std::move(parts), state_));
   } catch (const std::exception& error) {
-    // Aborts before the communicators are destroyed: their destructors may wait for other ranks,
-    // which then already know of the failure.
+    // The job is aborted before the communicators are destroyed: their destructors may wait for
+    // other ranks, which then know of the failure.
     whole.control_plane->abort(error.what());
     throw;
   }

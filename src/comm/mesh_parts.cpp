@@ -46,7 +46,7 @@ std::vector<int> MeshShape::ranks(Axis axis, int world_rank) const {
 
 MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_size) {
   MeshShape shape{.replicate = options.replicate, .shard = options.shard};
-  // 0 is left out. Quotients with a remainder fail the check of the product.
+  // 0 means left out. Quotients with a remainder fail the check of the product.
   if (shape.shard == 0 && shape.replicate == 0) shape.shard = local_world_size;
   if (shape.shard == 0 && shape.replicate > 0) shape.shard = world_size / shape.replicate;
   if (shape.replicate == 0 && shape.shard > 0) shape.replicate = world_size / shape.shard;
@@ -72,6 +72,7 @@ MeshShape shape_of(const MeshOptions& options, int world_size, int local_world_s
 
 std::function<void(const ErrorText& warning)> warning_listener(const MeshOptions& options) {
   if (!options.on_event) return {};
+  // The listener is copied, because it outlives the options.
   return [tell = options.on_event](const ErrorText& warning) { tell({.text = warning}); };
 }
 

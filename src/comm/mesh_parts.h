@@ -62,17 +62,17 @@ struct MeshParts {
   bool ranks_are_threads = false;  // several ranks, all of this process
   bool shares_device = false;      // with other ranks, which are threads
   Topology topology;
-  // For small values in host memory, over all ranks in rank order. Used by the thread that
+  // Carries small values in host memory, over all ranks in rank order. Used by the thread that
   // computes.
   std::unique_ptr<Communicator> control;
-  // For sums of modules inside a step, over all ranks, in the device's memory. make_modules makes
-  // it at first use, on all ranks together. If both are empty, `control` does the work.
+  // Sums for modules inside a step, over all ranks, in the device's memory. make_modules makes it
+  // at first use, on all ranks together. If both are empty, `control` does the work.
   std::unique_ptr<Communicator> modules{};
   std::function<std::unique_ptr<Communicator>()> make_modules{};
   MeshShape shape;
   AxisCommunicators world;
-  // For a mesh with two axes. Otherwise they are empty: one axis is the world, and along the other
-  // each rank is alone.
+  // These are for a mesh with two axes. Otherwise they are empty: one axis is the world, and along
+  // the other each rank is alone.
   AxisCommunicators shard{};
   AxisCommunicators replicate{};
   std::function<void(const ErrorText& warning)> on_warning{};  // empty: no listener

@@ -47,8 +47,8 @@ MeshState::MeshState(MeshParts parts, std::shared_ptr<MeshState> whole)
 }
 
 MeshState::~MeshState() {
-  // Before the members are destroyed: the destructors of communicators may wait for other ranks,
-  // and a rank that still needs this one must fail instead.
+  // This precedes the destruction of the members: the destructors of communicators may wait for
+  // other ranks, and a rank that still needs this one must fail instead.
   parts_.control_plane->leave();
   // An exception unwinds this part and may unwind the whole mesh. The destructors of its
   // communicators could wait for ranks that do not know of it yet, so the job's mesh keeps them.
@@ -58,7 +58,7 @@ MeshState::~MeshState() {
 }
 
 Communicator& MeshState::module_communicator() {
-  // Thread ranks have it from the start, GPUs of processes only once a model needs it.
+  // Thread ranks on a GPU have it from the start, processes only once a model needs it.
   if (!parts_.make_modules) return parts_.modules ? *parts_.modules : *parts_.control;
   const std::lock_guard lock(mutex_);
   if (!modules_) modules_ = parts_.make_modules();
@@ -79,7 +79,7 @@ CollectiveTag MeshState::next_control_tag(Operation operation, int64_t numel,
 
 bool MeshState::has_engines() {
   const std::lock_guard lock(mutex_);
-  // Engines alone hold the streams.
+  // Only engines hold the streams.
   return !streams_.expired();
 }
 
@@ -102,13 +102,14 @@ MeshStreams MeshState::streams(bool run_beside) {
                            .hint = "give all engines of a mesh the same cpu_streams, or let the "
                                    "other engine go first"});
   }
-  // Aliasing pointers: each keeps the whole pair, so both streams end together.
+  // Both are aliasing pointers: each keeps the whole pair, so both streams end together.
   return {.gather = {own, own->gather.get()}, .reduce = {own, own->reduce.get()}};
 }
 
 std::shared_ptr<SharedByEngines> MeshState::shared_by_engines(
     const std::function<std::shared_ptr<SharedByEngines>()>& make) {
   const std::lock_guard lock(mutex_);
+  // Only engines own it, so it ends with the last of them.
   std::shared_ptr<SharedByEngines> shared = shared_by_engines_.lock();
   if (!shared) shared_by_engines_ = shared = make();
   return shared;

@@ -13,7 +13,7 @@ namespace {
 template <class T>
 void fold_over_ranks(const Mesh& mesh, std::span<T> values, DType dtype, ReduceOp op,
                      std::string_view label) {
-  // On the host's compute stream, which is inline: the values are ready on return.
+  // The host's compute stream is inline: the values are ready on return.
   const CollectivePart part{.send = values.data(),
                             .recv = values.data(),
                             .numel = static_cast<int64_t>(values.size()),

@@ -37,6 +37,7 @@ void write_error_file(const std::string& path, const std::string& line) {
 int report(const std::exception& error, const ErrorPlace& place,
            const LaunchEnvironment& environment) {
   const std::string line = error_line(error, place);
+  // Output of the program must stay above its error.
   std::fflush(stdout);
   write_error_line(line);
   write_error_file(environment.error_file, line);
@@ -63,6 +64,8 @@ std::string without_hint(const std::exception& error) {
     environment = read_launch_environment();
     place.rank = environment.rank;
     place.world_size = environment.world_size;
+    // std::terminate also runs without an exception, as for a thread that is destroyed while it
+    // runs.
     const std::exception_ptr thrown = std::current_exception();
     if (!thrown) throw std::runtime_error("std::terminate was called without an exception");
     std::rethrow_exception(thrown);
@@ -92,7 +95,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
       // `at`, as reading `place` on their threads would be a race.
       options.on_event = [&place, at = place, environment](const MeshEvent& event) {
         if (event.kind == MeshEvent::Kind::kStuck) {
-          // Without destructors: they would wait for the thread that is stuck.
+          // _Exit skips destructors, which would wait for the thread that is stuck.
           std::_Exit(report(CommError(event.text, event.code), at, environment));
         }
         const bool has_step = event.kind == MeshEvent::Kind::kWarning;
@@ -106,7 +109,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
       // Another rank prints the cause.
       return refusal.exit_code();
     } catch (const std::exception& error) {
-      // Prints first: as soon as the others know, they print lines of their own, and the first
+      // This rank prints before it aborts: the others then print lines of their own, and the first
       // line of the job should be the cause.
       const int code = report(error, place, environment);
       mesh.abort(without_hint(error));

@@ -43,9 +43,10 @@ std::optional<int64_t> RanksView::take_write() {
   std::optional<int64_t> written;
   int64_t at = 0;
   for (GuardedPages& piece : pieces_) {
-    // Every piece, also after a hit, because take_write restores the view of its piece.
+    // Every piece is asked, also after a hit, because take_write restores the view of its piece.
     const std::optional<int64_t> here = piece.take_write();
     if (here && !written) written = at + *here;
+    // Pieces are of equal length.
     at += addresses_.bytes() / static_cast<int64_t>(pieces_.size());
   }
   return written;

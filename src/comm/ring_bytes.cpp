@@ -19,7 +19,7 @@ int64_t ring_bytes(Operation operation, std::span<const CollectivePart> parts, i
   switch (operation) {
     case Operation::kAllGather:
     case Operation::kReduceScatter:
-      // Exact: `bytes` is a multiple of `size` here.
+      // `bytes` is a multiple of `size` here, so this is exact.
       return bytes / size * (size - 1);
     case Operation::kAllReduce:
       return (2 * (size - 1) * bytes + size - 1) / size;

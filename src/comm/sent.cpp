@@ -28,6 +28,7 @@ const std::byte* sent_together(const CollectivePart& part, int64_t element, int6
   if (part.runs.empty()) {
     return static_cast<const std::byte*>(part.send) + element * size_of(part.dtype);
   }
+  // A range within one run is contiguous, and is then visited once.
   const std::byte* together = nullptr;
   visit_runs(part, element, numel, [&](const std::byte* bytes, int64_t here) {
     if (here == numel) together = bytes;
@@ -39,7 +40,7 @@ void copy_sent(const CollectivePart& part, int64_t element, int64_t numel, void*
   auto* out = static_cast<std::byte*>(to);
   const auto copy = [&](const std::byte* from, int64_t count) {
     const int64_t bytes = count * size_of(part.dtype);
-    // In place the data is there already, and memcpy does not allow overlap.
+    // Data in place is skipped: memcpy allows no overlap.
     if (from != out && bytes > 0) std::memcpy(out, from, bytes);
     out += bytes;
   };

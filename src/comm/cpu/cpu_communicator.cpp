@@ -67,7 +67,8 @@ void CpuCommunicator::execute(std::span<const CollectivePart> parts,
     if (member_->has_failed()) member_->throw_failure(describe(record));
     return execute_alone(parts);
   }
-  // At least once, because a barrier has no parts. An endpoint has places for kMaxParts.
+  // The loop runs at least once, because a barrier has no parts. An endpoint has places for
+  // kMaxParts.
   do {
     const auto here = parts.first(std::min<size_t>(parts.size(), kMaxParts));
     parts = parts.subspan(here.size());
@@ -249,7 +250,7 @@ void CpuCommunicator::move(const Call& call) {
         reduce(call, slice, rank(), received(part, slice.begin), 0, slice.numel);
         break;
       case Operation::kAllReduce: {
-        // Few elements: each rank reduces all of them, which saves the barrier between the two
+        // These are few elements: each rank reduces all, which saves the barrier between the two
         // halves.
         if (call.is_eager) {
           reduce(call, slice, 0, received(part, slice.begin), 0, slice.numel);

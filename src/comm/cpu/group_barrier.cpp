@@ -24,7 +24,7 @@ constexpr auto kYieldFor = std::chrono::microseconds(100);
 // again.
 constexpr auto kLongYield = std::chrono::milliseconds(1);
 constexpr int kSleepsAfterLongYield = 200;
-// The longest sleep, and so the time until a dead peer is noticed.
+// A sleep lasts this long at most, so that a dead peer is noticed within this time.
 constexpr auto kSleepAtMost = std::chrono::milliseconds(20);
 // A thread that was away for longer was stopped, as the whole job is by Ctrl-Z: no peer was late.
 constexpr auto kStopped = std::chrono::milliseconds(200);
@@ -100,8 +100,8 @@ bool GroupBarrier::all_arrived() {
 }
 
 void GroupBarrier::wait() {
-  // Three stages: spin while a peer is microseconds away, yield while it may need this core, then
-  // sleep. Only a wait that sleeps looks for peers that are gone or late.
+  // A wait has three stages: it spins while a peer is microseconds away, yields while a peer may
+  // need this core, then sleeps. Only a wait that sleeps looks for peers that are gone or late.
   for (int i = 0; i < spins_; ++i) {
     if (all_arrived()) return;
     relax();
@@ -122,7 +122,7 @@ void GroupBarrier::wait() {
     const auto before = std::exchange(now, Clock::now());
     if (now - before > kStopped) watch_.take_off(now - before);
     if (yielding) {
-      // A long yield only: the core was busy, no peer is late yet.
+      // A long yield means a busy core. No peer is late yet, so there is nothing to check.
       if (now - before > kLongYield) sleeps_to_come_ = kSleepsAfterLongYield;
       continue;
     }
@@ -137,8 +137,8 @@ void GroupBarrier::wait() {
 
 void GroupBarrier::sleep_once() {
   WaitQueue& queue = member_->control().wait_queue(group_.channel);
-  // Registers before it looks again. As all of these are seq_cst, either the last rank to arrive
-  // sees a sleeper, or this rank sees that it has arrived. A wake before futex_wait changes
+  // The rank registers before it looks again. As all of these are seq_cst, either the last rank to
+  // arrive sees a sleeper, or this rank sees that it has arrived. A wake before futex_wait changes
   // `wakes`, so that the wait returns at once.
   queue.sleepers.fetch_add(1, std::memory_order_seq_cst);
   const uint32_t seen = queue.wakes.load(std::memory_order_seq_cst);
@@ -150,13 +150,13 @@ void GroupBarrier::check_peers() {
   for (int i = awaited_; i < group_.size(); ++i) {
     const int peer = group_.ranks[i];
     const std::optional<PeerEnd> end = member_->end_of(peer);
-    // In this order, because a peer arrives before it finishes.
+    // The end is read first, because a peer arrives before it finishes.
     if (!end || endpoint(i).phase.load(std::memory_order_seq_cst) >= phase_) continue;
     // With a launcher, the death is known here before the launcher can report its cause.
     const bool has_launcher = member_->control().header().has_launcher.load() != 0;
     if (!watch_.may_tell(*end, has_launcher)) continue;
-    // The collective that needs the peer. A rank that is just leaving the previous one names this
-    // one, too.
+    // The error names the collective that needs the peer. A rank that is just leaving the previous
+    // one names this one, too.
     Failure failure = failure_of_end(member_->control(), peer, *end);
     failure.text.where = describe(record_);
     member_->fail(failure);
@@ -182,7 +182,7 @@ void GroupBarrier::check_other_channels() const {
   const int me = member_->rank();
   for (int channel = 0; channel < control.channels_of(me); ++channel) {
     if (channel == group_.channel) continue;
-    // 0 on both sides is a channel of all ranks.
+    // Both groups are 0 on a channel of all ranks.
     const uint32_t my_group = control.endpoint(channel, me).group.load();
     for (int peer = 0; peer < member_->size(); ++peer) {
       const Endpoint& there = control.endpoint(channel, peer);
@@ -258,7 +258,7 @@ void GroupBarrier::check_slow() {
 void GroupBarrier::check_deadline() const {
   if (!watch_.is_over()) return;
   const std::vector<int> missing = absent();
-  // All may have arrived since the last look.
+  // All ranks may have arrived since the last look.
   if (missing.empty()) return;
   member_->fail(ranks_are_missing(missing, member_->timeout(), describe(record_)));
   leave();
@@ -298,8 +298,8 @@ void GroupBarrier::wait_for_readers() const {
 }
 
 GroupBarrier::Reading::Reading(const GroupBarrier& barrier) : barrier_(barrier) {
-  // Before the look at the failure: either this rank sees it, or the rank that failed sees a
-  // reader.
+  // The flag is set before the failure is read: either this rank sees the failure, or the rank that
+  // failed sees a reader.
   barrier_.mine().reading.store(1, std::memory_order_seq_cst);
   if (barrier_.member_->has_failed()) {
     barrier_.mine().reading.store(0, std::memory_order_seq_cst);

@@ -67,8 +67,8 @@ class GroupBarrier {
   void check_peers();
   void check_other_channels() const;
   void check_devices() const;
-  // Ranks of the job in the next three. Returns true if some rank of `peer`'s group there has not
-  // reached the barrier at which `peer` arrived last.
+  // The next three functions use ranks of the job. Returns true if some rank of `peer`'s group
+  // there has not reached the barrier at which `peer` arrived last.
   bool is_open(int channel, int peer) const;
   // Returns true if `peer` has arrived in a channel where some rank has not.
   bool is_ahead_elsewhere(int peer) const;

@@ -33,12 +33,13 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   const auto taken = std::ranges::max(wishes, {}, &SplitWish::channels_taken).channels_taken;
   RankGroup group{.channel = kNamedChannels + static_cast<int>(taken)};
   if (group.channel >= kChannels) {
-    // Computed from all wishes, so all ranks throw.
+    // All ranks compute this from all wishes, so all throw.
     throw DeviceError({.what = fmt::format("a rank has {} communicators by split at most",
                                            kChannels - kNamedChannels),
                        .where = "Communicator::split",
                        .hint = "split once and keep the communicators"});
   }
+  // The channel is used up for every rank of the parent, also for those of other groups.
   status.split_channels.store(static_cast<uint32_t>(taken) + 1);
 
   std::vector<int> members;  // ranks of the parent
@@ -48,6 +49,7 @@ RankGroup agree_on_split(const JobMember& member, const RankGroup& parent,
   std::ranges::sort(members, {}, [&](int rank) { return std::tuple(wishes[rank].key, rank); });
   group.rank = static_cast<int>(std::ranges::find(members, parent.rank) - members.begin());
   for (const int rank : members) group.ranks.push_back(parent.ranks[rank]);
+  // The mark precedes any collective on the channel: peers never compare a rank of another group.
   mark_group(member, group);
   return group;
 }

@@ -58,6 +58,7 @@ CollectiveRecord make_record(const Collective& collective) {
 }
 
 uint64_t fingerprint_of(const CollectiveRecord& record) {
+  // The hash starts at 1, because 0 stands for an unknown one.
   uint64_t hash = mix(1, static_cast<uint64_t>(record.operation));
   hash = mix(hash, static_cast<uint64_t>(record.reduce_op));
   hash = mix(hash, static_cast<uint64_t>(record.root));

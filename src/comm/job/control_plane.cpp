@@ -22,6 +22,7 @@ struct Difference {
 
 std::optional<Difference> first_difference(std::string_view a, std::string_view b) {
   const auto next_line = [](std::string_view& rest) {
+    // A text with fewer lines differs in the first line that it lacks.
     if (rest.empty()) return std::string("(nothing)");
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string line(rest.substr(0, end));
@@ -44,7 +45,8 @@ void ControlPlane::agree(const CollectiveTag& tag, const std::vector<std::string
   for (int other = 1; other < world_size(); ++other) {
     const auto difference = first_difference(texts[0], texts[other]);
     if (!difference) continue;
-    // Stored as the job's first failure: a rank that is still in the exchange throws the same text.
+    // The text becomes the job's first failure: a rank that is still in the exchange throws it,
+    // too.
     fail(
         {.rank = -1,
          .code = ExitCode::kConfiguration,

@@ -12,6 +12,7 @@ using State = FailureCell::State;
 
 template <size_t N>
 void put(std::array<char, N>& field, std::string_view text) {
+  // Cuts a long text and always terminates it.
   const size_t length = std::min(text.size(), N - 1);
   std::copy_n(text.data(), length, field.data());
   field[length] = '\0';

@@ -11,7 +11,7 @@ namespace fsdp {
 
 void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen,
                 std::chrono::microseconds at_most) {
-  // Without FUTEX_PRIVATE_FLAG, because ranks may be processes. Errors (another value, a signal,
+  // FUTEX_PRIVATE_FLAG is absent, because ranks may be processes. Errors (another value, a signal,
   // the time) are ignored: callers check their own condition again.
   const timespec limit{.tv_sec = at_most.count() / 1'000'000,
                        .tv_nsec = at_most.count() % 1'000'000 * 1000};

@@ -14,7 +14,7 @@ JobMember::JobMember(Parts parts)
 JobMember::~JobMember() { tell_end(RankState::kFinished); }
 
 void JobMember::tell_end(RankState in_good_order) const noexcept {
-  // A count, because a mesh may be made and destroyed in a destructor that an exception runs.
+  // The count may be above 0 from the start: a destructor that an exception runs may make a mesh.
   if (std::uncaught_exceptions() > exceptions_at_start_) {
     fail(failure_of_abort(rank(), "an exception ended its program"));
     return;
@@ -46,7 +46,7 @@ std::optional<PeerEnd> JobMember::end_of(int peer) const {
     case RankState::kPresent:
       break;
   }
-  // The state says nothing of a process that was killed: the kernel does.
+  // A process that is killed cannot change its state; the kernel reports its end.
   const bool is_gone = kind() == RankKind::kProcess && parts_.process_ended(peer);
   return is_gone ? std::optional(PeerEnd::kProcessIsGone) : std::nullopt;
 }

@@ -19,9 +19,9 @@
 namespace fsdp {
 namespace {
 
-// Room for staging areas and small blocks on a machine with little memory.
+// A machine with little memory still needs room for staging areas and small blocks.
 constexpr int64_t kLeastHeapBytes = int64_t{1} << 30;
-// To be raised with every change of the layout that no size shows.
+// Raise it with every change of the layout that no size shows.
 constexpr uint64_t kLayoutVersion = 8;
 
 // Returns a mark of this library's layout: fsdp-run and the program may be of different builds.
@@ -47,7 +47,7 @@ int64_t heap_bytes() {
 Descriptor create_file(const std::string& name, int64_t bytes) {
   Descriptor file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) refused("memfd_create failed", errno);
-  // Sealed: a process that shrank the file would end its peers by SIGBUS at their next access.
+  // Seals protect peers: a process that shrank the file would end them by SIGBUS.
   if (ftruncate(file.get(), bytes) != 0 ||
       fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     refused(fmt::format("a shared file of {} was refused", format_bytes(bytes)), errno);
@@ -83,6 +83,7 @@ JobDescriptors create_job_files(int world_size) {
 }
 
 Mapping::Mapping(const Descriptor& file, int64_t bytes, const char* what) : bytes_(bytes) {
+  // The file is mapped at once: its untouched pages need no memory, and no swap is reserved.
   void* data =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (data == MAP_FAILED) {
@@ -102,6 +103,8 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
     // mmap refuses 0 bytes; an empty file is then rejected below, by name.
     : control_(files.control, std::max<int64_t>(bytes_of(files.control), 1),
                "the control segment") {
+  // The control segment is checked before any heap is mapped: nothing else of a foreign job is
+  // used.
   const auto foreign = [&](std::string what) {
     throw InvalidArgument({.what = std::move(what),
                            .where = "the job's control segment",
@@ -118,7 +121,7 @@ JobMemory::JobMemory(const JobDescriptors& files, int world_size)
   }
   for (const Descriptor& heap : files.heaps) {
     heaps_.emplace_back(heap, bytes_of(heap), "a rank's heap");
-    // A duplicate: the caller closes its descriptors, and map_ranks maps views of the heap later.
+    // map_ranks maps views of the heap later, when the caller has closed its descriptors.
     heap_files_.emplace_back(fcntl(heap.get(), F_DUPFD_CLOEXEC, 0));
     if (!heap_files_.back()) refused("a descriptor of a rank's heap was refused", errno);
   }

@@ -3,6 +3,7 @@
 namespace fsdp {
 namespace {
 
+// The time that a launcher gets to report how a process ended.
 constexpr auto kLauncherGrace = std::chrono::milliseconds(500);
 constexpr int kSlowPart = 3;  // a rank is slow after timeout / kSlowPart
 

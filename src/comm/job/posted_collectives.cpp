@@ -34,16 +34,16 @@ void post(PostedCollectives& posted, const PostedCollective& collective) noexcep
       last == 0 ? 0 : posted.entries[last % PostedCollectives::kKept].history.load();
   PostedCollectives::Entry& entry = posted.entries[sequence % PostedCollectives::kKept];
   entry.sequence.store(0, std::memory_order_relaxed);
-  // Release stores after the 0: a reader that sees one of these words also sees the 0 or a later
-  // number in its second look, and drops what it has read.
+  // These release stores follow the 0: a reader that sees one of these words also sees the 0 or a
+  // later number in its second look, and drops what it has read.
   entry.mark.store(mark_of(collective), std::memory_order_release);
   entry.history.store(hash_of(before, fingerprint_of(collective.record)),
                       std::memory_order_release);
   for (size_t i = 0; i < words.size(); ++i) {
     entry.words[i].store(words[i], std::memory_order_release);
   }
-  // seq_cst, here and in find: of two ranks that each store and then load the other's number, at
-  // least one sees the other's.
+  // These stores and the first load of find are seq_cst: of two ranks that each store and then load
+  // the other's number, at least one sees the other's.
   entry.sequence.store(sequence, std::memory_order_seq_cst);
   posted.last.store(sequence, std::memory_order_seq_cst);
 }

@@ -59,7 +59,7 @@ std::string hint_for_end(int rank, int wait_status, bool out_of_memory, bool is_
            "; the program is at fault and a restart alone is likely to end the same way: look at "
            "its core dump, or run it under a debugger or built with -fsanitize=address";
   }
-  // Failures that a restart repeats; after others it may help.
+  // A restart repeats these failures; after others it may help.
   switch (static_cast<ExitCode>(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0)) {
     case ExitCode::kUsage:
     case ExitCode::kCorruptData:

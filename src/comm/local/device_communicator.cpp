@@ -125,6 +125,7 @@ void DeviceCommunicator::issue(const Collective& collective, Stream& stream) {
   const std::span<const CollectivePart> parts = collective.parts;
   if (size() == 1) {
     if (member_->has_failed()) member_->throw_failure(describe(record));
+    // One rank needs no peer, and no copy of data that is in place.
     Copies copies;
     for (const CollectivePart& part : parts) copies.add(part, 0, part.numel, received(part, 0));
     return copies.issue(stream);
@@ -149,12 +150,13 @@ void DeviceCommunicator::meet(std::span<const CollectivePart> parts, const Colle
                               Stream& stream) {
   DeviceMeeting::Side& mine = meeting_->side(rank());
   mine.parts.assign(parts.begin(), parts.end());
-  // Behind the work that wrote the input, and before any peer can wait for the event.
+  // The event follows the work that wrote the input, and precedes any wait of a peer.
   stream.record(mine.ready);
   barrier_.open(record);
   barrier_.arrive_and_wait();
   barrier_.compare();
   {
+    // This guards peers' lists of parts, which this thread reads; events order the kernels' reads.
     const GroupBarrier::Reading reading(barrier_);
     meeting_->wait_for_all(stream, &DeviceMeeting::Side::ready);
     move(record, stream);
@@ -184,6 +186,7 @@ void DeviceCommunicator::move(const CollectiveRecord& record, Stream& stream) co
   const auto reduce = [&](size_t index, int64_t begin, int64_t numel, std::byte* out) {
     std::vector<const void*> sources(size());
     for (int64_t done = 0; done < numel;) {
+      // A run has to be contiguous on all ranks, so the shortest one ends it.
       int64_t count = numel - done;
       for (int peer = 0; peer < size(); ++peer) {
         const SendRun run = together(meeting_->side(peer).parts[index], begin + done, count);
@@ -228,6 +231,7 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
   for (size_t i = 0; i < mine.size(); ++i) {
     for (int peer = 0; peer < size(); ++peer) {
       const Share share = share_of(peer, size(), mine[i].numel);
+      // The peer's output is the source: its reduction has written its share there.
       copies.add(received(meeting_->side(peer).parts[i], share.begin),
                  received(mine[i], share.begin), share.end - share.begin, mine[i].dtype);
     }
@@ -236,7 +240,7 @@ void DeviceCommunicator::spread_shares(Stream& stream) const {
 }
 
 std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
-  // Over host memory: a kernel would be slower, and the values are needed on the host.
+  // Host memory carries the wishes: the host needs the values, and a kernel would be slower.
   const auto exchange = [&](const SplitWish& wish) {
     meeting_->side(rank()).wish = wish;
     barrier_.open(make_record({.operation = Operation::kAllGather, .tag = {.label = "split"}}));
@@ -255,6 +259,7 @@ std::unique_ptr<Communicator> DeviceCommunicator::split(int color, int key) {
   barrier_.arrive_and_wait();
   const auto& ranks = barrier_.group().ranks;
   const auto first = std::ranges::find(ranks, group.ranks.front()) - ranks.begin();
+  // The pointer's owner may overwrite it in a next split only after the barrier below.
   auto meeting = meeting_->side(static_cast<int>(first)).split;
   barrier_.arrive_and_wait();
   return std::make_unique<DeviceCommunicator>(member_, std::move(group), std::move(meeting),

@@ -15,6 +15,8 @@ namespace fsdp {
 // The state that the ranks of one communicator share.
 class DeviceMeeting;
 
+// A communicator of threads that share one device.
+//
 // [Note: thread ranks of one device]
 // All ranks issue a collective together. Each publishes where its parts are, and records on its
 // stream that they are ready. The host threads pass a barrier and compare their collectives. Each
@@ -26,7 +28,6 @@ class DeviceMeeting;
 //
 // Copies are one launch of cast_pack, reductions one of reduce: sums in rank order, the same bits
 // as the other communicators. An all_reduce is shared as CpuCommunicator shares a large one.
-// A communicator of threads that share one device.
 class DeviceCommunicator final : public Communicator {
  public:
   // `meeting` is the group's; `device` outlives the communicator.

@@ -21,6 +21,7 @@ std::vector<std::shared_ptr<const JobMember>> join_all(int world_size, const Mes
   control.header().world_size = world_size;
   std::vector<std::shared_ptr<const JobMember>> members;
   for (int rank = 0; rank < world_size; ++rank) {
+    // No thread of a rank runs yet, so no rank ever finds another one absent.
     control.status(rank).state.store(RankState::kPresent);
     members.push_back(std::make_shared<const JobMember>(
         JobMember::Parts{.memory = memory,
@@ -39,7 +40,8 @@ using MakeCommunicator =
 // Returns a factory of communicators on one device. The first rank of a group makes the state that
 // the group shares.
 MakeCommunicator on_device(const Device& device) {
-  // By channel and first rank of the group. One thread makes all ranks' parts, so there is no lock.
+  // The key is the channel and the first rank of a group. One thread makes all ranks' parts, so
+  // there is no lock.
   using Meetings = std::map<std::pair<int, int>, std::shared_ptr<DeviceMeeting>>;
   return [&device, meetings = std::make_shared<Meetings>()](std::shared_ptr<const JobMember> member,
                                                             RankGroup group) {
@@ -64,6 +66,7 @@ std::vector<MeshParts> local_mesh(int world_size, const MeshOptions& options,
   }
   const MakeCommunicator make_on_device =
       device == nullptr ? MakeCommunicator(on_host) : on_device(*device);
+  // Threads are on one host, so the default group is the world.
   const MeshShape shape = shape_of(options, world_size, world_size);
   std::vector<MeshParts> meshes;
   for (const auto& member : join_all(world_size, options)) {

@@ -22,11 +22,13 @@ void copy_streaming(void* to, const void* from, int64_t bytes) {
   if (to == from || bytes <= 0) return;
   auto* out = static_cast<std::byte*>(to);
   const auto* in = static_cast<const std::byte*>(from);
+  // Streamed stores need aligned lines: the bytes before the first and behind the last are copied
+  // normally.
   const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(out) % kCacheLine);
   const int64_t head = std::min(bytes, (kCacheLine - misaligned) % kCacheLine);
   std::memcpy(out, in, head);
   const int64_t streamed_end = head + (bytes - head) / kCacheLine * kCacheLine;
-  // Whole cache lines: the four stores leave as one write, and the line is never read.
+  // The loop writes whole cache lines: the four stores leave as one write, and no line is read.
   for (int64_t line = head; line < streamed_end; line += kCacheLine) {
     const auto* source = reinterpret_cast<const __m128i*>(in + line);
     auto* target = reinterpret_cast<__m128i*>(out + line);

@@ -20,7 +20,8 @@ std::optional<int64_t> RangeAllocator::take(int64_t bytes) {
 
 void RangeAllocator::give_back(int64_t offset, int64_t bytes) {
   bytes = round_up(bytes, granule_);
-  // Merges with the free range behind, then with the one before, so that no two are adjacent.
+  // The range merges with the free one behind, then with the one before, so that no two are
+  // adjacent.
   const auto after = free_.lower_bound(offset);
   if (after != free_.end() && after->first == offset + bytes) {
     bytes += after->second;

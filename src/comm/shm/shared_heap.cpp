@@ -53,7 +53,8 @@ Buffer SharedHeap::allocate(int64_t bytes) {
 void SharedHeap::release(int64_t offset, int64_t bytes) {
   if (bytes >= kLargeBlockBytes) {
     const int64_t pages = round_up(bytes, kPageBytes);
-    // Frees the pages for all processes. If the system refuses, they are zeroed by hand.
+    // MADV_REMOVE frees the pages for all processes. If the system refuses, they are zeroed by
+    // hand.
     if (madvise(base_ + offset, pages, MADV_REMOVE) != 0) std::memset(base_ + offset, 0, pages);
   }
   // Only now may another thread allocate the range: its zeros would come too late otherwise.

@@ -21,7 +21,7 @@ RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
   Stream& stream = cpu_device().compute_stream();
   const auto place = publish(mine, bytes);
   const bool whole_pages = place && *place % kPageBytes == 0;
-  // A rank that cannot show its memory takes part in the gather, too: all then decide alike.
+  // A rank whose memory cannot be mapped joins the gather, too, so that all ranks decide alike.
   const int64_t own = whole_pages ? static_cast<int64_t>(*place) : kCannotBeShown;
   std::vector<int64_t> places(size());
   const CollectivePart part{&own, places.data(), 1, DType::kInt64};
@@ -29,7 +29,7 @@ RanksView ShmCommunicator::map_ranks(const void* mine, int64_t bytes) {
   if (std::find(places.begin(), places.end(), kCannotBeShown) != places.end()) return {};
   std::vector<FilePages> pieces;
   for (int peer = 0; peer < size(); ++peer) {
-    // Fresh mappings of the peers' files: only these can be read-only and side by side.
+    // The view needs mappings of its own: read-only, and side by side.
     pieces.push_back({memory_->heap_file(job_rank(peer)), places[peer], bytes});
   }
   return {memory_, pieces};
@@ -45,6 +45,7 @@ std::optional<uint64_t> ShmCommunicator::publish(const void* data, int64_t bytes
 }
 
 std::byte* ShmCommunicator::resolve(int rank, uint64_t place) const {
+  // Each process maps a heap at an address of its own, so places are offsets.
   return memory_->heap(rank).data() + place;
 }
 

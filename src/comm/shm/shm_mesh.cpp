@@ -41,7 +41,7 @@ void require_job(const LaunchEnvironment& environment) {
 void register_process(const ControlSegment& control, int rank) {
   RankStatus& status = control.status(rank);
   int32_t nobody = 0;
-  // The first process wins. A second one cannot tell which was meant, so it fails the job.
+  // The first process wins. It is unknown which one was meant, so a second one fails the job.
   if (!status.pid.compare_exchange_strong(nobody, getpid())) {
     const ErrorText text{
         .what =
@@ -61,8 +61,8 @@ void wait_for_all(const ControlSegment& control, milliseconds timeout) {
   const auto& wakes = control.wait_queue(static_cast<int>(Channel::kControl)).wakes;
   const auto deadline = Clock::now() + timeout;
   for (int peer = 0; peer < control.world_size();) {
-    // Before the look at the state: a rank that arrives after it changes `wakes`, so that
-    // futex_wait returns at once.
+    // This is read before the state: a rank that arrives later changes `wakes`, so that futex_wait
+    // returns at once.
     const uint32_t seen = wakes.load(std::memory_order_seq_cst);
     if (failed(control.failure())) throw_first_failure(control, kWhere);
     const RankState state = control.status(peer).state.load(std::memory_order_seq_cst);
@@ -109,7 +109,7 @@ std::shared_ptr<const JobMember> join(const LaunchEnvironment& environment,
   wait_for_all(control, within);
   std::vector<int> all(static_cast<size_t>(control.world_size()));
   std::iota(all.begin(), all.end(), 0);
-  // Now that all have registered their pids.
+  // All ranks have registered their pids by now.
   const auto peers = std::make_shared<const PeerProcesses>(control, all);
   return std::make_shared<const JobMember>(
       JobMember::Parts{.memory = memory,
@@ -145,7 +145,7 @@ MeshParts shm_mesh(const LaunchEnvironment& environment, const MeshOptions& opti
                              .reduce = make(group_of(*member, reduce, ranks))};
   };
   auto control = make(group_of_all(*member, Channel::kControl));
-  // From here on a second process of some rank fails the running job.
+  // From here on, a second process of some rank fails the running job.
   if (joined.server) joined.server->refuse_latecomers(memory);
   auto plane = std::make_unique<ProcessControlPlane>(member, *control, std::move(joined.server));
   MeshParts parts{.control_plane = std::move(plane),

@@ -24,12 +24,14 @@ Buffer SimulatedCommunicator::allocate(int64_t bytes) {
 
 RanksView SimulatedCommunicator::map_ranks(const void* /*mine*/, int64_t bytes) {
   if (!group_.capabilities.maps_ranks || !has_whole_pages(bytes)) return {};
+  // One block stands for all ranks' pieces; a device without memory has addresses for it.
   return RanksView(allocate(bytes * group_.size));
 }
 
 void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) {
   if (collective.operation == Operation::kBarrier) return;
   if (group_.peers != SimulatedPeers::kAbsent && hears(collective)) {
+    // A threaded stream runs this later, after the caller's span is gone.
     const auto parts = collective.parts;
     stream.call([this, op = collective.operation, reduce_op = collective.reduce_op,
                  kept = std::vector(parts.begin(), parts.end())] {
@@ -38,7 +40,8 @@ void SimulatedCommunicator::issue(const Collective& collective, Stream& stream) 
   }
   const bool on_wire = collective.operation == Operation::kAllGather ||
                        collective.operation == Operation::kReduceScatter;
-  // Sleeps in the stream, so that a threaded stream overlaps it with compute, as a real transfer.
+  // The stream sleeps, not the caller: a threaded stream overlaps it with compute, as a real
+  // transfer.
   if (on_wire && group_.wire_time.count() != 0) {
     stream.call([time = group_.wire_time] { std::this_thread::sleep_for(time); });
   }
@@ -77,6 +80,7 @@ void SimulatedCommunicator::reduce(const CollectivePart& part, int64_t begin, Re
 
 void SimulatedCommunicator::gather(const CollectivePart& part) const {
   for (int rank = 0; rank < group_.size; ++rank) {
+    // Silent peers leave their pieces as they were.
     if (rank != group_.rank && group_.peers == SimulatedPeers::kSilent) continue;
     copy_sent(part, 0, part.numel, static_cast<std::byte*>(part.recv) + rank * bytes_of(part));
   }
