@@ -17,8 +17,8 @@ namespace fsdp {
 // place; other data passes through a staging area of the rank, in rounds. [Note: what travels how]
 //   ≤ kEagerBytes in all    in the rank's endpoint: one barrier, peers read only cache lines
 //   memory peers can read   read in place: barrier, read, barrier
-//   other memory, runs      copied into the staging area first, in rounds; a rank copies the data
-//                           of the next round while peers still read this one
+//   other memory, runs      copied into the staging area first, in rounds; a rank copies data
+//                           for the next round while peers still read this one
 // A large all_reduce is split: each rank reduces its share of the elements; after a barrier all
 // copy the others' shares. An element's sum is formed in rank order in every case.
 class CpuCommunicator : public Communicator {

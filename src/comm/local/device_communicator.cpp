@@ -24,7 +24,7 @@ class DeviceMeeting {
     Event reduced;  // its share of an all_reduce is written
     Event read;     // it has read its peers' input
     SplitWish wish{};
-    std::shared_ptr<DeviceMeeting> split;  // of the group whose first rank it is
+    std::shared_ptr<DeviceMeeting> split;  // the new group's, if it is its first rank
   };
 
   DeviceMeeting(int size, const Device& device) : sides_(size, Side(device)) {}

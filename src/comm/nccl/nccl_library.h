@@ -36,7 +36,7 @@ enum class DataType : int {
 enum class RedOp : int { kSum = 0, kMax = 2 };
 
 struct Comm;    // ncclComm, of NCCL
-struct Window;  // of ncclWindow_t
+struct Window;  // behind ncclWindow_t
 
 struct UniqueId {
   std::array<char, 128> internal;

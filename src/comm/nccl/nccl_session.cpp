@@ -329,7 +329,7 @@ void NcclSession::look() {
     for (const MemberPtr& member : members_) {
       if (!failure) failure = look_at(calls, *member);
     }
-  } catch (const Error& error) {  // of the device
+  } catch (const Error& error) {  // a device error
     failure = failure_of_abort(parts_.plane.rank(), error.what());
   }
   if (failure) give_up(*failure);
