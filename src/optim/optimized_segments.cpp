@@ -82,7 +82,8 @@ std::vector<MomentPiece> OptimizedSegments::pieces_of(const EngineUnit& unit,
   return pieces;
 }
 
-void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& segment) {
+void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& segment,
+                                    std::vector<OptimizedSegment>& added) const {
   const auto& placed = unit.shard->layout().segments()[segment.segment].parameters;
   const auto first = std::ranges::find_if(placed, [&](const PlacedParameter& each) {
     return of_.chosen.has(unit.index, each.parameter);
@@ -99,33 +100,35 @@ void OptimizedSegments::add_segment(const EngineUnit& unit, const MainSegment& s
         with_place([&] { return unit.describe("optimizer state"); },
                    [&] { return of_.engine.context->main->allocate_own(bytes); }));
   }
-  segments_.push_back(std::move(optimized));
+  added.push_back(std::move(optimized));
 }
 
 // Adds the segments that are trainable now and are not known: at construction, and after parameters
 // were unfrozen. Their moments begin at zero.
 void OptimizedSegments::add_segments() {
-  const size_t before = segments_.size();
+  // Memory is allocated before any member changes: after an OutOfMemory the next step tries again.
+  std::vector<OptimizedSegment> added;
   for (const auto& unit : of_.engine.model.units) {
     if (!of_.chosen.any_of(unit->index)) continue;
     for (const MainSegment& segment : unit->shard->main_segments()) {
       const bool known = std::ranges::any_of(segments_, [&](const OptimizedSegment& each) {
         return each.unit == unit->index && each.segment == segment.segment;
       });
-      if (!known) add_segment(*unit, segment);
+      if (!known) add_segment(*unit, segment, added);
     }
   }
   // One counter a segment. Its address stays valid: a buffer is never resized, and write_counters
   // renews all addresses.
-  kernels::StepCount* counters = add_counters(segments_.size() - before);
-  int64_t added = 0;
-  for (size_t i = before; i < segments_.size(); ++i, ++counters) {
-    added += of_.moments * segments_[i].moment_numel() * size_of(DType::kFloat32);
-    segments_[i].counters = {counters};
-    segments_[i].step_of.assign(layout_of(segments_[i]).parameters.size(), counters);
+  kernels::StepCount* counters = add_counters(added.size());
+  int64_t bytes = 0;
+  for (OptimizedSegment& optimized : added) {
+    bytes += of_.moments * optimized.moment_numel() * size_of(DType::kFloat32);
+    optimized.counters = {counters};
+    optimized.step_of.assign(layout_of(optimized).parameters.size(), counters++);
+    segments_.push_back(std::move(optimized));
   }
-  if (added > 0) of_.engine.add_optimizer_state(added);
-  state_bytes_ += added;
+  if (bytes > 0) of_.engine.add_optimizer_state(bytes);
+  state_bytes_ += bytes;
 }
 
 void OptimizedSegments::follow_trained() {
@@ -133,11 +136,12 @@ void OptimizedSegments::follow_trained() {
 }
 
 void OptimizedSegments::make_runs() {
-  trained_ = trained_now();
-  known_.resize(trained_.size());
-  for (size_t i = 0; i < trained_.size(); ++i) known_[i] |= trained_[i];
+  std::vector<char> trained = trained_now();
   add_segments();
+  known_.resize(trained.size());
+  for (size_t i = 0; i < trained.size(); ++i) known_[i] |= trained[i];
   for (OptimizedSegment& optimized : segments_) make_runs(optimized);
+  trained_ = std::move(trained);
 }
 
 void OptimizedSegments::make_runs(OptimizedSegment& optimized) const {

@@ -100,7 +100,8 @@ class OptimizedSegments {
  private:
   std::vector<char> trained_now() const;
   void add_segments();
-  void add_segment(const EngineUnit& unit, const MainSegment& segment);
+  void add_segment(const EngineUnit& unit, const MainSegment& segment,
+                   std::vector<OptimizedSegment>& added) const;
   std::vector<MomentPiece> pieces_of(const EngineUnit& unit, const MainSegment& segment) const;
   kernels::StepCount* add_counters(size_t count);
   void write_counters(const std::vector<int64_t>& counts);

@@ -282,3 +282,31 @@ TEST_CASE("a rank that goes on alone after its limit is told from the others by 
     CHECK_MESSAGE(error.find("ranks disagree about a collective") != std::string::npos, error);
   }
 }
+
+TEST_CASE("a step without memory for an unfrozen layer's moments fails again until there is some") {
+  constexpr int64_t kLayer = 256 * 256;  // elements
+  const auto make = [] {
+    Unit<Graph> model(2, 256, in_a_row);
+    model->units[1]->weight.set_requires_grad(false);
+    return model.ptr();
+  };
+  run_torch_ranks(1, [&](const Mesh& mesh) {
+    int64_t limit = 1024 * kMiB;
+    for (const bool is_limited : {false, true}) {
+      const auto model = build_seeded(7, make);
+      Engine engine(model, mesh, {.memory_limit = limit});
+      AdamW optimizer(engine, {});
+      graph_loss(*model, 0, 0).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      model->units[1]->weight.set_requires_grad(true);
+      graph_loss(*model, 1, 0).backward();
+      // Room for one of the two moments.
+      const MemoryStats memory = engine.stats().memory;
+      limit = memory.held_bytes + memory.torch_in_use + kLayer * 6;
+      if (!is_limited) continue;
+      CHECK_THROWS_AS(optimizer.step(), DeviceError);
+      CHECK_THROWS_AS(optimizer.step(), DeviceError);
+    }
+  });
+}

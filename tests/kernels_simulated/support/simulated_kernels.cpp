@@ -36,8 +36,8 @@ void on_gpu(Add add, Issue issue) {
 }
 
 // Calls a kernel with a table: add and move are applied to each entry.
-template <class Item, class Add, class AxisCollective, class Call>
-void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, AxisCollective move,
+template <class Item, class Add, class Move, class Call>
+void on_gpu_with_table(Stream& stream, std::span<const Item> items, Add add, Move move,
                        Call call) {
   kernels::cpu::run_over_table(stream, items, [=](std::span<const Item> table) {
     on_gpu(
