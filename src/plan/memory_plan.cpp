@@ -12,7 +12,7 @@
 namespace fsdp {
 namespace {
 
-// Counts how many slots of each size are out at once.
+// Counts how many slots of each size are in use at once.
 class SlotCounter {
  public:
   void take(int64_t bytes) {
@@ -27,7 +27,8 @@ class SlotCounter {
   std::map<int64_t, int64_t> out_, peak_;
 };
 
-// Units of which only the bytes exist.
+// Units that consist of byte counts. Each action changes the counts in the order in which the
+// engine allocates and releases, because the plan equals the measurement to the byte.
 class CountedUnits : public UnitActions {
  public:
   explicit CountedUnits(const MemoryInputs& inputs) : inputs_(inputs), units_(inputs.units.size()) {
@@ -45,6 +46,7 @@ class CountedUnits : public UnitActions {
   ParameterState parameters(int unit) const override { return units_[unit].parameters; }
   GradientState gradients(int unit) const override { return units_[unit].gradients; }
 
+  // Serves every prefetch: the plan decides how many slots there are.
   bool unshard(int unit, Urgency /*urgency*/) override {
     units_[unit].parameters = ParameterState::kGathering;
     parameter_slots_.take(sizes(unit).parameter_slot_bytes);
@@ -61,6 +63,8 @@ class CountedUnits : public UnitActions {
   void open_gradients(int unit, GradientSync /*sync*/) override {
     if (units_[unit].gradients == GradientState::kCapturing) return;
     units_[unit].gradients = GradientState::kCapturing;
+    // Once main gradients exist, a unit that captures in place may need a slot: its sums over the
+    // ranks are added to them.
     const bool adds = units_[unit].has_main_gradient;
     units_[unit].reduce_slot_bytes =
         adds ? sizes(unit).adding_slot_bytes : sizes(unit).reduce_slot_bytes;
@@ -71,12 +75,13 @@ class CountedUnits : public UnitActions {
   void keep_gradients(int unit) override { units_[unit].gradients = GradientState::kKept; }
   void reduce(int unit, bool /*across*/) override {
     units_[unit].gradients = GradientState::kNone;
+    // The main gradient is allocated while the slot is still held.
     take_main_gradient(unit);
     reduce_slots_.give(units_[unit].reduce_slot_bytes);
     add(MemoryCategory::kReduceSlots, -units_[unit].reduce_slot_bytes);
   }
-  void sum_across(int /*unit*/) override {}         // where the main gradients are
-  void abandon_gradients(int /*unit*/) override {}  // no recorded pass has failed
+  void sum_across(int /*unit*/) override {}         // the played pass leaves no sums of groups
+  void abandon_gradients(int /*unit*/) override {}  // a recorded pass has not failed
 
   void end_forward() {
     raise(plan_.forward_peak);
@@ -88,6 +93,7 @@ class CountedUnits : public UnitActions {
   }
 
   MemoryPlan finish() && {
+    // Main gradients stay from backward to zero_grad, and pools keep free slots: both are held.
     plan_.held_bytes = plan_.rest.total() + now_[MemoryCategory::kMainGradients];
     plan_.host_peak = host_;
     plan_.host_held_bytes = host_.total();
@@ -104,7 +110,7 @@ class CountedUnits : public UnitActions {
     ParameterState parameters = ParameterState::kSharded;
     GradientState gradients = GradientState::kNone;
     bool has_main_gradient = false;
-    int64_t reduce_slot_bytes = 0;  // of the slot that it has taken
+    int64_t reduce_slot_bytes = 0;  // of the slot that it holds
   };
 
   const UnitSizes& sizes(int unit) const { return inputs_.units[unit]; }
@@ -124,7 +130,7 @@ class CountedUnits : public UnitActions {
     note_peak();
   }
 
-  // The highest of what was since the last call, if it is higher; counts anew from here.
+  // Raises `highest` to the peak since the last call, and begins a new peak.
   void raise(MemoryBytes& highest) {
     if (peak_.total() > highest.total()) highest = peak_;
     peak_ = now_;
@@ -136,7 +142,8 @@ class CountedUnits : public UnitActions {
 
   void add_slots(MemoryCategory category, const SlotCounter& counter, int64_t in_flight) {
     for (const auto& [bytes, count] : counter.peak()) {
-      // A slot still being read by a reduce is only worth having where another unit can need it.
+      // One more slot than the peak lets a unit open while a reduction still reads the last slot.
+      // It helps only if another unit uses slots of this size.
       const int64_t units = std::count_if(
           inputs_.units.begin(), inputs_.units.end(), [&, size = bytes](const UnitSizes& unit) {
             return unit.reduce_slot_bytes == size ||
@@ -153,7 +160,7 @@ class CountedUnits : public UnitActions {
   std::vector<UnitState> units_;
   MemoryPlan plan_;
   MemoryBytes now_, peak_;
-  MemoryBytes host_;  // of main state that is there; it only grows
+  MemoryBytes host_;  // main state on the host; it only grows
   SlotCounter parameter_slots_, reduce_slots_;
 };
 
@@ -161,6 +168,7 @@ class CountedUnits : public UnitActions {
 
 MemoryPlan plan_memory(const MemoryInputs& inputs, const PassRecord& record) {
   CountedUnits units(inputs);
+  // The second time finds main gradients. More passes would find the same.
   for (int backwards = inputs.accumulates ? 2 : 1; backwards > 0; --backwards) {
     Pass pass(units, inputs.rules, record, inputs.kept_units);
     play(record, pass, [&] { units.end_forward(); });

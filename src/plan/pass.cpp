@@ -14,7 +14,7 @@ Pass::Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, 
   choose_kept();
 }
 
-// Those that backward needs first.
+// Backward begins with the last units of forward: keeping these saves a second gather of each.
 void Pass::choose_kept() {
   is_kept_.assign(rules_.size(), 0);
   const std::vector<int> forward = hint_.forward_order();
@@ -50,17 +50,18 @@ void Pass::post_forward(int unit, int call, bool in_graph) {
     record_.add({.boundary = Boundary::kPostForward, .flag = in_graph, .unit = unit, .call = call});
   }
   forward_in_graph_ = forward_in_graph_ || in_graph;
-  if (unit_calls_[unit] > 0) return;
+  if (unit_calls_[unit] > 0) return;  // a call around this one still reads the parameters
   if (active_calls_ > 0) {
     if (goes(unit)) reshard(unit);
     return;
   }
-  // The end of the outermost call. With a graph its unit, the root, stays for backward, and so do
-  // units that were asked to; without one, everything goes: an optimizer step may follow.
+  // The outermost call ends. With a graph its unit, the root, stays unsharded for backward, as do
+  // units whose rules say so. Without a graph all are resharded: an optimizer step may follow.
   for (int each = 0; each < unit_count(); ++each) {
     const bool stays = in_graph && (each == unit || !goes(each));
     if (!stays) reshard(each);
   }
+  // An evaluation is no part of a pass: the record must predict the next one.
   if (!forward_in_graph_) record_.rewind(forward_began_);
 }
 
@@ -69,13 +70,14 @@ void Pass::pre_recompute(int unit) {
   note_in_backward({.boundary = Boundary::kPreForward, .unit = unit});
 }
 
-// The unit stays: its own backward follows at once.
+// The unit stays unsharded: its own backward follows at once.
 void Pass::post_recompute(int unit) {
   end_call(unit);
   note_in_backward({.boundary = Boundary::kPostForward, .unit = unit});
 }
 
-// The unit's own gather is issued before those that are not needed yet.
+// The gather stream works in order of issue, so the unit's own gather comes before the prefetches.
+// They come before the wait, so that they overlap with the unit's forward.
 void Pass::begin_call(int unit, const std::vector<int>& ahead) {
   if (actions_.parameters(unit) == ParameterState::kSharded) {
     actions_.unshard(unit, Urgency::kDemand);
@@ -96,13 +98,15 @@ void Pass::end_call(int unit) {
 void Pass::begin_backward() {
   in_backward_ = true;
   if (is_inside_forward()) return;
-  // Better than a guess: the forward that has just run.
+  // Before the first pass the hint is a guess from the module tree. The recorded forward predicts
+  // backward better.
   if (hint_.is_guess()) order_.expect_backward(record_.expected_backward_order());
   order_.begin_backward();
   note_in_backward({.boundary = Boundary::kBeginBackward});
 }
 
 void Pass::pre_backward(int unit, bool captures) {
+  // The backward of some units reads no parameters (embeddings); they only capture gradients.
   const bool reads = rules_[unit].unshard_in_backward;
   if (reads && actions_.parameters(unit) == ParameterState::kSharded) {
     actions_.unshard(unit, Urgency::kDemand);
@@ -118,10 +122,11 @@ void Pass::idle(int unit) {
   note_in_backward({.boundary = Boundary::kIdle, .unit = unit});
 }
 
+// Resharding comes first: the parameter slot is released before the reduction acquires memory.
 void Pass::close(int unit, bool captures) {
   reshard(unit);
   note_in_backward({.boundary = Boundary::kClose, .flag = captures, .unit = unit});
-  if (!captures) return;  // gradients kept by earlier passes stay
+  if (!captures) return;  // gradients that earlier passes kept stay
   if (actions_.gradients(unit) != GradientState::kCapturing) return;
   if (reduces()) {
     actions_.reduce(unit, sums_across());
@@ -130,17 +135,19 @@ void Pass::close(int unit, bool captures) {
   }
 }
 
+// The reductions below are issued in the order of units, which is equal on all ranks.
 void Pass::end_backward(bool captures) {
   in_backward_ = false;
   for (int unit = 0; unit < unit_count(); ++unit) {
-    // What only recomputation or a prefetch has gathered, and units that stay between forward and
-    // backward.
+    // The unit may be unsharded though no close has resharded it: recomputation or a prefetch
+    // gathered it, or it stayed unsharded after forward and backward did not reach it.
     reshard(unit);
-    // Gradients kept by passes without reduction, of units that this pass did not touch.
+    // Earlier passes without reduction may have kept gradients of units that this one did not
+    // reach.
     if (captures && reduces() && actions_.gradients(unit) == GradientState::kKept) {
       actions_.reduce(unit, sums_across());
     }
-    // And of passes that reduced within groups.
+    // Earlier passes may have reduced within groups only.
     if (captures && sums_across()) actions_.sum_across(unit);
   }
   note_in_backward({.boundary = Boundary::kEndBackward});
@@ -151,6 +158,7 @@ bool Pass::take_record(bool captures) {
   kept_calls_ = 0;
   if (!captures || taken.calls() == 0) return false;
   const bool differs = !(taken == hint_);
+  // A confirmed guess becomes a record too: the next backward need not be predicted.
   if (!differs && !hint_.is_guess()) return false;
   expect(std::move(taken));
   return differs;
@@ -162,6 +170,7 @@ void Pass::expect(PassRecord hint) {
   choose_kept();
 }
 
+// Called for every engine of the mesh. One that the backward did not reach keeps its gradients.
 void Pass::abandon() {
   const bool had_opened = std::exchange(in_backward_, false);
   if (!is_inside_forward()) {
@@ -183,7 +192,7 @@ void Pass::wait(int unit) {
   if (actions_.parameters(unit) == ParameterState::kGathering) actions_.wait_for_unshard(unit);
 }
 
-// Never waits.
+// Never waits. A unit that finds no free slot is gathered on demand later.
 void Pass::prefetch(const std::vector<int>& ahead) {
   for (const int unit : ahead) {
     if (!rules_[unit].is_gathered) continue;
@@ -193,7 +202,7 @@ void Pass::prefetch(const std::vector<int>& ahead) {
 }
 
 std::vector<int> Pass::needed_in_backward(int unit) {
-  if (is_inside_forward()) return {};
+  if (is_inside_forward()) return {};  // the order is that of the pass around it
   order_.needed_in_backward(unit);
   std::vector<int> units = order_.ahead_in_backward(rules_[unit].prefetch_units);
   std::erase_if(units, [&](int each) { return !rules_[each].unshard_in_backward; });

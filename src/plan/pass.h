@@ -1,10 +1,10 @@
-// The policy of a pass: which units are unsharded, fetched ahead, awaited, opened, reduced and
-// resharded at each boundary of forward and backward. It stands here once: the engine plays it with
-// real units as autograd reaches the boundaries, the memory plan with counters from a record of
-// them. Integers only; not thread-safe.
+// Pass is the policy of a pass: it decides at each boundary of forward and backward which units are
+// unsharded, prefetched, awaited, opened, reduced and resharded. The policy exists once: the engine
+// plays it with real units as autograd reaches the boundaries, the memory plan with counters from a
+// record of them. Integers only; not thread-safe.
 //
-// Which unit is finished in backward, and when, is the clock's (backward_scheduler.h); whoever drives a
-// pass reports it by close() and idle().
+// BackwardScheduler (backward_scheduler.h) decides when a unit is finished in backward. The caller
+// of a pass reports that by close() and idle().
 #pragma once
 
 #include <fsdp/options.h>
@@ -19,72 +19,78 @@
 
 namespace fsdp {
 
-// What a unit's options and placement say about its passes.
+// A unit's rules for passes, from its options and its placement.
 struct UnitRules {
   bool reshard_after_forward = true;
   bool unshard_in_backward = true;
-  bool is_gathered = true;  // false: nothing to fetch ahead, its parameters are resident
+  bool is_gathered = true;  // false: parameters are resident, there is nothing to prefetch
   int prefetch_units = 1;
 };
 
 class Pass {
  public:
-  // `hint`: the pass that is expected; the last `kept_units` of its forward, the root not counted,
-  // stay from forward to backward. Requires: `actions` lives as long.
+  // `hint` is the expected pass. The last `kept_units` units of its forward, without the root, stay
+  // unsharded from forward to backward. Requires: `actions` lives as long.
   Pass(UnitActions& actions, std::vector<UnitRules> rules, PassRecord hint, int kept_units = 0);
 
   const std::vector<UnitRules>& rules() const { return rules_; }
   int kept_units() const { return kept_units_; }
 
   // ---- forward ----
-  // The outermost call of a forward outside backward begins.
+  // Begins a forward outside backward, before its outermost call.
   void begin_forward();
   // Makes the unit's parameters readable. Returns the call's number in the record.
   int pre_forward(int unit);
-  // `call`: what pre_forward returned, -1 if the record has forgotten it since. `in_graph`:
-  // backward can reach what the call returned.
+  // Ends a call. `call` is the number that pre_forward returned, or -1 if the record has dropped
+  // it since. `in_graph`: backward can reach the call's outputs.
   void post_forward(int unit, int call, bool in_graph);
-  // A forward inside a backward, of any engine's.
+  // Begin and end a forward inside a backward, which may be another engine's.
   void pre_recompute(int unit);
   void post_recompute(int unit);
-  // Forwards under way, of all units and of one.
+  // Return the number of forwards under way, of all units and of one.
   int active_calls() const { return active_calls_; }
   int active_calls(int unit) const { return unit_calls_[unit]; }
 
   // ---- backward ----
+  // Begins a backward, before its first pre_backward.
   void begin_backward();
   bool in_backward() const { return in_backward_; }
+  // Unshards the unit, unless its backward reads no parameters, and opens its gradients if it
+  // `captures`.
   void pre_backward(int unit, bool captures);
-  // Over for now.
+  // Reshards a unit that is over for now.
   void idle(int unit);
-  // Finished. `captures` as at its pre_backward.
+  // Reshards a finished unit and reduces or keeps its gradients. `captures` as at its pre_backward.
   void close(int unit, bool captures);
-  // Everything is closed.
+  // Ends a backward. Requires: all units are closed.
   void end_backward(bool captures);
-  // [Note: a backward inside a forward] Units with a call that runs stay seated; the rest is as in
-  // any backward, but that nothing is recorded or fetched ahead: the pass is that of the forward,
-  // which goes on.
+  // [Note: a backward inside a forward] Units with a running call stay bound. Otherwise it is an
+  // ordinary backward, except that nothing is recorded or prefetched: the pass belongs to the
+  // forward, which continues.
   bool is_inside_forward() const { return forward_calls_ > 0; }
-  // A backward failed: nothing is communicated any more, and nothing half-captured survives. A
-  // forward around it goes on.
+  // Cleans up after a failed backward, without communication: no half-captured gradient survives. A
+  // forward around it continues.
   void abandon();
 
-  // kNone: closing keeps whole gradients, until a pass that reduces them (GradSync).
+  // Sets what passes do with gradients. kNone: close keeps whole gradients until a pass that
+  // reduces them (GradSync).
   void set_sync(GradientSync sync) { sync_ = sync; }
   GradientSync sync() const { return sync_; }
   bool reduces() const { return sync_ != GradientSync::kNone; }
 
   // ---- the record ----
   const PassRecord& hint() const { return hint_; }
-  // The next pass will be like `hint`. Requires: between passes.
+  // Sets the pass that the next one is expected to equal. Requires: no pass is under way.
   void expect(PassRecord hint);
-  // After end_backward: the pass becomes the hint of the next. Returns whether it differs from the
-  // one before. A pass that did not capture, or of forwards that an earlier pass has taken, leaves
-  // the hint as it was.
+  // Makes the pass that has just ended the hint of the next. Returns true if it differs from the
+  // hint before. The hint stays if the pass did not capture, or if an earlier pass has already
+  // taken its forwards.
   bool take_record(bool captures);
-  // Far more calls than a pass has: forwards may have been dropped without a backward.
+  // Returns true if the record has far more calls than a pass: forwards may have been dropped
+  // without a backward.
   bool is_long() const { return record_.calls() > 2 * kept_calls_ + 2 * hint_.calls() + 64; }
   int recorded_calls() const { return record_.calls(); }
+  // Drops all recorded calls but these; see PassRecord::keep_only.
   void keep_only(std::span<const int> calls);
 
  private:
@@ -95,17 +101,17 @@ class Pass {
   void end_call(int unit);
   void wait(int unit);
   void prefetch(const std::vector<int>& ahead);
-  // Returns what to fetch ahead.
+  // Follows backward's order to `unit` and returns the units to prefetch.
   std::vector<int> needed_in_backward(int unit);
   void reshard(int unit);
   void choose_kept();
-  // Does not stay between forward and backward.
+  // Returns true if the unit is resharded between forward and backward.
   bool goes(int unit) const { return rules_[unit].reshard_after_forward && !is_kept_[unit]; }
 
   UnitActions& actions_;
   const std::vector<UnitRules> rules_;
   const int kept_units_;
-  std::vector<char> is_kept_;    // by unit, of those that kept_units_ chooses
+  std::vector<char> is_kept_;    // by unit: one of the kept_units_
   std::vector<int> unit_calls_;  // forwards under way, by unit
   PassRecord hint_;
   PassRecord record_;  // of the pass under way
@@ -116,11 +122,10 @@ class Pass {
   GradientSync sync_ = GradientSync::kAll;
   int active_calls_ = 0;
   int forward_calls_ = 0;  // of these, outside backward
-  int kept_calls_ = 0;     // by keep_only
+  int kept_calls_ = 0;     // by the last keep_only
 };
 
-// Plays a recorded pass, as the next one will be if it is like it.
-// `at_backward` is called where the first backward begins.
+// Plays a recorded pass. `at_backward` is called before its backward begins.
 void play(const PassRecord& record, Pass& pass, const std::function<void()>& at_backward = {});
 
 }  // namespace fsdp

@@ -6,8 +6,8 @@
 namespace fsdp {
 namespace {
 
-// What is expected of units that are called in the order of registration, nested as in the module
-// tree.
+// Writes the record of a pass whose units are called in the order of registration, nested as in the
+// module tree.
 class Guess {
  public:
   Guess(PassRecord& record, std::span<const int> parents, const std::vector<bool>& recomputed)
@@ -16,18 +16,18 @@ class Guess {
       children_[parents[i]].push_back(static_cast<int>(i));
   }
 
-  // `in_graph`: not inside a unit that leaves its graph to backward.
+  // `in_graph`: false inside a recomputed unit, whose first run makes no graph.
   void forward(int unit, bool in_graph) {
     const int call = record_.next_call();
     record_.add({.boundary = Boundary::kPreForward, .unit = unit, .call = call});
     for (const int child : children_[unit]) forward(child, in_graph && !recomputes(unit));
-    // What a recomputed unit returns itself is made by the node around it.
+    // The outputs of a recomputed unit are made by the node of fsdp::recompute, outside its call.
     record_.add({.boundary = Boundary::kPostForward,
                  .flag = in_graph && !recomputes(unit),
                  .unit = unit,
                  .call = call});
   }
-  // A unit closes before the next one opens, around those that it encloses.
+  // A unit opens before the units inside it and closes after them, and before the next unit opens.
   void backward(int unit) {
     if (recomputes(unit)) again(unit);
     record_.add({.boundary = Boundary::kPreBackward, .flag = true, .unit = unit});
@@ -38,6 +38,7 @@ class Guess {
 
  private:
   bool recomputes(int unit) const { return !recomputed_.empty() && recomputed_[unit]; }
+  // A forward in backward: its events have no call number.
   void again(int unit) {
     record_.add({.boundary = Boundary::kPreForward, .unit = unit});
     for (const int child : children_[unit]) again(child);
@@ -96,6 +97,7 @@ std::vector<int> PassRecord::backward_order() const {
   return units;
 }
 
+// Backward reaches first the call that ended last.
 std::vector<int> PassRecord::expected_backward_order() const {
   std::vector<int> units;
   for (auto event = events_.rbegin(); event != events_.rend(); ++event) {

@@ -1,5 +1,6 @@
-// A pass as it happened: every boundary of forward and backward at which a unit's bytes may move,
-// in order. Recorded by each pass, compared with the one before, and played again to plan memory.
+// PassRecord lists the boundaries of a pass in order: the points of forward and backward at which a
+// unit's memory may change. A pass writes one and compares it with the pass before; the memory plan
+// plays it again.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +11,30 @@ namespace fsdp {
 
 enum class Boundary : uint8_t {
   kPreForward,     // a call of a unit begins
-  kPostForward,    // it has returned, or thrown
+  kPostForward,    // it has returned or thrown
   kBeginBackward,  // before the first kPreBackward; unit ignored
-  kPreBackward,    // the first gradient of a call's outputs is there
-  kIdle,           // the unit is idle in backward: it has calls that are still to run
-  kClose,          // it is finished: closing.md says when
+  kPreBackward,    // backward reaches an output of a call
+  kIdle,           // the unit is idle in backward: other calls of it will still run
+  kClose,          // the unit is finished (docs/closing.md)
   kEndBackward,    // unit ignored
 };
 
 struct PassEvent {
   Boundary boundary = Boundary::kPreForward;
   // kPostForward: backward can reach the call's outputs. kPreBackward and kClose: gradients are
-  // captured (not so under autograd::grad: BackwardScheduler::captures).
+  // captured (BackwardScheduler::captures).
   bool flag = false;
   int unit = 0;
-  int call = -1;  // of kPreForward and kPostForward outside backward: counts the pass's calls
+  int call = -1;  // number of the call in the pass; -1 in backward
   bool operator==(const PassEvent&) const = default;
 };
 
 class PassRecord {
  public:
   PassRecord() = default;
-  // The guess before the first pass: units are called in the order of registration, nested as in
-  // the module tree. parents[i] is the enclosing unit of unit i; the root is 0, its own parent.
-  // recomputed[i]: backward runs its forward again; empty: none does.
+  // Makes the guess before the first pass: units are called in the order of registration, nested as
+  // in the module tree. parents[i] is the unit around unit i; the root is 0 and its own parent.
+  // recomputed[i]: backward runs its forward again. Empty: no unit is recomputed.
   explicit PassRecord(std::span<const int> parents, const std::vector<bool>& recomputed = {});
 
   void add(const PassEvent& event) { events_.push_back(event); }
@@ -41,27 +42,27 @@ class PassRecord {
   int calls() const { return calls_; }
   const std::vector<PassEvent>& events() const { return events_; }
 
-  // Forgets what was added since the record was of this size, a forward that left no graph.
+  // A size of the record. `rewind` drops what was added since: a forward that left no graph.
   struct Mark {
     size_t events = 0;
     int calls = 0;
   };
   Mark mark() const { return {events_.size(), calls_}; }
   void rewind(Mark mark);
-  // Drops all calls but these, in ascending order; the i-th of them becomes call i.
+  // Drops all events but those of these calls, given in ascending order; the i-th becomes call i.
   void keep_only(std::span<const int> calls);
   void clear() { *this = {}; }
-  // Made by the constructor from a module tree.
+  // Returns true if the constructor made the record from a module tree.
   bool is_guess() const { return is_guess_; }
 
-  // Units in the order in which forward, and backward (recomputation included), need them; a unit
-  // that is needed again next to itself is there once in backward.
+  // Returns the units in the order in which forward needs them.
   std::vector<int> forward_order() const;
+  // Returns the same for backward, recomputation included. Successive needs of one unit count once.
   std::vector<int> backward_order() const;
-  // What backward_order will be, as far as the forwards alone tell.
+  // Predicts backward_order from the forwards alone.
   std::vector<int> expected_backward_order() const;
 
-  // A guess that comes true is equal to what happened.
+  // A correct guess equals the pass that it predicted.
   bool operator==(const PassRecord& other) const { return events_ == other.events_; }
 
  private:

@@ -17,7 +17,7 @@ constexpr Placement kShardWorld = Placement::kShardWorld;
 
 // clang-format off
 constexpr StrategyRow kTable[] = {
-    // strategy, name, {parameters, gradients, optimizer state}, meaning, other name
+    // Columns: strategy, name, {parameters, gradients, optimizer state}, meaning, other name.
     {Strategy::kFullShard, "full-shard", {kShardWorld, kShardWorld, kShardWorld}, "ZeRO-3", "zero3"},
     {Strategy::kZero2, "zero2", {kReplicate, kShardWorld, kShardWorld}, "", ""},
     {Strategy::kZero1, "zero1", {kReplicate, kReplicate, kShardWorld}, "", ""},
@@ -45,6 +45,8 @@ std::string names_of(const std::vector<AxisCollective>& collectives) {
   return text.empty() ? "nothing" : text;
 }
 
+// Returns the canonical placement on this mesh: over one rank it is kReplicate, over the only group
+// kShardWorld. So the code below compares values: different values are different cuts.
 Placement on_mesh(Placement placement, const MeshShape& shape) {
   if (shape.size(Axis::kWorld) == 1) return kReplicate;
   if (placement != kShardGroup) return placement;
@@ -57,7 +59,8 @@ bool has_inside(const Placements& row) {
          row.optimizer == kShardGroup;
 }
 
-// The axes along which `to` is cut further than `from`, first to last.
+// Returns the axes along which `to` cuts further than `from`, in the order of the cuts:
+// [Note: pieces of pieces].
 std::span<const Axis> cuts(Placement from, Placement to, bool inside_first) {
   static constexpr std::array kWorldAxis{Axis::kWorld};
   static constexpr std::array kInsideThenAcross{Axis::kShard, Axis::kReplicate};
@@ -74,6 +77,7 @@ std::vector<AxisCollective> collectives_along(Operation operation, std::span<con
   return collectives;
 }
 
+// The gathers undo the cuts, so their axes are in reverse order.
 std::vector<AxisCollective> gathers(Placement from, Placement to, bool inside_first) {
   std::vector<AxisCollective> collectives =
       collectives_along(Operation::kAllGather, cuts(to, from, inside_first));
@@ -110,6 +114,7 @@ Piece UnitCollectives::piece(Placement placement, int64_t segment_numel, int ran
   return piece;
 }
 
+// In a segment of main_ranks() elements each slice has one element, at the slice's index.
 int UnitCollectives::main_rank(int rank) const {
   return static_cast<int>(piece(row.optimizer, main_ranks(), rank).begin);
 }
@@ -143,6 +148,8 @@ std::string UnitCollectives::to_string() const {
 }
 
 UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool offloads) {
+  // A rank optimizes its slice of the main shards, so it needs at least that slice of the
+  // gradients.
   const bool ordered = given.optimizer >= given.gradients && given.gradients >= given.parameters;
   if (!ordered) {
     throw InvalidArgument({.what = "a row that shards parameters without gradients, or gradients "
@@ -158,6 +165,8 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
   collectives.on_unshard = gathers(row.parameters, kReplicate, inside_first);
   collectives.after_update = gathers(row.optimizer, row.parameters, inside_first);
   if (offloads) {
+    // On one rank every row is kReplicate, so the given row decides: one that shards parameters
+    // does not want them resident, and uploads them for each use.
     const bool stays = given.parameters == kReplicate && collectives.on_unshard.empty();
     collectives.upload =
         stays || !collectives.after_update.empty() ? Upload::kAfterUpdate : Upload::kForUse;
@@ -168,7 +177,8 @@ UnitCollectives moves_of(const Placements& given, const MeshShape& shape, bool o
           ? std::vector<AxisCollective>{{Operation::kAllReduce, Axis::kWorld}}
           : collectives_along(Operation::kReduceScatter,
                               cuts(kReplicate, row.gradients, inside_first));
-  // Each group has summed its own.
+  // Each group then has sums of its own, which the groups add up. If optimizer state is cut over
+  // the groups too, a rank needs only its slice of the result.
   if (row.gradients == kShardGroup) {
     const bool cut = row.optimizer == kShardWorld;
     collectives.across = {

@@ -5,7 +5,7 @@
 namespace fsdp {
 
 std::vector<Remedy> remedies(const Options& options, const RemedyCase& of) {
-  std::vector<Remedy> ways;
+  std::vector<Remedy> ways;  // cheapest first
   const auto option = [&](std::string_view text, std::string_view flag, void (*apply)(Options&)) {
     ways.push_back({.text = text, .flag = flag, .apply = apply});
   };
@@ -35,6 +35,8 @@ std::vector<Remedy> remedies(const Options& options, const RemedyCase& of) {
   if (!options.cpu_offload && of.host_is_other) {
     option("cpu_offload = true", "--offload", [](Options& changed) { changed.cpu_offload = true; });
   }
+  // A narrower type shrinks gathered slots and LibTorch's tensors. Main state stays fp32, so it
+  // does not help if only the engine's bytes count and nothing is gathered.
   const c10::ScalarType float32 = scalar_type_of(DType::kFloat32);
   const bool is_wide = options.mixed_precision.param_dtype.value_or(float32) == float32;
   if (is_wide && (of.for_tensors || of.gathers)) {

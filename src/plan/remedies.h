@@ -1,4 +1,5 @@
-// What lets a step take less of a device: for errors, and for who plans.
+// Remedies are changes that lower a step's device memory. Out-of-memory errors and fsdp-plan quote
+// them.
 #pragma once
 
 #include <fsdp/options.h>
@@ -9,7 +10,7 @@
 namespace fsdp {
 
 enum class RemedyKind : uint8_t {
-  kOption,      // `apply` makes it
+  kOption,      // a change of Options: `apply`
   kReduceMore,  // backwards that reduce instead of keeping whole gradients
   kSmallerBatch,
   kMoreRanks,
@@ -18,21 +19,21 @@ enum class RemedyKind : uint8_t {
 struct Remedy {
   RemedyKind kind = RemedyKind::kOption;
   std::string_view text;                      // "prefetch_units = 0"
-  std::string_view flag;                      // "--prefetch 0"; empty where no flag does it
-  void (*apply)(Options& options) = nullptr;  // of kOption
+  std::string_view flag;                      // "--prefetch 0"; empty if no flag does it
+  void (*apply)(Options& options) = nullptr;  // kOption only
 };
 
-// What a remedy depends on beside the options.
+// The circumstances on which remedies depend, besides the options.
 struct RemedyCase {
   bool gathers = true;  // parameters are gathered into slots
   bool one_rank = false;
-  bool reduces = true;        // as backwards do, but under GradSync
-  bool for_tensors = true;    // LibTorch's count, too, and not the engine's own buffers alone
-  bool host_is_other = true;  // what lies on the host does not count
+  bool reduces = true;        // false under GradSync: backwards keep whole gradients
+  bool for_tensors = true;    // LibTorch's tensors count, not only the engine's buffers
+  bool host_is_other = true;  // the host's memory does not count
 };
 
-// What these options do not do yet, the cheapest first: in communication, then in computing, then
-// in transfers to the host, then in what is computed.
+// Returns the remedies that these options do not use yet, cheapest first: first those that cost
+// communication, then compute, then transfers to the host, then those that change what is computed.
 std::vector<Remedy> remedies(const Options& options, const RemedyCase& of);
 
 }  // namespace fsdp

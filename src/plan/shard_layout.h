@@ -1,9 +1,10 @@
-// Where every element of a unit's parameters lives: integers only, no memory and no torch.
+// ShardLayout assigns a place to every element of a unit's parameters. Integers only: no memory, no
+// LibTorch.
 //
-// A unit's parameters are grouped into segments: one for each (compute dtype, trainable or frozen).
-// In a segment parameters follow each other in registration order, each from a multiple of
-// kAlignment elements; the segment is padded so that all ranks hold equally long slices. Gaps and
-// padding are always zero.
+// A unit's parameters are grouped into segments, one for each pair of compute dtype and trainable
+// or frozen. In a segment parameters follow each other in registration order, each from a multiple
+// of kAlignment elements. The segment is padded so that all ranks hold slices of equal length. Gaps
+// and padding are always zero.
 //
 //   segment   |p0······|gap|p1···|gap|p2·|padding|
 //   slices    |  rank 0    |  rank 1   |  rank 2 |
@@ -27,7 +28,7 @@ struct ParameterSpec {
   bool operator==(const ParameterSpec&) const = default;
 };
 
-// A parameter's run in its segment.
+// The run of a parameter in its segment.
 struct PlacedParameter {
   int parameter = 0;   // index into ShardLayout::parameters()
   int64_t offset = 0;  // elements from the segment's start
@@ -35,7 +36,7 @@ struct PlacedParameter {
   bool operator==(const PlacedParameter&) const = default;
 };
 
-// Elements [begin, begin + numel) of a parameter lie at `offset` of a rank's slice.
+// The run of a parameter in a rank's slice: elements [begin, begin + numel) are at `offset`.
 struct Interval {
   int parameter = 0;
   int64_t begin = 0;
@@ -69,36 +70,36 @@ class ShardLayout {
   static constexpr int64_t kAlignment = 128;
   // Slices are multiples of this many elements: 64 bytes in fp32, a cache line.
   static constexpr int64_t kSliceAlignment = 16;
-  // Slices of at least 256 KiB in fp32 are whole pages of 4 KiB, which other processes can map.
+  // Slices of at least 256 KiB in fp32 consist of whole pages of 4 KiB, which other processes map.
   static constexpr int64_t kPagedSliceNumel = 64 * 1024;
   static constexpr int64_t kPageNumel = 1024;
 
-  // `ranks` ≥ 1 is the size of the shard group. With one rank a slice is the segment.
+  // `ranks` ≥ 1 is the number of slices. With one rank a slice is the segment.
   ShardLayout(std::vector<ParameterSpec> parameters, int ranks);
 
   const std::vector<ParameterSpec>& parameters() const { return parameters_; }
   const std::vector<SegmentLayout>& segments() const { return segments_; }
   int ranks() const { return ranks_; }
 
-  // A frozen segment gets gradients from now on. Parameters stay where they are.
+  // Makes a frozen segment trainable. Its parameters keep their places.
   void make_trainable(int segment);
 
-  // Segment of a parameter and its run there.
+  // Return the segment of a parameter, and its run there.
   int segment_of(int parameter) const { return places_[parameter].segment; }
   const PlacedParameter& place_of(int parameter) const;
 
-  // What rank `rank` holds of each parameter of the segment; parameters with no element there are
-  // listed with numel 0, so that every rank lists every parameter.
+  // Returns the runs of the segment's parameters in rank `rank`'s slice. A parameter without an
+  // element there is listed with numel 0, so that every rank lists every parameter.
   std::vector<Interval> intervals(int segment, int rank) const;
 
-  // Bytes of all segments gathered (each from a multiple of kSlotAlignment bytes), and the byte
-  // offset of a segment in such a slot.
+  // Return the bytes of a slot for all gathered segments, each from a multiple of kSlotAlignment
+  // bytes, and a segment's offset in it.
   static constexpr int64_t kSlotAlignment = 512;
   int64_t unsharded_bytes() const;
   int64_t unsharded_offset_bytes(int segment) const;
 
-  int64_t slice_numel() const;            // this many main elements a rank, all segments
-  int64_t trainable_slice_numel() const;  // of those, with gradient and optimizer state
+  int64_t slice_numel() const;            // main elements of one rank, in all segments
+  int64_t trainable_slice_numel() const;  // those with gradient and optimizer state
   int64_t parameter_numel() const;        // without gaps and padding
   bool has_trainable() const { return trainable_slice_numel() > 0; }
 

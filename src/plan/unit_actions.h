@@ -1,5 +1,5 @@
-// What the policy of a pass (pass.h) asks of units. The engine moves bytes; the memory plan counts
-// them.
+// UnitActions is the interface through which the policy of a pass (pass.h) acts on units. The
+// engine implements it with buffers and collectives, the memory plan with counters.
 #pragma once
 
 #include <fsdp/options.h>
@@ -9,21 +9,21 @@
 namespace fsdp {
 
 enum class ParameterState : uint8_t {
-  kSharded,    // only the main shards exist; parameters throw
-  kGathering,  // they are on their way to where they lie whole; parameters throw
-  kUnsharded,  // parameters are seated and readable
+  kSharded,    // only the main shards exist; an access to a parameter throws
+  kGathering,  // a gather into whole memory is issued; an access to a parameter throws
+  kUnsharded,  // parameters are bound to whole memory and readable
 };
 
 enum class GradientState : uint8_t {
   kNone,       // no whole gradients exist
-  kCapturing,  // the unit is open: gradients arrive in the reduce slot, or are lent
-  kKept,       // closed without reducing (GradSync): they wait for the next pass
+  kCapturing,  // the unit is open: gradients are captured as they arrive
+  kKept,       // closed without a reduction (GradSync): whole gradients stay for a later pass
 };
 
-// kPrefetch: the unit is not needed yet, and may be left alone.
+// Urgency of a gather. kDemand: compute needs the unit now. kPrefetch: later, so it may be skipped.
 enum class Urgency : uint8_t { kDemand, kPrefetch };
 
-// Units by index; the root is 0.
+// The state and the transitions of a model's units, by index; the root is 0.
 class UnitActions {
  public:
   virtual ~UnitActions() = default;
@@ -31,22 +31,26 @@ class UnitActions {
   virtual ParameterState parameters(int unit) const = 0;
   virtual GradientState gradients(int unit) const = 0;
 
-  // kSharded -> kGathering. A prefetch returns false, having done nothing, where no slot is free.
+  // Issues the gather: kSharded -> kGathering. Returns false, without effect, if a prefetch finds
+  // no free slot.
   virtual bool unshard(int unit, Urgency urgency) = 0;
-  // kGathering -> kUnsharded.
+  // Lets compute wait for the gather and binds the parameters: kGathering -> kUnsharded.
   virtual void wait_for_unshard(int unit) = 0;
-  // kGathering or kUnsharded -> kSharded.
+  // Unbinds the parameters and releases the slot: kGathering or kUnsharded -> kSharded.
   virtual void reshard(int unit) = 0;
 
-  // kNone or kKept -> kCapturing; nothing where the unit has no trainable parameter.
+  // Acquires memory for gradients: kNone or kKept -> kCapturing. No effect for a unit without a
+  // trainable parameter.
   virtual void open_gradients(int unit, GradientSync sync) = 0;
-  // kCapturing -> kKept.
+  // Keeps whole gradients without a reduction: kCapturing -> kKept.
   virtual void keep_gradients(int unit) = 0;
-  // kCapturing or kKept -> kNone. `across`: over the groups of ranks, too.
+  // Reduces gradients into the main gradients: kCapturing or kKept -> kNone. `across`: also over
+  // the groups of ranks.
   virtual void reduce(int unit, bool across) = 0;
-  // What was reduced within groups alone, over the groups; nothing where there is none.
+  // Sums main gradients that were reduced within groups only over the groups. No effect if there
+  // are none.
   virtual void sum_across(int unit) = 0;
-  // After a failed backward: any -> kNone, or kKept where earlier passes' gradients wait.
+  // Drops what a failed backward captured: kCapturing -> kNone. Kept gradients stay kKept.
   virtual void abandon_gradients(int unit) = 0;
 };
 
