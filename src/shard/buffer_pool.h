@@ -1,7 +1,7 @@
-// Slots: buffers that units borrow for a part of a step and give back.
+// BufferPool holds slots: buffers that units acquire for a part of a step and release.
 //
-// Slots come in classes of one size; the plan says how many of each class there are. They are
-// allocated when first used and kept, so that no step after the first reaches the system.
+// Slots form classes by size. The plan sets the number of slots of each class. A slot is allocated
+// at its first use and kept, so that steps after the first allocate nothing.
 #pragma once
 
 #include <cstdint>
@@ -18,38 +18,38 @@ namespace fsdp {
 struct Slot : std::enable_shared_from_this<Slot> {
   Slot(Buffer memory, const Device& device) : buffer(std::move(memory)), released(device) {}
   Buffer buffer;
-  // Recorded by the last user when it gave the slot back; the next user's stream waits for it.
+  // Recorded at release, on the stream of the last use. The stream of the next use waits for it.
   Event released;
 
   std::byte* at(int64_t offset_bytes) const { return buffer.at(offset_bytes); }
 };
 
-// Which free slot is taken next. The one returned last is warm in the cache, but on streams that
-// run beside each other the one returned first is the likeliest to be free already.
+// The order in which free slots are reused. The slot released last is warm in the cache. If streams
+// run beside each other, work is more likely to be done with the slot released first.
 enum class SlotReuse : uint8_t { kLastReturned, kFirstReturned };
 
-// Not thread-safe: the engine's mutex covers it.
+// Not thread-safe: the engine's mutex guards it.
 class BufferPool {
  public:
   using Allocate = std::function<Buffer(int64_t bytes)>;
-  // Slots are taken and given back by streams of `device`.
+  // Slots are used by streams of `device`.
   BufferPool(const Device& device, MemoryCategory category, MemoryLedger& ledger, SlotReuse reuse,
              Allocate allocate);
 
-  // Allows this many slots by size in bytes, and no others. Slots that the plan no longer allows go
-  // back to the system as they become free.
+  // Sets the number of slots of each size in bytes; other sizes get none. Surplus slots are freed
+  // as soon as they are released.
   void plan(const std::map<int64_t, int64_t>& count_by_bytes);
   std::vector<PlannedSlots> planned() const;
-  // Where more slots were out at once, since the plan was made or the last call, than it allows,
-  // plans made from now on allow as many. Returns whether there were.
+  // Returns true if more slots were in use at once than planned, since the plan was made or since
+  // the last call. Later plans then allow as many.
   bool learn();
 
-  // A demand: always served. Beyond the plan it is an overflow, counted in the ledger. 0 bytes:
-  // null.
+  // Returns a slot in any case (demand). Beyond the plan it is an overflow, which the ledger
+  // counts. 0 bytes: null.
   Slot* acquire(int64_t bytes);
-  // A prefetch: null unless the plan has a slot to spare.
+  // Returns a slot if the plan has a free one, else null (prefetch).
   Slot* try_acquire(int64_t bytes);
-  // `slot` may be null. Requires: slot->released is recorded.
+  // Makes the slot free; it may be null. Requires: slot->released is recorded.
   void release(Slot* slot);
 
  private:
@@ -58,8 +58,8 @@ class BufferPool {
     int64_t learned = 0;
     int64_t in_use = 0;
     int64_t most_in_use = 0;                   // since plan() or learn()
-    std::vector<std::shared_ptr<Slot>> slots;  // all that exist; shared with gradients' views
-    std::vector<Slot*> free;                   // in the order of return
+    std::vector<std::shared_ptr<Slot>> slots;  // all that exist; shared with views of gradients
+    std::vector<Slot*> free;                   // in the order of release
     int64_t existing() const { return static_cast<int64_t>(slots.size()); }
   };
   Slot* take(int64_t bytes, SizeClass& size_class);

@@ -1,4 +1,4 @@
-// The communicators of an engine, and the count of what it sends.
+// Communicators gives an engine its communicators and tags, and counts the bytes that it sends.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -26,17 +26,19 @@ class Communicators {
   Communicator& reduce(Axis axis = Axis::kWorld) const {
     return state_of(mesh_).reduce_communicator(axis);
   }
-  // Does what Options::tuning.nccl_registration asks for: slots that are taken from now on are
-  // registered with the engine's own communicator, which gathers. `stream`: on which gathers run.
-  // Collective, before the first gather. Errors: InvalidArgument, on all ranks, where it cannot be.
+  // Registers slots that are allocated from now on with NCCL, if Options::tuning.nccl_registration
+  // says so: the engine gets a communicator of its own for gathers. `stream` is the gather stream.
+  // Collective, before the first gather. Errors: InvalidArgument, on all ranks, if it is
+  // impossible.
   void gather_into_windows(const Options& options, Stream& stream);
   bool has_windows() const { return windows_ != nullptr; }
 
-  // The tag of a unit's next collective.
+  // Returns the tag of a unit's next collective, which takes the next place in the mesh's
+  // collective sequence. The caller issues the collective at once.
   CollectiveTag next_tag(Operation operation, int64_t numel, std::string_view unit) const {
     return state_of(mesh_).order().next(operation, numel, unit.empty() ? "(root)" : unit);
   }
-  // Counts a collective of a unit that is issued.
+  // Counts the bytes of a unit's collective in `sent`.
   void count_sent(const AxisCollective& move, std::span<const CollectivePart> parts);
 
   int64_t all_gathers = 0;
@@ -45,7 +47,7 @@ class Communicators {
 
  private:
   const Mesh& mesh_;
-  std::unique_ptr<Communicator> windows_;  // gathers into slots; null: the mesh's does
+  std::unique_ptr<Communicator> windows_;  // gathers into registered slots; null: the mesh's does
 };
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// The device's memory of an engine: what it takes is counted, and refused beyond a limit.
+// EngineMemory allocates an engine's device memory, counts it, and refuses what exceeds a limit.
 #pragma once
 
 #include <fsdp/options.h>
@@ -14,7 +14,7 @@
 
 namespace fsdp {
 
-// Memory of a mesh's communicator for those who may hold it longer than the engine.
+// A buffer from a mesh's communicator that may outlive the engine, because users' tensors share it.
 struct MeshBuffer {
   MeshBuffer(Mesh of, Buffer memory) : mesh(std::move(of)), buffer(std::move(memory)) {}
   Mesh mesh;  // first, hence destroyed last
@@ -23,29 +23,29 @@ struct MeshBuffer {
 
 class EngineMemory {
  public:
-  // Those given live as long.
+  // Requires: the arguments live as long.
   EngineMemory(const Mesh& mesh, const Options& options, const Communicators& comms,
                CommStreams& streams);
   ~EngineMemory();
   EngineMemory(const EngineMemory&) = delete;
   EngineMemory& operator=(const EngineMemory&) = delete;
 
-  // Memory that peers can read where that helps, which may outlive the engine; for slots; for
-  // gradients; and what no other rank reads. Where a device has none left, LibTorch gives back what
-  // it keeps for later (torch_cuda::empty_cache), and it is tried once more. Errors: as
-  // Device::allocate, and as MemoryMeter::take.
-  Buffer allocate(int64_t bytes) const;
-  Buffer allocate_slot(int64_t bytes) const;
-  Buffer allocate_for_reduce(int64_t bytes) const;
-  Buffer allocate_own(int64_t bytes) const;
+  // Allocate zeroed memory. If the device has none left, LibTorch's cache is emptied
+  // (torch_cuda::empty_cache) and the allocation is tried once more.
+  // Errors: as Device::allocate, and as MemoryMeter::take.
+  Buffer allocate(int64_t bytes) const;             // readable by peers; may outlive the engine
+  Buffer allocate_slot(int64_t bytes) const;        // gathers write it
+  Buffer allocate_for_reduce(int64_t bytes) const;  // reductions read and write it
+  Buffer allocate_own(int64_t bytes) const;         // no other rank reads it
 
-  // Options::memory_limit, as the mesh's engines have it; without a limit it has no meter.
+  // Returns Options::memory_limit, shared by the mesh's engines, and its meter, null if there is no
+  // limit.
   const MemoryCap& cap() const { return *cap_; }
-  // The calling thread works for this engine from now on: what LibTorch gives it counts. Nothing
-  // without a limit.
+  // Counts what LibTorch allocates in the calling thread from now on for this engine. No effect
+  // without a limit, or on a GPU.
   void count_thread() const;
-  // On a GPU LibTorch's allocator refuses nothing by itself: at the boundaries of units it is asked
-  // what it holds. Errors: as MemoryMeter::take.
+  // Checks LibTorch's bytes against the limit. Called at the boundaries of units on a GPU, where
+  // LibTorch's allocator refuses nothing itself. Errors: as MemoryMeter::take.
   void check_limit() const;
 
   MemoryLedger ledger;
@@ -60,8 +60,8 @@ class EngineMemory {
   const Communicators& comms_;
   const CommStreams& streams_;
   const std::shared_ptr<const MemoryCap> cap_;  // shared with the mesh's other engines
-  // The cap's; without a limit that of the thread which has made this, if it measures. Shared with
-  // the buffers that it has counted.
+  // The cap's meter; without a limit the one of the thread that made this engine, if it has one.
+  // Shared with the buffers that it has counted.
   const std::shared_ptr<MemoryMeter> meter_;
 };
 

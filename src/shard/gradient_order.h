@@ -1,4 +1,4 @@
-// How a gradient's elements lie, against its parameter's memory order.
+// Functions that compare the memory order of a gradient with that of its parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,10 +10,10 @@
 
 namespace fsdp {
 
-// True if element i in the parameter's memory order is element i in the gradient's.
+// Returns true if element i in the parameter's memory order is element i in the gradient's.
 bool lies_like(const at::Tensor& gradient, const ParameterSpec& spec);
 
-// Dimensions from the slowest to the fastest in the parameter's memory.
+// Returns the dimensions from the slowest to the fastest in the parameter's memory.
 std::vector<int64_t> memory_order(const ParameterSpec& spec);
 
 }  // namespace fsdp

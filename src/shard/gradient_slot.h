@@ -1,5 +1,5 @@
-// A slot of the reduce pool, in which a unit's gradients of one dtype arrive until they are reduced
-// or kept. (A large one may stay where LibTorch has made it: zero_copy_gradients.h.)
+// GradientSlot is a slot of the reduce pool that holds a unit's gradients, in one dtype, until they
+// are reduced. Zero-copy gradients stay outside it (zero_copy_gradients.h).
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@ namespace fsdp {
 
 class GradientSlot {
  public:
-  // Both live as long; `places` may be replaced while the slot is closed.
+  // Requires: `unit` and `places` live as long; `places` changes only while the slot is closed.
   GradientSlot(const UnitContext& unit, const GradientPlaces& places, DType dtype)
       : unit_(unit), places_(places), dtype_(dtype) {}
 
-  // Takes memory, which compute may write when it has passed this.
+  // Acquires a slot. Compute waits until it may write it (wait 6).
   void open();
-  // Returns where an element of a trainable segment arrives that is not lent.
+  // Returns the address of an element of a trainable segment, null if the slot is empty. Requires:
+  // the element is not part of a zero-copy gradient.
   std::byte* place(int segment, int64_t element) const;
   DType dtype() const { return dtype_; }
-  // Gives the memory back once `stream` has passed what uses it.
+  // Releases the slot behind the work that `stream` has so far: the last that uses it.
   void close(Stream& stream);
 
  private:
@@ -29,7 +30,7 @@ class GradientSlot {
   const UnitContext& unit_;
   const GradientPlaces& places_;
   const DType dtype_;
-  Slot* slot_ = nullptr;  // from open to close; null if all is lent
+  Slot* slot_ = nullptr;  // from open to close; null if there is nothing to hold
 };
 
 }  // namespace fsdp

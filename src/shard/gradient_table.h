@@ -1,10 +1,10 @@
-// Copies or adds a unit's gradients to their places; small ones wait to be copied together.
+// GradientTable copies or adds a unit's gradients to their places, small ones together.
 //
-// [Note: captures in tables]
-// On a GPU the launch that copies a bias costs the host and the device more than the copy. So a
-// small gradient waits until the next large one is copied, until kMost wait, or until its unit
-// closes; then one launch copies all of them. LibTorch's memory of a gradient that waits is held.
-// On the CPU a launch is a call: each gradient is copied at once, while it is in the caches.
+// [Note: captures in tables] On a GPU the launch that copies a bias costs more than the copy, on
+// the host and on the device. So a small gradient waits until the next large one is copied, until
+// kMost gradients wait, or until its unit closes. Then one launch copies all of them. The table
+// holds the tensors of waiting gradients. On the CPU a launch is a function call: each gradient is
+// copied at once, while it is in the caches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@
 
 namespace fsdp {
 
-// Not thread-safe: the engine's mutex covers it.
+// Not thread-safe: the engine's mutex guards it.
 class GradientTable {
  public:
   // Gradients of fewer bytes wait.
@@ -31,15 +31,15 @@ class GradientTable {
   struct Place {
     std::byte* at = nullptr;
     DType dtype = DType::kFloat32;
-    bool overwrites = true;  // false: adds to what is there
+    bool overwrites = true;  // false: adds to the present value
   };
   // Copies or adds the gradient of `parameter` to its place, now or later.
   // Requires: the gradient is strided, of a floating type. Errors: as issue.
   void add(int parameter, const at::Tensor& gradient, const Place& place);
-  // Issues what waits on compute.
+  // Issues the copies of all waiting gradients on compute.
   // Errors: StateError for a gradient that was changed in place while it waited.
   void issue();
-  // Drops what waits.
+  // Drops all waiting gradients.
   void drop() { waiting_.clear(); }
 
  private:
@@ -47,20 +47,20 @@ class GradientTable {
   struct Waiting {
     int parameter = 0;
     at::Tensor gradient;
-    int64_t version = kNoVersion;  // when it arrived
+    int64_t version = kNoVersion;  // at its arrival
     kernels::AccumulateRun run;
   };
-  // True if a gradient waits for this place.
+  // Returns true if a gradient waits for this place.
   bool has(const std::byte* place) const;
   void add_in_order(int parameter, const at::Tensor& gradient, const kernels::AccumulateRun& run);
   void add_strided(int parameter, const at::Tensor& gradient, const Place& place) const;
-  // In one launch. `first`: the parameter of the first of them.
+  // Copies all runs in one launch. `first` is the parameter of the first run.
   void copy(std::span<const kernels::AccumulateRun> runs, int first) const;
   void require_unchanged(const Waiting& waiting) const;
 
   const UnitContext& unit_;
   std::vector<Waiting> waiting_;
-  const Stream* captured_on_ = nullptr;  // compute when they arrived
+  const Stream* captured_on_ = nullptr;  // compute at their arrival
 };
 
 }  // namespace fsdp

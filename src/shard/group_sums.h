@@ -1,5 +1,6 @@
-// A unit's sums over the groups of ranks, for strategies that reduce within a group first: what a
-// group has summed waits in the main gradients until the last backward before a step.
+// GroupSums sums a unit's gradients over the groups of ranks, for strategies that reduce within
+// groups first. The sums of a group stay in the main gradients until the last backward before a
+// step.
 #pragma once
 
 #include <span>
@@ -10,42 +11,46 @@
 
 namespace fsdp {
 
-// A segment's gradients on their way: what this rank has of the sum.
+// A segment's gradients during a reduction: this rank's part of the sum.
 struct Summed {
   int segment = 0;
-  std::byte* at = nullptr;  // null: whole, and some of it lent (UnitGradients)
+  std::byte* at = nullptr;  // null: not reduced yet, with a zero-copy gradient (UnitGradients)
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
 };
 
-// Issues the move on the reduce stream, where all ranks do, and counts it.
+// Issues a collective on the reduce stream and counts it. Collective over the axis.
 void issue_collective(const UnitContext& unit, const AxisCollective& move,
                       std::span<const CollectivePart> parts);
-// Adds the sums to the main gradients, or overwrites those.
+// Adds the sums to the main gradients, or overwrites these.
 void add_to_main(const UnitContext& unit, const MainGradients& main,
                  const std::vector<Summed>& sums, bool overwrite);
 
-// Sums can be made where main gradients lie: in fp32, on the device.
+// Returns true if reductions can work in the main gradients themselves: in fp32, on the device.
 bool travel_as_main(const UnitContext& unit);
 
 class GroupSums {
  public:
-  // All live as long. `slots`: where sums travel that cannot where main gradients lie.
+  // `slots`: memory for reductions that cannot work in the main gradients. Requires: all arguments
+  // live as long.
   GroupSums(const UnitContext& unit, MainGradients& main, GradientSlot& slots)
       : unit_(unit), main_(main), slots_(slots) {}
 
-  // The strategy sums over groups.
+  // Returns true if the strategy sums over groups.
   bool has_moves() const { return !unit_.collectives.across.empty(); }
-  // Main gradients are sums of this rank's group alone.
+  // Returns true if the main gradients are sums of this rank's group only.
   bool are_awaited() const { return main_.await_across(); }
   void set_awaited(bool await) { main_.set_await_across(await); }
 
-  // Sums over the groups where the sums lie, on the reduce stream; a rank keeps what is its own.
+  // Sums over the groups in place, on the reduce stream. Each entry becomes this rank's part of the
+  // result.
   void sum(std::vector<Summed>& sums) const;
-  // The same of sums of a group in a slot, which end in the main gradients. `adds`: they are not in
-  // them yet, and join what earlier passes have left there; `overwrite`: nothing is there.
+  // Sums over the groups what is in a slot, and writes the result to the main gradients. If these
+  // are awaited, the slot's sums first join them; `adds`: false if they hold them already.
+  // `overwrite`: if they are not awaited, they hold nothing.
   void sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const;
-  // The same of the main gradients, to which this pass has added nothing. Requires: are_awaited().
+  // Sums the main gradients over the groups if this pass has added nothing to them. Requires:
+  // are_awaited().
   void sum_main();
 
  private:

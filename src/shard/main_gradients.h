@@ -1,11 +1,12 @@
-// The gradients that have been reduced: fp32, one run a segment, as long as the main shards where
-// gradients are scattered, else whole on every rank.
+// MainGradients holds a unit's reduced gradients: fp32, one run a segment. A run is this rank's
+// piece under the row's placement of gradients: whole, or the slice of the main shard, or a piece
+// that contains the slice.
 //
 //   kNone ──take──> kReady ──give_back──> kNone
 //
-// While somebody holds views of the main shards (MainShards::views), gradients are handed out and
-// taken back through their `.grad`, too. Gradients of which no sum exists yet have tensors without
-// memory there, so that an optimizer which steps before the reduction does not pass them by.
+// While views of the main shards exist (MainShards::views), their `.grad` shows the gradients, and
+// changes of `.grad` are adopted. Gradients that are not reduced yet are guarded there by tensors
+// without memory: otherwise an optimizer that steps before the reduction would skip them silently.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,13 +25,14 @@ namespace fsdp {
 
 enum class MainGradientState : uint8_t {
   kNone,   // nothing was reduced since zero_grad
-  kReady,  // memory is taken: a slot for each trainable segment with elements
+  kReady,  // each trainable segment with elements has a slot
 };
 
-// Not thread-safe: the engine's mutex covers it.
+// Not thread-safe: the engine's mutex guards it.
 class MainGradients {
  public:
-  // `parameters`: the module's, whose requires_grad counts. Both live as long.
+  // `parameters` are the module's tensors, whose requires_grad counts. Requires: all arguments live
+  // as long.
   MainGradients(const UnitContext& unit, MainShards& main,
                 const std::vector<at::Tensor>& parameters);
   ~MainGradients();
@@ -38,46 +40,49 @@ class MainGradients {
   MainGradients& operator=(const MainGradients&) = delete;
 
   MainGradientState state() const { return state_; }
-  // They are sums within groups, of which the sum over groups is still to come. Where that cuts
-  // them, only this rank's slice is anything afterwards.
+  // True if they are sums within groups, which are still to be summed over the groups. If that sum
+  // scatters them, only this rank's slice is defined afterwards.
   bool await_across() const { return await_across_; }
   void set_await_across(bool await) { await_across_ = await; }
   bool are_ready() const { return state_ == MainGradientState::kReady; }
-  // Elements that a trainable segment's gradient has here.
+  // Returns the number of elements of a trainable segment's gradient on this rank.
   int64_t numel(int segment) const;
-  // The segment has a gradient: it is trainable, and not of empty parameters alone.
+  // Returns true if the segment's gradient has memory. It has none before take, if the segment is
+  // frozen, or if all its parameters are empty.
   bool has(int segment) const { return slots_[segment] != nullptr; }
-  // Requires: has(segment), as for what follows.
+  // Returns the address of an element. Requires: has(segment), also for the next two.
   std::byte* at(int segment, int64_t element) const;
-  // This rank's slice of it, as the main shard's.
+  // Returns the part that belongs to this rank's slice of the main shard.
   float* slice(int segment) const;
-  // Of `numel` elements of a sum: all of it, or this rank's slice.
+  // Returns the place of a sum of `numel` elements: the whole run, or the slice.
   std::byte* place_of(int segment, int64_t numel) const;
 
-  // Memory that `stream` may write when it has passed this.
+  // Acquires the memory. `stream` waits until it may write it (wait 9).
   void take(Stream& stream);
-  // Views' `.grad` are undefined then. What reductions still do to the memory is waited for by its
-  // next user.
+  // Releases the memory and leaves the `.grad` of views undefined. The memory's next user waits for
+  // reductions that still write it.
   void give_back();
-  // Zero-fills the gradients of some parameters, and leaves their views' `.grad` undefined. They
-  // are cleared until the unit gets others.
+  // Zero-fills the gradients of some parameters and leaves their views' `.grad` undefined. They
+  // count as cleared until the unit gets new gradients.
   void clear(std::span<const int> parameters);
   bool is_cleared(int parameter) const { return cleared_[parameter] != 0; }
   void forget_cleared() { std::ranges::fill(cleared_, 0); }
-  // A reduction has added to them.
+  // Counts a reduction that has added to them.
   void note_added();
-  // Returns how many have, since the engine was made.
+  // Returns the number of such reductions since the engine was made.
   int64_t additions() const { return additions_; }
 
-  // Puts views of the slices into the `.grad` of main shards' views that have none.
+  // Sets each undefined `.grad` of the main shards' views to a view of its gradient.
   void attach_views();
-  // All of them are undefined: LibTorch's zero_grad has cleared what is still kReady here.
+  // Returns true if all these `.grad` are undefined: LibTorch's zero_grad has cleared gradients
+  // that are still kReady here.
   bool are_cleared() const;
-  // While they are not ready, and whole ones are kept: what any access to `.grad` throws.
+  // Sets each undefined `.grad` to a guard, whose access throws, while whole gradients are kept and
+  // none is reduced.
   void guard_views();
-  // What was done to `.grad` since: cleared ones become zero, replaced ones are copied in. False,
-  // having done nothing, if all were cleared. `kept`: whole gradients wait beside them.
-  // Errors: StateError where gradients that wait were taken away one by one, or replaced.
+  // Adopts changes of `.grad` since the last call: cleared gradients become zero, replaced ones are
+  // copied. Returns false, without effect, if all were cleared. `kept`: whole gradients wait beside
+  // them. Errors: StateError if some of the gradients that wait were cleared or replaced.
   bool adopt_user_gradients(bool kept);
 
  private:
@@ -95,9 +100,9 @@ class MainGradients {
   std::vector<char> cleared_;  // by parameter
   bool await_across_ = false;
   std::vector<Slot*> slots_;      // by segment, null for one without a gradient
-  std::vector<at::Tensor> runs_;  // by segment: what views are made of; undefined before the first
-  std::optional<torch_compat::BoundStorage> nothing_;  // what guards are views of
-  std::vector<at::Tensor> guards_;                     // by parameter, once there were any
+  std::vector<at::Tensor> runs_;  // by segment: base of the views; undefined before the first view
+  std::optional<torch_compat::BoundStorage> nothing_;  // storage of the guards
+  std::vector<at::Tensor> guards_;                     // by parameter; empty before the first guard
   bool are_guarded_ = false;
 };
 

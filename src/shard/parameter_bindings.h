@@ -1,12 +1,11 @@
-// What a unit's parameters, the tensors of the user's module, are views of: a storage each, which
-// is pointed at the memory where the parameter lies whole, or at nothing.
+// ParameterBindings binds and unbinds a unit's parameters, the tensors of the user's module. Each
+// is a view of a storage of its own, which points at whole memory or at nothing.
 //
-// [Note: guarded gradients]
-// A sharded parameter has no gradient of its own: what autograd makes is captured on its way. So
-// that an optimizer or a clip over module->parameters() does not do nothing in silence, `.grad` of
-// every trainable parameter is a tensor whose memory cannot be accessed; whoever touches it gets a
-// message with the fix. Optimizers take it away (zero_grad), so it is put back at each forward and
-// at each backward's end.
+// [Note: guarded gradients] A sharded parameter has no gradient: the engine captures it before it
+// becomes `.grad`. Without a guard an optimizer or a clip over module->parameters() would silently
+// do nothing. So the `.grad` of every trainable parameter is a tensor without accessible memory: an
+// access throws a message with the remedy. zero_grad removes the guard, so it is set again at each
+// forward and at the end of each backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,47 +22,48 @@
 
 namespace fsdp {
 
-// "unit 'layers.0'", "unit '(root)'": how texts name a unit.
+// Returns a unit's name for texts: "unit 'layers.0'", "unit '(root)'".
 std::string name_of_unit(std::string_view fqn);
 
 class ParameterBindings {
  public:
-  // Binds `parameters` (layout.parameters() order), unseated. They keep their TensorImpl: module
-  // members, names, requires_grad and version counters stay. `unit` is the unit's FQN; with an
-  // `owner`, operators on the parameters are told to it (touch_trap.h).
+  // Makes `parameters` (in layout.parameters() order) views of their storages, unbound. They keep
+  // their TensorImpl, so module members, names, requires_grad and version counters stay. `unit` is
+  // the unit's FQN. With an `owner` the trap reports operators on the parameters (touch_trap.h).
   ParameterBindings(const ShardLayout& layout, std::vector<at::Tensor> parameters,
                     std::string_view unit, touch_trap::Touched* owner = nullptr);
 
-  // The owner is told of nothing any more.
+  // Ends the reports to the owner.
   ~ParameterBindings();
   ParameterBindings(const ParameterBindings&) = delete;
   ParameterBindings& operator=(const ParameterBindings&) = delete;
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
-  // segments[i]: where segment i of the layout lies whole. Remembers the parameters' versions.
+  // Binds all parameters: segments[i] is the whole memory of the layout's segment i. Records the
+  // parameters' versions.
   void bind(std::span<std::byte* const> segments);
   void unbind();
 
-  // The first parameter whose version is another than when it was seated, or since forget_changes.
+  // Returns the first parameter whose version differs from that at bind or forget_changes.
   std::optional<int> first_changed() const;
   bool has_changed(int parameter) const;
   void forget_changes();
 
-  // A parameter whose storage was replaced (set_data, torch::load); nothing if there is none.
+  // Returns the first parameter whose storage was replaced (set_data, torch::load).
   std::optional<int> first_replaced() const;
-  // Takes the values of replaced ones into the memory where the parameters are seated, and makes
-  // them views of it again. Errors: StateError if shape or type were changed.
+  // Copies the values of replaced parameters into the bound memory and makes the parameters views
+  // of their storages again. Errors: StateError if a shape or type was changed.
   void adopt_replaced();
 
-  // Errors: StateError if somebody has put a gradient of his own there.
+  // Sets the guards. Errors: StateError if a parameter was given a gradient by hand.
   void guard_gradients();
-  // Whether somebody has taken guards away.
+  // Returns how many of the guards set are still in place.
   enum class Guards : uint8_t { kThere, kSomeGone, kGone };
   Guards guards() const;
 
-  // What an access to a parameter throws from now on; `reason` follows its name. Gradients are
-  // guarded no longer, and the owner is told of nothing.
+  // Sets the message that an access to a parameter throws from now on; `reason` follows its name.
+  // Removes the guards of gradients and ends the reports to the owner.
   void set_reason(std::string_view reason, std::string_view hint);
 
  private:
@@ -76,7 +76,7 @@ class ParameterBindings {
   std::vector<at::Tensor> tensors_;
   std::vector<torch_compat::BoundStorage> storages_;
   std::vector<at::Tensor> guards_;  // undefined for parameters without gradient
-  std::vector<int64_t> versions_;   // when seated
+  std::vector<int64_t> versions_;   // at bind or forget_changes
 };
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
-// Gathers of a unit's segments, one collective after the other: each leaves a rank with the pieces
-// of an axis's ranks side by side.
+// PieceGather gathers a unit's segments by one collective after the other. Each collective leaves a
+// rank with the pieces of an axis's ranks side by side.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ class PieceGather {
  public:
   explicit PieceGather(const UnitContext& unit) : unit_(unit) { runs_.reserve(unit.segments()); }
 
-  // What this rank has of a segment, which lies at `data`, and where the result is to lie: `place`
-  // is that of element `place_begin` of the segment. `data` may be its own place there.
+  // Adds a segment: this rank's piece is at `data`, and element `place_begin` of the result will be
+  // at `place`. `data` may be the piece's own place in the result (in place).
   void add(const Piece& piece, DType dtype, const void* data, std::byte* place,
            int64_t place_begin);
-  // `moves` are gathers. Collective. Once.
+  // Issues the gathers on `stream`. Collective. Called once.
   void issue(const std::vector<AxisCollective>& collectives, Stream& stream);
 
  private:

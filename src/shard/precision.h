@@ -1,4 +1,4 @@
-// A unit's MixedPrecision in the engine's own types.
+// Precision is a unit's MixedPrecision in the engine's own types.
 #pragma once
 
 #include <fsdp/options.h>
@@ -13,8 +13,8 @@
 namespace fsdp {
 
 struct Precision {
-  // `where`, for errors: the option that `types` is.
-  // Errors: InvalidArgument with the field's name for a type that it cannot have.
+  // Converts `types`. `where` names its option in errors.
+  // Errors: InvalidArgument with the field's name for an unsupported type.
   static Precision of(const MixedPrecision& types,
                       std::string_view where = "Options::mixed_precision");
 
@@ -23,13 +23,13 @@ struct Precision {
   std::optional<DType> output;  // empty: as computed
   bool casts_inputs = true;
 
-  // "param_dtype bfloat16", "reduce_dtype float32", …; equal on all ranks.
+  // Returns "param_dtype bfloat16", "reduce_dtype float32", …, which ranks compare.
   std::array<std::string, 4> lines() const;
-  // Floating inputs of a forward are cast to it; empty: they stay as they are.
+  // Returns the type to which floating inputs of a forward are cast; empty: no cast.
   std::optional<DType> input() const { return casts_inputs ? param : std::nullopt; }
 };
 
-// "unset" if there is none.
+// Returns the type's name, or "unset".
 std::string name_or_unset(const std::optional<DType>& dtype);
 
 }  // namespace fsdp

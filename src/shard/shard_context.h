@@ -1,4 +1,4 @@
-// What all units of an engine share.
+// ShardContext holds the parts that all units of an engine share: streams, communicators, memory.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -19,16 +19,17 @@
 
 namespace fsdp {
 
-// [Note: zero-copy gradients] in gradient_places.h. The last two reductions of such; the next one is
-// recorded at `turn`. Compute waits there for the older one before it makes another, so that no
-// more than two stand whole.
+// The last two reductions of zero-copy gradients ([Note: zero-copy gradients] in
+// gradient_places.h); `turn` is the older one, which the next reduction replaces. Compute waits for
+// it before it makes another such gradient (wait 8), so that at most two exist.
 struct ZeroCopyWindow {
   explicit ZeroCopyWindow(const Device& device) : reduced{Event(device), Event(device)} {}
 
   std::array<Event, 2> reduced;
   int turn = 0;
-  // On a device: what they lie in. The host runs ahead of the device, so whoever waited for a
-  // reduction to end before it gave memory back would hold many.
+  // If compute is not inline: the gradients that these reductions read. They are freed when compute
+  // has been given its wait for the reduction, since LibTorch reuses memory in compute's order. If
+  // the host freed them when the reduction ends, it would hold many: it runs ahead of the device.
   std::array<std::vector<std::shared_ptr<const void>>, 2> held;
 };
 
@@ -40,7 +41,7 @@ struct ShardContext {
 
   const Mesh mesh;
   const bool debug;
-  SpanLog spans;  // above the streams, whose last work writes here
+  SpanLog spans;  // outlives the streams, whose last work writes to it
   Communicators comms{mesh};
   CommStreams streams;
   EngineMemory memory;
@@ -48,11 +49,11 @@ struct ShardContext {
   GradientFormat format;
   PeerReads peers;
   ZeroCopyWindow zero_copy{streams.device};
-  // The trap is armed: what is handed out of main shards and main gradients is watched.
+  // True if the trap is armed: views of main shards and main gradients carry its key.
   bool watches_shards = false;
 };
 
-// The collectives of a unit with this strategy.
+// Returns the collectives of a unit with strategy `of`.
 UnitCollectives collectives_for(const ShardContext& context, Strategy of);
 
 }  // namespace fsdp

@@ -1,13 +1,12 @@
-// One unit's bytes: its main shards, the parameters seated on whole memory, and its gradients on
-// the way from autograd to the main gradient. Each is a part of its own; here is what concerns more
-// than one of them.
+// ShardUnit owns one unit's memory. It consists of three parts and handles what concerns more than
+// one of them:
 //
-//   MainShards      fp32 slices: optimised, loaded, saved
+//   MainShards      fp32 slices: optimized, loaded, saved
 //   UnitParameters  unshard, wait_for_unshard, reshard
-//   UnitGradients   open, capture, reduce or keep; with them the main gradients
+//   UnitGradients   open, capture, reduce or keep; it has the main gradients
 //
-// What is gathered, scattered or summed between ranks is what the unit's moves say. Not
-// thread-safe: the engine's mutex covers it.
+// The unit's collectives (UnitCollectives) say what is gathered, scattered or summed between ranks.
+// Not thread-safe: the engine's mutex guards it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,22 +21,22 @@
 
 namespace fsdp {
 
-// fp32 elements of one segment that this rank optimises. `grad` is null without a gradient.
+// The fp32 elements of one segment that this rank optimizes.
 struct MainSegment {
   int segment = 0;  // of the unit's layout
   float* param = nullptr;
-  float* grad = nullptr;
-  void* resident_copy =
-      nullptr;  // in copy_dtype, to be written by whoever changes param; may be null
+  float* grad = nullptr;  // null without a gradient
+  // A copy in copy_dtype, which a writer of `param` writes as well; null if there is none.
+  void* resident_copy = nullptr;
   DType copy_dtype = DType::kFloat32;
   int64_t numel = 0;
 };
 
 class ShardUnit {
  public:
-  // `main` holds this rank's fp32 slice of each segment of the unit's layout; `parameters` are
-  // bound to the unit's storages for good. The unit's owner is told of operators on its shards
-  // (touch_trap.h), and with `watches_parameters` (a unit by policy) of those on its parameters.
+  // `main` holds this rank's fp32 slice of each segment of the unit's layout. `parameters` become
+  // views of the unit's storages for life. The trap reports operators on the shards to the unit's
+  // owner (touch_trap.h), with `watches_parameters` (a unit by policy) also those on parameters.
   // Requires: no parameter has a gradient.
   ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
             bool watches_parameters = false);
@@ -55,27 +54,27 @@ class ShardUnit {
 
   UnitSizes sizes() const;
 
-  // The optimizer's view; segments with trainable parameters only.
-  // Errors: StateError where a failed backward has mixed gradients.
+  // Returns the segments that an optimizer updates: those with trainable parameters.
+  // Errors: StateError if a failed backward has mixed gradients.
   std::vector<MainSegment> main_segments();
-  // Per-parameter views of main shards, with gradients if there are any, for torch::optim and for
-  // loading. While anybody else holds one of them, gradients are handed out and taken back through
-  // `.grad` as well.
+  // Returns views of main shards by parameter, with gradients if there are any, for torch::optim
+  // and for loading. While a caller holds one of them, `.grad` shows gradients and its changes are
+  // adopted.
   const std::vector<at::Tensor>& local_views();
 
-  // Change of the main shards since the last call: bumps parameters' versions and makes resident
-  // copies anew. At a forward (`reseats`) seated parameters are given back, so that they are
-  // gathered anew: alike on all ranks, whatever each rank's shard looks like, hence also where
-  // nothing is known of a change but somebody may have made one.
-  // The host may wait for compute; see MainShards::issue_digests.
+  // Follows changes of the main shards since the last call: bumps the parameters' versions and
+  // updates resident copies. At a forward (`rebinds`) it also reshards the unit, so that it is
+  // gathered again. All ranks do so alike, whether or not their own shard has changed: also if
+  // views exist and a change is only possible. The host may block for compute; see
+  // MainShards::issue_digests.
   void sync_changes(bool rebinds);
   bool issue_digests() { return main_.issue_digests(); }
-  // Whoever wrote the main shards through raw pointers says so; `copies_written`: with resident
-  // copies.
+  // Counts a change of the main shards that was written through raw pointers; `copies_written`:
+  // resident copies were written as well.
   void mark_changed(bool copies_written);
 
-  // A parameter that was frozen when the engine was built is to be trained: from now on its segment
-  // has gradients. Requires: no gradients on their way. Errors: StateError.
+  // Makes the segment of a parameter that was frozen at the engine's construction trainable: it
+  // gets gradients from now on. Errors: StateError while gradients wait for a step.
   void unfreeze(int parameter);
 
  private:

@@ -1,4 +1,4 @@
-// What the parts of a unit share: its name, how it is cut, what its strategy moves.
+// UnitContext holds what the parts of a unit share: its name, its layout, its collectives.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@ struct UnitContext {
   std::string fqn;
   ShardContext& shared;
   UnitCollectives collectives;
-  ShardLayout layout;                    // cut over moves.main_ranks()
-  DType reduce_dtype = DType::kFloat32;  // in which gradients travel
-  touch_trap::Touched* owner = nullptr;  // the engine's side, which outlives the unit's bytes
+  ShardLayout layout;                    // cut into collectives.main_ranks() slices
+  DType reduce_dtype = DType::kFloat32;  // gradients are sent in this type
+  touch_trap::Touched* owner = nullptr;  // the engine's object of the unit; outlives its memory
 
   touch_trap::Watch watch(touch_trap::Holds holds) const {
     return {.owner = owner, .holds = holds, .is_cut = collectives.cuts_main()};
   }
-  // Gradients travel in a type that holds less than main gradients, which are fp32.
+  // Returns true if gradients are sent in a narrower type than that of main gradients, fp32.
   bool narrows() const { return reduce_dtype != DType::kFloat32; }
   int segments() const { return static_cast<int>(layout.segments().size()); }
   const SegmentLayout& segment(int index) const { return layout.segments()[index]; }
-  // Whose slice of the main shards this rank has.
+  // Returns the index of this rank's slice of the main shards.
   int main_rank() const { return collectives.main_rank(shared.mesh.rank()); }
-  // What this rank has of a segment under a placement.
+  // Returns this rank's piece of a segment under a placement.
   Piece piece(Placement placement, int segment_index) const {
     return collectives.piece(placement, segment(segment_index).numel, shared.mesh.rank());
   }

@@ -1,10 +1,10 @@
-// A unit's gradients, from autograd's hook to the main gradient.
+// UnitGradients takes a unit's gradients from autograd's hook to the main gradient.
 //
 //   kNone ──open──> kCapturing ──reduce──> kNone
 //                       └──keep──> kKept ──open──> kCapturing
 //
-// They arrive in a slot or in the main gradient. Streams: docs/streams.md, waits 5, 6 and 8. Not
-// thread-safe: the engine's mutex covers it.
+// Gradients are captured in a slot or in the main gradient. Streams: docs/streams.md, waits 5, 6
+// and 8. Not thread-safe: the engine's mutex guards it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ namespace fsdp {
 
 class UnitGradients {
  public:
-  // `parameters`: the module's tensors; they and `main` live as long.
+  // `parameters` are the module's tensors. Requires: all arguments live as long.
   UnitGradients(const UnitContext& unit, MainShards& main,
                 const std::vector<at::Tensor>& parameters);
 
@@ -32,81 +32,80 @@ class UnitGradients {
   MainGradients& main() { return main_; }
   const MainGradients& main() const { return main_; }
 
-  // They arrive in the main gradient itself, which is taken when the unit opens.
+  // Returns true if gradients are captured in the main gradient itself, which open then acquires.
   bool captures_in_place() const;
-  // Of the slot that open takes where they do not.
+  // Returns the size of the slot that open acquires, or 0.
   int64_t reduce_slot_bytes() const { return captures_in_place() ? 0 : places_.slot_bytes(); }
-  // The same where main gradients of an earlier backward are there.
+  // Returns the same, once an earlier backward has left main gradients.
   int64_t adding_slot_bytes() const {
     return captures_in_place() && adds_in_place() ? 0 : places_.slot_bytes();
   }
-  // The parameter's gradient stays LibTorch's until it is reduced: [Note: zero-copy gradients].
+  // Returns true if the parameter's gradient is zero-copy: [Note: zero-copy gradients].
   bool lends(int parameter) const { return places_.lends(parameter); }
-  // Of whole gradients between passes that do not reduce.
+  // Returns the bytes of whole gradients between passes that do not reduce.
   int64_t kept_bytes() const;
 
-  // `sync`: what this pass will do with them.
-  // Errors: StateError for a pass that reduces within groups alone after one that did over all.
+  // Acquires memory for the gradients, with which this pass will do what `sync` says.
+  // Errors: StateError for a pass that reduces within groups only, after one that reduced over all.
   void open(GradientSync sync);
-  // Requires: kCapturing. Errors: InvalidArgument for a gradient that is sparse or not floating.
+  // Captures a gradient. Requires: kCapturing. Errors: InvalidArgument for a gradient that is
+  // sparse or not floating.
   void capture(int parameter, const at::Tensor& gradient);
-  // Zero-fills what did not arrive, reduces over the ranks and adds to the main gradient; with
-  // `across`, what of it was reduced within groups alone is summed over the groups as well.
+  // Zero-fills missing gradients, reduces over the ranks and adds to the main gradient. With
+  // `across` sums within groups, also those of earlier passes, are then summed over the groups.
   void reduce(bool across);
-  // The same for a main gradient to which the pass has added nothing. Nothing where none awaits it.
+  // Sums a main gradient to which the pass has added nothing over the groups, if it awaits that.
   void sum_across();
   bool await_across() const { return groups_.are_awaited(); }
+  // Keeps whole gradients without a reduction.
   void keep();
-  // Throws away whole gradients without reducing.
+  // Drops whole gradients.
   void drop();
-  // After a failed backward: what only this pass has captured is thrown away. If gradients of other
-  // passes or finished reductions are left, they cannot be told apart any more: every use of them
-  // throws until zero.
+  // Drops what a failed backward captured. If it was added to gradients of other passes, or
+  // finished reductions are left, they cannot be separated: every use of them throws until zero.
   void abandon();
-  // Nothing is left: no main gradient, none that is kept.
+  // Drops all gradients: main gradients and kept ones.
   void zero();
-  // The same for some parameters of the unit: zeros are left of them. Once that is so of all that
-  // are trainable, nothing is left.
+  // Zeroes the gradients of some parameters. Once all trainable parameters are zeroed, drops all.
   void zero(std::span<const int> parameters);
 
-  // What was done to the `.grad` of main shards' views. Before the main gradient is read or
-  // written.
-  // Errors: StateError if the gradients are mixed.
+  // Adopts changes of the `.grad` of main shards' views. Called before the main gradient is read or
+  // written. Errors: StateError if the gradients are mixed.
   void settle();
-  // Errors: StateError if they are.
+  // Checks that a failed backward has not mixed gradients. Errors: StateError.
   void require_unmixed() const;
-  // Views of main shards were made, or gradients are kept from here on: what is in their `.grad`.
+  // Sets the `.grad` of main shards' views. Called when views were made or gradients are kept.
   void show() {
     main_.attach_views();
     if (state_ == GradientState::kKept) main_.guard_views();
   }
-  // The layout has another trainable segment. Requires: kNone.
+  // Assigns places again after the layout has got another trainable segment. Requires: kNone.
   void make_places();
 
  private:
   enum class Sink : uint8_t {
-    kSlot,      // as they are reduced
+    kSlot,      // in the type in which they are reduced
     kWideSlot,  // [Note: kept gradients are wide] in unit_gradients.cpp
-    kMain,      // captures_in_place: no copy, no slot
+    kMain,      // captures_in_place: no slot
   };
   Sink sink_for(GradientSync sync) const;
   bool is_any_left() const;
-  // Requires: not kMain.
+  // Returns the slot that captures. Requires: not kMain.
   GradientSlot& slot() { return sink_ == Sink::kWideSlot ? wide_slot_ : slot_; }
-  // Returns where an element of a trainable segment arrives that is not lent; null in a segment of
-  // empty parameters.
+  // Returns the place of an element of a trainable segment, null if the segment's parameters are
+  // empty. Requires: the element is not part of a zero-copy gradient.
   std::byte* place(int segment, int64_t element);
   DType dtype() const { return sink_ == Sink::kSlot ? slot_.dtype() : DType::kFloat32; }
-  // Other ranks have nothing to add to what arrives in the main gradient.
+  // Returns true if no reduction follows: gradients of further passes can be added in place.
   bool adds_in_place() const { return unit_.collectives.after_backward.empty(); }
   void adopt_user_gradients();
   void zero_gaps(Stream& stream);
   void zero_missing();
   void narrow();
   std::byte* place_of(int parameter);
-  // `lands`: where the sum lies then is in the main gradients.
+  // Issues one collective on the sums. `lands`: it writes the result into the main gradients.
   void issue(const AxisCollective& move, std::vector<Summed>& sums, bool lands);
-  // Once `last_user_` has passed what uses them.
+  // Releases the slot and zero-copy gradients behind the work of `last_user_`.
   void give_back(bool reduced);
 
   const UnitContext& unit_;
@@ -119,9 +118,9 @@ class UnitGradients {
   GroupSums groups_;
   GradientTable table_;
   GradientState state_ = GradientState::kNone;
-  Stream* last_user_ = nullptr;   // of what open took
+  Stream* last_user_ = nullptr;   // of the memory that open acquired
   Sink sink_ = Sink::kSlot;       // of the last open
-  bool adds_to_earlier_ = false;  // while capturing: earlier passes' gradients are in it too
+  bool adds_to_earlier_ = false;  // while capturing: the memory holds earlier passes' gradients too
   bool mixed_ = false;            // by a failed backward, until zero
   std::vector<char> arrived_;     // by parameter
   Event captured_;
