@@ -16,7 +16,8 @@ BufferPool::BufferPool(const Device& device, MemoryCategory category, MemoryLedg
 void BufferPool::plan(const std::map<int64_t, int64_t>& count_by_bytes) {
   for (auto& [bytes, size_class] : classes_) {
     size_class.planned = size_class.learned;
-    size_class.most_in_use = size_class.in_use;  // what an older plan allowed says nothing now
+    // A peak under the old plan must not count as an excess over the new one.
+    size_class.most_in_use = size_class.in_use;
   }
   for (const auto& [bytes, count] : count_by_bytes) {
     SizeClass& size_class = classes_[bytes];
@@ -52,6 +53,7 @@ Slot* BufferPool::acquire(int64_t bytes) {
   return take(bytes, size_class);
 }
 
+// A prefetch stays within the plan, also if a free slot beyond it exists.
 Slot* BufferPool::try_acquire(int64_t bytes) {
   SizeClass& size_class = classes_[bytes];
   return size_class.in_use < size_class.planned ? take(bytes, size_class) : nullptr;
@@ -59,7 +61,7 @@ Slot* BufferPool::try_acquire(int64_t bytes) {
 
 Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
   Slot* slot = nullptr;
-  // Where slots are still being read when they come back, a fresh one saves a wait.
+  // If streams may still use a released slot, a new one that the plan allows saves a wait.
   const bool fresh =
       reuse_ == SlotReuse::kFirstReturned && size_class.existing() < size_class.planned;
   if (!size_class.free.empty() && !fresh) {
@@ -77,6 +79,7 @@ Slot* BufferPool::take(int64_t bytes, SizeClass& size_class) {
   return slot;
 }
 
+// The host does not wait: the next user's stream waits for slot->released.
 void BufferPool::release(Slot* slot) {
   if (slot == nullptr) return;
   const int64_t bytes = slot->buffer.bytes();
@@ -90,10 +93,11 @@ void BufferPool::release(Slot* slot) {
 void BufferPool::trim(int64_t bytes, SizeClass& size_class) {
   while (size_class.existing() > size_class.planned && !size_class.free.empty()) {
     Slot* slot = size_class.free.front();
+    // The memory is freed, not reused, so here the host has to wait for the last use.
     try {
       slot->released.synchronize();
     } catch (const std::exception&) {
-      // A stream that failed runs nothing more, so nobody uses the slot; its users hear of it.
+      // A failed stream runs nothing more, so the slot is unused. Other waits report the error.
     }
     size_class.free.erase(size_class.free.begin());
     std::erase_if(size_class.slots, [&](const auto& owned) { return owned.get() == slot; });

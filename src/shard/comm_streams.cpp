@@ -14,12 +14,16 @@ bool run_beside(const Options& options) {
   return options.tuning.cpu_streams == CpuStreamKind::kThreaded;
 }
 
-// Of the calling thread, which makes an engine or begins a forward.
+// Returns the compute stream of the calling thread, which makes an engine or begins a forward. It
+// also prepares the thread: both may run on a thread that has never used the device.
 Stream& compute_of_thread(const Mesh& mesh, at::Device torch_device) {
   const MeshParts& parts = state_of(mesh).parts();
   torch_cuda::require_cuda(torch_device);
   parts.device->make_current();
+  // Ranks that are threads of one GPU would all use its default stream, and nothing would overlap.
   if (parts.shares_device) torch_cuda::leave_default_stream(torch_device);
+  // LibTorch runs the backwards of all threads on one thread a device. A hook that waits for
+  // another rank would block that rank's backward.
   torch_cuda::run_backward_here(torch_device);
   return parts.device->compute_stream(torch_cuda::current_stream(torch_device));
 }
@@ -53,6 +57,7 @@ void CommStreams::settle(Stream& stream, const std::function<void()>& issue) con
     issue();
     stream.synchronize();
   } catch (const std::exception&) {
+    // Work that was issued before the error may still use the memory that the caller frees next.
     device.drain();
     throw;
   }
@@ -64,6 +69,7 @@ void CommStreams::finish() noexcept {
     try {
       stream->synchronize();
     } catch (const std::exception&) {
+      // A failed stream runs nothing more. The others must still be waited for.
     }
   }
 }
@@ -75,13 +81,15 @@ bool CommStreams::computes_here() const {
 void CommStreams::follow_compute() {
   Stream& now = compute_of_thread(mesh_, torch_device);
   if (&now == compute) return;
-  if (spans.is_on()) compute->synchronize();  // finish() comes for the last one's spans alone
+  // The old stream may still write spans to the log, and finish() synchronizes the last one only.
+  if (spans.is_on()) compute->synchronize();
   Event before(device);
   compute->record(before);
   now.wait(before);  // wait 15
   compute = &now;
 }
 
+// The accumulator's stream is LibTorch's current stream while autograd runs the gradient's hook.
 void CommStreams::wait_for_autograd() {
   Stream& now = device.compute_stream(torch_cuda::current_stream(torch_device));
   if (&now == compute) return;
@@ -96,6 +104,7 @@ void CommStreams::gather_after_compute() {
   gather_after(written);  // wait 10
 }
 
+// With offload a gather begins with an upload into the same memory, so both streams wait.
 void CommStreams::gather_after(const Event& event, CodePlace place) const {
   gather->wait(event, place);
   if (upload) upload->wait(event, place);
@@ -103,12 +112,15 @@ void CommStreams::gather_after(const Event& event, CodePlace place) const {
 
 void CommStreams::wait_for_left_gathers() {
   if (!std::exchange(has_left_gathers_, false)) return;
+  // One event behind all gathers covers those that were left.
   const ExposedTimer timer(*this);
   Event gathered(device);
   gather->record(gathered);
   compute->wait(gathered);  // wait 14
 }
 
+// An inline stream blocks its thread in a wait. Any other stream only queues the wait, so the
+// thread's clock would measure nothing.
 ExposedTimer::ExposedTimer(CommStreams& streams)
     : streams_(streams), is_inline_(streams.compute->is_inline()) {
   if (is_inline_) start_ns_ = span_clock_ns();
@@ -121,10 +133,12 @@ ExposedTimer::~ExposedTimer() {
   if (is_inline_) streams_.exposed_comm_ns += span_clock_ns() - start_ns_;
   if (!began_ns_) return;
   try {
+    // The call may run after this timer is gone. CommStreams outlives it: finish() waits for
+    // compute.
     streams_.compute->tell_time([&streams = streams_, began = began_ns_](int64_t ns) {
       streams.exposed_comm_ns += std::max<int64_t>(ns - *began, 0);
     });
-  } catch (const DeviceError&) {  // whoever works with the device hears of it
+  } catch (const DeviceError&) {  // the next use of the device throws it
   }
 }
 

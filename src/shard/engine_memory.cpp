@@ -12,12 +12,14 @@
 namespace fsdp {
 namespace {
 
-// Streams that run at once give the slot that is warm in the cache; on others the one that was
-// returned first is the likeliest to be free.
+// Work of an inline stream is done when a slot is released, so the slot that is warm in the cache
+// is the best. Other streams may still use it; they are most likely done with the one released
+// first.
 SlotReuse reuse_of(const Stream& stream) {
   return stream.is_inline() ? SlotReuse::kLastReturned : SlotReuse::kFirstReturned;
 }
 
+// LibTorch's allocator caches freed blocks, which the device then lacks.
 template <class Allocate>
 Buffer with_cache_emptied(const Allocate& allocate) {
   try {
@@ -40,8 +42,8 @@ std::shared_ptr<const MemoryCap> cap_of(const Mesh& mesh, const Options& options
   return state_of(mesh).memory_budget().cap(options.memory_limit);
 }
 
-// While a model is built there is nothing to go back to: the limit and the model do not fit
-// together.
+// While a model is built, a smaller step is no way out: the limit does not fit the model. So this
+// is an error of the configuration, not a DeviceError.
 void refuse_while_building(const MemoryDemand& demand) {
   throw InvalidArgument(
       {.what = fmt::format("the memory limit of {} is too low to build the model",
@@ -72,19 +74,24 @@ EngineMemory::EngineMemory(const Mesh& mesh, const Options& options, const Commu
   if (streams.torch_device.is_cpu()) torch_memory::install();
   if (!cap_->meter) return;
   if (streams.torch_device.is_cuda()) {
+    // Throws now if LibTorch's allocator does not report its bytes: a limit would have no effect.
     static_cast<void>(torch_cuda::held_bytes(streams.torch_device));
   }
+  // An engine of the mesh that is already built has set a refusal that knows its units.
   if (!cap_->meter->has_refusal()) cap_->meter->set_refusal(refuse_while_building);
   count_thread();
 }
 
 EngineMemory::~EngineMemory() {
+  // Other engines of the mesh count this thread with the same meter.
   const bool is_last = cap_.use_count() == 1;
   if (is_last && cap_->meter && torch_memory::current_meter() == cap_->meter) {
     torch_memory::set_current_meter(nullptr);
   }
 }
 
+// Not from comms_: its communicator for registered slots ends with the engine, which this memory
+// may outlive.
 Buffer EngineMemory::allocate(int64_t bytes) const {
   return counted(bytes,
                  [&] { return state_of(mesh_).gather_communicator(Axis::kWorld).allocate(bytes); });
@@ -103,11 +110,13 @@ Buffer EngineMemory::allocate_own(int64_t bytes) const {
 }
 
 Buffer EngineMemory::counted(int64_t bytes, const std::function<Buffer()>& allocate) const {
+  // On a GPU the meter learns of LibTorch's bytes only here and at the boundaries of units.
   observe_torch(bytes);
   return with_cache_emptied([&] { return metered(meter_, bytes, allocate); });
 }
 
-// What LibTorch keeps for later it gives back where `wanted` more would pass the limit.
+// LibTorch's cached blocks count as held. They are freed only if `wanted` more bytes would exceed
+// the limit, because LibTorch then has to ask the device again.
 void EngineMemory::observe_torch(int64_t wanted) const {
   if (!cap_->meter || !streams_.torch_device.is_cuda()) return;
   MemoryMeter& meter = *cap_->meter;
@@ -119,7 +128,7 @@ void EngineMemory::observe_torch(int64_t wanted) const {
 void EngineMemory::check_limit() const {
   if (!cap_->meter || !streams_.torch_device.is_cuda()) return;
   observe_torch(0);
-  cap_->meter->take(MemoryOwner::kEngine, 0);
+  cap_->meter->take(MemoryOwner::kEngine, 0);  // throws if the observed bytes exceed the limit
 }
 
 void EngineMemory::count_thread() const {

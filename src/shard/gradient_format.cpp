@@ -7,6 +7,7 @@
 namespace fsdp {
 namespace {
 
+// Returns true if gradients are averaged over all ranks.
 bool averages(const Options& options) {
   return options.gradient_reduction == GradientReduction::kMean &&
          !options.gradient_divide_factor.has_value();

@@ -11,6 +11,7 @@ void issue_collective(const UnitContext& unit, const AxisCollective& move,
   ShardContext& shared = unit.shared;
   int64_t numel = 0;
   for (const CollectivePart& part : parts) numel += part.numel;
+  // The tag takes a place in the mesh's collective sequence, so no collective may come in between.
   const CollectiveTag tag = unit.next_tag(move.operation, numel);
   shared.comms.count_sent(move, parts);
   shared.comms.reduce(move.axis).issue(
@@ -40,6 +41,7 @@ void GroupSums::sum(std::vector<Summed>& sums) const {
     parts.reserve(sums.size());
     for (Summed& sum : sums) {
       if (scatters) sum.numel /= mesh.size(move.axis);
+      // In place: a rank receives at the position of its own piece of the memory that it sends.
       const int64_t own = scatters ? mesh.rank(move.axis) * sum.numel : 0;
       std::byte* const in_place = sum.at + own * size_of(sum.dtype);
       parts.push_back({std::exchange(sum.at, in_place), in_place, sum.numel, sum.dtype});
@@ -48,8 +50,9 @@ void GroupSums::sum(std::vector<Summed>& sums) const {
   }
 }
 
-// What is added up over passes is added up in fp32, and travels as it was asked for.
+// Sums over passes are formed in fp32, in the main gradients. They are sent in reduce_dtype.
 void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const {
+  // Without sums of earlier passes the slot already holds all that is sent.
   if (!are_awaited()) {
     sum(sums);
     return add_to_main(unit_, main_, sums, overwrite);
@@ -58,6 +61,8 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   std::vector<Summed> totals = in_main();
   const ShardContext& shared = unit_.shared;
   if (travel_as_main(unit_)) return sum(totals);
+  // The totals return to the slot for the collective: from the host, or cast to a narrower type.
+  // With offload download has added them, so the reduce stream waits for it (wait 20).
   shared.main->reduce_after_takes();
   std::vector<kernels::CastRun> casts;
   for (size_t i = 0; i < sums.size(); ++i) {
@@ -68,9 +73,9 @@ void GroupSums::sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite)
   add_to_main(unit_, main_, sums, /*overwrite=*/true);
 }
 
-// There is nothing of compute's to wait for: what it did to the slots is behind the reductions that
-// these sums are of (wait 5), and for users' changes of `.grad` the host has waited where it looked
-// at the main shards' views (MainShards::sync_changes).
+// The reduce stream need not wait for compute. Compute's writes are before the reductions that made
+// these sums (wait 5). For changes of `.grad` by users the host has waited when it looked at the
+// main shards' views (MainShards::sync_changes).
 void GroupSums::sum_main() {
   ShardContext& shared = unit_.shared;
   const bool in_slot = !travel_as_main(unit_);
@@ -83,6 +88,7 @@ void GroupSums::sum_main() {
       sum.dtype = slots_.dtype();
     }
     sum_to_main(std::move(sums), /*adds=*/false, /*overwrite=*/false);
+    // With offload download reads the slot last.
     slots_.close(shared.main->last_of_reduce());
   } else {
     sum(sums);

@@ -22,12 +22,14 @@ MainGradients::MainGradients(const UnitContext& unit, MainShards& main,
       slots_(unit.segments(), nullptr),
       runs_(unit.segments()) {}
 
+// Users may hold views longer than the engine lives. They keep their memory, but the trap may no
+// longer report to the unit.
 MainGradients::~MainGradients() {
   forget_runs();
   if (nothing_) nothing_->forget_owner();
 }
 
-// What users still hold of them is theirs.
+// Views that users still hold belong to them from now on; new views get a new base.
 void MainGradients::forget_runs() {
   for (at::Tensor& run : runs_) {
     if (run.defined()) touch_trap::forget_owner(run);
@@ -43,6 +45,7 @@ std::byte* MainGradients::at(int segment, int64_t element) const {
   return slots_[segment]->at(element * size_of(DType::kFloat32));
 }
 
+// Gradients may be cut over fewer ranks than optimizer state. Then a run contains the slice.
 float* MainGradients::slice(int segment) const {
   const int64_t begin = unit_.piece(unit_.collectives.row.optimizer, segment).begin -
                         unit_.piece(unit_.collectives.row.gradients, segment).begin;
@@ -64,8 +67,8 @@ void MainGradients::take(Stream& stream) {
 }
 
 void MainGradients::give_back() {
-  // A backward that failed may have left a reduction that still writes them. What compute has read
-  // of them is waited for by every later reduction (wait 5).
+  // A failed backward may have left a reduction that still writes them, so the release is recorded
+  // behind reductions. Reads by compute need no event: later reductions wait for compute (wait 5).
   ShardContext& shared = unit_.shared;
   forget_runs();
   for (Slot*& slot : slots_) {
@@ -98,6 +101,7 @@ void MainGradients::clear(std::span<const int> parameters) {
     const int64_t end = std::min(placed.offset + placed.numel, here.begin + here.numel);
     if (begin < end) runs.push_back({at(segment, begin - here.begin), end - begin});
   }
+  // With offload the host fills at once, while download may still add to them.
   unit_.shared.main->settle();
   kernels::fill_zero(unit_.shared.main->stream(), runs);
 }
@@ -111,8 +115,8 @@ bool MainGradients::is_trainable(int parameter) const {
   return unit_.segment(unit_.layout.segment_of(parameter)).trainable;
 }
 
-// This rank's part of a parameter's gradient. The view keeps the memory, but says nothing any more
-// once the gradient was given back.
+// Returns a view of this rank's part of a parameter's gradient. The view keeps the memory alive,
+// but its values are undefined once the gradient is released, because the slot is reused.
 at::Tensor MainGradients::view(int parameter) {
   const int segment = unit_.layout.segment_of(parameter);
   const at::Device device = unit_.shared.main->torch_device();
@@ -141,7 +145,7 @@ void MainGradients::attach_views() {
     at::Tensor& gradient = main_.gradient_of(parameter);
     if (!is_trainable(parameter) || (gradient.defined() && !is_guard(parameter))) continue;
     if (is_cleared(parameter)) continue;
-    // Frozen since: plain optimizers skip what has no gradient.
+    // The user may have frozen the parameter since. Optimizers skip a parameter without a gradient.
     if (!parameters_[i].requires_grad()) continue;
     gradient = view(parameter);
   }
@@ -170,6 +174,8 @@ void MainGradients::guard_views() {
   are_guarded_ = true;
 }
 
+// All guards are views of one storage without memory. A guard has its view's size, so that
+// operators fail with the guard's message, not with a mismatch of sizes.
 at::Tensor MainGradients::make_guard(int64_t numel) {
   if (!nothing_) {
     int64_t most = 0;
@@ -191,6 +197,9 @@ bool MainGradients::is_guard(int parameter) const {
          main_.gradient_of(parameter).is_same(guards_[parameter]);
 }
 
+// The user's program may have called zero_grad, set one `.grad` to null, or assigned another
+// tensor. `.grad` is compared by pointer. In-place changes need no adoption: `.grad` is the main
+// gradient.
 bool MainGradients::adopt_user_gradients(bool kept) {
   if (!main_.has_views() || (!are_ready() && !are_guarded_)) return true;
   size_t there = 0, gone = 0, replaced = 0;
@@ -204,6 +213,7 @@ bool MainGradients::adopt_user_gradients(bool kept) {
       ++gone;
     }
   }
+  // The caller drops all gradients, the guarded ones too.
   if (there == 0) {
     are_guarded_ = false;
     return false;
@@ -216,9 +226,9 @@ bool MainGradients::adopt_user_gradients(bool kept) {
   }
   if (!are_ready()) return true;
   const at::NoGradGuard no_grad;
-  const touch_trap::Unseen unseen;
-  unit_.shared.main->last_of_reduce()
-      .synchronize();  // the main gradient may still be written there
+  const touch_trap::Unseen unseen;  // these operators are the engine's own
+  // LibTorch's operators below write main gradients, which a reduction may still write.
+  unit_.shared.main->last_of_reduce().synchronize();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const int parameter = static_cast<int>(i);
     const Interval& local = main_.local(parameter);

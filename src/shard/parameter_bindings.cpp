@@ -17,7 +17,7 @@ constexpr std::string_view kShardedHint =
     "says "
     "this: return every tensor that the loss is made of from the unit's forward, also an auxiliary "
     "loss that it keeps in a member";
-// Of a unit by policy: an operator would have been seen, so this is a raw access.
+// For a unit by policy: the trap reports operators, so an access that throws here was a raw one.
 constexpr std::string_view kTouchedHint =
     "run the model inside Engine::forward and give parameters to LibTorch's operators, which "
     "gather "
@@ -50,13 +50,14 @@ ParameterBindings::ParameterBindings(const ShardLayout& layout, std::vector<at::
         spec.numel * size_of(spec.dtype), tensors_[i].device(),
         fmt::format("fsdp: parameter {} {}; hint: {}", name(parameter), kSharded, hint),
         touch_trap::Watch{.owner = owner});
-    // set_data keeps the TensorImpl.
+    // The parameter keeps its TensorImpl, so optimizers, modules and hooks that hold it still do.
     adopt(parameter);
   }
   forget_changes();
   guard_gradients();
 }
 
+// Users and graphs may hold parameters longer than the engine lives.
 ParameterBindings::~ParameterBindings() {
   for (torch_compat::BoundStorage& storage : storages_) storage.forget_owner();
 }
@@ -84,6 +85,7 @@ void ParameterBindings::unbind() {
   for (torch_compat::BoundStorage& storage : storages_) storage.unbind();
 }
 
+// LibTorch's operators bump the version of a tensor that they write in place. Binding does not.
 bool ParameterBindings::has_changed(int parameter) const {
   return torch_compat::version(tensors_[parameter]) != versions_[parameter];
 }
@@ -112,7 +114,7 @@ void ParameterBindings::adopt_replaced() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (storages_[i].owns(tensors_[i])) continue;
     const ParameterSpec& spec = layout_.parameters()[i];
-    const at::Tensor values = tensors_[i].detach();
+    const at::Tensor values = tensors_[i].detach();  // holds the replacing storage
     if (values.sizes() != at::IntArrayRef(spec.shape) ||
         values.scalar_type() != scalar_type_of(spec.dtype)) {
       throw StateError({.what = fmt::format("parameter {} was given another shape or type",
@@ -120,10 +122,11 @@ void ParameterBindings::adopt_replaced() {
                         .hint = "load a model of the same architecture and param_dtype"});
     }
     adopt(static_cast<int>(i));
-    tensors_[i].copy_(values);  // its version tells that it has changed
+    tensors_[i].copy_(values);  // bumps the version, so that has_changed is true
   }
 }
 
+// Counts only parameters that have been guarded: a parameter may be unfrozen since.
 ParameterBindings::Guards ParameterBindings::guards() const {
   size_t there = 0, gone = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -146,6 +149,7 @@ void ParameterBindings::guard_gradients() {
     }
     if (!guards_[i].defined()) {
       const ParameterSpec& spec = layout_.parameters()[i];
+      // A storage for each parameter, because the message names it. The guard holds it.
       const torch_compat::BoundStorage nothing(
           spec.numel * size_of(spec.dtype), tensors_[i].device(),
           fmt::format("fsdp: the gradient of parameter {} is not here: it is reduced to shards; "
@@ -162,7 +166,7 @@ void ParameterBindings::set_reason(std::string_view reason, std::string_view hin
     const std::string text =
         fmt::format("{} {}; hint: {}", name(static_cast<int>(i)), reason, hint);
     storages_[i].set_message("fsdp: parameter " + text);
-    storages_[i].forget_owner();  // the message is what an operator says
+    storages_[i].forget_owner();  // operators reach the storage and throw its message
     tensors_[i].mutable_grad() = at::Tensor();
   }
 }

@@ -9,8 +9,8 @@
 namespace fsdp {
 namespace {
 
-// A copy of what the unit's parameters are cut to, in the segments' dtypes, that stays beside the
-// main shards and is gathered anew once they have changed. A float32 segment's main shard lies in
+// A resident copy of this rank's piece of the parameters, in the segments' dtypes, which is
+// gathered again after main shards have changed. The main shard of a float32 segment is a part of
 // the copy itself, unless main shards are on the host.
 class ResidentPieces {
  public:
@@ -27,6 +27,7 @@ class ResidentPieces {
       if (dtype != DType::kFloat32 || shared.main->is_host()) continue;
       const Piece slice = unit.piece(unit.collectives.row.optimizer, i);
       main.relocate(i, copy, copy->buffer.at((slice.begin - held.begin) * size_of(dtype)));
+      // The slice's own memory is freed now. Its bytes are counted as main shards already.
       shared.memory.ledger.hold(-main.bytes(i));
       bytes_ -= main.bytes(i);
     }
@@ -40,10 +41,10 @@ class ResidentPieces {
 
   Piece piece(int segment) const { return unit_.piece(unit_.collectives.row.parameters, segment); }
   std::byte* at(int segment) const { return copies_[segment]->buffer.at(0); }
-  // Without the main shards in it.
+  // Returns the size without the main shards that it contains.
   int64_t bytes() const { return bytes_; }
 
-  // On the gather stream. False: there was nothing to do.
+  // Gathers the copy on the gather stream. Returns false if it is up to date.
   bool refresh() {
     if (!std::exchange(is_stale_, false) || unit_.layout.unsharded_bytes() == 0) return false;
     std::vector<std::byte*> places;
@@ -52,9 +53,9 @@ class ResidentPieces {
     return true;
   }
 
-  // Whether to gather is decided alike on all ranks, whatever each rank's slice looks like: where
-  // all of them are, at the next forward. (A graph that is older than the change throws anyway.) So
-  // wait 1 is behind whatever has read the copy.
+  // All ranks must decide alike to gather, whether or not their own slice has changed. So the copy
+  // becomes stale only at the next forward, which all ranks begin. (The backward of an older graph
+  // throws anyway.) Wait 1 of that forward orders the gather behind all reads of the copy.
   void follow_main(const MainChange& change) {
     may_differ_ = may_differ_ || change.known || change.possible;
     if (!change.at_forward || !may_differ_) return;
@@ -71,6 +72,7 @@ class ResidentPieces {
   bool may_differ_ = false;  // from the main shards, since the last forward began
 };
 
+// The slot is held from begin to end. The gather stream writes it, compute reads it.
 class GatheredSlot : public ParameterSource {
  public:
   GatheredSlot(const UnitContext& unit, MainShards& main)
@@ -84,6 +86,8 @@ class GatheredSlot : public ParameterSource {
 
   bool begin(Urgency urgency) override {
     if (bytes_ == 0) return true;
+    // Slots are the only thing a prefetch may lack, so they are acquired before anything is issued.
+    // Their number is planned alike on all ranks, so all ranks issue the same gathers.
     BufferPool& pool = unit_.shared.memory.parameter_slots;
     Slot* slot = urgency == Urgency::kPrefetch ? pool.try_acquire(bytes_) : pool.acquire(bytes_);
     if (slot == nullptr) return false;
@@ -110,8 +114,8 @@ class GatheredSlot : public ParameterSource {
     shared.streams.compute->wait(gathered_);  // wait 3
   }
 
-  // A slot that was gathered and never used is still being filled: it is released behind the
-  // gather, without waiting here. That also cannot throw what a failed gather would.
+  // The gather of a slot that was not used may still write it. So the release is recorded behind
+  // the gather, without a wait here, which could also throw a failed gather's error.
   void end(bool waited) override {
     if (bytes_ == 0) return;
     ShardContext& shared = unit_.shared;
@@ -133,6 +137,8 @@ class GatheredSlot : public ParameterSource {
   }
 
  private:
+  // Two gathers on one stream: the resident pieces from the main shards, if these have changed, and
+  // the whole parameters from the pieces.
   void gather_pieces() const {
     ShardContext& shared = unit_.shared;
     pieces_->refresh();
@@ -161,7 +167,8 @@ class GatheredSlot : public ParameterSource {
   Event gathered_;
 };
 
-// [Note: reading mapped shards] in shard_context.h.
+// [Note: reading mapped shards] in peer_reads.h. A pass's barriers order the reads, so begin and
+// wait have nothing to do.
 class MappedShards : public ParameterSource {
  public:
   MappedShards(const UnitContext& unit, std::vector<RanksView> ranks)
@@ -171,7 +178,8 @@ class MappedShards : public ParameterSource {
     return static_cast<std::byte*>(ranks_[segment].data());
   }
 
-  // Every segment's write is taken, so that the ranks' memory is shown again.
+  // The views are read-only. A write went to a private copy of the pages ([Note: guarded writes] in
+  // write_guard.h). take_write drops the copy, so it is called for every segment.
   std::optional<int> take_stray_write() override {
     std::optional<int> first;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -189,6 +197,7 @@ class MappedShards : public ParameterSource {
   std::vector<RanksView> ranks_;
 };
 
+// The whole parameters stay resident, so a use gathers only after a change.
 class GatheredResident : public ParameterSource {
  public:
   GatheredResident(const UnitContext& unit, MainShards& main)
@@ -208,6 +217,7 @@ class GatheredResident : public ParameterSource {
         shared.streams.span(*shared.streams.compute, "wait for gather", unit_.fqn);
     shared.streams.compute->wait(gathered_);  // wait 3
   }
+  // is_gathering_ stays set: the next use waits for the same gather.
   void end(bool waited) override {
     if (!waited && is_gathering_) unit_.shared.streams.leave_gather();
   }
@@ -222,7 +232,8 @@ class GatheredResident : public ParameterSource {
   Event gathered_;
 };
 
-// Segments that are float32 are read where they lie.
+// Segments that are float32 are read from the main shards in place. Copies are written on compute,
+// which also reads them, so there is nothing to wait for.
 class CastResident : public ParameterSource {
  public:
   CastResident(const UnitContext& unit, const MainShards& main)
@@ -247,7 +258,8 @@ class CastResident : public ParameterSource {
   int64_t resident_bytes() const override { return resident_bytes_; }
   std::byte* copy_of_main(int segment) const override { return copies_[segment].at(0); }
 
-  // The versions to come are bumped by one each.
+  // Each segment's version is about to rise by one. A copy that was up to date and was written with
+  // the main shard remains up to date.
   void main_changes(bool copies_written) override {
     if (!copies_written) return;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -259,6 +271,7 @@ class CastResident : public ParameterSource {
   }
 
  private:
+  // One launch for the segments that have changed since their copy was written.
   void refresh() {
     std::vector<kernels::CastRun> runs;
     for (int i = 0; i < unit_.segments(); ++i) {
@@ -277,6 +290,7 @@ class CastResident : public ParameterSource {
   int64_t resident_bytes_ = 0;
 };
 
+// No copy exists: a forward that writes a parameter writes the main shard.
 class MainShard : public ParameterSource {
  public:
   explicit MainShard(const MainShards& main) : main_(main) {}
@@ -296,8 +310,8 @@ bool all_float32(const UnitContext& unit) {
   return true;
 }
 
-// All segments or none; the layout decides before the first is tried, so that every rank decides
-// alike.
+// Maps all segments or none. map_ranks is collective, so all ranks must decide alike whether to
+// call it: by the layout, before the first call. Its result is equal on all ranks.
 std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main) {
   std::vector<RanksView> ranks;
   if (!all_float32(unit)) return ranks;
@@ -313,11 +327,14 @@ std::vector<RanksView> map_ranks(const UnitContext& unit, const MainShards& main
 
 std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, MainShards& main) {
   const UnitCollectives& collectives = unit.collectives;
+  // Nothing happens at an unshard: whole parameters are resident.
   if (collectives.on_unshard.empty() && collectives.upload != Upload::kForUse) {
     if (collectives.gathers()) return std::make_unique<GatheredResident>(unit, main);
     if (all_float32(unit)) return std::make_unique<MainShard>(main);
     return std::make_unique<CastResident>(unit, main);
   }
+  // An unshard gathers resident pieces, which are larger than main shards: these cannot be mapped
+  // instead.
   if (!collectives.after_update.empty()) return std::make_unique<GatheredSlot>(unit, main);
   std::vector<RanksView> ranks;
   if (collectives.upload == Upload::kNever) ranks = map_ranks(unit, main);
@@ -327,6 +344,7 @@ std::unique_ptr<ParameterSource> make_parameter_source(const UnitContext& unit, 
 
 std::unique_ptr<ParameterSource> make_own_copy_source(const UnitContext& unit, MainShards& main,
                                                       const ParameterSource& usual) {
+  // Mapped shards are peers' memory. All other sources are this rank's own.
   const bool shows_others = dynamic_cast<const MappedShards*>(&usual) != nullptr;
   return shows_others ? std::make_unique<GatheredSlot>(unit, main) : nullptr;
 }

@@ -8,6 +8,8 @@
 
 namespace fsdp {
 
+// Later members hold references to earlier ones. UnitParameters may relocate main shards into its
+// resident copies.
 ShardUnit::ShardUnit(UnitContext unit, std::vector<at::Tensor> parameters, std::vector<Buffer> main,
                      bool watches_parameters)
     : context_(std::move(unit)),
@@ -32,7 +34,7 @@ UnitSizes ShardUnit::sizes() const {
 }
 
 std::vector<MainSegment> ShardUnit::main_segments() {
-  gradients_.settle();
+  gradients_.settle();  // the user may have changed `.grad` of a view
   MainGradients& gradients = gradients_.main();
   std::vector<MainSegment> result;
   for (int i = 0; i < context_.segments(); ++i) {
@@ -57,9 +59,10 @@ const std::vector<at::Tensor>& ShardUnit::local_views() {
 }
 
 void ShardUnit::sync_changes(bool rebinds) {
+  // `possible` is read before unused views are dropped: they may have been written until now.
   const MainChange change{
       .known = main_.sync_changes(), .possible = main_.has_views(), .at_forward = rebinds};
-  // With a main gradient views stay: their `.grad` may be the user's.
+  // With a main gradient the views stay, because the user may have changed their `.grad`.
   if (!gradients_.main().are_ready()) main_.forget_unused_views();
   const bool may_differ = change.known || change.possible;
   if (rebinds && may_differ && parameters_.state() != ParameterState::kSharded) {
@@ -68,6 +71,7 @@ void ShardUnit::sync_changes(bool rebinds) {
   parameters_.follow_main(change);
 }
 
+// In this order: main_changes compares versions with those before the change.
 void ShardUnit::mark_changed(bool copies_written) {
   parameters_.main_changes(copies_written);
   main_.mark_changed();
@@ -83,6 +87,7 @@ void ShardUnit::unfreeze(int parameter) {
                       .where = name_of_unit(fqn()),
                       .hint = "unfreeze after zero_grad"});
   }
+  // The whole segment becomes trainable. Gradients of its other parameters are zeros.
   context_.layout.make_trainable(segment);
   gradients_.make_places();
   main_.set_trainable(segment);

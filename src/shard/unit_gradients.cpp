@@ -28,7 +28,9 @@ UnitGradients::UnitGradients(const UnitContext& unit, MainShards& main,
 
 void UnitGradients::make_places() {
   const ShardContext& shared = unit_.shared;
-  // Sums of groups that come back from the host need all of a slot.
+  // A zero-copy gradient is sent as it is: not scaled, not cast, and not overwritten by its sum.
+  // With offload GroupSums::sum_to_main copies sums of groups back into the slot, which must be
+  // complete.
   const bool come_back = shared.main->is_host() && groups_.has_moves();
   const bool may_lend = unit_.collectives.scatters_gradients() && !unit_.narrows() && !come_back &&
                         shared.format.divide_scale == 1.0F &&
@@ -51,8 +53,11 @@ std::byte* UnitGradients::place(int segment, int64_t element) {
   return main_.has(segment) ? main_.at(segment, element) : nullptr;
 }
 
-// [Note: kept gradients are wide] What is added up over passes is added up in fp32, as a main
-// gradient is: in bf16 the 257th of equal gradients would add nothing any more.
+// [Note: kept gradients are wide] Gradients of several passes are added up in fp32, as in a main
+// gradient. In bf16 the 257th of equal gradients would not change the sum any more.
+//
+// A unit that captures in place must not add this rank's gradients to a sum over all ranks. So it
+// uses a slot if the main gradient holds one, or if this pass does not reduce.
 UnitGradients::Sink UnitGradients::sink_for(GradientSync sync) const {
   const bool will_reduce = sync != GradientSync::kNone;
   if (captures_in_place() && (adds_in_place() || (will_reduce && !main_.are_ready()))) {
@@ -73,11 +78,12 @@ void UnitGradients::open(GradientSync sync) {
          .cause = "its gradients would be added to sums of all groups",
          .hint = "between two steps the last backward alone reduces over all"});
   }
+  // Kept gradients still have their memory, and arrived_ says which parameters add to them.
   adds_to_earlier_ = state_ == GradientState::kKept;
   state_ = GradientState::kCapturing;
   if (adds_to_earlier_) return;
   sink_ = sink_for(sync);
-  // On one rank later micro-batches add to the main gradient where it lies.
+  // On one rank later micro-batches add to the main gradient in place.
   adds_to_earlier_ = sink_ == Sink::kMain && main_.are_ready();
   std::fill(arrived_.begin(), arrived_.end(), adds_to_earlier_ ? 1 : 0);
   if (adds_to_earlier_) return;
@@ -91,8 +97,8 @@ void UnitGradients::open(GradientSync sync) {
   if (sink_ != Sink::kSlot) zero_gaps(*unit_.shared.streams.compute);
 }
 
-// Gaps and padding travel with every reduction and end in the main gradient: they are always zero.
-// Those of a slot are filled on the stream that reduces it, beside compute.
+// Every reduction sends gaps and padding too, and writes them to the main gradient, so they must be
+// zero. Those of a slot are filled on the reduce stream, beside compute.
 void UnitGradients::zero_gaps(Stream& stream) {
   std::vector<kernels::FillRun> runs;
   for (int i = 0; i < unit_.segments(); ++i) {
@@ -105,7 +111,7 @@ void UnitGradients::zero_gaps(Stream& stream) {
 }
 
 void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
-  // Counts as missing: zero-filled when the unit closes.
+  // Such a gradient counts as missing: it is zero-filled when the unit closes.
   if (!gradient.defined() || gradient._is_zerotensor() || gradient.numel() == 0) return;
   unit_.shared.streams.wait_for_autograd();
   if (gradient.is_neg()) return capture(parameter, gradient.resolve_neg());
@@ -122,6 +128,7 @@ void UnitGradients::capture(int parameter, const at::Tensor& gradient) {
     arrived_[parameter] = 1;
     return;
   }
+  // A parameter gets several gradients if several calls or passes use it.
   const bool overwrites = arrived_[parameter] == 0;
   arrived_[parameter] = 1;
   table_.add(parameter, gradient, {place_of(parameter), this->dtype(), overwrites});
@@ -132,6 +139,7 @@ std::byte* UnitGradients::place_of(int parameter) {
   return place(unit_.layout.segment_of(parameter), unit_.layout.place_of(parameter).offset);
 }
 
+// All ranks reduce all of the unit, whichever gradients arrived on each.
 void UnitGradients::zero_missing() {
   std::vector<kernels::FillRun> runs;
   for (size_t i = 0; i < arrived_.size(); ++i) {
@@ -146,7 +154,8 @@ void UnitGradients::zero_missing() {
   kernels::fill_zero(*unit_.shared.streams.compute, runs);
 }
 
-// From the slot of gradients that were kept wide to one of those that travel.
+// Casts kept gradients from the wide slot to one in the type that is sent. The cast runs on
+// compute, which captured them, so the wide slot is released behind compute.
 void UnitGradients::narrow() {
   if (sink_ != Sink::kWideSlot) return;
   slot_.open();
@@ -162,7 +171,8 @@ void UnitGradients::narrow() {
 }
 
 void UnitGradients::reduce(bool across) {
-  if (sink_ != Sink::kMain) adopt_user_gradients();  // who has cleared all has cleared kept ones
+  // A user who has cleared all `.grad` has cleared kept gradients as well.
+  if (sink_ != Sink::kMain) adopt_user_gradients();
   if (state_ == GradientState::kNone) return;
   table_.issue();
   zero_missing();
@@ -173,8 +183,8 @@ void UnitGradients::reduce(bool across) {
   const bool first = in_main || !main_.are_ready();
   Stream& last = shared.main->last_of_reduce();
   if (!main_.are_ready()) main_.take(last);
-  // The first fp32 reduction of a step to slices lands in the main gradient, if that is on the
-  // device; else in place, then it is added.
+  // The first reduce_scatter of a step in fp32 writes the main gradient directly, if that is on the
+  // device. Any other works in place in the slot, and its result is added.
   const bool lands = unit_.collectives.scatters_gradients() && first && travel_as_main(unit_);
 
   const std::vector<AxisCollective>& collectives = unit_.collectives.after_backward;
@@ -185,12 +195,16 @@ void UnitGradients::reduce(bool across) {
     sums.push_back({i, zero_copy_.has_segment(i) ? nullptr : place(i, 0), numel, dtype()});
     const bool lands_at_once = lands && collectives.size() == 1;
     if (!zero_copy_.has_segment(i) || lands_at_once) continue;
+    // The first sum of a zero-copy gradient may not overwrite LibTorch's tensor in place.
     zero_copy_.make_room(i, numel / shared.mesh.size(collectives.front().axis));
   }
-  shared.streams.wait_for_autograd();  // what is lent is LibTorch's, made on its current stream
+  // LibTorch made zero-copy gradients, and the memory for their sums, on its current stream.
+  shared.streams.wait_for_autograd();
   shared.streams.compute->record(captured_);
   const ExposedTimer timer(shared.streams);
   stream.wait(captured_);  // wait 5
+  // From here the reduce stream uses the slot. If a collective throws, abandon releases the slot
+  // behind that stream.
   last_user_ = &stream;
   const ContextSpan span = shared.streams.span(stream, "reduce", unit_.fqn);
   if (!in_main) zero_gaps(stream);
@@ -206,7 +220,7 @@ void UnitGradients::reduce(bool across) {
     add_to_main(unit_, main_, sums, first);
   }
   groups_.set_awaited(!across && groups_.has_moves());
-  last_user_ = &last;
+  last_user_ = &last;  // with offload download reads the sums
   give_back(/*reduced=*/true);
   main_.note_added();
   main_.attach_views();
@@ -215,7 +229,7 @@ void UnitGradients::reduce(bool across) {
 void UnitGradients::sum_across() {
   if (!await_across()) return;
   adopt_user_gradients();
-  if (!await_across()) return;  // the user has cleared all of them
+  if (!await_across()) return;  // the user had cleared all of them
   groups_.sum_main();
   main_.attach_views();
 }
@@ -248,7 +262,7 @@ void UnitGradients::give_back(bool reduced) {
 
 void UnitGradients::keep() {
   if (state_ != GradientState::kCapturing) return;
-  if (sink_ == Sink::kMain) return reduce(/*across=*/true);  // one rank: it is there already
+  if (sink_ == Sink::kMain) return reduce(/*across=*/true);  // one rank: nothing is communicated
   table_.issue();
   state_ = GradientState::kKept;
   main_.forget_cleared();
@@ -262,6 +276,8 @@ void UnitGradients::drop() {
   give_back(/*reduced=*/false);
 }
 
+// Gradients that remain may contain a part of the failed pass: it was added to them, or reduced
+// before the error. Other units may lack that part, so a step must not use them.
 void UnitGradients::abandon() {
   if (state_ == GradientState::kCapturing) {
     mixed_ = mixed_ || adds_to_earlier_;
@@ -279,13 +295,14 @@ void UnitGradients::zero() {
 
 void UnitGradients::zero(std::span<const int> parameters) {
   main_.clear(parameters);
-  if (state_ == GradientState::kKept) {  // what arrives next overwrites it; else it is missing
+  // The next gradient of a kept parameter overwrites the old one. Without one it is zero-filled.
+  if (state_ == GradientState::kKept) {
     for (const int each : parameters) arrived_[each] = 0;
   }
   if (!is_any_left()) zero();
 }
 
-// Alike on all ranks, whatever has arrived on each.
+// Does not look at arrived_, which differs between ranks: all ranks must decide alike.
 bool UnitGradients::is_any_left() const {
   for (size_t i = 0; i < arrived_.size(); ++i) {
     const int parameter = static_cast<int>(i);
