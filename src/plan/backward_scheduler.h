@@ -145,7 +145,7 @@ class BackwardScheduler : public SharedByEngines,
   void note_boundary(uint64_t sequence);
   // Returns that number. Empty if another thread recorded it: sequence numbers are per thread.
   std::optional<uint64_t> boundary() const;
-  // Checks that this thread runs the outermost forward, if there is one: sequence numbers are per
+  // Checks that the outermost forward, if any, runs on this thread: sequence numbers are per
   // thread. Errors: StateError.
   void check_thread() const;
 

@@ -47,8 +47,8 @@ class UnitActions {
   // Reduces gradients into the main gradients: kCapturing or kKept -> kNone. `across`: also over
   // the groups of ranks.
   virtual void reduce(int unit, bool across) = 0;
-  // Sums main gradients that were reduced within groups only over the groups. No effect if there
-  // are none.
+  // Sums main gradients over the groups if they were reduced only within groups, else has no
+  // effect.
   virtual void sum_across(int unit) = 0;
   // Drops what a failed backward captured: kCapturing -> kNone. Kept gradients stay kKept.
   virtual void abandon_gradients(int unit) = 0;

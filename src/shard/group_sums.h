@@ -45,7 +45,7 @@ class GroupSums {
   // Sums over the groups in place, on the reduce stream. Each entry becomes this rank's part of the
   // result.
   void sum(std::vector<Summed>& sums) const;
-  // Sums over the groups what is in a slot, and writes the result to the main gradients. If these
+  // Sums a slot's sums over the groups and writes the result to the main gradients. If these
   // are awaited, the slot's sums first join them; `adds`: false if they hold them already.
   // `overwrite`: if they are not awaited, they hold nothing.
   void sum_to_main(std::vector<Summed> sums, bool adds, bool overwrite) const;

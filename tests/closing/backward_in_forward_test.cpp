@@ -1,4 +1,5 @@
-// A backward, or autograd::grad, while forwards run: adversarial inputs, forces of a potential.
+// Tests of a backward, or autograd::grad, while forwards run: adversarial inputs, forces of a
+// potential.
 #include <fsdp/recompute.h>
 
 #include "closing/support/scripted.h"
@@ -36,7 +37,7 @@ at::Tensor chain(Model& self, const at::Tensor& x) {
   return self.b(self.a(self.head(x)));
 }
 
-// x moved along the sign of its gradient.
+// Returns x moved along the sign of its gradient.
 template <class Model>
 at::Tensor adversarial(Model& self, const at::Tensor& x) {
   const at::Tensor probe = x.detach().clone().requires_grad_();
@@ -56,8 +57,8 @@ at::Tensor with_grad(Model& self, const at::Tensor& x) {
   return chain(self, self.head(adversarial(self, x)));
 }
 
-// `loss(model, engine, x)`: null engine on the plain model. SGD in between, so that the second
-// step runs by the record of the first.
+// Compares steps of `loss(model, engine, x)` with the plain model, whose engine is null. SGD runs
+// in between. The second step follows the record of the first.
 template <class Make, class Loss>
 void check_as_plain(const Make& make, const Loss& loss, Options options, bool has_equal_bits) {
   options.debug = true;
@@ -147,7 +148,7 @@ TEST_CASE("autograd::grad while forwards run leaves the units that run as they a
                  /*has_equal_bits=*/true);
 }
 
-// A mean for each backward, and their sum.
+// Each backward makes a mean over the ranks, and the means are added.
 TEST_CASE("a backward while forwards run adds its gradients, those of units that run among them") {
   const auto root = [] { return std::make_shared<Root>(trained_inside<ScriptedImpl>); };
   check_as_plain(root, call<Root>(), {}, /*has_equal_bits=*/false);

@@ -1,4 +1,4 @@
-// The memory plan of every graph of the closing matrix, recomputed ones included.
+// Tests of the memory plan on every graph of the closing matrix, recomputed ones included.
 #include <fsdp/engine.h>
 
 #include "closing/support/graph_matrix.h"

@@ -1,4 +1,4 @@
-// What cannot be right is refused with a reason.
+// Tests that programs which cannot be right are refused with a reason.
 #include <thread>
 
 #include "closing/support/program_run.h"
@@ -11,7 +11,7 @@ using namespace fsdp::testing;
 
 namespace {
 
-// The engine's message on rank 0 of 2 for `run(model, engine, x)`.
+// Returns the engine's message on rank 0 of 2 for `run(model, x)`.
 template <class Run>
 std::string refusal(ScriptedImpl::Script script, Run run) {
   const auto errors = errors_of_ranks(
@@ -27,7 +27,7 @@ std::string refusal(ScriptedImpl::Script script, Run run) {
 
 void forward_and_backward(Unit<Scripted>& model, const at::Tensor& x) { model(x).sum().backward(); }
 
-// A root that calls units one and two; `op` stands between the second's output and the loss.
+// A root that calls units one and two. `op` is between the second one's output and the loss.
 Program program_with(uint32_t call_gate, uint32_t detach_gate) {
   Program program;
   program.parts.push_back({.name = "root", .weights = 1, .inputs = 2, .ops = {}, .outputs = {}});

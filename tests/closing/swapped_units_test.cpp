@@ -1,4 +1,4 @@
-// Units that only their names tell apart, called in another order on one rank.
+// Tests of units that differ only in their names and are called in another order on one rank.
 #include <fsdp/engine.h>
 #include <fsdp/unit.h>
 
@@ -50,8 +50,7 @@ TEST_CASE(
             model(values({2, 4}, 1)).sum().backward();
             engine.measure_gradients();
           }
-          // Units that are whole on every rank are compared in backward only, when they are
-          // reduced.
+          // Units that every rank holds whole are compared in backward only, by their reductions.
           mesh.exchange("end", "");
         },
         torch_ranks_options());

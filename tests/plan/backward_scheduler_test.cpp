@@ -1,4 +1,4 @@
-// The rule of closing alone: numbers, tasks and units, no graphs.
+// Tests of the closing rule alone, on numbers, tasks and units without graphs.
 #include "plan/backward_scheduler.h"
 
 #include <doctest/doctest.h>
@@ -37,7 +37,7 @@ struct FakeEngine : ScheduledEngine {
   std::vector<std::shared_ptr<FakeUnit>> units;
 };
 
-// A mesh's clock over a made-up autograd: each call has one output node, which is the call itself.
+// A mesh's scheduler over a fake autograd: each call has one output node, which is the call itself.
 struct Scene {
   Scene() {
     clock = std::make_shared<BackwardScheduler>(BackwardScheduler::Queries{
@@ -54,7 +54,7 @@ struct Scene {
     engine.units.push_back(made);
     return made;
   }
-  // A call that owns the numbers from `begin` on, in the graph of the next backward.
+  // Makes a call that owns the numbers from `begin` on, in the graph of the next backward.
   std::shared_ptr<Call> call(const std::shared_ptr<FakeUnit>& unit, uint64_t begin,
                              int forward_task = -1) {
     auto made = std::make_shared<Call>(unit, *clock);
@@ -68,7 +68,7 @@ struct Scene {
     clock->pre_backward(call, task, sequence);
     to_run.erase(&call);
   }
-  // The innermost task ends, or fails.
+  // Ends the innermost task; fail_task lets it fail.
   void end_task() {
     const auto run = std::move(at_end.back());
     at_end.pop_back();
@@ -124,7 +124,7 @@ TEST_CASE("several units close in descending order of their oldest fired call") 
   Scene scene;
   const auto a = scene.call(scene.unit("a"), 10), b = scene.call(scene.unit("b"), 20);
   const auto c = scene.call(scene.unit("c"), 30);
-  // Fired in the order of their outputs' numbers, as nested calls are.
+  // They fire in the order of their outputs' numbers, as nested calls do.
   scene.fire(*a, 40);
   scene.fire(*c, 39);
   scene.fire(*b, 38);
@@ -140,7 +140,7 @@ TEST_CASE("a unit with calls still to run rests and is reduced once") {
   const auto last = scene.call(shared, 30);
   scene.fire(*last, 39);
   scene.clock->tick(0, 25);
-  CHECK(scene.log == Log{"open shared"});  // over, but kept until another unit needs memory
+  CHECK(scene.log == Log{"open shared"});  // over, but unsharded until another unit unshards
   scene.fire(*between, 24);
   scene.fire(*first, 15);
   scene.clock->tick(0, 5);
@@ -215,7 +215,7 @@ TEST_CASE("in a backward inside a forward the calls that run around a fired one 
   const auto inner = scene.call(a, 10);
   inner->parent = running;
   scene.fire(*inner, 19);
-  scene.clock->fire_running(*root, 0);  // it has fired
+  scene.clock->fire_running(*root, 0);  // no effect: it has fired
   scene.clock->tick(0, 7);              // a node of root's own
   scene.end_task();
   CHECK(scene.log == Log{"open root", "open a", "reduce a", "reduce root", "finalize"});
@@ -242,7 +242,7 @@ TEST_CASE("a recomputed unit closes with the inner task, the units around it sta
   scene.clock->enter(0);
   const auto recomputed = scene.call(scene.unit("a"), 50, /*forward_task=*/0);
   scene.fire(*recomputed, 55, 1);
-  scene.clock->tick(1, 5);  // numbers of the inner graph say nothing of the outer one
+  scene.clock->tick(1, 5);  // the numbers of the inner graph do not order the outer one's
   CHECK(scene.log == Log{"open outer", "open a", "reduce a"});
   scene.end_task();
   CHECK(scene.clock->in_backward());

@@ -1,4 +1,4 @@
-// The policy of a pass, on units that write down what is asked of them.
+// Tests of the policy of a pass, on units that log its actions.
 #include "plan/pass.h"
 
 #include <doctest/doctest.h>
@@ -57,7 +57,7 @@ class ScriptedUnits : public UnitActions {
     note("abandon", unit);
   }
 
-  // What was asked since the last call: "unshard 0, wait 0".
+  // Returns the actions since the last call: "unshard 0, wait 0".
   std::string taken() { return std::exchange(log_, {}); }
 
   int free_slots = 100;
@@ -69,14 +69,14 @@ class ScriptedUnits : public UnitActions {
 
   std::vector<ParameterState> states_;
   std::vector<GradientState> gradients_;
-  std::vector<char> inside_;  // reduced within groups alone
+  std::vector<char> inside_;  // reduced within groups only
   std::string log_;
 };
 
 const PassRecord kRootAndTwo(std::vector<int>{0, 0, 0});  // a root with units 1 and 2
 
-// A pass over the chain, its units called as `forward` says, as the engine reports it; `after_each`
-// boundary. Returns whether it was unlike the hint.
+// Reports a pass over the chain as the engine does: the root calls the units of `forward` in turn.
+// Calls `after_each` boundary. Returns true if the pass differed from the hint.
 bool run_chain(
     Pass& pass, const std::vector<int>& forward = {1, 2},
     const std::function<void()>& after_each = [] {}) {
@@ -109,7 +109,7 @@ bool run_chain(
   return pass.take_record(true);
 }
 
-// What each of those boundaries asks for.
+// Returns the actions at each of those boundaries.
 std::vector<std::string> asked_in_chain(Pass& pass, ScriptedUnits& units,
                                         const std::vector<int>& forward = {1, 2}) {
   std::vector<std::string> asked;
@@ -125,7 +125,7 @@ void check_same(const std::vector<std::string>& asked, const std::vector<std::st
   }
 }
 
-// A pass that does not reach unit 1 or 2, until its backward ends.
+// Runs a pass that reaches neither unit 1 nor 2, up to the end of its backward.
 void run_root(Pass& pass) {
   pass.begin_forward();
   pass.post_forward(0, pass.pre_forward(0), true);
@@ -175,14 +175,14 @@ TEST_CASE("the last units of forward stay for backward, as the last pass had the
                                               "reshard 0, reduce 0",
                                               "",
                                           });
-  // Without a graph nothing stays.
+  // Without a graph no unit stays unsharded.
   pass.begin_forward();
   const int root = pass.pre_forward(0);
   for (const int unit : {1, 2}) pass.post_forward(unit, pass.pre_forward(unit), false);
   units.taken();
   pass.post_forward(0, root, false);
   CHECK(units.taken() == "reshard 0, reshard 2");
-  // A pass calls unit 1 last: it is the one that stays from then on.
+  // A pass calls unit 1 last, so that unit stays from then on.
   CHECK(run_chain(pass, {2, 1}));
   units.taken();
   const std::vector<std::string> asked = asked_in_chain(pass, units, {2, 1});
@@ -279,7 +279,7 @@ TEST_CASE("recomputation gathers by the order of backward, and its units stay fo
     pass.end_backward(true);
     return recomputed;
   };
-  CHECK(run() == "wait 1");  // fetched ahead: in the order that the forward tells
+  CHECK(run() == "wait 1");  // prefetched, in the order that forward predicts
   CHECK(pass.take_record(true));
   run();
   CHECK_FALSE(pass.take_record(true));
@@ -300,7 +300,7 @@ TEST_CASE("without reduction gradients are kept, until a pass that reduces them 
   run_root(pass);
   units.taken();
   pass.end_backward(true);
-  CHECK(units.taken() == "reduce 1, reshard 2, reduce 2");  // 2 was fetched ahead
+  CHECK(units.taken() == "reduce 1, reshard 2, reduce 2");  // 2 was prefetched
 }
 
 TEST_CASE("what passes reduced within groups is summed over the groups by the first that does") {

@@ -81,7 +81,7 @@ TEST_CASE("types and frozen parameters are segments of their own") {
   CHECK(layout.segment_of(3) == 1);
   CHECK(layout.slice_numel() == 16 + 80 + 16);
   CHECK(layout.trainable_slice_numel() == 16 + 80);
-  // Gathered: 32 fp32, 160 bf16, 32 fp32 elements, each from a multiple of 512 bytes.
+  // A slot holds 32 fp32, 160 bf16 and 32 fp32 elements, each from a multiple of 512 bytes.
   CHECK(layout.unsharded_offset_bytes(1) == 512);
   CHECK(layout.unsharded_offset_bytes(2) == 1024);
   CHECK(layout.unsharded_bytes() == 1536);

@@ -6,7 +6,7 @@ using namespace fsdp;
 
 namespace {
 
-// A root (0) that calls `units` in turn; backward reaches them in reverse.
+// Records a pass of a root (0) that calls `units` in turn; backward reaches them in reverse.
 PassRecord chain(const std::vector<int>& units) {
   PassRecord record;
   const auto call = [&](int unit, auto&& body) {
@@ -44,7 +44,7 @@ TEST_CASE("before the first pass the units are expected in the order of registra
 }
 
 TEST_CASE("a pass is the hint of the next one, backward in the order of need") {
-  UnitOrder order(chain({3, 1, 2}));  // not as registered
+  UnitOrder order(chain({3, 1, 2}));  // not the order of registration
   order.begin_forward();
   order.needed_in_forward(0);
   CHECK(order.ahead_in_forward(2) == Units{3, 1});

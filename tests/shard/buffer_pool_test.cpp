@@ -42,13 +42,13 @@ TEST_CASE("a prefetch gets no slot beyond the plan, a demand does and is counted
   Slot* planned = p.pool.try_acquire(64);
   REQUIRE(planned != nullptr);
   CHECK(p.pool.try_acquire(64) == nullptr);
-  CHECK(p.pool.try_acquire(128) == nullptr);  // a size that the plan does not know
+  CHECK(p.pool.try_acquire(128) == nullptr);  // a size that is not planned
   Slot* overflow = p.pool.acquire(64);
   CHECK(overflow != nullptr);
   CHECK(p.ledger.stats().overflow_slots == 1);
   p.pool.release(overflow);
   p.pool.release(planned);
-  CHECK(p.ledger.stats().held_bytes == 64);  // what is beyond the plan went back
+  CHECK(p.ledger.stats().held_bytes == 64);  // the slot beyond the plan was freed
 }
 
 TEST_CASE("zero bytes take no slot") {
@@ -66,7 +66,7 @@ TEST_CASE("a smaller plan gives slots back as they become free") {
   Slot* c = p.pool.acquire(64);
   p.pool.release(c);
   p.pool.plan({{64, 1}});
-  CHECK(p.ledger.stats().held_bytes == 128);  // the free one went
+  CHECK(p.ledger.stats().held_bytes == 128);  // the free slot was freed
   p.pool.release(a);
   CHECK(p.ledger.stats().held_bytes == 64);
   p.pool.release(b);

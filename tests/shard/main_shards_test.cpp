@@ -44,7 +44,7 @@ TEST_CASE("every way of writing is a change once, and none that was kept") {
     const UnitContext context = test.context();
     MainShards main(context, test.slices());
     CHECK_FALSE(main.sync_changes());
-    on_device(main.data(0), 1).add_(1);  // nobody says so
+    on_device(main.data(0), 1).add_(1);  // without mark_changed
     CHECK_FALSE(main.sync_changes());
     main.mark_changed();
     CHECK(main.sync_changes());
@@ -53,7 +53,7 @@ TEST_CASE("every way of writing is a change once, and none that was kept") {
     const torch::NoGradGuard no_grad;
     views[1].add_(1);
     CHECK(main.sync_changes());
-    // No version tells of this one. Rank 0 has nothing of 'b' but its beginning.
+    // This write bumps no version. Rank 0 holds only the beginning of 'b'.
     views[1].data().add_(1);
     CHECK(main.sync_changes() == (main.local(1).numel > 0));
     CHECK_FALSE(main.sync_changes());

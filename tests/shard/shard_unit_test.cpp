@@ -81,7 +81,7 @@ TEST_CASE("ranks gather alike although only one of them sees a write that has no
         unit->parameters().reshard();
         return test.shared.comms.all_gathers - before;
       };
-      unit->sync_changes(/*reseats=*/true);
+      unit->sync_changes(/*rebinds=*/true);
       CHECK(gathers() == 1);
       if (mesh.rank() == 1) {
         const torch::NoGradGuard no_grad;
@@ -89,9 +89,9 @@ TEST_CASE("ranks gather alike although only one of them sees a write that has no
       } else {
         unit->local_views();
       }
-      unit->sync_changes(/*reseats=*/false);  // a backward: nobody holds a view any more
+      unit->sync_changes(/*rebinds=*/false);  // as at a backward; no view is held any more
       CHECK(gathers() == 0);
-      unit->sync_changes(/*reseats=*/true);
+      unit->sync_changes(/*rebinds=*/true);
       CHECK(gathers() == 1);
     });
   }
@@ -105,13 +105,13 @@ TEST_CASE("a change at a forward reseats, one at a backward only tells graphs") 
     unit->parameters().wait_for_unshard();
     const int64_t version = torch_compat::version(unit->tensors()[0]);
     unit->mark_changed(/*copies_written=*/false);
-    unit->sync_changes(/*reseats=*/false);
+    unit->sync_changes(/*rebinds=*/false);
     CHECK(torch_compat::version(unit->tensors()[0]) == version + 1);
     CHECK(unit->parameters().state() == ParameterState::kUnsharded);
-    unit->sync_changes(/*reseats=*/true);  // already absorbed
+    unit->sync_changes(/*rebinds=*/true);  // already synced
     CHECK(unit->parameters().state() == ParameterState::kUnsharded);
     unit->mark_changed(/*copies_written=*/false);
-    unit->sync_changes(/*reseats=*/true);
+    unit->sync_changes(/*rebinds=*/true);
     CHECK(unit->parameters().state() == ParameterState::kSharded);
   });
 }

@@ -1,4 +1,4 @@
-// What libtorch/torch_compat relies on in LibTorch, each fact by itself.
+// Tests of the facts in LibTorch on which libtorch/torch_compat relies, one by one.
 #include "libtorch/torch_compat.h"
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kMessage = "this storage has no seat";
 
-// A parameter that was built plainly and is now a view of a storage of ours.
+// A parameter that was built by LibTorch and is now a view of a BoundStorage.
 struct Bound {
   explicit Bound(at::Tensor plain, DType dtype = DType::kFloat32)
       : parameter(std::move(plain)),
@@ -109,7 +109,7 @@ TEST_CASE("binding keeps the tensor's identity, flags and version counter") {
   CHECK(bound.parameter.unsafeGetTensorImpl() == identity);
   CHECK(plain.is_leaf());
   CHECK(plain.requires_grad());
-  CHECK(version(plain) == before + 1);  // of the fill_ in Bound, not of the binding
+  CHECK(version(plain) == before + 1);  // by the fill_ in Bound, not by the binding
   CHECK(bound.storage.owns(plain));
 }
 
@@ -229,5 +229,5 @@ TEST_CASE("memory that is forbidden says why, keeps its bytes, and can be allowe
   const at::Tensor planned = torch::zeros({4}, at::kMeta);
   forbid_access(planned, "not now");
   CHECK_THROWS_WITH_AS(planned.data_ptr(), doctest::Contains("not now"), c10::Error);
-  CHECK((planned + 1).sizes() == torch::IntArrayRef{4});  // operators do not ask
+  CHECK((planned + 1).sizes() == torch::IntArrayRef{4});  // meta kernels access no memory
 }

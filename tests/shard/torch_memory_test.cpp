@@ -24,7 +24,7 @@ at::Tensor floats(int64_t numel, c10::DeviceType device = c10::kCPU) {
   return torch::empty({numel}, at::TensorOptions().dtype(at::kFloat).device(device));
 }
 
-// A backward that takes a tensor of its own.
+// A function whose backward allocates a tensor of its own.
 struct Widening : torch::autograd::Function<Widening> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
     context->saved_data["numel"] = x.numel();
@@ -39,7 +39,7 @@ struct Widening : torch::autograd::Function<Widening> {
 
 }  // namespace
 
-// The simulated GPU brings an allocator of its own, which has to be there first.
+// The simulated GPU has an allocator of its own, which must be installed first.
 TEST_SUITE_BEGIN("LibTorch's memory on the host" *
                  doctest::skip(fsdp::testing::is_simulated_gpu()));
 
@@ -98,7 +98,7 @@ TEST_CASE("a meter is a thread's, but a block its meter's") {
     const at::Tensor uncounted = floats(1000);
     const MeterScope other(theirs);
     kept = floats(7);
-    own = at::Tensor();  // counted by the other thread
+    own = at::Tensor();  // the other thread counted it
   }).join();
   CHECK(torch_bytes(mine) == 0);
   CHECK(torch_bytes(theirs) == 28);
@@ -146,7 +146,7 @@ TEST_CASE("a storage that grows is counted as it is") {
   CHECK(torch_bytes(meter) == 256);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they see each block
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // malloc serves all there
 TEST_CASE("a large tensor lies where the one before it was, whatever small one came between") {
   constexpr int64_t kNumel = 1 << 20;
   torch_memory::install();
@@ -158,7 +158,7 @@ TEST_CASE("a large tensor lies where the one before it was, whatever small one c
   const at::Tensor small = floats(100);
   large = floats(kNumel);
   CHECK(large.data_ptr() == place);
-  large.resize_({2 * kNumel});  // elsewhere, and the place is free
+  large.resize_({2 * kNumel});  // moves, so the place is free
   CHECK(floats(kNumel).data_ptr() == place);
   c10::Allocator* const allocator = c10::GetAllocator(c10::kCPU);
   void* const raw = allocator->raw_allocate(4 * kNumel);
@@ -198,7 +198,7 @@ TEST_CASE("an operator beyond the limit throws our error") {
                          "leaves",
                          OutOfMemory);
     CHECK(torch_bytes(meter) == before);
-    CHECK((x + 1).numel() == 1024);  // what fits goes on
+    CHECK((x + 1).numel() == 1024);  // allocations that fit still succeed
   }
 }
 

@@ -24,7 +24,7 @@ std::string line_of(std::string_view operation, const std::vector<const Owner*>&
   return line;
 }
 
-// Writes down what it is told.
+// A listener that logs the trap's reports.
 class Recorder final : public Listener {
  public:
   bool before(const Touch& touch) override {
@@ -47,7 +47,7 @@ class Recorder final : public Listener {
   std::vector<std::string> lines;
 };
 
-// The trap is one of the process: who armed it last hears.
+// Arms the trap for the recorder. A process has one trap, which reports to the last listener.
 Recorder& armed_recorder() {
   static Recorder recorder;
   arm(recorder);
@@ -99,7 +99,7 @@ TEST_CASE("views of a parameter are seen, what is computed from it is not") {
   const at::Tensor view = weight.tensor.t();
   const at::Tensor computed = view + 1;
   computed.sum().backward();
-  // The gradient of a sum is expanded, and reads no parameter.
+  // The backward of a sum expands the gradient and reads no parameter.
   CHECK(seen.lines == Lines{"aten::t weight", "aten::add weight"});
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("what is computed of a cut shard carries the key, a number of it is re
   float memory[4] = {1, 2, 3, 4};
   const at::Tensor run = torch_compat::wrap_watched(
       memory, 4, at::kCPU, {.owner = &unit, .holds = Holds::kMainShard, .is_cut = true}, nullptr);
-  CHECK(run.sum().item<float>() == 10);  // it is views of it that are handed out
+  CHECK(run.sum().item<float>() == 10);  // only its views are watched
   const at::Tensor shard = torch_compat::view_of(run.storage(), 1, 3, at::kCPU);
   watch(shard);
   CHECK(owner_of(shard) == &unit);
@@ -174,7 +174,7 @@ TEST_CASE("what is computed of a cut shard carries the key, a number of it is re
   }
   forget_owner(run);
   CHECK(owner_of(shard) == nullptr);
-  CHECK_THROWS_AS(shard.sum(), StateError);  // it is a part of the whole still
+  CHECK_THROWS_AS(shard.sum(), StateError);  // it is still a part of the whole
 }
 
 TEST_CASE("operators on shards and gradients are told, and who is written") {
@@ -223,7 +223,7 @@ std::unique_ptr<at::ObserverContext> observe(const at::RecordFunction& call) {
       owners.push_back(owner);
     }
   };
-  if (observed_depth++ > 0) return nullptr;  // what an operator is made of
+  if (observed_depth++ > 0) return nullptr;  // an operator inside another one
   for (const c10::IValue& input : call.inputs()) {
     if (input.isTensorList()) {
       for (const c10::IValue& each : input.toListRef()) add(each);

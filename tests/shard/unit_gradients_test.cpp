@@ -8,7 +8,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// What rank `rank` finds for a parameter in micro-batch `micro`: sums are exact in bfloat16, too.
+// Returns rank `rank`'s gradient of a parameter in micro-batch `micro`. Sums are exact in bfloat16
+// too.
 float found(int rank, int parameter, int micro) {
   return static_cast<float>(8 * (rank + 1) + 2 * parameter + 64 * micro);
 }
@@ -23,7 +24,7 @@ void capture(ShardUnit& unit, int parameter, float value) {
   unit.gradients().capture(parameter, torch::full(spec.shape, value));
 }
 
-// One micro-batch of a rank, in which only some parameters may find a gradient.
+// Runs one micro-batch of a rank. Without `second` only the first parameter gets a gradient.
 void pass(ShardUnit& unit, int rank, int micro, bool reduces, bool second = true) {
   unit.gradients().open(reduces ? GradientSync::kAll : GradientSync::kNone);
   capture(unit, 0, found(rank, 0, micro));
@@ -31,7 +32,7 @@ void pass(ShardUnit& unit, int rank, int micro, bool reduces, bool second = true
   reduces ? unit.gradients().reduce(/*across=*/true) : unit.gradients().keep();
 }
 
-// This rank's main gradient holds `expected[parameter]` everywhere, and zeros in its gaps.
+// Checks that this rank's main gradient holds `expected[parameter]`, and zeros in its gaps.
 void check_main(ShardUnit& unit, std::vector<float> expected) {
   const std::vector<MainSegment> segments = unit.main_segments();
   REQUIRE(segments.size() == 1);
@@ -167,7 +168,7 @@ TEST_CASE(
     pass(unit, rank, 1, false);
     settle(shared);
     for (const at::Tensor& view : views) view.mutable_grad() = at::Tensor();
-    unit.gradients().reduce(/*across=*/true);  // of a unit that the next pass does not touch
+    unit.gradients().reduce(/*across=*/true);  // as for a unit that the next pass does not reach
     CHECK(unit.gradients().state() == GradientState::kNone);
     CHECK(unit.main_segments()[0].grad == nullptr);
   });
@@ -201,7 +202,7 @@ TEST_CASE("gradients lie as they come: transposed, in a lower type, conjugate si
   });
 }
 
-// More than wait at once on a GPU, one of which comes twice before it is copied.
+// More gradients arrive than wait at once on a GPU, one of them twice before it is copied.
 TEST_CASE("many small gradients are copied as they came") {
   constexpr int kParameters = GradientTable::kMost + 7;
   run_torch_ranks(2, [&](Mesh mesh) {

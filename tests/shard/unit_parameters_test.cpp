@@ -9,7 +9,7 @@ using namespace fsdp::testing;
 namespace {
 
 void unshard_and_wait(ShardContext& shared, ShardUnit& unit) {
-  shared.streams.gather_after_compute();  // what was written is; in a pass its begin sees to it
+  shared.streams.gather_after_compute();  // a pass does this at its begin
   unit.parameters().unshard(Urgency::kDemand);
   unit.parameters().wait_for_unshard();
 }
@@ -18,7 +18,7 @@ void check_shows(ShardUnit& unit, float added = 0) {
   for (int p = 0; p < 3; ++p) CHECK(shows(unit.tensors()[p], p, added));
 }
 
-// All elements of the main shards, gaps too, as an optimizer would.
+// Adds to all elements of the main shards, gaps too, as an optimizer does.
 void add_to_main(ShardUnit& unit, float added) {
   for (size_t s = 0; s < unit.layout().segments().size(); ++s) {
     on_device(unit.main().data(static_cast<int>(s)), unit.layout().segments()[s].slice_numel)
@@ -47,7 +47,7 @@ TEST_CASE("unsharded parameters show the main shards of all ranks, from every so
             CHECK_THROWS_WITH(unit->tensors()[0].sum(),
                               doctest::Contains("'a' of unit 'layers.0'"));
             add_to_main(*unit, 1);
-            unit->sync_changes(/*reseats=*/true);
+            unit->sync_changes(/*rebinds=*/true);
             unshard_and_wait(test.shared, *unit);
             check_shows(*unit, 1);
             unit->parameters().reshard();
@@ -69,7 +69,7 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
       std::vector<int64_t> gathers;
       for (const bool changes : {false, false, true, false}) {
         if (changes) add_to_main(*unit, 1);
-        unit->sync_changes(/*reseats=*/true);
+        unit->sync_changes(/*rebinds=*/true);
         const int64_t before = test.shared.comms.all_gathers;
         unshard_and_wait(test.shared, *unit);
         unit->parameters().reshard();
@@ -78,9 +78,9 @@ TEST_CASE("what each source gathers: at each use, after a change, never") {
       CHECK(gathers == (each_use      ? std::vector<int64_t>{1, 1, 1, 1}
                         : each_change ? std::vector<int64_t>{1, 0, 1, 0}
                                       : std::vector<int64_t>{0, 0, 0, 0}));
-      // Somebody holds views: a rank cannot know what others have written through theirs.
+      // Views exist, so a rank cannot know whether others have written through theirs.
       const std::vector<at::Tensor> views = unit->local_views();
-      unit->sync_changes(/*reseats=*/true);
+      unit->sync_changes(/*rebinds=*/true);
       const int64_t before = test.shared.comms.all_gathers;
       unshard_and_wait(test.shared, *unit);
       unit->parameters().reshard();
@@ -135,7 +135,7 @@ TEST_CASE(
     CHECK(parameters.unshard(Urgency::kDemand));
     CHECK_THROWS_WITH_AS(parameters.unshard(Urgency::kDemand),
                          doctest::Contains("is gathering, expected sharded"), StateError);
-    parameters.reshard();  // a gather that nobody waits for
+    parameters.reshard();  // a gather that is not waited for
     unshard_and_wait(test.shared, *unit);
     check_shows(*unit);
     parameters.reshard();
@@ -155,13 +155,13 @@ TEST_CASE("written values go back: each rank's own slice, or rank 0's") {
           unit->parameters().wait_for_unshard();
           CHECK(unit->parameters().first_written().empty());
           const torch::NoGradGuard no_grad;
-          // With rank 0's values the others may write what they like.
+          // With rank 0's values the writes of other ranks have no effect.
           const float added = from_zero && mesh.rank() != 0 ? 50.0F : 1.0F;
           unit->tensors()[1].add_(added);
           CHECK(unit->parameters().first_written() == "b");
           unit->parameters().write_back(from_zero);
           unit->parameters().reshard();
-          unit->sync_changes(/*reseats=*/true);
+          unit->sync_changes(/*rebinds=*/true);
           unshard_and_wait(test.shared, *unit);
           CHECK(shows(unit->tensors()[0], 0));
           CHECK(shows(unit->tensors()[1], 1, 1));
@@ -205,13 +205,13 @@ TEST_CASE("a resident copy that was written with the main shards is not made aga
     void* copy = segments[0].resident_copy;
     REQUIRE(copy != nullptr);
     const at::Tensor first = torch_compat::wrap(copy, 1, DType::kBFloat16, at::kCPU);
-    first.fill_(7);  // what no main shard says: it must survive
+    first.fill_(7);  // differs from the main shard, and must survive
     unit->mark_changed(/*copies_written=*/true);
-    unit->sync_changes(/*reseats=*/true);
+    unit->sync_changes(/*rebinds=*/true);
     CHECK(first.item<float>() == 7.0F);
     unit->mark_changed(/*copies_written=*/false);
-    unit->mark_changed(/*copies_written=*/true);  // an older change is still to be copied
-    unit->sync_changes(/*reseats=*/true);
+    unit->mark_changed(/*copies_written=*/true);  // the change before is not copied yet
+    unit->sync_changes(/*rebinds=*/true);
     CHECK(first.item<float>() == whole_value(0, 0));
   });
 }

@@ -1,4 +1,4 @@
-// Lists of events and collectives, compared and read.
+// Functions that compare and read lists of events and collectives.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 namespace fsdp::testing {
 
-// The first entry in which two lists differ; empty if none does.
+// Returns the first entry in which two lists differ; empty if they are equal.
 inline std::string first_difference(const std::vector<std::string>& a,
                                     const std::vector<std::string>& b) {
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
@@ -20,7 +20,7 @@ inline std::string first_difference(const std::vector<std::string>& a,
   return {};
 }
 
-// Of a parameter's name.
+// Returns the part of a parameter's name that names its unit.
 inline std::string unit_of(const std::string& fqn) {
   const size_t dot = fqn.rfind('.');
   return dot == std::string::npos ? "" : fqn.substr(0, dot);

@@ -3,7 +3,7 @@
 namespace fsdp::testing {
 namespace {
 
-// Gates 0 and 1 are what the usage closes; layer `gated` of a graph carries them.
+// Makes programs. The usage closes gates 0 and 1, which layer `gated` of a graph has.
 struct Maker {
   explicit Maker(Usage usage) {
     program.parts.push_back({.name = "root", .weights = 1, .inputs = 2, .ops = {}, .outputs = {}});
@@ -20,7 +20,7 @@ struct Maker {
   PartWriter writer(int index) { return {program, index}; }
   PartWriter root() { return {program, 0}; }
 
-  // x + W1 tanh(W0 x); the gate is W1's.
+  // Makes x + W1 tanh(W0 x); the gate is W1's.
   int layer(const std::string& name, int gate = -1, int parent = 0) {
     const int index = part({.name = name, .parent = parent, .ops = {}, .outputs = {}});
     PartWriter w = writer(index);
@@ -35,7 +35,7 @@ struct Maker {
     }
     return made;
   }
-  // x + W1 tanh(W0 x + m); the gate is the second input's, if `gates_input`, else W1's.
+  // Makes x + W1 tanh(W0 x + m); the gate is the second input's if `gates_input`, else W1's.
   int joined(const std::string& name, int gate = -1, bool gates_input = false) {
     const int index = part({.name = name, .inputs = 2, .ops = {}, .outputs = {}});
     PartWriter w = writer(index);
@@ -49,8 +49,8 @@ struct Maker {
     w.returns({w.write({OpKind::kEmbed, {0}})});
     return index;
   }
-  // A segment that calls one part after the other, each with the segment's second input too if it
-  // takes one.
+  // Makes a segment that calls one part after the other. A part with two inputs also gets the
+  // segment's second input.
   int segment(const std::vector<int>& callees) {
     const int index =
         part({.name = "segment", .is_unit = false, .weights = 0, .ops = {}, .outputs = {}});
@@ -108,7 +108,7 @@ Program u_net(Usage usage) {
   return m.program;
 }
 
-// `count` units on one tensor, summed; the first unit makes the tensor.
+// Sums `count` units on one tensor, which the first unit makes.
 Program branches(Usage usage, int count) {
   Maker m(usage);
   const int first = m.layer("first");
@@ -146,7 +146,7 @@ Program encoder_decoder(Usage usage, bool recompute) {
   return m.program;
 }
 
-// Two outer units, each with two middle ones, each with one inner: root + 10 units, 3 deep.
+// Nests two outer units, each with two middle ones, each with one inner: root + 10 units, 3 deep.
 Program nested(Usage usage) {
   Maker m(usage);
   std::vector<int> outers;
@@ -219,7 +219,7 @@ Program embedding_at(Usage usage, bool first) {
   return m.program;
 }
 
-// Views and in-place changes of what goes in and comes out.
+// Uses views and in-place changes of inputs and outputs.
 Program views_and_inplace(Usage usage) {
   Maker m(usage);
   std::vector<int> units;
@@ -260,7 +260,7 @@ Program with_plan(Program program, Plan plan) {
   return program;
 }
 
-// q takes a tensor and something newer made of it; on one rank the newer one is not used.
+// q gets a tensor and a newer one that was made from it. On one rank it does not use the newer one.
 Program newest_input_unused(Usage usage, bool recompute) {
   Maker m(usage);
   const int first = m.layer("first");

@@ -1,4 +1,4 @@
-// The graphs on which a simpler rule of closing breaks, and the plain ones beside them.
+// The matrix of graphs on which a simpler closing rule breaks, with plain graphs beside them.
 #pragma once
 
 #include <functional>
@@ -11,15 +11,15 @@ namespace fsdp::testing {
 
 enum class Usage : uint8_t {
   kAllUsed,
-  kUnusedOnOneRank,  // one parameter, or what the graph says: on rank 1
+  kUnusedOnOneRank,  // one parameter (or as the graph says), on rank 1
   kSkipped,          // one unit, by all ranks in the second step
 };
 
-// Most units seated at once (the root among them), gathers and reduces of two steps without
-// prefetch, everything used.
+// A graph and its counts in two steps without prefetch, with everything used.
 struct MatrixGraph {
   std::string name;
   std::function<Program(Usage)> make;
+  // `bound`: most units bound at once, with the root.
   int bound = 0, gathers = 0, reduces = 0;
 };
 

@@ -1,5 +1,6 @@
-// Small training programs as data: the same program runs on the plain model, on the engine, and in
-// the head (program_reach.h). Values are [rows, width] matrices in numbered registers.
+// Small training programs as data. A program runs on the plain model and on the engine, and its
+// graph is derived without tensors (program_reach.h). Values are [rows, width] matrices in numbered
+// registers.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@ enum class OpKind : uint8_t {
   kTanh,     // args: a
   kView,     // args: a. A view of a view.
   kHalves,   // args: a, b. Two views of one new base.
-  kInplace,  // args: a. Changes it, and all that share its memory.
+  kInplace,  // args: a. Changes it and all values that share its memory.
   kChoose,   // args: a, b. Closed gate: b itself, not a.
   kDetach,   // args: a. Closed gate: without its graph.
-  kState,    // args: a. Moves the unit's buffer; reads it, the training flag and the grad mode.
+  kState,    // args: a. Changes the unit's buffer; reads it, the training flag and the grad mode.
   kCall,     // args: inputs; index: part. Closed gate: skipped, the first input instead.
 };
 
@@ -33,7 +34,7 @@ struct Op {
   bool recompute = false;
 };
 
-// Closed for some ranks in some steps.
+// A condition that is closed for some ranks in some steps.
 struct Gate {
   uint32_t closed = 0;
   static uint32_t bit(int step, int rank) { return 1U << (8 * step + rank); }
@@ -46,8 +47,8 @@ struct Part {
   int parent = 0;  // in the module tree
   bool is_unit = true;
   bool frozen = false;
-  bool has_holes = false;  // is given an undefined tensor more, and returns one
-  int weights = 2;         // of a unit 0: one empty parameter
+  bool has_holes = false;  // gets an additional undefined tensor and returns one
+  int weights = 2;         // 0: a unit has one empty parameter
   int inputs = 1;
   std::vector<Op> ops;
   std::vector<int> outputs;  // registers
@@ -62,24 +63,27 @@ enum class Plan : uint8_t {
   kRecomputedRoot,             // the whole model in one checkpoint
 };
 
-// Units by policy are where their parameters are touched: in its own forward every one multiplies
-// its inputs and outputs, and what it gives to units inside, by a parameter (`gain`). So whatever
-// else ranks do differently inside, they touch the same units in the same order. Which of these
-// touches are one call, and which calls fire, is in program_reach.h.
+// The way in which units are chosen. The calls of units by policy follow from touches of their
+// parameters. So in its own forward each such unit multiplies by a parameter (`gain`) its inputs
+// and outputs, and the inputs of units inside. However ranks differ otherwise, they touch the same
+// units in the same order. program_reach.h derives which touches form one call, and which calls
+// fire.
 enum class Boundaries : uint8_t { kUnits, kPolicy };
 
-// parts[0] is the root unit: register 0 is a batch of floats, register 1 of tokens.
+// A training program. parts[0] is the root unit: register 0 is a batch of floats, register 1 of
+// tokens.
 struct Program {
   std::vector<Part> parts;
   std::vector<Gate> gates;
   Plan plan = Plan::kOneForward;
-  int throws_at = -1;  // a backward before each step's plan that throws at its n-th pre_backward
+  int throws_at = -1;      // before each step's plan a backward throws at its n-th pre_backward
   bool evaluates = false;  // eval() before each backward
   bool has_twin = false;   // a second engine of the mesh trains a copy of the model in turn with it
-  int layers_of_unit = 1;  // by policy: so many neighbours are one unit
+  int layers_of_unit = 1;  // by policy: number of neighbours in one unit
 
-  // The first part of the unit that has part `part`, and whether it has others.
+  // Returns the first part of the unit that contains part `part`.
   int unit_of(int part) const;
+  // Returns true if that unit contains other parts too.
   bool has_several_layers(int part) const;
   int new_gate(uint32_t closed) {
     gates.push_back({closed});
@@ -90,13 +94,14 @@ struct Program {
   }
 };
 
-// The units' names by the FQNs of their modules.
+// Returns the units' names by the FQNs of their modules.
 std::map<std::string, std::string> unit_names(const Program& program);
 
-// For people: one op a line.
+// Returns a readable text with one op a line.
 std::string describe(const Program& program);
 
-// Appends ops to one part of a program; each returns the register of its (first) result.
+// A writer that appends ops to one part of a program. Each function returns the register of its
+// first result.
 class PartWriter {
  public:
   PartWriter(Program& program, int part) : program_(program), part_(part) {

@@ -5,7 +5,7 @@
 namespace fsdp::testing {
 namespace {
 
-// A body as a unit of its model, or plain.
+// Makes a body, as a fsdp::Unit or plain.
 std::shared_ptr<torch::nn::Module> make_body(const std::shared_ptr<Scene>& scene, int part) {
   const auto index = static_cast<size_t>(part);
   if (scene->boundaries == Boundaries::kPolicy) {
@@ -58,7 +58,7 @@ Tensors BodyImpl::touched(Tensors tensors) const {
   return tensors;
 }
 
-// Reads and moves what is neither an input nor a parameter.
+// Reads and changes state that is neither an input nor a parameter.
 at::Tensor BodyImpl::factor_of_state() {
   at::Tensor factor = scale_ * (is_training() ? 1 : 3) * (at::GradMode::is_enabled() ? 1 : 5);
   const at::NoGradGuard no_grad;
@@ -81,7 +81,7 @@ Tensors BodyImpl::run_body(Tensors inputs) {
   const uint64_t begin = at::sequence_number::peek();
   Tensors outputs = run(part_, std::move(inputs));
   if (!scene_->plain || !at::GradMode::is_enabled()) return outputs;
-  // The engine adds a node to what a unit passes through, and with it another order of summation.
+  // The engine adds a node to an input that a unit returns, which changes the order of sums.
   const auto is_made_here = [&](const at::TensorBase& tensor) {
     return tensor.grad_fn() && tensor.grad_fn()->sequence_nr() >= begin;
   };
@@ -170,7 +170,7 @@ Tensors BodyImpl::call(const Op& op, Tensors inputs) {
   return outputs;
 }
 
-// On the plain model nothing but this puts buffers and flags in order for the second run.
+// The plain model has no engine that restores buffers and flags for the second run.
 Tensors Scene::again(const SegmentForward& forward, const Tensors& inputs) const {
   if (!plain) return recompute(forward, inputs);
   const auto run_plainly = [&model = *root, forward,

@@ -1,4 +1,5 @@
-// A program as a model: every part that is a unit is a fsdp::Unit, or is left to a policy.
+// ProgramModel is a program as a model: each part that is a unit is a fsdp::Unit, or a module that
+// a policy chooses.
 #pragma once
 
 #include <fsdp/unit.h>
@@ -13,7 +14,7 @@ namespace fsdp::testing {
 
 inline constexpr int64_t kRows = 2, kWidth = 3, kVocabulary = 5;
 
-// What the bodies of one model share.
+// The state that the bodies of one model share.
 struct Scene {
   std::shared_ptr<const Program> program;
   std::vector<SegmentForward> units;  // by part: the unit's call
@@ -24,7 +25,7 @@ struct Scene {
   std::function<Tensors(const SegmentForward&, Tensors)> in_forward;  // Engine::forward, if set
 
   bool is_open(int gate) const { return program->is_open(gate, step, rank); }
-  // fsdp::recompute.
+  // Runs a segment in fsdp::recompute, also on the plain model.
   Tensors again(const SegmentForward& forward, const Tensors& inputs) const;
 };
 
@@ -38,27 +39,27 @@ class BodyImpl : public torch::nn::Module {
   Tensors run_body(Tensors inputs);
   Tensors call(const Op& op, Tensors inputs);
 
-  // By policy: floating ones times the body's own parameter.
+  // By policy: returns the tensors, floating ones multiplied by the body's own parameter.
   Tensors touched(Tensors tensors) const;
   at::Tensor factor_of_state();
 
   std::shared_ptr<Scene> scene_;  // shared by all bodies
   const Part& part_;
   Tensors weights_, biases_;
-  at::Tensor gain_;   // by policy
-  at::Tensor dummy_;  // of a unit without weights
+  at::Tensor gain_;   // parameter for touches, by policy
+  at::Tensor dummy_;  // empty parameter of a unit without weights
   at::Tensor scale_;  // a buffer
 };
 TORCH_MODULE(Body);
 
-// The values of a model's buffers, and giving it such.
+// Return and set the values of a model's buffers.
 Tensors buffers_of(const torch::nn::Module& model);
 void set_buffers(const torch::nn::Module& model, const Tensors& values);
 
 struct ProgramModel {
   explicit ProgramModel(std::shared_ptr<const Program> program,
                         Boundaries boundaries = Boundaries::kUnits);
-  // `recomputed`: all of it in one checkpoint.
+  // Runs the model. `recomputed`: in one checkpoint.
   Tensors forward(Tensors inputs, bool recomputed);
   std::shared_ptr<Scene> scene;
   std::shared_ptr<torch::nn::Module> root;

@@ -1,4 +1,4 @@
-// The forwards and backwards of a step.
+// run_plan runs the forwards and backwards of a step.
 #include "closing/support/program_run.h"
 #include "closing/support/recompute.h"
 #include "support/torch_ranks.h"

@@ -6,7 +6,7 @@
 namespace fsdp::testing {
 namespace {
 
-// One graph: a forward's, or a recomputed segment's.
+// The graph of a forward or of a recomputed segment.
 class Graph {
  public:
   Graph(const Program& program, Boundaries boundaries, int step, int rank, Reach& result)
@@ -37,7 +37,7 @@ class Graph {
     const int begin = static_cast<int>(nodes_.size());
     std::vector<Value> outputs = run(part_index, part_index, inputs);
     Call made{.unit = part_index, .outputs = {}};
-    for (const Value& input : inputs) {  // one that is changed in place is an output, too
+    for (const Value& input : inputs) {  // an input that is changed in place is an output too
       const Storage& storage = storages_[input.storage];
       if (storage.version != input.version) made.outputs.push_back(storage.node);
     }
@@ -57,7 +57,8 @@ class Graph {
   }
   bool requires_grad(Value& value) { return nodes_[read(value)].requires_grad; }
 
-  // Adds to the result what a backward from `roots` fires here and in the segments it recomputes.
+  // Adds to the result the calls that a backward from `roots` fires here and in the segments that
+  // it recomputes.
   void backward(std::vector<Value> roots) {
     std::vector<int> todo;
     for (Value& root : roots) todo.push_back(read(root));
@@ -99,14 +100,14 @@ class Graph {
   struct Call {
     int unit = 0;
     std::vector<int> outputs;
-    int checkpoint = -1;  // the last whose first run touched the unit
+    int checkpoint = -1;  // the last one whose first run touched the unit
   };
   struct Checkpoint {
     int node = 0, part = 0, weights_of = 0;
     std::vector<bool> requires_grad;
   };
 
-  // What body `part` multiplies by its own parameter.
+  // Multiplies values by the parameter of body `part`.
   void touch(std::vector<Value>& values, int part) {
     for (Value& value : values) value = in_new_storage(touching({read(value)}, part));
   }
@@ -117,8 +118,8 @@ class Graph {
     touch(outputs, part);
     return outputs;
   }
-  // The node of an operator on parameters of `part`. By policy such operators are all that tells of
-  // calls: touched_units.cpp.
+  // Makes the node of an operator on parameters of `part`. By policy calls follow from such
+  // operators only: touched_units.cpp.
   int touching(std::vector<int> inputs, int part) {
     const int made = node(std::move(inputs), has_weight(part));
     if (boundaries_ != Boundaries::kPolicy) return made;
@@ -223,7 +224,7 @@ class Graph {
     std::vector<Value> inputs, outputs;
     for (const int arg : op.args) inputs.push_back(registers[arg]);
     if (op.recompute && makes_graph_) {
-      if (boundaries_ == Boundaries::kPolicy) {  // its first run touches, too
+      if (boundaries_ == Boundaries::kPolicy) {  // its first run touches units too
         makes_graph_ = false;
         call(op.index, weights_of, inputs);
         makes_graph_ = true;
@@ -234,7 +235,7 @@ class Graph {
       for (size_t i = 0; i < results; ++i) {
         outputs.push_back(in_new_storage(node({made.node}, false)));
       }
-      for (const int each : running_) {  // touched_units::hook_recomputed
+      for (const int each : running_) {  // as touched_units::hook_recomputed does
         Call& around = calls_[each];
         const bool touched = around.checkpoint == static_cast<int>(checkpoints_.size());
         if (touched && program_.has_several_layers(around.unit))

@@ -1,6 +1,6 @@
-// What a program's graph looks like on one rank in one step, worked out without tensors: which
-// calls will fire in backward. Programs whose calls fire on some ranks only are refused by the
-// engine, so the fuzz keeps to those that do not.
+// reach_of derives a program's graph on one rank in one step without tensors: the calls that will
+// fire in backward. The engine refuses programs whose calls fire on some ranks only, so the fuzz
+// test does not run them.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,12 @@
 namespace fsdp::testing {
 
 struct Reach {
-  // One number a call and a checkpoint, in a fixed order: whether it fires, and of which unit.
+  // One number for each call and checkpoint, in a fixed order: says if it fires, and for which
+  // unit.
   std::vector<int> fired;
-  int fired_calls = 0;  // of these, calls
+  int fired_calls = 0;  // the calls among them
   bool loss_requires_grad = false;
-  bool changes_passed_through = false;  // an in-place change of what a unit passed through: refused
+  bool changes_passed_through = false;  // changes in place an input that a unit returned: refused
 };
 
 Reach reach_of(const Program& program, int step, int rank,

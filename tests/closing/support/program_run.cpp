@@ -21,7 +21,7 @@ namespace {
 constexpr float kLearningRate = 1.0F / 64;  // a power of two: the product is exact
 using Shared = std::shared_ptr<const Program>;
 
-// One gradient on its way to a parameter.
+// One gradient that arrives at a parameter.
 struct Arrival {
   size_t parameter = 0;
   at::Tensor gradient;
@@ -36,7 +36,7 @@ void log_gradients(torch::nn::Module& module, Log log) {
   }
 }
 
-// What one rank did and got in one step.
+// This rank's slice of a parameter after a step.
 struct Slice {
   int64_t begin = 0;
   at::Tensor gradient, value;
@@ -54,7 +54,7 @@ struct RankRun {
   std::vector<RankStep> steps;
 };
 
-// Options::units says how the model is to be made, too.
+// Options::units decides how the model is made, too.
 Boundaries boundaries_of(const Options& options) {
   return options.units.is_set() ? Boundaries::kPolicy : Boundaries::kUnits;
 }
@@ -65,7 +65,7 @@ void run_inside(Engine& engine, ProgramModel& model) {
   };
 }
 
-// A backward on all ranks that throws at its n-th pre_backward, and what a program does then.
+// Runs a backward on all ranks that throws at its n-th pre_backward, and recovers as programs do.
 void fail_backward(ProgramModel& model, Engine& engine, int at) {
   int left = at;
   const Tensors buffers = buffers_of(*model.root);
@@ -83,7 +83,7 @@ void fail_backward(ProgramModel& model, Engine& engine, int at) {
   set_buffers(*model.root, buffers);
 }
 
-// One step of plain SGD, and what it did.
+// Makes one step of plain SGD and returns its results.
 std::map<std::string, Slice> step_slices(Engine& engine) {
   const at::NoGradGuard no_grad;
   std::map<std::string, Slice> slices;
@@ -101,7 +101,7 @@ std::map<std::string, Slice> step_slices(Engine& engine) {
   return slices;
 }
 
-// Also of numbers that overflowed.
+// Compares bits, so that numbers which overflowed can be equal too.
 bool have_equal_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
 }
@@ -194,7 +194,7 @@ std::string compare_lists(const std::vector<RankRun>& ranks) {
   return {};
 }
 
-// The plain model, rank after rank, and the means as the engine's reductions group them.
+// Runs the plain model rank after rank, and forms means in the groups of the engine's reductions.
 class PlainRun {
  public:
   PlainRun(const Shared& program, const MeshShape& shape, Boundaries boundaries)
@@ -242,7 +242,7 @@ class PlainRun {
     for (at::Tensor& parameter : parameters_) parameter.mutable_grad() = at::Tensor();
     return losses;
   }
-  // Without an overflow so far: only then do equal bits say something.
+  // Returns true if nothing has overflowed so far: only then equal bits are evidence.
   bool stayed_finite() const { return is_finite_; }
   bool is_finite() const {
     return std::all_of(arrivals_.begin(), arrivals_.end(), [](const Arrival& each) {
@@ -321,7 +321,7 @@ class PlainRun {
   Tensors parameters_;
   std::vector<Arrival> arrivals_;
   const Tensors first_buffers_ = buffers_of(*model_.root);
-  std::map<int, Tensors> buffers_;  // by rank: each has its own
+  std::map<int, Tensors> buffers_;  // by rank
   bool is_finite_ = true;
 };
 
@@ -360,7 +360,7 @@ bool is_valid(const Program& program, Boundaries boundaries) {
     }
   } catch (const c10::Error&) {
     return false;
-  } catch (const InvalidArgument&) {  // recomputes what changes its input in place
+  } catch (const InvalidArgument&) {  // a recomputed segment changes its input in place
     return false;
   }
   return true;
@@ -381,7 +381,7 @@ ProgramRun run_program(const Program& given, Options options) {
   ProgramRun result;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     if (errors[rank].empty()) continue;
-    // Without the stack that LibTorch appends.
+    // LibTorch appends a stack, which is cut off.
     const std::string text = errors[rank].substr(0, errors[rank].find("\nException raised from"));
     result.failure += fmt::format("rank {} threw: {}\n", rank, text);
   }

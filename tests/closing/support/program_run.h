@@ -1,5 +1,5 @@
-// Trains a program for two steps of plain SGD on thread ranks, and holds it against the plain
-// model.
+// run_program trains a program for two steps of plain SGD on thread ranks and compares it with the
+// plain model.
 #pragma once
 
 #include <fsdp/options.h>
@@ -14,23 +14,23 @@ namespace fsdp::testing {
 
 struct ProgramRun {
   std::string failure;    // empty if the lists of all ranks are equal and all bits are right
-  bool is_finite = true;  // false: numbers overflowed, nothing was compared from there on
-  int bound = 0;          // most units seated at once, the root among them
+  bool is_finite = true;  // false: numbers overflowed, and nothing was compared from there on
+  int bound = 0;          // most units bound at once, with the root
   int gathers = 0, reduces = 0;
-  int fired_calls = 0;                    // of rank 0, in backward
+  int fired_calls = 0;                    // by rank 0, in backward
   std::map<std::string, int> reduces_of;  // by unit
 };
 
 inline constexpr int kProgramSteps = 2;
-inline constexpr int kProgramRanks = 3;  // that do different things; a fourth does what rank 0 does
+inline constexpr int kProgramRanks = 3;  // ranks that differ; a fourth does the same as rank 0
 
-// The forwards and backwards of a step; returns the losses.
+// Runs the forwards and backwards of a step; returns the losses.
 std::vector<float> run_plan(ProgramModel& model);
 
-// True if plain LibTorch runs the program on every rank and its gradients are finite.
+// Returns true if plain LibTorch runs the program on every rank and its gradients are finite.
 bool is_valid(const Program& program, Boundaries boundaries = Boundaries::kUnits);
-// With Options::units the model's bodies are plain (program_model.h). On three ranks, or on two
-// groups of two if the options' strategy is one of groups.
+// Runs the program on three ranks, or on two groups of two if the strategy has groups. With
+// Options::units the model's bodies are plain (program_model.h).
 ProgramRun run_program(const Program& program, Options options);
 
 }  // namespace fsdp::testing

@@ -37,13 +37,13 @@ class Generator {
   int below(int count) { return static_cast<int>(random_() % static_cast<uint64_t>(count)); }
   bool chance(int percent) { return below(100) < percent; }
 
-  // 10 to 200 bytes that end in the number: most names share their beginning.
+  // Returns 10 to 200 bytes that end in the number: most names share their beginning.
   std::string random_name(int number) {
     const std::string end = "u" + std::to_string(number);
     return std::string(10 + below(191) - end.size(), chance(80) ? 'x' : 'y') + end;
   }
 
-  // Closed here and there; never everywhere.
+  // Makes a gate that is closed for some ranks and steps, never for all.
   int random_gate(int percent) {
     if (!chance(percent)) return -1;
     uint32_t closed = 0;
@@ -80,7 +80,7 @@ class Generator {
     }
   }
 
-  // Parts that `part` may call: its children, and at times a unit beside it.
+  // Returns the parts that `part` may call: its children, and sometimes a unit beside it.
   std::vector<int> callees(int part) {
     std::vector<int> result;
     for (int i = part + 1; i < static_cast<int>(program_.parts.size()); ++i) {
@@ -90,7 +90,7 @@ class Generator {
     return result;
   }
 
-  // Recent registers are likelier.
+  // Returns one of the registers, more likely a recent one.
   int pick(const std::vector<int>& registers) {
     const int count = static_cast<int>(registers.size());
     return registers[chance(60) ? count - 1 - below(std::min(count, 2)) : below(count)];
@@ -162,7 +162,7 @@ class Generator {
     return w.add(pick(registers), w.linear(pick(registers), 0, random_gate(30)));
   }
 
-  // Two calls in one checkpoint.
+  // Adds a segment with two calls, for one checkpoint.
   int add_segment(const std::vector<int>& units) {
     Part segment{.name = "segment", .is_unit = false, .weights = 0, .ops = {}, .outputs = {}};
     program_.parts.push_back(segment);
@@ -204,9 +204,9 @@ class Generator {
     w.returns(chance(20) ? std::vector{sum, w.tanh(registers.back())} : std::vector{sum});
   }
 
-  // On some ranks, where a unit has other layers.
+  // Makes a gate that drops a layer on some ranks, if a unit has other layers.
   int dropped_layer() { return program_.layers_of_unit > 1 ? random_gate(30) : -1; }
-  // On all ranks, in one step.
+  // Makes a gate that skips a unit on all ranks in one step.
   int skip_gate() {
     uint32_t closed = 0;
     for (int rank = 0; rank < kProgramRanks; ++rank) closed |= Gate::bit(1, rank);

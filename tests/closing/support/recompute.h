@@ -1,4 +1,4 @@
-// fsdp::recompute of a program's segment.
+// recompute runs a program's segment in fsdp::recompute.
 #pragma once
 
 #include <fsdp/recompute.h>

@@ -1,4 +1,4 @@
-// Parameters that are nothing but a number of elements.
+// spec makes a parameter from its number of elements, for tests of layouts.
 #pragma once
 
 #include <string>

@@ -1,5 +1,6 @@
-// What the parts of a unit need, on a rank of threads and without autograd: parameters 'a' (3 by
-// 5), 'b' (130) and 'frozen' (7), and values that say whose they are.
+// UnitUnderTest makes a unit for tests of its parts, on a thread rank and without autograd. It has
+// parameters 'a' (3 by 5), 'b' (130) and 'frozen' (7), whose values tell parameters and elements
+// apart.
 #pragma once
 
 #include <memory>
@@ -24,12 +25,12 @@ inline std::vector<ParameterSpec> unit_specs(DType dtype = DType::kFloat32) {
            .numel = 7}};
 }
 
-// Element e of parameter p: exact in bfloat16, too.
+// Returns the initial value of an element, exact in bfloat16 too.
 inline float whole_value(int parameter, int64_t element) {
   return static_cast<float>(40 * (parameter + 1) + element % 40);
 }
 
-// Device memory as LibTorch's operators see it; a test's own code may not touch it.
+// Returns device memory as a tensor. A test's own code may not access the memory otherwise.
 inline at::Tensor on_device(float* data, int64_t numel) {
   return torch_compat::wrap(data, numel, DType::kFloat32, at::kCPU);
 }
@@ -47,7 +48,7 @@ struct UnitUnderTest {
         reduce_dtype(Precision::of(options.mixed_precision, "").reduce),
         layout(std::move(specs), collectives.main_ranks()) {}
 
-  // This rank's slices of the whole values.
+  // Returns this rank's slices of the initial values.
   std::vector<Buffer> slices() {
     std::vector<Buffer> result;
     const int rank = collectives.main_rank(shared.mesh.rank());
@@ -86,7 +87,7 @@ struct UnitUnderTest {
   ShardLayout layout;
 };
 
-// What `parameter` shows while it is seated, against whole_value + added.
+// Returns true if a bound parameter's values equal whole_value + added.
 inline bool shows(const at::Tensor& parameter, int index, float added = 0) {
   const at::Tensor values = parameter.detach().to(torch::kFloat).flatten();
   for (int64_t i = 0; i < values.numel(); ++i) {
