@@ -3,7 +3,7 @@
 //
 // destination = round(float(destination) + float(source) · scale): product and sum are each rounded
 // to fp32 (no fused multiply-add), then the result to the destination's dtype. Rounding and special
-// values as in kernels/cast_pack.h.
+// values are those of kernels/cast_pack.h.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,24 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// dtypes: float32, bfloat16, float16 in any combination. The runs must not overlap, except that
-// source and destination may be the same memory if the dtypes are equal.
+// A run of contiguous elements to add. dtypes: float32, bfloat16, float16 in any combination. Runs
+// must not overlap, except that source and destination may be the same memory if their dtypes are
+// equal.
 struct AccumulateRun {
   const void* source = nullptr;
   void* destination = nullptr;
   int64_t numel = 0;
   DType source_dtype = DType::kFloat32;
   DType destination_dtype = DType::kFloat32;
-  bool overwrite = false;  // destination is not read: a cast, for the first of several additions
+  bool overwrite = false;  // destination is not read: for the first of several additions
 };
 
-// All runs in one launch. The table is copied by the call.
+// Adds all runs in one launch. The call copies the table.
 // Errors: InvalidArgument naming the dtypes if a combination is not supported.
 void accumulate(Stream& stream, std::span<const AccumulateRun> runs, float scale = 1.0F);
 
-// Adds one source with strides to contiguous memory.
-// Errors: also InvalidArgument if it has more than kMaxDims dimensions.
+// Adds one strided source to contiguous memory.
+// Errors: as accumulate; InvalidArgument also if the source has more than kMaxDims dimensions.
 void accumulate_strided(Stream& stream, const StridedSource& source, void* destination,
                         DType destination_dtype, float scale = 1.0F);
 

@@ -2,8 +2,8 @@
 // shard into its place in a parameter slot.
 //
 // destination = round(float(source) · scale): the product is rounded to fp32, then to the
-// destination's dtype, both to the nearest even. Subnormals are kept, infinities too, values beyond
-// the destination's range become infinite, NaN stays NaN (quiet, sign and leading payload kept).
+// destination's dtype, both to the nearest even. Subnormals and infinities are kept. Values beyond
+// the destination's range become infinite. NaN stays NaN: quiet, with its sign and leading payload.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// dtypes: float32, bfloat16, float16 in any combination; with equal dtypes and scale 1 every dtype
-// (bytes are copied). The two runs may be the same memory if the dtypes are equal, else they must
-// not overlap.
+// A run of contiguous elements to convert. dtypes: float32, bfloat16, float16 in any combination;
+// with equal dtypes and scale 1 every dtype (bytes are copied). Source and destination may be the
+// same memory if the dtypes are equal; otherwise they must not overlap.
 struct CastRun {
   const void* source = nullptr;
   void* destination = nullptr;
@@ -29,15 +29,15 @@ struct CastRun {
   DType destination_dtype = DType::kFloat32;
 };
 
-// Whether bytes are copied, not converted.
+// Returns true if bytes are copied instead of converted.
 constexpr bool is_copy(DType from, DType to, float scale) { return from == to && scale == 1.0F; }
 
-// All runs in one launch, so that many small ones cost one. The table is copied by the call.
+// Converts all runs in one launch, so that many small ones cost one. The call copies the table.
 // Errors: InvalidArgument naming the dtypes if a combination is not supported.
 void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale = 1.0F);
 
-// The same for one source with strides, into contiguous memory.
-// Errors: also InvalidArgument if it has more than kMaxDims dimensions.
+// Converts one strided source into contiguous memory.
+// Errors: as cast_pack; InvalidArgument also if the source has more than kMaxDims dimensions.
 void cast_pack_strided(Stream& stream, const StridedSource& source, void* destination,
                        DType destination_dtype, float scale = 1.0F);
 

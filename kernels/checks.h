@@ -1,4 +1,4 @@
-// What kernels ask of their arguments, whatever the device. Each names the kernel, and what it got.
+// Checks of kernel arguments that hold for every device. Each error names the kernel and the value.
 #pragma once
 
 #include <string_view>
@@ -8,13 +8,13 @@
 
 namespace fsdp::kernels {
 
-// Errors: InvalidArgument with both names unless each is float32, bfloat16 or float16.
+// Throws InvalidArgument with both names unless each is float32, bfloat16 or float16.
 void require_elements(std::string_view kernel, DType from, DType to);
 
-// Errors: InvalidArgument unless the dtype is bfloat16 or float16.
+// Throws InvalidArgument unless the dtype is bfloat16 or float16.
 void require_low_precision(std::string_view kernel, DType copy);
 
-// Errors: InvalidArgument if the number of dimensions is not 0 … kMaxDims.
+// Throws InvalidArgument if the number of dimensions is not 0 … kMaxDims.
 void require_dims(std::string_view kernel, const StridedSource& source);
 
 }  // namespace fsdp::kernels

@@ -1,4 +1,4 @@
-// Digests of memory, by which a change is noticed that nobody has told of.
+// Computes digests of memory, so that the engine detects writes that did not go through it.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@ class Stream;
 
 namespace fsdp::kernels {
 
-// Of a run: how many words of scratch it needs, sums of its parts.
+// Number of scratch words that a run needs, one for the sum of each of its parts.
 inline constexpr int64_t kDigestParts = 512;
 
-// Two runs that differ have the same digest with a chance of about 2^-64; it is no defence against
-// whoever means to deceive it. `data` and `parts` are device memory, *digest that or pinned.
+// A run of memory to digest. Two runs that differ have the same digest with a probability of about
+// 2^-64, but the digest is not cryptographic. `data` and `parts` are device memory; `digest` points
+// at device memory or at pinned host memory.
 struct DigestRun {
   const void* data = nullptr;
   int64_t bytes = 0;  // a multiple of 8
@@ -22,10 +23,10 @@ struct DigestRun {
   uint64_t* parts = nullptr;  // scratch of kDigestParts words
 };
 
-// With the words w_i of 64 bits, and K = 0x9e3779b97f4a7c15:
+// Writes the digest of each run. With the words w_i of 64 bits, and K = 0x9e3779b97f4a7c15:
 //   m = (w_i ^ (i + 1)·K)·K      n = (m ^ (m >> 32))·K      digest = sum of n ^ (n >> 32)
-// The order of the terms does not matter, so that they can be added by many threads at once.
-// The table is copied by the call. Errors: InvalidArgument for a size that is no multiple of 8.
+// The sum wraps, so the order of its terms does not matter and many threads can add them at once.
+// The call copies the table. Errors: InvalidArgument for a size that is not a multiple of 8.
 void digest(Stream& stream, std::span<const DigestRun> runs);
 
 }  // namespace fsdp::kernels

@@ -12,16 +12,17 @@ class Stream;
 
 namespace fsdp::kernels {
 
+// A run of contiguous elements to fill.
 struct FillRun {
   void* data = nullptr;
   int64_t numel = 0;
   DType dtype = DType::kFloat32;
 };
 
-// Writes zero bytes; any dtype. The table is copied by the call.
+// Writes zero bytes; any dtype. The call copies the table.
 void fill_zero(Stream& stream, std::span<const FillRun> runs);
 
-// Writes quiet NaNs, so that whatever reads the memory by mistake is seen in the loss.
+// Writes quiet NaNs, so that a read by mistake shows in the loss.
 // Errors: InvalidArgument for an integer dtype, which has no NaN.
 void fill_nan(Stream& stream, std::span<const FillRun> runs);
 

@@ -1,4 +1,4 @@
-// A strided source in as few dimensions as it has.
+// Reduces a strided source to as few dimensions as possible.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace fsdp::kernels {
 
-// A source without dimensions of size 1, with neighbours merged where one step of the slower is a
-// whole round of the faster; at least one dimension.
+// A source without dimensions of size 1. Neighbouring dimensions are merged where one step of the
+// slower one is a full run of the faster one. It has at least one dimension.
 struct FoldedSource {
   int dims = 0;
   int64_t sizes[kMaxDims] = {};
@@ -17,6 +17,7 @@ struct FoldedSource {
   int64_t destination_strides[kMaxDims] = {};
 };
 
+// Returns the folded form of `source`, with the strides of its contiguous destination.
 inline FoldedSource fold(const StridedSource& source) {
   FoldedSource folded;
   for (int dim = 0; dim < source.dims; ++dim) {
@@ -44,8 +45,8 @@ inline FoldedSource fold(const StridedSource& source) {
   return folded;
 }
 
-// The dimension, other than the last, in which the source's elements lie closest; the last if
-// alone.
+// Returns the dimension, other than the last, with the smallest stride in the source. If there is
+// only one dimension, returns that.
 inline int closest_dim(const FoldedSource& folded) {
   int closest = folded.dims - 1;
   for (int dim = folded.dims - 2; dim >= 0; --dim) {
@@ -55,10 +56,12 @@ inline int closest_dim(const FoldedSource& folded) {
   return closest;
 }
 
-// Whether the source is denser in another dimension than the last: it is best read along that one.
+// Returns true if the source is denser in another dimension than the last, so that it is best read
+// along that one.
 inline bool is_denser_across(const FoldedSource& folded) {
   const int last = folded.dims - 1;
   const int across = closest_dim(folded);
+  // A stride of 0 reads one element again and again: it is as dense as a stride of 1.
   const int64_t nearest = std::abs(folded.strides[across]);
   return across != last && std::abs(folded.strides[last]) > (nearest > 1 ? nearest : 1);
 }

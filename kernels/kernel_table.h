@@ -1,6 +1,6 @@
-// Every kernel of one kind of device. The functions of kernels/x.h check their arguments once and
-// call the one of the stream's device; a device that is loaded at run time brings its table with
-// it.
+// Lists every kernel of one kind of device. The functions of kernels/x.h check their arguments once
+// and call the kernel of the stream's device. A device that is loaded at run time has its own
+// table.
 #pragma once
 
 #include "kernels/accumulate.h"
@@ -15,7 +15,7 @@
 
 namespace fsdp::kernels {
 
-// As the functions of the same names, after their checks.
+// Pointers to the kernels of a device: as the functions of the same names, after their checks.
 struct KernelTable {
   void (*accumulate)(Stream&, std::span<const AccumulateRun>, float scale);
   void (*accumulate_strided)(Stream&, const StridedSource&, void* destination, DType, float scale);
@@ -35,10 +35,11 @@ struct KernelTable {
   void (*update)(Stream&, std::span<const UpdateSegment>, const UpdateRule&, const UpdateScalars&);
 };
 
-// The host's: plain loops that the compiler vectorises, and the reference of every other table.
+// Returns the host's kernels: plain loops that the compiler vectorises, and the reference for every
+// other table.
 const KernelTable& cpu_kernels();
 
-// Of the stream's device.
+// Returns the kernels of the stream's device.
 const KernelTable& kernels_of(const Stream& stream);
 
 }  // namespace fsdp::kernels

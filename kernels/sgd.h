@@ -1,6 +1,6 @@
-// The rule of SGD with momentum (kernels/update.h).
+// Defines the update rule of SGD with momentum (kernels/update.h).
 //
-// The arithmetic is torch::optim::SGD's, operation by operation in fp32:
+// The arithmetic is that of torch::optim::SGD, operation by operation in fp32:
 //   d  = grad · grad_scale
 //   d  = fma(p, weight_decay, d)                                    (if weight_decay != 0)
 //   b  = d at the first update, else fma(d, 1 - dampening, b·momentum)       (if momentum != 0)
@@ -12,9 +12,10 @@
 
 namespace fsdp::kernels {
 
-// Moments: with momentum its buffer, of which what it holds at first is not used.
+// The options of SGD. Moments: if momentum is not 0, its buffer. The first update overwrites the
+// buffer and does not read it.
 // Errors: InvalidArgument if momentum is not 0 and a segment has no buffer or no step, and if
-//   nesterov is asked for without momentum or with dampening.
+//   nesterov is set without momentum or with dampening.
 struct Sgd {
   static constexpr std::string_view kName = "sgd";
   double momentum = 0;

@@ -1,4 +1,4 @@
-// The loop of cast_pack and accumulate: what differs is whether the destination is read.
+// Holds the loop of cast_pack and accumulate, which differ in reading the destination or not.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,9 @@
 
 namespace fsdp::kernels::cpu {
 
-// Not restrict: a run may be converted in place, or added to itself.
+// Converts `numel` elements, and with kAdds adds them to the destination. The pointers are not
+// restrict, because a run may be converted in place or added to itself. ivdep is valid in that case
+// too: an iteration reads its elements before it writes them, and no other's.
 template <bool kAdds, class From, class To>
 FSDP_INLINE void convert_loop(const From* from, int64_t stride, To* to, int64_t numel,
                               float scale) {

@@ -14,13 +14,14 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// The order of summation is the header's. The code chooses only how many blocks it reads at a time.
+// The header defines the order of summation (kernels/grad_norm.h). The code below chooses only how
+// many blocks it reads at a time.
 constexpr int64_t kBlock = 1024;
 constexpr int64_t kSums = 8;
 constexpr int64_t kLanes = 4;
 constexpr int64_t kVectors = kSums / kLanes;
-// One core has more of the memory's bandwidth when it reads at several places, some pages apart;
-// and the sums of four blocks are the additions in flight that it takes to hide their latency.
+// One core reaches more of the memory's bandwidth if it reads at several places, some pages apart.
+// The sums of four blocks also keep enough additions in flight to hide their latency.
 constexpr int64_t kPlaces = 4;
 constexpr int64_t kGroup = kPlaces * kPlaces;
 
@@ -29,13 +30,14 @@ typedef int32_t Bits __attribute__((vector_size(kLanes * sizeof(int32_t))));
 typedef double Doubles __attribute__((vector_size(kLanes * sizeof(double))));
 typedef int64_t WideBits __attribute__((vector_size(kLanes * sizeof(int64_t))));
 
-// Of floats without their sign, infinity and NaN included, the bits order as the values do, with
-// NaN on top: the largest is found among integers.
+// Partial sums of a block, or its largest |x|. The bits of floats without sign order as the values
+// do, with infinity above all numbers and NaN above infinity. So the maximum is one of integers.
 template <NormType kType>
 using Partial = std::conditional_t<kType == NormType::kInf, Bits, Doubles>;
 
-// `one` is 1, but the compiler must not know: as |x| * one + sum a term of norm 1 goes to the units
-// for multiply-adds, while the adders' convert.
+// Adds the terms of kLanes elements to their sums. `one` is 1, but the compiler must not know: for
+// norm 1 it makes |x| * one + sum a fused multiply-add, because the adders are busy with the
+// conversions to double. This file alone allows contraction: its products are exact.
 template <NormType kType>
 FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double one) {
   if constexpr (kType == NormType::kInf) {
@@ -46,7 +48,7 @@ FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double on
   } else {
     Floats x;
     std::memcpy(&x, grad, sizeof x);
-    // Written out, this is one instruction with GCC 12; __builtin_convertvector becomes four.
+    // GCC 12 turns this form into one instruction, and __builtin_convertvector into four.
     const Doubles wide = {x[0], x[1], x[2], x[3]};
     if constexpr (kType == NormType::kTwo) {
       partial += wide * wide;
@@ -57,6 +59,8 @@ FSDP_INLINE void add_terms(Partial<kType>& partial, const float* grad, double on
   }
 }
 
+// Returns the result of a block from its 8 sums: sum j of the block is in lane j % 4 of vector
+// j / 4, so the first addition joins j and j + 4.
 template <NormType kType>
 FSDP_INLINE double block_result(const Partial<kType> (&partial)[kVectors]) {
   if constexpr (kType == NormType::kInf) {
@@ -69,7 +73,7 @@ FSDP_INLINE double block_result(const Partial<kType> (&partial)[kVectors]) {
   }
 }
 
-// Whole blocks at kPlaces places, each `distance` blocks from the one before.
+// Reduces whole blocks at kPlaces places, each `distance` blocks after the one before.
 template <NormType kType>
 FSDP_INLINE void reduce_places(const float* grad, int64_t distance, double one, double* results) {
   Partial<kType> partial[kPlaces][kVectors] = {};
@@ -87,7 +91,7 @@ FSDP_INLINE void reduce_places(const float* grad, int64_t distance, double one, 
   }
 }
 
-// One block, which may be a segment's last with fewer elements.
+// Reduces one block, which may be a segment's last with fewer elements.
 template <NormType kType>
 FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
   Partial<kType> partial[kVectors] = {};
@@ -96,7 +100,7 @@ FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
     for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], grad + i + v * kLanes, one);
   }
   if (whole < numel) {
-    // A zero changes no sum, as none is negative.
+    // Adding zero changes no sum, because no sum is -0.
     float padded[kSums] = {};
     std::memcpy(padded, grad + whole, static_cast<size_t>(numel - whole) * sizeof(float));
     for (int64_t v = 0; v < kVectors; ++v) add_terms<kType>(partial[v], padded + v * kLanes, one);
@@ -104,6 +108,8 @@ FSDP_INLINE double reduce_block(const float* grad, int64_t numel, double one) {
   return block_result<kType>(partial);
 }
 
+// Reduces up to kGroup blocks. A full group is read at places kPlaces blocks (16 KiB) apart, in
+// kPlaces rounds; results still arrive in the order of the blocks.
 template <NormType kType>
 FSDP_INLINE void reduce_group(const float* grad, int64_t numel, double one, double* results) {
   if (numel == kGroup * kBlock) {
@@ -121,7 +127,7 @@ FSDP_INLINE void reduce_group(const float* grad, int64_t numel, double one, doub
   }
 }
 
-// The results of up to kGroup blocks that lie one behind the other.
+// Writes the results of up to kGroup contiguous blocks.
 FSDP_TARGET_CLONES
 void reduce_blocks(NormType type, const GradSegment& blocks, double one, double* results) {
   switch (type) {
@@ -134,13 +140,14 @@ void reduce_blocks(NormType type, const GradSegment& blocks, double one, double*
   }
 }
 
-// The tree over blocks, built as they come: a node is joined with its neighbour once both are
-// there, so that no more are held than the tree has levels.
+// The tree over blocks, built while results arrive. A node is joined with its neighbour as soon as
+// both exist, so the stack holds at most one node for each level.
 class BlockTree {
  public:
   explicit BlockTree(NormType type) : type_(type) {}
 
   void add(double result) {
+    // As in a binary counter: each trailing 1 bit of the count is a left node that waits.
     for (int64_t pairs = blocks_++; pairs % 2 != 0; pairs /= 2) result = join(pop(), result);
     nodes_[depth_++] = result;
   }
@@ -148,8 +155,9 @@ class BlockTree {
   double root() {
     if (depth_ == 0) return 0;
     double result = pop();
+    // The last node of an odd level moves up unchanged until a left neighbour exists.
     while (depth_ > 0) result = join(pop(), result);
-    // One NaN for all: which of several an addition hands on is the machine's choice.
+    // The sign and payload of a sum's NaN depend on the machine, so all become one.
     return std::isnan(result) ? std::numeric_limits<double>::quiet_NaN() : result;
   }
 
@@ -163,11 +171,11 @@ class BlockTree {
   double nodes_[64];
 };
 
-// Adds the blocks of a segment. The first element of the first block whose result is not finite, -1
-// if all are: squares and sums of finite floats cannot leave the range of double, so these are
-// exactly the blocks with an element that is not.
+// Adds the blocks of a segment. Returns the index of the first element of the first block whose
+// result is not finite, or -1. Squares and sums of finite floats stay in the range of double, so
+// these are exactly the blocks with an infinite or NaN element.
 int64_t add_segment(const GradSegment& segment, NormType type, BlockTree& tree) {
-  volatile double one = 1;
+  volatile double one = 1;  // add_terms has the reason
   int64_t first = -1;
   double results[kGroup];
   for (int64_t start = 0; start < segment.numel; start += kGroup * kBlock) {
@@ -193,6 +201,7 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
       int64_t element = add_segment(segment, type, tree);
       if (element < 0 || norm.non_finite != 0) continue;
       norm.non_finite = 1;
+      // The block is searched only now: elements that are not finite are rare.
       while (std::isfinite(segment.grad[element])) ++element;
       first = static_cast<double>(1 + segment.position + element);
     }

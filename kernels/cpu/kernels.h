@@ -1,4 +1,4 @@
-// The CPU's kernels. Callers use kernels/x.h, which checks what these take for granted.
+// Declares the CPU's kernels. Callers use kernels/x.h, which checks the arguments; these do not.
 #pragma once
 
 #include "kernels/kernel_table.h"

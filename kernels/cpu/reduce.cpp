@@ -12,11 +12,12 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
-// Accumulators of one block stay in the first-level cache. A block is read from all sources before
-// it is written, so that `out` may be one of them.
+// Elements of a block: its accumulators stay in the first-level cache. A block is read from all
+// sources before it is written, so that `out` may be one of them.
 constexpr int64_t kBlock = 2048;
 
-// All sources at once, with the sum in a register.
+// Reduces a number of sources that the compiler knows: reads all of them in one loop, with the sum
+// in a register. The order of the additions is the same as in reduce_blocks.
 template <class Element, ReduceOp kOp, size_t kSources>
 FSDP_INLINE void reduce_few(std::span<const void* const> sources, void* out, int64_t numel) {
   using Accumulator = AccumulatorOf<Element>;
@@ -31,6 +32,8 @@ FSDP_INLINE void reduce_few(std::span<const void* const> sources, void* out, int
   }
 }
 
+// Reduces any number of sources, block by block: one source at a time is added to all accumulators
+// of a block, so that each loop reads only two streams and vectorises.
 template <class Element, ReduceOp kOp>
 FSDP_INLINE void reduce_blocks(std::span<const void* const> sources, void* out, int64_t numel) {
   using Accumulator = AccumulatorOf<Element>;
@@ -71,7 +74,7 @@ FSDP_INLINE void reduce_with_op(const ReduceRun& run) {
   });
 }
 
-// A function each: the vectorised loops of all types in one would be very long.
+// Each operation has its own function, because the vectorised loops of all types are long.
 FSDP_TARGET_CLONES void reduce_sum(const ReduceRun& run) { reduce_with_op<ReduceOp::kSum>(run); }
 FSDP_TARGET_CLONES void reduce_avg(const ReduceRun& run) { reduce_with_op<ReduceOp::kAvg>(run); }
 FSDP_TARGET_CLONES void reduce_max(const ReduceRun& run) { reduce_with_op<ReduceOp::kMax>(run); }
@@ -95,7 +98,7 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
     for (const ReduceRun& run : runs) reduce_run(run, op);
     return;
   }
-  // The lists of sources, too, may be gone when the stream gets there.
+  // The caller may free the lists of sources, too, before the stream reaches this task.
   std::vector<std::vector<const void*>> sources;
   for (const ReduceRun& run : runs) sources.emplace_back(run.sources.begin(), run.sources.end());
   cpu.run(

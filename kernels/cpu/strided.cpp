@@ -1,4 +1,5 @@
-// cast_pack_strided and accumulate_strided: they differ in what happens to an element alone.
+// Implements cast_pack_strided and accumulate_strided, which differ only in the arithmetic of one
+// element.
 #include <cstring>
 
 #include "kernels/cpu/convert_loop.h"
@@ -9,6 +10,7 @@
 namespace fsdp::kernels::cpu {
 namespace {
 
+// A call's arguments, by value: the source may be gone when a threaded stream reaches the call.
 struct Work {
   FoldedSource folded;
   const void* source;
@@ -25,6 +27,7 @@ FSDP_TARGET_CLONES void convert(const Work& work) {
                walk(work.folded, from,
                     [=](int64_t at, const auto* values, int64_t stride, int64_t count)
                         FSDP_INLINE_LAMBDA {
+                          // With the constant 1 the compiler emits vector loads, no gathers.
                           if (stride == 1) {
                             convert_loop<kAdds>(values, 1, to + at, count, scale);
                           } else {
@@ -54,6 +57,7 @@ FSDP_INLINE void copy_words(const Work& work) {
        });
 }
 
+// Copies words of the element's size: a copy needs no arithmetic, so any dtype is legal.
 FSDP_TARGET_CLONES
 void copy(const Work& work) {
   switch (size_of(work.from)) {

@@ -1,5 +1,5 @@
 // Walks a strided source in the order of its contiguous destination, in runs and tiles that use
-// each cache line while it is there.
+// each cache line completely while it is in the cache.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,9 @@
 
 namespace fsdp::kernels {
 
-// Copies a tile so that what is strided in the source lies in rows: row r, column c of `tile` is
-// from[r · row_step + c · stride]. Reads along the rows' direction, in which the source is dense.
+// Copies a tile so that the source's strided dimension becomes contiguous: row r, column c of
+// `tile` is from[r · row_step + c · stride]. Reads along the rows' direction, in which the source
+// is dense.
 template <class From>
 FSDP_INLINE void gather_tile(const From* from, int64_t rows, int64_t row_step, int64_t columns,
                              int64_t stride, From* tile, int64_t tile_width) {
@@ -32,8 +33,8 @@ FSDP_INLINE void gather_tile(const From* from, int64_t rows, int64_t row_step, i
 }
 
 // Calls run(destination offset, values, stride of the values, count) for runs along the last
-// dimension that cover every element once. Where the source is denser in another dimension, tiles
-// are gathered first and the runs come from there.
+// dimension that cover every element once. If the source is denser in another dimension, tiles are
+// gathered first and `values` points into a tile.
 // Requires: numel > 0.
 template <class From, class Run>
 FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
@@ -70,6 +71,7 @@ FSDP_INLINE void walk(const FoldedSource& folded, const From* source, Run run) {
         }
       }
     }
+    // Advance the index of the other dimensions, fastest first, as an odometer with carries.
     int dim = last;
     for (; dim >= 0; --dim) {
       if (dim == last || dim == across) continue;

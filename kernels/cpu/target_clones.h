@@ -1,13 +1,14 @@
-// One source loop, compiled for the instruction sets that matter and chosen when the program
-// starts.
+// Defines macros that compile one source loop for several instruction sets; the loader chooses one
+// when the program starts.
 #pragma once
 
-// Put before a function whose loops the compiler vectorises; what it calls must be inlined into it
-// (FSDP_INLINE), else the callee stays in the baseline instruction set. All versions give the same
-// bits: the layer is compiled without floating-point contraction and with no reassociation.
+// Put FSDP_TARGET_CLONES before a function whose loops the compiler vectorises. Functions that it
+// calls must be inlined into it (FSDP_INLINE), because others use the baseline instruction set. All
+// versions give the same bits: the layer is compiled without reassociation, and without contraction
+// except in grad_norm.cpp, where products are exact.
 //
-// Not under the thread sanitizer: its runtime is not up yet when the loader picks a version, and
-// the program would crash before main.
+// The thread sanitizer disables it: the loader picks a version before the sanitizer's runtime is
+// initialised, and the program would crash before main.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
 #define FSDP_TARGET_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -17,5 +18,5 @@
 
 #define FSDP_INLINE __attribute__((always_inline)) inline
 
-// The same for a lambda: between its parameters and its body.
+// FSDP_INLINE for a lambda; put it between the parameters and the body.
 #define FSDP_INLINE_LAMBDA __attribute__((always_inline))

@@ -9,6 +9,7 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
+// A run as the kernel reads it.
 struct Segment {
   const void* source;
   void* destination;
@@ -17,7 +18,8 @@ struct Segment {
   bool overwrite;
 };
 
-// Not restrict: a run may be added to itself. A thread reads its elements before it writes them.
+// Adds the elements of one block of a run. The pointers are not restrict, because a run may be
+// added to itself. A thread reads its elements before it writes them.
 template <class From, class To, bool kOverwrite>
 __device__ __forceinline__ void add_run(const Segment& segment, int64_t block, float scale) {
   constexpr int kWidth = kWidthOf<sizeof(From), sizeof(To)>;
@@ -45,6 +47,8 @@ __device__ __forceinline__ void add_run(const Segment& segment, int64_t block, f
       });
 }
 
+// One kernel serves all dtypes, because the runs of a launch may differ in theirs. The branches are
+// uniform over a thread block, which belongs to one run.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     accumulate_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table, float scale) {

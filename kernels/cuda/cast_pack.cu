@@ -9,15 +9,17 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
+// A run as the kernel reads it.
 struct Segment {
   const void* source;
   void* destination;
   Stretch stretch;
   DType from, to;
-  int32_t copied_bytes;  // of an element that is copied, not converted; 0: none is
+  int32_t copied_bytes;  // bytes of an element if elements are copied; 0: they are converted
 };
 
-// Not restrict: a run may be cast in place. A thread reads its elements before it writes them.
+// Converts the elements of one block of a run. The pointers are not restrict, because a run may be
+// cast in place. A thread reads its elements before it writes them.
 template <class From, class To, class Convert>
 __device__ __forceinline__ void convert_run(const Segment& segment, int64_t block,
                                             Convert convert) {
@@ -42,6 +44,7 @@ __device__ void copy_run(const Segment& segment, int64_t block) {
   convert_run<Word, Word>(segment, block, [](Word word) { return word; });
 }
 
+// Copies words of the element's size, so that four instantiations serve every dtype.
 __device__ void copy_of_size(const Segment& segment, int64_t block) {
   switch (segment.copied_bytes) {
     case 8:
@@ -55,6 +58,8 @@ __device__ void copy_of_size(const Segment& segment, int64_t block) {
   }
 }
 
+// One kernel serves all dtypes, because the runs of a launch may differ in theirs. The branches are
+// uniform over a thread block, which belongs to one run.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     cast_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table, float scale) {

@@ -6,8 +6,11 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
+// 32,000 bytes of pointers, within CUDA's limit of a kernel's parameters (segment_table.h).
 constexpr int kMostCounters = 4000;
 
+// A table of counters, passed by value. A SegmentTable would start a thread block for each counter,
+// which needs one thread.
 struct Counters {
   int32_t count = 0;
   StepCount* each[kMostCounters];
@@ -27,7 +30,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 void count_steps(Stream& stream, std::span<StepCount* const> counters, const StepBetas& betas,
                  const float* found_inf) {
-  Counters table;
+  Counters table;  // `each` stays uninitialised beyond `count`
   for (size_t i = 0; i < counters.size(); ++i) {
     table.each[table.count++] = counters[i];
     if (table.count < kMostCounters && i + 1 < counters.size()) continue;

@@ -23,7 +23,7 @@ std::string cuda_version(int number) {
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
 }
 
-// Without a driver, CUDA says that the driver is older than the runtime.
+// Returns the reason of cudaErrorInsufficientDriver, which CUDA also reports without any driver.
 std::string why_driver_is_refused() {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
@@ -33,6 +33,7 @@ std::string why_driver_is_refused() {
                      cuda_version(driver), CUDART_VERSION / 1000);
 }
 
+// Returns why cudaGetDeviceCount found no GPU; cudaSuccess is the case of a count of 0.
 std::string why_no_device(cudaError_t code) {
   switch (code) {
     case cudaErrorInsufficientDriver:
@@ -46,12 +47,14 @@ std::string why_no_device(cudaError_t code) {
   }
 }
 
+// Returns the number of GPUs of this process; if it is 0, sets the reason.
 int device_count(std::string& why_none) {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
   why_none.clear();
   if (code == cudaSuccess && count > 0) return count;
-  static_cast<void>(cudaGetLastError());  // it was told, and is no error of the next call
+  // The caller gets the reason as text. Clear the error, or CUDA reports it at the next launch.
+  static_cast<void>(cudaGetLastError());
   why_none = why_no_device(code);
   return 0;
 }
@@ -72,6 +75,8 @@ void refuse_old(int ordinal) {
        .hint = "use a GPU of the Ampere generation or newer (CUDA_VISIBLE_DEVICES chooses)"});
 }
 
+// Opens a device. All kernels are loaded here: CUDA loads lazily otherwise, and a load at a first
+// launch can wait for work on the device, such as a collective whose peers wait for this rank.
 std::unique_ptr<Device> open_device(int ordinal) {
   std::string why_none;
   const int count = device_count(why_none);
@@ -117,7 +122,7 @@ CudaDeviceFacts::Mode mode_of(int ordinal) {
   }
 }
 
-// "GPU-" and the bytes, with hyphens as in every UUID; empty where the driver tells none.
+// Returns "GPU-" and the bytes, with the usual hyphens of a UUID; empty if the driver has none.
 std::string text_of(const cudaUUID_t& uuid) {
   if (std::ranges::all_of(uuid.bytes, [](char byte) { return byte == 0; })) return {};
   std::string text = "GPU";
@@ -146,6 +151,7 @@ int64_t device_free_bytes(int ordinal) {
   return static_cast<int64_t>(left);
 }
 
+// Destroys this process's context on the device, so that its memory there is free again.
 void leave_device(int ordinal) {
   const CudaScope scope(ordinal);
   check_cuda(cudaDeviceReset(), "cudaDeviceReset");

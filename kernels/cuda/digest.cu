@@ -10,21 +10,24 @@ namespace {
 
 constexpr int kWarps = kBlockThreads / 32;
 
+// A run as the kernels read it.
 struct Segment {
   const uint64_t* words;
   uint64_t* parts;
   uint64_t* digest;
   int64_t count;
-  int32_t blocks;  // that have a part each
+  int32_t blocks;  // thread blocks, each with its part
 };
 
+// Returns the sum over groups of `lanes` lanes, in each of them. All lanes of the warp must call.
 __device__ __forceinline__ uint64_t sum_over_lanes(uint64_t sum, int lanes) {
 #pragma unroll
   for (int apart = lanes / 2; apart > 0; apart /= 2) sum += __shfl_xor_sync(~0U, sum, apart);
   return sum;
 }
 
-// In thread 0.
+// Returns the sum over the thread block in thread 0. Call it once in a kernel: a second call could
+// overwrite `sums` before the first warp has read it.
 __device__ __forceinline__ uint64_t sum_over_block(uint64_t sum) {
   __shared__ uint64_t sums[kWarps];
   const int thread = static_cast<int>(threadIdx.x);
@@ -34,7 +37,7 @@ __device__ __forceinline__ uint64_t sum_over_block(uint64_t sum) {
   return thread < 32 ? sum_over_lanes(sums[thread % kWarps], kWarps) : 0;
 }
 
-// Words are read one by one, 256 bytes a warp.
+// Writes the sums of the parts. A warp reads 32 consecutive words, 256 bytes, at a time.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     digest_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table) {
@@ -50,7 +53,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x == 0) segment.parts[place.block] = sum;
 }
 
-// A block a run. Atomics would need no second pass, but a zero to begin with.
+// Adds the parts, one thread block for each run. Atomics would save this launch, but they need one
+// that writes zero first.
 template <int kMost>
 __global__ void __launch_bounds__(kBlockThreads)
     digest_sum_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table) {
@@ -77,6 +81,8 @@ Segment segment_of(const DigestRun& run) {
 
 }  // namespace
 
+// The parts of all runs are issued before the first sum: launches of a stream run in order, so each
+// sum reads complete parts.
 void digest(Stream& stream, std::span<const DigestRun> runs) {
   TableLaunch<Segment> parts(stream, "digest", kParts), sums(stream, "digest's sum", kSums);
   for (const DigestRun& run : runs) {

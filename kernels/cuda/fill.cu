@@ -5,11 +5,12 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
+// A run as the kernel reads it.
 struct Segment {
   void* data;
   Stretch stretch;
   int32_t element_bytes;
-  uint64_t pattern;  // of an element
+  uint64_t pattern;  // an element's bits
 };
 
 template <class Element>
@@ -48,6 +49,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 constexpr TableKernel<Segment> kKernel{fill_kernel<kManySegments<Segment>>,
                                        fill_kernel<kFewSegments>};
 
+// Returns the bits of the quiet NaN with positive sign and no payload, as the CPU's kernel writes.
 uint64_t nan_of(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:

@@ -1,5 +1,5 @@
-// The GPU's kernels. Callers use kernels/x.h, which checks what these take for granted. A call
-// issues launches to the stream, which must be a GPU's, and returns.
+// Declares the GPU's kernels. Callers use kernels/x.h, which checks the arguments; these do not. A
+// call issues launches to the stream, which must be one of a GPU, and returns.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -8,7 +8,8 @@ namespace fsdp::kernels::cuda {
 
 const KernelTable& kernel_table();
 
-// Loads every kernel onto the current device, as CUDA would at its first launch.
+// Loads every kernel onto the current device. Otherwise CUDA loads a kernel at its first launch,
+// which can block behind other work.
 // Errors: DeviceError naming the kernel.
 void load_kernels();
 
@@ -34,7 +35,7 @@ void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op);
 void update(Stream& stream, std::span<const UpdateSegment> segments, const UpdateRule& rule,
             const UpdateScalars& scalars);
 
-// Of each file its part of load_kernels().
+// Load the kernels of one file each, for load_kernels().
 void load_accumulate();
 void load_cast_pack();
 void load_count_steps();

@@ -1,4 +1,4 @@
-// Launches of kernels, and the loading of their code.
+// Launches kernels and loads their code.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,6 +12,7 @@
 
 namespace fsdp::kernels::cuda {
 
+// Launches a kernel on `on`. CUDA copies the parameters before the call returns.
 // Errors: DeviceError naming the kernel.
 template <class... Parameters>
 void launch(Stream& on, std::string_view name, void (*kernel)(Parameters...), int64_t blocks,
@@ -25,6 +26,7 @@ void launch(Stream& on, std::string_view name, void (*kernel)(Parameters...), in
       "the launch of " + std::string(name));
 }
 
+// Loads a kernel onto the current device: CUDA must load it to return its attributes.
 // Errors: DeviceError naming the kernel.
 template <class... Parameters>
 void load(std::string_view name, void (*kernel)(Parameters...)) {
@@ -33,7 +35,7 @@ void load(std::string_view name, void (*kernel)(Parameters...)) {
              "loading the kernel " + std::string(name));
 }
 
-// Throws InvalidArgument: a segment with more blocks than a launch can have.
+// Throws InvalidArgument for a segment with more blocks than a launch can have.
 [[noreturn]] void refuse_blocks(std::string_view kernel, int64_t blocks);
 
 }  // namespace fsdp::kernels::cuda

@@ -4,10 +4,11 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// __nanosleep takes up to twice as long as it is told, and a millisecond at most. Half of what is
-// left never sleeps too long.
+// Longest request to __nanosleep, in ns. It sleeps up to twice the time that it is asked for, and a
+// millisecond at most. So a request for half of the rest never sleeps too long.
 constexpr int64_t kLongestSleep = 500'000;
 
+// Returns the device's clock. `volatile` makes each call read it again.
 __device__ int64_t clock_ns() {
   int64_t ns;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));

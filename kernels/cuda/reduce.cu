@@ -8,26 +8,29 @@
 namespace fsdp::kernels::cuda {
 namespace {
 
-// Of a launch: of all its runs together.
+// Limits of the source pointers of all runs of a launch, for many and for few of them.
 constexpr int kMostPointers = 2048, kFewPointers = 128;
 static_assert(kMostPointers >= static_cast<int>(kMostSources));
 
+// The sources of all runs, one after the other: runs may have different numbers of them.
 template <int kMost>
 struct Pointers {
   const void* each[kMost];
 };
 
+// A run as the kernel reads it.
 struct Segment {
   void* out;
   Stretch stretch;
-  int32_t first_source, sources;  // of Pointers
+  int32_t first_source, sources;  // its range of Pointers::each
   DType dtype;
 };
 
 constexpr int kMostSegments =
     kManySegments<Segment, kOtherParameterBytes + sizeof(Pointers<kMostPointers>)>;
 
-// A thread reads its elements of all sources before it writes them: `out` may be one of them.
+// Reduces the elements of one block of a run, in the order of the sources. A thread reads its
+// elements of all sources before it writes them, because `out` may be one of the sources.
 template <class Element, ReduceOp kOp>
 __device__ __forceinline__ void reduce_run(const Segment& segment, int64_t block,
                                            const void* const* sources) {
@@ -62,7 +65,8 @@ __device__ __forceinline__ void reduce_run(const Segment& segment, int64_t block
       });
 }
 
-// Four blocks a multiprocessor leave it 64 registers a thread: asked for more, ptxas spills.
+// The bound of four blocks for each multiprocessor leaves 64 registers for each thread. With a
+// higher bound ptxas spills.
 template <ReduceOp kOp, int kMost, int kPointers>
 __global__ void __launch_bounds__(kBlockThreads, 4)
     reduce_kernel(const __grid_constant__ SegmentTable<Segment, kMost> table,
@@ -88,7 +92,7 @@ auto kernel_for(ReduceOp op) {
 auto kernel_for_few(ReduceOp op) { return kernel_for<kFewSegments, kFewPointers>(op); }
 auto kernel_for_many(ReduceOp op) { return kernel_for<kMostSegments, kMostPointers>(op); }
 
-// The vectors' boundaries that all of the run's arrays have in common.
+// Returns the run's stretch, with vectors only if all its arrays have the same boundaries.
 Stretch stretch_of_run(const ReduceRun& run) {
   const int64_t bytes = size_of(run.dtype);
   const auto width = static_cast<int>(kVectorBytes / bytes);
@@ -102,6 +106,7 @@ Stretch stretch_of_run(const ReduceRun& run) {
 
 }  // namespace
 
+// As TableLaunch, which cannot be used here: a launch is also full if its pointers are.
 void reduce(Stream& stream, std::span<const ReduceRun> runs, ReduceOp op) {
   SegmentTable<Segment, kMostSegments> table;
   Pointers<kMostPointers> pointers;

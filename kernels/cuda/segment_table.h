@@ -1,8 +1,8 @@
-// A table of segments as a kernel's parameter: by value, so that nothing is uploaded and the
-// caller's table may be gone. One launch serves all segments that fit.
+// Passes a table of segments as a kernel's parameter. It is passed by value, so that nothing is
+// uploaded and the caller may free its table. One launch serves all segments that fit.
 //
-// A launch copies its parameters whole, used or not: what is called for every parameter of a model
-// has its kernel twice, for few segments and for many.
+// A launch copies all bytes of its parameters, used or not. So a kernel that is called for every
+// parameter of a model exists twice, for few segments and for many.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 
 namespace fsdp::kernels::cuda {
 
-// CUDA's limit of all parameters of a kernel, and what a table leaves of it to others.
+// CUDA's limit of the bytes of a kernel's parameters, and the part of it that a table leaves to
+// other parameters.
 inline constexpr int64_t kParameterBytes = 32764;
 inline constexpr int64_t kOtherParameterBytes = 256;
 
@@ -24,7 +25,7 @@ template <class Segment, int64_t kOthers = kOtherParameterBytes>
 inline constexpr int kManySegments = static_cast<int>((kParameterBytes - kOthers) /
                                                       (sizeof(Segment) + 4));
 
-// ends[i]: blocks of the segments up to i and with it.
+// A table of segments. ends[i] is the number of blocks of segments 0 to i.
 template <class Segment, int kMost>
 struct SegmentTable {
   int32_t count = 0;
@@ -46,7 +47,7 @@ using FewSegments = SegmentTable<Segment, kFewSegments>;
 template <class Segment>
 using ManySegments = SegmentTable<Segment, kManySegments<Segment>>;
 
-// Requires: `table` has at most kFewSegments.
+// Returns a small copy of the table. Requires: `table` has at most kFewSegments.
 template <class Segment, int kMost>
 FewSegments<Segment> few_of(const SegmentTable<Segment, kMost>& table) {
   FewSegments<Segment> few;
@@ -59,12 +60,13 @@ FewSegments<Segment> few_of(const SegmentTable<Segment, kMost>& table) {
 
 #if defined(__CUDACC__)
 
-// Of a block of the launch: its segment, and its number among that segment's blocks.
+// The place of a launch's block: its segment, and its number among that segment's blocks.
 struct BlockPlace {
   int segment;
   int64_t block;
 };
 
+// Returns the place of this block by a binary search, which is uniform over the block.
 template <class Segment, int kMost>
 __device__ __forceinline__ BlockPlace place_of_block(const SegmentTable<Segment, kMost>& table) {
   const uint32_t block = blockIdx.x;
@@ -82,20 +84,20 @@ __device__ __forceinline__ BlockPlace place_of_block(const SegmentTable<Segment,
 
 #endif
 
-// A kernel over a table, for each size of it.
+// A kernel over a table, with an instantiation for each size of table.
 template <class Segment, class... Others>
 struct TableKernel {
   void (*many)(ManySegments<Segment>, Others...);
-  void (*few)(FewSegments<Segment>, Others...) = nullptr;  // null: it has the one
+  void (*few)(FewSegments<Segment>, Others...) = nullptr;  // null: `many` serves all sizes
 
-  // Errors: DeviceError naming the kernel.
+  // Loads the instantiations onto the current device. Errors: DeviceError naming the kernel.
   void load(std::string_view name) const {
     cuda::load(name, many);
     if (few != nullptr) cuda::load(name, few);
   }
 };
 
-// Collects segments and launches when a table is full, and when it is told to.
+// A collector of segments: it launches when a table is full, and at issue().
 template <class Segment, class... Others>
 class TableLaunch {
  public:
@@ -111,7 +113,7 @@ class TableLaunch {
         }),
         name_(name) {}
 
-  // Errors: InvalidArgument if one segment has more blocks than a launch.
+  // Adds a segment. Errors: InvalidArgument if it has more blocks than a launch.
   void add(const Segment& segment, int64_t blocks) {
     if (blocks == 0) return;
     if (blocks > kMostBlocks) refuse_blocks(name_, blocks);
@@ -119,6 +121,7 @@ class TableLaunch {
     table_.add(segment, blocks);
   }
 
+  // Launches the segments that were added since the last launch, if any.
   void issue() {
     if (table_.count > 0) launch_(table_);
     table_.count = 0;

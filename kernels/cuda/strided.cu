@@ -1,4 +1,5 @@
-// cast_pack_strided and accumulate_strided: they differ in what happens to an element alone.
+// Implements cast_pack_strided and accumulate_strided, which differ only in the arithmetic of one
+// element.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/element/block_index.h"
@@ -10,8 +11,9 @@ namespace fsdp::kernels::cuda {
 namespace {
 
 constexpr int kTile = 32;
-constexpr int kTileRows = kBlockThreads / kTile;  // that a thread block touches at once
+constexpr int kTileRows = kBlockThreads / kTile;  // rows that a thread block accesses at once
 
+// A call's arguments, as a kernel parameter.
 struct Work {
   FoldedSource folded;
   const void* source;
@@ -20,21 +22,23 @@ struct Work {
   float scale;
   DType from, to;
   bool adds;
-  int32_t copied_bytes;  // of an element that is copied, not converted; 0: none is
+  int32_t copied_bytes;  // bytes of an element if elements are copied; 0: they are converted
 };
 
-// Tiles of the last dimension and of the one in which the source is densest.
+// A division into tiles of the last dimension and of the one in which the source is densest.
 struct Tiling {
   int32_t last, across;
-  int64_t rows, columns;  // elements of `across`, of `last`
+  int64_t rows, columns;  // sizes of dimension `across` and of `last`
   int64_t row_tiles, column_tiles;
 };
 
-// Where one index of all dimensions but two (-1: none left out) lies.
+// Offsets of an element in elements.
 struct Offsets {
   int64_t source, destination;
 };
 
+// Returns the offsets of the element with this linear index over all dimensions except two (-1: no
+// exception).
 __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_t index, int except,
                                               int except_too) {
   Offsets at{0, 0};
@@ -43,7 +47,8 @@ __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_
     if (dim == except || dim == except_too) continue;
     const int64_t size = folded.sizes[dim];
     int64_t here, left;
-    if (index < int64_t{1} << 32 && size < int64_t{1} << 32) {  // a division of half the width
+    // GPUs divide in software: 32 bits take a fraction of the instructions of 64.
+    if (index < int64_t{1} << 32 && size < int64_t{1} << 32) {
       left = static_cast<uint32_t>(index) / static_cast<uint32_t>(size);
       here = static_cast<uint32_t>(index) % static_cast<uint32_t>(size);
     } else {
@@ -57,6 +62,7 @@ __device__ __forceinline__ Offsets offsets_of(const FoldedSource& folded, int64_
   return at;
 }
 
+// Writes one converted element, or adds it.
 template <class From, class To>
 __device__ __forceinline__ void put(const Work& work, From value, To* to) {
   const float product = scaled(to_float(value), work.scale);
@@ -85,7 +91,7 @@ __device__ __forceinline__ void visit_work(const Work& work, Visit visit) {
   });
 }
 
-// Elements in the destination's order.
+// Reads and writes elements in the destination's order: writes coalesce, reads may not.
 __global__ void __launch_bounds__(kBlockThreads) strided_kernel(const __grid_constant__ Work work) {
   visit_work(work, [&](auto from, auto to, auto put_element) {
     const auto* source = static_cast<const decltype(from)*>(work.source);
@@ -99,11 +105,13 @@ __global__ void __launch_bounds__(kBlockThreads) strided_kernel(const __grid_con
   });
 }
 
-// Tiles that are read along the source's densest dimension and written along the destination's:
-// both touch what lies together.
+// Reads tiles along the source's densest dimension and writes them along the destination's last
+// one, so that reads and writes both coalesce.
 __global__ void __launch_bounds__(kBlockThreads)
     transpose_kernel(const __grid_constant__ Work work, const Tiling tiling) {
-  __shared__ uint64_t tile[kTile * (kTile + 1)];  // odd rows: a column is in all banks
+  // The odd row length puts a column's elements into different banks. The type is the widest
+  // element, because the element type is known only inside visit_work.
+  __shared__ uint64_t tile[kTile * (kTile + 1)];
   const int64_t block = blockIdx.x;
   const int64_t column0 = block % tiling.column_tiles * kTile;
   const int64_t row0 = block / tiling.column_tiles % tiling.row_tiles * kTile;
@@ -158,6 +166,7 @@ void issue(Stream& stream, std::string_view name, const Work& work) {
   launch(stream, name, transpose_kernel, blocks, kBlockThreads, work, tiling);
 }
 
+// Returns true if a run's kernel serves the source: it is faster than the strided ones.
 bool is_contiguous(const FoldedSource& folded) {
   return folded.dims == 1 && folded.strides[0] == 1;
 }

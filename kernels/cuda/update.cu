@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kWidth = kVectorBytes / sizeof(float);
 
+// A segment as the kernel reads it. An array of moments has at least one element, as C++ requires.
 template <class Update>
 struct Segment {
   float* param;
@@ -25,7 +26,8 @@ struct Segment {
   DType copy_dtype;
 };
 
-// `Copy` is void for none.
+// Updates the elements of one block of a segment. `Copy` is void if there is no lower-precision
+// copy. The arrays are restrict: kernels/update.h forbids overlaps.
 template <class Update, class Element, class Copy>
 __device__ __forceinline__ void update_elements(const Segment<Update>& segment, int64_t block,
                                                 const typename Update::Scalars& s) {
@@ -87,6 +89,7 @@ __device__ __forceinline__ void update_copy(const Segment<Update>& segment, int6
   }
 }
 
+// Reads found_inf and the scale here and not on the host, which runs ahead of the stream.
 template <class Update>
 __global__ void __launch_bounds__(kBlockThreads)
     update_kernel(const __grid_constant__ ManySegments<Segment<Update>> table,
@@ -109,6 +112,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// An optimizer step updates all parameters in few launches, so one size of table is enough.
 template <class Update>
 TableKernel<Segment<Update>, typename Update::Scalars, UpdateScalars> kernel_of() {
   return {.many = &update_kernel<Update>};
@@ -141,6 +145,7 @@ void issue(Stream& stream, std::span<const UpdateSegment> segments,
   launches.issue();
 }
 
+// Loads the kernels of all updates of a rule: the type of update_of's result lists them.
 template <class... Updates>
 void load_updates(const std::variant<Updates...>& /*of_rule*/) {
   (kernel_of<Updates>().load(Updates::Rule::kName), ...);

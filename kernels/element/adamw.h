@@ -1,4 +1,4 @@
-// The arithmetic of kernels/adamw.h.
+// Implements the arithmetic of kernels/adamw.h.
 #pragma once
 
 #include <variant>
@@ -8,6 +8,7 @@
 
 namespace fsdp::kernels {
 
+// The update of one element.
 struct AdamWElement {
   // Scalars that all elements of a segment share, each rounded once from float64.
   struct Scalars {
@@ -15,8 +16,8 @@ struct AdamWElement {
     float root_correction2, eps, negative_step_size;
   };
 
-  // Multiplying by a decay or scale of exactly 1 and dividing by a correction of 1 change no bit:
-  // one function serves with and without them.
+  // Updates one element. A decay or scale of 1 and a correction of 1 change no bit, so one function
+  // serves with and without them.
   FSDP_ELEMENT static void update(float& param, float grad, float& exp_avg, float& exp_avg_sq,
                                   const Scalars& s) {
     const float g = grad * s.grad_scale;
@@ -27,6 +28,7 @@ struct AdamWElement {
   }
 };
 
+// AdamW as kernels/element/updates.h describes an update.
 struct AdamWUpdate {
   using Rule = AdamW;
   using Scalars = AdamWElement::Scalars;

@@ -1,4 +1,4 @@
-// The arithmetic of kernels/count_steps.h.
+// Implements the arithmetic of kernels/count_steps.h.
 #pragma once
 
 #include "kernels/count_steps.h"
@@ -6,6 +6,7 @@
 
 namespace fsdp::kernels {
 
+// Returns base^exponent by repeated squaring, which rounds alike on every device.
 FSDP_ELEMENT double power_of(double base, int64_t exponent) {
   double result = 1;
   for (; exponent != 0; exponent >>= 1) {
@@ -15,7 +16,7 @@ FSDP_ELEMENT double power_of(double base, int64_t exponent) {
   return result;
 }
 
-// What a counter holds at this step.
+// Returns the counter's value at this step.
 FSDP_ELEMENT StepCount count_at(int64_t step, const StepBetas& betas) {
   return {.step = step,
           .inverse_correction1 = 1.0 / (1.0 - power_of(betas.beta1, step)),

@@ -1,4 +1,4 @@
-// The arithmetic of kernels/digest.h.
+// Implements the arithmetic of kernels/digest.h.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace fsdp::kernels {
 
-// The term of the word at index i.
+// Returns the term of the word at index i.
 FSDP_ELEMENT uint64_t digest_term(uint64_t word, int64_t i) {
   constexpr uint64_t kFactor = 0x9e3779b97f4a7c15;
   uint64_t mixed = (word ^ (static_cast<uint64_t>(i + 1) * kFactor)) * kFactor;
-  mixed = (mixed ^ (mixed >> 32)) * kFactor;  // else two signs that change could go unseen
+  mixed = (mixed ^ (mixed >> 32)) * kFactor;  // otherwise two changed sign bits could cancel
   return mixed ^ (mixed >> 32);
 }
 

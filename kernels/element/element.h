@@ -1,10 +1,10 @@
-// What element functions are made of: the arithmetic of one element, which the CPU's loops and the
-// GPU's threads both call, so that both give the same bits.
+// Holds the basic operations of element functions. An element function is the arithmetic of one
+// element. The CPU's loops and the GPU's threads both call it, so that both give the same bits.
 #pragma once
 
 #include "kernels/cpu/target_clones.h"
 
-// Put before an element function. It is inlined into the loop that calls it, on both sides.
+// Put FSDP_ELEMENT before an element function: host and device inline it into the calling loop.
 #if defined(__CUDACC__)
 #define FSDP_ELEMENT __host__ __device__ __forceinline__
 #else
@@ -13,13 +13,14 @@
 
 namespace fsdp::kernels {
 
-// std::bit_cast, which is not a device's.
+// As std::bit_cast, which device code cannot call.
 template <class To, class From>
 FSDP_ELEMENT To bits_as(From from) {
   return __builtin_bit_cast(To, from);
 }
 
-// a · b + c, rounded once. Elsewhere a product and a sum are rounded each: neither side contracts.
+// Returns a · b + c, rounded once. In all other expressions product and sum are rounded separately,
+// because both sides are compiled without contraction.
 FSDP_ELEMENT float fused(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
   return __fmaf_rn(a, b, c);
@@ -28,7 +29,7 @@ FSDP_ELEMENT float fused(float a, float b, float c) {
 #endif
 }
 
-// Correctly rounded, as IEEE 754 has them.
+// Returns the square root, correctly rounded as IEEE 754 requires.
 FSDP_ELEMENT float root(float value) {
 #if defined(__CUDA_ARCH__)
   return __fsqrt_rn(value);

@@ -1,4 +1,4 @@
-// The arithmetic of kernels/reduce.h.
+// Implements the arithmetic of kernels/reduce.h.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace fsdp::kernels {
 
-// In which elements are accumulated: fp32 for narrower ones, else the type itself.
+// Type in which elements are accumulated: fp32 for bfloat16 and float16, else the type itself.
 template <class Element>
 using AccumulatorOf = std::conditional_t<std::is_arithmetic_v<Element>, Element, float>;
 
@@ -34,7 +34,7 @@ FSDP_ELEMENT Element stored(AccumulatorOf<Element> value) {
 template <ReduceOp kOp, class Accumulator>
 FSDP_ELEMENT Accumulator combined(Accumulator a, Accumulator b) {
   if constexpr (kOp == ReduceOp::kMax) {
-    // A comparison with NaN is false, so that b != b has to ask for it; a NaN in a stays.
+    // A comparison with NaN is false, so `b != b` selects a NaN in b; a NaN in a stays.
     return (b > a) | (b != b) ? b : a;
   } else {
     return static_cast<Accumulator>(a + b);
@@ -51,7 +51,7 @@ FSDP_ELEMENT Accumulator finished(Accumulator sum, size_t count) {
 }
 
 // Calls visit(Element{}) with the type in which elements of this dtype are combined. Integers are
-// summed as unsigned ones, so that an overflow wraps and is not undefined: a sum's bits are the
+// summed as unsigned ones, so that an overflow wraps and is not undefined; the sum's bits are the
 // same.
 template <ReduceOp kOp, class Visit>
 FSDP_ELEMENT void visit_reduced(DType dtype, Visit visit) {

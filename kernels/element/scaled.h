@@ -1,4 +1,4 @@
-// Products and sums that keep what a NaN holds.
+// Holds products and sums that keep a NaN's sign and payload.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace fsdp::kernels {
 
-// value · scale, rounded. A NaN stays one, quiet, with sign and payload: a host's product has them
-// anyway, a GPU's is one NaN for all.
+// Returns value · scale, rounded. A NaN becomes quiet and keeps its sign and payload. A host's
+// product does so already; a GPU's product is the same NaN for every operand.
 FSDP_ELEMENT float scaled(float value, float scale) {
   const float product = value * scale;
 #if defined(__CUDA_ARCH__)
@@ -18,7 +18,7 @@ FSDP_ELEMENT float scaled(float value, float scale) {
   return product;
 }
 
-// a + b, rounded; a NaN as above, of two either.
+// Returns a + b, rounded. A NaN is kept as above; if both are NaN, either one is returned.
 FSDP_ELEMENT float added(float a, float b) {
   const float sum = a + b;
 #if defined(__CUDA_ARCH__)

@@ -1,4 +1,4 @@
-// The arithmetic of kernels/sgd.h.
+// Implements the arithmetic of kernels/sgd.h.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,17 @@ struct SgdScalars {
   bool first;  // this update starts the momentum buffer
 };
 
-// Decay is a parameter of its own and not a decay of 0, since 0 · inf is NaN.
+// The update of one element. kDecay is a template parameter instead of a decay of 0, because
+// 0 · inf is NaN.
 template <bool kDecay, Momentum kMomentum>
 struct SgdElement {
-  // `buffer` is neither read nor written without momentum.
+  // Updates one element. Without momentum it neither reads nor writes `buffer`.
   FSDP_ELEMENT static void update(float& param, float grad, float& buffer, float& /*none*/,
                                   const SgdScalars& s) {
     float d = grad * s.grad_scale;
     if constexpr (kDecay) d = fused(param, s.decay, d);
     if constexpr (kMomentum != Momentum::kNone) {
+      // Selected, not branched on: the loop over elements vectorises.
       const float moved = fused(d, s.one_minus_dampening, buffer * s.momentum);
       buffer = s.first ? d : moved;
       d = kMomentum == Momentum::kNesterov ? fused(buffer, s.momentum, d) : buffer;
@@ -34,6 +36,7 @@ struct SgdElement {
   }
 };
 
+// SGD as kernels/element/updates.h describes an update.
 template <Momentum kMomentum>
 struct SgdUpdate {
   using Rule = Sgd;
@@ -60,6 +63,7 @@ struct SgdUpdate {
   }
 };
 
+// Returns the update that the rule's options need.
 inline std::variant<SgdUpdate<Momentum::kNone>, SgdUpdate<Momentum::kPlain>,
                     SgdUpdate<Momentum::kNesterov>>
 update_of(const Sgd& rule) {
