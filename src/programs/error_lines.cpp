@@ -14,7 +14,7 @@ struct Parts {
   std::string_view code, rank, text;
 };
 
-// "fsdp: error[CODE] rank R/W host H step S: TEXT"; nothing if it is no such line.
+// Splits "fsdp: error[CODE] rank R/W host H step S: TEXT". Returns nothing for other lines.
 std::optional<Parts> parts_of(std::string_view line) {
   constexpr std::string_view kRank = "] rank ";
   if (!line.starts_with(kBegin)) return std::nullopt;
@@ -30,7 +30,7 @@ std::optional<Parts> parts_of(std::string_view line) {
                .text = line.substr(text)};
 }
 
-// More bytes may make it an error line.
+// Returns true if the line is an error line or can become one with more bytes.
 bool may_become_error(std::string_view line) {
   return line.starts_with(kBegin) || kBegin.starts_with(line);
 }
@@ -44,6 +44,8 @@ std::string ErrorLines::take(std::string_view bytes) {
     const bool whole = end != std::string_view::npos;
     line_ += bytes.substr(0, whole ? end + 1 : bytes.size());
     bytes.remove_prefix(whole ? end + 1 : bytes.size());
+    // Hold back only the beginning of a possible error line. Other unfinished lines are shown at
+    // once: a rank may draw a status line piece by piece.
     if (!whole && !inside_ && may_become_error(line_)) break;
     const bool repeated = !inside_ && is_repeated(line_);
     if (all_ || !repeated) shown += line_;

@@ -1,4 +1,4 @@
-// What ranks write to stderr, each error once.
+// Filters the stderr of ranks, so that each error is shown once.
 #pragma once
 
 #include <cstdint>
@@ -8,34 +8,34 @@
 
 namespace fsdp {
 
-// Of error lines (docs/errors.md) that differ in rank and step alone the first is shown, and the
-// others are counted. All else is shown as it arrives.
+// A filter of the ranks' stderr. Of error lines (docs/errors.md) that differ only in rank and step
+// it shows the first and counts the others. It shows all other text when it arrives.
 class ErrorLines {
  public:
-  // `all`: every line is shown.
+  // `all`: show every line.
   explicit ErrorLines(bool all) : all_(all) {}
 
-  // Takes the next bytes, of lines or of pieces of them; returns what is to be shown now.
+  // Adds the next bytes, whole lines or pieces of lines. Returns the text to show now.
   std::string take(std::string_view bytes);
-  // At the end: a line that nobody finished, and a line a repeated error: "fsdp: note: 14 other
-  // ranks say the same as rank 3".
+  // Returns the text to show at the end: an unfinished line, and for each repeated error a line
+  // such as "fsdp: note: 14 other ranks say the same as rank 3".
   std::string rest();
 
-  // Some rank has said an error with this exit code.
+  // Returns true if a rank printed an error with this exit code.
   bool has_said(int code) const;
 
  private:
   struct Said {
     std::string text;  // code and text, without rank and step
-    std::string rank;  // that said it first
+    std::string rank;  // the first to print it
     int64_t others = 0;
   };
 
   bool is_repeated(std::string_view line);
 
   bool all_;
-  std::string line_;     // the beginning of one, not shown yet
-  bool inside_ = false;  // of a line whose beginning was shown
+  std::string line_;     // beginning of a line, not shown yet
+  bool inside_ = false;  // the beginning of the current line was shown
   std::vector<Said> said_;
 };
 

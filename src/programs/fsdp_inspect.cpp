@@ -1,5 +1,5 @@
-// fsdp-inspect [--summary] PATH: what is in a file of weights or a model folder, and whether it is
-// sound; of any other file what it is.
+// fsdp-inspect [--summary] PATH lists the tensors of a file of weights or a model folder and checks
+// that it is sound. For any other file it prints the file's kind.
 //
 // Exit codes: 0 sound, 64 usage, 65 malformed (one line on stderr names the tensor and the byte),
 // 74 cannot be read.
@@ -42,7 +42,7 @@ void print(const std::string& text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) cannot_write();
 }
 
-// A value of a file from elsewhere, on one line.
+// Returns a value of an untrusted file as one printable line.
 std::string shown(const nlohmann::json& value) {
   return printable(value.is_string() ? value.get<std::string>() : value.dump());
 }
@@ -75,7 +75,8 @@ void print_notes(const StoredWeights& weights) {
   }
 }
 
-// The sizes that Hugging Face's configurations have in common, as far as this one has them.
+// Returns the model type and the sizes that Hugging Face's configurations have in common, as far as
+// this one has them.
 std::string describe_config(const std::filesystem::path& path) {
   const MappedFile file(path);
   const auto refuse = [&](std::string what) {
@@ -105,12 +106,12 @@ std::string describe_config(const std::filesystem::path& path) {
   return text + "\n";
 }
 
-// All tensors, and every check sum.
+// Prints all tensors and verifies every check sum.
 void list_weights(const StoredWeights& weights) {
   TensorTotals all;
   const bool several = files_of(weights).size() > 1;
   for (const WeightsFile* file : files_of(weights)) {
-    file->check_sums(0, 1);
+    file->check_sums(0, 1);  // the whole file, before its listing
     print((several ? "\n" : "") + listing_of(*file));
     const TensorTotals totals = totals_of(tensors_of(*file));
     all.tensors += totals.tensors;
@@ -144,7 +145,7 @@ void summarise_weights(const StoredWeights& weights) {
   print(format_totals(totals_of(all)) + "\n" + format_groups(all));
 }
 
-// JSON says more of itself than that it is that.
+// Describes an index or a configuration by its content, and other JSON as such.
 std::string describe_json(const std::filesystem::path& path) {
   const std::string name = path.filename().string();
   if (name.ends_with(".index.json")) {
@@ -156,13 +157,14 @@ std::string describe_json(const std::filesystem::path& path) {
   }
   if (name == "config.json") {
     std::string text = "a configuration, " + describe_config(path);
-    text.pop_back();
+    text.pop_back();  // the line break
     return text;
   }
   return std::string(name_of(FileKind::kJson));
 }
 
-// Of what holds no weights that could be read. Empty: `kind` may.
+// Describes a file without readable weights. Returns an empty string if `kind` may hold weights:
+// StoredWeights then reads it or throws an error that says more.
 std::string describe_other(FileKind kind, const std::filesystem::path& path) {
   switch (kind) {
     case FileKind::kUnknown:
@@ -199,11 +201,12 @@ void inspect(const std::filesystem::path& path, bool summary) {
       list_weights(weights);
     }
   }
-  if (std::fflush(stdout) != 0) cannot_write();
+  if (std::fflush(stdout) != 0) cannot_write();  // a full disk shows only here
 }
 
+// The command line.
 struct Asked {
-  std::filesystem::path path;  // empty if only help was asked for, which is then printed
+  std::filesystem::path path;  // empty for --help, which is then printed
   bool summary = false;
 };
 

@@ -1,4 +1,4 @@
-// fsdp-run -n N [--log-dir D] PROGRAM ARGS…: starts N ranks of a program on this host.
+// fsdp-run -n N [--log-dir D] PROGRAM ARGS… starts N ranks of a program on this host.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -58,7 +58,8 @@ bool is_number(const std::string& word) {
   return !word.empty() && word.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// The launcher's own flags, before the program: what is none of them is no program either.
+// Refuses unknown flags before the program. CLI11 would take the first one for the program, because
+// its parser stops at a word that it does not know.
 void check_flags(const std::vector<std::string>& words) {
   const std::vector<std::string> names{"--nproc-per-node", "--log-dir", "--all-errors", "--help"};
   std::vector<std::string> unknown;
@@ -67,18 +68,18 @@ void check_flags(const std::vector<std::string>& words) {
     const std::string name = fsdp::with_hyphens(words[i].substr(0, equals));
     const bool has_value =
         equals == std::string::npos && (name == "-n" || name == names[0] || name == names[1]);
-    if (has_value) ++i;
+    if (has_value) ++i;  // the value is the next word
     const bool known = std::ranges::find(names, name) != names.end() || name == "-h" ||
                        name == "-n" || (name.starts_with("-n") && is_number(name.substr(2)));
     if (known) continue;
     unknown.push_back(words[i]);
-    // A word may be the program; a number is the flag's value.
+    // A number after an unknown flag is its value; another word may be the program.
     if (i + 1 < words.size() && is_number(words[i + 1])) ++i;
   }
   if (!unknown.empty()) fsdp::refuse_unknown(unknown, {.names = names, .usage = kUsage});
 }
 
-// Nothing: help was asked for.
+// Returns the options, or nothing for --help.
 std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
   fsdp::LaunchOptions options;
   CLI::App app;
@@ -90,7 +91,7 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
   app.prefix_command();
   try {
     app.parse(argc, argv);
-    options.command = app.remaining();
+    options.command = app.remaining();  // from the program on, its own flags included
     if (!options.command.empty() && options.command.front() == "--") {
       options.command.erase(options.command.begin());
     }
@@ -104,13 +105,18 @@ std::optional<fsdp::LaunchOptions> parse(int argc, const char* const* argv) {
 }
 
 int run(const fsdp::LaunchOptions& options) {
-  std::signal(SIGXFSZ, SIG_IGN);  // the job's memory counts as files; the error says so
-  // Ranks inherit it: in process groups of their own they are the terminal's background, whose
-  // writes `stty tostop` would stop.
+  // The job's shared memory counts as files: with SIGXFSZ ignored, a limit of file sizes is an
+  // error with a text instead of a signal.
+  std::signal(SIGXFSZ, SIG_IGN);
+  // Ranks inherit the ignored SIGTTOU through exec. They run in their own process groups, which are
+  // the terminal's background, and `stty tostop` would stop a background process that writes.
   std::signal(SIGTTOU, SIG_IGN);
+  // RankProcesses receives these by sigtimedwait. They are blocked before the first fork, so none
+  // is lost or ends the launcher; the thread of RankOutput inherits the mask.
   const sigset_t signals = fsdp::RankProcesses::signals();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   const fsdp::JobEnd end = fsdp::RankProcesses(options).wait();
+  // The rank's own error first, then the launcher's line that explains it.
   say(end.rank_line);
   say(end.line);
   say(end.log_line);
@@ -120,7 +126,7 @@ int run(const fsdp::LaunchOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  fsdp::open_standard_streams();
+  fsdp::open_standard_streams();  // before any other descriptor exists
   try {
     const std::vector<std::string> words(argv + 1, argv + argc);
     check_flags(words);

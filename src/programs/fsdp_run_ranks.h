@@ -1,4 +1,5 @@
-// The processes of the ranks that fsdp-run starts: start, forward, watch, name the root cause.
+// Starts the processes of fsdp-run's ranks, forwards signals to them, watches them and names the
+// root cause of a failure.
 #pragma once
 
 #include <signal.h>
@@ -16,38 +17,40 @@
 
 namespace fsdp {
 
+// The command line of fsdp-run.
 struct LaunchOptions {
   int ranks = 1;
   std::string log_dir;      // empty: output passes through
-  bool all_errors = false;  // of all ranks, also where they say the same
+  bool all_errors = false;  // show repeated errors, too
   std::vector<std::string> command;
 };
 
-// How the job ended: the code for the launcher, and its line if it is not 0.
+// The end of a job: the launcher's exit code and, if it is not 0, lines for stderr.
 struct JobEnd {
   int code = 0;
-  std::string rank_line;  // the error that a rank ended by, where only a log file has it
+  std::string rank_line;  // the error of the root rank, if only a log file has it
   std::string line;       // how the first rank to fail ended, as error_line writes it; with the
-                          // cause if no rank has said it
-  std::string log_line;   // a warning if the log folder did not take what happened
+                          // cause if no rank printed it
+  std::string log_line;   // a warning if the log folder could not be written
 };
 
+// The processes of all ranks of a job.
 class RankProcesses {
  public:
-  // What wait() takes.
+  // Returns the signals that wait() receives.
   static sigset_t signals();
 
-  // Starts all ranks. Requires: the caller blocks signals() before.
+  // Starts all ranks. Requires: the caller has blocked signals().
   // Errors: InvalidArgument (64) if the program cannot be started; IoError (73) for the log folder.
   explicit RankProcesses(LaunchOptions options);
-  // Kills what still runs, children of ranks included.
+  // Kills all ranks that still run, with their children.
   ~RankProcesses();
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  // Waits until all ranks have ended; forwards SIGINT, SIGTERM and SIGHUP, also to ranks that are
-  // stopped, and stops and goes on with all of them (SIGTSTP, SIGCONT). After the first bad end the
-  // others have three seconds to end by themselves.
+  // Waits until all ranks have ended. Forwards SIGINT, SIGTERM and SIGHUP, also to stopped ranks.
+  // SIGTSTP stops all ranks and the launcher, SIGCONT resumes them. After the first failure the
+  // other ranks have three seconds to end by themselves.
   JobEnd wait();
 
  private:
@@ -55,7 +58,7 @@ class RankProcesses {
   struct Rank {
     pid_t pid = 0;
     bool ended = false;
-    bool killed_here = false;  // it still ran when its time was over
+    bool killed_here = false;  // the launcher killed it after the grace period
     int wait_status = 0;
   };
 

@@ -18,12 +18,12 @@ namespace {
 
 constexpr int kLookEveryMs = 100;
 
-// What cannot be written (closed, full) is lost: the job goes on.
+// Writes all of `text`. If the file is closed or full, the rest is dropped and the job continues.
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EAGAIN) {  // somebody who shares it made it non-blocking
+    if (written < 0 && errno == EAGAIN) {  // another process that shares it set O_NONBLOCK
       pollfd writable{.fd = fd, .events = POLLOUT, .revents = 0};
       poll(&writable, 1, /*timeout=*/-1);
       continue;
@@ -33,13 +33,14 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// What is no line of ours may be one that a rank draws piece by piece.
+// Writes `text` to stderr, an fsdp line in a row of its own. Other text is written unchanged,
+// because a rank may draw a line piece by piece.
 void show_on_stderr(const std::string& text) {
   const bool begins_ours = text.starts_with("fsdp: ");
   write_all(STDERR_FILENO, begins_ours ? fresh_row(STDERR_FILENO) + text : text);
 }
 
-// The next bytes; empty if there are none now.
+// Reads the next bytes; returns an empty string if there are none now.
 std::string read_some(int fd) {
   std::array<char, 65536> block;
   const ssize_t got = read(fd, block.data(), block.size());
@@ -57,7 +58,7 @@ RankOutput::RankOutput(std::string followed, bool all_errors)
   }
   read_end_ = Descriptor(ends[0]);
   write_end_ = Descriptor(ends[1]);
-  fcntl(read_end_.get(), F_SETFL, O_NONBLOCK);
+  fcntl(read_end_.get(), F_SETFL, O_NONBLOCK);  // show() must not block in read
 }
 
 RankOutput::~RankOutput() { finish(); }
@@ -73,14 +74,16 @@ void RankOutput::start() {
 void RankOutput::finish() {
   if (!thread_.joinable()) return;
   ended_ = true;
-  write_end_ = Descriptor();  // wakes the thread, unless something that a rank left still has it
+  // Closing the last write end wakes the thread. A process that a rank left behind may still hold
+  // one, so the thread also looks at ended_ every 100 ms.
+  write_end_ = Descriptor();
   thread_.join();
   show_on_stderr(errors_.rest());
 }
 
 void RankOutput::show() {
   while (true) {
-    const bool last = ended_;
+    const bool last = ended_;  // read before the output, so that nothing is missed
     pollfd readable{.fd = read_end_.get(), .events = POLLIN, .revents = 0};
     poll(&readable, 1, last ? 0 : kLookEveryMs);
     bool more = show_errors();
@@ -98,6 +101,7 @@ bool RankOutput::show_errors() {
 
 bool RankOutput::show_followed() {
   if (followed_.empty()) return false;
+  // Rank 0 creates the file in its own process, possibly later than now.
   if (!followed_file_) followed_file_ = Descriptor(open(followed_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!followed_file_) return false;
   const std::string bytes = read_some(followed_file_.get());

@@ -1,4 +1,4 @@
-// What ranks write, on its way to whoever started them.
+// Passes the output of ranks to the launcher's stdout and stderr.
 #pragma once
 
 #include <atomic>
@@ -10,22 +10,22 @@
 
 namespace fsdp {
 
-// Without a log folder ranks write to stdout themselves, and to stderr through here, where each
-// error is shown once. With one their output goes to files, and what rank 0 adds to its own is
-// shown on stdout.
+// A relay for the output of ranks. Without a log folder, ranks write to the launcher's stdout
+// directly, and to its stderr through this class, which shows each error once. With a log folder,
+// ranks write to files, and this class copies the stdout file of rank 0 to the launcher's stdout.
 class RankOutput {
  public:
-  // `followed`: rank 0's output in the log folder, or empty.
+  // `followed`: path of rank 0's stdout file in the log folder, or empty.
   RankOutput(std::string followed, bool all_errors);
   ~RankOutput();
   RankOutput(const RankOutput&) = delete;
   RankOutput& operator=(const RankOutput&) = delete;
 
-  // Takes the place of a rank's stderr, in the rank's process; nothing with a log folder.
+  // Replaces stderr, in the process of a rank. With a log folder it does nothing.
   void become_stderr() const;
-  // Starts to show; a process must not fork any more.
+  // Starts the thread that shows output. The process must not fork afterwards.
   void start();
-  // Returns when all that ranks have written is shown. Requires: they have ended.
+  // Waits until all output of the ranks is shown. Requires: the ranks have ended.
   void finish();
   // ErrorLines::has_said. Requires: finish() has returned.
   bool has_said(int code) const { return errors_.has_said(code); }
@@ -36,7 +36,7 @@ class RankOutput {
   bool show_followed();
 
   std::string followed_;
-  Descriptor read_end_, write_end_;  // of a pipe that is every rank's stderr
+  Descriptor read_end_, write_end_;  // a pipe, the stderr of all ranks
   Descriptor followed_file_;
   ErrorLines errors_;
   std::atomic<bool> ended_ = false;

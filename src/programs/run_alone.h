@@ -1,4 +1,4 @@
-// main() of a program that is one process and has no mesh.
+// Implements main() of a program that is one process and has no mesh.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// The exit code: 0, or that of what `body` throws, whose line is printed.
+// Runs `body` and returns the exit code: 0, or that of an exception, whose error line it prints.
 template <class Body>
 int run_alone(const Body& body) {
   open_standard_streams();

@@ -15,11 +15,11 @@
 namespace fsdp {
 namespace {
 
-// A name beyond this pushes its own line to the right, not the whole table.
+// Limits of the columns' widths: a longer name widens only its own line, not the whole table.
 constexpr int64_t kMaxNameColumns = 80;
 constexpr int64_t kMaxShapeColumns = 40;
 
-// Characters, not bytes: close enough to columns for names.
+// Counts characters (bytes that are not UTF-8 continuation bytes), a good estimate of columns.
 int64_t columns_of(std::string_view text) {
   return std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
@@ -86,17 +86,18 @@ namespace {
 
 constexpr size_t kMaxGroups = 16;
 
-// "module.", "bert.encoder.": whole parts of the names.
+// Returns the whole name parts that all names share: "module.", "bert.encoder.".
 std::string shared_beginning(std::span<const StoredTensor> tensors) {
   std::string shared = tensors.size() > 1 ? tensors[0].name : "";
   for (const StoredTensor& tensor : tensors) {
     const auto differs = std::ranges::mismatch(shared, tensor.name);
     shared.erase(differs.in1, shared.end());
   }
-  shared.resize(shared.rfind('.') + 1);  // npos + 1: none
+  shared.resize(shared.rfind('.') + 1);  // npos + 1 is 0
   return shared;
 }
 
+// Returns the totals of the groups with equal keys, largest first.
 template <class Key>
 std::string format_by(std::string_view title, std::span<const StoredTensor> tensors,
                       const Key& key) {

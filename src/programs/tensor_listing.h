@@ -1,4 +1,4 @@
-// Tensors as a table for people.
+// Formats tensors as a table for people.
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -9,9 +9,11 @@
 
 namespace fsdp {
 
-// One line a tensor, columns aligned: name, dtype, shape, bytes. Names are made printable.
+// Returns one line for each tensor with aligned columns: name, dtype, shape, bytes. Names are made
+// printable.
 std::string format_tensors(std::span<const StoredTensor> tensors);
 
+// Sums over tensors.
 struct TensorTotals {
   int64_t tensors = 0;
   int64_t numel = 0;
@@ -19,14 +21,15 @@ struct TensorTotals {
 };
 TensorTotals totals_of(std::span<const StoredTensor> tensors);
 
-// "3 tensors, 1,234 elements, 4,936 bytes (4.8 KiB)"
+// Returns "3 tensors, 1,234 elements, 4,936 bytes (4.8 KiB)".
 std::string format_totals(const TensorTotals& totals);
 
-// "F32 2, I64 1"
+// Returns "F32 2, I64 1".
 std::string format_dtype_counts(std::span<const StoredTensor> tensors);
 
-// "by type    F32  2 tensors, 8 elements, 32 bytes", a line a type, and so on by what names begin
-// with up to the first dot in which they differ; what all begin with has a line of its own.
+// Returns a line for each type, "by type    F32  2 tensors, 8 elements, 32 bytes", and one for each
+// prefix of names up to the first dot after the part that all share. The shared part, if there is
+// one, has its own line.
 std::string format_groups(std::span<const StoredTensor> tensors);
 
 }  // namespace fsdp

@@ -1,4 +1,4 @@
-// All of it: what is known of a machine, what is said about it, and how the program ends.
+// Gathers the facts about GPUs within time limits.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -11,17 +11,18 @@
 
 namespace fsdp::doctor {
 
+// Limits of steps that can hang in a driver.
 struct TimeLimits {
   std::chrono::milliseconds asking{60'000};
   std::chrono::milliseconds loopback{30'000};
 };
 
-// The facts about GPUs, the loopback among them. Always comes back.
-// Requires: `source` and all that it needs live until the threads have ended that the facts name
+// Fills in the facts about GPUs, the loopback included. Always returns.
+// Requires: `source` and all that it refers to live until the threads of these facts have ended
 //   (TaskEnd::ended).
 void gather_gpus(Facts& facts, const GpuSource& source, const TimeLimits& limits = {});
 
-// Some thread of it still runs: the process has to end without waiting for it.
+// Returns true if a thread of these facts still runs: the process must end without waiting for it.
 bool is_stuck(const Facts& facts);
 
 }  // namespace fsdp::doctor

@@ -1,4 +1,4 @@
-// What fsdp-doctor says about a machine, as lines for a terminal.
+// Defines the findings of fsdp-doctor and formats them as lines for a terminal.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@ namespace fsdp::doctor {
 
 enum class State : uint8_t {
   kOk,
-  kNote,   // runs work; not all of them, or not as fast as they could
+  kNote,   // runs work, but not all of them or not at full speed
   kFails,  // runs fail
 };
 std::string_view name_of(State state);
 
+// The result of one check.
 struct Finding {
-  std::string area;  // what was looked at, in a word or two: "driver", "cuda:0"
+  std::string area;  // the checked thing in a word or two: "driver", "cuda:0"
   State state = State::kOk;
   std::string text;
-  std::string remedy{};  // what the reader can do; empty exactly where the state is kOk
+  std::string remedy{};  // an instruction for the reader; empty exactly if the state is kOk
 };
 inline Finding note(std::string area, std::string text, std::string_view remedy) {
   return {std::move(area), State::kNote, std::move(text), std::string(remedy)};
@@ -29,8 +30,8 @@ inline Finding failing(std::string area, std::string text, std::string_view reme
   return {std::move(area), State::kFails, std::move(text), std::string(remedy)};
 }
 
-// A line each: area, state, text. No line is longer than 100 columns: what does not fit goes on
-// below the text, where the remedy stands, too. Control characters are escaped, whoever wrote them.
+// Returns a line for each finding: area, state, text. Text beyond 100 columns is wrapped below the
+// first line, and the remedy follows it there. Control characters are escaped.
 std::string format_findings(const std::vector<Finding>& findings);
 
 }  // namespace fsdp::doctor

@@ -12,7 +12,8 @@
 namespace fsdp::doctor {
 namespace {
 
-// What the mesh would say, and end the process, is said by the finding.
+// Time that a stuck mesh's listener blocks. After the listener returns, the mesh ends the process;
+// by then the finding has reported the failure.
 constexpr auto kTimeToReport = std::chrono::seconds(60);
 
 GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
@@ -22,7 +23,8 @@ GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
     gpu.bus = library.device_bus(ordinal);
     library.open_device(ordinal);
     gpu.free_bytes = library.device_free_bytes(ordinal);
-    library.leave_device(ordinal);  // a rank of the loopback may have to be alone on it
+    // In exclusive-process mode a rank of the loopback could not open the GPU otherwise.
+    library.leave_device(ordinal);
   } catch (const DeviceError& error) {
     gpu.refusal = error.text();
   }
@@ -48,8 +50,8 @@ std::vector<std::vector<bool>> gather_peers(const CudaLibrary& library, int coun
   return reaches;
 }
 
-// One rank is a thread; several are processes, as in a run: threads with a GPU each could wait for
-// each other in calls that allocate.
+// Runs the loopback on this machine. One rank is a thread. Several are processes, as in a run:
+// threads with a GPU each could block each other in calls that allocate.
 void loop_back_on_machine(int ranks, const TellStuck& tell_stuck) {
   if (ranks > 1) return run_loopback_processes(ranks);
   run_loopback(Mesh::local(

@@ -1,4 +1,4 @@
-// The GPUs that are looked at: this machine's, or a test's.
+// Declares the source of facts about GPUs: this machine, or a test's substitute.
 #pragma once
 
 #include <functional>
@@ -10,23 +10,24 @@
 
 namespace fsdp::doctor {
 
-// Any of these may hang, and is called once.
+// The functions that gather facts about GPUs. Each may hang and is called once.
 struct GpuSource {
   std::function<CudaDevices()> devices;
-  // Asked where there are devices.
+  // Called only if there are devices.
   std::function<const CudaLibrary&()> library;
-  // Errors: DeviceError that says why there is none.
+  // Errors: DeviceError with the reason if there is none.
   std::function<const nccl::Library&()> nccl;
-  // The loopback on so many ranks, a GPU each, by NCCL where there are several. `tell_stuck` hears
-  // of a call of this process that does not come back.
-  // Errors: what the first rank to fail has thrown.
+  // Runs the loopback on this many ranks with a GPU each, over NCCL if there are several. Calls
+  // `tell_stuck` if a call of this process does not return.
+  // Errors: the exception of the first rank to fail.
   std::function<void(int ranks, const TellStuck& tell_stuck)> loop_back;
 };
 
-// Those that the engine would find here.
+// Returns the source for the GPUs that the engine would find on this machine.
 GpuSource gpus_of_machine();
 
-// Errors: DeviceError where CUDA does not answer about GPUs that it has counted.
+// Gathers the facts about GPUs.
+// Errors: DeviceError if CUDA fails for GPUs that it has counted.
 CudaFacts gather_cuda(const GpuSource& source);
 
 }  // namespace fsdp::doctor

@@ -39,7 +39,7 @@ int usable_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more than the set can name
+  return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));  // more cores than cpu_set_t holds
 }
 
 std::string text_of(const char* path) {
@@ -47,7 +47,7 @@ std::string text_of(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Numbers between dots: "580.65.06".
+// Returns true for numbers between dots: "580.65.06".
 bool is_version(std::string_view word) {
   const auto is_part = [](char c) {
     return c == '.' || std::isdigit(static_cast<unsigned char>(c)) != 0;
@@ -75,7 +75,8 @@ LimitFacts gather_limits() {
           .address_bytes = limit_of(RLIMIT_AS)};
 }
 
-// By the fastest of a few copies of more than caches hold: others compute beside it.
+// Returns the bytes that one core copies in a second. The buffers are larger than the caches. The
+// fastest of a few copies counts, because other processes may run at the same time.
 double measure_copy() {
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr int kCopies = 5;
@@ -84,7 +85,8 @@ double measure_copy() {
   for (int i = 0; i < kCopies; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     std::memcpy(to.data(), from.data(), kBytes);
-    __asm__ volatile("" : : "r"(to.data()) : "memory");  // it is not left out
+    // The empty statement reads the memory, so that the compiler does not remove the copy.
+    __asm__ volatile("" : : "r"(to.data()) : "memory");
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     least = std::min(least, took.count());
   }
@@ -106,14 +108,16 @@ MemoryFacts gather_memory() {
 }
 
 MasterFacts gather_master(const std::string& name, std::chrono::milliseconds limit) {
-  const auto found = std::make_shared<ResolvedName>();  // shared with a thread that may be stuck
+  // Shared with the thread. If that is stuck, it may still write, so the result is not read.
+  const auto found = std::make_shared<ResolvedName>();
   TaskEnd asked = run_within(limit, "resolving MASTER_ADDR",
                              [found, name](const TellStuck&) { *found = resolve(name); });
   if (asked.how != TaskEnd::How::kDone) return {.name = name, .asked = std::move(asked)};
   return {.name = name, .addresses = found->addresses, .why_none = found->why_none};
 }
 
-// As a launcher makes it and a rank maps it; of two ranks, the fewest that need it.
+// Creates the memory of a job as a launcher does and maps it as a rank does. Two ranks are the
+// fewest that need it.
 std::optional<ErrorText> try_job_memory() {
   constexpr int kRanks = 2;
   try {

@@ -1,4 +1,4 @@
-// Asks the system about this machine.
+// Gathers facts about this machine from the system.
 #pragma once
 
 #include <chrono>
@@ -11,21 +11,22 @@
 
 namespace fsdp::doctor {
 
-// Of this machine and process. To be called before anything sets a variable for CUDA or NCCL, and
-// with SIGXFSZ ignored: a limit of file sizes is a finding.
+// Gathers the facts about this machine and process.
+// Requires: no code has set a variable for CUDA or NCCL yet; SIGXFSZ is ignored, because a limit of
+//   file sizes is a finding.
 HostFacts gather_host();
 
-// Its parts.
+// The parts of gather_host.
 SharedFolderFacts gather_shared_folder(const std::filesystem::path& folder);
 LimitFacts gather_limits();
 MemoryFacts gather_memory();
-// Gives up after `limit`: a resolver may ask servers that do not answer.
+// Resolves `name`, at most for `limit`: a resolver may ask servers that do not answer.
 MasterFacts gather_master(const std::string& name, std::chrono::milliseconds limit);
 std::optional<ErrorText> try_job_memory();
-// Of `environment`, as `environ` has it: those that change what happens on a GPU, or how many
-// threads compute; sorted.
+// Returns the variables of `environment` (as `environ`) that affect a GPU or the number of threads,
+// sorted by name.
 std::vector<Variable> variables_of(const char* const* environment);
-// From the text of /proc/driver/nvidia/version: "580.65.06"; empty if there is none in it.
+// Returns "580.65.06" from the text of /proc/driver/nvidia/version, or an empty string.
 std::string driver_version_in(std::string_view text);
 
 }  // namespace fsdp::doctor

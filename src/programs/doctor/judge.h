@@ -1,4 +1,4 @@
-// From what is known of a machine to what is said about it. Pure functions.
+// Judges the facts about a machine. All functions are pure.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -12,25 +12,27 @@
 
 namespace fsdp::doctor {
 
-// Why no GPU can be used; empty where one can.
+// Returns why no GPU can be used, or nothing if one can.
 std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda);
-// The same for people, with what to do about it. Requires: there is a reason.
+// Returns the same reason with facts of the host and always with a hint. Requires: there is a
+// reason.
 ErrorText explain_no_gpu(const Facts& facts);
-// Why it is no use to try what the GPUs compute and send; empty where it is.
+// Returns why the loopback cannot run, or an empty string if it can.
 std::string why_no_loopback(const CudaFacts& cuda);
 
-// `device`: what runs on this machine are to compute on. kCuda: that there is no GPU is the
-// program's error and no finding; kAuto: they go on with the CPU then; kCpu: only what the CPU
-// needs is looked at.
+// Returns the findings. `device` is the device of the runs on this machine. kCuda: a lacking GPU is
+// the program's error, not a finding. kAuto: runs use the CPU if there is no GPU. kCpu: only the
+// CPU's needs are checked.
 std::vector<Finding> judge(const Facts& facts, DeviceKind device);
 
+// The end of the program.
 struct Verdict {
-  int code = 0;      // the program's exit code: 0, 1 where a finding fails, 78 without a GPU
-  std::string line;  // for people; with 78 it is the error's to say
+  int code = 0;      // exit code: 0, 1 if a finding fails, 78 without a GPU
+  std::string line;  // the last line for the user; empty with 78, which has an error line
 };
 Verdict verdict_of(const Facts& facts, DeviceKind device, const std::vector<Finding>& findings);
 
-// Its parts.
+// The parts of judge.
 std::vector<Finding> judge_host(const Facts& facts, DeviceKind device);
 std::vector<Finding> judge_environment(const Facts& facts, DeviceKind device);
 std::vector<Finding> judge_gpus(const Facts& facts, DeviceKind device);

@@ -12,7 +12,7 @@
 namespace fsdp::doctor {
 namespace {
 
-// A GPU of which others hold more than a part of this many is shared with them.
+// If other processes hold more than this fraction (1/5) of a GPU's memory, it counts as shared.
 constexpr int64_t kNoticedPart = 5;
 constexpr std::string_view kLostGpuRemedy =
     "nvidia-smi, and dmesg with its lines of Xid, tell of a GPU or a driver that is broken; a "
@@ -31,7 +31,7 @@ std::string remedy_of(const ErrorText& text, std::string_view otherwise) {
   return text.hint.empty() ? std::string(otherwise) : text.hint;
 }
 
-// As open_cuda says it.
+// Recognises the reason by the words of open_cuda.
 bool lacks_driver(const ErrorText& why) { return why.what.starts_with("no NVIDIA driver"); }
 
 Finding judge_driver(const Facts& facts, State without) {
@@ -105,7 +105,7 @@ Finding judge_kernels(const std::vector<Variable>& variables) {
               "unset it: the engine loads its own when a GPU is opened");
 }
 
-// "0 reaches 1, not 2": nothing where it reaches all.
+// Returns "0 reaches 1, not 2", or an empty string if `from` reaches all.
 std::string row_of(const std::vector<bool>& reaches, int from) {
   std::vector<int> yes, no;
   for (int to = 0; to < std::ssize(reaches); ++to) {
@@ -163,7 +163,7 @@ Finding judge_loopback(const Facts& facts) {
   if (loopback.end.how == TaskEnd::How::kDone) {
     return {.area = "loopback", .text = tried + ": values are right"};
   }
-  // The hint of what is stuck is for who wrote the program that is.
+  // The hint of a stuck call addresses the author of a program, not the user of this one.
   const bool is_stuck = loopback.end.how == TaskEnd::How::kStuck;
   return failing("loopback", fmt::format("{}: {}", tried, without_hint(loopback.end.failure)),
                  is_stuck ? kLostGpuRemedy : remedy_of(loopback.end.failure, kLostGpuRemedy));
@@ -174,13 +174,15 @@ Finding judge_loopback(const Facts& facts) {
 std::optional<ErrorText> why_no_gpu(const CudaFacts& cuda) {
   if (cuda.asked.how != TaskEnd::How::kDone) return cuda.asked.failure;
   if (cuda.gpus.empty()) return ErrorText{.what = cuda.why_none, .hint = cuda.hint};
+  // One usable GPU is enough; otherwise the first one's reason stands for all.
   for (const GpuFacts& gpu : cuda.gpus) {
     if (!gpu.refusal) return std::nullopt;
   }
   return cuda.gpus.front().refusal;
 }
 
-// Where there is a module of the kernel, a library that is not found was not passed in.
+// If the driver's kernel module is loaded but its library is not found, the container was started
+// without GPUs. If neither exists, no driver is installed.
 ErrorText explain_no_gpu(const Facts& facts) {
   ErrorText why = why_no_gpu(facts.cuda).value_or(ErrorText{});
   if (lacks_driver(why)) {
@@ -210,7 +212,7 @@ std::vector<Finding> judge_gpus(const Facts& facts, DeviceKind device) {
   const CudaFacts& cuda = facts.cuda;
   const std::optional<ErrorText> why = why_no_gpu(cuda);
   std::vector<Finding> findings;
-  // A driver of which nothing is there is said to be missing once.
+  // If no part of a driver is installed, only the error or judge_absence says so.
   const bool is_missing = why && lacks_driver(*why) && facts.host.driver_module.empty();
   if (!is_missing) findings.push_back(judge_driver(facts, without));
   if (cuda.gpus.empty()) {

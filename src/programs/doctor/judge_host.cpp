@@ -11,11 +11,11 @@ namespace fsdp::doctor {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// What containers in which NCCL runs are commonly given.
+// The usual size of /dev/shm for containers in which NCCL runs.
 constexpr int64_t kRoomForNccl = 1024 * kMiB;
-// Below, network cards cannot be given the buffers of a few communicators.
+// With a lower limit, a network card cannot register the buffers of a few communicators.
 constexpr int64_t kLockedForNetwork = 64 * kMiB;
-// A rank has some tens of each, with NCCL some hundreds, a host up to sixteen ranks.
+// A rank has tens of each, with NCCL hundreds; a host has up to sixteen ranks.
 constexpr int64_t kFewFiles = 1024;
 constexpr int64_t kFewProcesses = 1024;
 
@@ -32,7 +32,8 @@ Finding judge_versions(const VersionFacts& versions) {
                  "look at LD_LIBRARY_PATH, or build with the LibTorch that is loaded");
 }
 
-// What a launcher shares out among its ranks, and what the container gives of it.
+// Judges the cores that a launcher divides among its ranks. A container's quota limits time, not
+// the affinity mask, so the launcher does not see it.
 Finding judge_cores(const HostFacts& host) {
   const std::optional<double>& quota = host.container.cores;
   std::string text = fmt::format("{}", host.cores);
@@ -56,7 +57,7 @@ Finding judge_memory(const HostFacts& host) {
   return {.area = "memory", .text = std::move(text)};
 }
 
-// Of ranks on the CPU.
+// Judges the dtypes of ranks that compute on the CPU.
 Finding judge_dtypes(const FastProducts& products) {
   std::vector<std::string_view> fast{"float32"}, slow;
   (products.bfloat16 ? fast : slow).push_back("bfloat16");
@@ -101,7 +102,7 @@ std::string shown_count(const std::optional<int64_t>& limit) {
   return limit ? fmt::format("{}", *limit) : "unlimited";
 }
 
-// Those that nothing is said about share a line.
+// Returns a finding for each limit that is too low, and one line for all others.
 std::vector<Finding> judge_limits(const LimitFacts& limits, bool has_gpu) {
   std::vector<Finding> findings;
   std::vector<std::string> good;

@@ -18,12 +18,13 @@
 namespace fsdp::doctor {
 namespace {
 
-constexpr int64_t kNumel = 1 << 14;  // of a rank
+constexpr int64_t kNumel = 1 << 14;  // elements of a rank
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// Whole numbers whose sums over some hundred ranks are exact.
+// Returns integers whose fp32 sums over hundreds of ranks are exact.
 float value_of(int rank, int64_t i) { return static_cast<float>(i % 251 + 256 * rank); }
 
+// The trial of one rank.
 class RankTrial {
  public:
   explicit RankTrial(const Mesh& mesh)
@@ -34,7 +35,7 @@ class RankTrial {
         given_(device_.allocate(kNumel * kFloatBytes, MemoryKind::kPinned)),
         stream_(device_.make_stream({.name = "loopback"})) {}
 
-  // Leaves the doubled values in this rank's piece of the whole.
+  // Writes the doubled values to this rank's slice of `whole_`.
   void try_kernel() {
     auto* const given = static_cast<float*>(given_.data());
     for (int64_t i = 0; i < kNumel; ++i) given[i] = value_of(mesh_.rank(), i);
@@ -58,7 +59,7 @@ class RankTrial {
     });
   }
 
-  // Of what all have gathered, which is the same.
+  // Reduces `whole_`, which all ranks have gathered and so is the same on each.
   void try_reduce_scatter() {
     const CollectivePart part{.send = whole_.data(), .recv = reduced_.data(), .numel = kNumel};
     state_of(mesh_)
@@ -92,7 +93,7 @@ class RankTrial {
   const Mesh& mesh_;
   const Device& device_;
   const Buffer whole_, reduced_, given_;
-  const std::unique_ptr<Stream> stream_;  // goes first, its work done
+  const std::unique_ptr<Stream> stream_;  // last: destroyed first, after its work on the buffers
 };
 
 void try_rank(const Mesh& mesh) {
@@ -115,13 +116,14 @@ void run_loopback(std::vector<Mesh> ranks) {
       try {
         try_rank(mesh);
       } catch (const std::exception& error) {
+        // The failure is stored before the abort, which makes the other ranks throw.
         {
           const std::lock_guard lock(mutex);
           if (!first) first = std::current_exception();
         }
         mesh.abort(error.what());
       }
-      const Mesh finished = std::move(mesh);  // in the rank's own thread
+      const Mesh finished = std::move(mesh);  // destroyed in the rank's own thread
     });
   }
   for (std::thread& thread : threads) thread.join();

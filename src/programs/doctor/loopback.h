@@ -1,4 +1,4 @@
-// A trial of what ranks do on GPUs.
+// Tries the work that ranks do on GPUs.
 #pragma once
 
 #include <fsdp/mesh.h>
@@ -7,10 +7,10 @@
 
 namespace fsdp::doctor {
 
-// Each rank, in a thread of its own, copies values to its device, doubles them by a kernel, and
-// copies them back; several ranks then gather them all, and reduce what they gathered. All values
-// are compared. Element r of `ranks` is rank r's; they end here.
-// Errors: what the rank threw that failed first; DeviceError for a value that is wrong, naming
+// Runs each rank in its own thread: it copies values to its device, doubles them by a kernel and
+// copies them back. Several ranks then gather all values and reduce the gathered ones. All values
+// are compared. Element r of `ranks` is rank r's mesh; the call destroys them.
+// Errors: the exception of the rank that failed first; DeviceError for a wrong value, naming
 //   device, element and both values.
 void run_loopback(std::vector<Mesh> ranks);
 
