@@ -1,4 +1,5 @@
-// Attention: LibTorch chooses by the device which operator it is made of, and knows none for meta.
+// Implements attention on meta tensors. LibTorch composes it of an operator that depends on the
+// device and has none for meta; here it is the CPU's choice.
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
@@ -20,7 +21,8 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-// What the CPU would take, asked of LibTorch with tensors of the CPU that have no memory.
+// Returns true if the CPU would use flash attention. LibTorch itself decides it, from CPU tensors
+// without memory.
 bool cpu_takes_flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const OptionalTensor& mask, double dropout, bool is_causal,
                      std::optional<double> scale, bool grouped) {
@@ -34,7 +36,7 @@ bool cpu_takes_flash(const at::Tensor& query, const at::Tensor& key, const at::T
   return choice == static_cast<int64_t>(sdp::SDPBackend::flash_attention);
 }
 
-// As LibTorch's own makes a mask that is added of one that says what counts.
+// Converts a boolean mask into one that is added (0 or -inf), as LibTorch's attention does.
 OptionalTensor added_mask(const OptionalTensor& mask, at::ScalarType type) {
   if (!mask || !mask->defined()) return std::nullopt;
   if (mask->scalar_type() != at::kBool) return mask;
@@ -54,7 +56,7 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
       query, key, value, added, dropout, is_causal, /*dropout_mask=*/std::nullopt, scale, grouped));
 }
 
-// Rows of queries and of keys that a thread of the CPU's kernel takes at once.
+// Returns the rows of queries and of keys that one thread of the CPU's kernel processes at once.
 std::pair<int64_t, int64_t> block_of(int64_t queries, int64_t keys) {
   const int64_t rows = queries >= 768 ? 256 : queries >= 192 ? 64 : 32;
   return {std::min(rows, queries), std::min<int64_t>(512, keys)};
@@ -62,6 +64,8 @@ std::pair<int64_t, int64_t> block_of(int64_t queries, int64_t keys) {
 
 bool is_narrow(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
+// Allocates as the CPU's kernel does: the results, fp32 scratch for each thread, and a narrow copy
+// of the scores for narrow inputs. Scratch is freed on return.
 std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tensor& key,
                                          const at::Tensor& value, double /*dropout*/,
                                          bool /*is_causal*/, const OptionalTensor& /*mask*/,
@@ -103,7 +107,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
 void add_attention(MetaKernels& kernels) {
   kernels.add("_scaled_dot_product_flash_attention_for_cpu", flash);
   kernels.add("_scaled_dot_product_flash_attention_for_cpu_backward", flash_backward);
-  // It is composed of operators that autograd knows, so it goes above autograd, too.
+  // Attention is composed of differentiable operators, so it is registered above autograd, too.
   kernels.add_composed("scaled_dot_product_attention", attention);
 }
 

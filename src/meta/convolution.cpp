@@ -1,4 +1,5 @@
-// Convolutions: LibTorch lets back-ends that it does not know override two operators; meta is such.
+// Implements convolutions on meta tensors, by the two operators that LibTorch reserves for
+// back-ends that it does not know.
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/empty.h>
 
@@ -13,6 +14,7 @@ namespace {
 
 using at::native::ConvBackend;
 
+// The arguments of a convolution besides its tensors.
 struct Geometry {
   at::IntArrayRef stride, padding, dilation, output_padding;
   bool transposed = false;
@@ -35,7 +37,7 @@ std::vector<int64_t> output_shape(const at::Tensor& input, const at::Tensor& wei
 
 std::vector<c10::SymInt> symbolic(at::IntArrayRef values) { return {values.begin(), values.end()}; }
 
-// What the CPU would take.
+// Returns the CPU's choice of implementation.
 ConvBackend backend_of(const at::Tensor& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, const Geometry& of) {
   const std::vector<c10::SymInt> bias_sizes =
@@ -51,11 +53,11 @@ bool is_onednn(ConvBackend backend) {
   return backend == ConvBackend::Mkldnn || backend == ConvBackend::MkldnnTranspose;
 }
 
-// [Note: oneDNN's layouts] oneDNN lays channels out in blocks, as many as a register has numbers,
-// and fills up the last: it copies what it is given into such, and what it has made out of them.
-// Seen of oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp measures it). Few channels
-// that come in stay as they are in forward, and lie in blocks of eight for the gradient of the
-// weight.
+// [Note: oneDNN's layouts] oneDNN stores channels in blocks of as many numbers as a register holds,
+// and pads the last block. It copies its arguments into such blocks and its results out of them.
+// This was measured for oneDNN in LibTorch 2.15 (tests/meta/meta_kernels_test.cpp repeats it). If
+// there are fewer input channels than a block holds, the input is not copied in forward, and is
+// copied into blocks of eight for the gradient of the weight.
 class Blocks {
  public:
   Blocks(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,
@@ -77,7 +79,7 @@ class Blocks {
     return groups_ * up(out_channels(), block) * in * window;
   }
 
-  // Channels of a block.
+  // Returns the channels of a block.
   int64_t whole() const { return __builtin_cpu_supports("avx512f") ? 16 : 8; }
   bool few_come_in() const { return in_channels() < whole() && !is_depthwise_; }
 
@@ -97,6 +99,7 @@ class Blocks {
   const bool is_depthwise_;
 };
 
+// An allocator of meta tensors; those that are not kept count as scratch.
 class Memory {
  public:
   explicit Memory(const at::TensorOptions& options) : options_(options.device(at::kMeta)) {}
@@ -106,7 +109,8 @@ class Memory {
   const at::TensorOptions options_;
 };
 
-// The columns of the matrix product that a convolution is otherwise.
+// Returns the elements of the im2col matrix of a convolution that oneDNN does not compute. A 1×1
+// window without stride needs none: the input is the matrix.
 int64_t columns_of(const at::Tensor& input, const at::Tensor& output, const at::Tensor& weight,
                    const Geometry& of) {
   const int64_t window = weight.numel() / (weight.size(0) * weight.size(1));
@@ -129,6 +133,8 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   const at::Tensor shaped = meta::uncounted(shape, input.options());
   const Blocks blocks(input, shaped, weight, of);
   const int64_t block = blocks.whole();
+  // The scope ends the lives of the copies of the arguments before the output is allocated, as
+  // oneDNN frees them; the blocked result lives until it is copied out.
   at::Tensor made;
   {
     const at::Tensor source = memory(blocks.few_come_in() ? 0 : blocks.input(block));
@@ -140,13 +146,15 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   return output;
 }
 
-// Of one thread; between 9 and 25 thousand numbers were seen.
+// Numbers of scratch for one thread; between 9 and 25 thousand were measured.
 constexpr int64_t kMatrixScratch = 16 * 1024;
 
 at::Tensor gradient_of_input(const at::Tensor& input, const Blocks& blocks, const Geometry& of) {
   const Memory memory(input.options());
   const int64_t block = blocks.whole();
-  const bool by_matrices = of.is_strided() && !of.transposed;  // with little memory of their own
+  // oneDNN computes this case by matrix products, with little scratch and without blocks of
+  // channels in the activations.
+  const bool by_matrices = of.is_strided() && !of.transposed;
   at::Tensor made;
   {
     const at::Tensor gradient = memory(blocks.output(by_matrices ? 1 : block));

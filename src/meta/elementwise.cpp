@@ -1,4 +1,4 @@
-// Operators whose result has the shape of their arguments together.
+// Implements operators on meta tensors whose result has the broadcast shape of their arguments.
 #include <ATen/TensorIterator.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
@@ -11,8 +11,8 @@
 namespace fsdp {
 namespace {
 
-// Of operators that return one tensor, in the type of the arguments: a new one, the first argument
-// (in place), or the `out` that they are given.
+// Runs an operator that returns one tensor in the common type of its arguments: a new tensor, the
+// first argument (in place), or the given `out`. The schema decides which of them.
 void elementwise(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::vector<c10::Argument>& schema = op.schema().arguments();
   const auto arguments = torch::jit::last(*stack, schema.size());
@@ -49,7 +49,7 @@ at::Tensor glu_backward(const at::Tensor& /*gradient*/, const at::Tensor& self, 
   return at::empty(self.sizes(), self.options());
 }
 
-// The buffer is the CPU's alone: it keeps exp(-|x|) for backward.
+// Returns result and buffer. Only the CPU's kernel has the buffer; it keeps exp(-|x|) for backward.
 std::tuple<at::Tensor, at::Tensor> log_sigmoid_forward(const at::Tensor& self) {
   at::Tensor result = at::empty_like(self);
   return {std::move(result), at::empty_like(self, at::MemoryFormat::Contiguous)};

@@ -21,7 +21,8 @@ bool MetaKernels::lacks(const std::string& name) {
 }
 
 void add_meta_kernels() {
-  // For good: LibTorch's table outlives every plan.
+  // Never freed: a torch::Library unregisters its kernels when it is destroyed, and the order of
+  // static destructors is unknown.
   static const auto* const kernels = [] {
     auto* made = new MetaKernels;
     add_attention(*made);
@@ -49,7 +50,7 @@ void become(const at::Tensor& out, const at::Tensor& made) {
 }
 
 at::Tensor uncounted(at::IntArrayRef shape, const at::TensorOptions& options) {
-  const torch_memory::MeterScope none(nullptr);
+  const torch_memory::MeterScope none(nullptr);  // no meter counts in this scope
   return at::empty(shape, options);
 }
 

@@ -1,4 +1,5 @@
-// Kernels for tensors without memory that LibTorch's C++ lacks: shapes, strides and dtypes alone.
+// Adds kernels for meta tensors that LibTorch's C++ lacks. They compute only shapes, strides and
+// dtypes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,24 +11,24 @@
 
 namespace fsdp {
 
-// [Note: kernels without memory] Python registers many of LibTorch's meta kernels, so that C++ has
-// no layer_norm, convolution or embedding on meta. Those that are missing are added here, at the
-// first plan of a process, and only where LibTorch has none: a version that gains one keeps its
-// own. They serve the dispatch key Meta alone, so that nothing changes for tensors with memory.
-// Each allocates what the CPU's kernel of LibTorch 2.15 allocates, in that order, scratch memory
-// included, so that counted bytes are the CPU's; tests/meta/meta_kernels_test.cpp holds each
-// against the CPU. What even these do not have is run on zeros (operator_probe.h).
+// [Note: kernels without memory] Python registers many of LibTorch's meta kernels, so C++ has no
+// layer_norm, convolution or embedding on meta. The missing kernels are added here, at the first
+// plan of a process, and only if LibTorch has none: a version that gains a kernel keeps its own.
+// They are registered only for the dispatch key Meta, so nothing changes for tensors with memory.
+// Each kernel allocates the same bytes in the same order as the CPU's kernel of LibTorch 2.15,
+// scratch included, so that the counted bytes are the CPU's; tests/meta/meta_kernels_test.cpp
+// compares each with the CPU. Operators that are still missing run on zeros (operator_probe.h).
 class MetaKernels {
  public:
   MetaKernels();
 
-  // `name`: "relu", "where.self". Nothing happens where LibTorch has a kernel for Meta, or no such
-  // operator.
+  // Registers a kernel; `name`: "relu", "where.self". Does nothing if LibTorch has a kernel for
+  // Meta, or no such operator.
   template <class Kernel>
   void add(const std::string& name, Kernel&& kernel) {
     if (lacks(name)) library_.impl(name.c_str(), std::forward<Kernel>(kernel));
   }
-  // Of an operator that LibTorch composes of others that autograd knows, as `kernel` does.
+  // Registers a kernel that composes the operator of differentiable operators, as LibTorch does.
   template <class Kernel>
   void add_composed(const std::string& name, Kernel&& kernel) {
     if (!lacks(name)) return;
@@ -49,22 +50,23 @@ void add_indexing(MetaKernels& kernels);
 void add_norms(MetaKernels& kernels);
 void add_pooling(MetaKernels& kernels);
 
-// All of them, once a process. Thread-safe.
+// Adds all kernels, once for each process. Thread-safe.
 void add_meta_kernels();
 
 namespace meta {
 
-// Memory that a kernel of the CPU needs while it runs.
+// Allocates and frees memory, so that a CPU kernel's scratch shows in the peak.
 void scratch(int64_t numel, const at::TensorOptions& options);
 inline void scratch_bytes(int64_t bytes) {
   scratch(bytes, at::TensorOptions().dtype(at::kByte).device(at::kMeta));
 }
-// Gives an `out` that was made empty the shape and the bytes of `made`: LibTorch's resize_ of a
-// tensor without memory asks no allocator, so that nothing would be counted.
+// Sets shape and storage of `out` to those of `made`. LibTorch's resize_ of a meta tensor calls no
+// allocator, so its bytes would not be counted.
 void become(const at::Tensor& out, const at::Tensor& made);
-// A shape that nobody has memory for.
+// Returns a meta tensor whose bytes are not counted, where only a shape is needed.
 at::Tensor uncounted(at::IntArrayRef shape, const at::TensorOptions& options);
-// The tensor as the CPU has it, without memory: for asking LibTorch what it would do there.
+// Returns a CPU tensor with the properties of `tensor` and no memory, for LibTorch's functions that
+// choose an implementation. A read of its data throws.
 at::Tensor on_cpu(const at::Tensor& tensor);
 std::optional<at::Tensor> on_cpu(const std::optional<at::Tensor>& tensor);
 

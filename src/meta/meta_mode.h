@@ -1,4 +1,4 @@
-// What a thread's calls of LibTorch are while it plans.
+// Changes the operators of LibTorch that a thread calls while it plans.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -8,15 +8,17 @@
 
 namespace fsdp {
 
-// While it lives, in the calling thread: factories make tensors without memory where nobody names a
-// device; a tensor of the host that meets such ones goes with them, as it would be computed with on
-// the CPU; and what takes such a tensor to the CPU leaves it where it is, where `cpu_is_planned`.
-// Operators without a kernel for them run on zeros (operator_probe.h).
+// A mode of the calling thread, active while the object lives:
+// - Factories without a device argument make meta tensors.
+// - An operator with meta tensors and host tensors gets the host tensors as meta ones, because in
+//   the planned run all are on one device.
+// - If `cpu_is_planned`, a move of a meta tensor to the CPU leaves it on meta.
+// - Operators without a meta kernel run on zeros (operator_probe.h).
 class MetaMode {
  public:
   explicit MetaMode(bool cpu_is_planned);
-  // While it lives, who asks for the memory of what a factory made (data_ptr, accessor) gets an
-  // exception that says what to do, and not an address that ends the process.
+  // A guard: while it lives, an access to the memory of a tensor that a factory made (data_ptr,
+  // accessor) throws with a remedy, instead of returning an address that ends the process.
   class Guard {
    public:
     Guard();

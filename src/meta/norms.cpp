@@ -1,4 +1,5 @@
-// Normalisations: each keeps the mean and the reciprocal deviation of what it normalised.
+// Implements normalisations on meta tensors. Each keeps the mean and the reciprocal deviation of
+// its input for backward.
 #include <ATen/Parallel.h>
 #include <ATen/native/layer_norm.h>
 #include <ATen/ops/empty.h>
@@ -20,7 +21,8 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 bool is_reduced(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
 
-// Statistics of narrow activations are wide where the parameters are.
+// Returns the type of mean and deviation: fp32 for narrow inputs with fp32 parameters, else the
+// input's.
 at::ScalarType type_of_statistics(const at::Tensor& input, const MaybeTensor& one,
                                   const MaybeTensor& other = {}) {
   const auto is_wide = [](const MaybeTensor& parameter) {
@@ -34,7 +36,7 @@ at::Tensor like_contiguous(const at::Tensor& tensor) {
   return at::empty_like(tensor, at::MemoryFormat::Contiguous);
 }
 
-// Rows and their length, as the CPU's kernels have them.
+// Returns the number of rows and their length, as the CPU's kernels define them.
 std::pair<int64_t, int64_t> rows_of(const at::Tensor& input, at::IntArrayRef normalized_shape) {
   int64_t length = 1;
   for (const int64_t size : normalized_shape) length *= size;
@@ -68,6 +70,7 @@ Three layer_norm_backward(const at::Tensor& gradient, const at::Tensor& input,
   if (wanted[1]) std::get<1>(result) = like_contiguous(*weight);
   if (wanted[2]) std::get<2>(result) = like_contiguous(*bias);
   if (wanted[1] || wanted[2]) {
+    // Each thread sums the gradients of weight and bias over its rows.
     meta::scratch(2 * at::get_num_threads() * length,
                   x.options().dtype(type_of_statistics(input, weight, bias)));
   }
@@ -110,7 +113,7 @@ Three batch_norm(const at::Tensor& input, const MaybeTensor& weight, const Maybe
   const int64_t channels = training ? input.size(1) : 0;
   at::Tensor mean = at::empty({channels}, options);
   at::Tensor deviation = at::empty({channels}, options);
-  meta::scratch(2 * input.size(1), options);  // factor and summand of each channel
+  meta::scratch(2 * input.size(1), options);  // scale and offset of each channel
   return {std::move(output), std::move(mean), std::move(deviation)};
 }
 
@@ -128,7 +131,7 @@ Three batch_norm_backward(const at::Tensor& /*gradient*/, const at::Tensor& inpu
   return result;
 }
 
-// A reduction in the input's type has the shape of a sum.
+// Returns the shape of a variance, which is that of a sum in the input's type.
 at::Tensor variance(const at::Tensor& input, at::OptionalIntArrayRef dims,
                     const std::optional<at::Scalar>& /*correction*/, bool keepdim) {
   return at::sum(input, dims, keepdim, input.scalar_type());

@@ -1,4 +1,4 @@
-// Operators that have a kernel for the CPU and none for tensors without memory.
+// Runs operators that have a kernel for the CPU and none for meta tensors.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace fsdp {
 
-// [Note: operators run on zeros] Such an operator runs on the CPU instead, on zeros of the same
-// shapes, and its results lose their memory: shapes, strides and dtypes are the CPU's own, and so
-// is the memory that it needs while it runs, which is counted. One whose results' shapes depend on
-// values cannot be planned, nor one of more than kLargestProbe bytes: it throws, with its name.
+// [Note: operators run on zeros] Such an operator runs on the CPU, on zeros of the same shapes, and
+// its results become meta tensors. So their shapes, strides and dtypes are the CPU's, and so is the
+// counted scratch. An operator throws with its name if the shapes of its results depend on values,
+// or if its arguments have more than kLargestProbe bytes.
 inline constexpr long long kLargestProbe = 256LL << 20;
 
-// For every operator that LibTorch knows by now; afterwards they throw as before outside of an
-// OperatorProbes' life. Once a process.
+// Registers a probe for every operator that is registered by now. Outside of the life of an
+// OperatorProbes these operators throw as before. Call it once in a process.
 void add_operator_probes();
 
-// While it lives, the calling thread may run such operators.
+// A scope in which the calling thread may run such operators.
 class OperatorProbes {
  public:
   OperatorProbes();
@@ -24,9 +24,9 @@ class OperatorProbes {
   OperatorProbes(const OperatorProbes&) = delete;
   OperatorProbes& operator=(const OperatorProbes&) = delete;
 
-  // One was run in this thread. Requires: one lives.
+  // Records that this thread ran the operator. Requires: an OperatorProbes lives in this thread.
   static void note(const std::string& name);
-  // The operators that were run, by name, each once.
+  // Returns the names of the operators that were run, each once.
   const std::vector<std::string>& run() const { return run_; }
 
  private:

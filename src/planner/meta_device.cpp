@@ -14,7 +14,7 @@
 namespace fsdp {
 namespace {
 
-// Does nothing, and is done with it: what is recorded is reached.
+// A stream that does nothing: every recorded event is reached already, so mark() returns null.
 class MetaStream final : public Stream {
  public:
   MetaStream(const Device& device, bool is_inline) : Stream(device), is_inline_(is_inline) {}
@@ -36,15 +36,18 @@ class MetaStream final : public Stream {
   const bool is_inline_;
 };
 
-// The upper half of the addresses is the kernel's.
+// Returns an address in the upper half of the address space, which belongs to the operating system.
+// An atomic counter makes addresses distinct over all devices of a process.
 void* address_without_memory(int64_t bytes) {
   static std::atomic<uint64_t> next{uint64_t{1} << 63};
   constexpr uint64_t kAlignment = 4096;
   const uint64_t taken =
-      (static_cast<uint64_t>(bytes) + kAlignment) / kAlignment * kAlignment;  // and a gap
+      (static_cast<uint64_t>(bytes) + kAlignment) / kAlignment * kAlignment;  // with a gap behind
   return reinterpret_cast<void*>(next.fetch_add(taken, std::memory_order_relaxed));
 }
 
+// Returns zeros that the host may access. The system allocates a page only when it is written, and
+// MAP_NORESERVE lets a plan exceed this machine's memory.
 Buffer untouched_zeros(int64_t bytes) {
   void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -59,6 +62,7 @@ Buffer untouched_zeros(int64_t bytes) {
 template <class... Arguments>
 void nothing(Arguments...) {}
 
+// As the CPU's, because its result decides the size of a buffer.
 int64_t norm_scratch_bytes(std::span<const kernels::GradSegment> segments) {
   return kernels::cpu_kernels().norm_scratch_bytes(segments);
 }

@@ -1,18 +1,19 @@
-// A device without memory, on which the engine lays itself out as on the one that is planned for.
+// Defines a device without memory, on which the engine allocates as on the planned device.
 #pragma once
 
 #include "runtime/device.h"
 
 namespace fsdp {
 
-// [Note: a device without memory] Buffers for streams have addresses that no process can have
-// memory at: they can be told apart and counted with, and whoever touches one ends there. Streams
-// and kernels do nothing, at once. So the engine makes every decision as on a real device and moves
-// no byte. What the host may touch itself (kHost, kPinned) is there: zeros, of which the system
-// gives a page when it is written. For LibTorch it is the device of tensors without memory, "meta".
+// [Note: a device without memory] Device buffers have addresses at which no process can have
+// memory. They are distinct and support pointer arithmetic, and an access to one ends the process.
+// Streams and kernels return at once and do nothing. So the engine makes every decision as on a
+// real device and moves no byte. Buffers that the host may access (kHost, kPinned) have memory:
+// zeros, and the system allocates a page when it is written. LibTorch's name of this device is
+// "meta", the device of its tensors without memory.
 class MetaDevice final : public Device {
  public:
-  // `compute_is_inline`: as the host's; false: as a GPU's, whose compute stream is waited for.
+  // `compute_is_inline`: true for the CPU's compute stream, false for a GPU's.
   explicit MetaDevice(bool compute_is_inline);
   ~MetaDevice() override;
 

@@ -1,4 +1,4 @@
-// The public entry point: fsdp::Planner.
+// Implements the public entry point fsdp::Planner.
 #include "fsdp/plan.h"
 
 #include <algorithm>
@@ -11,12 +11,13 @@ namespace fsdp {
 
 namespace {
 
-// A plan says what a step takes, whatever it may take.
+// Removes the memory limit: a plan must report the bytes of a step beyond the limit, too.
 PlanRequest without_limit(PlanRequest request) {
   request.options.memory_limit = 0;
   return request;
 }
 
+// Runs the step again with the limit, and stores the place where it exceeds the limit.
 void note_limit(StepPlan& plan, const PlanRequest& request, const PlannedRun::Build& build) {
   const int64_t limit = request.options.memory_limit;
   if (limit > 0 && plan.peak_bytes() > limit) plan.refused_at = place_beyond_limit(request, build);
@@ -32,12 +33,13 @@ struct Planner::State {
 };
 
 StepPlan Planner::State::plan(const PlanRequest& request) {
+  // The engine is always built anew; only the steps with LibTorch are skipped for a known key.
   PlannedRun run(request, build);
   StepKey key = run.key();
   const auto found = std::ranges::find(seen, key, &std::pair<StepKey, SeenStep>::first);
   if (found != seen.end()) return run.replay(found->second);
   StepPlan plan = run.steady_step();
-  // What was learned beyond the record is no part of it.
+  // Bytes learned beyond the record cannot be replayed from it, so such a step is not reused.
   if (plan.memory.learned_bytes == 0) seen.emplace_back(std::move(key), run.seen(plan));
   return plan;
 }

@@ -1,4 +1,4 @@
-// The mesh of a run that is planned: rank 0 of ranks that are imagined.
+// Builds the mesh of a planned run: rank 0 with simulated peers.
 #pragma once
 
 #include <fsdp/plan.h>
@@ -7,12 +7,13 @@
 
 namespace fsdp {
 
+// A mesh with its device.
 class PlannedMesh {
  public:
-  // Errors: InvalidArgument (78) where the ranks cannot be arranged as the request says.
+  // Errors: InvalidArgument (78) if the ranks cannot be arranged as requested.
   explicit PlannedMesh(const PlanRequest& request);
 
-  // Requires: this lives as long as the mesh and what was allocated by it.
+  // Requires: this object outlives copies of the mesh and all memory allocated on its device.
   const Mesh& mesh() const { return mesh_; }
 
  private:

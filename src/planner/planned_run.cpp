@@ -14,7 +14,8 @@ std::string place_name(const PlannedPlace& place) {
   return fmt::format("a plan, after {} of {}", place.event, name_of_unit(place.unit));
 }
 
-// Operators that a plan cannot run say so by LibTorch's exception for what is not implemented.
+// Runs `body`. LibTorch throws NotImplementedError for operators that a plan cannot run; here it
+// becomes an InvalidArgument with operator, place and remedy.
 template <class Body>
 auto explained(const PlannedPlace& place, const Body& body) {
   try {
@@ -73,6 +74,8 @@ PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
   });
 }
 
+// While user code runs, an access to a tensor's data throws. Parameters and buffers are then freed
+// from this guard, because the engine manages their storages.
 PlannedRun::Model PlannedRun::built(const Build& build) const {
   const MetaMode::Guard guard;
   Model model = explained(place_, build);
@@ -90,6 +93,7 @@ at::Tensor PlannedRun::forward() {
                          .hint = "let it return the tensor of which backward is called"});
 }
 
+// The peak is reset before forward and before backward, so that each has its own.
 StepPlan PlannedRun::step() {
   StepPlan plan;
   plan.torch.rest = torch_now();
@@ -101,11 +105,11 @@ StepPlan PlannedRun::step() {
   meter_->reset_peak();
   explained(place_, [&] { loss.backward(); });
   plan.torch.backward_peak = torch_peak();
-  loss = at::Tensor();
+  loss = at::Tensor();  // its bytes do not count as those of the optimizer's step
   for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   plan.traffic = engine_.stats().sent - before;
   for (const auto& each : optimizers_) each->step();
-  engine_.zero_grad();  // of parameters that no optimizer has, too
+  engine_.zero_grad();  // also clears gradients of parameters without an optimizer
   describe_engine(plan);
   return plan;
 }
@@ -120,6 +124,7 @@ void PlannedRun::describe_engine(StepPlan& plan) {
   }
 }
 
+// kMostSteps bounds the loop in case the steps never repeat.
 StepPlan PlannedRun::steady_step() {
   StepPlan last = step();
   for (int i = 0; i < kMostSteps; ++i) {
@@ -147,12 +152,13 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   const Traffic before = engine_.stats().sent;
   EngineParts& engine = state_of(engine_);
   {
+    // The lock is the one that autograd's hooks hold when they play a real pass.
     const std::lock_guard lock(engine.clock->mutex);
     engine.pass.schedule().expect(seen.pass);
     engine.memory.follow(engine.pass.schedule());
     play(seen.pass, engine.pass.schedule());
   }
-  for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
+  for (const auto& each : optimizers_) each->clip_grad_norm(1.0);  // its all_reduce is traffic
   StepPlan plan{.torch = seen.torch, .traffic = engine_.stats().sent - before, .notes = seen.notes};
   describe_engine(plan);
   return plan;
@@ -163,10 +169,10 @@ std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& bui
   try {
     PlannedRun run(request, build);
     run.step();
-    run.step();                         // pools keep what the first one took
-  } catch (const DeviceError& error) {  // an OutOfMemory, to which its place may have been added
+    run.step();                         // the second step starts with full pools
+  } catch (const DeviceError& error) {  // an OutOfMemory, possibly with its place added
     return error.text().where;
-  } catch (const InvalidArgument&) {  // of the limit: without it all this was planned
+  } catch (const InvalidArgument&) {  // can only be the limit: without it the run was planned
     return "construction of the model and its optimizer";
   }
   return {};

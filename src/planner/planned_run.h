@@ -1,5 +1,5 @@
-// One plan in the making: the engine, the optimizer and the user's code for rank 0, on a device
-// without memory.
+// Runs one plan: the engine, the optimizer and the user's code for rank 0, on a device without
+// memory.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -20,39 +20,41 @@
 
 namespace fsdp {
 
-// What the engine was last told about, for errors.
+// The engine's last event, for errors.
 struct PlannedPlace {
   std::string event, unit;
 };
 
-// What a step has shown that does not depend on how many ranks there are.
+// Results of a step that do not depend on the number of ranks.
 struct SeenStep {
   PassRecord pass;
   TorchMemoryPlan torch;
   std::vector<std::string> notes;
 };
 
+// One plan: model, engine and optimizers on the meta device. It is MetaMode while it lives, so
+// LibTorch's factories in its thread make tensors without memory.
 class PlannedRun {
  public:
   using Model = Planner::Model;
   using Build = std::function<Model()>;
 
-  // Errors: as fsdp::plan; of a request with a limit, what a run ends with that passes it.
+  // Errors: as fsdp::plan; with a memory limit, the errors of a run that exceeds it.
   PlannedRun(const PlanRequest& request, const Build& build);
 
-  // Until nothing is learned any more: the first step shows the order of units, and one more what
-  // the engine takes beyond it.
+  // Runs steps until two in a row are equal: the first step records the order of units, a further
+  // one the engine's bytes beyond the record.
   StepPlan steady_step();
-  // The step of another run, without LibTorch: its units are moved as they were there.
-  // Requires: key() is the other run's.
+  // Returns the plan of a step that another run has seen, without running LibTorch: the engine
+  // plays the other run's record. Requires: key() equals the other run's.
   StepPlan replay(const SeenStep& seen);
-  // One step. Errors: as the constructor.
+  // Runs one step. Errors: as the constructor.
   StepPlan step();
-  // Of the last step.
+  // Returns the results of the last step, whose plan is `plan`.
   SeenStep seen(const StepPlan& plan);
 
-  // Of two runs of one model and step equal if `seen` of one is what the other would see.
-  // Requires: before the first step.
+  // Returns a key that is equal for two runs of one model and step if both would see the same.
+  // Requires: no step has run yet.
   StepKey key();
 
  private:
@@ -75,8 +77,8 @@ class PlannedRun {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
-// StepPlan::refused_at of a run whose plan is more than the request's limit.
-// Requires: without the limit it was planned.
+// Returns StepPlan::refused_at of a run whose plan exceeds the request's limit.
+// Requires: the run was planned without the limit.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build);
 
 }  // namespace fsdp

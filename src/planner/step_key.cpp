@@ -3,7 +3,8 @@
 namespace fsdp {
 namespace {
 
-// Where parameters and main state lie, and when they move, is the engine's matter alone.
+// Resets options that LibTorch does not see: where parameters and main state reside, and when the
+// engine moves them.
 UnitOptions seen_by_torch(UnitOptions of) {
   const UnitOptions any;
   of.strategy = any.strategy;
@@ -15,7 +16,7 @@ UnitOptions seen_by_torch(UnitOptions of) {
 
 Options seen_by_torch(Options of) {
   const Options any;
-  // Functions cannot be compared. What they answered is the units'.
+  // Functions cannot be compared. Their results show in the units.
   of.units = any.units;
   of.unit_options = any.unit_options;
   of.ignore = any.ignore;
@@ -45,7 +46,8 @@ UnitKey key_of(const ShardUnit& unit, const UnitOptions& options) {
 
 StepKey::StepKey(const PlanRequest& request, const EngineParts& engine)
     : options(seen_by_torch(request.options)), guess(engine.pass.schedule().hint()) {
-  // A field more does not compile: it is to be placed. The rest shows in the units.
+  // The binding names all fields of PlanRequest, so that a new one does not compile until it is
+  // considered here. Fields that are not used below show in the units.
   const auto& [ranks, ranks_per_host, mesh, shares, maps_shards, given, moments, optimizers] =
       request;
   device = mesh.device;

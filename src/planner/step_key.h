@@ -1,4 +1,4 @@
-// Decides whether one run's step shows what another's would.
+// Decides if two planned runs would see the same step.
 #pragma once
 
 #include <fsdp/options.h>
@@ -13,22 +13,23 @@
 
 namespace fsdp {
 
-// A unit as LibTorch's operators meet it.
+// The properties of a unit that LibTorch's operators depend on.
 struct UnitKey {
   std::string fqn;
   UnitOptions options;
   std::vector<ParameterSpec> parameters;
-  std::vector<bool> lends;  // by parameter: its gradient stays LibTorch's until it is reduced
+  std::vector<bool> lends;  // by parameter: its gradient is reduced zero-copy
   bool scatters_gradients = false;
   bool captures_in_place = false;
   bool operator==(const UnitKey&) const = default;
 };
 
-// Everything that LibTorch's bytes of a step, and the order of its units, may depend on. Keys are
-// compared as wholes, so that a new option counts by itself; what counts for nothing, or shows in
-// the units, is at its default here.
+// The key of a step: everything that LibTorch's bytes and the order of units may depend on. Whole
+// options are compared, so that a new option counts without a change here. Options that have no
+// effect on a step, or show in the units, have their default value.
 struct StepKey {
-  // Requires: before the engine's first pass, whose guess tells which units are recomputed.
+  // Requires: the engine has run no pass yet, so that its hint is the guess, which shows the units
+  // that are recomputed.
   StepKey(const PlanRequest& request, const EngineParts& engine);
   bool operator==(const StepKey&) const = default;
 
