@@ -1,4 +1,5 @@
-// bert_qa init | finetune | predict | evaluate: question answering with BERT on sharded parameters.
+// bert_qa init | finetune | predict | evaluate runs question answering with BERT on sharded
+// parameters.
 #include <fsdp/agreement.h>
 #include <fsdp/run_options.h>
 
@@ -40,12 +41,12 @@ int main(int argc, char** argv) {
   try {
     line = bert_qa::parse_command_line(argc, argv);
   } catch (const std::exception&) {
-    usage = std::current_exception();  // said once, not by every rank
+    usage = std::current_exception();  // rethrown on all ranks together, so that it is printed once
   }
-  // Nothing will be computed: a remark about GPUs would stand before what matters.
+  // Help and usage errors compute nothing: on the CPU no warning about GPUs precedes them.
   fsdp::RunOptions options = line.settings.run;
   if (usage || !line.help.empty()) options.mesh.device = fsdp::DeviceKind::kCpu;
-  // They outlive the mesh: when all ranks are done, this one may wait for who reads.
+  // The consoles outlive the mesh: a console waits for its reader after all ranks have finished.
   terminal::Console shown(stdout), silent(nullptr);
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace& place) {

@@ -1,4 +1,4 @@
-// A GPT that learns to write like the text it reads, byte by byte: fsdp-run -n 2 gpt
+// Trains a GPT to write like a text, byte by byte: fsdp-run -n 2 gpt
 #include "models/gpt.h"
 
 #include <fsdp/fsdp.h>
@@ -18,7 +18,7 @@ struct Settings {
   int64_t batch_size = 16, max_steps = 1000;
   double learning_rate = 2e-3;
   fsdp::Options engine;
-  bool force = false;  // a step that cannot fit by its plan
+  bool force = false;  // run a step even if it does not fit by its plan
   gpt::GptConfig model;
   gpt::Sampling sampling{.tokens = 600, .temperature = 0.8};
 };
@@ -73,13 +73,13 @@ Settings read_command_line(const fsdp::RunOptions& run) {
 }
 
 std::vector<int64_t> bytes_of(const std::string& text) {
-  const std::vector<uint8_t> bytes(text.begin(), text.end());  // char has a sign
+  const std::vector<uint8_t> bytes(text.begin(), text.end());  // char is signed
   return {bytes.begin(), bytes.end()};
 }
 
 at::Tensor read_text(const std::string& path, int64_t block_size) {
   std::ifstream file(path, std::ios::binary);
-  file.peek();  // a folder opens, and cannot be read
+  file.peek();  // a folder can be opened but not read
   if (!file) refuse(fsdp::ExitCode::kIoError, "cannot read " + path, "--train-file FILE");
   const auto bytes = bytes_of({std::istreambuf_iterator<char>(file), {}});
   if (std::ssize(bytes) > block_size) return torch::tensor(bytes);
@@ -92,7 +92,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
   fsdp::AdamW optimizer(engine, {.weight_decay = 0.1, .groups = {{fsdp::is_bias_or_norm}}});
   const int64_t steps = settings.max_steps;
   const fsdp::LrSchedule schedule{.warmup_steps = steps / 20, .total_steps = steps};
-  // A sample is a block and the byte after it; one begins at each byte of the text.
+  // A sample is a block and the byte after it. A sample begins at each byte of the text.
   const at::Tensor samples = text.unfold(0, settings.model.block_size + 1, /*step=*/1);
   const fsdp::BatchSampler sampler({.sample_count = samples.size(0),
                                     .world_size = mesh.world_size(),
@@ -128,13 +128,13 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
 int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
   Settings settings;
   at::Tensor text;
-  // What is wrong on any rank ends all of them before anything is built, and one of them says it.
+  // An error on any rank ends all ranks before anything is built, and is printed once.
   fsdp::run_or_throw_on_all_ranks(mesh, "reading the text", [&] {
     settings = read_command_line(run);
     if (!settings.help.empty()) return;
     if (settings.max_steps > 0) text = read_text(settings.train_file, settings.model.block_size);
     if (!settings.output_dir.empty()) {
-      std::error_code ignored;  // the writer says what is wrong with the folder, and leaves nothing
+      std::error_code ignored;  // the writer reports errors of the folder, and leaves no file
       std::filesystem::create_directories(settings.output_dir, ignored);
       fsdp::SafetensorsWriter(settings.output_dir + "/model.safetensors", {});
     }

@@ -1,13 +1,13 @@
-// LibTorch's own Transformer, sharded as it is: fsdp-run -n 2 hello_policy
+// Shards LibTorch's own Transformer without a change to it: fsdp-run -n 2 hello_policy
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 namespace nn = torch::nn;
 
-// It learns to give a sequence back, last element first.
+// Trains it to reverse a sequence.
 int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&) {
   nn::Transformer model(nn::TransformerOptions(32, 4, 2, 2).dim_feedforward(64).dropout(0));
 
-  fsdp::Options options = run.engine;  // which of its modules are gathered one at a time
+  fsdp::Options options = run.engine;  // the modules that are gathered one at a time
   options.units = fsdp::by_type<nn::TransformerEncoderLayer, nn::TransformerDecoderLayer>();
   fsdp::Engine engine(model, mesh, options);
   fsdp::AdamW optimizer(engine, {.lr = 3e-3});

@@ -1,4 +1,4 @@
-// A small GPT, sharded over the ranks that start it: fsdp-run -n 2 hello_unit
+// Trains a small GPT, sharded over its ranks: fsdp-run -n 2 hello_unit
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
 namespace nn = torch::nn;
@@ -29,7 +29,7 @@ struct GptImpl : nn::Module {
     for (auto& block : blocks) x = block(x);
     return head(x);
   }
-  fsdp::Unit<nn::Embedding> tokens;  // a unit's parameters travel together
+  fsdp::Unit<nn::Embedding> tokens;  // a unit's parameters are gathered together
   std::vector<fsdp::Unit<Block>> blocks;
   nn::Linear head;
 };
@@ -55,6 +55,6 @@ int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace&
   return 0;
 }
 
-// Alone it is one rank; fsdp-run and torchrun start several. What to choose of the engine is a flag
-// (--help). Errors end as one line and an exit code.
+// Without a launcher the program is one rank; fsdp-run and torchrun start several. The engine's
+// options are flags (--help). An error is printed as one line and sets the exit code.
 int main(int argc, char** argv) { return fsdp::run_program(argc, argv, train); }

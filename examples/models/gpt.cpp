@@ -38,11 +38,11 @@ constexpr std::array kPresets = {
     Preset{"gpt2-xl", {48, 1600, 25, 1024, 50257}},
 };
 
-// GPT-2's initial values: all weights from one normal distribution, biases zero.
+// Deviation of GPT-2's initial values: all weights have one normal distribution, biases are zero.
 constexpr double kInitialDeviation = 0.02;
 
-// The two projections of a block that add to the residual stream start smaller, so that the stream
-// does not grow with the number of blocks.
+// Returns the deviation of a block's two projections that add to the residual stream. It is
+// smaller, so that the stream does not grow with the number of blocks.
 double residual_deviation(const GptConfig& config) {
   return kInitialDeviation / std::sqrt(2.0 * static_cast<double>(config.layers));
 }
@@ -132,6 +132,7 @@ at::Tensor blank_loss(fsdp::Unit<Gpt>& model, int64_t batch, int64_t length) {
 std::vector<int64_t> generate(fsdp::Unit<Gpt>& model, std::vector<int64_t> ids,
                               const Sampling& sampling) {
   const at::NoGradGuard no_grad;
+  // Tokens are drawn on the CPU, so that the random numbers do not depend on the device.
   const at::Generator generator = at::detail::createCPUGenerator(sampling.seed);
   const int64_t block_size = model->positions->options.num_embeddings();
   for (int64_t i = 0; i < sampling.tokens; ++i) {

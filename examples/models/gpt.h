@@ -1,9 +1,9 @@
-// GPT: predicts the next token, as ordinary LibTorch modules with units where they pay.
+// Defines a GPT, which predicts the next token, as ordinary LibTorch modules with some units.
 //
-// GPT-2's shape: embeddings of tokens and positions, blocks with their norms first, causal
-// attention, a last norm, and a head that shares the tokens' embedding. Units: each block, and the
-// root with what is left; parameters that are used at two places are so in one unit. Shapes in
-// names: B sequences, S tokens, H hidden, N heads, D head size, V vocabulary.
+// It has GPT-2's structure: embeddings of tokens and positions, pre-LN blocks, causal attention, a
+// last norm, and a head that shares the tokens' embedding. Units are each block, and the root with
+// the rest; so the shared embedding is used in one unit. Shapes in names: B sequences, S tokens, H
+// hidden, N heads, D head size, V vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@
 
 namespace gpt {
 
-// Requires: all positive; `heads` divides `hidden`.
+// The sizes of a GPT. Requires: all are positive; `heads` divides `hidden`.
 struct GptConfig {
   int64_t layers = 12;
   int64_t hidden = 768;
@@ -28,9 +28,10 @@ struct GptConfig {
   int64_t mlp = 0;  // features inside a block's MLP; 0: 4 × hidden
 };
 
-// "tiny, mini, gpt2, …, gpt2-xl"
+// Returns "tiny, mini, gpt2, …, gpt2-xl".
 std::string preset_names();
-// tiny and mini learn on a laptop: bytes, blocks of 64. The others are GPT-2's four sizes.
+// Returns a preset's sizes. tiny and mini train on a laptop: bytes, blocks of 64. The others are
+// GPT-2's four sizes.
 // Errors: InvalidArgument kUsage naming the choices.
 GptConfig preset_config(const std::string& name);
 
@@ -59,19 +60,20 @@ struct GptImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-// Mean cross-entropy over a batch of one token alone: what a step takes, and nothing to learn.
+// Returns the loss over a batch of equal tokens: a step with the memory of a real one, for plans.
 at::Tensor blank_loss(fsdp::Unit<Gpt>& model, int64_t batch, int64_t length);
 
+// Options of generate.
 struct Sampling {
-  int64_t tokens = 1;        // to be drawn
+  int64_t tokens = 1;        // number of tokens to draw
   double temperature = 1.0;  // above zero; logits are divided by it
   uint64_t seed = 0;
   at::Device device = at::kCPU;  // of the model
 };
 
-// `ids`, at least one, and the tokens that the model draws after them, each from what it predicts
-// of the last block_size before it. Without gradients. Collective where `model` is sharded: with
-// the same arguments on all ranks, all draw the same.
+// Returns `ids` (at least one) and the tokens that follow. Each is drawn from the model's
+// prediction for the last block_size tokens before it. Runs without gradients. Collective if
+// `model` is sharded; with the same arguments all ranks draw the same tokens.
 std::vector<int64_t> generate(fsdp::Unit<Gpt>& model, std::vector<int64_t> ids,
                               const Sampling& sampling);
 

@@ -1,10 +1,9 @@
-// Llama: predicts the next token, as ordinary LibTorch modules with units where they pay.
+// Defines a Llama, which predicts the next token, as ordinary LibTorch modules with some units.
 //
-// The shape of Llama 2 and 3: root-mean-square norms first, rotary positions, attention whose keys
-// and values have fewer heads (grouped), a gated MLP (SwiGLU), no biases. Units: the tokens'
-// embedding (its backward reads no weight), each layer, the head, and the root with the last norm.
-// Shapes in names: B sequences, S tokens, H hidden, N heads, G heads of keys and values, D head
-// size, V vocabulary.
+// It has the structure of Llama 2 and 3: RMS norms first, rotary positions, grouped-query
+// attention, a gated MLP (SwiGLU), no biases. Units are the tokens' embedding (its backward reads
+// no weight), each layer, the head, and the root with the last norm. Shapes in names: B sequences,
+// S tokens, H hidden, N heads, G heads of keys and values, D head size, V vocabulary.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +20,8 @@
 
 namespace llama {
 
-// Requires: all positive; `heads` divides `hidden`, `key_value_heads` divides `heads`; heads are of
-// an even size.
+// The sizes of a Llama. Requires: all are positive; `heads` divides `hidden`; `key_value_heads`
+// divides `heads`; the size of a head is even.
 struct LlamaConfig {
   int64_t layers = 32;
   int64_t hidden = 4096;
@@ -30,19 +29,20 @@ struct LlamaConfig {
   int64_t key_value_heads = 32;
   int64_t intermediate = 11008;
   int64_t vocabulary = 32000;
-  int64_t longest = 4096;  // sequence
+  int64_t longest = 4096;  // longest sequence
   double rope_theta = 10000;
   double norm_epsilon = 1e-5;
-  bool ties_head = false;  // the head is the tokens' embedding, which is the root's then
+  bool ties_head = false;  // the head is the tokens' embedding, which then belongs to the root
 };
 
-// "tiny, 7b, 13b, 70b, 3-8b, 3-70b, 3-405b"
+// Returns "tiny, 7b, 13b, 70b, 3-8b, 3-70b, 3-405b".
 std::string preset_names();
-// Llama 2's sizes, and Llama 3's as "3-…"; tiny is of no use but to see it work.
+// Returns a preset's sizes: Llama 2's, and Llama 3's as "3-…"; tiny is only for tests.
 // Errors: InvalidArgument kUsage naming the choices.
 LlamaConfig preset_config(const std::string& name);
 
-// Their initial values are drawn in their own constructors, since units are sharded right after.
+// The embedding and the head. Their own constructors draw initial values, because units are sharded
+// right after.
 struct TokensImpl : torch::nn::EmbeddingImpl {
   explicit TokensImpl(const LlamaConfig& config);
 };
@@ -54,14 +54,14 @@ TORCH_MODULE(Head);
 
 struct RmsNormImpl : torch::nn::Module {
   RmsNormImpl(int64_t hidden, double epsilon);
-  at::Tensor forward(const at::Tensor& x);  // in float32, as x comes back
+  at::Tensor forward(const at::Tensor& x);  // computes in float32, returns the dtype of x
 
   at::Tensor weight;
   double epsilon;
 };
 TORCH_MODULE(RmsNorm);
 
-// What turns a head's features by its token's place, each [S,D].
+// Rotary position factors of a head's features, each [S,D].
 struct Rotation {
   at::Tensor cos_SD, sin_SD;
 };
@@ -87,7 +87,7 @@ struct LlamaImpl : torch::nn::Module {
 
   std::optional<fsdp::Unit<Tokens>> tokens;
   std::optional<fsdp::Unit<Head>> head;
-  Tokens tied{nullptr};  // instead of both, where the head is tied
+  Tokens tied{nullptr};  // instead of both, if the head is tied
   std::vector<fsdp::Unit<Layer>> layers;
   RmsNorm norm;
   LlamaConfig config;
@@ -97,10 +97,10 @@ struct LlamaImpl : torch::nn::Module {
 };
 TORCH_MODULE(Llama);
 
-// Mean cross-entropy over a batch of one token alone: what a step takes, and nothing to learn.
+// Returns the loss over a batch of equal tokens: a step with the memory of a real one, for plans.
 at::Tensor blank_loss(fsdp::Unit<Llama>& model, int64_t batch, int64_t length);
 
-// What the model's units say about themselves.
+// Returns the options of the model's units.
 fsdp::UnitOptions unit_options(std::string_view fqn);
 
 }  // namespace llama

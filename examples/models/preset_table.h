@@ -1,4 +1,4 @@
-// Presets of a model: rows with a `name`, looked up alike for every model.
+// Looks up presets of a model: rows with a `name`.
 #pragma once
 
 #include <fsdp/error.h>
@@ -9,6 +9,7 @@
 
 namespace presets {
 
+// Returns the names, separated by commas.
 template <class Table>
 std::string names_of(const Table& table) {
   std::string names;
@@ -16,7 +17,7 @@ std::string names_of(const Table& table) {
   return names;
 }
 
-// Errors: InvalidArgument kUsage listing the names.
+// Returns the row with this name. Errors: InvalidArgument kUsage with all names.
 template <class Table>
 const auto& find(const Table& table, const std::string& name) {
   const auto preset = std::find_if(std::begin(table), std::end(table),

@@ -37,7 +37,7 @@ fsdp::RunFlag number_flag(fsdp::RunFlag flag, Number& target, Number least, Numb
   return flag;
 }
 
-// `target` is an int64_t, or may be empty.
+// Returns a flag with a size as its value. Target is int64_t or an optional of it.
 template <class Target>
 fsdp::RunFlag bytes_flag(fsdp::RunFlag flag, Target& target, int64_t least) {
   flag.value_name = "BYTES";
@@ -151,7 +151,7 @@ void check(const PlanSettings& settings) {
   }
 }
 
-// Ranks of several hosts compute on GPUs, as they must.
+// Sets unset values to those of the model's usual training. Ranks on several hosts require GPUs.
 void choose_usual(PlanSettings& settings, const Usual& usual) {
   if (settings.batch.length == 0) settings.batch.length = usual.length;
   fsdp::DeviceKind& device = settings.run.mesh.device;
@@ -179,8 +179,8 @@ void check_room(const PlanSettings& settings) {
 
 int64_t PlanSettings::reserve() const {
   if (reserve_bytes) return *reserve_bytes;
-  // No measured figures: a context and a few communicators take about the one, blocks that do not
-  // fit each other about the other.
+  // Estimates, not measured: a context and a few communicators need about 1 GiB, and gaps in the
+  // allocator about a twentieth.
   constexpr int64_t kLeast = int64_t{1} << 30;
   constexpr int64_t kPart = 20;
   return on_gpus() ? std::max(kLeast, memory_bytes / kPart) : 0;

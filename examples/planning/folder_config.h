@@ -1,4 +1,4 @@
-// What a Hugging Face folder says about the shapes of its model.
+// Reads the shapes of a model from a Hugging Face folder.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace planning {
 
 using FolderConfig = std::variant<bert::Config, gpt::GptConfig, llama::LlamaConfig>;
 
-// Reads config.json of `folder`; weights are not looked for.
+// Reads config.json of `folder`, and no weights.
 // Errors: as find_model; IoError kIoError if the file cannot be read.
 FolderConfig read_folder(const std::filesystem::path& folder);
 

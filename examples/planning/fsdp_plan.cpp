@@ -1,7 +1,8 @@
-// fsdp-plan --model NAME --ranks N: what a training step takes, before anything of it exists.
+// fsdp-plan --model NAME --ranks N plans the memory and traffic of a training step without building
+// the model.
 //
 // Exit codes: 0 it fits, or no memory was given; 64 usage; 65, 74 a folder's configuration; 78 it
-// does not fit, or cannot be arranged so.
+// does not fit, or the ranks cannot be arranged so.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fsdp/error.h>
@@ -41,7 +42,7 @@ std::string shortage(const planning::PlanSettings& settings, const planning::Roo
 }
 
 void plan(const planning::PlanSettings& settings) {
-  // As a rank of such a host has them: what kernels take beside their results depends on it.
+  // The number of threads of a rank on such a host: kernels allocate scratch for each thread.
   const int a_host = settings.ranks_per_host();
   const int cores = std::max(1U, std::thread::hardware_concurrency());
   at::set_num_threads(std::max(1, cores / a_host));

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kWindow = 384;  // tokens with which a BERT is fine-tuned for questions
 
-// "a, b, c", with what is put before each.
+// Splits "a, b, c" and adds the family's name to each.
 std::vector<std::string> names_in(const std::string& list, const std::string& family) {
   std::vector<std::string> names;
   for (size_t begin = 0; begin < list.size();) {
@@ -81,7 +81,7 @@ KnownModel known(const llama::LlamaConfig& config) {
   };
 }
 
-// Of a name in preset_names().
+// Returns a preset. Requires: the name is in preset_names().
 KnownModel known_preset(const std::string& name) {
   const std::string short_name = name.substr(name.find('-') + 1);
   if (name.starts_with("bert-")) return known(bert::preset_config(short_name));

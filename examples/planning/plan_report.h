@@ -1,4 +1,4 @@
-// A plan for people, in at most 80 columns.
+// Formats a plan for people, in at most 80 columns.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 
 namespace planning {
 
-// What is planned, its bytes by category and phase, and what goes over the wire; with --bandwidth
-// and --flops, whether that can hide behind compute.
+// Returns the planned run, its bytes by category and phase, and its traffic; with --bandwidth and
+// --flops also if communication can hide behind compute.
 std::string describe_plan(const PlanSettings& settings, const KnownModel& model,
                           const fsdp::StepPlan& plan);
 
-// How the plan stands to what a device and a host have.
+// The comparison of the plan with the memory of a device and a host.
 struct Verdict {
   bool fits = true;
-  std::string text;    // what else fits, and what would make it fit; a line at most where nothing
-                       // is said of the room
-  std::string remedy;  // where it does not fit: the changes with which it does, in one line
+  std::string text;    // other runs that fit, and changes that make this one fit; at most a line if
+                       // no memory is given
+  std::string remedy;  // if it does not fit: the changes with which it does, in one line
 };
 Verdict judge(const PlanSettings& settings, PlanSearch& search);
 

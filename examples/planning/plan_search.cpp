@@ -32,14 +32,16 @@ KnownModel taking(KnownModel model, const BatchShape& batch) {
   return model;
 }
 
-// The mesh can be so large.
+// Returns true if the mesh can have this number of ranks.
 bool can_be(const fsdp::MeshOptions& mesh, int ranks) {
   return (mesh.shard == 0 || ranks % mesh.shard == 0) &&
          (mesh.replicate == 0 || ranks % mesh.replicate == 0) &&
          (mesh.shard == 0 || mesh.replicate == 0 || mesh.shard * mesh.replicate == ranks);
 }
 
-// Of what is left with however many ranks, after as many and half as many; but for padding.
+// Returns true if no number of ranks fits. `bytes` is needed with some ranks, `half` with half as
+// many. Doubling halves the sharded part, so 2 · bytes - half remains with any number of ranks. One
+// per cent is for padding.
 bool stays_above(int64_t bytes, int64_t half, int64_t room) {
   return room > 0 && static_cast<double>(2 * bytes - half) > 1.01 * static_cast<double>(room);
 }
@@ -60,7 +62,7 @@ PlanSearch::PlanSearch(const PlanSettings& settings, KnownModel model)
 fsdp::PlanRequest PlanSearch::request(int ranks, const fsdp::Options& options) const {
   const int a_host = settings_.ranks_per_host();
   const bool one_host = ranks <= a_host;
-  // Processes of one host, as fsdp-run starts them.
+  // Processes of one host, as fsdp-run starts them, map each other's shards.
   const bool maps = one_host && !settings_.on_gpus();
   return {.ranks = ranks,
           .ranks_per_host = one_host ? ranks : a_host,
@@ -101,12 +103,12 @@ std::vector<StrategyNeeds> PlanSearch::strategies() {
 std::optional<RanksNeeds> PlanSearch::smallest_ranks(const Room& room) {
   const int a_host = settings_.ranks_per_host();
   const fsdp::Options options = options_of(settings_, model_);
-  RanksNeeds half;  // of as many hosts more than one
+  RanksNeeds half;  // the last needs on several hosts
   for (int ranks = 1; ranks <= kMostRanks;) {
     if (can_be(settings_.run.mesh, ranks)) {
       const Room needed = needs(ranks, options, settings_.batch.sequences);
       if (fits(needed, room)) return RanksNeeds{.ranks = ranks, .needed = needed};
-      // What ranks share halves with each doubling.
+      // The sharded part halves with each doubling of ranks, so the limit is known.
       const bool halves = half.ranks > 0 && ranks == 2 * half.ranks;
       if (halves && (stays_above(needed.device, half.needed.device, room.device) ||
                      stays_above(needed.host, half.needed.host, room.host))) {

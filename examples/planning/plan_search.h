@@ -1,4 +1,4 @@
-// Plans around the one that was asked for: what else fits, and what would make it fit.
+// Plans variants of a run: other runs that fit, and changes that make it fit.
 #pragma once
 
 #include <fsdp/plan.h>
@@ -14,57 +14,62 @@
 
 namespace planning {
 
-// Where nothing is said of the room everything fits.
+// Returns true if `needed` fits. An unknown (0) room holds everything.
 bool fits(const Room& needed, const Room& room);
 
+// The memory that a strategy needs.
 struct StrategyNeeds {
-  std::string name;  // as --strategy takes it
+  std::string name;  // a value of --strategy
   Room needed;
 };
 
+// The memory that a number of ranks needs.
 struct RanksNeeds {
   int ranks = 0;
   Room needed;
 };
 
-// A change and what the step takes then: with it alone, and with all that cost less.
+// A change and the memory that the step needs with it: alone, and together with the cheaper
+// changes.
 struct ChangeNeeds {
   std::string change;  // "--prefetch 0"
   Room alone;
   Room together;
 };
 
+// A search around the run of a command line.
 class PlanSearch {
  public:
-  // `settings` live as long.
-  // Errors, here and of all: as fsdp::plan; InvalidArgument kUsage where the model does not take
-  //   such sequences.
+  // Requires: `settings` outlives this object.
+  // Errors of all functions: as fsdp::plan; InvalidArgument kUsage if sequences are too long for
+  // the
+  //   model.
   PlanSearch(const PlanSettings& settings, KnownModel model);
 
-  // What was asked for.
+  // Returns the plan of the run itself.
   const fsdp::StepPlan& plan() const { return plan_; }
   Room needed() const { return room_of(plan_, settings_.ranks); }
-  // The rows of the table that the mesh has (three need groups), but those that the other options
-  // do not go with.
+  // Returns the needs of all strategies, without those by groups if the mesh has no groups.
   std::vector<StrategyNeeds> strategies();
-  // Of powers of two on one host, then of powers of two of hosts; empty: none fits.
+  // Returns the smallest number of ranks that fits, or nothing. Tries powers of two on one host,
+  // then powers of two of hosts.
   std::optional<RanksNeeds> smallest_ranks(const Room& room);
-  // In order of cost, up to the first with which all together fit. Without those that take more of
-  // a host than it has; and, unless they are needed, without those that save less than a twentieth
-  // of what is missing of the device.
+  // Returns changes in order of cost, up to the first with which all together fit. Leaves out
+  // changes that need more of a host than it has, and, unless they are necessary, changes that save
+  // less than a twentieth of the device memory that is missing.
   // Requires: the plan does not fit a device.
   std::vector<ChangeNeeds> changes(const Room& room);
 
  private:
   fsdp::PlanRequest request(int ranks, const fsdp::Options& options) const;
   Room room_of(const fsdp::StepPlan& plan, int ranks) const;
-  // Those that each save at least that much of the device.
+  // Returns the changes that each save at least `least` bytes of the device.
   std::vector<ChangeNeeds> changes_saving(int64_t least, const Room& room);
   Room needs(int ranks, const fsdp::Options& options, int64_t sequences);
 
   const PlanSettings& settings_;
   const KnownModel model_;
-  std::unique_ptr<fsdp::Planner> planner_;  // of the batch as it was asked for
+  std::unique_ptr<fsdp::Planner> planner_;  // for the batch of the settings
   fsdp::StepPlan plan_;
 };
 

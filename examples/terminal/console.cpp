@@ -24,9 +24,10 @@ Console::~Console() {
 
 void Console::print(std::string_view text) {
   if (out_ == nullptr) return;
-  std::fflush(out_);  // what others have left in its buffer
+  std::fflush(out_);  // text that other code left in its buffer
   const std::lock_guard lock(mutex_);
-  // A stream that is ready takes so many bytes without a wait (pipe(7)).
+  // A stream that is ready accepts PIPE_BUF bytes without blocking (pipe(7)). Stored text goes
+  // first, so print() writes nothing while there is some.
   while (!text.empty() && kept_.empty() && takes_now()) {
     const std::string_view now = text.substr(0, PIPE_BUF);
     write(now);
@@ -50,12 +51,12 @@ int Console::columns() const {
 
 bool Console::takes_now() const {
   pollfd stream{.fd = fileno(out_), .events = POLLOUT, .revents = 0};
-  return poll(&stream, 1, /*timeout=*/0) != 0;  // an error, too, is no wait
+  return poll(&stream, 1, /*timeout=*/0) != 0;  // a write to a failed stream does not block
 }
 
 void Console::write(std::string_view text) {
-  // Past the stream's own buffer, whose lock would be held as long as the reader waits: an error
-  // line is not kept back by it.
+  // Bypasses the FILE's buffer: its lock would be held while the reader pauses, and block an error
+  // line.
   while (!text.empty()) {
     const ssize_t written = ::write(fileno(out_), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
@@ -73,7 +74,7 @@ void Console::write_kept() {
     lock.unlock();
     write(now);
     lock.lock();
-    kept_.erase(0, now.size());  // only now: what follows it has to wait
+    kept_.erase(0, now.size());  // after the write: until then print() must not overtake it
   }
 }
 

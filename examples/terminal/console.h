@@ -1,5 +1,4 @@
-// Text for a person, on a stream that may stop taking it: a pager that waits, a terminal after
-// Ctrl-S.
+// Prints text to a stream whose reader may pause: a pager, or a terminal after Ctrl-S.
 //
 //   terminal::Console console(stdout);  // before run_program, which ends first
 //   console.print("epoch 3\n");
@@ -14,26 +13,26 @@
 
 namespace terminal {
 
-// Whoever prints does not wait for the reader, and so lets no other rank wait, up to the time-out:
-// what the stream does not take is kept, and written by a thread as soon as it does.
+// A console that does not block the printing thread: a blocked rank would make others wait, up to
+// the time-out. Text that the stream does not accept is stored, and a thread writes it later.
 class Console {
  public:
-  // Writes to `out`, which outlives this object and is written to by nobody else; nothing if it is
-  // null (ranks other than 0).
+  // Writes to `out`, or discards text if it is null (ranks other than 0).
+  // Requires: `out` outlives this object, and no other code writes to it.
   explicit Console(std::FILE* out);
-  // Waits until all is written.
+  // Waits until all text is written.
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // In the order of calls. Text that cannot be written (a full disk) is lost. Thread-safe.
+  // Prints in the order of calls. Text that cannot be written (a full disk) is lost. Thread-safe.
   void print(std::string_view text);
 
   bool shows() const { return out_ != nullptr; }
-  // What is printed is not written yet.
+  // Returns true if printed text is not written yet.
   bool is_behind() const;
   bool is_terminal() const { return terminal_; }
-  // Of a terminal, as wide as it is now; 0 elsewhere, or where it does not say.
+  // Returns the terminal's current width; 0 for other streams, or if it is unknown.
   int columns() const;
 
  private:
@@ -47,7 +46,7 @@ class Console {
   std::condition_variable changed_;
   std::string kept_;
   bool closing_ = false;
-  std::thread writer_;  // since the stream did not take something
+  std::thread writer_;  // starts when the stream first accepts no text
 };
 
 }  // namespace terminal

@@ -1,4 +1,4 @@
-// The line that tells a person how far a run is: redrawn on a terminal, now and then in a log.
+// Shows the progress of a run: a line that is redrawn on a terminal, and some lines in a log.
 //
 //   terminal::StatusLine status(mesh.rank() == 0 ? stdout : nullptr, "step", steps, 50);
 //   for (…) status.update(step, {.epoch = e, .loss = loss, .learning_rate = lr, .samples = 32});
@@ -24,24 +24,26 @@ struct TrainingStep {
   int64_t samples = 0;
 };
 
+// The status line.
 class StatusLine {
  public:
-  // Writes to `out`, which outlives this object; nothing is shown if it is null (ranks other than
-  // 0). On a terminal the line is redrawn, at most ten times a second, and never wider than it;
-  // elsewhere it is a line of its own at the first, the last and every `every`-th of `total`.
+  // Writes to `out`, or shows nothing if it is null (ranks other than 0). On a terminal the line is
+  // redrawn, at most ten times a second, and is never wider than the terminal. On other streams a
+  // line is printed at the first, the last and every `every`-th of `total`.
+  // Requires: `out` outlives this object.
   StatusLine(std::FILE* out, std::string_view what, int64_t total, int64_t every);
-  // The same, among what else is printed there.
+  // Writes to a console that prints other text, too.
   StatusLine(Console& console, std::string_view what, int64_t total, int64_t every);
   // Ends the line if one is being drawn.
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  // `details` stands between the count and the time left, which follows from the mean speed so far.
-  // Of its parts, which two spaces separate, the last go where a terminal is too narrow.
+  // Shows the count, `details` and the time left, which follows from the mean speed so far. Two
+  // spaces separate the parts of `details`; on a narrow terminal the last parts are left out.
   void update(int64_t done, std::string_view details);
-  // The same for a step of training; called after each. Loss and samples a second are means in
-  // which the last ten steps make two thirds; a loss that is not finite is shown as it is, once.
+  // Shows a step of training; call it after each. Loss and samples per second are means in which
+  // the last ten steps have two thirds of the weight. A loss that is not finite is shown once.
   void update(int64_t done, const TrainingStep& step);
   // Shows one line between two updates.
   void note(std::string_view line);
@@ -52,10 +54,10 @@ class StatusLine {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  // A mean in which a value weighs less with each that follows.
+  // A mean with weights that decay with each new value.
   class Smoothed {
    public:
-    // Returns the mean with `value`; `value` itself, and leaves it out, if it is not finite.
+    // Returns the mean with `value`. If `value` is not finite, returns it and leaves it out.
     double add(double value);
 
    private:
@@ -73,7 +75,7 @@ class StatusLine {
   Smoothed loss_, samples_, step_seconds_;
 };
 
-// "4:07", "1:02:03".
+// Returns "4:07" or "1:02:03".
 std::string clock_text(double seconds);
 
 }  // namespace terminal

@@ -10,7 +10,8 @@
 namespace bert_qa {
 namespace {
 
-// What our two models do not have must not be ignored: the results would be quietly wrong.
+// Refuses features that the two models lack. If they were ignored, results would be wrong without
+// an error.
 void check_supported(const ConfigReader& reader, const bert::Config& config) {
   if (config.model_type != "bert" && config.model_type != "megatron-bert") {
     reader.unsupported("model_type", config.model_type, "use a bert or megatron-bert model");

@@ -1,4 +1,4 @@
-// Whether a configuration's sizes are those of the weights beside it.
+// Checks that a configuration's sizes are those of the weights in the same folder.
 #pragma once
 
 #include <fsdp/stored_weights.h>
@@ -7,9 +7,9 @@
 
 namespace bert_qa {
 
-// Looks at the tensors whose shapes show the sizes, and at the last layer: what a configuration
-// claims beyond them would be allocated before a single weight is loaded. That all tensors are
-// there is load_weights' to say.
+// Checks the tensors whose shapes show the sizes, and the last layer. Otherwise a configuration
+// with larger sizes would allocate memory before load_weights refuses it. load_weights checks that
+// all tensors exist.
 // Errors: IoError kCorruptData with the tensor and both shapes.
 void check_sizes(const bert::Config& config, const fsdp::StoredWeights& weights);
 

@@ -26,14 +26,14 @@ using nlohmann::ordered_json;
 constexpr const char* kConfigName = "tokenizer_config.json";
 constexpr const char* kSpecialName = "special_tokens_map.json";
 constexpr const char* kFileName = "tokenizer.json";
-// Where no length is known transformers writes model_max_length 10^30.
+// Accepts wide integers: if no length is known, transformers writes model_max_length 10^30.
 constexpr fsdp::JsonLimits kTokenizerLimits{.string_bytes = fsdp::kDocumentLimits.string_bytes,
                                             .wide_integers = true};
-// Classes of transformers that are what tokenizer.json says.
+// Classes of transformers whose behaviour tokenizer.json defines.
 constexpr std::array<std::string_view, 2> kAnyTokenizer{"PreTrainedTokenizerFast",
                                                         "TokenizersBackend"};
 
-// One of the two JSON files, or an empty object where it is missing.
+// One of the two JSON files; an empty object if the file is missing.
 class TokenizerJson {
  public:
   explicit TokenizerJson(const std::filesystem::path& path) : file_(path.string()) {
@@ -57,7 +57,7 @@ class TokenizerJson {
     if (!value->is_string()) refuse(fmt::format("{} is not a string", key));
     return value->get<std::string>();
   }
-  // A string, or an object with the string as its content.
+  // Returns a token, stored as a string or as an object with the string as its content.
   std::optional<std::string> token(const char* key) const {
     const json* value = find(key);
     if (value == nullptr) return std::nullopt;
@@ -91,7 +91,8 @@ class TokenizerJson {
   bool present_ = false;
 };
 
-// `of_any`: names of classes that may be any tokenizer's, where another file says which.
+// Refuses a tokenizer class that is not BERT's. `of_any`: generic classes to accept, because
+// another file defines the tokenizer.
 void check_class(const TokenizerJson& config, std::span<const std::string_view> of_any) {
   const auto name = config.text("tokenizer_class");
   const bool fits =
@@ -127,7 +128,7 @@ SpecialTokens read_special_tokens(const TokenizerJson& config, const TokenizerJs
   return tokens;
 }
 
-// A folder may say it in two files, which are read by one or the other program.
+// Refuses a folder whose two files differ in an option: each program reads only one of them.
 void require_same(const TokenizerJson& config, const char* key, std::optional<bool> said,
                   const char* name) {
   const std::optional<bool> here = config.flag(key);

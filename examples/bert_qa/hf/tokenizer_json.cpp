@@ -18,13 +18,13 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kWordCharacters = 100;  // as WordPieceTokenizer has it
-// A vocabulary's, and some for the rest of the file.
+constexpr int64_t kWordCharacters = 100;  // TextScan's limit of a word
+// Values of a vocabulary, and some for the rest of the file.
 constexpr int64_t kMostValues = WordPieceVocab::kMaxTokens + fsdp::kMaxDocumentValues;
 constexpr fsdp::JsonLimits kLimits{
     .string_bytes = 2 << 20, .keys = kMostValues, .values = kMostValues};
 
-// An object of the file, by its name in messages.
+// An object of the file, with its name for messages.
 class Part {
  public:
   Part(const json& value, std::string name, const std::string& file)
@@ -55,7 +55,7 @@ class Part {
     return at(key).get<std::string>();
   }
 
-  // What it says and what is asked of it differ.
+  // Throws for a valid value that this tokenizer does not support.
   [[noreturn]] void unsupported(std::string what) const {
     throw fsdp::InvalidArgument({.what = std::move(what),
                                  .where = file_,
@@ -79,7 +79,7 @@ class Part {
     unsupported(fmt::format("{} is {}, not {}", full(key), fsdp::quoted_name(is),
                             fsdp::quoted_name(value)));
   }
-  // A key that nobody reads could change what ids come out.
+  // Refuses other keys: an unread key could change ids.
   void require_no_others(std::span<const char* const> keys) const {
     for (const auto& [key, value] : value_.items()) {
       if (std::ranges::find(keys, key, [](const char* each) { return std::string_view(each); }) ==
@@ -108,12 +108,13 @@ TokenizerOptions read_normalizer(const Part& part) {
   return options;
 }
 
-// vocab.txt has a token a line.
+// Returns true if vocab.txt, which has a token on each line, could store the token.
 bool fits_a_line(std::string_view token) {
   return !token.empty() &&
          token.find_first_of(std::string_view("\n\r\0", 3)) == std::string_view::npos;
 }
 
+// Returns the tokens by id. The ids must be 0 to size - 1, each once.
 std::vector<std::string> read_tokens(const Part& model) {
   const json& vocab = model.at("vocab");
   if (!vocab.is_object()) model.corrupt("model.vocab is not an object");
@@ -135,7 +136,7 @@ std::vector<std::string> read_tokens(const Part& model) {
     }
     place = token;
   }
-  // At the start of a vocab.txt it would not be the token's.
+  // At the start of a vocab.txt the mark would belong to the file, not to the token.
   if (!tokens.empty() && tokens.front().starts_with("\xef\xbb\xbf")) {
     model.corrupt("the token with id 0 begins with a byte order mark");
   }
@@ -157,7 +158,8 @@ WordPieceVocab read_model(const Part& model, const std::string& file,
   return WordPieceVocab::of_tokens(read_tokens(model), file, special);
 }
 
-// The special tokens, where they are written out in a text, and no others.
+// Checks that the added tokens are the special tokens, each once: a tokenizer matches added tokens
+// in the text itself.
 void check_added_tokens(const Part& root, const std::string& file, const WordPieceVocab& vocab) {
   constexpr std::array kKeys{"id",     "content", "single_word", "lstrip",
                              "rstrip", "special", "normalized"};
@@ -185,7 +187,7 @@ void check_added_tokens(const Part& root, const std::string& file, const WordPie
                                fsdp::quoted_name(vocab.token(missing.front()))));
 }
 
-// How question and context are put together.
+// Checks the layout of question and context, if the file defines one.
 void check_pairs(const Part& root, const std::string& file, const WordPieceVocab& vocab) {
   if (root.at("post_processor").is_null()) return;
   const Part processor = root.part("post_processor");

@@ -1,5 +1,5 @@
-// tokenizer.json, the file of Hugging Face's `tokenizers`: of a BERT, its vocabulary and how text
-// is normalised.
+// Reads tokenizer.json, the file of Hugging Face's `tokenizers`: the vocabulary of a BERT and its
+// normalisation of text.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace bert_qa {
 
+// The content of a tokenizer.json.
 struct TokenizerFile {
   WordPieceVocab vocab;
   TokenizerOptions options;
 };
 
-// Every part that decides about ids must be BERT's: BertNormalizer with clean_text,
-// BertPreTokenizer, WordPiece with "##" and words of at most 100 characters, no added tokens but
-// `special`, pairs as [CLS] A [SEP] B [SEP]. What is known and decides nothing here is not looked
-// at: truncation, padding and decoder, in whose place stand windows and answers that are cut from
-// their text.
-// Errors: IoError kCorruptData for what is malformed; InvalidArgument, naming the part, for a sound
-//   file of another tokenizer.
+// Parses the file. Every part that affects ids must be BERT's: BertNormalizer with clean_text,
+// BertPreTokenizer, WordPiece with "##" and words of at most 100 characters, no added tokens except
+// `special`, pairs as [CLS] A [SEP] B [SEP]. Truncation, padding and decoder are ignored, because
+// windows and slices of the context replace them.
+// Errors: IoError kCorruptData for malformed files; InvalidArgument with the part's name, for a
+//   valid file of another tokenizer.
 TokenizerFile parse_tokenizer_json(std::string_view text, const std::string& file,
                                    const SpecialTokens& special = {});
 

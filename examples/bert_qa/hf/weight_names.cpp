@@ -18,7 +18,8 @@ bool is_old_norm(std::string_view stored) {
   return stored.ends_with(".gamma") || stored.ends_with(".beta");
 }
 
-// What DataParallel, torch.compile and wrappers of models put before all names; one in another.
+// Removes the prefixes that DataParallel, torch.compile and wrappers add to all names. Wrappers can
+// be nested.
 std::string_view without_wrappers(std::string_view stored) {
   constexpr std::array<std::string_view, 3> kWrappers{"module.", "_orig_mod.", "model."};
   for (const std::string_view wrapper : kWrappers) {

@@ -1,4 +1,4 @@
-// How the files of BERTs name their tensors, today and in other times.
+// Maps the tensor names of BERT files, current and older ones, to parameter names.
 #pragma once
 
 #include <fsdp/checkpoint.h>
@@ -9,23 +9,24 @@
 
 namespace bert_qa {
 
-// The name that today's models have for a tensor: with `bert.` before an encoder's own names, and
-// LayerNorm.weight and .bias where older files say gamma and beta; without the `module.`,
-// `_orig_mod.` and `model.` of what a model was wrapped in.
+// Returns a tensor's name in current models: it adds `bert.` to an encoder's own names, replaces
+// gamma and beta of older files by weight and bias, and removes the prefixes of wrappers
+// (`module.`, `_orig_mod.`, `model.`).
 std::string current_name(std::string_view stored);
 
-// A parameter of the question-answering head, which a pretrained encoder lacks.
+// Returns true for a parameter of the question-answering head, which a pretrained encoder lacks.
 bool is_head(std::string_view fqn);
 
-// Tensors by their current names; the pooler, the heads of pretraining and position_ids may be left
-// out, and the question-answering head may be missing. Tensors of `head` (may be null) come first.
+// Returns options to load a whole model by current names. The file may have tensors that are not
+// used (pooler, pretraining heads, position_ids), and may lack the question-answering head. Tensors
+// of `head` (may be null) have priority.
 fsdp::LoadOptions load_options(const fsdp::SafetensorsFile* head);
 
-// For a file that holds a head, into a model whose other parameters keep their initial values; what
-// else the file holds is left alone.
+// Returns options to load only a head. Other parameters keep their initial values, and other
+// tensors of the file are ignored.
 fsdp::LoadOptions head_options();
 
-// What a user should be told once of a load with these options.
+// Returns notes for the user on a load with these options.
 std::vector<std::string> notes_of(const fsdp::LoadReport& report);
 
 }  // namespace bert_qa

@@ -1,4 +1,4 @@
-// Answering questions with all ranks: each runs its share of the windows, rank 0 decodes.
+// Answers questions on all ranks: each runs its share of the windows, and rank 0 decodes.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -16,17 +16,19 @@
 
 namespace bert_qa {
 
+// The answers to all questions.
 struct Answered {
   std::vector<DecodedAnswer> answers;  // rank 0; empty on the others
   double seconds = 0;
 };
 
-// Collective. Leaves the model in evaluation mode. Shows on the console how far it is.
+// Answers all questions and shows progress on the console. Collective. Leaves the model in
+// evaluation mode.
 Answered answer(fsdp::Unit<bert::QuestionAnswering> model, const fsdp::Engine& engine,
                 const Questions& questions, const AnswerSettings& settings,
                 terminal::Console& console);
 
-// exact_match, f1 and, for v2, the rest of the official script's names.
+// Returns exact_match, f1 and, for v2, the other metrics of the official script by its names.
 nlohmann::ordered_json score(const Questions& questions, const Answered& answered,
                              const AnswerSettings& settings);
 
@@ -34,7 +36,7 @@ nlohmann::ordered_json score(const Questions& questions, const Answered& answere
 void write_answers(const Answered& answered, const AnswerSettings& settings,
                    const std::filesystem::path& folder);
 
-// A few of them in plain words, right and wrong ones; each on lines of its own, whatever they hold.
+// Returns a few questions and answers for people. Line breaks in them are escaped.
 std::string some_answers(const Questions& questions, const Answered& answered);
 
 }  // namespace bert_qa

@@ -13,7 +13,8 @@ namespace bert_qa {
 Batch make_tensors(const QaBatch& rows) {
   if (rows.rows == 0) {
     const at::Tensor zeros_BS = at::zeros({1, 1}, at::kLong);
-    const at::Tensor length_B = at::full({1}, 1, at::kLong);  // ignored by the loss
+    // A label equal to the length, which span_loss_sum ignores.
+    const at::Tensor length_B = at::full({1}, 1, at::kLong);
     return {.ids_BS = zeros_BS,
             .segments_BS = zeros_BS,
             .attention_mask_BS = at::ones({1, 1}, at::kLong),

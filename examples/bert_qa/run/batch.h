@@ -1,4 +1,4 @@
-// Windows as tensors, padded to the longest of the batch.
+// Converts windows to tensors, padded to the longest of the batch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,14 +7,14 @@
 
 namespace bert_qa {
 
-// int64.
+// A batch of windows; all tensors are int64.
 struct Batch {
   at::Tensor ids_BS, segments_BS, attention_mask_BS;
-  at::Tensor first_B, last_B;  // of the answer; 0 where the window does not hold it
+  at::Tensor first_B, last_B;  // tokens of the answer; 0 if the window does not hold it
 };
 
-// On the CPU. A rank without windows gets one row of padding whose labels count for nothing, so
-// that it takes part in every collective.
+// Returns tensors on the CPU. A rank without windows gets one row of padding that the loss ignores,
+// so that it takes part in every collective.
 Batch make_tensors(const QaBatch& rows);
 
 }  // namespace bert_qa

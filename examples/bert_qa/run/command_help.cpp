@@ -12,7 +12,7 @@
 namespace bert_qa {
 namespace {
 
-// "N" of "INT:INT in [8 - 1048576]": what may be given is said when it is not.
+// Returns "N" for "INT:INT in [8 - 1048576]". The error of a wrong value prints the range.
 std::string value_name(const CLI::Option& option) {
   const std::map<std::string, std::string> names = {
       {"INT", "N"}, {"UINT", "N"}, {"FLOAT", "X"}, {"TEXT", "NAME"}};
@@ -35,6 +35,7 @@ std::string row_of(const CLI::Option& option) {
 std::string rows_of(const CLI::App& group) {
   std::string rows;
   for (const CLI::Option* option : group.get_options()) {
+    // A group of flags is an app without a name, and has its own --help.
     const bool again = group.get_name().empty() && option == group.get_help_ptr();
     if (!again) rows += row_of(*option);
   }

@@ -1,4 +1,4 @@
-// What bert_qa --help and bert_qa COMMAND --help print.
+// Formats the text of bert_qa --help and bert_qa COMMAND --help.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ class App;
 
 namespace bert_qa {
 
-// All flags of `app`, group by group, with their defaults; its commands, and the exit codes.
+// Returns all flags of `app` by group with their defaults, its commands and the exit codes.
 std::string help_of(const CLI::App& app);
 
 }  // namespace bert_qa

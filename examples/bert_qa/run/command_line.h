@@ -1,4 +1,4 @@
-// The command line: flags named as in Hugging Face's run_qa.py where it has them.
+// Parses the command line. Flags have the names of Hugging Face's run_qa.py where it has them.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,15 @@
 
 namespace bert_qa {
 
+// The result of parsing.
 struct CommandLine {
   Settings settings;
   std::string help;  // if not empty: print it, do nothing else
-  // As given, a line a flag with its values: the ranks' must be equal.
+  // A line for each flag with its values, as given; must be equal on all ranks.
   std::vector<std::string> words;
 };
 
-// Underscores in flag names count as hyphens.
+// Parses the command line. Underscores in flag names count as hyphens.
 // Errors: InvalidArgument kUsage.
 CommandLine parse_command_line(int argc, const char* const* argv);
 

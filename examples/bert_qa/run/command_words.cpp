@@ -9,7 +9,7 @@
 namespace bert_qa {
 namespace {
 
-// The parser takes one for the name of a group of flags, and does not end.
+// Refuses empty words. CLI11 would take one for the name of a group of flags and loop forever.
 void refuse_empty_words(const std::vector<std::string>& arguments) {
   const auto empty = std::ranges::find(arguments, "");
   if (empty == arguments.end()) return;
@@ -23,7 +23,7 @@ void refuse_empty_words(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-// --train_file=a_b -> --train-file=a_b; values are left alone.
+// Changes --train_file=a_b to --train-file=a_b; values stay as they are.
 std::vector<std::string> command_words(int argc, const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   for (std::string& argument : arguments) {

@@ -1,4 +1,4 @@
-// The words of a command line, and how the parser is to take them.
+// Prepares the words of a command line for the parser.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ class App;
 
 namespace bert_qa {
 
-// Without the program's name, flags with hyphens.
-// Errors: InvalidArgument kUsage: one is empty.
+// Returns the words without the program's name, with hyphens instead of underscores in flag names.
+// Errors: InvalidArgument kUsage if a word is empty.
 std::vector<std::string> command_words(int argc, const char* const* argv);
 
-// Makes the parser refuse a flag that stands where the value of the one before it is expected.
+// Makes the parser refuse a flag in the place of the previous flag's value.
 void refuse_flags_as_values(CLI::App& app);
 
 }  // namespace bert_qa

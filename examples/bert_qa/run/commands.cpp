@@ -31,10 +31,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Memory is measured at the first step after which nothing new is asked of the system.
+// Step at which memory is measured: the first one after which the engine allocates nothing new.
 constexpr int64_t kMeasuredStep = 2;
 
-// Names and texts of files reach a terminal with their control characters shown as numbers.
+// Prints a formatted text with control characters escaped: it may contain text of files.
 template <class... A>
 void say(terminal::Console& console, fmt::format_string<A...> format, A&&... arguments) {
   console.print(fsdp::printable(fmt::format(format, std::forward<A>(arguments)...), "\n"));
@@ -46,7 +46,7 @@ void set_threads(const Settings& settings, const fsdp::Mesh& mesh) {
   at::set_num_threads(static_cast<int>(settings.num_threads > 0 ? settings.num_threads : share));
 }
 
-// Holds the output folder until the end of the run.
+// Opened files. The output folder stays locked until the end of the run.
 struct Opened {
   std::optional<OutputFolder> output;  // on rank 0, if there is one
   Inputs inputs;
@@ -69,7 +69,7 @@ Opened open_files(const Settings& settings, const fsdp::Mesh& mesh, terminal::Co
   return opened;
 }
 
-// Starts to read the questions while the model is built; nothing to wait for with synthetic data.
+// Starts to read the questions, while the model is built. With synthetic data it does nothing.
 std::future<QuestionSets> start_reading(const Settings& settings, const Inputs& inputs) {
   if (!inputs.tokenizer) return {};
   return read_questions_ahead(settings, *inputs.tokenizer);
@@ -96,7 +96,8 @@ fsdp::Options engine_options(const Settings& settings) {
   return options;
 }
 
-// Of a step whose windows are all as long as they may be; on rank 0. Refuses what cannot fit.
+// Plans a step whose windows all have the maximum length. Returns the plan on rank 0, and refuses
+// on all ranks a step that does not fit.
 std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inputs& inputs,
                                             const fsdp::Mesh& mesh, terminal::Console& console) {
   const int64_t windows = settings.train.train_batch_size, length = settings.data.max_seq_length;
@@ -112,7 +113,8 @@ std::optional<fsdp::StepPlan> plan_training(const Settings& settings, const Inpu
   return plan;
 }
 
-// Lets go of the files: what was read of them counts as this process's memory while it is mapped.
+// Builds the model, loads weights and closes their files: pages of a mapped file that were read
+// count as memory of this process.
 ShardedModel build_model(const Settings& settings, Inputs& inputs, const fsdp::Mesh& mesh,
                          terminal::Console& console) {
   fsdp::BuildScope building(mesh, engine_options(settings));
@@ -143,8 +145,8 @@ WindowSource training_source(const Settings& settings, const Inputs& inputs,
                                 int64_t length) { return make_batch(features, windows, length); }};
 }
 
-// What was read may differ though the command lines are equal: the ranks' files may be others.
-// Windows that are computed may be too many to be counted.
+// Compares the training data of the ranks, which may read different files in spite of equal command
+// lines. Tokens of generated windows are not counted, because there may be too many windows.
 void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
                    const TrainingWindows& windows, bool are_read) {
   constexpr int64_t kFirstEpoch = 0;
@@ -156,7 +158,7 @@ void agree_on_data(const fsdp::Mesh& mesh, const WindowSource& source,
                                fmt::format("{} steps", windows.steps_to_run())});
 }
 
-// The model is then what it was at the start, which nobody asked to be written.
+// Throws if all steps were skipped: the model is unchanged, and the run must not write it.
 void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
   fsdp::run_or_throw_on_all_ranks(mesh, "counting the steps", [&] {
     if (summary.steps == 0 || summary.skipped_steps < summary.steps) return;
@@ -169,7 +171,7 @@ void refuse_untrained(const TrainSummary& summary, const fsdp::Mesh& mesh) {
   });
 }
 
-// Empty without a memory limit. Collective; on rank 0, which has the plan.
+// Returns a text on rank 0, which has the plan; empty without a memory limit. Collective.
 std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::StepPlan>& plan,
                           const TrainSummary& measured) {
   const fsdp::Mesh& mesh = engine.mesh();
@@ -185,7 +187,7 @@ std::string device_use_of(const fsdp::Engine& engine, const std::optional<fsdp::
   return device_use(use);
 }
 
-// Where a run says how far it is: in error lines, and to who reads along.
+// The places where a run reports progress: error lines and the console.
 struct Progress {
   fsdp::ErrorPlace& place;
   terminal::Console& console;
@@ -233,7 +235,7 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   });
 }
 
-// Behind all else: a disk that is full or slow by now costs the trace alone, and nobody waits.
+// Writes the trace, last of all files: a full or slow disk then costs only the trace.
 void write_trace(const Settings& settings, terminal::Console& console,
                  std::optional<fsdp::Trace>& trace) {
   if (!trace) return;
@@ -270,7 +272,7 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& e
     metrics["peak_host_bytes"] = mesh.max(summary.peak_host_bytes, "host");
   }
   if (!plan) return metrics;
-  // Of a micro-batch.
+  // The plan is for one micro-batch.
   metrics["planned_engine_bytes"] = plan->memory.peak_bytes();
   metrics["planned_sent_bytes"] = plan->traffic.total_bytes();
   if (options.memory_limit > 0) metrics["planned_device_bytes"] = plan->peak_bytes();
@@ -278,7 +280,7 @@ ordered_json training_metrics(const TrainSummary& summary, const fsdp::Engine& e
   return metrics;
 }
 
-// Rank 0 writes; all end alike if it cannot.
+// Writes metrics.json on rank 0. If it cannot, all ranks throw.
 void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
                    const std::filesystem::path& folder) {
   fsdp::run_or_throw_on_all_ranks(mesh, "writing the metrics", [&] {
@@ -286,7 +288,7 @@ void write_metrics(const fsdp::Mesh& mesh, const ordered_json& metrics,
   });
 }
 
-// Answers the validation questions, writes and shows what came out; returns the scores.
+// Answers the validation questions, writes and shows the answers, and returns the scores.
 ordered_json answer_questions(const Settings& settings, ShardedModel& sharded,
                               const Questions& questions, const std::filesystem::path& folder,
                               terminal::Console& console) {

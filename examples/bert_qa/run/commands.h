@@ -1,5 +1,5 @@
-// What the program does, each on every rank. What can be refused is refused before the first step,
-// by all ranks together. What is said goes to `console`, of rank 0 alone.
+// Declares the program's commands. Each runs on every rank. All ranks together refuse wrong input
+// before the first step. Output goes to `console`, which only rank 0 shows.
 #pragma once
 
 #include <fsdp/error.h>
@@ -10,11 +10,12 @@
 
 namespace bert_qa {
 
+// Runs `init`.
 void initialise(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console);
-// Keeps `place.step` up to date for error lines.
+// Runs `finetune`. Keeps `place.step` up to date for error lines.
 void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace& place,
               terminal::Console& console);
-// predict and evaluate.
+// Runs `predict` or `evaluate`.
 void answer_file(const Settings& settings, const fsdp::Mesh& mesh, terminal::Console& console);
 
 }  // namespace bert_qa

@@ -22,7 +22,7 @@ constexpr int64_t kHolderBytes = 128;
 
 std::string system_text(int error) { return std::generic_category().message(error); }
 
-// "pid 17 on host h", for who finds the folder taken.
+// Returns "pid 17 on host h", for the error of a process that finds the folder locked.
 std::string this_process() {
   std::array<char, 65> host{};
   ::gethostname(host.data(), host.size() - 1);
@@ -37,7 +37,8 @@ std::string holder_of(int fd) {
   return holder.empty() ? "another process" : fsdp::printable(holder);
 }
 
-// Whether `path` still names what was opened: the holder before may have taken the file away.
+// Returns true if `path` still names the opened file. A previous holder removes the file when it
+// unlocks, and a lock on a removed file excludes no other process.
 bool still_named(int fd, const std::filesystem::path& path) {
   struct stat opened {
   }, named{};
@@ -82,7 +83,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
     ::close(std::exchange(fd_, -1));
   }
   const std::string holder = this_process() + '\n';
-  // A text for people: the lock holds without it.
+  // The text is only for people, so errors do not matter.
   [[maybe_unused]] const int cut = ::ftruncate(fd_, 0);
   [[maybe_unused]] const ssize_t written = ::pwrite(fd_, holder.data(), holder.size(), 0);
 }
@@ -94,6 +95,7 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
 
 FolderLock::~FolderLock() {
   if (fd_ < 0) return;
+  // Removed while it is still locked: otherwise this could remove the next holder's file.
   if (still_named(fd_, path_)) ::unlink(path_.c_str());
   ::close(fd_);
 }

@@ -1,4 +1,4 @@
-// One writer a folder: a lock that goes with its process, however that dies.
+// Locks a folder for one writer. The system releases the lock when the process ends in any way.
 #pragma once
 
 #include <filesystem>
@@ -7,18 +7,18 @@
 
 namespace bert_qa {
 
-// Holds FOLDER/NAME locked (flock) and takes the file away at the end. Of a process that was killed
-// the unlocked file stays, which the next holder takes over. Move-only.
+// A lock on FOLDER/NAME (flock), which removes the file at the end. A killed process leaves the
+// unlocked file, and the next holder locks it. Move-only.
 class FolderLock {
  public:
-  // Errors: IoError kCannotCreate if the file cannot be made, or if another process holds it, which
-  //         is then named.
+  // Errors: IoError kCannotCreate if the file cannot be created, or if another process holds it,
+  //         with that process.
   FolderLock(const std::filesystem::path& folder, const std::string& name);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;
   ~FolderLock();
 
-  // What a user should be told where the file system has no locks: nothing is held then.
+  // Returns a note for the user if the file system has no locks; no lock is held then.
   const std::optional<std::string>& note() const { return note_; }
 
  private:

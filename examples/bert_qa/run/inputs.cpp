@@ -12,10 +12,11 @@
 namespace bert_qa {
 namespace {
 
-// Embeddings are often padded to a multiple of 8, 64 or 128 rows a part; a vocabulary that lacks
-// more was cut off or is another model's, and would give wrong answers in silence.
+// Embeddings are often padded to a multiple of 8, 64 or 128 rows for each part. A vocabulary that
+// lacks more tokens was cut off or belongs to another model, and would give wrong answers without
+// an error.
 constexpr int64_t kMaxUnusedRows = 1024;
-// Of a window: the question's is 0, the context's 1.
+// Segments of a window: the question has 0, the context 1.
 constexpr int64_t kSegments = 2;
 
 void check_vocabulary(const ModelSource& source, Inputs& inputs) {
@@ -34,7 +35,7 @@ void check_vocabulary(const ModelSource& source, Inputs& inputs) {
   }
 }
 
-// The model's sizes bound what may be asked of it.
+// Checks the command line against the model's sizes.
 void check_fit(const Settings& settings, Inputs& inputs) {
   const int64_t positions = inputs.config.max_position_embeddings;
   if (settings.data.max_seq_length > positions) {
@@ -76,8 +77,8 @@ void read_model(const ModelSource& source, Inputs& inputs) {
   if (!source.qa_head.empty()) inputs.head.emplace(source.qa_head);
 }
 
-// Whose tokenizer_config.json holds: the model's, whose weights know its case; else the one beside
-// --vocab-file.
+// Returns the folder whose tokenizer_config.json applies: the model's, because its weights depend
+// on the case of the text; else the folder of --vocab-file.
 std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<std::string>& notes) {
   if (source.vocab_file.empty()) return source.folder;
   const std::filesystem::path beside =
@@ -110,7 +111,7 @@ Inputs read_inputs(const Settings& settings) {
   if (settings.data.source == DataSource::kFiles) {
     read_vocabulary(settings.model, inputs);
     check_fit(settings, inputs);
-    // Whether they can be opened is known now; what is in them is read while the model is built.
+    // Only check that the files can be opened; they are read while the model is built.
     for (const auto& file : {settings.data.train_file, settings.data.validation_file}) {
       if (!file.empty()) require_readable(file);
     }

@@ -1,4 +1,4 @@
-// What a run reads before any rank starts to work; the questions follow (questions.h).
+// Reads the files of a run that all ranks need first; the questions follow (questions.h).
 #pragma once
 
 #include <fsdp/safetensors.h>
@@ -15,15 +15,16 @@
 
 namespace bert_qa {
 
+// The model's files.
 struct Inputs {
   bert::Config config;
   std::unique_ptr<fsdp::StoredWeights> weights;  // null for a preset
   std::optional<fsdp::SafetensorsFile> head;
   std::optional<WordPieceTokenizer> tokenizer;  // empty for synthetic data
-  std::vector<std::string> notes;               // to be told once
+  std::vector<std::string> notes;               // for the user
 };
 
-// Errors: IoError and InvalidArgument naming the file and what is wrong with it.
+// Reads the inputs. Errors: IoError and InvalidArgument with the file and its fault.
 Inputs read_inputs(const Settings& settings);
 
 }  // namespace bert_qa

@@ -1,4 +1,4 @@
-// Memory and bytes on the wire of a run in words: what the plan said and what was measured.
+// Formats a run's memory and traffic, planned and measured.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -15,47 +15,49 @@
 
 namespace bert_qa {
 
-// A row a category: at rest and at the highest point of a step, planned beside measured. Engine
-// buffers of one rank.
+// Returns a table of one rank's engine buffers: for each category the planned and measured bytes,
+// between steps and at the highest point of a step.
 std::string planned_and_measured(const fsdp::MemoryPlan& plan, const fsdp::MemoryBytes& rest,
                                  const fsdp::MemoryBytes& peak);
 
-// What a rank was planned to take and to send in a step of one micro-batch, beside what a step of
-// so many has sent and the most that this process has had resident, its program included.
+// Returns the planned memory and traffic of a rank for a step of one micro-batch, beside the bytes
+// that a step of `micro_batches` sent and this process's peak of resident memory.
 std::string planned_and_taken(const fsdp::StepPlan& plan, const fsdp::Traffic& sent,
                               int64_t micro_batches);
 
+// A quantity of bytes.
 struct Amount {
   std::string_view of;  // "at rest"
   int64_t planned_bytes = 0;
   int64_t measured_bytes = 0;
 };
 
-// "45.3 MiB at rest, 88.1 MiB at peak, as planned", or what was not: "45.3 MiB at rest, 88.1 MiB at
-// peak (1.0 MiB over plan), else as planned".
+// Returns "45.3 MiB at rest, 88.1 MiB at peak, as planned", or with the differences: "45.3 MiB at
+// rest, 88.1 MiB at peak (1.0 MiB over plan), else as planned".
 std::string beside_plan(std::span<const Amount> amounts);
 
-// What a step of so many micro-batches took on this rank, beside the plan of one.
+// Returns one line with the memory and traffic of a step on this rank, beside the plan of one
+// micro-batch.
 std::string measured_line(const fsdp::Engine& engine, const fsdp::StepPlan& plan,
                           const StepRecord& record, int64_t micro_batches);
 
-// Of the rank that took most.
+// Memory of the rank that used most.
 struct DeviceUse {
   int64_t planned_bytes = 0;   // StepPlan::peak_bytes
   int64_t measured_bytes = 0;  // MemoryStats::device_peak of a step
   int64_t limit_bytes = 0;
-  bool engine_as_planned = false;  // its buffers, to the byte, on every rank
-  // What is offloaded; 0 without.
+  bool engine_as_planned = false;  // the engine's buffers, to the byte, on every rank
+  // Offloaded bytes; 0 without offload.
   int64_t planned_host_bytes = 0;
   int64_t measured_host_bytes = 0;
 };
 
-// Under a memory limit: "device: planned 3.1 GiB, measured 3.0 GiB (1.2 % less), limit 4.0 GiB",
-// whether the engine's part is the plan's, and the host's bytes where there are any.
+// Returns the lines of a run with a memory limit: "device: planned 3.1 GiB, measured 3.0 GiB (1.2 %
+// less), limit 4.0 GiB", the comparison of the engine's buffers, and the host's bytes if there are
+// any.
 std::string device_use(const DeviceUse& use);
 
-// The most memory that this process has had resident so far, whatever for; 0 where the system does
-// not tell.
+// Returns this process's peak of resident memory so far; 0 if the system does not report it.
 int64_t peak_resident_bytes();
 
 }  // namespace bert_qa

@@ -1,4 +1,4 @@
-// The folder that a run leaves behind: an ordinary Hugging Face model with its results beside it.
+// Creates the output folder of a run: an ordinary Hugging Face model, and the run's results.
 #pragma once
 
 #include <fsdp/agreement.h>
@@ -16,8 +16,8 @@
 
 namespace bert_qa {
 
-// The folders of a path that were not there before: made now, and removed at the end of a run that
-// has left nothing in them. Move-only.
+// The folders of a path that did not exist. The constructor creates them; the destructor removes
+// those that are empty. Move-only.
 class NewFolders {
  public:
   // Errors: IoError kCannotCreate.
@@ -30,15 +30,15 @@ class NewFolders {
   std::vector<std::filesystem::path> made_;  // innermost first
 };
 
-// --output-dir, held for this run alone while it lives. Of rank 0.
+// --output-dir, locked for this run while the object lives. Only rank 0 has one.
 class OutputFolder {
  public:
-  // Makes the folder, which a run that is refused takes away again; locks it, removes what killed
-  // runs left of files half written, and sees that this run's files can be written, long before one
-  // has to be. What a user should be told of that goes to `notes`.
-  // Errors: IoError kCannotCreate if it cannot be made or written, another run holds it, a folder
-  //   stands where a file has to go, or results are there and --overwrite-output-dir was not given;
-  //   InvalidArgument kUsage if a model is to be written where the model is read.
+  // Creates and locks the folder, removes half-written files of killed runs, and checks that this
+  // run can write its files, long before it writes one. A refused run removes a folder that it
+  // created. Adds notes for the user to `notes`.
+  // Errors: IoError kCannotCreate if the folder cannot be created or written, another run holds it,
+  //   a folder has the name of a result, or results exist without --overwrite-output-dir;
+  //   InvalidArgument kUsage if the model would be written to the folder that it is read from.
   OutputFolder(const Settings& settings, std::vector<std::string>& notes);
 
  private:
@@ -46,21 +46,21 @@ class OutputFolder {
   FolderLock lock_;
 };
 
-// Where the model went.
+// The folder of a written model.
 struct SavedModel {
   std::filesystem::path folder;
-  fsdp::Outcome refusal;  // why it is not the folder that was asked for, if it is not
+  fsdp::Outcome refusal;  // why the folder is not --output-dir; not failed if it is
 };
 
-// config.json, the weights in files of at most Settings::max_shard_bytes, and the tokenizer's three
-// files. If they cannot be created in --output-dir any more, they go to a fresh folder beside it: a
-// trained model is not thrown away, and the console says so. Collective; rank 0 writes, and the
-// others wait as long as that takes.
+// Writes config.json, the weights in files of at most Settings::max_shard_bytes, and the
+// tokenizer's three files. If they can no longer be created in --output-dir, they are written to a
+// new folder beside it, so that a trained model is not lost, and the console prints a note.
+// Collective; rank 0 writes, and the others wait without a time limit.
 // Errors: IoError on rank 0, RefusedElsewhere on the others.
 SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,
                       terminal::Console& console);
 
-// Ends the run with code 73 if the model is elsewhere than asked for. Collective.
+// Ends the run with code 73 if the model was not written to --output-dir. Collective.
 void end_if_elsewhere(const fsdp::Mesh& mesh, const SavedModel& saved,
                       const std::filesystem::path& asked_for);
 

@@ -1,4 +1,4 @@
-// The training loop.
+// Holds the training loop.
 #pragma once
 
 #include <fsdp/batch_transfer.h>
@@ -20,35 +20,36 @@
 
 namespace bert_qa {
 
+// Sums and peaks over the steps of a run.
 struct TrainSummary {
   int64_t steps = 0;
   int64_t skipped_steps = 0;
   int64_t windows = 0;  // of all ranks
   double seconds = 0;
   double last_loss = 0;
-  std::string first_nonfinite;       // of the first step skipped
+  std::string first_nonfinite;       // StepRecord::first_nonfinite of the first skipped step
   double exposed_comm_ms = 0;        // of this rank
   double input_ms = 0;               // of this rank
   int64_t planned_engine_bytes = 0;  // MemoryPlan::peak_bytes with the optimizer's state
   int64_t peak_engine_bytes = 0;     // of this rank, of all steps, as the next two
   int64_t peak_device_bytes = 0;     // StepRecord::device_peak_bytes
-  int64_t peak_host_bytes = 0;       // of what is offloaded
+  int64_t peak_host_bytes = 0;       // offloaded bytes
   int64_t sent_bytes = 0;            // by this rank in the last step
   void add(const StepRecord& record);
   double samples_per_second() const { return seconds > 0 ? windows / seconds : 0; }
-  // Of the steps' time, what was spent waiting for batches.
+  // Returns the share of the steps' time that this rank waited for batches.
   double input_share() const { return seconds > 0 ? input_ms / 1e3 / seconds : 0; }
 };
 
 // A rank's part of a step.
 struct StepTensors {
   fsdp::GlobalBatch slices;
-  std::vector<Batch> batches;  // of each micro-batch
+  std::vector<Batch> batches;  // one for each micro-batch
 };
 
-// All ranks run the same steps, with the same collectives, whatever windows they hold. Losses and
-// gradients are means over all windows of a step: each counts equally. Batches are made ahead, on a
-// thread of their own, and are on a GPU before their step.
+// The training loop. All ranks run the same steps with the same collectives, even ranks without
+// windows. Losses and gradients are means over all windows of a step, with equal weights. A thread
+// prepares batches ahead, and they are on a GPU before their step.
 class QaTrainer {
  public:
   using OnStep = std::function<void(const StepRecord&, const TrainSummary& so_far)>;

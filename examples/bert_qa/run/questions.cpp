@@ -13,13 +13,14 @@ namespace {
 Questions read_file(const std::filesystem::path& file, const Settings& settings,
                     const WordPieceTokenizer& tokenizer, bool for_training,
                     std::vector<std::string>& notes) {
-  // Who only asks need not know the answers.
+  // `predict` needs no gold answers.
   const bool asks = settings.command == Command::kPredict;
   QaDataset dataset = read_squad(file, {.check_answers = for_training,
                                         .need_answers = !asks,
                                         .skip_bad_rows = settings.data.skip_bad_rows});
   const FeatureOptions windows{.max_seq_length = settings.data.max_seq_length,
                                .doc_stride = settings.data.doc_stride};
+  // Bad rows are removed before the limit is applied: the limit counts usable questions.
   if (settings.data.skip_bad_rows) leave_out_long_questions(dataset, tokenizer, windows);
   for (const BadRow& row : dataset.skipped) {
     notes.push_back(fmt::format("{}: row {} left out: {}", file.string(), row.id, row.reason));

@@ -1,4 +1,4 @@
-// The questions of a run: files read and cut into windows.
+// Reads the questions of a run and cuts them into windows.
 #pragma once
 
 #include <future>
@@ -13,21 +13,23 @@
 
 namespace bert_qa {
 
+// The questions of one file, with their windows.
 struct Questions {
   QaDataset dataset;
   QaFeatures features;
 };
 
+// The questions of a run's files.
 struct QuestionSets {
   std::optional<Questions> train, validation;  // of the files that the settings name
-  std::vector<std::string> notes;              // to be told once
+  std::vector<std::string> notes;              // for the user
 };
 
-// Errors: IoError and InvalidArgument naming the file and what is wrong with it.
+// Reads the files of the settings. Errors: IoError and InvalidArgument with the file and its fault.
 QuestionSets read_questions(const Settings& settings, const WordPieceTokenizer& tokenizer);
 
-// The same on a thread of its own, while a model is built; get() throws what reading threw.
-// Requires: both outlive the future, whose destructor waits.
+// Starts read_questions on its own thread; get() throws its exception.
+// Requires: both arguments outlive the future, whose destructor waits for the thread.
 std::future<QuestionSets> read_questions_ahead(const Settings& settings,
                                                const WordPieceTokenizer& tokenizer);
 

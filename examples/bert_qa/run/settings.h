@@ -1,4 +1,4 @@
-// What a run was asked to do: the command line, checked and in one place.
+// Holds the settings of a run: the checked command line.
 #pragma once
 
 #include <fsdp/optim.h>
@@ -14,6 +14,7 @@ namespace bert_qa {
 enum class Command : uint8_t { kInit, kFinetune, kPredict, kEvaluate };
 enum class DataSource : uint8_t { kFiles, kSynthetic, kLearnable };
 
+// The source of the model.
 struct ModelSource {
   std::filesystem::path folder;      // a Hugging Face folder, or
   std::string preset;                // random weights of this size
@@ -35,7 +36,7 @@ struct DataSettings {
 };
 
 struct TrainSettings {
-  int64_t train_batch_size = 8;  // windows a rank and micro-batch
+  int64_t train_batch_size = 8;  // windows of a rank and micro-batch
   int64_t accumulation_steps = 1;
   double num_epochs = 3.0;
   int64_t max_steps = -1;        // negative: by epochs
@@ -67,13 +68,13 @@ struct Settings {
   AnswerSettings answers;
   std::filesystem::path output_dir;
   bool overwrite_output_dir = false;        // an earlier run's results
-  int64_t max_shard_bytes = 5'000'000'000;  // of a file of the model that is written
+  int64_t max_shard_bytes = 5'000'000'000;  // limit of a file of the written model
   uint64_t seed = 42;
-  int64_t num_threads = 0;  // a rank; 0: the cores divided by the ranks
+  int64_t num_threads = 0;  // of a rank; 0: cores divided by ranks
   fsdp::RunOptions run;
 
   bool says_all() const { return run.log_level == fsdp::LogLevel::kDebug; }
-  // finetune: times only, no model and no answers.
+  // Returns true if finetune measures times without communication, and writes no model or answers.
   bool ablated() const { return run.ablate_communication; }
   bool writes_model() const {
     return command == Command::kInit || (command == Command::kFinetune && !ablated());

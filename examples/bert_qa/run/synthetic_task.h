@@ -1,4 +1,4 @@
-// Training without data: synthetic windows, and how well a model answers the learnable ones.
+// Trains without data: makes synthetic windows and scores a model on the learnable ones.
 #pragma once
 
 #include <fsdp/engine.h>
@@ -11,11 +11,11 @@
 
 namespace bert_qa {
 
-// Requires: settings.data.source is not kFiles.
+// Returns a source of generated windows. Requires: settings.data.source is not kFiles.
 WindowSource synthetic_source(const Settings& settings, const bert::Config& config);
 
-// exact_match over windows of another seed: both ends of the answer found, in per cent.
-// Collective, equal on every rank.
+// Returns exact_match over windows of another seed: the per cent of windows with both ends of the
+// answer right. Collective; the result is equal on every rank.
 nlohmann::ordered_json score_synthetic(const Settings& settings,
                                        fsdp::Unit<bert::QuestionAnswering> model,
                                        const fsdp::Engine& engine, const bert::Config& config);

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// JSON has no NaN and no infinity; null is what readers of a curve skip.
+// Returns null for NaN and infinity, which JSON lacks; readers of a curve skip null.
 ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }
@@ -65,7 +65,7 @@ void TrainLog::append(const StepRecord& record) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // What did not fit whole goes: every line that stays can be read.
+      // Remove the partial line, so that every remaining line is valid JSON.
       [[maybe_unused]] const int cut = ::ftruncate(file_, bytes_);
       fail(fsdp::ExitCode::kIoError, "the training log cannot be written", path_, error);
     }

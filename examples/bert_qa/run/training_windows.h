@@ -1,4 +1,4 @@
-// Which windows each rank trains on, step by step.
+// Assigns windows to ranks, step by step.
 #pragma once
 
 #include <fsdp/sampler.h>
@@ -17,7 +17,7 @@ namespace bert_qa {
 struct WindowSource {
   int64_t count = 0;
   std::function<int64_t(int64_t epoch, int64_t window)> length;
-  // Rows of `length` tokens.
+  // Returns rows of `length` tokens.
   std::function<QaBatch(int64_t epoch, std::span<const int64_t> windows, int64_t length)>
       make_batch;
 };
@@ -25,23 +25,24 @@ struct WindowSource {
 // A rank's part of a step.
 struct StepInput {
   fsdp::GlobalBatch slices;
-  std::vector<QaBatch> rows;  // of each micro-batch
+  std::vector<QaBatch> rows;  // one for each micro-batch
 };
 
-// A value after construction: its calls may come from any thread.
+// The windows of a run. Immutable after construction, so any thread may call it.
 class TrainingWindows {
  public:
-  // Errors: InvalidArgument if no batch can be made.
+  // Errors: InvalidArgument if there is no complete batch.
   TrainingWindows(WindowSource source, const Settings& settings, int rank, int world_size);
 
   int64_t window_count() const { return source_.count; }  // of an epoch
   int64_t total_steps() const { return total_steps_; }    // of the schedule
   int64_t steps_to_run() const { return steps_to_run_; }
   int64_t steps_per_epoch() const { return sampler_.batches_per_epoch(); }
-  // This rank's slices of a step, in all micro-batches. Requires 0 <= step < total_steps().
+  // Returns this rank's slices of a step, in all micro-batches. Requires 0 <= step < total_steps().
   fsdp::GlobalBatch step(int64_t step) const;
-  // The rows of a slice, padded to the longest window that any rank has in this micro-batch:
-  // padding takes part in the loss's softmax, so its width must not depend on the number of ranks.
+  // Returns the rows of the slices, padded to the longest window of any rank in the micro-batch.
+  // Padding takes part in the softmax of the loss, so its width must not depend on the number of
+  // ranks.
   std::vector<QaBatch> rows(int64_t step, const fsdp::GlobalBatch& slices) const;
   StepInput input(int64_t step) const;
 

@@ -8,7 +8,7 @@
 namespace bert_qa {
 namespace {
 
-// A word that data sets use, and what SQuAD calls it.
+// A word that data sets use, and SQuAD's key for it.
 struct OtherWord {
   std::string_view word, meant;
 };
@@ -33,6 +33,7 @@ constexpr OtherWord kOtherWords[] = {
     {"answer", "text"},
 };
 
+// Returns the key in lower case without separators.
 std::string plain(std::string_view key) {
   std::string letters;
   for (const char c : key) {
@@ -42,7 +43,8 @@ std::string plain(std::string_view key) {
   return letters;
 }
 
-// Short names are near to many words.
+// Returns true for similar keys. Short keys allow fewer differences, because they are near to many
+// words.
 bool is_like(std::string_view key, std::string_view meant) {
   const std::string is = plain(key), should = plain(meant);
   if (is == should) return true;
@@ -53,7 +55,7 @@ bool is_like(std::string_view key, std::string_view meant) {
 }  // namespace
 
 void UnknownKeys::add(std::string_view key) {
-  constexpr size_t kMaxKeyBytes = 64;  // none that is longer is like one
+  constexpr size_t kMaxKeyBytes = 64;  // a longer key is similar to none of the schema
   if (++count_ <= kMaxKept && key.size() <= kMaxKeyBytes) keys_.emplace_back(key);
 }
 

@@ -1,4 +1,4 @@
-// A key of a question file that is not the schema's, and the one that its writer may have meant.
+// Finds the schema's key that the writer of a question file may have meant by an unknown one.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace bert_qa {
 
-// Keys of one object that the schema does not know.
+// Keys of one object that the schema lacks.
 class UnknownKeys {
  public:
   void add(std::string_view key);
-  // The one that is nearly `meant` (another case or separator, one or two letters, a plural), or
-  // another common word for it ("rows" for "data"); empty if there is none.
+  // Returns the key that is similar to `meant` (another case or separator, one or two letters, a
+  // plural), or another common word for it ("rows" for "data"); empty if there is none.
   std::string_view like(std::string_view meant) const;
-  // " 'answer' 'title' and 3 more"; empty without one.
+  // Returns " 'answer' 'title' and 3 more"; empty if there are no keys.
   std::string list() const;
 
  private:
@@ -24,7 +24,7 @@ class UnknownKeys {
   size_t count_ = 0;
 };
 
-// "the key 'answer' is not known, 'answers' is meant"
+// Returns "the key 'answer' is not known, 'answers' is meant".
 std::string misspelled(std::string_view key, std::string_view meant);
 
 }  // namespace bert_qa

@@ -1,4 +1,4 @@
-// Windows side by side, as the model takes them: flat int64 rows, no tensor library.
+// Makes batches of windows as flat int64 rows, without a tensor library.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace bert_qa {
 
-// Each of the first three is [rows, length], row by row; the positions are [rows].
+// A batch. input_ids, token_type_ids and attention_mask are [rows, length], row by row; positions
+// are [rows].
 struct QaBatch {
   int64_t rows = 0;
   int64_t length = 0;
@@ -19,15 +20,15 @@ struct QaBatch {
   std::vector<int64_t> start_positions;
   std::vector<int64_t> end_positions;
 
-  // Effects: zero rows of the given shape.
+  // Sets all fields to zeros of the given shape.
   void resize(int64_t new_rows, int64_t new_length);
   std::span<int64_t> row(std::vector<int64_t>& field, int64_t index) const {
     return std::span(field).subspan(index * length, length);
   }
 };
 
-// The windows in the order given, padded to the longest of them, or to `length` if that is not 0.
-// No windows: no rows, of length 0 or `length`.
+// Returns the windows in the given order, padded to the longest of them, or to `length` if that is
+// not 0. Without windows, returns no rows, of length 0 or `length`.
 // Errors: InvalidArgument if a window is longer than `length`.
 QaBatch make_batch(const QaFeatures& features, std::span<const int64_t> windows,
                    int64_t length = 0);

@@ -16,6 +16,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// A possible answer: a span of tokens within one window.
 struct Candidate {
   TokenSpan span;  // code points of the context; (0, 0) is the empty answer
   float score = 0.0F;
@@ -23,7 +24,7 @@ struct Candidate {
   float end_logit = 0.0F;
 };
 
-// The positions of the n largest, largest first.
+// Returns the positions of the n largest logits, largest first.
 std::vector<int64_t> largest(const std::vector<float>& logits, int64_t n) {
   std::vector<int64_t> positions(logits.size());
   std::iota(positions.begin(), positions.end(), 0);
@@ -52,7 +53,7 @@ void add_candidates(const QaFeatures& features, int64_t window, const WindowLogi
   }
 }
 
-// Softmax over the scores.
+// Sets the probabilities to the softmax of the scores.
 void set_probabilities(const std::vector<float>& scores, std::vector<AnswerCandidate>& n_best) {
   const float highest = *std::max_element(scores.begin(), scores.end());
   float sum = 0.0F;
@@ -63,12 +64,15 @@ void set_probabilities(const std::vector<float>& scores, std::vector<AnswerCandi
   for (AnswerCandidate& candidate : n_best) candidate.probability /= sum;
 }
 
+// A decoder of one question: collects the candidates of all its windows, then chooses.
 class QuestionDecoder {
  public:
   QuestionDecoder(const std::string& context, const DecodingOptions& options)
       : context_(context), options_(options) {}
 
   void add(const QaFeatures& features, int64_t window, const WindowLogits& logits) {
+    // [CLS] at position 0 stands for the empty answer. Its score is the lowest over the windows:
+    // one window that shows an answer is enough to have one.
     const float score = logits.start[0] + logits.end[0];
     if (!null_ || null_->score > score) {
       null_ = Candidate{{0, 0}, score, logits.start[0], logits.end[0]};
@@ -88,6 +92,7 @@ class QuestionDecoder {
       scores.push_back(candidate.score);
     }
     if (answer.n_best.empty() || (answer.n_best.size() == 1 && answer.n_best[0].text.empty())) {
+      // As in the original, so that softmax and n_best are never empty.
       answer.n_best.insert(answer.n_best.begin(), {.text = "empty"});
       scores.insert(scores.begin(), 0.0F);
     }
@@ -97,6 +102,8 @@ class QuestionDecoder {
   }
 
  private:
+  // Keeps the n best candidates, and always the empty answer with version_2_with_negative: its
+  // score decides in choose().
   void keep_best() {
     if (options_.version_2_with_negative) candidates_.push_back(*null_);
     std::stable_sort(candidates_.begin(), candidates_.end(),
@@ -123,7 +130,7 @@ class QuestionDecoder {
 
   const std::string& context_;
   const DecodingOptions& options_;
-  std::optional<Candidate> null_;  // the least of all windows
+  std::optional<Candidate> null_;  // the empty answer with the lowest score of all windows
   std::vector<Candidate> candidates_;
 };
 
@@ -154,7 +161,8 @@ void check_logits(const QaDataset& dataset, const QaFeatures& features,
   }
 }
 
-// Appends without the look-up of operator[], which is linear in an ordered object.
+// Returns an object with a member for each answer. Members are appended, because operator[]
+// searches an ordered object linearly.
 template <typename Value>
 ordered_json object_of(std::span<const DecodedAnswer> answers, Value value_of) {
   ordered_json object = ordered_json::object();

@@ -1,4 +1,4 @@
-// From start and end logits to answers in words: Hugging Face's postprocess_qa_predictions.
+// Converts start and end logits to answer texts, as Hugging Face's postprocess_qa_predictions.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,24 @@
 
 namespace bert_qa {
 
+// Options of decode_answers.
 struct DecodingOptions {
   int64_t n_best_size = 20;
   int64_t max_answer_length = 30;  // tokens
-  // An empty answer is allowed, and given where its score exceeds the best other's by more than
+  // Allows an empty answer, which is chosen if its score exceeds the best other score by more than
   // null_score_diff_threshold.
   bool version_2_with_negative = false;
   double null_score_diff_threshold = 0.0;
 };
 
-// One logit a token of the window; further ones belong to padding and are never part of an answer,
-// but take part in the choice of the n best positions.
+// The logits of a window, one for each token. Further logits belong to padding: they are never part
+// of an answer, but take part in the choice of the n best positions.
 struct WindowLogits {
   std::vector<float> start;
   std::vector<float> end;
 };
 
+// One of the n best answers of a question.
 struct AnswerCandidate {
   std::string text;
   float probability = 0.0F;
@@ -35,22 +37,24 @@ struct AnswerCandidate {
   float end_logit = 0.0F;
 };
 
+// The answer of a question.
 struct DecodedAnswer {
   std::string id;
   std::string text;                     // "" only with version_2_with_negative
   std::vector<AnswerCandidate> n_best;  // by falling score
-  // With version_2_with_negative: the empty answer's score less that of the best other one.
+  // With version_2_with_negative: the empty answer's score minus that of the best other answer.
   float null_score_diff = 0.0F;
 };
 
-// One answer a question, in the data set's order. Positions of equal logits: the later one first.
-// Requires: `features` was made from `dataset`; `logits` holds one entry a window of it.
+// Returns one answer for each question, in the data set's order. For equal logits the later
+// position has priority.
+// Requires: `features` was made from `dataset`; `logits` has an entry for each of its windows.
 // Errors: InvalidArgument if the counts differ, or a window has fewer logits than tokens or a NaN.
 std::vector<DecodedAnswer> decode_answers(const QaDataset& dataset, const QaFeatures& features,
                                           std::span<const WindowLogits> logits,
                                           const DecodingOptions& options = {});
 
-// The contents of predictions.json {id: text}, nbest_predictions.json {id: [{start_logit,
+// Return the contents of predictions.json {id: text}, nbest_predictions.json {id: [{start_logit,
 // end_logit, text, probability}]} and null_odds.json {id: null_score_diff}.
 nlohmann::ordered_json predictions_json(std::span<const DecodedAnswer> answers);
 nlohmann::ordered_json n_best_json(std::span<const DecodedAnswer> answers);

@@ -20,7 +20,7 @@ bool is_ascii_punctuation(char c) {
          (c >= 123 && c <= 126);
 }
 
-// The regular expression \b(a|an|the)\b replaced by a space, on lower-case text. A run of word
+// Replaces the regular expression \b(a|an|the)\b by a space, in lower-case text: a run of word
 // characters is an article or stays.
 std::string without_articles(std::string_view text) {
   std::string result;
@@ -47,7 +47,7 @@ std::string without_articles(std::string_view text) {
   return result;
 }
 
-// Python's str.split().
+// Splits as Python's str.split().
 std::vector<std::string_view> split_words(std::string_view text) {
   std::vector<std::string_view> words;
   size_t begin = 0;
@@ -80,7 +80,8 @@ double f1_of_words(const std::vector<std::string_view>& prediction,
   return 2.0 * precision * recall / (precision + recall);
 }
 
-// In v2.0 two texts without words agree; a text with words and one without do not.
+// Returns F1 as defined in v2.0: two texts without words agree, and a text with words and one
+// without do not.
 double f1_score_v2(std::string_view prediction, std::string_view gold) {
   const std::string ours = normalize_answer(prediction);
   const std::string theirs = normalize_answer(gold);
@@ -113,7 +114,8 @@ void check_count(const QaDataset& dataset, size_t count, const char* what) {
       {.what = fmt::format("{} {} for {} questions", count, what, dataset.questions.size())});
 }
 
-// The gold answers that the v2.0 script compares with: those that are not nothing, else "".
+// Returns the gold answers that the v2.0 script compares with: those with words, or "" if there are
+// none.
 std::vector<std::string> gold_answers_v2(const QaQuestion& question) {
   std::vector<std::string> gold;
   for (const QaAnswer& answer : question.answers) {
@@ -128,8 +130,8 @@ struct Best {
   double threshold = 0.0;
 };
 
-// The official find_best_thresh: questions by rising null score; each that is answered gains its
-// score, or loses one where there is no answer.
+// Implements the official find_best_thresh. In the order of rising null scores, each answered
+// question adds its score, and subtracts one if it has no answer.
 Best best_threshold(const QaDataset& dataset, std::span<const std::string> predictions,
                     std::span<const float> null_scores, const std::vector<double>& scores) {
   std::vector<size_t> order(scores.size());

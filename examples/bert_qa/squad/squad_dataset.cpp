@@ -23,7 +23,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// Objects one a line: the first line is one as far as its ends tell, and another begins after it.
+// Returns true if the text has one object on each line: the first line begins and ends as an
+// object, and another object follows it.
 bool has_one_object_a_line(std::string_view text) {
   const std::string_view all = trimmed(text);
   const size_t end = all.find('\n');
@@ -49,7 +50,7 @@ void read_lines(std::string_view text, const std::string& name, SquadEvents& eve
   }
 }
 
-// Why an answer is not where it says, if so.
+// Returns why an answer is not at its offset, or nothing if it is.
 std::optional<std::string> misplaced(const QaAnswer& answer, const std::string& context) {
   if (answer.start < 0) {
     return fmt::format("answer_start is a count of code points from 0, got a negative number, {}",

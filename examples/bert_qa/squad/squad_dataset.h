@@ -1,8 +1,8 @@
-// Questions with answers cut from a text: SQuAD v1.1 and v2.0 files.
+// Reads SQuAD v1.1 and v2.0 files: questions whose answers are parts of a context.
 //
-// Read are the nested schema data[].paragraphs[].{context, qas[].{id, question, answers[].{text,
-// answer_start}, is_impossible}} and the flat rows {id, context, question, answers: {text[],
-// answer_start[]}}, one JSON object a line or as the elements of data[].
+// Two schemas are supported: the nested data[].paragraphs[].{context, qas[].{id, question,
+// answers[].{text, answer_start}, is_impossible}} and flat rows {id, context, question, answers:
+// {text[], answer_start[]}}, one JSON object on each line or as the elements of data[].
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace bert_qa {
 
 struct QaAnswer {
   std::string text;
-  int64_t start = 0;  // code points into the context; negative only where it is not checked
+  int64_t start = 0;  // code points into the context; negative only if it is not checked
 };
 
 struct QaQuestion {
@@ -25,6 +25,7 @@ struct QaQuestion {
   std::vector<QaAnswer> answers;  // empty: the context does not answer the question
 };
 
+// A row that was left out.
 struct BadRow {
   std::string id;
   std::string reason;
@@ -41,23 +42,24 @@ struct QaDataset {
   int64_t unanswerable_count() const;
 };
 
+// Options of the reader.
 struct SquadOptions {
-  // An answer must stand in the context where its answer_start says: training needs that, scoring
-  // does not.
+  // Requires each answer to be in the context at its answer_start. Training needs it, scoring does
+  // not.
   bool check_answers = true;
-  // A question must have answers, or say that it has none: [] or is_impossible. Who only asks need
-  // not know them.
+  // Requires each question to have answers, or to state that it has none: [] or is_impossible.
+  // Predicting does not need answers.
   bool need_answers = true;
-  // Bad rows (an answer not at its offset, which may be negative, an id twice, an impossible
-  // question with an answer) are left out and listed, and are no error.
+  // Leaves out and lists bad rows instead of throwing: an answer not at its offset (which may be
+  // negative), a repeated id, an impossible question with an answer.
   bool skip_bad_rows = false;
 };
 
-// Errors: IoError kIoError if the file cannot be read; IoError kCorruptData for anything that is
-//   not the schema, with the file and the line and byte, or the id of the row; a key that is
-//   missing where one that is nearly it is there is named with it.
+// Reads a file. Errors: IoError kIoError if the file cannot be read; IoError kCorruptData for
+//   content that does not match the schema, with the file and the line and byte, or the id of the
+//   row. If a key is missing and the object has a similar one, the error names both.
 QaDataset read_squad(const std::filesystem::path& path, const SquadOptions& options = {});
-// The same from memory; `name` stands for the file in errors.
+// Reads from memory; `name` stands for the file in errors.
 QaDataset parse_squad(std::string_view text, const std::string& name,
                       const SquadOptions& options = {});
 

@@ -12,7 +12,7 @@ constexpr int64_t kNoContext = -1;
 
 }  // namespace
 
-// What a value at this place is: the key of the object, or of the array's elements.
+// Returns the key of a value at this place: the object's last key, or that of the array's elements.
 SquadEvents::Key SquadEvents::expected() const {
   if (scopes_.empty()) return Key::kRecords;
   switch (scopes_.back()) {
@@ -101,7 +101,8 @@ void SquadEvents::on_unsigned(uint64_t value) {
   put_start(static_cast<int64_t>(value));
 }
 
-// Some data sets write -1 for an answer that is not in the context: the row is bad, not the file.
+// Accepts negative starts: some data sets write -1 for an answer that is not in the context. Then
+// the row is bad, not the file.
 void SquadEvents::on_negative(int64_t value) {
   if (expected() != Key::kStart) return scalar("a negative number");
   if (value < std::numeric_limits<int32_t>::min()) refuse("a number below -2^31");
@@ -219,7 +220,8 @@ void SquadEvents::end_array() {
   keys_.pop_back();
 }
 
-// ": the key 'start' is not known, 'answer_start' is meant", for the first that is missing.
+// Returns ": the key 'start' is not known, 'answer_start' is meant" for the first missing key that
+// has a similar unknown one.
 std::string SquadEvents::meant_in_answer(std::initializer_list<std::string_view> missing) const {
   for (const std::string_view meant : missing) {
     const std::string_view key = unknown_in_answer_.like(meant);
@@ -260,8 +262,8 @@ void SquadEvents::close_answer_table() {
   starts_.clear();
 }
 
-// A key of the schema that is missing where one that is like it is there: what it holds would be
-// read over.
+// Refuses a record that lacks a key of the schema and has a similar one, whose value would be
+// ignored otherwise.
 void SquadEvents::check_keys(const Record& record) const {
   const auto check = [&](const UnknownKeys& keys, std::string_view meant) {
     const std::string_view key = keys.like(meant);
@@ -314,6 +316,7 @@ void SquadEvents::close_record() {
   } else if (context_key_.empty()) {
     context_key_ = record.unknown.like("context");
   }
+  // Only the outermost record must give each question a context: keys may be in any order.
   if (!records_.empty()) return;
   for (size_t i = record.first_row; i < rows.size(); ++i) {
     if (rows[i].question.context != kNoContext) continue;

@@ -1,4 +1,4 @@
-// JSON events to questions: the part of the SQuAD reader that follows the file's nesting.
+// Converts JSON events to questions: the part of the SQuAD reader that follows the file's nesting.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,20 @@
 
 namespace bert_qa {
 
-// A record is any object of data[], paragraphs[], qas[], or a line of its own. One with a question
-// is a question; a context belongs to all questions inside its record that have none yet. That
-// covers the nested schema and the flat one, whatever the order of keys.
+// A receiver of JSON events. A record is any object of data[], paragraphs[], qas[], or of a line. A
+// record with a question is a question. A context belongs to all questions inside its record that
+// have none yet. This covers the nested schema and the flat one, with keys in any order.
 class SquadEvents final : public fsdp::JsonEvents {
  public:
   struct Row {
     QaQuestion question;
     bool impossible = false;
-    // Why it has no answers, where it does not say that there are none.
+    // Why it has no answers, if it does not state that there are none.
     std::string without_answers{};
   };
 
-  // May be passed through several documents (one a line). Contexts are equal next to equal: once.
+  // Results of one or several documents (one for each line). Equal contexts in a row are stored
+  // once.
   std::vector<std::string> contexts;
   std::vector<Row> rows;
 
@@ -53,7 +54,7 @@ class SquadEvents final : public fsdp::JsonEvents {
     kStarts,
     kSkipped,
   };
-  // The names that the schema gives a meaning.
+  // The keys of the schema.
   enum class Key : uint8_t {
     kOther,
     kRecords,
@@ -70,7 +71,7 @@ class SquadEvents final : public fsdp::JsonEvents {
     std::optional<bool> impossible;
     std::vector<QaAnswer> answers;
     bool has_answers = false, has_records = false;
-    size_t first_row = 0;  // rows before it began
+    size_t first_row = 0;  // number of rows when it began
     UnknownKeys unknown, unknown_arrays;
 
     std::string name() const;  // "question '17'", as far as it is known
@@ -100,10 +101,10 @@ class SquadEvents final : public fsdp::JsonEvents {
   std::optional<int64_t> start_;
   std::vector<std::string> texts_;
   std::vector<int64_t> starts_;
-  bool has_texts_ = false, has_starts_ = false;  // of the table that is open
-  std::string key_;                              // the last one that is not the schema's
+  bool has_texts_ = false, has_starts_ = false;  // of the open table
+  std::string key_;                              // the last unknown key
   UnknownKeys unknown_in_answer_;
-  std::string context_key_;  // one that may have been meant for a context
+  std::string context_key_;  // an unknown key that may have been meant for a context
 };
 
 }  // namespace bert_qa

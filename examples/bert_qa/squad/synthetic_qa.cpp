@@ -15,10 +15,11 @@ constexpr int64_t kMinWords = 16;
 constexpr int64_t kMaxQuestion = 20;
 constexpr int64_t kMinAnswer = 2;
 constexpr int64_t kMaxAnswer = 5;
-// Words of the answer's ends in the learnable variant; other words come after them.
+// Number of words that mark the answer's ends in the learnable variant; other words follow them.
 constexpr int64_t kTriggers = 2;
 
-// The counters of a window's stream that are not a token's.
+// Counters of a window's random stream. Each draw has its own, so that the order of draws does not
+// matter; those from kFirstToken on are the tokens'.
 enum Draw : uint64_t { kLength, kQuestion, kAnswerLength, kAnswerStart, kFirstToken };
 
 fsdp::CounterStream stream_of(const SyntheticOptions& options, int64_t epoch, int64_t index) {

@@ -42,7 +42,7 @@ bool is_nonspacing_mark(char32_t c) {
   return is_in(bert_unicode::kStillMark, c);
 }
 
-// The blocks that the norm names; extension E begins later there than in Google's code.
+// Returns true in the norm's blocks. Its extension E begins later than in Google's code.
 bool is_chinese(char32_t c) {
   constexpr bert_unicode::Range kBlocks[] = {
       {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
@@ -50,8 +50,9 @@ bool is_chinese(char32_t c) {
   return is_in(kBlocks, c);
 }
 
-// Planes 4 to 13 are not assigned, 15 and 16 are for private use but for their last two characters:
-// within one of them all pages but the last are alike.
+// Returns true if a page equals the one before it, to save time. Planes 4 to 13 are not assigned,
+// and 15 and 16 are for private use except their last two characters. So within each of these
+// planes all pages except the last are equal.
 bool is_as_before(char32_t page) {
   const char32_t plane = page >> 8, in_plane = page & 0xFF;
   return plane >= 4 && plane != 14 && in_plane != 0 && in_plane != 0xFF;
@@ -94,7 +95,7 @@ BertCharTable::BertCharTable(const NormalizationOptions& options) : options_(opt
     }
     Page page;
     for (char32_t low = 0; low < page.size(); ++low) page[low] = make_entry(high << 8 | low);
-    // Equal pages lie next to each other: blocks of ideographs, private use, unassigned planes.
+    // Equal pages are neighbours: blocks of ideographs, private use, unassigned planes.
     if (pages_.empty() || !same(pages_.back(), page)) pages_.push_back(page);
     page_of_[high] = static_cast<uint16_t>(pages_.size() - 1);
   }
@@ -122,7 +123,7 @@ bool BertCharTable::is_stripped(char32_t c) const {
 
 std::u32string BertCharTable::to_lower(char32_t c) const {
   if (!options_.lower_case) return std::u32string(1, c);
-  if (c == 0x130) return U"i\u0307";
+  if (c == 0x130) return U"i\u0307";  // the only capital with two characters in lower case
   return std::u32string(1, lower_of(c));
 }
 

@@ -1,8 +1,8 @@
-// What BERT's text normalisation and word splitting make of each code point, computed once.
+// Tabulates the result of BERT's text normalisation and word splitting for each code point.
 //
 // The steps are those of the norm (see bert_unicode_ranges.h): clean, space out Chinese characters,
 // canonical decomposition and accent stripping, lower case, split on white space and punctuation.
-// All of them look at one character at a time, but for the canonical ordering of combining marks.
+// Each step depends on one character, except the canonical ordering of combining marks.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 
 namespace bert_qa {
 
+// The steps to apply.
 struct NormalizationOptions {
   bool clean_text = true;  // drop control characters, white space becomes a space
   bool space_chinese_characters = true;
@@ -24,10 +25,11 @@ enum class CharKind : uint8_t {
   kWord,     // part of a word, replaced by text()
   kSpace,    // ends a word
   kSingle,   // a word of its own (punctuation, a Chinese character), replaced by text()
-  kDropped,  // as if it were not there
-  kOrdered,  // holds a combining mark that stays: the order of marks around it matters
+  kDropped,  // removed
+  kOrdered,  // has a combining mark that stays: the order of marks around it matters
 };
 
+// The table, in pages of 256 code points; equal pages are shared.
 class BertCharTable {
  public:
   explicit BertCharTable(const NormalizationOptions& options);
@@ -39,13 +41,13 @@ class BertCharTable {
     uint32_t offset;  // where it begins in the pool
   };
   const Entry& entry(char32_t c) const { return pages_[page_of_[c >> 8]][c & 0xFF]; }
-  // The replacement. Requires an entry of this table that is not verbatim.
+  // Returns the replacement. Requires: an entry of this table that is not verbatim.
   std::string_view text(const Entry& entry) const { return {&pool_[entry.offset], entry.size}; }
 
   const NormalizationOptions& options() const { return options_; }
   // The steps one by one, for the characters of kind kOrdered.
   bool is_cleaned_away(char32_t c) const;
-  // The canonical decomposition, or c alone if the options ask for none.
+  // Returns the canonical decomposition, or c alone without strip_accents.
   std::u32string decompose(char32_t c) const;
   bool is_stripped(char32_t c) const;
   std::u32string to_lower(char32_t c) const;
@@ -61,9 +63,9 @@ class BertCharTable {
   std::string pool_;
 };
 
-// U+0021..U+007E without letters and digits, and the general categories P* of the norm.
+// Returns true for U+0021..U+007E without letters and digits, and for the norm's categories P*.
 bool is_bert_punctuation(char32_t c);
-// The canonical combining class of the norm.
+// Returns the canonical combining class of the norm.
 int canonical_combining_class(char32_t c);
 
 }  // namespace bert_qa

@@ -1,9 +1,9 @@
-// Where the norm's Unicode tables differ from Unicode 15 (utf8proc 2.8), by code point.
+// Lists the code points at which the norm's Unicode tables differ from Unicode 15 (utf8proc 2.8).
 //
-// The norm of this tokenizer is Hugging Face's `tokenizers` (BertNormalizer, BertPreTokenizer):
-// vocabularies and checkpoints come from there, so ids and offsets must be equal to its. Its
-// general categories are those of Unicode 8.0, its decompositions those of Unicode 9.0, its lower
-// case that of Unicode 17. It drops Cc, Cf and Co and keeps what is not assigned.
+// The norm of this tokenizer is Hugging Face's `tokenizers` (BertNormalizer, BertPreTokenizer).
+// Vocabularies and checkpoints are made with it, so ids and offsets must be equal. Its general
+// categories are those of Unicode 8.0, its decompositions those of Unicode 9.0, its lower case that
+// of Unicode 17. It drops Cc, Cf and Co and keeps unassigned code points.
 // wordpiece_tokenizer_test.cpp compares every Unicode scalar value.
 #pragma once
 
@@ -49,7 +49,7 @@ inline constexpr Range kNotMark[] = {
     {0x1E026, 0x1E02A}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136}, {0x1E2AE, 0x1E2AE},
     {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF}, {0x1E944, 0x1E94A}};
 
-// No non-spacing mark any more since Unicode 14: stripped.
+// Non-spacing marks in Unicode 8 and no more in Unicode 15: stripped.
 inline constexpr Range kStillMark[] = {{0x1734, 0x1734}};
 
 // Punctuation (P*) since Unicode 9: splits no word.
@@ -63,7 +63,7 @@ inline constexpr Range kNotPunctuation[] = {
     {0x11C70, 0x11C71}, {0x11EF7, 0x11EF8}, {0x11F43, 0x11F4F}, {0x11FFF, 0x11FFF},
     {0x12FF1, 0x12FF2}, {0x16E97, 0x16E9A}, {0x16FE2, 0x16FE2}, {0x1E95E, 0x1E95F}};
 
-// No punctuation any more since Unicode 12 and 8.0: splits words.
+// Punctuation in Unicode 8 and no more in Unicode 15: splits words.
 inline constexpr Range kStillPunctuation[] = {{0x166D, 0x166D}, {0x111C9, 0x111C9}};
 
 // Decomposed since Unicode 13: not decomposed.

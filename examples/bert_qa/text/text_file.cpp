@@ -12,9 +12,10 @@
 namespace bert_qa {
 namespace {
 
+// An open regular file.
 class RegularFile {
  public:
-  // O_NONBLOCK: a pipe without a writer must be refused, not waited for.
+  // O_NONBLOCK: otherwise the open of a pipe without a writer would block.
   explicit RegularFile(const std::filesystem::path& path)
       : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) refuse_system(errno == ENOENT ? "check the path" : "");
@@ -34,7 +35,7 @@ class RegularFile {
       const ssize_t got = ::read(fd_, text.data() + at, text.size() - at);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) refuse_system();
-      if (got == 0) text.resize(at);  // it has become shorter
+      if (got == 0) text.resize(at);  // the file was truncated
       at += static_cast<size_t>(got);
     }
     return text;
@@ -42,7 +43,7 @@ class RegularFile {
 
  private:
   [[noreturn]] void refuse(std::string cause, std::string hint = {}) {
-    close();  // a constructor that throws has no destructor
+    close();  // after an exception in the constructor the destructor does not run
     throw fsdp::IoError(fsdp::ExitCode::kIoError, {.what = "cannot read the file",
                                                    .where = path_.string(),
                                                    .cause = std::move(cause),

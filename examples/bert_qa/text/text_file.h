@@ -1,4 +1,4 @@
-// Files that are read as a whole.
+// Reads whole files.
 #pragma once
 
 #include <filesystem>
@@ -6,11 +6,11 @@
 
 namespace bert_qa {
 
-// Returns what the file holds.
+// Returns the content of the file.
 // Errors: fsdp::IoError kIoError if it is missing, unreadable, or not a regular file.
 std::string read_text(const std::filesystem::path& path);
 
-// Throws as read_text does if the file cannot be opened, and reads nothing.
+// Throws as read_text if the file cannot be opened. Reads nothing.
 void require_readable(const std::filesystem::path& path);
 
 }  // namespace bert_qa

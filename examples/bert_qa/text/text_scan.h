@@ -1,4 +1,4 @@
-// One pass over a stretch of text without special tokens: characters to words, words to pieces.
+// Scans a part of a text without special tokens in one pass: characters to words, words to pieces.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace bert_qa {
 
-// Lives on the stack for one text. Appends to the token list that it is given.
+// A scan of one text, on the stack. It appends to the given token list.
 class TextScan {
  public:
   TextScan(const WordPieceTokenizer& tokenizer, TokenList& tokens)
@@ -26,11 +26,11 @@ class TextScan {
   // A word's characters may be replaced by up to four bytes each, the last one by up to 255.
   static constexpr int32_t kWordCapacity = 4 * kMaxWordChars + 256;
 
-  // A character of a run of combining marks, on its way to canonical order.
+  // A character of a run of combining marks that must be ordered.
   struct Mark {
     char32_t code_point;
     int combining_class;
-    bool inserted;  // not the first character that its source decomposes into
+    bool inserted;  // not the first character of its source's decomposition
   };
 
   void scan_ascii_word();
@@ -49,15 +49,15 @@ class TextScan {
   const WordPieceTokenizer& tokenizer_;
   TokenList& tokens_;
   std::string_view text_;
-  size_t at_ = 0;           // byte
-  int32_t code_point_ = 0;  // number of the code point there, in the whole text
+  size_t at_ = 0;           // the current byte
+  int32_t code_point_ = 0;  // number of its code point in the whole text
 
-  // The word being collected, where it is not one stretch of plain ASCII.
+  // The current word, unless it is plain ASCII.
   int32_t word_size_ = 0;
-  int32_t word_chars_ = 0;  // counted on past kMaxWordChars, but no longer stored
+  int32_t word_chars_ = 0;  // beyond kMaxWordChars characters are counted but not stored
   int32_t word_last_ = 0;   // source of its last byte
   char word_[kWordCapacity];
-  int32_t source_[kWordCapacity];  // the code point that each byte came from
+  int32_t source_[kWordCapacity];  // source code point of each byte
 };
 
 }  // namespace bert_qa

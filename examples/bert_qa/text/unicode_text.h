@@ -1,4 +1,4 @@
-// UTF-8 text seen as Unicode code points, the unit in which all offsets of this layer count.
+// Handles UTF-8 text as Unicode code points, the unit of all offsets of this folder.
 //
 // Malformed UTF-8 never throws here: each byte that does not start or continue a valid sequence is
 // one U+FFFD of length 1 (overlong forms, surrogates and values above U+10FFFF included).
@@ -19,33 +19,32 @@ struct DecodedChar {
   int32_t byte_length = 0;
 };
 
-// The code point that starts at byte `at`. Requires at < text.size().
+// Returns the code point that starts at byte `at`. Requires: at < text.size().
 DecodedChar decode_utf8(std::string_view text, size_t at);
 
-// Requires a Unicode scalar value.
+// Appends a code point. Requires: it is a Unicode scalar value.
 void append_utf8(char32_t code_point, std::string& text);
 
 int64_t count_code_points(std::string_view text);
 
-// The byte at which code point number `index` starts; text.size() if there are no more than
-// `index`.
+// Returns the byte at which code point number `index` starts, or text.size() if there is none.
 size_t byte_of_code_point(std::string_view text, int64_t index);
 
-// Code points [begin, end) of the text, cut where the text ends: Python's text[begin:end] for
-// non-negative bounds.
+// Returns the code points [begin, end) of the text, as far as it has them: Python's text[begin:end]
+// for non-negative bounds.
 std::string_view code_point_slice(std::string_view text, int64_t begin, int64_t end);
 
-// True for well-formed UTF-8.
+// Returns true for well-formed UTF-8.
 bool is_valid_utf8(std::string_view text);
 
-// Python's str.isspace, which str.split and str.strip use: White_Space and U+001C..U+001F.
+// As Python's str.isspace, which str.split and str.strip use: White_Space and U+001C..U+001F.
 bool is_python_space(char32_t code_point);
-// Python's str.lstrip.
+// As Python's str.lstrip.
 std::string_view strip_left(std::string_view text);
-// A letter or number, or '_': what Python's re means by \w.
+// Returns true for a letter, a number or '_', as \w of Python's re.
 bool is_word_character(char32_t code_point);
-// Python's str.lower: per character, but U+0130 gives two characters and a capital sigma at the end
-// of a word gives the final form.
+// As Python's str.lower: for each character, except that U+0130 becomes two characters and a
+// capital sigma at the end of a word becomes the final form.
 std::string to_lower(std::string_view text);
 
 }  // namespace bert_qa

@@ -50,7 +50,7 @@ WordPieceTokenizer::WordPieceTokenizer(WordPieceVocab vocab, const TokenizerOpti
   }
 }
 
-// The leftmost special token at or after `from`, the longest if several begin there.
+// Returns the leftmost special token at or after `from`, the longest if several begin at one place.
 WordPieceTokenizer::Special WordPieceTokenizer::find_special(std::string_view text,
                                                              size_t from) const {
   for (size_t at = from;; ++at) {

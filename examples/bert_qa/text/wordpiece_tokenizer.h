@@ -1,9 +1,10 @@
-// BERT's WordPiece tokenizer, cased and uncased: text to ids, each with its place in the text.
+// Implements BERT's WordPiece tokenizer, cased and uncased: text to ids, each with its place in the
+// text.
 //
-// Equal, id by id and offset by offset, to Hugging Face's BertWordPieceTokenizer without added
-// special tokens: control characters dropped, Chinese characters apart, accents stripped and lower
-// case where asked, split on white space and punctuation, then the longest piece first; a word with
-// no pieces, or longer than 100 characters, is [UNK]. A special token written out in the text is
+// Ids and offsets are equal to those of Hugging Face's BertWordPieceTokenizer without added special
+// tokens. It drops control characters, separates Chinese characters, strips accents and lower-cases
+// (as options require), splits on white space and punctuation, and matches the longest piece first.
+// A word without pieces, or with more than 100 characters, is [UNK]. A special token in the text is
 // that token.
 #pragma once
 
@@ -19,13 +20,14 @@
 
 namespace bert_qa {
 
-// Code points [begin, end) of the text that was given.
+// A range of code points [begin, end) of the given text.
 struct TokenSpan {
   int32_t begin = 0;
   int32_t end = 0;
   bool operator==(const TokenSpan&) const = default;
 };
 
+// The tokens of a text.
 struct TokenList {
   std::vector<int32_t> ids;
   std::vector<TokenSpan> spans;  // as many as ids
@@ -37,19 +39,20 @@ struct TokenList {
   }
 };
 
-// The names are those of tokenizer_config.json.
+// The options, with the names of tokenizer_config.json.
 struct TokenizerOptions {
   bool do_lower_case = true;
   std::optional<bool> strip_accents;  // not given: as do_lower_case
   bool tokenize_chinese_chars = true;
 };
 
+// The tokenizer. Immutable after construction.
 class WordPieceTokenizer {
  public:
   explicit WordPieceTokenizer(WordPieceVocab vocab, const TokenizerOptions& options = {});
 
-  // Replaces the content of `tokens`, whose memory is used again. May be called from several
-  // threads at once. Malformed UTF-8 counts as one dropped character a byte.
+  // Replaces the content of `tokens` and reuses its memory. Thread-safe. Each byte of malformed
+  // UTF-8 counts as one dropped character.
   // Errors: InvalidArgument if the text has 2^31 bytes or more.
   void tokenize(std::string_view text, TokenList& tokens) const;
   TokenList tokenize(std::string_view text) const;

@@ -21,6 +21,7 @@ WordPieceTrie::WordPieceTrie(const WordPieceVocab& vocab, bool fold_ascii_case) 
   }
 }
 
+// Gives the bytes of tokens dense codes, so that the children of a node are close in the array.
 void WordPieceTrie::assign_codes(const WordPieceVocab& vocab, bool fold_ascii_case) {
   for (int64_t id = 0; id < vocab.size(); ++id) {
     for (const char c : vocab.token(id)) {
@@ -53,6 +54,8 @@ std::vector<WordPieceTrie::Key> WordPieceTrie::sorted_keys(const WordPieceVocab&
   return keys;
 }
 
+// Builds the trie below `root` without recursion: each range of keys with a common prefix is a
+// node.
 void WordPieceTrie::build(int32_t root, const std::vector<Key>& keys) {
   std::vector<Range> todo = {{root, 0, static_cast<int32_t>(keys.size()), 0}};
   std::vector<Range> children;
@@ -86,8 +89,9 @@ void WordPieceTrie::build(int32_t root, const std::vector<Key>& keys) {
   }
 }
 
-// First fit. Nodes with one child, the many, fill the first hole; the others search from where
-// holes are not yet few, or building would take time in the square of the vocabulary.
+// Returns a base at which all children find free nodes, by first fit. Nodes with one child, which
+// are most, take the first free node. The others start their search after the part of the array
+// that is nearly full; otherwise the time to build would be quadratic in the vocabulary.
 int32_t WordPieceTrie::find_base(const std::vector<uint8_t>& codes) {
   int32_t& from = codes.size() == 1 ? first_free_ : search_from_;
   int32_t taken = 0;

@@ -1,4 +1,4 @@
-// Greedy longest-match lookup of word pieces: a double-array trie over the vocabulary.
+// Finds word pieces by greedy longest match: a double-array trie over the vocabulary.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@
 
 namespace bert_qa {
 
-// One step from a node costs one table read for the byte's code and one for the child. Both kinds
-// of pieces live in one array: word starts below kWordRoot, pieces written "##…" below
+// The trie. A step from a node costs one table read for the byte's code and one for the child. One
+// array holds both kinds of pieces: word starts below kWordRoot, pieces written "##…" below
 // kContinuationRoot.
 class WordPieceTrie {
  public:
@@ -18,16 +18,16 @@ class WordPieceTrie {
   static constexpr int32_t kContinuationRoot = 1;
 
   // With `fold_ascii_case`, an ASCII capital matches as its small letter, so that lower-casing
-  // costs nothing; vocabulary entries with ASCII capitals are then out of reach, as they are for a
-  // tokenizer that lower-cases.
+  // costs no time. Vocabulary entries with ASCII capitals never match then, as in a tokenizer that
+  // lower-cases.
   WordPieceTrie(const WordPieceVocab& vocab, bool fold_ascii_case);
 
-  // The child of `node` along `byte`, or -1.
+  // Returns the child of `node` along `byte`, or -1.
   int32_t child(int32_t node, uint8_t byte) const {
     const int32_t next = nodes_[node].base + codes_[byte];
     return nodes_[next].parent == node ? next : -1;
   }
-  // The id of the token that ends at `node`, or -1.
+  // Returns the id of the token that ends at `node`, or -1.
   int32_t token(int32_t node) const { return nodes_[node].token; }
 
  private:
@@ -50,12 +50,12 @@ class WordPieceTrie {
   void build(int32_t root, const std::vector<Key>& keys);
   int32_t find_base(const std::vector<uint8_t>& codes);
 
-  // Code 0 is given to bytes that no token has: no node is a child along it.
+  // Bytes that no token has have code 0, along which no node has a child.
   std::array<uint8_t, 256> codes_{};
   int32_t code_count_ = 1;
   std::vector<Node> nodes_;
-  int32_t first_free_ = 2;   // where the search for a node with one child begins
-  int32_t search_from_ = 2;  // and with several
+  int32_t first_free_ = 2;   // begin of the search for a node with one child
+  int32_t search_from_ = 2;  // begin of the search for a node with several
 };
 
 }  // namespace bert_qa

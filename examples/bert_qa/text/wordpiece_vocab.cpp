@@ -56,7 +56,7 @@ WordPieceVocab WordPieceVocab::read(const std::filesystem::path& path,
 
 WordPieceVocab WordPieceVocab::parse(std::string_view text, const std::string& name,
                                      const SpecialTokens& special) {
-  // A token may be a comma.
+  // A vocabulary can look like CSV, because a token may be a comma.
   if (fsdp::file_kind(text) != fsdp::FileKind::kCsv) {
     fsdp::refuse_other_kind(text, name, "a vocabulary");
   }

@@ -1,4 +1,5 @@
-// The vocabulary of a WordPiece model: vocab.txt, one token a line, the line number is the id.
+// Holds the vocabulary of a WordPiece model: vocab.txt has a token on each line, and the number of
+// the line from 0 is the id.
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 
 namespace bert_qa {
 
+// The texts of the special tokens.
 struct SpecialTokens {
   std::string pad = "[PAD]";
   std::string unk = "[UNK]";
@@ -19,25 +21,26 @@ struct SpecialTokens {
   std::string mask = "[MASK]";
 };
 
+// The vocabulary.
 class WordPieceVocab {
  public:
-  // Lines end in \n or \r\n; the last may lack it.
+  // Reads a vocab.txt. Lines end in \n or \r\n; the last line may lack it.
   // Errors: IoError kIoError if the file cannot be read; IoError kCorruptData, with file and line,
   // if it is empty, has an empty or repeated line, is not UTF-8, or lacks a special token.
   static WordPieceVocab read(const std::filesystem::path& path, const SpecialTokens& special = {});
-  // The same from memory; `name` stands for the file in errors.
+  // Reads from memory; `name` stands for the file in errors.
   static WordPieceVocab parse(std::string_view text, const std::string& name,
                               const SpecialTokens& special = {});
-  // Of the tokens in the order of their ids. Requires: tokens as vocab.txt can hold them.
+  // Makes a vocabulary of tokens in the order of their ids. Requires: vocab.txt could store them.
   static WordPieceVocab of_tokens(std::vector<std::string> tokens, const std::string& name,
                                   const SpecialTokens& special = {});
 
   static constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
-  // Requires 0 <= id < size().
+  // Requires: 0 <= id < size().
   const std::string& token(int64_t id) const { return tokens_[id]; }
-  // Logarithmic in size().
+  // Returns the id of a token. The time is logarithmic in size().
   std::optional<int32_t> find(std::string_view token) const;
 
   int32_t pad_id() const { return special_ids_[0]; }

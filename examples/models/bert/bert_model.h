@@ -1,9 +1,9 @@
-// BERT for span question answering, as ordinary LibTorch modules with units where they pay.
+// Defines BERT for span question answering, as ordinary LibTorch modules with some units.
 //
-// Post-LN (model_type "bert") and pre-LN ("megatron-bert"); parameters are named as in Hugging
-// Face's model files. Units: the word embeddings (their backward reads no weight), each layer, and
-// the root, which holds what is left: the small embeddings, the last norm and the head. Shapes in
-// names: B windows, S tokens, H hidden, N heads, D head size.
+// It exists as post-LN (model_type "bert") and pre-LN ("megatron-bert"). Parameters have the names
+// of Hugging Face's model files. Units are the word embeddings (their backward reads no weight),
+// each layer, and the root, which holds the rest: the small embeddings, the last norm and the head.
+// Shapes in names: B windows, S tokens, H hidden, N heads, D head size.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -73,7 +73,8 @@ struct BertLayerImpl : torch::nn::Module {
 };
 TORCH_MODULE(BertLayer);
 
-// torch::nn::Embedding with BERT's initial values, drawn in its own constructor.
+// A torch::nn::Embedding with BERT's initial values. Its own constructor draws them, because a unit
+// is sharded right after.
 struct WordEmbeddingsImpl : torch::nn::EmbeddingImpl {
   explicit WordEmbeddingsImpl(const Config& config);
 };
@@ -121,16 +122,16 @@ struct QuestionAnsweringImpl : torch::nn::Module {
 };
 TORCH_MODULE(QuestionAnswering);
 
-// Sum over windows of (cross-entropy of first + of last) / 2; positions are clamped to the length S
-// and ignored there. Divide by the number of windows for Hugging Face's loss.
+// Returns the sum over windows of (cross-entropy of first + of last) / 2. Positions are clamped to
+// the length S and ignored there. Divide by the number of windows for Hugging Face's loss.
 at::Tensor span_loss_sum(const at::Tensor& logits_BS2, const at::Tensor& first_B,
                          const at::Tensor& last_B);
 
-// That loss over a batch of one token alone, `batch` windows of `length` tokens: what a step takes,
-// and nothing to learn.
+// Returns the loss over `batch` windows of `length` equal tokens: a step with the memory of a real
+// one, for plans.
 at::Tensor blank_loss(fsdp::Unit<QuestionAnswering>& model, int64_t batch, int64_t length);
 
-// What the model's units say about themselves.
+// Returns the options of the model's units.
 fsdp::UnitOptions unit_options(std::string_view fqn);
 
 }  // namespace bert

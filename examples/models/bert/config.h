@@ -1,4 +1,4 @@
-// The sizes of a BERT.
+// Defines the configuration of a BERT.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace bert {
 
-// Defaults are those of Hugging Face where a file may leave a key out; the sizes must be there.
+// The configuration. If a file may omit a key, the default is Hugging Face's; sizes are required.
 struct Config {
-  std::string model_type = "bert";  // or "megatron-bert": layer norms before, not after
+  std::string model_type = "bert";  // or "megatron-bert", with layer norms before, not after
   std::vector<std::string> architectures;
   int64_t vocab_size = 30522;
   int64_t hidden_size = 768;

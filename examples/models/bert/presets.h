@@ -1,4 +1,4 @@
-// Model sizes by name, for random initialisation.
+// Defines model sizes by name, for random initialisation.
 #pragma once
 
 #include <string>
@@ -7,9 +7,10 @@
 
 namespace bert {
 
-// "tiny, mini, small, …, 3.9b"
+// Returns "tiny, mini, small, …, 3.9b".
 std::string preset_names();
-// Heads of 64 features; 0.8b, 1.3b and 3.9b have their norms first (megatron-bert).
+// Returns a preset's configuration. Heads have 64 features; 0.8b, 1.3b and 3.9b are pre-LN
+// (megatron-bert).
 // Errors: InvalidArgument kUsage naming the choices.
 Config preset_config(const std::string& name);
 
