@@ -1,4 +1,4 @@
-// The example's readers of files from elsewhere against the same hostile bytes.
+// Tests all readers of untrusted files with the same hostile bytes.
 #include "bert_qa/tests/support/byte_readers.h"
 
 #include <doctest/doctest.h>

@@ -10,7 +10,7 @@
 namespace bert_qa {
 namespace {
 
-// As the pretrained 6-layer encoder has it, older keys included.
+// The configuration of the pretrained 6-layer encoder, with its older keys.
 const char* const kRealConfig = R"({
   "_name_or_path": "nreimers/MiniLM-L6-H384-uncased",
   "architectures": ["BertModel"],

@@ -1,4 +1,4 @@
-// On a machine without a GPU: who asks for one hears why there is none, who does not goes on.
+// Tests a machine without a GPU: a run that requires one is refused with the reason, others run.
 #include "program.h"
 
 using namespace fsdp::testing;

@@ -1,12 +1,13 @@
-// Processes that were started differently end with code 78 on all ranks, with both sides.
+// Tests processes with different arguments or files: all ranks end with code 78 and name both
+// sides.
 #include "program.h"
 
 using namespace fsdp::testing;
 
 namespace {
 
-// Two ranks that run `script` in a shell; the line of each must say `text`, the launcher's the
-// code.
+// Checks two ranks that run `script` in a shell: each rank's line must contain `text`, and the
+// launcher's line the code.
 void check_refused(const std::string& script, const Words& arguments, const std::string& text) {
   CAPTURE(text);
   const ProcessResult result =
@@ -27,7 +28,7 @@ Words finetune_apart(const std::string& output) {
           "32",    "--max-steps", "1",      "--device",  "cpu"};
 }
 
-// The arguments, and on rank 1 two more.
+// Returns a script that runs the program, with more arguments on rank 1.
 std::string with_on_one(const std::string& more) {
   return "if [ $RANK = 1 ]; then exec \"$@\" " + more + "; fi; exec \"$@\"";
 }

@@ -1,5 +1,5 @@
-// A disk that fills: code 74 and one line with the file, the old files kept, nothing half-written.
-// Files that may not grow beyond a limit (ulimit -f, in 512 bytes) stand for the disk.
+// Tests a full disk: code 74 and one line with the file, old files are kept, no file is
+// half-written. A limit of file sizes (ulimit -f, in 512 bytes) stands for the disk.
 #include "program.h"
 
 using namespace fsdp::testing;

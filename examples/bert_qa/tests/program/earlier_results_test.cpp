@@ -1,4 +1,4 @@
-// An output folder that is in use or holds something already: nothing is replaced unasked.
+// Tests output folders that are in use or not empty: no file is replaced without the flag for it.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -29,7 +29,7 @@ TEST_CASE("an earlier run's results are replaced only with --overwrite-output-di
   const TemporaryDirectory place;
   const std::string output = place.path() + "/out", model = output + "/model.safetensors";
   std::filesystem::create_directory(output);
-  std::ofstream(output + "/train_log.jsonl") << "{}\n";  // of a run that ended early: no result
+  std::ofstream(output + "/train_log.jsonl") << "{}\n";  // a run that ended early has no results
   REQUIRE(run_ranks_of(BERT_QA, 2, finetune_over(output)).code == 0);
   std::ofstream(model) << "the old model";
   check_refused(finetune_over(output), 73,
@@ -92,7 +92,7 @@ TEST_CASE("a second run in one folder is refused and names the first") {
                 "another run writes into this folder (" + output.path() + "); pid ");
   kill(-first.pid(), SIGTERM);
   first.wait();
-  CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output.path())).code == 0);  // death released it
+  CHECK(run_ranks_of(BERT_QA, 2, finetune_over(output.path())).code == 0);  // the lock is free
 }
 
 TEST_CASE("a folder that stands where a result has to go is found at the start") {

@@ -1,4 +1,4 @@
-// The engine's flags change what a run costs, not what it learns.
+// Tests the engine's flags: they change the cost of a run, not its losses.
 #include <sstream>
 #include <thread>
 
@@ -173,7 +173,7 @@ TEST_CASE("a rank killed while it trains ends the job with 75 and its name") {
   const std::string log = output.path() + "/train_log.jsonl";
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (read_json_lines(log).size() < 3 && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it runs in its own time
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the run is a process of its own
   }
   const std::string pid = std::to_string(job.pid());
   std::istringstream children(read_text("/proc/" + pid + "/task/" + pid + "/children"));

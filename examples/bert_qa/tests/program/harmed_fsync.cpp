@@ -1,6 +1,6 @@
-// Linked into bert_qa for tests: when a model's file is synced, the shell command in AT_FSYNC runs
-// first. What a slow disk, a kill or another hand in the folder does at that moment is then the
-// test's to say.
+// Replaces fsync() in bert_qa for tests: before a model's file is synced, the shell command in
+// AT_FSYNC runs once. So a test simulates a slow disk, a kill or a change of the folder at that
+// moment.
 #include <sys/syscall.h>
 #include <unistd.h>
 

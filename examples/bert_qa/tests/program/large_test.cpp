@@ -1,5 +1,5 @@
-// A model that one rank cannot hold, from `init` to the exported folder: tools/demo --large with a
-// small model, and a limit that is as far from both sides as there.
+// Tests a model that does not fit one rank, from `init` to the exported folder. It is tools/demo
+// --large with a small model and a limit in the same proportion to it.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -50,7 +50,7 @@ int64_t planned_bytes(const std::string& model, int ranks) {
   return read_json(output.path() + "/metrics.json")["planned_device_bytes"];
 }
 
-// Between `before` and `after` in the first line that has both.
+// Returns the text between `before` and `after` in the first line that has both.
 std::string between(const std::string& text, const std::string& before, const std::string& after) {
   const size_t begin = text.find(before);
   REQUIRE(begin != std::string::npos);
@@ -65,7 +65,7 @@ void check_shards(const std::string& folder) {
   CHECK_FALSE(std::filesystem::exists(folder + "/model.safetensors"));
 }
 
-// Trained within the limit, as planned.
+// Checks that the model trains within the limit, as planned.
 nlohmann::json check_trains(const std::string& model, int ranks, const std::string& output,
                             const Words& flags) {
   CAPTURE(ranks);
@@ -80,7 +80,7 @@ nlohmann::json check_trains(const std::string& model, int ranks, const std::stri
   CHECK(peak == doctest::Approx(planned).epsilon(0.05));
   CHECK(run.out.find("of which the engine's buffers are the plan's, to the byte\n") !=
         std::string::npos);
-  CHECK(run.out.find("are not the plan's") == std::string::npos);  // at the end neither
+  CHECK(run.out.find("are not the plan's") == std::string::npos);  // nor at the end
   check_shards(output);
   return metrics;
 }
@@ -113,7 +113,7 @@ TEST_CASE(
   CHECK(between(forced.out, "more than the memory limit from: ", "\n") == planned_end);
 
   check_trains(model, 2, place.path() + "/two", capped);
-  check_trains(place.path() + "/two", 4, place.path() + "/four", capped);  // what was exported
+  check_trains(place.path() + "/two", 4, place.path() + "/four", capped);  // the exported model
   const nlohmann::json offloaded =
       check_trains(model, 1, place.path() + "/offloaded", capped + Words{"--offload"});
   CHECK(offloaded["peak_host_bytes"] == offloaded["planned_host_bytes"]);

@@ -1,4 +1,4 @@
-// The folder that a run leaves behind, and that it is a model to start from.
+// Tests the folder that a run writes: it is a model that a run can start from.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -62,7 +62,7 @@ TEST_CASE("ranks without a window in the last batch take part, and logged losses
   std::vector<double> losses[2];
   for (const int ranks : {1, 3}) {
     const std::string output = place.path() + "/" + std::to_string(ranks);
-    // 6 windows a step; the last step has fewer than 3 of them with this many questions.
+    // A step has 6 windows; with this number of questions the last step has fewer than 3.
     run(ranks,
         {"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file", kTrainFile,
          "--output-dir", output, "--max-train-samples", "13", "--no-shuffle", "--num-train-epochs",

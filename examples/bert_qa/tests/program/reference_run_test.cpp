@@ -1,5 +1,5 @@
-// The reference run: the demo's model, each step held against Python transformers on one process
-// (examples/bert_qa/tests/records/reference_run.json, written by
+// Tests the reference run: compares each step of the demo's model with Python transformers on one
+// process (examples/bert_qa/tests/records/reference_run.json, written by
 // benchmarks/peers/reference_run.py).
 #include <cmath>
 
@@ -9,7 +9,8 @@ using namespace fsdp::testing;
 
 namespace {
 
-// What Python's own thread counts move is 4e-7; its norm, summed in float32, is off by 6e-6.
+// Relative tolerance. Python's own results differ by 4e-7 with its number of threads, and its norm,
+// summed in float32, is off by 6e-6.
 constexpr double kTolerance = 1e-5;
 
 double relative_difference(double ours, double theirs) { return std::abs(ours / theirs - 1); }
@@ -58,7 +59,7 @@ TEST_CASE("one rank follows transformers' losses and gradient norms for ten step
   check_reference(1, 10);
 }
 
-// Which windows a rank gets, and what its loss weighs, shows in each step.
+// A wrong assignment of windows to ranks, or a wrong weight of a loss, would show in each step.
 TEST_CASE("two and four ranks follow them for four steps") {
   check_reference(2, is_long_run() ? 4 : 2);
   if (is_long_run()) check_reference(4, 4);

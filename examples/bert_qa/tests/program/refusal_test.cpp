@@ -1,4 +1,4 @@
-// What bert_qa refuses before the first step: the code, one line, and nothing left behind.
+// Tests input that bert_qa refuses before the first step: the code, one line, and no file left.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -107,7 +107,7 @@ TEST_CASE("data that is read while the model is built is refused with its place"
                  place.path() + "/nowhere.json", "--output-dir", out},
                 74, "nowhere.json");
   CHECK(!std::filesystem::exists(place.path() + "/out"));
-  // What was there stays, also if it is empty.
+  // A folder that existed stays, even if it is empty.
   std::filesystem::create_directory(place.path() + "/out");
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
                  place.path() + "/nowhere.json", "--output-dir", out},
@@ -140,7 +140,7 @@ TEST_CASE("a configuration of another size than its weights ends with 65 before 
   const std::filesystem::path record = kSource / "examples/bert_qa/tests/records/bert_small";
   std::filesystem::copy_file(record / "model.safetensors", place.path() + "/model.safetensors");
   nlohmann::json config = read_json(record / "config.json");
-  config["vocab_size"] = 1 << 24;  // with the next, 6 TB of embeddings
+  config["vocab_size"] = 1 << 24;  // with the next line, 6 TB of embeddings
   config["hidden_size"] = 3 << 15;
   std::ofstream(place.path() + "/config.json") << config;
   check_refused(

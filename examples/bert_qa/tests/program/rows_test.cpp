@@ -1,5 +1,5 @@
-// Data sets as people have them: questions without answers, bad rows, long questions, and texts
-// that a terminal would obey.
+// Tests imperfect data sets: questions without answers, bad rows, long questions, and texts with
+// control characters for a terminal.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -54,7 +54,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   CHECK(trained.out.find("note: " + file + ": 2 of 4 rows left out\n") != std::string::npos);
   CHECK(trained.out.find(": row long left out: a question of 31 tokens") != std::string::npos);
 
-  // Without answers, as one has questions to ask.
+  // Questions without answers, for predict.
   const std::string asked = place.path() + "/asked.jsonl";
   std::ofstream(asked) << row("a", "what jumps?", "") << row("long", long_question, "")
                        << row("b",
@@ -73,7 +73,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   CHECK(answers.out.find("Q: where?\\x1b[31m\\xc2\\x9b2J\n") != std::string::npos);
   CHECK(answers.out.find('\x1b') == std::string::npos);
   CHECK(answers.out.find("\xc2\x9b") == std::string::npos);
-  // To compare with answers they have to be there.
+  // evaluate needs answers.
   const ProcessResult compared =
       run_ranks_of(BERT_QA, 1,
                    Words{"evaluate", "--model", model, "--validation-file", asked,

@@ -1,4 +1,4 @@
-// What happens to the output folder while a run is at work: a trained model is kept.
+// Tests changes of the output folder during a run: the trained model is kept.
 #include <algorithm>
 #include <thread>
 
@@ -16,7 +16,7 @@ Words finetune_slowly(const std::string& output, const Words& more = {}) {
          more;
 }
 
-// Two ranks of which rank 0, before it syncs the model, runs `command` in a shell.
+// Runs two ranks. Before rank 0 syncs the model, it runs `command` in a shell.
 ProcessResult run_harmed(const std::string& command, const Words& arguments) {
   return run_process(Words{FSDP_RUN, "-n", "2", BERT_QA_HARMED} + with_device(arguments),
                      {{"AT_FSYNC", command}}, std::chrono::seconds(120));
@@ -114,7 +114,7 @@ TEST_CASE("an output folder that goes while the model is trained does not cost i
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (read_text(output + "/train_log.jsonl").empty() &&
          std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // it runs in its own time
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the run is a process of its own
   }
   std::filesystem::remove_all(output);
   const ProcessResult result = job.wait(std::chrono::seconds(500));  // a machine may be slow

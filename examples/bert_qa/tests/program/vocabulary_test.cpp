@@ -1,4 +1,4 @@
-// A vocabulary given beside a model: text is still cut as the model's folder says.
+// Tests --vocab-file with a model: text is still normalised as the model's folder defines.
 #include "program.h"
 
 using namespace fsdp::testing;
@@ -56,7 +56,8 @@ TEST_CASE("--vocab-file keeps the case that the model's folder asks for, in trai
   CHECK(result.out.find("uncased") == std::string::npos);
 }
 
-// As transformers 5 writes it: all that vocab.txt and the two files beside it say.
+// Returns a tokenizer.json as transformers 5 writes it, with the content of vocab.txt and of the
+// two other files.
 std::string tokenizer_json_of(const std::string& vocabulary) {
   std::ifstream lines(vocabulary);
   nlohmann::json tokens = nlohmann::json::object(), added = nlohmann::json::array();

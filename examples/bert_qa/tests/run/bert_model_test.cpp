@@ -1,4 +1,4 @@
-// The example's BERT against what Python transformers computed for the same weights and inputs:
+// Compares the example's BERT with Python transformers for the same weights and inputs:
 // tests/records/bert_small and, pre-LN, megatron_small (benchmarks/peers/record_bert.py,
 // record_megatron.py).
 #include "models/bert/bert_model.h"

@@ -1,5 +1,5 @@
-// Command lines that nobody would type on purpose: each is refused with 64, or is a run; paths that
-// are not what a flag wants end a run with the code of the file, before the first step.
+// Tests random command lines: each is refused with 64, or is a run. A path that does not suit its
+// flag ends a run with a code for files, before the first step.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fsdp/error.h>
@@ -28,7 +28,7 @@ CommandLine parse(const Words& words) {
   return parse_command_line(static_cast<int>(arguments.size()), arguments.data());
 }
 
-// The names that a command's help has.
+// Returns the names of flags in a command's help.
 Words flags_of(const std::string& command) {
   const std::string help = parse({command, "--help"}).help;
   Words flags;
@@ -39,7 +39,7 @@ Words flags_of(const std::string& command) {
   return flags;
 }
 
-// 0: accepted.
+// Returns the exit code of parsing; 0: accepted.
 int code_of(const Words& words) {
   try {
     parse(words);
@@ -48,10 +48,10 @@ int code_of(const Words& words) {
     CHECK_FALSE(error.text().what.empty());
     CHECK_FALSE(error.text().hint.empty());
     return static_cast<int>(error.code());
-  }  // of another kind: the test fails with its text
+  }  // an exception of another type fails the test with its text
 }
 
-// Every other time the word is two, with `=` between them.
+// Adds a flag and its value, at random as two words or as one with `=`.
 void add(Words& words, const std::string& flag, const std::string& value, std::mt19937& random) {
   if (random() % 2 == 0) {
     words.push_back(flag + "=" + value);
@@ -171,8 +171,8 @@ TEST_CASE("numbers without a sense are refused, or are runs that end") {
   CHECK(code("--seed", "-1") == 64);
   CHECK(code("--gradient-accumulation-steps", "1000000000000") == 64);
   CHECK(code("--max-train-samples", "0") == 78);
-  CHECK(code("--max-train-samples", "1000000000000") == 0);  // they are not counted one by one
-  CHECK(code("--per-device-train-batch-size", "1000000000") == 78);  // by its plan
+  CHECK(code("--max-train-samples", "1000000000000") == 0);  // samples are not counted one by one
+  CHECK(code("--per-device-train-batch-size", "1000000000") == 78);  // refused by its plan
 }
 
 TEST_CASE("a path that is a folder, missing, no file, empty or garbage ends a run with its code") {
@@ -191,7 +191,7 @@ TEST_CASE("a path that is a folder, missing, no file, empty or garbage ends a ru
       CAPTURE(flag);
       CAPTURE(path);
       const std::string name = flag;
-      // What would be made, or trained for long.
+      // Skip paths that would be created, and runs that would train.
       if (path == missing && (name == "--output-dir" || name == "--trace")) continue;
       if (path == place.path() && name == "--output-dir") continue;
       if (name == "--trace" && (path == empty || path == garbage || path == "/dev/null")) continue;

@@ -35,13 +35,13 @@ void check_n_best(const json& ours, const json& theirs) {
     CHECK(ours[i].at("text") == theirs[i].at("text"));
     CHECK(ours[i].at("start_logit") == theirs[i].at("start_logit"));
     CHECK(ours[i].at("end_logit") == theirs[i].at("end_logit"));
-    // exp() of two libraries: a few units in the last place of fp32.
+    // exp() of two libraries differs by a few units in the last place of fp32.
     CHECK(ours[i].at("probability").get<double>() ==
           doctest::Approx(theirs[i].at("probability").get<double>()).epsilon(1e-5));
   }
 }
 
-// a context of three tokens after [CLS] a [SEP]
+// Returns a context of three tokens after [CLS] a [SEP].
 QaDataset small() { return {.contexts = {"b é d"}, .questions = {{.id = "q1", .question = "a"}}}; }
 
 TEST_CASE("answers, n-best lists and null odds are those of the record") {

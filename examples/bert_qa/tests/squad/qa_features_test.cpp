@@ -28,7 +28,8 @@ struct Labels {
   bool operator==(const Labels&) const = default;
 };
 
-// Of each window of a context of ten one-token words, five to a window, two of them shared.
+// Returns the labels of each window of a context of ten one-token words. A window has five words
+// and shares two with the next.
 std::vector<Labels> labels(const std::string& text, int64_t start) {
   const QaDataset dataset = one_question("a", "b c d e f g h i j k", {{text, start}});
   const QaFeatures features(dataset, uncased_tokenizer(), {.max_seq_length = 9, .doc_stride = 2});

@@ -1,10 +1,10 @@
 """Records windows, decoded answers and scores of the shipped questions: examples/bert_qa/tests/records/qa.json.
 
 The functions are those of Hugging Face's question-answering example (run_qa.py, utils_qa.py: windows,
-labels, postprocess_qa_predictions) and of the SQuAD v1.1 and v2.0 scripts, written for plain Python;
-the windows themselves are made by `tokenizers`. One difference: the search for an answer's first token
-ends at the window's last context token, where the example runs on. Logits are a hash of window, token and side, raised
-where the label is, so that any program can make them.
+labels, postprocess_qa_predictions) and of the SQuAD v1.1 and v2.0 scripts, written for plain Python.
+`tokenizers` makes the windows. There is one difference: the search for an answer's first token ends at
+the window's last context token, while the example continues. Logits are a hash of window, token and
+side, with a higher value at the label, so that any program can make them.
 
 usage: record_qa.py FILE
 """
@@ -30,7 +30,7 @@ def read_questions(name, version_2):
         for article in json.load(file)["data"]:
             for paragraph in article["paragraphs"]:
                 for qa in paragraph["qas"]:
-                    # The v2.0 data: every third question loses its answer.
+                    # In the v2.0 data every third question has no answer.
                     answers = [] if version_2 and len(rows) % 3 == 2 else qa["answers"]
                     rows.append({"id": qa["id"], "question": qa["question"].lstrip(),
                                  "context": paragraph["context"], "answers": answers})
@@ -93,7 +93,7 @@ def logit(window, token, side):
 
 
 def make_logits(windows):
-    """One array of [start, end] a window; two windows of three favour their label."""
+    """Returns one array of [start, end] for each window. Two of three windows favour their label."""
     result = []
     for w, window in enumerate(windows):
         logits = np.array([[logit(w, t, s) for t in range(len(window["ids"]))] for s in (0, 1)],

@@ -46,7 +46,7 @@ TEST_CASE("nested and flat files give the same questions") {
   for (const std::string& text :
        {nested(qa("1", R"([{"text":"北","answer_start":2}])")), kFlat, kFlat + "\n",
         R"({"data":[)" + kFlat + "]}",
-        // Any order of keys, unknown keys of any shape.
+        // Keys may be in any order, and unknown keys may have any value.
         std::string(
             R"({"data":[{"paragraphs":[{"qas":[{"answers":[{"answer_start":2,"text":"北",)"
             R"("more":[1,{"text":3}]}],"plausible_answers":[{"text":5}],"question":"Q?",)"
@@ -191,7 +191,7 @@ TEST_CASE("keys of other data sets beside the schema's are read over") {
       R"({"id":"2","question":"Q?","is_impossible":true}]}]}]})",
       "q.json");
   CHECK(dataset.questions.size() == 2);
-  // Who asks need not know the answers.
+  // predict needs no answers.
   const std::string asked = nested(R"({"id":"1","question":"Q?","answer":"b"})");
   CHECK(dataset_refusal(asked).starts_with("the key 'answer' is not known, 'answers' is meant"));
   CHECK(dataset_refusal(asked, {.need_answers = false}) == "accepted");

@@ -1,4 +1,4 @@
-// The example's readers as fuzz targets: config, squad, vocabulary, tokenizer_json,
+// Declares the example's readers as fuzz targets: config, squad, vocabulary, tokenizer_json,
 // tokenizer.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace bert_qa {
 
 std::span<const fsdp::ByteReader> byte_readers();
-// Requires one of these names.
+// Returns a reader. Requires: one of these names.
 const fsdp::ByteReader& byte_reader(std::string_view name);
 
 }  // namespace bert_qa

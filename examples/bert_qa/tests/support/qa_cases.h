@@ -1,4 +1,4 @@
-// The data that tests/squad/record_qa.py works on, made again.
+// Makes the data of tests/squad/record_qa.py again.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace bert_qa {
 
-// The real uncased vocabulary; built once.
+// Returns a tokenizer with the real uncased vocabulary; it is built once.
 const WordPieceTokenizer& uncased_tokenizer();
 
 // FNV-1a over 32-bit values.
@@ -21,10 +21,11 @@ inline uint64_t add_to_hash(uint64_t hash, int64_t value) {
   return (hash ^ static_cast<uint32_t>(value)) * 0x100000001B3;
 }
 
-// With `version_2` every third question loses its answer.
+// Returns the recorded questions. With `version_2` every third question has no answer.
 QaDataset recorded_questions(const std::string& file, bool version_2 = false);
 
-// A hash of window, token and side; two windows of three favour their label.
+// Returns logits that are a hash of window, token and side. Two of three windows favour their
+// label.
 std::vector<WindowLogits> recorded_logits(const QaFeatures& features);
 
 }  // namespace bert_qa

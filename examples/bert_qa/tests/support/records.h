@@ -1,4 +1,4 @@
-// What the example's tests compare with, and the example's own data.
+// Paths of the records that the example's tests compare with, and of the example's data.
 #pragma once
 
 #include <filesystem>

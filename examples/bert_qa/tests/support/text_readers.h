@@ -1,4 +1,4 @@
-// What must hold of tokens, windows and vocabularies, whatever bytes they were made from.
+// Checks invariants of tokens, windows and vocabularies that hold for all input bytes.
 #pragma once
 
 #include <string_view>
@@ -8,14 +8,15 @@
 
 namespace bert_qa {
 
-// All throw Finding for what does not hold.
+// Each function throws Finding if an invariant does not hold.
 
-// Every token is found by name and by its piece; writing and reading it changes nothing.
+// Checks that every token is found by name and by its piece, and that the vocabulary does not
+// change when it is written and read.
 void check_vocabulary(const WordPieceVocab& vocab);
-// The first byte picks one of four tokenizers, the rest is the text.
+// Checks the tokens of a text. The first byte selects one of four tokenizers; the rest is the text.
 void check_tokens(std::string_view bytes);
-// Features in short windows and their batch. Errors: also InvalidArgument for a question that
-// leaves no room.
+// Checks features in short windows and their batch. Errors: also InvalidArgument for a question
+// that leaves no room.
 void check_windows(const QaDataset& dataset);
 
 }  // namespace bert_qa

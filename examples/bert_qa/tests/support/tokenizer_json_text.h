@@ -1,11 +1,12 @@
-// A small tokenizer.json as Hugging Face's programs write it, to be changed by tests.
+// Holds a small tokenizer.json as Hugging Face's programs write it, which tests modify.
 #pragma once
 
 #include <string>
 
 namespace bert_qa {
 
-// Cased, accents stripped, of the tokens [PAD] [UNK] [CLS] [SEP] [MASK] bc Bc é e.
+// Returns a tokenizer that is cased, strips accents and has the tokens [PAD] [UNK] [CLS] [SEP]
+// [MASK] bc Bc é e.
 inline std::string bert_tokenizer_json() {
   const auto added = [](int id, const char* content) {
     return R"({"id":)" + std::to_string(id) + R"(,"content":")" + content +

@@ -1,4 +1,4 @@
-"""Records what Hugging Face's `tokenizers` makes of every Unicode scalar value and of real text.
+"""Records the tokens of Hugging Face's `tokenizers` for every Unicode scalar value and for real text.
 
 usage: record_tokenizer.py record FILE          writes the record that the tests compare with
        record_tokenizer.py print CASE STEP      prints the hashes of every STEP-th block (live)
@@ -21,7 +21,7 @@ from tokenizers import BertWordPieceTokenizer
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.join(HERE, "..", "..", "data")
 CASES = ["bert-uncased", "bert-cased", "chars-uncased", "chars-cased"]
-# Blocks above this one hold no letters: they share one hash a plane.
+# Blocks above this one hold no letters: the blocks of a plane share one hash.
 LAST_BLOCK = 0x324
 WHITE_SPACE = {0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000, *range(0x2000, 0x200B)}
 
@@ -73,7 +73,7 @@ def hash_block(tokenizer, block, hash_=0xCBF29CE484222325):
 
 
 def hashes(case):
-    """One number a block up to LAST_BLOCK, then one a plane."""
+    """Returns a number for each block up to LAST_BLOCK, then one for each plane."""
     tokenizer = tokenizer_of(case)
     result = [hash_block(tokenizer, block) for block in range(LAST_BLOCK)]
     for plane in range(LAST_BLOCK // 256, 17):
@@ -105,8 +105,8 @@ def hash_real(case):
     return hash_, count
 
 
-# Letters, capitals, Hangul, Chinese, marks that are stripped and marks that stay, white space,
-# punctuation, controls, special tokens.
+# Parts of random texts: letters, capitals, Hangul, Chinese, marks that are stripped and marks that
+# stay, white space, punctuation, controls, special tokens.
 FUZZ = ["a", "B", "é", "É", "İ", "ß", "Σ", "가", "각", "北", "豈", "\u0301", "\u0327", "\u0323",
         "\u302e", "\u302f", "\U0001d15e", "\U0001d165", "\U0001d16d", "\u0344", "\u1b44", "\u0301",
         " ", "\t", "\u3000", "\u00a0", "\u200d", "\u0000", "\ufffd", "\u0085", "-", "\u037e", "≠",

@@ -18,7 +18,7 @@ using Ids = std::vector<int32_t>;
 using Spans = std::vector<TokenSpan>;
 using nlohmann::json;
 
-// record_tokenizer.py says what the cases, texts and hashes below are.
+// record_tokenizer.py explains the cases, texts and hashes below.
 constexpr uint32_t kLastBlock = 0x324;
 constexpr uint64_t kHashStart = 0xCBF29CE484222325;
 
@@ -36,7 +36,7 @@ std::string char_vocab() {
   return lines;
 }
 
-// Built once each: a vocabulary of all characters takes a second.
+// Returns a tokenizer. Each is built once, because a vocabulary of all characters takes a second.
 const WordPieceTokenizer& tokenizer_of(const std::string& name) {
   static std::map<std::string, WordPieceTokenizer> tokenizers;
   const auto found = tokenizers.find(name);
@@ -229,7 +229,7 @@ TEST_CASE("real questions and contexts give the ids and offsets of the record") 
   }
 }
 
-// All of them are in the record; the installed reference may be another version.
+// The record has all blocks; this test uses the installed reference, which may be another version.
 TEST_CASE("live: every eighth block of Unicode agrees with the installed reference") {
   const std::vector<std::string> theirs =
       fsdp::python_lines("examples/bert_qa/tests/text/record_tokenizer.py", "print bert-uncased 8");
