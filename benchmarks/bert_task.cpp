@@ -35,7 +35,7 @@ void set_initial_values(torch::nn::Module& model) {
       const uint32_t bits = scramble(static_cast<uint32_t>(i) * 2654435761U + salt);
       values[i] = static_cast<float>((bits / 4294967296.0 - 0.5) * 0.07);
     }
-    torch::autograd::impl::bump_version(tensor);
+    torch::autograd::impl::bump_version(tensor);  // the engine detects writes by the version
   }
 }
 

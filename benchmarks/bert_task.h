@@ -1,4 +1,4 @@
-// What step benchmarks train a BERT on. All of it follows from formulas that
+// Makes the task of step benchmarks, the training of a BERT. Values follow from formulas that
 // benchmarks/peers/step.py shares, so losses are comparable.
 #pragma once
 
@@ -9,14 +9,15 @@
 
 namespace bert_task {
 
-// Uniform with the standard deviation that BERT starts from; biases 0, normalisation weights 1.
-// Requires: the parameters are on the CPU, in fp32.
+// Sets uniform values with the standard deviation of BERT's initial values; biases 0, normalisation
+// weights 1. Requires: the parameters are on the CPU, in fp32.
 void set_initial_values(torch::nn::Module& model);
 
+// A batch of question windows.
 struct Windows {
   at::Tensor ids, segments, mask, first, last;
 };
-// `count` windows of a rank, on the CPU.
+// Returns `count` windows of a rank, on the CPU.
 Windows windows_of(int64_t count, int64_t tokens, int rank);
 Windows to_device(const Windows& windows, at::Device device);
 

@@ -1,12 +1,12 @@
-// One rank of tools/bench collectives. Rank 0 reads a command a line from FIFO, all ranks carry it
-// out REPETITIONS times, and rank 0 prints the seconds of one, from the first start on any rank to
-// the last end.
+// Runs one rank of tools/bench collectives. Rank 0 reads a command from each line of FIFO. All
+// ranks run it REPETITIONS times, and rank 0 prints the seconds of one repetition, from the first
+// start on any rank to the last end.
 //   fsdp-run -n 4 collectives_probe FIFO
 //   all_gather | reduce_scatter  BYTES REPETITIONS shared|plain   BYTES of the unsharded float32s
 //   barrier                      0 REPETITIONS -
 //   copy                         BYTES REPETITIONS -   each rank copies its own, all at once
 //   ping                         0 REPETITIONS -       a cache line there and back, two threads
-//   wait                         0 MILLISECONDS -      rank 0 comes late; CPU seconds of who waits
+//   wait                         0 MILLISECONDS -      rank 0 is late; CPU seconds of the others
 // shared: memory from Communicator::allocate, as the engine uses; plain: any other.
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -51,7 +51,7 @@ double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-// Sums over ranks and over places stay exact in float32.
+// Returns integers whose sums over ranks are exact in float32.
 float value_of(int rank, int64_t element) {
   return static_cast<float>((element * 7 + rank * 131) % 1021);
 }
@@ -70,7 +70,7 @@ class Probe {
         control_(state_of(mesh).control_communicator()),
         stream_(fsdp::cpu_device().make_stream({.name = "probe", .runs_beside = false})) {}
 
-  // What rank 0 read, on every rank; empty at the end.
+  // Returns rank 0's line on every rank; empty at the end.
   std::string share(std::string line) {
     line.resize(kCommandBytes);
     const CollectivePart part{line.data(), line.data(), kCommandBytes, DType::kUInt8};
@@ -105,6 +105,8 @@ class Probe {
                            .hint = "see the head of benchmarks/collectives_probe.cpp"});
   }
 
+  // Returns the seconds of one repetition. The clock is the host's, so times of all ranks are
+  // comparable; the maximum of -start is the first start.
   template <class Work>
   double time(int64_t repetitions, const Work& work) {
     control_.barrier({0, "start"}, *stream_);
@@ -131,7 +133,7 @@ class Probe {
       return shared ? communicator_.allocate(bytes) : allocate_host(bytes);
     };
     memory_ = {.whole = allocate(command.bytes), .piece = allocate(piece)};
-    // Every page exists before a clock runs.
+    // Touch every page, so that no page fault is timed.
     std::memset(memory_.whole.data(), 1, command.bytes);
     std::memset(memory_.piece.data(), 1, piece);
     return memory_;
@@ -181,11 +183,11 @@ class Probe {
     std::memset(to.data(), 2, command.bytes);
     return time(command.repetitions, [&] {
       std::memcpy(to.data(), from.data(), command.bytes);
-      asm volatile("" ::: "memory");
+      asm volatile("" ::: "memory");  // keeps the copy
     });
   }
 
-  // Between two threads of rank 0, while the other ranks sleep.
+  // Times a cache line between two threads of rank 0, while the other ranks sleep.
   double ping_pong(int64_t repetitions) {
     double seconds = 0;
     if (communicator_.rank() == 0) {
@@ -257,7 +259,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: fsdp-run -n RANKS collectives_probe FIFO\n");
     return 64;
   }
-  // Ranks wait for the next command as long as the peer's turn takes.
+  // Between commands ranks wait in a collective as long as the peer's turn lasts.
   return fsdp::run_program(
       [&](const fsdp::Mesh& mesh, fsdp::ErrorPlace&) { return fsdp::serve(mesh, argv[1]); },
       {.timeout = std::chrono::minutes(10)}, {});

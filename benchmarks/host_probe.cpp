@@ -1,7 +1,7 @@
-// What the engine costs the host: the same chain of small layers plain, sharded over one rank, and
-// sharded over eight of which seven are simulated (nothing is moved). Reads a command a line and
-// prints microseconds a unit and step (forward, backward, zero_grad). With a LIMIT in bytes
-// (Options::memory_limit) every tensor of the process is counted, the plain chain's as well.
+// Measures the engine's host time: the same chain of small layers plain, sharded over one rank, and
+// sharded over eight of which seven are simulated (collectives move nothing). Reads a command from
+// each line and prints microseconds of a unit and step (forward, backward, zero_grad). With a LIMIT
+// in bytes (Options::memory_limit) every tensor of the process is counted, also the plain chain's.
 //   host_probe UNITS ROWS [LIMIT]
 //   plain | world1 | world8  STEPS
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ class Probe {
                                  .hint = "plain, world1 or world8"});
   }
 
-  // The loss of the sharded chain on one rank is the plain one's, to the bit.
+  // Throws unless the losses of the plain chain and of the sharded one on one rank are bit-equal.
   void check() {
     const float plain = step(plain_);
     const float sharded = step(sharded_[0].model);

@@ -1,10 +1,10 @@
-// One kernel and what it is measured against, on as many bytes and one thread, in one process.
-// Reads a command a line and prints GB/s of the kernel's traffic, the mean of REPETITIONS calls.
+// Measures one kernel and its contestants on the same number of bytes and one thread, in one
+// process. Reads a command from each line and prints GB/s of the kernel's traffic, the mean of
+// REPETITIONS calls.
 //   kernels_probe CASE
 //   ours | copy | stream | torch  REPETITIONS
-// copy: memcpy that moves as many bytes. stream: a loop over as many arrays, read and written
-// alike, that only adds. torch: LibTorch's own kernel; its result is compared with ours before any
-// command.
+// copy: a memcpy of the same number of bytes. stream: a loop that reads and writes the same arrays
+// and only adds. torch: LibTorch's own kernel; its result is compared with ours before any command.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -51,12 +51,12 @@ constexpr int64_t kNumel = int64_t{1} << 24;  // 64 MiB an array: beyond every c
                          .hint = "see the head of benchmarks/kernels_probe.cpp"});
 }
 
-// The compiler may not leave out what nobody reads.
+// Keeps the compiler from removing stores that are never read.
 void keep_stores() { asm volatile("" ::: "memory"); }
 
 void keep_value(uint32_t value) { asm volatile("" ::"r"(value) : "memory"); }
 
-// Answers commands until there are no more.
+// Answers commands until stdin ends.
 void serve(int64_t bytes, const std::map<std::string, Work>& contestants) {
   std::string name;
   for (int64_t repetitions = 0; std::cin >> name >> repetitions;) {
@@ -76,7 +76,7 @@ at::ScalarType torch_type(DType dtype) {
                                      : at::kHalf;
 }
 
-// Arrays of 64 MiB with positive numbers in them, the first of them of another type if asked for.
+// Arrays of 64 MiB with positive numbers; the first may have another type.
 struct Arrays {
   explicit Arrays(int count, DType first = DType::kFloat32) {
     const at::Tensor values = at::arange(kNumel, at::kFloat).remainder_(1021).add_(1).mul_(0.01);
@@ -99,7 +99,7 @@ void check_close(const at::Tensor& ours, const at::Tensor& torch, double toleran
                     .hint = "no time of a wrong result counts"});
 }
 
-// A copy that reads bytes/2 and writes bytes/2.
+// Returns a copy that reads bytes/2 and writes bytes/2.
 Contestant copy_of(int64_t bytes) {
   auto from = std::make_shared<Buffer>(allocate_host(bytes / 2));
   auto to = std::make_shared<Buffer>(allocate_host(bytes / 2));
@@ -110,7 +110,7 @@ Contestant copy_of(int64_t bytes) {
           }};
 }
 
-// Reads four arrays and writes three of them.
+// Reads four arrays and writes three of them, as AdamW.
 FSDP_TARGET_CLONES
 void stream_seven(float* __restrict a, const float* __restrict b, float* __restrict c,
                   float* __restrict d) {
@@ -123,7 +123,7 @@ void stream_seven(float* __restrict a, const float* __restrict b, float* __restr
   }
 }
 
-// And writes a narrow fifth.
+// As stream_seven, and writes a fifth, narrow array.
 FSDP_TARGET_CLONES
 void stream_eight(float* __restrict a, const float* __restrict b, float* __restrict c,
                   float* __restrict d, uint16_t* __restrict e) {
@@ -137,7 +137,7 @@ void stream_eight(float* __restrict a, const float* __restrict b, float* __restr
   }
 }
 
-// Only reads. Sixty-four sums, so that no addition waits for another.
+// Only reads. It has 64 sums, so that no addition waits for another.
 FSDP_TARGET_CLONES
 uint32_t stream_one(const uint32_t* a) {
   constexpr int64_t kSums = 64;
@@ -204,7 +204,7 @@ void sgd() {
   serve(kNumel * 20, {{"ours", kernel}, copy_of(kNumel * 20)});
 }
 
-// Of the kernels below LibTorch's turn has a destination of its own.
+// In the cases below LibTorch has its own destination.
 
 void cast(DType from, DType to) {
   const Arrays arrays(3, from);
@@ -261,7 +261,7 @@ void accumulate(DType from) {
   serve(bytes, {{"ours", kernel}, {"torch", torch}, copy_of(bytes)});
 }
 
-// LibTorch's norm in float64, whose order of summation is another.
+// Compares with LibTorch's norm in float64, which adds in another order: hence the tolerance.
 void check_norm(const kernels::GradNorm& ours, const at::Tensor& grad, kernels::NormType type) {
   const at::Tensor terms = grad.to(at::kDouble).abs_();
   const at::Tensor power = type == kernels::NormType::kOne   ? terms.sum()

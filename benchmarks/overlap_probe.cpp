@@ -1,7 +1,7 @@
-// Units that compute for a known time (they sleep) under a wire on which every gather and reduction
-// takes a known time. Reads a command a line and prints the milliseconds that it took.
+// Measures units that compute for a known time (they sleep), on a link on which every gather and
+// reduction takes a known time. Reads a command from each line and prints its milliseconds.
 //   overlap_probe UNITS FORWARD BACKWARD WIRE    in milliseconds: a unit's passes, a collective
-//   threaded | inline          a step; collectives on threads of their own, or where called
+//   threaded | inline          a step; collectives run on their own threads or in the caller's
 //   forward | backward | wire  a sleep of that time; it is longer on a busy machine
 #include <fmt/format.h>
 

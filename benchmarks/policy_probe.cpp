@@ -1,12 +1,12 @@
-// What units by policy cost against units by type: the same models twice in one process, once with
-// fsdp::Unit as their layers' boundary and once written without it. Reads a command a line and
-// prints microseconds of the processor's time, of which there is one thread: a touching operator
-// (touch), a layer and step (block, base: forward, backward, zero_grad; "8": as rank 0 of eight of
-// which seven are simulated), a layer and step of a model that no engine has (plain).
+// Compares units by policy with units by type: the same models twice in one process, once with
+// fsdp::Unit as the boundary of layers and once without. Reads a command from each line and prints
+// microseconds of processor time of one thread: for an operator on a parameter (touch), for a layer
+// and step (block, base: forward, backward, zero_grad; "8": as rank 0 of eight of which seven are
+// simulated), for a layer and step of a model without an engine (plain).
 //   policy_probe [bare]
 //   CASE unit|policy STEPS        touch, block, block8, base
 //   plain - STEPS
-// "bare": no engine is made; only plain is answered.
+// "bare": the process has no engine and answers only plain.
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
@@ -26,7 +26,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// One operator on one parameter, many times.
+// A module that runs one operator on one parameter many times.
 struct TouchesImpl : nn::Module {
   static constexpr int64_t kTimes = 2000;
   TouchesImpl() { weight = register_parameter("weight", torch::ones({8})); }
@@ -65,7 +65,7 @@ using Stack = nn::ModuleHolder<StackImpl<L>>;
 
 using Step = std::function<float()>;
 
-// A step of a model by an engine, as its own closure.
+// Returns a step of a model with an engine; the closure owns both.
 template <class Model, class Call>
 Step sharded(Model model, const fsdp::Mesh& mesh, fsdp::Options options, at::Tensor input,
              Call call) {
@@ -121,7 +121,7 @@ class Probe {
       return loss.item<float>();
     };
   }
-  // Losses are the same to the bit, or no time counts.
+  // Adds both steps of a case. Throws unless their losses are bit-equal.
   void add(const std::string& name, Step by_unit, Step by_policy) {
     const float expected = by_unit(), got = by_policy();
     if (expected != got) {

@@ -1,10 +1,10 @@
-// Memory of one rank while a model trains: engine buffers and LibTorch's tensors by phase, planned
-// and measured, what is sent, and what the process says of itself. benchmarks/memory_scaling starts
-// it, watches the processes from outside, and has the checks. Rank 0 prints one JSON object.
+// Measures the memory of one rank while a model trains: engine buffers and LibTorch's tensors by
+// phase, planned and measured, bytes sent, and the process's own figures. benchmarks/memory_scaling
+// starts it, watches the processes from outside, and has the checks. Rank 0 prints one JSON object.
 //   fsdp-run -n 4 scaling_probe --model bert-base [--batch 1] [--seq-len 128] [--steps 4] [FLAGS]
-//   scaling_probe --model bert-base --planned-ranks 2x4      the plan alone, of two groups of four
+//   scaling_probe --model bert-base --planned-ranks 2x4      only the plan, of two groups of four
 //                                                            processes of one host
-//   scaling_probe --model bert-base --simulated-ranks 1024   rank 0, the others are imagined
+//   scaling_probe --model bert-base --simulated-ranks 1024   rank 0 with simulated peers
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -32,15 +32,16 @@ namespace {
 using fsdp::MemoryBytes;
 using fsdp::Mesh;
 
-// Of a memory limit that is never reached: with one, LibTorch's bytes are counted.
+// A memory limit that is never reached. With a limit, LibTorch's bytes are counted.
 constexpr int64_t kUnreached = int64_t{1} << 50;
 
-// None: the ranks that there are.
+// Planned or simulated ranks; 0: the real ranks.
 struct ImaginedRanks {
   int64_t groups = 0, of_group = 0;
   int64_t count() const { return groups * of_group; }
 };
 
+// The command line.
 struct Settings {
   std::string model;
   planning::BatchShape batch{.sequences = 1, .length = 128};
@@ -49,6 +50,7 @@ struct Settings {
   fsdp::RunOptions run;
 };
 
+// Bytes in one phase of a step.
 struct Phase {
   MemoryBytes engine;
   int64_t torch = 0;
@@ -57,19 +59,20 @@ struct Phase {
 constexpr std::array kPhases{"rest", "forward peak", "after forward", "backward peak",
                              "after backward"};
 
-// Of one rank; planned, or measured.
+// Bytes of one rank, planned or measured.
 struct Bytes {
   std::array<Phase, kPhases.size()> phases;
   int64_t engine_held = 0;
   int64_t torch_peak = 0, device_peak = 0;
-  int64_t host = 0;  // held there with cpu_offload
+  int64_t host = 0;  // held on the host with cpu_offload
   int64_t sent = 0;  // in a step
 };
 
+// The measurements of a training; sizes are those of the largest rank.
 struct Measured {
   Bytes bytes;
   int64_t resident_before = 0, resident_built = 0, resident_peak = 0;
-  int64_t building_peak = 0;  // of the resident set, over what it was before
+  int64_t building_peak = 0;  // growth of the resident set while the model was built
   std::vector<double> step_ms, losses;
   double exposed_ms = 0;  // of a step
 };
@@ -90,7 +93,7 @@ int64_t read_count(const std::string& flag, std::string_view text) {
          fmt::format("a whole number from 1 to {}", kMost));
 }
 
-// "8", or "2x4": groups of so many.
+// Reads "8", or "2x4": two groups of four.
 ImaginedRanks read_ranks(const std::string& flag, std::string_view text) {
   const size_t by = text.find('x');
   const bool grouped = by != std::string_view::npos;
@@ -137,9 +140,9 @@ void check_shape(const Settings& settings, const planning::KnownModel& model, in
   }
 }
 
-// The process's own memory by proportional set size: pages that n processes share count 1/n in
-// each, so ranks' figures add up. Pages of files are left out: libraries, whose share depends on
-// who else has touched them.
+// Returns the process's own memory by proportional set size: a page that n processes share counts
+// 1/n in each, so the figures of ranks add up. Pages of files (libraries) are left out, because
+// their share depends on other processes that use them.
 int64_t resident_bytes() {
   int64_t bytes = 0;
   std::ifstream rollup("/proc/self/smaps_rollup");
@@ -150,7 +153,7 @@ int64_t resident_bytes() {
   return bytes;
 }
 
-// "VmRSS", or "VmHWM": the most since it was forgotten.
+// Returns "VmRSS", or "VmHWM", the peak since forget_highest_resident().
 int64_t status_bytes(std::string_view name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -159,8 +162,8 @@ int64_t status_bytes(std::string_view name) {
   return 0;
 }
 
-// The most that resident_bytes was: of all pages, of which those of files and peers' do not go
-// before the end, the kernel keeps the highest number.
+// Returns the peak of resident_bytes. The kernel keeps the peak of all resident pages. Pages of
+// files and of peers stay resident until the end, so they can be subtracted now.
 int64_t highest_resident_bytes() {
   int64_t shared = 0;
   std::ifstream rollup("/proc/self/smaps_rollup");
@@ -170,6 +173,7 @@ int64_t highest_resident_bytes() {
   return status_bytes("VmHWM") - status_bytes("RssFile") - status_bytes("RssShmem") + shared;
 }
 
+// Resets the kernel's peak of resident pages (proc(5)).
 void forget_highest_resident() { std::ofstream("/proc/self/clear_refs") << 5; }
 
 double milliseconds_since(std::chrono::steady_clock::time_point begin) {
@@ -192,7 +196,7 @@ Bytes planned_bytes(const fsdp::StepPlan& plan) {
           .sent = plan.traffic.total_bytes()};
 }
 
-// A step after another, with what the last one held in each phase, and the highest of all.
+// A training, step after step, with the last step's bytes in each phase and the peaks of all steps.
 class Training {
  public:
   Training(const Mesh& mesh, fsdp::Engine& engine, planning::BlankModel& model)
@@ -232,7 +236,7 @@ class Training {
  private:
   int64_t most(int64_t value) const { return mesh_.max(value); }
 
-  // Of a phase that is a moment peaks count from then on.
+  // Notes a phase: a peak, or the bytes at this moment, from which the next peak counts.
   void note(Bytes& bytes, size_t phase, bool peak) {
     const fsdp::MemoryStats memory = engine_.stats().memory;
     bytes.device_peak = std::max(bytes.device_peak, memory.device_peak);
@@ -260,7 +264,7 @@ Measured train(const Mesh& mesh, const Settings& settings, const fsdp::Options& 
   measured.resident_built = mesh.max(resident_bytes());
   model.root->train();
   Training training(mesh, engine, model);
-  engine.reset_peak_memory();  // what building took is told by itself
+  engine.reset_peak_memory();  // building_peak has the peak of building
   for (int64_t step = 0; step < settings.steps; ++step) training.step(measured);
   measured.resident_peak = mesh.max(highest_resident_bytes());
   measured.exposed_ms = static_cast<double>(engine.stats().exposed_comm_ns) / 1e6 /
@@ -280,7 +284,7 @@ std::string to_json(const Phase& phase) {
   return json + fmt::format("\"LibTorch\": {}}}", phase.torch);
 }
 
-// Without the closing brace.
+// Returns the object without its closing brace.
 std::string to_json(const Bytes& bytes) {
   std::vector<std::string> phases;
   for (size_t i = 0; i < kPhases.size(); ++i) {
@@ -304,7 +308,7 @@ std::string to_json(const std::optional<Measured>& measured) {
       measured->exposed_ms, fmt::join(measured->losses, ", "));
 }
 
-// Of processes of one host, as fsdp-run starts them.
+// Returns the request of a plan for processes of one host, as fsdp-run starts them.
 fsdp::PlanRequest imagined_request(const Settings& settings, const fsdp::Options& options) {
   const bool on_gpus = settings.run.mesh.device == fsdp::DeviceKind::kCuda;
   return {.ranks = static_cast<int>(settings.planned.count()),
@@ -335,14 +339,14 @@ int probe(const Mesh& real, const fsdp::RunOptions& run) {
       is_simulated ? fsdp::testing::simulated_mesh(static_cast<int>(settings.simulated.count()), {},
                                                    static_cast<int>(settings.simulated.groups))
                    : real;
-  malloc_trim(0);  // what starting has left free is no part of an empty program
+  malloc_trim(0);  // free memory of the start does not count as an empty program's
   const int64_t resident_before = resident_bytes();
   std::optional<fsdp::StepPlan> plan;
   std::optional<Measured> measured;
   if (settings.planned.count() > 0) {
     plan = fsdp::plan(imagined_request(settings, options), build, loss);
   } else {
-    // Imagined ranks need nothing of this host.
+    // Simulated ranks need no memory of this host, so the plan must not be refused.
     plan = plan_run(mesh, options, {.force = run.force || is_simulated}, build, loss);
     measured = train(mesh, settings, options, build, resident_before);
   }
@@ -354,7 +358,8 @@ int probe(const Mesh& real, const fsdp::RunOptions& run) {
         to_json(measured));
     std::fflush(stdout);
   }
-  // Who watches stops at that line: what a rank shares is not the others' alone before.
+  // The watcher stops at that line. No rank may end earlier: then its shared pages would count
+  // fully in the others.
   mesh.max(0, "end");
   return 0;
 }

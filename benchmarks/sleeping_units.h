@@ -1,5 +1,5 @@
-// A model whose units compute for known times: they sleep, so that any number of ranks computes at
-// once on a few cores.
+// Defines a model whose units compute for known times. They sleep, so that any number of ranks
+// computes at the same time on a few cores.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,10 +15,12 @@ namespace fsdp::sleeping {
 
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
+// The times of a unit.
 struct UnitTimes {
   Milliseconds forward, backward;
 };
 
+// An operator that sleeps in forward and in backward.
 class Compute : public torch::autograd::Function<Compute> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
@@ -34,7 +36,7 @@ class Compute : public torch::autograd::Function<Compute> {
   }
 };
 
-// Its parameters are width² floats.
+// A unit of width² floats.
 struct LayerImpl : torch::nn::Module {
   LayerImpl(int64_t width, const UnitTimes& unit_times)
       : times(unit_times),
@@ -69,7 +71,7 @@ inline Milliseconds time_of(const std::function<void()>& work) {
   return std::chrono::steady_clock::now() - begin;
 }
 
-// A sleep is longer than asked for, more so on a busy machine.
+// Sleeps and returns the real time: a sleep is longer than requested, above all on a busy machine.
 inline Milliseconds slept(Milliseconds asked) {
   return time_of([&] { std::this_thread::sleep_for(asked); });
 }

@@ -1,9 +1,9 @@
-// One training step of a BERT, again and again on the same windows: what benchmarks/step times.
+// Times training steps of a BERT on the same windows, for benchmarks/step.
 //   fsdp-run -n 2 step_probe MODE PRESET WINDOWS TOKENS STEPS [TRACE]
-// MODE is full-shard, gathered (the same without mapped shards), recompute and offload (full-shard,
-// gathered, with either), replicate (DDP), zero1, zero2, or plain: the same modules without an
-// engine and LibTorch's fused AdamW, each rank for itself, which is what a step
-// costs where nothing is communicated. Rank 0 prints one JSON object.
+// MODE is full-shard, gathered (full-shard without mapped shards), recompute or offload (gathered,
+// with either), replicate (DDP), zero1, zero2, or plain: the same modules without an engine and
+// with LibTorch's fused AdamW, independent on each rank, as the cost of a step without
+// communication. Rank 0 prints one JSON object.
 #include <ATen/ops/_fused_adamw.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -25,6 +25,7 @@ namespace {
 using fsdp::Unit;
 using Model = Unit<bert::QuestionAnswering>;
 
+// The command line.
 struct Task {
   std::string mode, preset;
   int64_t windows, tokens, steps;
@@ -71,6 +72,7 @@ class FusedAdamW {
   std::vector<at::Tensor> parameters_, exp_avgs_, exp_avg_sqs_, steps_;
 };
 
+// The measurements of a rank.
 struct Measured {
   std::vector<double> losses, step_ms;
   int64_t exposed_ns = 0;
@@ -112,6 +114,7 @@ Measured measure(const Task& task, const fsdp::Mesh& mesh) {
   Model model(config);
   fsdp::Engine engine(model, building);
   {
+    // All ranks compute the same whole values, so each writes back only its own slice.
     const fsdp::Gathered whole(engine, fsdp::WriteBack::kOwnSlice);
     bert_task::set_initial_values(*model);
   }

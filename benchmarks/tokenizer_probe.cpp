@@ -1,11 +1,11 @@
-// Our side of benchmarks/tokenizer: tokenizes the texts of a file and says how long it took.
+// Runs this project's side of benchmarks/tokenizer: tokenizes the texts of a file and prints times.
 //
 // usage: tokenizer_probe VOCABULARY TEXTS LOWER STRIP   (LOWER and STRIP are 0 or 1)
 //
-// TEXTS holds, text by text, its size as a little-endian int32 and its bytes. One command a line on
-// standard input: "tokens FILE" writes, text by text, the number of tokens and each one's id, begin
-// and end as int32; "tokenize N", "copy N" and "look N" go N times over all texts and print the
-// seconds: tokenizing, memcpy, and one table look-up a byte.
+// TEXTS holds for each text its size as a little-endian int32 and its bytes. Standard input has a
+// command on each line: "tokens FILE" writes for each text the number of tokens, and each token's
+// id, begin and end as int32; "tokenize N", "copy N" and "look N" process all texts N times and
+// print the seconds: tokenizing, memcpy, and one table look-up for each byte.
 #include <fmt/format.h>
 
 #include <array>
@@ -69,7 +69,7 @@ double seconds_of(int passes, Pass&& pass) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// What a pass makes is kept here, so that no pass is optimised away.
+// The results of passes, kept so that the compiler removes no pass.
 struct Work {
   bert_qa::TokenList tokens;
   std::vector<char> copy;
@@ -124,7 +124,7 @@ void serve(const bert_qa::WordPieceTokenizer& tokenizer, const Texts& texts) {
   fmt::print(stderr, "{} tokens, checksum {}\n", work.token_count, work.sum);
 }
 
-// A folder, whose files say all.
+// Returns the tokenizer of a folder.
 bert_qa::WordPieceTokenizer tokenizer_in(const char* folder) {
   std::vector<std::string> notes;
   return bert_qa::read_tokenizer(folder, notes);

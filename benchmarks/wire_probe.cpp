@@ -1,9 +1,9 @@
-// Steps of two thread ranks on a wire, over units that compute for known
-// times. Reads a command a line and prints milliseconds.
+// Measures steps of two thread ranks on a simulated link, with units that compute for known times.
+// Reads a command from each line and prints milliseconds.
 //   wire_probe WIDTH FORWARD BACKWARD [FORWARD BACKWARD …]   a unit of WIDTH² floats for each pair
 //   step PREFETCH GB/S   the slower rank's forward and backward, with threaded streams
-//   plain                the same without an engine, at once in as many threads
-//   gather GB/S          of a unit, the mean of several behind each other on a stream of their own
+//   plain                the same without an engine, at the same time in two threads
+//   gather GB/S          a gather of a unit, the mean of several in a row on their own stream
 #include <c10/core/AutogradState.h>
 #include <fmt/format.h>
 
@@ -85,7 +85,7 @@ class Ranks {
     return time;
   }
 
-  // Of what `measure` gives on each rank.
+  // Returns the larger result of `measure` on the two ranks.
   template <class Measure>
   static double slower(double gigabytes_per_second, Measure measure) {
     std::array<Milliseconds, kRanks> times{};

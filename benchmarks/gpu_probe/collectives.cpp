@@ -1,4 +1,4 @@
-// Collectives of threads that share one device.
+// Measures collectives of thread ranks that share one device.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -16,17 +16,18 @@ namespace {
 
 constexpr int64_t kWarmUp = 2;
 
+// A collective's ranks and size.
 struct Exchange {
   fsdp::DeviceKind kind;
   int ranks;
   int64_t piece_numel;  // of each rank
 };
 
-// One collective, issued on the stream; `whole` has all pieces.
+// A function that issues one collective on the stream.
 using Issue = std::function<void(const fsdp::Mesh& mesh, const fsdp::CollectivePart& part,
                                  fsdp::Stream& stream)>;
 
-// The slower rank's seconds of one.
+// Returns the slowest rank's seconds of one collective.
 double seconds_of(const Exchange& exchange, int64_t repetitions, bool gathers, const Issue& issue) {
   std::vector<double> seconds(static_cast<size_t>(exchange.ranks));
   fsdp::testing::run_ranks(
@@ -69,9 +70,9 @@ void serve_collectives(const Place& place, const Words& words) {
   const int64_t bytes = std::stoll(words[1]);
   if (ranks < 2 || bytes % (ranks * 4) != 0) refuse("two ranks at least, of as many floats each");
   const Exchange exchange{.kind = place.kind, .ranks = ranks, .piece_numel = bytes / (ranks * 4)};
-  // Each rank reads the others' pieces and writes them beside its own.
+  // Each rank reads the pieces of the others and writes them.
   const double gathered = 2.0 * (ranks - 1) * static_cast<double>(bytes) * 1e-9;
-  // Each rank reads all ranks' contributions to its piece, and writes that.
+  // Each rank reads all ranks' contributions to its piece and writes the piece.
   const double reduced = (ranks + 1) * static_cast<double>(bytes) * 1e-9;
   serve({{"all_gather",
           [&](std::istream& arguments) {

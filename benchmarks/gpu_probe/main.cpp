@@ -1,5 +1,5 @@
-// One measurement of tools/bench gpu, for as long as it is asked: gpu_probe cpu|cuda NAME ARGUMENTS
-// (probe.h). Of one GPU: the first that the process sees.
+// Runs one measurement of tools/bench gpu until stdin ends: gpu_probe cpu|cuda NAME ARGUMENTS
+// (probe.h). It uses the first GPU that the process sees.
 #include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -54,6 +54,7 @@ void refuse(const std::string& what) {
 
 namespace {
 
+// A measurement and its number of arguments.
 struct Measurement {
   size_t words;
   void (*serve)(const Place& place, const Words& words);
@@ -69,7 +70,7 @@ Place place_of(const std::string& device) {
   if (device != "cpu" && device != "cuda") refuse(fmt::format("no device '{}'", device));
   const bool on_gpu = device == "cuda";
   const auto kind = on_gpu ? fsdp::DeviceKind::kCuda : fsdp::DeviceKind::kCpu;
-  // First: it loads LibTorch's CUDA library.
+  // The mesh comes first, because it loads LibTorch's CUDA library.
   fsdp::Mesh alone = fsdp::Mesh::local(1, {.device = kind}).front();
   return {.kind = kind,
           .device = on_gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU),

@@ -1,5 +1,5 @@
-// Units that compute for known times, on a wire on which a collective takes a known time: what a
-// step takes, by the device's clock.
+// Measures a step of units that compute for known times, on a link on which a collective takes a
+// known time, by the device's clock.
 #include <ATen/Parallel.h>
 #include <c10/core/AutogradState.h>
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace {
 constexpr int kOverlapRanks = 2;
 constexpr int kSteps = 4;  // the order of units is known from the second on
 
-// The compute stream of a rank, whose work is pauses.
+// The compute stream of a rank, with pauses as its work and three marks of time on the device.
 class PausedCompute {
  public:
   PausedCompute(const fsdp::Mesh& mesh, at::Device device)
@@ -50,8 +50,9 @@ class PausedCompute {
   const fsdp::Buffer marks_;
 };
 
-thread_local const PausedCompute* compute = nullptr;
+thread_local const PausedCompute* compute = nullptr;  // of the rank, which is a thread
 
+// An operator that pauses the compute stream in forward and in backward.
 class Paused : public torch::autograd::Function<Paused> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
@@ -67,10 +68,12 @@ class Paused : public torch::autograd::Function<Paused> {
   }
 };
 
+// The sizes and times of the model.
 struct Shape {
   int64_t width, units, forward_us, backward_us;
 };
 
+// A unit of width² floats.
 struct PausingLayerImpl : torch::nn::Module {
   explicit PausingLayerImpl(const Shape& of)
       : shape(of),
@@ -99,6 +102,7 @@ struct PausingModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(PausingModel);
 
+// Trains a rank and returns the microseconds of its last step.
 double last_step_us(const fsdp::Mesh& mesh, const Shape& shape, int prefetch) {
   fsdp::Unit<PausingModel> model(shape);
   fsdp::Engine engine(
@@ -120,6 +124,7 @@ double last_step_us(const fsdp::Mesh& mesh, const Shape& shape, int prefetch) {
   return us;
 }
 
+// Returns the slower rank's step. The rate makes a collective of one unit last `wire_us`.
 double slower_step_us(const Place& place, const Shape& shape, int prefetch, double wire_us) {
   std::array<double, kOverlapRanks> us{};
   const double bytes = static_cast<double>(shape.width * shape.width * 4) / kOverlapRanks;

@@ -1,4 +1,5 @@
-// A training step of a BERT, with and without an engine; benchmarks/peers/gpu_step.py has the same.
+// Measures a training step of a BERT, with and without an engine. benchmarks/peers/gpu_step.py runs
+// the same step.
 #include <fmt/format.h>
 #include <fsdp/fsdp.h>
 #include <torch/torch.h>
@@ -23,6 +24,7 @@ using Model = fsdp::Unit<bert::QuestionAnswering>;
 constexpr double kLearningRate = 1e-4, kWeightDecay = 0.01, kMaxNorm = 1.0;
 constexpr int kImagined = 8;
 
+// The arguments of a measurement.
 struct Task {
   std::string mode, preset;
   int64_t windows, tokens;
@@ -30,6 +32,7 @@ struct Task {
   bool clips;
 };
 
+// A model with its windows; subclasses have the optimizer.
 class Training {
  public:
   Training(const Task& task, const Place& place)
@@ -47,7 +50,7 @@ class Training {
         bert::span_loss_sum(logits.to(torch::kFloat), windows_.first, windows_.last);
     const at::Tensor loss = sum / static_cast<double>(windows_.ids.size(0));
     loss.backward();
-    loss_ = loss.detach();
+    loss_ = loss.detach();  // read only on demand: item() would synchronize each step
     update();
   }
   double loss() const { return loss_.item<double>(); }
@@ -66,7 +69,7 @@ class Training {
   at::Tensor loss_;
 };
 
-// LibTorch's fused AdamW.
+// A training without an engine, by LibTorch's fused AdamW.
 class PlainTraining final : public Training {
  public:
   PlainTraining(const Task& task, const Place& place) : Training(task, place), clips_(task.clips) {
@@ -96,6 +99,7 @@ class PlainTraining final : public Training {
   std::vector<at::Tensor> parameters_, firsts_, seconds_, steps_;
 };
 
+// A training by an engine.
 class ShardedTraining final : public Training {
  public:
   ShardedTraining(const Task& task, const Place& place, const fsdp::Mesh& mesh)
@@ -154,9 +158,9 @@ void serve_step(const Place& place, const Words& words) {
           [&](std::istream& arguments) {
             int64_t steps = 0;
             if (!(arguments >> steps) || steps < 1) refuse("a number of steps is missing");
-            training->step();  // takes anew what was given back
+            training->step();  // allocates again: the cache was emptied
             const double seconds = seconds_of(place, steps, [&] { training->step(); });
-            fsdp::torch_cuda::empty_cache();  // for who is measured next
+            fsdp::torch_cuda::empty_cache();  // for the next contestant, which is another process
             return seconds * 1e3 / static_cast<double>(steps);
           }},
          {"loss", [&](std::istream&) { return training->loss(); }}});
