@@ -1,8 +1,8 @@
-"""What the comparisons of this folder share: interleaved rounds, medians with their spread, the table for
-people and one JSON object a line for programs.
+"""Shared parts of the comparisons of this folder: interleaved rounds, medians with their spread, the table for
+people, and one JSON object on each line for programs.
 
-A claim is a ratio of two medians from one run in which both took turns, so that both saw the same
-neighbours and clock; absolute times of a shared machine prove nothing.
+A claim is a ratio of two medians from one run in which both took turns, so that other processes and the clock
+affected both alike. Absolute times of a shared machine prove nothing.
 """
 import argparse
 import json
@@ -20,8 +20,8 @@ PEERS_PYTHON = ROOT / ".venv-peers/bin/python"
 
 
 class Arguments(argparse.ArgumentParser):
-    """The command line of a benchmark: what its docstring says is what -h says. A word that is not understood
-    ends it with 64, as it does every program here."""
+    """The command line of a benchmark. -h prints its docstring. As in every program here, an unknown word ends it
+    with 64."""
 
     def __init__(self, doc):
         usage, _, description = doc.partition("\n\n")
@@ -45,7 +45,7 @@ class Process:
         try:
             print(*words, file=self.process.stdin)
         except BrokenPipeError:
-            pass  # it has said why
+            pass  # the program has printed the reason
         line = self.process.stdout.readline()
         if not line:
             sys.exit(f"{self.process.args[0]} ended with {self.process.wait()}")
@@ -57,28 +57,28 @@ class Process:
 
 
 def prepare(*targets, model=False, peers=False, gpu=False):
-    """Sets up and builds what a benchmark needs; quick where nothing is missing."""
+    """Sets up and builds the needs of a benchmark; fast if nothing is missing."""
     flags = ["--model"] * model + ["--peers"] * peers + ["--gpu"] * gpu
     subprocess.run([ROOT / "tools/setup", *flags], check=True, stdout=sys.stderr)
     subprocess.run([ROOT / "tools/build", "cpu", *targets], check=True, stdout=sys.stderr)
 
 
 def use_matplotlib():
-    """Starts this script anew under the Python that has matplotlib, unless it runs there already."""
+    """Starts this script again with the Python that has matplotlib, unless it already runs with it."""
     if pathlib.Path(sys.prefix) != PYTHON.parent.parent:
         os.execv(PYTHON, [PYTHON, *sys.argv])
 
 
 def free_port():
-    """A port of this host on which peers can meet; as text, for MASTER_PORT."""
+    """Returns a free port for the rendezvous of peers, as text for MASTER_PORT."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
 
 
 def take_turns(runs, rounds=5, warm_up=1):
-    """Calls each function of {name: function} once a round, in turn; {name: [result of each round]}.
-    Results of the warm-up rounds are dropped."""
+    """Calls each function of {name: function} once in each round, in turn. Returns {name: [result of each round]},
+    without the warm-up rounds."""
     results = {name: [] for name in runs}
     for index in range(warm_up + rounds):
         for name, run in runs.items():
@@ -89,11 +89,10 @@ def take_turns(runs, rounds=5, warm_up=1):
 
 
 def row(bench, case, ranks, ours, peer, peer_name, unit, calibration=None, higher_is_better=False):
-    """One line of a benchmark. `ours` and `peer` are the samples of interleaved rounds; `ratio` says how
-    many times better we are (over 1: ours is better) by the medians, `min` and `max` by the single rounds.
-    `peer` may be empty: then the row has no ratio; so may `ours`, where a run came to nothing. `calibration`
-    is {name: value} in the same unit. A field that does not apply is None; what a benchmark knows beyond
-    these fields goes into one more, "details"."""
+    """Returns one line of a benchmark. `ours` and `peer` are the samples of interleaved rounds. `ratio` is the ratio of
+    medians (over 1: ours is better); `min` and `max` are those of single rounds. `peer` may be empty, and `ours` if a
+    run failed: then the row has no ratio. `calibration` is {name: value} in the same unit. Fields that do not apply
+    are None. A benchmark adds further data in a field "details"."""
     def better(own, other):
         return own / other if higher_is_better else other / own
 
@@ -106,7 +105,7 @@ def row(bench, case, ranks, ours, peer, peer_name, unit, calibration=None, highe
 
 
 def spread(row):
-    """The ratio of a row for a sentence, with its smallest and largest round."""
+    """Returns the ratio of a row for a sentence, with its smallest and largest round."""
     return f"{row['ratio']:.3g} ({row['min']:.3g}–{row['max']:.3g})"
 
 
@@ -116,7 +115,7 @@ def write_json(path, rows):
 
 
 def show(rows, digits=3):
-    """The rows as a table."""
+    """Prints the rows as a table."""
     def number(value):
         return "-" if value is None else f"{value:.{digits}g}" if value < 1000 else f"{value:.0f}"
 

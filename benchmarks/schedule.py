@@ -1,11 +1,11 @@
-"""The perfect schedule of a step, as docs/performance.md writes it down."""
+"""Computes the perfect schedule of a step, as docs/performance.md defines it."""
 
 
 def overlapped(forward, backward, wire, prefetch=1):
-    """The time of a step whose units take `forward` and `backward`, each gather and each reduction `wire`, as
-    docs/performance.md has it: a unit computes when the one before has and its parameters are there; its gather
-    begins behind the gather before it, when the unit `prefetch` before it begins; its reduction behind the one
-    before it, when the unit has computed. Gradients have two slots: a unit waits for the last reduction but one."""
+    """Returns the time of a step whose units take `forward` and `backward`, and each gather and reduction `wire`, as
+    in docs/performance.md. A unit computes when the one before has computed and its own parameters are gathered. Its
+    gather begins after the gather before it, when the unit `prefetch` before it begins. Its reduction begins after the
+    one before it, when the unit has computed. Gradients have two slots: a unit waits for the last reduction but one."""
     end = 0
     for compute, reduces in ((forward, False), (backward[::-1], True)):
         done, gathered, reduced = [end] * (prefetch + 1), end, [end, end]
@@ -19,8 +19,8 @@ def overlapped(forward, backward, wire, prefetch=1):
 
 
 def overlapped_ahead(forward, backward, wire, prefetch=1):
-    """The same where the host is ahead, as on a GPU: forward and backward are one row of uses, and backward's first
-    gathers hide behind forward's end."""
+    """Returns the same time if the host is ahead, as on a GPU: forward and backward are one sequence of uses, and
+    backward's first gathers hide behind forward's end."""
     done, gathered, reduced = [0] * (prefetch + 1), 0, [0, 0]
     uses = [(time, False) for time in forward] + [(time, True) for time in backward[::-1]]
     for time, reduces in uses:

@@ -1,4 +1,4 @@
-"""What G1 to G6 share: where programs are, how large the work is, and taking turns."""
+"""Shared parts of G1 to G6: paths of programs, sizes of the work, and turns."""
 import contextlib
 import dataclasses
 import pathlib
@@ -10,14 +10,14 @@ from gpu_bars.contestants import Contestant
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How large the work is."""
+    """The sizes of the work."""
     rounds: int
     warm_up: int
     repetitions: int       # of a kernel or a collective in a round
     steps: int             # of a training in a round
     copied: int            # floats
     matrix: int
-    parameters: tuple      # of G1, with the number of units of each
+    parameters: tuple      # of G1: (parameters, units)
     preset: str
     shapes: tuple          # of G2: (windows, tokens)
     qa_shape: tuple        # of G3
@@ -34,7 +34,7 @@ ON_GPU = Sizes(rounds=5, warm_up=1, repetitions=10, steps=5, copied=2**28, matri
                qa_shape=(32, 384), collective_bytes=2**28, thread_ranks=(2, 4),
                capped=("bert-1.3b", 384, "16GiB", 1), process_ranks=(2, 4, 8), pauses=(1024, 8, 2000, 4000),
                wires=(1000, 2000, 4000))
-# So small that all of it is tried in seconds where there is no GPU; what comes out means nothing.
+# Sizes so small that a test of all parts without a GPU takes seconds; the results are meaningless.
 ON_CPU = Sizes(rounds=1, warm_up=1, repetitions=1, steps=1, copied=2**16, matrix=64, parameters=((30_000, 3),),
                preset="tiny", shapes=((1, 16),), qa_shape=(2, 16), collective_bytes=2**16, thread_ranks=(2,),
                capped=("bert-tiny", 16, "56MiB", 1), process_ranks=(2,), pauses=(64, 4, 1000, 2000), wires=(2000,))
@@ -43,11 +43,11 @@ ON_CPU = Sizes(rounds=1, warm_up=1, repetitions=1, steps=1, copied=2**16, matrix
 @dataclasses.dataclass
 class Bench:
     bin: pathlib.Path
-    device: str            # cuda, or cpu where the script itself is tried
+    device: str            # cuda, or cpu to test the script itself
     facts: gpu_facts.Facts
     sizes: Sizes
-    peers: list            # the command of peers/gpu_step.py; empty: the peers are left out
-    output: pathlib.Path   # what programs printed
+    peers: list            # the command of peers/gpu_step.py; empty: no peers
+    output: pathlib.Path   # output of programs
 
     @property
     def environment(self):
@@ -58,7 +58,7 @@ class Bench:
 
     @contextlib.contextmanager
     def contestants(self, commands):
-        """{name: Contestant} of {name: command}, all on one GPU."""
+        """Returns {name: Contestant} for {name: command}, all on one GPU."""
         with contextlib.ExitStack() as stack:
             started = {}
             for name, command in commands.items():
@@ -67,16 +67,16 @@ class Bench:
             yield started
 
     def take_turns(self, asked, deadline):
-        """{name: samples} of {name: (contestant, line)}, a sample a round."""
+        """Returns {name: samples} for {name: (contestant, line)}, with a sample for each round."""
         return measure.take_turns({name: lambda who=who, line=line: who.ask(line, deadline)
                                    for name, (who, line) in asked.items()}, self.sizes.rounds, self.sizes.warm_up)
 
 
 def barred(bar, row, least, more=None):
-    """The row with what it has to be: at least so many times as good as its peer, as its medians have it."""
+    """Returns the row with its bar: the least ratio of medians to its peer."""
     return {**row, "details": {"bar": bar, "least": least, "holds": row["ratio"] >= least, **(more or {})}}
 
 
 def noted(bar, row, more=None):
-    """A row without a bar."""
+    """Returns the row without a bar."""
     return {**row, "details": {"bar": bar, "least": None, "holds": None, **(more or {})}}

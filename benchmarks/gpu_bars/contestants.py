@@ -1,4 +1,4 @@
-"""Programs that are asked for numbers in turn, and that may hang, die or answer with something else."""
+"""Programs that print numbers on request, in turn, and that may hang, die or print another text."""
 import math
 import os
 import select
@@ -9,11 +9,11 @@ import programs
 
 
 class NoAnswer(Exception):
-    """A program that did not say a number; says why."""
+    """A program did not print a number; the text has the reason."""
 
 
 class Contestant:
-    """A program that answers each line with a line of one number; ended with all that it has started."""
+    """A program that answers each line with a line of one number. At its end all its children are ended, too."""
 
     def __init__(self, command, environment=None):
         self.name = " ".join(str(word).rpartition("/")[2] for word in command)
@@ -28,11 +28,11 @@ class Contestant:
             raise NoAnswer(f"{self.name} cannot be started: {error.strerror}") from None
 
     def ask(self, line, deadline):
-        """Raises NoAnswer."""
+        """Returns the number. Raises NoAnswer."""
         try:
             self.process.stdin.write(f"{line}\n".encode())
         except BrokenPipeError:
-            pass  # what it says at its end is told below
+            pass  # the program has ended; the code below reports its last output
         answer = self.read_line(line, deadline)
         try:
             number = float(answer)
@@ -57,7 +57,7 @@ class Contestant:
         return answer.decode(errors="replace").strip()
 
     def end(self):
-        """How it ended."""
+        """Returns a text on how the program ended."""
         code = self.process.wait()
         self.errors.seek(0)
         said = programs.telling_line(self.errors.read().decode(errors="replace"))

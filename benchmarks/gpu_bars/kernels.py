@@ -1,4 +1,4 @@
-"""G1 and G4: the optimizer's kernel and the collectives of thread ranks, against what the memory gives."""
+"""G1 and G4: the optimizer's kernel and the collectives of thread ranks, against the rate of the memory."""
 import statistics
 
 import measure
@@ -6,7 +6,7 @@ from gpu_bars.bench import barred
 
 
 def calibration(bench, deadline):
-    """{"copy": GB/s, "matrix": TFLOP/s}."""
+    """Returns {"copy": GB/s, "matrix": TFLOP/s}."""
     with bench.contestants({"rates": bench.probe("rates", bench.sizes.copied, bench.sizes.matrix)}) as started:
         rates = bench.take_turns({name: (started["rates"], f"{name} {bench.sizes.repetitions}")
                                   for name in ("copy", "matrix")}, deadline)

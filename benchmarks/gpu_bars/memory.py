@@ -1,4 +1,4 @@
-"""G5: a model that does not fit under a cap on one rank, and does on several."""
+"""G5: a model that does not fit under a cap on one rank, but fits on several."""
 import json
 
 import gpu_facts
@@ -8,11 +8,11 @@ from gpu_bars.bench import noted
 from scaling import checks
 
 REFUSED = 78
-NEEDED = "memory limit"  # what the refusal speaks of
+NEEDED = "memory limit"  # words of the refusal
 
 
 class Unexpected(Exception):
-    """A run that ended otherwise than it should."""
+    """A run ended in another way than expected."""
 
 
 def run_capped(bench, ranks, deadline, environment):
@@ -25,7 +25,8 @@ def run_capped(bench, ranks, deadline, environment):
 
 
 def cannot_run(bench, ranks):
-    """Why so many processes cannot have GPUs, None where they can, and the environment that gives them some."""
+    """Returns why this number of processes cannot have GPUs (None if they can), and the environment that selects
+    the GPUs."""
     if bench.device != "cuda" or len(bench.facts.gpus) >= ranks:
         return None, {}
     if ranks == 2:

@@ -1,4 +1,4 @@
-"""The results of tools/bench gpu: one file for programs and a table for people, named by device and date."""
+"""Writes the results of tools/bench gpu: a file for programs and a table for people, named by device and date."""
 import json
 import re
 
@@ -26,7 +26,7 @@ def line_of(row):
 
 
 def table(told):
-    """`told`: what the JSON file holds."""
+    """Returns the table of `told`, the content of the JSON file."""
     known = ", ".join(f"{name} {number(value)} {unit}" for (name, value), unit in
                       zip(told["calibration"].items(), ("GB/s", "TFLOP/s"))) or "not measured"
     lines = [f"# {told['device']}, {told['date']}", "",
@@ -42,7 +42,7 @@ def table(told):
 
 
 def write(folder, told):
-    """The paths of both files."""
+    """Writes both files and returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     device = re.sub(r"[^a-z0-9]+", "-", told["device"].lower()).strip("-")
     stem = folder / f"gpu-{device}-{told['date']}"

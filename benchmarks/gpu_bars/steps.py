@@ -5,14 +5,14 @@ import measure
 from gpu_bars.bench import barred, noted
 from schedule import overlapped_ahead
 
-LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2}  # of the first losses
+LOSS_TOLERANCE = {"float32": 1e-3, "bfloat16": 3e-2}  # relative, of the first losses
 LEAST_TAX, LEAST_COMMON = 1 / 1.01, 1 / 1.05
 LEAST_OF_SCHEDULE = 1 / 1.03
 LEAST_SEQUENCES = 535  # a second
 
 
 class DifferentLosses(Exception):
-    """Contestants that do not train alike; no time of theirs counts."""
+    """Contestants have different losses, so their times do not count."""
 
 
 def step_words(bench, mode, shape, dtype, clips):
@@ -20,8 +20,8 @@ def step_words(bench, mode, shape, dtype, clips):
 
 
 def step_times(bench, commands, dtype, deadline, imagined=()):
-    """{name: ms of a step, a sample a round}. Equal losses are asserted first, but of those that only imagine
-    their peers."""
+    """Returns {name: ms of a step, with a sample for each round}. First it requires equal losses, except of contestants
+    with simulated peers."""
     with bench.contestants(commands) as started:
         losses = {}
         for name, who in started.items():

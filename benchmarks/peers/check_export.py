@@ -3,8 +3,8 @@
 Loads it (no key may be missing or unexpected), answers the questions of --validation-file, and
 compares with the folder's own predictions.json and nbest_predictions.json: answers equal, logits of
 the n best within --tolerance of the question's largest logit. Exit code 0 if all of that holds.
-transformers computes in float64. Of single small logits fp32 is off by up to 2e-5, theirs as ours, since
-they are sums of large terms: hence the question's largest as the scale.
+transformers computes in float64. Small logits are sums of large terms, so in fp32 they are off by up to
+2e-5, theirs and ours: hence the question's largest logit is the scale.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def largest_logit(candidates):
 
 
 def check_logits(n_best, theirs, tolerance):
-    """Candidates are matched by rank; two of equal score may change places."""
+    """Compares candidates by rank; two with equal scores may be swapped."""
     largest, where = 0.0, ""
     for key, candidates in n_best.items():
         if len(candidates) != len(theirs[key]):

@@ -1,5 +1,6 @@
-"""Computes the records of examples/bert_qa/tests/records and tests/optim/records anew and compares: what the tests
-rely on is still what transformers and PyTorch say. Exit code 0 if all agree. Needs the model (tools/setup --model).
+"""Computes the records of examples/bert_qa/tests/records and tests/optim/records again and compares them, so that the
+tests' records agree with the installed transformers and PyTorch. Exit code 0 if all agree. Needs the model
+(tools/setup --model).
 """
 
 import json
@@ -49,7 +50,7 @@ def check_windows():
 
 
 def check_reference():
-    """Losses and norms of the first steps; thread counts alone move them by 4e-7."""
+    """Compares losses and norms of the first steps. Another number of threads alone changes them by 4e-7."""
     path = reference_run.ROOT / "examples/bert_qa/tests/records/reference_run.json"
     recorded = json.loads(path.read_text(encoding="utf-8"))
     windows = squad.make_windows(AutoTokenizer.from_pretrained(record_squad.MODEL),
@@ -65,7 +66,7 @@ def check_reference():
 
 
 def check_lr_schedulers():
-    """Text by text, and numbers, `value` or `value*count`, as far as a cosine is the same everywhere."""
+    """Compares texts exactly, and numbers (`value`, `value*count`) with a tolerance for other libraries' cosines."""
     computed = [line.split() for line in record_lr_schedulers.compute()]
     recorded = [line.split() for line in record_lr_schedulers.RECORD.read_text(encoding="ascii").splitlines()]
     assert list(map(len, recorded)) == list(map(len, computed))

@@ -1,5 +1,5 @@
-"""One rank of gloo for tools/bench collectives: carries out each command read from stdin and prints when it
-started and ended (the system's monotonic clock, one for all processes).
+"""One rank of gloo for tools/bench collectives: runs each command from stdin and prints the times of its start
+and end (by the system's monotonic clock, which all processes share).
 
 usage: RANK=R WORLD_SIZE=N python collectives.py STORE
   all_gather | reduce_scatter  BYTES REPETITIONS   BYTES of the unsharded float32s
@@ -18,7 +18,7 @@ def value_of(rank, element):
 
 
 def check(name, bytes_, rank, size, whole, piece):
-    """The collective on known values, once, before any time counts."""
+    """Checks the collective on known values, once, before any time counts."""
     numel = piece.numel()
     if name == "all_gather":
         elements = torch.arange(numel)

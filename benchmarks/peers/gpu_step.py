@@ -1,9 +1,9 @@
-"""A BERT's training step with Python's FSDP2 or plain PyTorch on one GPU, asked as gpu_probe's step is.
+"""Runs a BERT's training step with Python's FSDP2 or plain PyTorch on one GPU, with the commands of gpu_probe's step.
 
   gpu_step.py cpu|cuda plain|fsdp2 PRESET WINDOWS TOKENS float32|bfloat16 CLIP
 
-Reads "run N" and prints milliseconds of a step, or "loss" and prints the last one. Initial values and windows are
-those of benchmarks/gpu_probe/steps.cpp. The peers get what serves them best: fused AdamW, sdpa attention, in bfloat16
+Reads "run N" and prints milliseconds of a step, or "loss" and prints the last loss. Initial values and windows are
+those of benchmarks/gpu_probe/steps.cpp. The peers have their fastest settings: fused AdamW, sdpa attention, in bfloat16
 autocast for plain PyTorch and a mixed-precision policy for FSDP2, each over float32 parameters.
 """
 import contextlib
@@ -63,7 +63,7 @@ class Training:
             torch.cuda.synchronize()
 
     def run(self, steps):
-        self.step()  # takes anew what was given back
+        self.step()  # allocates again: the cache was emptied
         self.wait()
         began = time.perf_counter()
         for _ in range(steps):
@@ -71,7 +71,7 @@ class Training:
         self.wait()
         seconds = time.perf_counter() - began
         if self.device == "cuda":
-            torch.cuda.empty_cache()  # for who is measured next
+            torch.cuda.empty_cache()  # for the next contestant
         return seconds * 1e3 / steps
 
 

@@ -1,5 +1,5 @@
-"""FSDP2 for tools/bench host: a chain of small layers plain and with fully_shard on each layer and the root.
-Reads a command a line and prints microseconds a unit and step (forward, backward, zero_grad).
+"""Runs FSDP2 for tools/bench host: a chain of small layers, plain and with fully_shard on each layer and the root.
+Reads a command from each line and prints microseconds of a unit and step (forward, backward, zero_grad).
 
 usage: python host.py WORLD UNITS ROWS      WORLD 1: gloo; more: this is rank 0, collectives do nothing
   plain | sharded  STEPS

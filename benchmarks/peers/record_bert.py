@@ -1,4 +1,4 @@
-"""Records what Python transformers computes for a small BERT: examples/bert_qa/tests/records/bert_small.
+"""Records the results of Python transformers for a small BERT: examples/bert_qa/tests/records/bert_small.
 
 Run with .venv-peers/bin/python; the same seed gives the same files. model.safetensors and config.json
 are an ordinary model folder; record.safetensors holds, for one padded batch,
@@ -31,7 +31,7 @@ def small_bert(hidden_act):
 
 
 def randomize(model):
-    """Every tensor differs from its default, so that one that is not loaded is seen."""
+    """Changes every tensor from its default, so that a tensor that is not loaded shows."""
     generator = torch.Generator().manual_seed(20)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -66,7 +66,7 @@ def results(output):
 
 
 def compute():
-    """The model and its record."""
+    """Returns the model and its record."""
     inputs, labels, ignored = make_batch()
     model = small_bert("gelu")
     randomize(model)

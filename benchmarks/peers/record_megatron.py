@@ -1,7 +1,7 @@
-"""Records what Python transformers computes for a small pre-LN BERT: examples/bert_qa/tests/records/megatron_small.
+"""Records the results of Python transformers for a small pre-LN BERT: examples/bert_qa/tests/records/megatron_small.
 
-The twin of record_bert.py for model_type megatron-bert, on the same batch; run with
-.venv-peers/bin/python. record.safetensors holds inputs, labels, logits, loss and grad.NAME as there.
+As record_bert.py for model_type megatron-bert, on the same batch; run with .venv-peers/bin/python.
+record.safetensors holds inputs, labels, logits, loss and grad.NAME as there.
 """
 
 import argparse
@@ -17,7 +17,7 @@ FOLDER = record_bert.FOLDER.parent / "megatron_small"
 
 
 def randomize(model):
-    """Every tensor differs from its default, so that one that is not loaded is seen."""
+    """Changes every tensor from its default, so that a tensor that is not loaded shows."""
     generator = torch.Generator().manual_seed(22)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

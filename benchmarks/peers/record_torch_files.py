@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the files of PyTorch's own torch.save that tests/checkpoint reads, with .venv-peers:
+"""Writes files with PyTorch's own torch.save, which tests/checkpoint reads. Run it with .venv-peers:
 
     .venv-peers/bin/python benchmarks/peers/record_torch_files.py
 
@@ -42,7 +42,7 @@ def state_dict():
 
 
 def with_attributes():
-    """Tensors with attributes of Python's, which torch.save writes in two other ways."""
+    """Returns tensors with Python attributes, which torch.save writes in two other ways."""
     parameter = torch.nn.Parameter(numbers(2, 3))
     tensor = numbers(4)
     parameter.tag = tensor.tag = "kept by Python"
@@ -99,7 +99,7 @@ def main():
     torch.serialization.set_crc32_options(False)
     torch.save({"w": numbers(2, 3)}, FOLDER / "unchecked.pt")
     torch.serialization.set_crc32_options(True)
-    # What is refused.
+    # Files that must be refused.
     pairs = torch.complex(numbers(4), numbers(4))
     torch.save({"w": pairs.conj().imag}, FOLDER / "negative.pt")
     torch.save({"w": pairs.clone().conj()}, FOLDER / "conjugate.pt")

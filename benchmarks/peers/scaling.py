@@ -4,14 +4,14 @@
   scaling.py count LAYERS HIDDEN HEADS FAMILY WINDOWS TOKENS WORLD  rank 0 of WORLD, collectives move nothing
 
 MODE: FSDP2, FSDP1, DDP, ZeroRedundancyOptimizer, or DataParallel (one process, all its GPUs). FAMILY: bert or gpt2.
-Each gets what serves it best: one thread a rank, a model that is made on the meta device and filled where it is
+Each has its best settings: one thread for each rank, a model that is made on the meta device and filled when it is
 sharded, fused AdamW, sdpa attention, gradients as views of DDP's buckets; and our units: the word embeddings, each
-layer, and the rest. A megatron-bert has BERT's own parameters in another order, and transformers no sdpa for it:
-BERT stands for it.
+layer, and the rest. A megatron-bert has BERT's parameters in another order, and transformers has no sdpa for it, so
+BERT is used instead.
 
-Rank 0 prints one JSON object: what is resident of the largest rank's own memory before the model is made and when it
-stands, step times and losses. Who started it watches the processes. count: the bytes of FSDP2's own buffers at the
-highest point of a forward and backward by PyTorch's FSDPMemTracker; without dropout, whose activations would move it.
+Rank 0 prints one JSON object: the largest rank's own resident memory before and after the model is made, step times
+and losses. The starter watches the processes. count prints the bytes of FSDP2's own buffers at the highest point of a
+forward and backward, by PyTorch's FSDPMemTracker, without dropout, whose activations would change it.
 """
 import ctypes
 import gc
@@ -71,7 +71,7 @@ class Bert:
         self.units = [self.model.bert.embeddings.word_embeddings, *self.model.bert.encoder.layer]
 
     def tie(self):
-        """No parameter of it has two places."""
+        """Does nothing: no parameter is used at two places."""
 
     @staticmethod
     def loss(model, batch, tokens, device):
@@ -92,7 +92,7 @@ class Gpt2:
         self.tie()
 
     def tie(self):
-        """What is filled on another device is two parameters again."""
+        """Ties the parameters again: after a fill on another device they are two."""
         self.model.lm_head.weight = self.model.transformer.wte.weight
 
     @staticmethod
@@ -115,7 +115,7 @@ def set_values(parameters, buffers):
 
 
 def fill(task, device):
-    """Memory and values for what is on the meta device."""
+    """Allocates and initialises the parameters that are on the meta device."""
     task.model.to_empty(device=device)
     task.tie()
     set_values(task.model.named_parameters(), task.model.named_buffers())
@@ -130,7 +130,7 @@ def fully_sharded(task, device):
 
 
 def flat_sharded(task, device):
-    """FSDP1 fills a unit where it shards it, module by module."""
+    """Returns the model sharded by FSDP1, which fills each unit when it shards it."""
     @torch.no_grad()
     def fill_own(module):
         module.to_empty(device=device, recurse=False)
@@ -168,7 +168,7 @@ def train(mode, task, batch, tokens, steps):
     if device.type == "cpu":
         dist.init_process_group("gloo")
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what importing has left free is no part of an empty program
+    ctypes.CDLL(None).malloc_trim(0)  # free memory of imports does not count as an empty program's
     before = resident_bytes()
     forget_highest_resident()
     model = MODES[mode](task, device)
@@ -199,7 +199,7 @@ def count(task, batch, tokens, world):
         task.loss(model, batch, tokens, "cpu").backward()
     peak = {str(getattr(kind, "value", kind)): size
             for kind, size in tracker.get_tracker_snapshot("peak")[torch.device("cpu")].items()}
-    # Moments are added by their formula: the tracker counts an optimizer's tensors whole, not by shard.
+    # Moments are added by their formula: the tracker counts an optimizer's tensors unsharded.
     moments = 8 * sum(parameter.numel() for parameter in model.parameters()) // world
     own = sum(size for kind, size in peak.items() if kind not in ("Total", "Activation", "Temp", "Inputs"))
     return {"buffers peak": own + moments, "with gradients peak": peak["Total"] - peak["Activation"] + moments}
@@ -217,7 +217,7 @@ def main():
         print(json.dumps(seen), flush=True)
     if dist.is_initialized():
         if mode != "count":
-            dist.barrier()  # who watches stops at that line
+            dist.barrier()  # the watcher stops at that line, so no rank may end earlier
         dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""SQuAD v1.1 as transformers' run_qa.py does it: windows, answer decoding, exact match and F1."""
+"""SQuAD v1.1 as in transformers' run_qa.py: windows, answer decoding, exact match and F1."""
 
 import collections
 import json
@@ -12,7 +12,7 @@ MAX_ANSWER_LENGTH = 30
 
 
 def read_questions(path):
-    """Rows {id, question, context, answers} of a nested SQuAD file, in file order."""
+    """Returns the rows {id, question, context, answers} of a nested SQuAD file, in file order."""
     rows = []
     with open(path, encoding="utf-8") as file:
         for article in json.load(file)["data"]:
@@ -24,7 +24,7 @@ def read_questions(path):
 
 
 def label_window(window, answer):
-    """First and last token of the answer, (0, 0) where the window does not hold all of it."""
+    """Returns the first and last token of the answer, or (0, 0) if the window does not hold all of it."""
     context = [i for i, s in enumerate(window["sequence_ids"]) if s == 1]
     offsets = window["offsets"]
     begin = answer["answer_start"]
@@ -40,7 +40,7 @@ def label_window(window, answer):
 
 
 def make_windows(tokenizer, rows, max_seq_length=384, doc_stride=128):
-    """All windows of all rows: {row, input_ids, token_type_ids, offsets, sequence_ids, start, end}."""
+    """Returns all windows of all rows: {row, input_ids, token_type_ids, offsets, sequence_ids, start, end}."""
     windows = []
     for index, row in enumerate(rows):
         encoded = tokenizer(row["question"], row["context"], truncation="only_second",
@@ -56,7 +56,7 @@ def make_windows(tokenizer, rows, max_seq_length=384, doc_stride=128):
 
 
 def candidates(row, windows, logits):
-    """The n best answers of one question: [{text, probability, start_logit, end_logit}]."""
+    """Returns the n best answers of one question: [{text, probability, start_logit, end_logit}]."""
     found = []
     for window, (start_logits, end_logits) in zip(windows, logits):
         offsets = [o if s == 1 else None
@@ -85,7 +85,7 @@ def candidates(row, windows, logits):
 
 
 def decode(rows, windows, logits):
-    """predictions {id: text} and n-best lists {id: [candidate]}; logits[i] belongs to windows[i]."""
+    """Returns predictions {id: text} and n-best lists {id: [candidate]}; logits[i] belongs to windows[i]."""
     of_row = collections.defaultdict(list)
     for position, window in enumerate(windows):
         of_row[window["row"]].append(position)
@@ -110,7 +110,7 @@ def f1_score(prediction, answer):
 
 
 def evaluate(rows, predictions):
-    """{exact_match, f1} in percent."""
+    """Returns {exact_match, f1} in percent."""
     exact = f1 = 0.0
     for row in rows:
         answers = [a["text"] for a in row["answers"]]

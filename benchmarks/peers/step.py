@@ -1,9 +1,9 @@
-"""One training step of a BERT with Python's FSDP2, DDP or neither, timed as benchmarks/step_probe.cpp does.
+"""Times training steps of a BERT with Python's FSDP2, DDP or neither, as benchmarks/step_probe.cpp does.
 
   step.py fsdp2|ddp|plain PRESET WINDOWS TOKENS STEPS     (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT set)
 
-Initial values and windows follow from the formulas of that program, so losses are comparable. The peers get
-what serves them best on two cores: one thread a rank, fused AdamW, the same units, sdpa attention, for DDP
+Initial values and windows follow from the formulas of that program, so losses are comparable. The peers have
+their best settings for two cores: one thread for each rank, fused AdamW, the same units, sdpa attention, for DDP
 gradients as views of its buckets. Rank 0 prints one JSON object.
 """
 import json
@@ -67,7 +67,7 @@ def wrapped(model, mode):
 
 
 def sharded(model):
-    """The units of examples/bert_qa."""
+    """Shards the model in the units of examples/bert_qa."""
     fully_shard(model.bert.embeddings.word_embeddings)
     for layer in model.bert.encoder.layer:
         fully_shard(layer)

@@ -1,18 +1,18 @@
-"""The cells of the suite: what is run, and the files that list them (cells.txt says how they are written)."""
+"""Reads the cells of the suite, which are its runs, from the files that list them (cells.txt explains the format)."""
 import dataclasses
 import itertools
 import pathlib
 import re
 
 TABLE = pathlib.Path(__file__).resolve().parents[2] / "src/plan/placement.cpp"
-# Those of the placement table.
+# The strategies of the placement table.
 STRATEGIES = re.findall(r'^    {Strategy::k\w+, "([\w-]+)"', TABLE.read_text(encoding="utf-8"), re.MULTILINE)
 BATCH, TOKENS = 1, 128  # a rank's sequences and their length
 MOST_RANKS = 4096
 
 
 class BadCells(Exception):
-    """A list of cells that cannot be read; says file and line."""
+    """A list of cells cannot be read; the text has file and line."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Cell:
 
     @property
     def is_plain(self):
-        """No option differs from the default, and the ranks are processes."""
+        """Returns True if all options are the defaults and the ranks are processes."""
         return self == Cell(self.model, self.strategy, self.ranks)
 
     @property
     def grouped_ranks(self):
-        """"4", or "2x2"."""
+        """Returns "4", or "2x2"."""
         return f"{self.replicate}x{self.ranks // self.replicate}" if self.replicate > 1 else str(self.ranks)
 
     @property
     def name(self):
-        """As a line of a list has it, with the options that differ from the default."""
+        """Returns the cell as a line of a list, with the options that differ from the default."""
         words = [self.model, self.strategy, self.grouped_ranks]
         words += [option for option in ("recompute", "offload", "bfloat16") if getattr(self, option)]
         words += [f"prefetch {self.prefetch}"] * (self.prefetch != 1) + ["simulated"] * self.simulated
@@ -47,7 +47,7 @@ class Cell:
 
     @property
     def words(self):
-        """Of scaling_probe's command line, but for how many ranks there are."""
+        """Returns the words of scaling_probe's command line, without the number of ranks."""
         flags = {"--model": self.model, "--batch": BATCH, "--seq-len": TOKENS, "--strategy": self.strategy,
                  "--recompute": int(self.recompute),
                  "--offload": str(self.offload).lower(),
@@ -56,7 +56,7 @@ class Cell:
 
 
 def parse_ranks(word):
-    """(ranks, groups) of "4" or "2x2"; nothing where it is neither."""
+    """Returns (ranks, groups) for "4" or "2x2", or None for another word."""
     match = re.fullmatch(r"(?:([1-9][0-9]*)x)?([1-9][0-9]*)", word)
     if not match:
         return None
@@ -66,7 +66,7 @@ def parse_ranks(word):
 
 
 def parse_option(word):
-    """What an option changes in a Cell; nothing where it is none."""
+    """Returns the changes of an option in a Cell, or None for another word."""
     if word == "plain":
         return {}
     if word in ("recompute", "offload", "bfloat16", "simulated"):
@@ -84,7 +84,7 @@ def parsed(words, parse, what):
 
 
 def cells_of(line):
-    """Those of one line. Raises ValueError that says what is wrong with it."""
+    """Returns the cells of one line. Raises ValueError with the fault."""
     columns = [column.split() for column in line.split("|")]
     if len(columns) != 4 or not all(columns):
         raise ValueError("a line is MODELS | STRATEGIES | RANKS | OPTIONS")
@@ -99,7 +99,7 @@ def cells_of(line):
 
 
 def read_cells(path):
-    """Those of a file, in its order, each once. Raises BadCells."""
+    """Returns the cells of a file, in its order, each once. Raises BadCells."""
     found = {}
     try:
         with open(path, encoding="utf-8") as file:

@@ -1,13 +1,13 @@
-"""What has to hold of the rows: each function gives a line for each thing that does not."""
+"""Checks of the rows: each function returns a line for each failed check."""
 from . import rows, suite
 
-STATE_TOLERANCE = 0.02  # of the formula: padding
-PEAK_TOLERANCE = 0.05  # of the plan
-# Of the plan, the host's part included: a factor and a room. A processor without instructions for bfloat16 computes on
-# copies in fp32, which are oneDNN's and none of LibTorch's tensors.
+STATE_TOLERANCE = 0.02  # relative to the formula, for padding
+PEAK_TOLERANCE = 0.05  # relative to the plan
+# Limit of a process's growth over its plan, the host's part included: a factor and a margin. A processor without
+# bfloat16 instructions computes on copies in fp32, which belong to oneDNN and are not tensors of LibTorch.
 GROWTH = {"float32": (1.05, 24 * 2**20), "bfloat16": (1.15, 48 * 2**20)}
 BUDGETS = [2**power for power in range(24, 36)]  # 16 MiB to 32 GiB
-SAVED = 0.6  # of what DDP's process takes, by full shard on 4 ranks and more
+SAVED = 0.6  # least share of DDP's process that full shard saves, on 4 ranks and more
 
 
 def mib(size):
@@ -37,7 +37,7 @@ def check_plan(row):
 
 
 def check_fit(row):
-    """Whether the plan tells what fits, for each budget."""
+    """Checks for each budget that the plan predicts what fits."""
     planned, measured = row["planned"]["device peak"], row["measured"]["device peak"]
     for budget in BUDGETS:
         if (planned <= budget) != (measured <= budget):
@@ -46,7 +46,7 @@ def check_fit(row):
 
 
 def check_state(row):
-    """With offload what lies on the host counts, and of that only the most is known."""
+    """Checks the state against its formula. With offload the host's bytes count, of which only the peak is known."""
     on_host = row["measured"]["host"]
     for phase, moment in (("rest", "rest"), ("after backward", "step")):
         if row["offload"] and moment == "rest":
@@ -74,14 +74,14 @@ def check_peer(own, peer):
 
 
 def check_saving(own, ddp):
-    """Of a model's full shard against DDP on as many ranks."""
+    """Checks the saving of a model's full shard against DDP on the same number of ranks."""
     ours, theirs = (row["measured"]["growth peak"] for row in (own, ddp))
     if 1 - ours / theirs <= SAVED:
         yield f"{1 - ours / theirs:.1%} saved against DDP ({mib(ours)} instead of {mib(theirs)}), more than 60 % wanted"
 
 
 def saving_pairs(measured):
-    """Full shard of four ranks and more, and DDP of the same model and ranks."""
+    """Returns pairs of full shard on four ranks and more, and DDP with the same model and ranks."""
     ddp = {(row["model"], row["ranks"]): row for row in measured if row["by"] == "DDP"}
     for row in measured:
         pair = ddp.get((row["model"], row["ranks"]))
@@ -91,7 +91,7 @@ def saving_pairs(measured):
 
 
 def faults(all_rows):
-    """A line for each check that a measured row fails."""
+    """Returns a line for each check that a measured row fails."""
     measured = [row for row in all_rows if suite.is_measured(row)]
     ours = {row["cell"]: row for row in measured if row["by"] == rows.OURS}
     found = []

@@ -1,4 +1,4 @@
-"""CSV tables of a run of the suite: all cells, bytes by phase, buffers beside FSDP2's, runs without a measurement.
+"""Makes CSV tables of a run of the suite: all cells, bytes by phase, buffers beside FSDP2's, unmeasured runs.
 Sizes are MiB of one rank. An empty field does not apply or was not measured."""
 import csv
 import pathlib
@@ -15,7 +15,7 @@ def ms(time):
 
 
 def cells(shown):
-    """A line for each cell, with the growth of its peers' processes."""
+    """Returns a line for each cell, with the growth of its peers' processes."""
     return [cell(shown, row) for model in shown.models
             for row in sorted((row for row in shown.ours if row["model"] == model), key=suite.in_order)]
 
@@ -38,7 +38,7 @@ def grown(peer):
 
 
 def phases(shown):
-    """For each measured cell without options, where a rank's bytes are in each phase: a line a category."""
+    """Returns a rank's bytes in each phase, for each measured cell without options: a line for each category."""
     lines = []
     for row in shown.measured:
         if not suite.is_plain(row):
@@ -52,8 +52,8 @@ def phases(shown):
 
 
 def buffers(shown):
-    """Engine buffers of full shard at their peak, beside those that FSDP2's own tracker counts, and both as parts of
-    the state by formula."""
+    """Returns the peak of full shard's engine buffers, beside the buffers that FSDP2's own tracker counts, and both as
+    parts of the state by formula."""
     lines = []
     for peer in shown.rows:
         own = shown.plain(peer["model"], peer["strategy"], peer["ranks"]) if peer["by"] == "FSDP2" else None
@@ -67,7 +67,7 @@ def buffers(shown):
 
 
 def left_out(shown):
-    """Cells that were planned only, and peers that could not run, with the reason."""
+    """Returns cells that were only planned, and peers that could not run, with the reason."""
     return [{"cell": row["cell"], "by": row["by"], "status": row["status"],
              "why": (row["why"] or "").split(". ")[0].strip()} for row in shown.rows if not suite.is_measured(row)]
 
@@ -76,7 +76,7 @@ TABLES = {"cells.csv": cells, "phases.csv": phases, "buffers.csv": buffers, "lef
 
 
 def write(lines, path):
-    """Lines are dictionaries; each name is a column."""
+    """Writes lines, which are dictionaries; each name is a column."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         columns = list(dict.fromkeys(name for line in lines for name in line))
         writer = csv.DictWriter(file, columns, lineterminator="\n")
@@ -85,7 +85,7 @@ def write(lines, path):
 
 
 def write_all(shown, folder):
-    """Writes each table into `folder`; returns their paths."""
+    """Writes all tables into `folder` and returns their paths."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in TABLES.items():

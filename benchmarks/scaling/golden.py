@@ -1,5 +1,5 @@
-"""The golden file: bytes of cells that no change may move unseen. Engine bytes and traffic depend on the engine
-and the model alone; LibTorch's planned bytes on its version as well, and in lower types on the processor."""
+"""Handles the golden file: bytes of cells, so that every change of them shows. Engine bytes and traffic depend only on
+the engine and the model; LibTorch's planned bytes also on its version, and in lower types on the processor."""
 import json
 import pathlib
 
@@ -7,11 +7,11 @@ from . import checks
 
 
 class BadGolden(Exception):
-    """A file that is no golden file."""
+    """The file is not a golden file."""
 
 
 def figures(row):
-    """{what: bytes}, of the plan."""
+    """Returns {quantity: bytes} of the plan."""
     planned = row["planned"]
     named = {f"{phase}, {name}": size for phase, sizes in planned["phases"].items()
              for name, size in checks.engine_bytes(sizes).items()}
@@ -29,7 +29,7 @@ def torch_figures(row):
 
 
 def write(path, rows):
-    """A line a cell."""
+    """Writes a line for each cell."""
     cells = [f'{json.dumps(row["cell"])}: {json.dumps({"bytes": figures(row), "LibTorch": torch_figures(row)})}'
              for row in rows]
     text = f'{{"torch": {json.dumps(rows[0]["identity"]["torch"])}, "cells": {{\n'
@@ -53,7 +53,7 @@ def load(path):
 
 
 def differences(golden, rows, is_whole):
-    """A line for each figure that differs, and, where the run is whole, for each cell that only one side has."""
+    """Returns a line for each figure that differs and, if the run is complete, for each cell that only one side has."""
     found = []
     by_cell = {row["cell"]: row for row in rows}
     if is_whole:

@@ -1,4 +1,4 @@
-"""What is to be run, one after the other: a cell by us or by a peer, and the row that comes of it."""
+"""Runs the jobs one after the other: a job is a cell, run by us or by a peer, and its result is a row."""
 import dataclasses
 import pathlib
 import statistics
@@ -7,15 +7,15 @@ import measure
 
 from . import cells, checks, peers, rows, runs
 
-REFUSED = 78  # a configuration that cannot be, or cannot fit
-HEADROOM = 2**30  # that is left free beside what a run may grow to
-EMPTY_PROCESS = 60 * 2**20  # of its own, before it has a model
-# From so many parameters on two steps are run: in the second everything is there, and each takes seconds.
+REFUSED = 78  # exit code for an impossible configuration, or one that does not fit
+HEADROOM = 2**30  # bytes to leave free beside a run's largest growth
+EMPTY_PROCESS = 60 * 2**20  # own memory of a process without a model
+# Models with at least this number of parameters run two steps: the second step has all buffers, and each takes seconds.
 LARGE, LARGE_STEPS = 2e8, 2
 
 
 def parameters_of(cell):
-    """About how many, where none has been built yet: of the layers, and the vocabulary's embeddings."""
+    """Estimates the parameters of a model that is not built yet: those of layers and of the vocabulary's embeddings."""
     layers, hidden, _ = peers.SHAPES.get(cell.model, (4, 256, 4))
     return 12 * layers * hidden**2 + 30000 * hidden
 
@@ -31,15 +31,15 @@ class Bench:
         return ["--device", self.device]
 
     def jobs(self, chosen, with_peers):
-        """(cell, by whom), a cell's peers behind it."""
+        """Returns (cell, contestant) pairs; a cell's peers follow it."""
         for cell in chosen:
             yield cell, rows.OURS
             if with_peers:
                 yield from ((cell, peer) for peer in peers.peers_of(cell, self.device == "cuda"))
 
     def weight(self, cell, by):
-        """About how long it takes, in seconds: processes start, and compute one after the other. What this machine
-        cannot hold is planned, or nothing."""
+        """Estimates the seconds of a job: processes start, and compute one after the other. A cell that does not fit
+        this machine is only planned, or skipped."""
         parameters = parameters_of(cell)
         ranks = 1 if cell.simulated else cell.ranks
         is_peer = by != rows.OURS
@@ -60,11 +60,11 @@ class Bench:
         return runs.run_probe(self.programs, words)[0]
 
     def trace(self, cell, path):
-        """One step of a cell, for its course."""
+        """Traces one step of a cell."""
         runs.run_probe(self.programs, [*cell.words, *self.device_words, "--trace", str(path)], cell.ranks)
 
     def run(self, cell, by, results):
-        """The row. Raises runs.RunFailed where ours, which this machine can hold, comes to nothing."""
+        """Returns the row. Raises runs.RunFailed if a run of ours that fits this machine fails."""
         return self.run_ours(cell) if by == rows.OURS else self.run_peer(cell, by, results)
 
     def run_ours(self, cell):
@@ -99,7 +99,7 @@ class Bench:
                    formula=rows.formula(cell, seen["parameters"]))
 
     def run_peer(self, cell, by, results):
-        """What a peer cannot do is a row, too."""
+        """Returns a peer's row, also if the peer cannot run the cell."""
         row = rows.base(cell, by, self.who)
         own = results.rows.get((cell.name, rows.OURS))
         if own is None:
@@ -117,13 +117,13 @@ class Bench:
 
 
 def oom_kills():
-    """How many processes the kernel has ended for lack of memory; 0 where it does not tell."""
+    """Returns how many processes the kernel has killed for lack of memory; 0 if it does not count them."""
     with open("/proc/vmstat", encoding="ascii") as counts:
         return next((int(line.split()[1]) for line in counts if line.startswith("oom_kill ")), 0)
 
 
 def cannot_hold(row):
-    """Why this machine cannot hold all ranks of our row; None where it can."""
+    """Returns why all ranks of our row do not fit this machine; None if they do."""
     needed = row["ranks"] * (checks.growth_bar(row) + EMPTY_PROCESS)
     free = runs.free_bytes() - HEADROOM
     if needed <= free:
@@ -133,7 +133,7 @@ def cannot_hold(row):
 
 
 def told(row):
-    """A line about a finished row."""
+    """Returns a line about a finished row."""
     name = f"{row['cell']}, {row['by']}"
     if row["status"] != "measured":
         return f"{name}: {row['status']}: {row['why']}"

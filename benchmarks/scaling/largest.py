@@ -1,4 +1,4 @@
-"""The largest model that trains under a memory cap: layers of BERT large, as many as fit, by the planner."""
+"""Finds the largest model that trains under a memory cap, by the planner: as many layers of BERT large as fit."""
 import dataclasses
 import hashlib
 import json
@@ -8,28 +8,28 @@ import tempfile
 
 from scaling import cells, rows
 
-# BERT large but for the number of its layers. Positions, types and words are as many whatever the depth.
+# BERT large without the number of layers. Positions, types and words do not depend on the depth.
 CONFIG = {"model_type": "bert", "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096,
           "vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu",
           "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "layer_norm_eps": 1e-12,
           "initializer_range": 0.02, "pad_token_id": 0}
-MOST_LAYERS = 4096  # of a folder that can be read
+MOST_LAYERS = 4096  # limit of a readable folder
 SEEDS = (24, 48)  # depths from which others are estimated
-FULL = 0.99  # of a cap: a model that takes so much of it is as good as the deepest, a point does not move
+FULL = 0.99  # of a cap: a model that uses this share counts as the deepest, because a point would not move visibly
 
 
 class NoPlan(Exception):
-    """The planner has not answered; says what it said."""
+    """The planner failed; the text has its output."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Planned:
-    bytes: int  # that a rank's device must have
+    bytes: int  # needed of a rank's device
     parameters: int
 
 
 class Planner:
-    """Asks scaling_probe, and remembers its answers in a file until the program is another."""
+    """Runs plans of scaling_probe and stores them in a file, which is valid until the program changes."""
 
     def __init__(self, program, memory):
         self.program, self.memory = pathlib.Path(program), pathlib.Path(memory)
@@ -66,16 +66,16 @@ class Planner:
 
 
 class Depths:
-    """Of one strategy on so many ranks: how much each depth takes that was tried."""
+    """The needs of all tried depths, for one strategy and number of ranks."""
 
     def __init__(self, planner, strategy, ranks, recompute=False):
         self.plan = lambda layers: planner.ask(strategy, ranks, recompute, layers)
         self.tried = {layers: self.plan(layers) for layers in SEEDS}
 
     def largest(self, cap):
-        """What is Planned of the deepest model that fits into `cap` bytes, or of one that is FULL of it; None where no
-        depth fits. Bytes grow nearly in a straight line over depth, along which the next one is guessed; each
-        narrows what is left."""
+        """Returns the Planned of the deepest model that fits into `cap` bytes, or of one that uses FULL of them; None
+        if no depth fits. Bytes are nearly linear in depth, so the next depth is interpolated; each plan narrows the
+        range."""
         while True:
             fits = max((layers for layers, planned in self.tried.items() if planned.bytes <= cap), default=0)
             too_deep = min((layers for layers, planned in self.tried.items() if planned.bytes > cap),

@@ -1,4 +1,4 @@
-"""PyTorch's counterparts of our strategies: which cell has which, and how one is run."""
+"""Maps our strategies to PyTorch's counterparts, and runs these."""
 import measure
 
 from . import cells, runs
@@ -6,13 +6,13 @@ from . import cells, runs
 OF_STRATEGY = {"full-shard": ["FSDP2", "FSDP1"], "replicate": ["DDP"], "zero1": ["ZeroRedundancyOptimizer"]}
 SCRIPT = measure.ROOT / "benchmarks/peers/scaling.py"
 
-# layers, hidden, heads: as examples/models has them.
+# Layers, hidden size and heads, as in examples/models.
 SHAPES = {"bert-tiny": (2, 128, 2), "bert-mini": (4, 256, 4), "bert-small": (4, 512, 8),
           "bert-medium": (8, 512, 8), "bert-base": (12, 768, 12), "bert-large": (24, 1024, 16),
           "bert-0.8b": (24, 1600, 25), "bert-1.3b": (24, 2048, 32), "gpt2": (12, 768, 12),
           "gpt2-medium": (24, 1024, 16)}
-# An upper bound of what a process of a peer needs beside the state of its strategy: interpreter and libraries of
-# its own, and for sharded ones some units whole, several times.
+# Upper bound of a peer process's memory beside its strategy's state: interpreter and own libraries, and for sharded
+# strategies several copies of some whole units.
 PROCESS_BYTES = 250 * 2**20
 NOTHING_TO_SHARD = "on one rank FSDP1 shards nothing (NO_SHARD)"
 
@@ -31,14 +31,14 @@ def words_of(mode, cell, last):
 
 
 def cannot_do(peer, cell):
-    """Why the peer has no such strategy; None where it has."""
+    """Returns why the peer has no such strategy; None if it has."""
     if peer == "FSDP1" and cell.ranks == 1:
         return NOTHING_TO_SHARD
     return None
 
 
 def cannot_hold(row):
-    """Why this machine cannot hold the peer of our row, at least; None where it may."""
+    """Returns why the peer of our row cannot fit this machine; None if it may."""
     needed = row["ranks"] * (row["formula"]["step"] + PROCESS_BYTES)
     free = runs.free_bytes()
     if needed <= free:
@@ -48,7 +48,7 @@ def cannot_hold(row):
 
 
 def run(peer, cell, steps):
-    """What its rank 0 says and how much its processes grew. Raises runs.RunFailed."""
+    """Returns the output of rank 0 and the growth of the processes. Raises runs.RunFailed."""
     ranks = 1 if peer == "DataParallel" else cell.ranks
     port = measure.free_port()
     environments = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_PORT": port,

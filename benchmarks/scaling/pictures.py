@@ -1,36 +1,36 @@
-"""What all pictures have in common: the width of a README, colours that mean the same everywhere, labels where
-lines end, plain tick labels."""
+"""Shared parts of all pictures: the width of a README, one meaning for each colour, labels at the ends of lines, plain
+tick labels."""
 import math
 import pathlib
 
 from scaling import quantities
 
 WIDTH = 9  # inches; 900 pixels wide in a page, with text of 11 points
-PIXELS = 200  # an inch, for screens that show two for one
+PIXELS = 200  # for each inch, for screens with doubled pixels
 
-# Okabe and Ito's colours, which the colour-blind tell apart: one a strategy, its peers' too.
+# Okabe and Ito's colours, which the colour-blind can distinguish: one for each strategy and its peers.
 COLORS = {"full-shard": "#0072B2", "zero2": "#009E73", "zero1": "#E69F00", "replicate": "#D55E00",
           "hybrid-shard": "#CC79A7", "hfsdp": "#56B4E9", "hpz": "#7A5195"}
 NAMES = {"full-shard": "full shard", "zero2": "ZeRO-2", "zero1": "ZeRO-1", "replicate": "replicate",
          "hybrid-shard": "hybrid shard", "hfsdp": "HFSDP", "hpz": "hpZ"}
-# Categories of memory are no strategies: other, paler colours.
+# Categories of memory have other, paler colours than strategies.
 CATEGORIES = {"main shards": "#44546A", "optimizer state": "#8497B0", "main gradients": "#C0504D",
               "resident parameters": "#B9A77C", "parameter slots": "#9BBB59", "reduce slots": "#F2A65A"}
 INK, FAINT, GRID = "#222222", "#777777", "#E4E4E4"
 
 
 class NoData(Exception):
-    """What a picture shows has not been measured; says what is missing."""
+    """The data of a picture was not measured; the text has what is missing."""
 
 
 def model_name(model):
-    """bert-large is BERT large."""
+    """Returns BERT large for bert-large."""
     family, _, size = model.partition("-")
     return f"{family.upper()} {size}".strip() if family in ("bert", "gpt") else model.upper().replace("-", " ")
 
 
 def new_figure(height, rows=1, columns=1, **grid):
-    """A figure of bare axes, without a box."""
+    """Returns a figure of axes without a box."""
     import matplotlib
     matplotlib.use("Agg")
     matplotlib.rcParams.update({
@@ -43,7 +43,8 @@ def new_figure(height, rows=1, columns=1, **grid):
 
 
 def say(figure, message, below):
-    """Over the figure, its message, and smaller what it is of: a line or two. Call it before labels are placed."""
+    """Writes the message over the figure, and its subject in smaller letters, in a line or two. Call it before labels
+    are placed."""
     height, lines = figure.get_figheight(), 1 + below.count("\n")
     figure.get_layout_engine().set(rect=(0, 0, 1, 1 - (0.47 + 0.2 * lines) / height))
     for text in (figure.text(0.01, 1 - 0.1 / height, message, va="top", fontsize=15, fontweight="bold"),
@@ -53,29 +54,29 @@ def say(figure, message, below):
 
 
 def as_ink(color):
-    """Dark enough for letters."""
+    """Returns the colour dark enough for letters."""
     from matplotlib import colors
 
     return tuple(0.78 * part for part in colors.to_rgb(color))
 
 
 def halo():
-    """Path effects of a text that lies over lines."""
+    """Returns path effects for a text over lines."""
     from matplotlib import patheffects
 
     return [patheffects.withStroke(linewidth=4, foreground="white")]
 
 
 def doublings(least, most, most_ticks=12):
-    """Powers of two from the one at or below `least` to one at or above `most`: every one, or every second, …, so
-    that there are at most so many."""
+    """Returns powers of two from the one at or below `least` to one at or above `most`: every one, or every second, …,
+    so that there are at most `most_ticks`."""
     first, last = math.floor(math.log2(least)), math.ceil(math.log2(most))
     step = max(1, math.ceil((last - first) / (most_ticks - 1)))
     return [2.0**power for power in range(first, last + step, step)]
 
 
 def double_axis(axis, ticks, spelled):
-    """A logarithmic axis (axes.xaxis or yaxis) with these ticks and no others."""
+    """Makes an axis (axes.xaxis or yaxis) logarithmic, with exactly these ticks."""
     from matplotlib import ticker
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log", base=2)
@@ -95,9 +96,9 @@ def grid(axes, which="y"):
 
 
 def spread(heights, gap):
-    """Heights of labels that want to be at `heights`, moved as little as it takes for `gap` between them."""
+    """Returns the heights of labels, moved from `heights` as little as a distance of `gap` requires."""
     order = sorted(range(len(heights)), key=lambda index: heights[index])
-    groups = []  # [sum of wanted bottoms, members]: a group stands as one block
+    groups = []  # [sum of wanted bottoms, members]: a group moves as one block
     for index in order:
         groups.append([heights[index], [index]])
         while len(groups) > 1 and _top(groups[-2], gap) > _bottom(groups[-1], gap):
@@ -121,9 +122,9 @@ def _top(group, gap):
 
 
 def label_ends(axes, labels, gap=0.052, shift=10):
-    """Writes (x, y, text, colour) beside its point, to the right; labels that would touch move apart, with a thin
-    line to where they belong. Call it when the axes have their limits."""
-    axes.figure.draw_without_rendering()  # places the axes, and so says how high they are
+    """Writes each (x, y, text, colour) to the right of its point. Labels that would touch move apart, with a thin line
+    to the point. Call it when the axes have their limits."""
+    axes.figure.draw_without_rendering()  # places the axes, so that their height is known
     into = axes.transData + axes.transAxes.inverted()
     places = [into.transform((x, y)) for x, y, _, _ in labels]
     heights = spread([place[1] for place in places], gap)
@@ -137,7 +138,7 @@ def label_ends(axes, labels, gap=0.052, shift=10):
 
 
 def save(figure, folder, name):
-    """Writes NAME.png, of few colours and so a third as large, and NAME.svg; their paths."""
+    """Writes NAME.png (with few colours, a third of the size) and NAME.svg, and returns their paths."""
     from PIL import Image
     from matplotlib import pyplot
 

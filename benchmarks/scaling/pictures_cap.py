@@ -1,5 +1,4 @@
-"""The largest model that trains against the memory that a rank may hold: planned as lines, what was measured as
-points."""
+"""Draws the largest model that trains against the memory limit of a rank: planned as lines, measured as points."""
 import dataclasses
 
 from scaling import largest, pictures, quantities, suite
@@ -27,7 +26,7 @@ LINES = [Line("replicate", 1), Line("zero1", 8), Line("zero2", 8), Line("full-sh
 
 
 def draw_line(axes, planner, line):
-    """The end, and what fits into MESSAGE_CAP."""
+    """Draws a line and returns its end, and what fits into MESSAGE_CAP."""
     depths = largest.Depths(planner, line.strategy, line.ranks, line.recompute)
     found = [(cap, depths.largest(cap)) for cap in CAPS]
     found = [(cap, planned.parameters) for cap, planned in found if planned]
@@ -39,14 +38,14 @@ def draw_line(axes, planner, line):
 
 
 def belongs(row, line):
-    alone = line.strategy == suite.REPLICATE  # on any number of ranks alike
+    alone = line.strategy == suite.REPLICATE  # equal on any number of ranks
     return (row["strategy"] == line.strategy and (alone or row["ranks"] == line.ranks) and
             row["replicate"] == 1 and not row["simulated"] and
             suite.options_of(row) == ["recompute"] * line.recompute)
 
 
 def draw_points(axes, shown):
-    """Where a model trained: at the memory it took."""
+    """Draws a point for each model that trained, at the memory that it used."""
     drawn = []
     for line in LINES:
         for row in shown.measured:
@@ -60,7 +59,7 @@ def draw_points(axes, shown):
 
 
 def name_models(axes, shown, drawn):
-    """Behind the last point of each."""
+    """Writes the name of each model after its last point."""
     for model in sorted({row["model"] for row in drawn}):
         most = max(suite.device_peak(row) for row in drawn if row["model"] == model)
         axes.annotate(pictures.model_name(model), (most, shown.parameters[model]), xytext=(8, -1),
@@ -72,8 +71,8 @@ def spell_parameters(count):
 
 
 def draw(shown, programs, folder):
-    """Files of the picture. `programs`: where scaling_probe lies; what it plans is remembered in the folder.
-    Raises pictures.NoData."""
+    """Draws the picture and returns its files. `programs`: the folder of scaling_probe; its plans are stored in
+    `folder`. Raises pictures.NoData."""
     try:
         planner = largest.Planner(programs / "scaling_probe", folder / "largest.json")
         print("planning the largest models: a minute; what was planned is remembered")

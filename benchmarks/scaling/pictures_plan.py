@@ -1,4 +1,4 @@
-"""What was planned against what was measured: every cell a point."""
+"""Draws planned against measured bytes, with a point for every cell."""
 from scaling import pictures, quantities, suite
 
 TOLERANCE = 0.05
@@ -40,7 +40,7 @@ def draw_deviations(axes, measured, worst):
 
 
 def in_two_lines(name):
-    """A cell's, its options beneath."""
+    """Returns a cell's name with its options on a second line."""
     words = name.split(" ")
     return "\n".join(filter(None, (" ".join(words[:3]), " ".join(words[3:]))))
 
@@ -52,7 +52,7 @@ def message(measured, worst):
 
 
 def draw(shown, folder):
-    """Files of the picture. Raises pictures.NoData."""
+    """Draws the picture and returns its files. Raises pictures.NoData."""
     measured = [row for row in shown.measured if row["planned"]]
     if not measured:
         raise pictures.NoData("no cell was measured")

@@ -1,5 +1,5 @@
-"""What saved memory costs: step time and bytes sent beside replicate's, on as many ranks. Of shards that were mapped
-also what they take where they are gathered, as by GPUs: that is planned, and no time."""
+"""Draws the price of saved memory: step time and bytes sent relative to replicate's on the same number of ranks. Cells
+with mapped shards are also shown with gathered ones, as on GPUs; these are planned and have no time."""
 import collections
 import dataclasses
 
@@ -13,7 +13,7 @@ class Priced:
     memory: float
     host: float
     sent: float
-    time: float = None  # not measured: what is gathered
+    time: float = None  # None for gathered shards, which are not measured
 
     @property
     def is_gathered(self):
@@ -32,11 +32,11 @@ def priced(row, base):
 
 
 class CannotPlan(Exception):
-    """Gathered shards cannot be planned; says why."""
+    """Gathered shards cannot be planned; the text has the reason."""
 
 
 def plan(row, maps, programs):
-    """Bytes of a rank by scaling_probe, whose shards are mapped or gathered. Raises CannotPlan."""
+    """Returns the bytes of a rank by scaling_probe, with mapped or gathered shards. Raises CannotPlan."""
     cell = cells.Cell(row["model"], row["strategy"], row["ranks"], recompute=bool(row["recompute"]),
                       offload=row["offload"], bfloat16=row["param_dtype"] == "bfloat16", prefetch=row["prefetch"])
     words = [*cell.words, "--planned-ranks", cell.grouped_ranks, "--device", "cpu", "--map-shards", str(maps).lower()]
@@ -47,7 +47,7 @@ def plan(row, maps, programs):
 
 
 def gathered(row, base, programs):
-    """The cell where nothing is mapped; nothing where that is the same. Raises CannotPlan."""
+    """Returns a list of the cell without mapped shards; empty if that is the same. Raises CannotPlan."""
     mapped = plan(row, True, programs)
     if mapped["device peak"] != row["planned"]["device peak"]:
         raise CannotPlan(f"{row['cell']} is planned otherwise than when it was measured")
@@ -59,7 +59,7 @@ def gathered(row, base, programs):
 
 
 def all_gathered(chosen, base, programs):
-    """Of those that full shard maps. What cannot be planned is left out, and said."""
+    """Returns the gathered variants of cells with mapped shards. Prints and leaves out those that cannot be planned."""
     try:
         return [each for row in chosen if row["strategy"] == suite.FULL_SHARD for each in gathered(row, base, programs)]
     except CannotPlan as error:
@@ -68,7 +68,7 @@ def all_gathered(chosen, base, programs):
 
 
 def choose(shown):
-    """Strategies and single options on the ranks on which most of them were measured, replicate among them."""
+    """Returns strategies and single options for the number of ranks with most measurements, replicate included."""
     model = shown.shown_model()
     counted = collections.defaultdict(list)
     for row in shown.measured:
@@ -85,16 +85,16 @@ def choose(shown):
 
 
 def beside_host(each):
-    """Memory of the device; with offload the host's, too."""
+    """Returns the memory of the device; with offload also the host's."""
     host = f" + {quantities.spell_factor(each.host)} host" if each.host else ""
     return quantities.spell_factor(each.memory) + host
 
 
-LONGEST = 2.5  # a bar beyond it is cut, so that the others can be told apart
+LONGEST = 2.5  # longer bars are cut, so that the others stay distinguishable
 
 
 def bars(axes, shown, value_of, word, spelled=None):
-    """Of each cell one, from nothing to its value, which stands behind it; replicate's is the line at 1."""
+    """Draws a bar for each cell from 0 to its value, with the value as its label. The line at 1 is replicate."""
     values = [value_of(each) for each in shown]
     lengths = [min(value or 0, LONGEST) for value in values]
     colors = [pictures.COLORS[each.row["strategy"]] for each in shown]
@@ -128,7 +128,7 @@ def message(shown):
 
 
 def draw(shown, programs, folder):
-    """Files of the picture. `programs`: where scaling_probe lies. Raises pictures.NoData."""
+    """Draws the picture and returns its files. `programs`: the folder of scaling_probe. Raises pictures.NoData."""
     chosen, base = choose(shown)
     cells_shown = [priced(row, base) for row in chosen] + all_gathered(chosen, base, programs)
     cells_shown.sort(key=lambda each: (-each.memory, each.time or 0))

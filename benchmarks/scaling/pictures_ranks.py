@@ -1,4 +1,4 @@
-"""Memory of a rank against ranks: the state by its formula as lines, what processes grew to as points."""
+"""Draws the memory of a rank against ranks: the state by its formula as lines, the growth of processes as points."""
 from scaling import cells, pictures, quantities, rows, suite
 
 LINES = {"replicate": "16Ψ", "zero1": "8Ψ + 8Ψ/N", "zero2": "4Ψ + 12Ψ/N", "full-shard": "16Ψ/N"}
@@ -7,7 +7,7 @@ SAVING_RANKS = (4, 8)
 
 
 class Expected:
-    """What a rank of a model takes by formula: state before the optimizer's step, and activations."""
+    """The memory of a rank by formula: state before the optimizer's step, and activations."""
 
     def __init__(self, shown, model):
         self.model, self.parameters = model, shown.parameters[model]
@@ -16,7 +16,7 @@ class Expected:
         self.activations = max(planned, default=0)
 
     def at(self, strategy, ranks):
-        """By docs/memory.md."""
+        """Returns the bytes by docs/memory.md."""
         return rows.formula(cells.Cell(self.model, strategy, ranks), self.parameters)["step"] + self.activations
 
 
@@ -37,7 +37,7 @@ def label_formula(axes, expected):
 
 
 def draw_points(axes, shown, model):
-    """Ours, filled: circles of real processes, diamonds of simulated ranks. The points' rows."""
+    """Draws our points, filled: circles for real processes, diamonds for simulated ranks. Returns their rows."""
     drawn = []
     for row in shown.measured:
         if row["model"] != model or row["strategy"] not in LINES or suite.options_of(row) or row["replicate"] > 1:
@@ -57,7 +57,7 @@ def label_simulated(axes, drawn):
 
 
 def draw_peers(axes, shown, model):
-    """Hollow squares, in the colour of their strategy, named at the last of their points."""
+    """Draws the peers as hollow squares in the colour of their strategy, with the name at the last point."""
     labels, drawn = [], []
     for by in suite.PEERS:
         found = [row for row in shown.of_model(model) if row["by"] == by and suite.is_measured(row)]
@@ -89,7 +89,7 @@ def draw_savings(axes, shown, model):
 
 
 def draw_key(axes):
-    """What the marks are, where no line runs."""
+    """Draws the key of the marks, at a place without lines."""
     for row, (mark, filled, text) in enumerate((("o", True, "ours"),
                                                 ("s", False, "PyTorch's, the same strategy in the same colour"))):
         height = 0.97 - 0.055 * row
@@ -108,7 +108,7 @@ def message(shown, model):
 
 
 def draw(shown, folder):
-    """Files of the picture. Raises pictures.NoData."""
+    """Draws the picture and returns its files. Raises pictures.NoData."""
     model = shown.shown_model()
     if model is None:
         raise pictures.NoData("no full shard and no DDP was measured")

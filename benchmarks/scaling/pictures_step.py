@@ -1,4 +1,4 @@
-"""The course of one step of rank 0, from a trace: its engine's bytes by category, and which unit was at work."""
+"""Draws one step of rank 0 over time, from a trace: its engine's bytes by category, and the working unit."""
 import collections
 import json
 import os
@@ -7,11 +7,11 @@ from scaling import pictures, quantities
 
 FORWARD, BACKWARD, UPDATE = "#2F6FAF", "#C77D2B", "#6B6B6B"
 UPDATE_SPANS = ("gradient norm", "optimizer")
-MOST_UNITS = 16  # with names that can be read
+MOST_UNITS = 16  # number of units with readable names
 
 
 class Step:
-    """What a trace tells of rank 0: times in milliseconds from the first event on, bytes by category."""
+    """Rank 0's data in a trace: times in milliseconds since the first event, bytes by category."""
 
     def __init__(self, path):
         try:
@@ -46,7 +46,7 @@ class Step:
 
 
 def short_names(names):
-    """Without what all but the root have in common: encoder.layer.0 of bert.encoder.layer.0."""
+    """Returns names without the prefix that all except the root share: encoder.layer.0 for bert.encoder.layer.0."""
     common = os.path.commonprefix([name for name in names if name]) if len(names) > 2 else ""
     common = common[:common.rfind(".") + 1]
     return {name: name.removeprefix(common) or "root" for name in names}
@@ -64,7 +64,7 @@ def draw_bytes(axes, step):
 
 
 def label_categories(axes, step, scale):
-    """What is there when backward ends, to the right of it; what comes and goes, over where it stays longest."""
+    """Labels categories that exist when backward ends at the right, and others over their longest stretch."""
     totals, under, beside = step.totals(), [0.0] * len(step.times), []
     grown = step.courses.get("main gradients", totals)
     at = max(index for index, size in enumerate(grown) if size == max(grown))
@@ -84,14 +84,15 @@ def label_categories(axes, step, scale):
 
 
 def where_alone(times, course, others):
-    """In the middle of where something lasts longest, if it can be where the others are not."""
+    """Returns the middle of the longest stretch of a category, if possible where the others are absent."""
     holds = [size > 0.3 * max(course) for size in course]
     alone = [now and not any(other[index] for other in others) for index, now in enumerate(holds)]
     return middle_of_longest(times, alone if any(alone) else holds)
 
 
 def middle_of_longest(times, holds):
-    """Of the stretches of time in which something holds: each lasts until the next moment at which it does not."""
+    """Returns the middle of the longest stretch in which `holds` is true. A stretch lasts until the next moment at
+    which it is false."""
     stretches, begin = [], None
     for time, now in zip(times, holds):
         if now and begin is None:
@@ -105,7 +106,7 @@ def middle_of_longest(times, holds):
 
 
 def shown_units(units):
-    """In order of their first use; of many, the first and the last."""
+    """Returns the units in order of their first use; if there are many, the first and the last ones."""
     names = sorted(units, key=lambda name: (min(units[name])[0], name != ""))
     if len(names) <= MOST_UNITS:
         return names, 0
@@ -136,7 +137,7 @@ def draw_units(axes, step):
 
 
 def draw_phases(axes, step, names):
-    """Named once, each over its first bar."""
+    """Draws the phases, with the name of each over its first bar."""
     root = names[0]
     top = -0.75
     for color, word in ((FORWARD, "forward"), (BACKWARD, "backward")):
@@ -151,7 +152,7 @@ def draw_phases(axes, step, names):
 
 
 def draw(trace, of, folder):
-    """Files of the picture. `of`: what was trained. Raises pictures.NoData."""
+    """Draws the picture and returns its files. `of`: the trained model. Raises pictures.NoData."""
     if trace is None:
         raise pictures.NoData("no trace is given")
     step = Step(trace)

@@ -1,4 +1,4 @@
-"""Where the run of many cells stands: a line that is written anew on a terminal, lines in a log."""
+"""Shows the progress of a run of many cells: a line that is redrawn on a terminal, or lines in a log."""
 import sys
 import time
 
@@ -12,7 +12,7 @@ def spell_time(seconds):
 
 
 class Progress:
-    """Of jobs that each have a weight, about how long they take beside each other."""
+    """The progress of jobs. Each job has a weight, its relative duration."""
 
     def __init__(self, weights, stream=sys.stderr):
         self.left, self.count, self.finished = sum(weights), len(weights), 0
@@ -30,7 +30,7 @@ class Progress:
             print(f"\r\033[K{text[:79]}", end="", file=self.stream, flush=True)
 
     def end(self, weight, text):
-        """`text`: what has come of the job, for the reader."""
+        """Notes the end of a job. `text`: its result, for the reader."""
         self.left, self.done, self.finished = self.left - weight, self.done + weight, self.finished + 1
         if self.is_terminal:
             print("\r\033[K", end="", file=self.stream, flush=True)

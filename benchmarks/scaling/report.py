@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """usage: benchmarks/scaling/report.py RESULTS.jsonl FOLDER [--trace FILE --traced TEXT] [--docs]
 
-Tables and pictures of a run of `tools/bench memory_scaling`: FOLDER/results.csv (all rows), cells.csv, phases.csv,
-buffers.csv, left-out.csv, tables.md, scaling-*.png and scaling-*.svg. Names each picture that it leaves out because
-data is missing. --docs updates docs/memory-scaling.md (each place between `<!-- begin NAME -->` and
+Writes tables and pictures of a run of `tools/bench memory_scaling`: FOLDER/results.csv (all rows), cells.csv,
+phases.csv, buffers.csv, left-out.csv, tables.md, scaling-*.png and scaling-*.svg. Names each picture that it leaves out
+because data is missing. --docs updates docs/memory-scaling.md (each place between `<!-- begin NAME -->` and
 `<!-- end NAME -->` gets the table NAME of tables.md), docs/memory-scaling/*.csv, and the pictures of these pages.
 """
 import pathlib
@@ -22,7 +22,7 @@ CSV_TABLES = "docs/memory-scaling"
 
 
 def flat(row, prefix=""):
-    """{"measured.phases.rest.main shards": bytes}"""
+    """Returns {"measured.phases.rest.main shards": bytes}."""
     columns = {}
     for name, value in row.items():
         if isinstance(value, dict):
@@ -33,7 +33,7 @@ def flat(row, prefix=""):
 
 
 def write_csv(all_rows, path):
-    """All rows, a column a field."""
+    """Writes all rows, with a column for each field."""
     lines = [flat(row) for row in all_rows]
     for line in lines:  # peers and runs without a measurement do not have them
         for name in ("formula", "planned", "measured"):
@@ -42,7 +42,7 @@ def write_csv(all_rows, path):
 
 
 def sections(shown):
-    """Tables that a page can have between marks, by name."""
+    """Returns the tables that a page can have between marks, by name."""
     return {"identity": tables.identity(shown), "summary": tables.summary(shown), "by ranks": tables.short_table(shown)}
 
 
@@ -52,7 +52,7 @@ def write_tables(found, path):
 
 
 def draw_all(shown, folder, trace, traced, programs):
-    """The files that came of it; says what is left out."""
+    """Draws all pictures and returns their files; prints those that are left out."""
     drawings = {"memory by ranks": lambda: pictures_ranks.draw(shown, folder),
                 "course of a step": lambda: pictures_step.draw(trace, traced, folder),
                 "largest model": lambda: pictures_cap.draw(shown, programs, folder),
@@ -71,8 +71,8 @@ TRACED = "full shard, fp32, AdamW"
 
 
 def write_report(all_rows, folder, trace=None, traced=TRACED, programs=measure.PROGRAMS):
-    """Writes tables and pictures of rows into `folder`; paths of the pictures. `trace`: of one step, or None;
-    `traced`: what that is of; `programs`: where scaling_probe lies, which plans the largest models."""
+    """Writes tables and pictures of rows into `folder` and returns the paths of the pictures. `trace`: the trace of one
+    step, or None; `traced`: its model; `programs`: the folder of scaling_probe, which plans the largest models."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     shown = suite.Suite(all_rows)
@@ -86,11 +86,11 @@ def write_report(all_rows, folder, trace=None, traced=TRACED, programs=measure.P
 
 
 class BadMark(Exception):
-    """A mark in a page that means nothing; says which."""
+    """A page has an unknown mark; the text names it."""
 
 
 def fill(path, text, found):
-    """A page's text with each marked place filled."""
+    """Returns a page's text with each marked place filled."""
     marks = re.findall(r"<!-- (begin|end) (.*?) -->", text)
     if marks[::2] != [("begin", name) for _, name in marks[1::2]]:
         raise BadMark(f"{path}: not each <!-- begin NAME --> is followed by its <!-- end NAME -->")
@@ -102,7 +102,7 @@ def fill(path, text, found):
 
 
 def bring_up_to_date(root, shown, drawn):
-    """Updates pages, CSV tables, and the pictures that a page shows."""
+    """Updates pages, CSV tables and the pictures of pages."""
     found, texts = sections(shown), []
     for name in PAGES:
         path = root / name

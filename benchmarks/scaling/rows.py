@@ -1,29 +1,29 @@
-"""Rows of results.jsonl, one for each run of ours or of a peer: makes, keeps and reads them.
+"""Makes, stores and reads the rows of results.jsonl, one for each run of ours or of a peer.
 
 cell, by               its name; `fsdp`, or the peer's name
-status, why            measured; planned: this machine cannot hold it, there is only a plan; impossible: the peer cannot
-                       do it, or this machine cannot hold it
-model … seq_len        model, strategy, ranks (`replicate` groups of `shard`), batch; simulated: one process, whose
-                       peers are simulated
+status, why            measured; planned: it does not fit this machine, there is only a plan; impossible: the peer lacks
+                       it, or it does not fit this machine
+model … seq_len        model, strategy, ranks (`replicate` groups of `shard`), batch; simulated: one process with
+                       simulated peers
 recompute … prefetch   the options
 formula                bytes of a rank's state by docs/memory.md, at rest and before the optimizer's step
 planned, measured      sizes in bytes:
   phases               by category, at rest, at the peak of forward, after it, at the peak of backward, after it;
                        LibTorch: its tensors, which are activations, gradients before their reduction, inputs
-  engine held          what the engine's pools have from the system
+  engine held          bytes of the engine's pools
   torch peak           the peak of LibTorch's tensors
   device peak          the peak of these and the engine's buffers together
-  host                 what offload keeps on the host
-  sent                 what a rank sends in a step
-measured alone:
+  host                 bytes of offload on the host
+  sent                 bytes that a rank sends in a step
+only measured:
   growth built, peak   growth of the largest rank's process over an empty program, when the model is built, and at its
                        peak: its own memory by proportional set size, without pages of files, which processes share
   resident sum         proportional set size of all ranks together at its peak, watched from outside
-  building peak        the most that was resident while the model was built
+  building peak        peak of resident memory while the model was built
   step ms, losses      of each step
-  exposed ms           how long a step waited for communication
-identity               commit, hash of the programs' sources, versions, machine, seed, day; a run takes up a row
-                       again if all but commit and day are the same
+  exposed ms           time that a step waited for communication
+identity               commit, hash of the programs' sources, versions, machine, seed, day; a run reuses a row if all
+                       except commit and day are equal
 """
 import datetime
 import hashlib
@@ -64,13 +64,13 @@ def machine():
     return f"{os.cpu_count()} x {model[1] if model else 'unknown'}, {gib:.0f} GiB"
 
 
-# What the programs of a row are made of, and who runs them.
+# Sources of a row's programs, and of the scripts that run them.
 SOURCES = ["CMakeLists.txt", "cmake", "include", "src", "kernels", "examples/models", "examples/planning",
            "benchmarks/scaling_probe.cpp", "benchmarks/peers/scaling.py", "benchmarks/scaling/runs.py"]
 
 
 def identity(root, torch):
-    """Of what is run and where. `torch`: LibTorch's version, as scaling_probe says."""
+    """Returns the identity of the programs and the machine. `torch`: LibTorch's version by scaling_probe."""
     committed = command_output("git", "ls-tree", "-r", "HEAD", "--", *SOURCES, folder=root)
     changes = command_output("git", "diff", "HEAD", "--", *SOURCES, folder=root)
     return {"commit": command_output("git", "rev-parse", "--short=10", "HEAD", folder=root) or None,
@@ -82,13 +82,13 @@ def identity(root, torch):
 
 
 def is_same(one, other):
-    """Whether two identities speak of the same programs on the same machine, on whatever day and in whatever commit."""
+    """Returns True for the same programs on the same machine; day and commit may differ."""
     elsewhere = {"date": None, "commit": None}
     return {**one, **elsewhere} == {**other, **elsewhere}
 
 
 def base(cell, by, who):
-    """What every row has."""
+    """Returns the fields that every row has."""
     return {"cell": cell.name, "by": by, "status": "measured", "why": None, "model": cell.model,
             "strategy": cell.strategy, "ranks": cell.ranks, "shard": cell.ranks // cell.replicate,
             "replicate": cell.replicate, "simulated": cell.simulated, "batch": cells.BATCH,
@@ -99,8 +99,8 @@ def base(cell, by, who):
 
 
 def formula(cell, parameters):
-    """State of a rank by docs/memory.md, at rest and before the optimizer's step; with offload of device and host
-    together."""
+    """Returns the state of a rank by docs/memory.md, at rest and before the optimizer's step; with offload the sum of
+    device and host."""
     ranks, group = cell.ranks, cell.ranks // cell.replicate
     half = cell.bfloat16
     strategy = "replicate" if ranks == 1 and not cell.offload else cell.strategy
@@ -111,19 +111,19 @@ def formula(cell, parameters):
     if whole and half:
         rest += 2 / whole
     elif whole and cell.offload:
-        rest += 4 / whole  # main shards lie elsewhere
+        rest += 4 / whole  # parameters and main shards are separate
     elif whole:
-        rest += 4 / whole - 4 / state  # main shards lie in them
+        rest += 4 / whole - 4 / state  # main shards are part of the parameters
     return {"rest": round(rest * parameters), "step": round((rest + 4 / gradients) * parameters)}
 
 
 def is_final(row):
-    """Not where too little was free that day."""
+    """Returns False if the machine had too little free memory on that day."""
     return row["status"] == "measured" or not (row["why"] or "").startswith(runs.CANNOT_HOLD)
 
 
 class Results:
-    """results.jsonl: what is finished stays, whatever happens afterwards."""
+    """The file results.jsonl: finished rows stay even if the run fails later."""
 
     def __init__(self, path, who):
         self.path, self.who = pathlib.Path(path), who
@@ -135,15 +135,15 @@ class Results:
             self.rows = {(row["cell"], row["by"]): row for row in own if is_final(row)}
 
     def forget(self):
-        """Everything is to be run anew."""
+        """Forgets all rows, so that everything runs again."""
         self.rows, self.others = {}, 0
 
     def has(self, cell, by):
         return (cell.name, by) in self.rows
 
     def begin(self):
-        """Leaves in the file what is taken up, without a line that an ended run has cut. Where there was more,
-        the whole is kept as results.jsonl.before."""
+        """Keeps in the file the rows that are reused, without a line that an interrupted run has cut. If other rows are
+        removed, the whole file is kept as results.jsonl.before."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.others > 0:
             self.path.replace(self.path.with_suffix(".jsonl.before"))
@@ -159,11 +159,11 @@ class Results:
 
 
 class BadResults(Exception):
-    """A file that is no results.jsonl; says file and line."""
+    """The file is not a results.jsonl; the text has file and line."""
 
 
 def read(path):
-    """Its rows; without the last line where it was cut."""
+    """Returns the rows of a file, without the last line if it was cut."""
     try:
         lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:

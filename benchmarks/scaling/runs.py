@@ -1,4 +1,4 @@
-"""One run of a cell: its processes started, watched from outside, and what rank 0 says."""
+"""Runs a cell: starts its processes, watches them from outside, and reads the output of rank 0."""
 import contextlib
 import json
 import os
@@ -6,17 +6,17 @@ import subprocess
 import tempfile
 import time
 
-# Reading how much is resident walks a process's page tables and holds up its page faults meanwhile: what a round
-# of readings takes is waited for so many times before the next.
+# Pause between two rounds of readings, as a multiple of a round's time. Reading the resident memory of a process walks
+# its page tables and blocks its page faults meanwhile.
 PAUSE = 10
 SHORTEST_PAUSE = 0.02
-# A run is ended before the machine has nothing left: there, the kernel would choose what ends.
+# A run is ended while the machine still has this much memory; otherwise the kernel would choose a process to kill.
 LEAST_FREE = 700 * 2**20
 TIME_LIMIT = 1800  # seconds
 
 
 class RunFailed(Exception):
-    """A run that came to nothing: its exit code, and why in a line."""
+    """A run failed: its exit code, and the reason in a line."""
 
     def __init__(self, code, why):
         super().__init__(why)
@@ -27,7 +27,7 @@ CANNOT_HOLD = "this machine cannot hold it: "
 
 
 class NoMemory(RunFailed):
-    """It was ended, as the machine had nothing left; why begins with CANNOT_HOLD."""
+    """A run was ended because memory ran out; the reason begins with CANNOT_HOLD."""
 
 
 def free_bytes():
@@ -36,7 +36,7 @@ def free_bytes():
 
 
 def resident_bytes(pid):
-    """Proportional set size: pages that n processes share count 1/n in each. 0 where it has ended."""
+    """Returns the proportional set size: a page that n processes share counts 1/n in each. 0 if the process ended."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
             return next((int(line.split()[1]) * 1024 for line in rollup if line.startswith("Pss:")), 0)
@@ -53,22 +53,22 @@ def children_of(pid):
 
 
 class Watch:
-    """The most that all ranks together ever were, with their libraries. What one of them grew to it tells itself: the
-    kernel keeps that, and no reading comes too late."""
+    """The peak of all ranks together, with their libraries. Each rank reports its own growth: the kernel stores that
+    peak, so no reading can be too late."""
 
     def __init__(self):
         self.together = 0
 
     def look(self, pids, is_done):
-        """A round of readings; one during which rank 0 said its last word counts for nothing, as who shares
-        memory with a rank that has ended has more of its own."""
+        """Reads all processes once. A round does not count if rank 0 printed its last line meanwhile: after a rank has
+        ended, the others have a larger share of the shared memory."""
         together = sum(resident_bytes(pid) for pid in pids)
         if not is_done():
             self.together = max(self.together, together)
 
 
 def why_of(text):
-    """The line of an error output that says what was wrong."""
+    """Returns the line of an error output that has the reason."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     named = [line for line in lines if "error[" in line or "Error: " in line]
     return (named or lines or ["said nothing"])[-1][:400]
@@ -83,8 +83,8 @@ def stop(processes):
 
 
 def measure(commands, pids_of, environments=None):
-    """Runs all commands beside each other until each has ended; what the first JSON line of their outputs says,
-    and a Watch of the processes that pids_of(commands' own) names. Raises RunFailed."""
+    """Runs all commands in parallel until each has ended. Returns the first JSON line of their outputs, and a Watch of
+    the processes that pids_of(the commands' pids) returns. Raises RunFailed."""
     environments = environments or [{} for _ in commands]
     with contextlib.ExitStack() as stack:
         output, errors = (stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(2))
@@ -110,11 +110,11 @@ def measure(commands, pids_of, environments=None):
             if time.monotonic() - began > TIME_LIMIT:
                 raise RunFailed(None, f"did not end within {TIME_LIMIT} s")
             if any(process.poll() for process in processes):
-                break  # the others would wait for one that has failed
+                break  # the others would wait for the failed one
             time.sleep(max(SHORTEST_PAUSE, PAUSE * (time.monotonic() - round_began)))
         failed = [process for process in processes if process.poll()]
         if failed:
-            time.sleep(1)  # for what the others have to say
+            time.sleep(1)  # for the error lines of the others
             stop(processes)
             errors.seek(0)
             raise RunFailed(failed[0].returncode, why_of(errors.read()))
@@ -126,7 +126,7 @@ def measure(commands, pids_of, environments=None):
 
 
 def run_probe(programs, words, ranks=1):
-    """scaling_probe by fsdp-run, whose children are the ranks; alone for one rank."""
+    """Runs scaling_probe by fsdp-run, whose children are the ranks; without it for one rank."""
     probe = [programs / "scaling_probe", *words]
     if ranks == 1:
         return measure([probe], lambda pids: pids)

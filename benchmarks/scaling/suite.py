@@ -1,4 +1,4 @@
-"""The rows of a run of the suite, to be asked for by what they are of."""
+"""Selects rows of a run of the suite by their properties."""
 import statistics
 
 from scaling import cells, rows
@@ -13,7 +13,7 @@ def is_measured(row):
 
 
 def is_too_large(row):
-    """It was not run, as this machine cannot hold it."""
+    """Returns True if the row was not run because it does not fit this machine."""
     return not rows.is_final(row)
 
 
@@ -22,7 +22,7 @@ def is_ours(row):
 
 
 def options_of(row):
-    """What differs from the default, in words."""
+    """Returns the options that differ from the default, in words."""
     words = [name for name in ("recompute", "offload") if row[name]]
     words += ["bfloat16"] * (row["param_dtype"] == "bfloat16")
     words += [f"prefetch {row['prefetch']}"] * (row["prefetch"] != 1)
@@ -30,12 +30,12 @@ def options_of(row):
 
 
 def is_plain(row):
-    """No option, no groups, and every rank is a process."""
+    """Returns True for a row without options or groups whose ranks are processes."""
     return not options_of(row) and row["replicate"] == 1 and not row["simulated"]
 
 
 def step_ms(row):
-    """Median of the steps behind the first, in which buffers are made."""
+    """Returns the median of all steps except the first, which allocates buffers."""
     steps = row["measured"]["step ms"]
     return statistics.median(steps[1:] or steps)
 
@@ -53,17 +53,17 @@ def engine_bytes(phase):
 
 
 def state_bytes(row):
-    """Measured, before the optimizer's step; with offload of device and host together."""
+    """Returns the measured state before the optimizer's step; with offload the sum of device and host."""
     return engine_bytes(row["measured"]["phases"]["after backward"]) + row["measured"]["host"]
 
 
 def of_plan(row):
-    """The most of the device that was measured, of what was planned."""
+    """Returns the measured peak of the device relative to the planned one."""
     return device_peak(row) / row["planned"]["device peak"]
 
 
 def is_exact(row):
-    """Whether the engine held what was planned, in every phase and category."""
+    """Returns True if the engine's bytes equal the plan in every phase and category."""
     def engine(phases):
         return {phase: {name: size for name, size in sizes.items() if name != "LibTorch"}
                 for phase, sizes in phases.items()}
@@ -74,7 +74,7 @@ def is_exact(row):
 
 
 def in_order(row):
-    """For tables: by ranks, each strategy beside the others; then options; then what is simulated."""
+    """Returns a sort key for tables: by ranks with the strategies together, then options, then simulated rows."""
     known = ["replicate", "zero1", "zero2"]
     strategies = [*known, *(each for each in cells.STRATEGIES[1:] if each not in known), FULL_SHARD]
     return (row["simulated"], bool(options_of(row)), row["ranks"], strategies.index(row["strategy"]),
@@ -93,7 +93,7 @@ class Suite:
                        for row in self.rows if is_plain(row)}
 
     def plain(self, model, strategy, ranks, by=rows.OURS):
-        """The row without options, or None."""
+        """Returns the row without options, or None."""
         return self._plain.get((model, strategy, ranks, by))
 
     def measured_plain(self, model, strategy, ranks, by=rows.OURS):
@@ -104,17 +104,17 @@ class Suite:
         return [row for row in self.rows if row["model"] == model]
 
     def peers_of(self, own):
-        """Rows of the peers of one of ours: the same cell."""
+        """Returns the peers' rows for the cell of our row."""
         return [row for row in self.rows if row["cell"] == own["cell"] and not is_ours(row)]
 
     def saved(self, model, ranks):
-        """The share that full shard saves of what DDP's process grows to, or None."""
+        """Returns the share of DDP's process growth that full shard saves, or None."""
         own = self.measured_plain(model, FULL_SHARD, ranks)
         ddp = self.measured_plain(model, REPLICATE, ranks, "DDP")
         return 1 - growth(own) / growth(ddp) if own and ddp else None
 
     def shown_model(self):
-        """The largest BERT of which most is there that a picture by ranks needs; None without any."""
+        """Returns the largest BERT with the most data for a picture by ranks; None if there is none."""
         def count(model):
             own = sum(bool(self.measured_plain(model, FULL_SHARD, ranks)) for ranks in SHARDED_RANKS)
             ddp = sum(bool(self.measured_plain(model, REPLICATE, ranks, "DDP")) for ranks in SHARDED_RANKS)

@@ -1,17 +1,17 @@
-"""Markdown tables of a run of the suite, for pages. Longer tables are CSV files: csv_tables.py."""
+"""Makes Markdown tables of a run of the suite, for pages. Longer tables are CSV files: csv_tables.py."""
 from scaling import checks, peers, pictures, quantities, suite
 
 NONE = "–"
 
 
 def table(head, lines):
-    """The first column is a name, the others are numbers."""
+    """Returns a table whose first column is a name and whose others are numbers."""
     rule = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, rule, *lines))
 
 
 def identity(shown):
-    """Commit, versions, machine, seed and day of the rows; a line for each that occurs."""
+    """Returns a line for each combination of commit, versions, machine, seed and day of the rows."""
     told = []
     for who in {tuple(row["identity"].items()): row["identity"] for row in shown.rows}.values():
         changed = " with changes" if who["dirty"] else ""
@@ -22,7 +22,7 @@ def identity(shown):
 
 
 def summary(shown):
-    """The results of the run, a line each."""
+    """Returns the results of the run, one on each line."""
     measured = shown.measured
     planned = [row for row in shown.ours if row["status"] == "planned"]
     lines = [f"{count_cells(measured)} measured, {len(planned)} planned only"
@@ -50,7 +50,7 @@ def growth_of_bar(row):
 
 
 def peer_lines(shown):
-    """How much more than ours the peers' processes grew: one line, or none."""
+    """Returns the growth of the peers' processes relative to ours: one line, or none."""
     told = []
     for by in suite.PEERS:
         ratios = []
@@ -65,7 +65,7 @@ def peer_lines(shown):
 
 
 def spell_range(values, spelled):
-    """From the smallest to the largest; one of them where they are spelled alike."""
+    """Returns the smallest and the largest value, or one of them if both are spelled alike."""
     return "–".join(dict.fromkeys((spelled(min(values)), spelled(max(values)))))
 
 
@@ -74,7 +74,7 @@ def count_cells(some):
 
 
 def saving_lines(shown):
-    """What full shard saves of DDP's growth, over all models: one line, or none."""
+    """Returns the share of DDP's growth that full shard saves, over all models: one line, or none."""
     saved = {ranks: [each for model in shown.models if (each := shown.saved(model, ranks)) is not None]
              for ranks in suite.SHARDED_RANKS if ranks > 1}
     told = [f"{spell_range(values, quantities.spell_percent)} on {ranks}" for ranks, values in saved.items()
@@ -84,7 +84,7 @@ def saving_lines(shown):
 
 
 def short_table(shown, most=8):
-    """Full shard by ranks: the shown model and the largest measured one, at most so many rows."""
+    """Returns full shard by ranks, for the shown model and the largest measured one, with at most `most` rows."""
     def has(model):
         return any(shown.measured_plain(model, suite.FULL_SHARD, ranks) for ranks in suite.SHARDED_RANKS)
 
@@ -114,8 +114,7 @@ def short_line(shown, model, ranks):
 
 
 def grown(peer):
-    """MiB of a peer's process; said where there was no room for it, where it has no such strategy, and where it came
-    to nothing."""
+    """Returns the MiB of a peer's process, or a text if it did not fit, has no such strategy, or failed."""
     if peer is None:
         return NONE
     if suite.is_measured(peer):
