@@ -128,6 +128,24 @@ TEST_CASE("work that throws on a threaded stream stops it, and every wait says w
   CHECK(ran == 1);
 }
 
+TEST_CASE("work that is dropped after a failure may issue to its stream as it is destroyed") {
+  const auto stream = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "dropped");
+  std::latch go(1);
+  stream->call([&] {
+    go.wait();
+    throw std::runtime_error("first");
+  });
+  std::shared_ptr<void> held(nullptr, [&](void*) {
+    try {
+      stream->call([] {});
+    } catch (const std::exception&) {  // the stream's failure
+    }
+  });
+  stream->call([held = std::move(held)] {});
+  go.count_down();
+  CHECK_THROWS(stream->synchronize());
+}
+
 TEST_CASE("a failure travels to the streams that wait for it") {
   for (const testing::CpuStreams kind : kKinds) {
     const auto failing = testing::make_cpu_stream(testing::CpuStreams::kThreaded, "failing");

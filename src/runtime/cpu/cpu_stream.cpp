@@ -121,11 +121,11 @@ class ThreadedCpuStream final : public CpuStream {
       if (items_.empty()) return;
       Item item = std::move(items_.front());
       items_.pop_front();
-      if (failure_ && !item.always) continue;
+      const bool runs = item.always || !failure_;
       lock.unlock();
       std::exception_ptr thrown;
       try {
-        item.task();
+        if (runs) item.task();
       } catch (...) {
         thrown = std::current_exception();
       }

@@ -112,9 +112,9 @@ void CudaStream::copy(void* to, const void* from, int64_t bytes) {
 
 void CudaStream::call(std::function<void()> on_host) {
   make_due_calls();
-  auto when = make_mark();
+  // Calls queue in the order of their marks, also if two threads share the stream.
   const std::lock_guard lock(mutex_);
-  calls_.push_back({std::move(when), std::move(on_host)});
+  calls_.push_back({make_mark(), std::move(on_host)});
 }
 
 void CudaStream::tell_time(std::function<void(int64_t ns)> tell) {
