@@ -72,7 +72,7 @@ class Probe {
 
   // Returns rank 0's line on every rank; empty at the end.
   std::string share(std::string line) {
-    line.resize(kCommandBytes);
+    line.resize(kCommandBytes);  // collectives have equal sizes on all ranks
     const CollectivePart part{line.data(), line.data(), kCommandBytes, DType::kUInt8};
     control_.broadcast({&part, 1}, 0, {0, "command"}, *stream_);
     return line.c_str();
@@ -89,6 +89,7 @@ class Probe {
     if (!gathers && command.name != "reduce_scatter") refuse(command);
     const Memory& memory = memory_for(command);
     const auto issue = [&] { gathers ? gather(memory) : reduce(memory); };
+    // Each case is checked once, before its first time is measured.
     if (checked_.insert(fmt::format("{} {} {}", command.name, command.bytes, command.memory))
             .second) {
       fill(memory, gathers);

@@ -76,7 +76,7 @@ class Ranks {
   Milliseconds last_step(fsdp::Unit<fsdp::sleeping::Model>& model, ZeroGrad zero_grad) {
     Milliseconds time{};
     for (int i = 0; i <= kWarmUp; ++i) {
-      together_.arrive_and_wait();
+      together_.arrive_and_wait();  // otherwise a rank's time would contain the other's delay
       time = fsdp::sleeping::time_of([&] {
         model(torch::ones({1, work_.width})).sum().backward();
       });

@@ -91,6 +91,7 @@ class PlainTraining final : public Training {
     at::_foreach_add_(steps_, 1);
     at::_fused_adamw_(parameters_, gradients, firsts_, seconds_, {}, steps_, kLearningRate, 0.9,
                       0.999, kWeightDecay, 1e-8, /*amsgrad=*/false, /*maximize=*/false);
+    // As zero_grad(set_to_none=True), the default of PyTorch's optimizers.
     for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
   }
 

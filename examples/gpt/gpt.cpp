@@ -34,7 +34,7 @@ Settings read_command_line(const fsdp::RunOptions& run) {
     const bool has_value =
         i + 1 < run.other_arguments.size() && !run.other_arguments[i + 1].starts_with("--");
     const std::string& flag = run.other_arguments[i];
-    given[flag] = has_value ? run.other_arguments[++i] : "";
+    given[flag] = has_value ? run.other_arguments[++i] : "";  // the last one of a flag counts
   }
   std::ostringstream help;
   const auto read = [&](std::string flag, auto& value, std::string meaning, double least = 0) {
@@ -111,7 +111,7 @@ void train(fsdp::Unit<gpt::Gpt>& model, fsdp::Engine& engine, const at::Tensor& 
     const auto [ids, mine] = batches.next();
     const at::Tensor logits = model(ids.slice(1, 0, -1));
     const at::Tensor loss = at::cross_entropy_loss(logits.flatten(0, 1), ids.slice(1, 1).flatten());
-    (loss * mine.weight).backward();
+    (loss * mine.weight).backward();  // so that the mean over ranks is that over all samples
     optimizer.clip_grad_norm(1.0);
     optimizer.set_lr(settings.learning_rate * schedule.factor(step));
     if (optimizer.step().skipped()) status.note("a step was skipped: its gradient is not finite");
@@ -139,7 +139,7 @@ int run(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& p
       fsdp::SafetensorsWriter(settings.output_dir + "/model.safetensors", {});
     }
   });
-  mesh.agree("command line", run.other_arguments);
+  mesh.agree("command line", run.other_arguments);  // otherwise ranks would build different models
   if (!settings.help.empty()) {
     if (mesh.rank() == 0) std::puts(settings.help.c_str());
     return 0;

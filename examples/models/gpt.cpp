@@ -120,7 +120,7 @@ at::Tensor GptImpl::forward(const at::Tensor& ids_BS) {
   const at::Tensor positions_S = at::arange(ids_BS.size(1), ids_BS.options());
   at::Tensor x_BSH = tokens(ids_BS) + positions(positions_S);
   for (fsdp::Unit<Block>& block : blocks) x_BSH = block(x_BSH);
-  return at::linear(norm(x_BSH), tokens->weight);
+  return at::linear(norm(x_BSH), tokens->weight);  // the head shares the tokens' embedding
 }
 
 at::Tensor blank_loss(fsdp::Unit<Gpt>& model, int64_t batch, int64_t length) {

@@ -152,6 +152,7 @@ LlamaImpl::LlamaImpl(const LlamaConfig& of)
 }
 
 Rotation LlamaImpl::rotation_for(const at::Tensor& x_BSH) const {
+  // Angles grow with the position, so they are computed in fp32 and cast at the end.
   const auto numbers = x_BSH.options().dtype(at::kFloat).requires_grad(false);
   const int64_t features = head_size(config);
   const at::Tensor places = at::arange(0, features, 2, numbers) / static_cast<double>(features);

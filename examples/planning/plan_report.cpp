@@ -31,7 +31,7 @@ std::string parameters_text(int64_t count) {
 double operations_per_token(const PlanSettings& settings, const KnownModel& model,
                             int64_t parameters) {
   const int recompute = settings.run.engine.recompute;
-  const double passes = recompute == 0 ? 3.0 : 3.0 + 1.0 / recompute;
+  const double passes = recompute == 0 ? 3.0 : 3.0 + 1.0 / recompute;  // every recompute-th unit
   const double pairs = 2.0 * static_cast<double>(settings.batch.length * model.attended_width);
   return 2.0 * passes * (static_cast<double>(parameters) + pairs);
 }

@@ -17,7 +17,7 @@ constexpr int kMostRanks = 1 << 16;
 
 fsdp::Options options_of(const PlanSettings& settings, const KnownModel& model) {
   fsdp::Options options = settings.run.engine;
-  options.memory_limit = 0;
+  options.memory_limit = 0;  // the search compares with the room itself
   options.unit_options = model.unit_options;
   return options;
 }
@@ -125,6 +125,7 @@ std::vector<ChangeNeeds> PlanSearch::changes(const Room& room) {
   constexpr int64_t kWorthPart = 20;
   const int64_t missing = needed().device - room.device;
   std::vector<ChangeNeeds> large = changes_saving(missing / kWorthPart, room);
+  // Prefer few changes with a large effect; if these are not enough, add the small ones.
   if (!large.empty() && fits(large.back().together, room)) return large;
   std::vector<ChangeNeeds> all = changes_saving(/*least=*/1, room);
   return !all.empty() && fits(all.back().together, room) ? all : large;

@@ -45,6 +45,7 @@ void StatusLine::update(int64_t done, std::string_view details) {
   if (!console_.shows()) return;
   const bool last = done == total_, terminal = console_.is_terminal();
   const TimePoint now = std::chrono::steady_clock::now();
+  // A terminal that is behind would show outdated lines one after the other: skip them.
   const bool too_soon =
       terminal ? now - drawn_ < kRedraw || console_.is_behind() : done != 1 && done % every_ != 0;
   if (too_soon && !last) return;

@@ -85,7 +85,7 @@ void cast_pack(Stream& stream, std::span<const CastRun> runs, float scale) {
   TableLaunch<Segment, float> launches(stream, "cast_pack", kKernel, scale);
   for (const CastRun& run : runs) {
     const bool copies = is_copy(run.source_dtype, run.destination_dtype, scale);
-    if (copies && run.source == run.destination) continue;
+    if (copies && run.source == run.destination) continue;  // nothing would change
     const int64_t from = size_of(run.source_dtype), to = size_of(run.destination_dtype);
     const Stretch stretch =
         stretch_of(run.numel, static_cast<int>(kVectorBytes / std::max(from, to)),

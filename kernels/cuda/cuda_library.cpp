@@ -144,6 +144,7 @@ CudaDeviceFacts device_facts(int ordinal) {
           .mode = mode_of(ordinal)};
 }
 
+// cudaMemGetInfo reports the thread's current device, hence the scope.
 int64_t device_free_bytes(int ordinal) {
   const CudaScope scope(ordinal);
   size_t left = 0, total = 0;

@@ -208,6 +208,7 @@ void grad_norm(Stream& stream, std::span<const GradSegment> segments, NormType t
     count += norm_blocks(each);
   }
   launches.issue();
+  // Launches of a stream run in order, so a level is complete before the next one reads it.
   const auto join = [&](int64_t blocks, Node* next, const NormOutputs& to) {
     launch(stream, "grad_norm's tree", join_kernel, blocks, kBlockThreads,
            static_cast<const Node*>(nodes), count, type, next, to.norm, to.first_non_finite);

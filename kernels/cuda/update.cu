@@ -137,6 +137,7 @@ void issue(Stream& stream, std::span<const UpdateSegment> segments,
                             .step = each.step,
                             .lr = each.lr,
                             .stretch = stretch,
+                            // On the host in float64, as torch does, and rounded once.
                             .decay = Update::decay(each.lr, each.weight_decay),
                             .copy_dtype = each.low_precision_dtype};
     if constexpr (kMoments > 1) segment.moments[1] = second;

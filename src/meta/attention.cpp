@@ -76,12 +76,14 @@ std::tuple<at::Tensor, at::Tensor> flash(const at::Tensor& query, const at::Tens
   const at::Tensor sums = at::empty({batch, queries, heads}, wide);
   const auto [rows, columns] = block_of(queries, key.size(2));
   const int64_t threads = at::get_num_threads();
+  // Scores, maxima and sums, and output of a block; as FlashAttentionKernel.cpp of LibTorch.
   const at::Tensor buffer =
       at::empty({threads, rows * columns + 2 * rows + rows * value.size(3)}, wide);
   meta::scratch(is_narrow(query.scalar_type()) ? threads * rows * columns : 0, query.options());
   return {output, sums.transpose(1, 2)};
 }
 
+// Allocates as the CPU's kernel does. Gradients are views of tensors in the layout [B,S,N,D].
 std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
     const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
     const at::Tensor& value, const at::Tensor& /*output*/, const at::Tensor& /*sums*/,

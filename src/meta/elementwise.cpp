@@ -26,7 +26,7 @@ void elementwise(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (is_written) (schema[i].is_out() ? out : in_place) = arguments[i].toTensor();
     if (!schema[i].is_out()) inputs.push_back(arguments[i].toTensor());
   }
-  config.add_output(in_place);
+  config.add_output(in_place);  // undefined: the iterator allocates the output
   for (const at::Tensor& input : inputs) config.add_const_input(input);
   at::TensorIterator iterator = config.build();
   at::Tensor result = iterator.output();

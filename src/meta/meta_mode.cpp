@@ -115,6 +115,7 @@ void guard(const c10::IValue& made) {
 void call_planned(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kModeKey);
+  // Decided before the call, which replaces the arguments on the stack by the results.
   const bool is_factory = planning.guards && !takes_tensors(op, *stack);
   if (planning.plans) meet(op.schema(), *stack);
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kModeKey);

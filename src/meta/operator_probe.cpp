@@ -129,6 +129,7 @@ void run_on_zeros(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     given = meter->reading().now.torch;
     op.callBoxed(results);
   }
+  // Repeat the peak on meta, before the results are allocated there.
   meta::scratch_bytes(meter->reading().peaks.torch - given);
   torch::jit::drop(*stack, count);
   for (const c10::IValue& result : results) {

@@ -21,6 +21,7 @@ class MetaStream final : public Stream {
 
   void synchronize() override {}
   void copy(void* /*to*/, const void* /*from*/, int64_t /*bytes*/) override {}
+  // Returns zeros: the engine may branch on values that it reads, so they must be defined.
   void read(void* to, const void* /*from*/, int64_t bytes) override {
     std::memset(to, 0, static_cast<size_t>(bytes));
   }

@@ -61,6 +61,8 @@ std::vector<std::unique_ptr<Optimizer>> make_optimizers(Engine& engine,
 
 }  // namespace
 
+// The members' order matters: the mode and the meter must be active when the model is built, and
+// the model and the engine must be destroyed before them and the mesh.
 PlannedRun::PlannedRun(const PlanRequest& request, const Build& build)
     : request_(request),
       mesh_(request),
@@ -108,6 +110,7 @@ StepPlan PlannedRun::step() {
   loss = at::Tensor();  // its bytes do not count as those of the optimizer's step
   for (const auto& each : optimizers_) each->clip_grad_norm(1.0);
   plan.traffic = engine_.stats().sent - before;
+  // The update itself sends nothing. It is run so that the engine sees a whole step.
   for (const auto& each : optimizers_) each->step();
   engine_.zero_grad();  // also clears gradients of parameters without an optimizer
   describe_engine(plan);
@@ -164,6 +167,8 @@ StepPlan PlannedRun::replay(const SeenStep& seen) {
   return plan;
 }
 
+// Runs with the limit as a program does that ignores its plan, until an allocation exceeds it. The
+// error's place is the result.
 std::string place_beyond_limit(PlanRequest request, const PlannedRun::Build& build) {
   request.options.try_beyond_plan = true;
   try {

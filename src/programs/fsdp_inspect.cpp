@@ -30,6 +30,7 @@
 namespace fsdp {
 namespace {
 
+// A configuration has some KiB. The limit bounds the memory for parsing a wrong or hostile file.
 constexpr int64_t kMaxConfigBytes = 1 << 20;
 
 [[noreturn]] void cannot_write() {
@@ -47,6 +48,7 @@ std::string shown(const nlohmann::json& value) {
   return printable(value.is_string() ? value.get<std::string>() : value.dump());
 }
 
+// The file's reader has checked that sizes do not overflow, so count_elements has a result.
 std::vector<StoredTensor> tensors_of(const WeightsFile& file) {
   std::vector<StoredTensor> tensors;
   for (const MappedTensor& tensor : file.tensors()) {

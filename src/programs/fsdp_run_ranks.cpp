@@ -94,7 +94,7 @@ void RankProcesses::start(int rank) {
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
   const pid_t launcher = getpid();
-  const pid_t pid = fork();
+  const pid_t pid = fork();  // of one thread: the child may allocate before exec
   if (pid < 0) {
     throw DeviceError({.what = fmt::format("rank {} cannot be started", rank),
                        .where = "fork",
@@ -144,7 +144,7 @@ void RankProcesses::export_environment(int rank) const {
   if (getenv("OMP_NUM_THREADS") == nullptr) {
     set_number("OMP_NUM_THREADS", std::max(1, cores() / options_.ranks));
   }
-  if (options_.ranks == 1) return;
+  if (options_.ranks == 1) return;  // one rank needs no memory of a job
   // Clear close-on-exec in this child only: the rank maps the job's memory from these descriptors.
   std::string descriptors = std::to_string(files_.control.get());
   fcntl(files_.control.get(), F_SETFD, 0);
@@ -221,6 +221,7 @@ void RankProcesses::on_signal(int signal) {
   }
 }
 
+// A rank's process group exists: start() returns after exec, which follows setpgid.
 void RankProcesses::send(int signal) const {
   for (const Rank& rank : ranks_) {
     if (!rank.ended) kill(-rank.pid, signal);
@@ -251,6 +252,7 @@ void RankProcesses::note_end(int rank) {
   RankStatus& status = control_.status(rank);
   status.wait_status.store(ended.wait_status);
   const bool killed = WIFSIGNALED(ended.wait_status) && WTERMSIG(ended.wait_status) == SIGKILL;
+  // The kernel counts its kills of the whole machine, so this is a strong hint and no proof.
   status.out_of_memory.store(killed && oom_kills() > oom_kills_before_ ? 1 : 0);
   // A rank that finished its mesh in order needs no report here: a peer that still needs it reads
   // kFinished.
@@ -275,8 +277,8 @@ void RankProcesses::kill_all() {
   for (Rank& rank : ranks_) {
     if (rank.pid == 0 || rank.ended) continue;
     kill(-rank.pid, SIGKILL);
-    kill(rank.pid, SIGKILL);  // the rank may not have called setpgid yet
-    waitpid(rank.pid, &rank.wait_status, 0);
+    kill(rank.pid, SIGKILL);                  // the rank may not have called setpgid yet
+    waitpid(rank.pid, &rank.wait_status, 0);  // short: no process can ignore SIGKILL
     rank.ended = true;
     rank.killed_here = true;
   }
@@ -295,6 +297,7 @@ JobEnd RankProcesses::judge() const {
   });
   if (all_well) return {};
   ErrorPlace place{.rank = 0, .world_size = options_.ranks, .host = host_name()};
+  // A signal to the launcher explains every other end.
   if (forwarded_signal_ != 0) {
     const int code = 128 + forwarded_signal_;
     const CommError stopped(

@@ -104,6 +104,7 @@ bool RankOutput::show_followed() {
   // Rank 0 creates the file in its own process, possibly later than now.
   if (!followed_file_) followed_file_ = Descriptor(open(followed_.c_str(), O_RDONLY | O_CLOEXEC));
   if (!followed_file_) return false;
+  // At the file's end read returns 0 bytes; later calls return what rank 0 has added.
   const std::string bytes = read_some(followed_file_.get());
   write_all(STDOUT_FILENO, bytes);
   return !bytes.empty();

@@ -141,7 +141,7 @@ std::string format_dtype_counts(std::span<const StoredTensor> tensors) {
   std::map<StoredDType, int64_t> counts;
   for (const StoredTensor& tensor : tensors) ++counts[tensor.dtype];
   std::string text;
-  for (auto at = counts.rbegin(); at != counts.rend(); ++at) {
+  for (auto at = counts.rbegin(); at != counts.rend(); ++at) {  // the widest types first
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name_of(at->first), at->second);
   }
   return text;

@@ -111,6 +111,7 @@ TokenizerOptions read_options(const TokenizerJson& config) {
           .tokenize_chinese_chars = config.flag("tokenize_chinese_chars").value_or(true)};
 }
 
+// special_tokens_map.json has priority over tokenizer_config.json.
 SpecialTokens read_special_tokens(const TokenizerJson& config, const TokenizerJson& special) {
   SpecialTokens tokens;
   const auto read = [&](const char* key, std::string& token) {

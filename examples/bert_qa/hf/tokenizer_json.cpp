@@ -232,6 +232,7 @@ TokenizerFile parse_tokenizer_json(std::string_view text, const std::string& fil
   const Part root(document, "", file);
   root.require_no_others(kKeys);
   root.require_text("version", "1.0");
+  // The order is the tokenizer's own, so that the first error names the first wrong stage.
   const TokenizerOptions options = read_normalizer(root.part("normalizer"));
   const Part splitting = root.part("pre_tokenizer");
   splitting.require_type("BertPreTokenizer");

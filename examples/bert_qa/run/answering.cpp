@@ -68,6 +68,7 @@ std::vector<WindowLogits> run_windows(fsdp::Unit<bert::QuestionAnswering>& model
   const fsdp::Mesh& mesh = engine.mesh();
   const int64_t count = features.window_count(), in_round = batch_size * mesh.world_size();
   const bool collects = mesh.rank() == 0;
+  // One row length for all rounds: the longest window, which every rank computes itself.
   int64_t row = 0;
   for (int64_t window = 0; window < count; ++window) {
     row = std::max(row, features.window_length(window));
@@ -153,7 +154,7 @@ std::string some_answers(const Questions& questions, const Answered& answered) {
   const auto count = static_cast<int64_t>(answered.answers.size());
   const int64_t shown = std::min(kShown, count);
   for (int64_t i = 0; i < shown; ++i) {
-    const int64_t at = i * count / shown;  // spread over the file
+    const int64_t at = i * count / shown;  // questions spread over the file
     const QaQuestion& question = questions.dataset.questions[at];
     const std::string& answer = answered.answers[at].text;
     text += fmt::format("  Q: {}\n  A: {}\n", fsdp::printable(question.question),

@@ -349,6 +349,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
       ->check(CLI::IsMember({"hf", "google"}).description(""));
   refuse_flags_as_values(app);
   try {
+    // Group each flag with its values: ranks compare these lines, and a mismatch names a flag.
     std::vector<std::string> arguments = command_words(argc, argv);
     for (const std::string& argument : arguments) {
       if (line.words.empty() || argument.starts_with("--")) {
@@ -372,6 +373,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
   for (const auto& [command, sub] : commands) {
     if (sub->parsed()) line.settings.command = command;
   }
+  // After parsing, because the recipe's defaults must not replace given flags.
   if (recipe == "google") {
     apply_google_recipe(*commands[Command::kFinetune], line.settings.train);
   }

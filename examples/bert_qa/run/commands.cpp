@@ -207,7 +207,7 @@ TrainSummary train(const Settings& settings, ShardedModel& sharded, const Traini
   if (mesh.rank() == 0) log.emplace(settings.output_dir / "train_log.jsonl");
   terminal::StatusLine progress(at.console, "step", windows.steps_to_run(),
                                 settings.train.logging_steps);
-  at.place.step = 1;
+  at.place.step = 1;  // errors name the step that runs, also before its record exists
   return trainer.train([&](const StepRecord& record, const TrainSummary& so_far) {
     at.place.step = record.step + 1;
     if (log) log->append(record);
@@ -337,6 +337,7 @@ void finetune(const Settings& settings, const fsdp::Mesh& mesh, fsdp::ErrorPlace
   set_threads(settings, mesh);
   Opened opened = open_files(settings, mesh, console);
   Inputs& inputs = opened.inputs;
+  // The plan comes first: a step that does not fit is refused before the model is allocated.
   const std::optional<fsdp::StepPlan> plan = plan_training(settings, inputs, mesh, console);
   std::future<QuestionSets> reading = start_reading(settings, inputs);
   ShardedModel sharded = build_model(settings, inputs, mesh, console);

@@ -60,6 +60,7 @@ bool still_named(int fd, const std::filesystem::path& path) {
 FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& name)
     : path_(folder / name) {
   for (;;) {
+    // O_NOFOLLOW: a link in the folder must not redirect the write of the holder's name.
     fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd_ < 0) cannot_make(path_, errno);
     const int error = ::flock(fd_, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
@@ -79,6 +80,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& n
       ::close(std::exchange(fd_, -1));
       return;
     }
+    // Otherwise the previous holder removed the file between open and flock: try again.
     if (still_named(fd_, path_)) break;
     ::close(std::exchange(fd_, -1));
   }

@@ -98,6 +98,7 @@ std::filesystem::path tokenizer_folder(const ModelSource& source, std::vector<st
 void read_vocabulary(const ModelSource& source, Inputs& inputs) {
   const std::filesystem::path folder = tokenizer_folder(source, inputs.notes);
   inputs.tokenizer.emplace(read_tokenizer(folder, inputs.notes, source.vocab_file));
+  // With random weights the vocabulary decides the size of the embedding; stored weights have one.
   if (inputs.weights) return;
   inputs.config.vocab_size = inputs.tokenizer->vocab().size();
   inputs.config.pad_token_id = inputs.tokenizer->vocab().pad_id();

@@ -156,6 +156,7 @@ std::string reason_of(const std::exception_ptr& thrown) {
 
 NewFolders::NewFolders(const fs::path& folder) {
   std::error_code code;
+  // Listed before they are created: afterwards they look like older ones.
   for (fs::path path = folder; !path.empty() && !fs::exists(path, code);
        path = path.parent_path()) {
     made_.push_back(path);
@@ -184,7 +185,7 @@ OutputFolder::OutputFolder(const Settings& settings, std::vector<std::string>& n
     notes.push_back(fmt::format("removed {}, half written by a run that was killed",
                                 (settings.output_dir / name).string()));
   }
-  fsdp::try_to_write(settings.output_dir / "metrics.json");
+  fsdp::try_to_write(settings.output_dir / "metrics.json");  // fails now if the folder is read-only
 }
 
 SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings& settings,
@@ -204,7 +205,7 @@ SavedModel save_model(fsdp::Engine& engine, const Inputs& inputs, const Settings
                                               reason_of(first.mine), saved.folder.string()),
                                   "\n"));
   });
-  if (sibling.failed()) fsdp::throw_on_all_ranks(mesh, first);
+  if (sibling.failed()) fsdp::throw_on_all_ranks(mesh, first);  // the first error is the cause
   fsdp::throw_on_all_ranks(mesh, try_to_save(engine, inputs, saved.folder, max_shard_bytes));
   return saved;
 }

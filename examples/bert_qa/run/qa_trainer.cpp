@@ -30,6 +30,8 @@ fsdp::LrSchedule lr_schedule(const TrainSettings& settings, int64_t total_steps)
           .total_steps = total_steps};
 }
 
+// Without clipping the norm is still measured, for the log and to detect values that are not
+// finite.
 double clip_limit(const TrainSettings& settings) {
   return settings.max_grad_norm > 0 ? settings.max_grad_norm
                                     : std::numeric_limits<double>::infinity();
@@ -78,6 +80,7 @@ QaTrainer::QaTrainer(fsdp::Unit<bert::QuestionAnswering> model, fsdp::Engine& en
 TrainSummary QaTrainer::train(const OnStep& on_step) {
   TrainSummary summary;
   model_->train();
+  // Two stages ahead of the step: a thread makes rows, then they are copied to the device.
   fsdp::Prefetcher<StepInput> rows(windows_.steps_to_run(), kStepsAhead,
                                    [this](int64_t step) { return windows_.input(step); });
   fsdp::BatchTransfer<StepTensors> inputs(engine_, windows_.steps_to_run(),

@@ -66,6 +66,7 @@ QuestionSets read_questions(const Settings& settings, const WordPieceTokenizer& 
 
 std::future<QuestionSets> read_questions_ahead(const Settings& settings,
                                                const WordPieceTokenizer& tokenizer) {
+  // async, not deferred: the files must be read while the model is built.
   return std::async(std::launch::async, read_questions, std::cref(settings), std::cref(tokenizer));
 }
 

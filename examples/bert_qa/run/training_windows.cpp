@@ -64,6 +64,7 @@ fsdp::GlobalBatch TrainingWindows::step(int64_t step) const {
 
 std::vector<QaBatch> TrainingWindows::rows(int64_t step, const fsdp::GlobalBatch& slices) const {
   const int64_t epoch = step / steps_per_epoch();
+  // Samplers of one seed agree, so the whole micro-batch is known without communication.
   const fsdp::GlobalBatch whole = all_ranks_.batch(epoch, step % steps_per_epoch());
   std::vector<QaBatch> rows;
   for (size_t i = 0; i < slices.micro_batches.size(); ++i) {

@@ -42,6 +42,7 @@ void add_candidates(const QaFeatures& features, int64_t window, const WindowLogi
   for (const int64_t start : largest(logits.start, options.n_best_size)) {
     const std::optional<TokenSpan> first = features.context_span(window, start);
     if (!first) continue;
+    // A context span exists only for context tokens, so answers cannot begin in the question.
     for (const int64_t end : ends) {
       const std::optional<TokenSpan> last = features.context_span(window, end);
       if (!last || end < start || end - start + 1 > options.max_answer_length) continue;
@@ -55,7 +56,7 @@ void add_candidates(const QaFeatures& features, int64_t window, const WindowLogi
 
 // Sets the probabilities to the softmax of the scores.
 void set_probabilities(const std::vector<float>& scores, std::vector<AnswerCandidate>& n_best) {
-  const float highest = *std::max_element(scores.begin(), scores.end());
+  const float highest = *std::max_element(scores.begin(), scores.end());  // avoids overflow of exp
   float sum = 0.0F;
   for (size_t i = 0; i < scores.size(); ++i) {
     n_best[i].probability = std::exp(scores[i] - highest);

@@ -112,7 +112,7 @@ void QaFeatures::label(const QaAnswer& answer, QaWindow& window) const {
                                         [&](const TokenSpan& span) { return span.begin > begin; });
   const auto before_end = std::find_if(spans.rbegin(), spans.rend(),
                                        [&](const TokenSpan& span) { return span.end < end; });
-  const int64_t first = 2 + questions_.count(window.question);
+  const int64_t first = 2 + questions_.count(window.question);  // after [CLS] question [SEP]
   window.start_position = static_cast<int32_t>(first + (after_start - spans.begin()) - 1);
   window.end_position = static_cast<int32_t>(first + (before_end.base() - spans.begin()));
 }

@@ -138,6 +138,7 @@ Best best_threshold(const QaDataset& dataset, std::span<const std::string> predi
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return null_scores[a] < null_scores[b]; });
+  // Below all null scores every answer is "": right exactly for questions without an answer.
   auto current = static_cast<double>(dataset.unanswerable_count());
   Best best{current, 0.0};
   for (const size_t i : order) {

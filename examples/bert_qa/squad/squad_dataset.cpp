@@ -40,6 +40,7 @@ void read_lines(std::string_view text, const std::string& name, SquadEvents& eve
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = text.substr(at, end - at);
     if (!trimmed(line).empty()) {
+      // first_byte: errors count bytes from the start of the file.
       fsdp::parse_json({.text = line,
                         .file = fmt::format("{}, line {}", name, number),
                         .first_byte = static_cast<int64_t>(at),

@@ -326,6 +326,8 @@ void SquadEvents::close_record() {
   }
 }
 
+// Flat rows repeat a context for each question. Equal contexts follow each other, so only the last
+// one is compared.
 int64_t SquadEvents::context_index(std::string&& context) {
   if (contexts.empty() || contexts.back() != context) contexts.push_back(std::move(context));
   return static_cast<int64_t>(contexts.size()) - 1;

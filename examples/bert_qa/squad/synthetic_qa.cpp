@@ -70,6 +70,7 @@ QaBatch SyntheticQa::make_batch(int64_t epoch, std::span<const int64_t> windows,
 void SyntheticQa::write(int64_t epoch, int64_t index, QaBatch& batch, int64_t row) const {
   const fsdp::CounterStream stream = stream_of(options_, epoch, index);
   const int64_t length = window_length(epoch, index);
+  // A question of at most a quarter of the window leaves room for the context and its answer.
   const int64_t question = 1 + stream.below(kQuestion, std::min(kMaxQuestion, length / 4));
   const int64_t context = question + 2;
   const int64_t answer = kMinAnswer + stream.below(kAnswerLength, kMaxAnswer - kMinAnswer + 1);

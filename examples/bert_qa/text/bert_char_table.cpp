@@ -136,6 +136,7 @@ BertCharTable::Entry BertCharTable::make_entry(char32_t c) {
   std::u32string replaced;
   for (const char32_t part : decompose(c)) {
     if (is_stripped(part)) continue;
+    // A mark that stays: its place depends on its neighbours, so no table can hold it.
     if (options_.strip_accents && canonical_combining_class(part) != 0) kind = CharKind::kOrdered;
     replaced += to_lower(part);
   }

@@ -54,6 +54,7 @@ void TextScan::scan_ascii_word() {
   }
   if (stop == end) next = AsciiKind::kSpace;
   const auto size = static_cast<int32_t>(stop - begin);
+  // A dropped or other character does not end the word, so its parts must be collected.
   const bool whole = next == AsciiKind::kSpace || next == AsciiKind::kSingle;
   if (whole && word_chars_ == 0 && size <= kMaxWordChars) {
     emit_pieces(begin, size, [this](int32_t i) { return code_point_ + i; });
@@ -180,6 +181,7 @@ void TextScan::emit_normalized(char32_t c, int32_t source) {
 void TextScan::append(std::string_view bytes, int32_t source) {
   if (word_chars_ == 0) source_[0] = source;
   word_last_ = source;
+  // A word that is too long becomes [UNK]: only its first and last source matter.
   if (word_chars_ > kMaxWordChars) return;
   for (const char byte : bytes) word_chars_ += (byte & 0xC0) != 0x80;
   if (word_chars_ > kMaxWordChars) return;

@@ -48,6 +48,7 @@ DecodedChar decode_utf8(std::string_view text, size_t at) {
   const unsigned char lead = byte(0);
   if (lead < 0x80) return {lead, 1};
   const int32_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  // 0x80 to 0xBF are continuation bytes; 0xC0 and 0xC1 could only start overlong forms.
   if (lead < 0xC2 || lead > 0xF4 || at + length > text.size()) return malformed;
   char32_t c = lead & (0xFF >> (length + 1));
   for (int32_t i = 1; i < length; ++i) {

@@ -40,6 +40,7 @@ std::vector<WordPieceTrie::Key> WordPieceTrie::sorted_keys(const WordPieceVocab&
   keys.reserve(vocab.size());
   for (int64_t id = 0; id < vocab.size(); ++id) {
     std::string_view token = vocab.token(id);
+    // Folded, its codes would equal those of the token in small letters.
     if (fold_ascii_case && std::any_of(token.begin(), token.end(), is_ascii_capital)) continue;
     if (token.starts_with(kContinuationPrefix) != continuation) continue;
     if (continuation) token.remove_prefix(kContinuationPrefix.size());

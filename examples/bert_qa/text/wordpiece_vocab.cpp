@@ -76,6 +76,7 @@ WordPieceVocab WordPieceVocab::of_tokens(std::vector<std::string> tokens, const 
   auto& sorted = vocab.sorted_;
   sorted.resize(vocab.tokens_.size());
   std::iota(sorted.begin(), sorted.end(), 0);
+  // Stable, so that of equal tokens the error names the later line.
   std::stable_sort(sorted.begin(), sorted.end(),
                    [&](int32_t a, int32_t b) { return vocab.tokens_[a] < vocab.tokens_[b]; });
   for (size_t i = 1; i < sorted.size(); ++i) {

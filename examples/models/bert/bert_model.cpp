@@ -56,6 +56,7 @@ at::Tensor SelfAttentionImpl::forward(const at::Tensor& x_BSH, const at::Tensor&
 ProjectionImpl::ProjectionImpl(const Config& config, int64_t in_features)
     : dense(register_module("dense", make_linear(config, in_features, config.hidden_size))),
       dropout(config.hidden_dropout_prob) {
+  // Names differ between the two models: "LayerNorm" after, "ln" before.
   if (!pre_norm(config)) norm = register_module("LayerNorm", make_norm(config));
 }
 
@@ -139,6 +140,7 @@ BertImpl::BertImpl(const Config& config)
 
 at::Tensor BertImpl::forward(const at::Tensor& ids_BS, const at::Tensor& segments_BS,
                              const at::Tensor& attention_mask_BS) {
+  // Computed once for all layers; it broadcasts over heads and queries.
   const at::Tensor mask_B11S = attention_mask_BS.to(at::kBool).unsqueeze(1).unsqueeze(1);
   return encoder(embeddings(ids_BS, segments_BS), mask_B11S);
 }

@@ -21,7 +21,7 @@ GpuFacts gather_gpu(const CudaLibrary& library, int ordinal) {
   try {
     gpu.device = library.device_facts(ordinal);
     gpu.bus = library.device_bus(ordinal);
-    library.open_device(ordinal);
+    library.open_device(ordinal);  // loads all kernels, as a run does
     gpu.free_bytes = library.device_free_bytes(ordinal);
     // In exclusive-process mode a rank of the loopback could not open the GPU otherwise.
     library.leave_device(ordinal);
@@ -57,6 +57,7 @@ void loop_back_on_machine(int ranks, const TellStuck& tell_stuck) {
   run_loopback(Mesh::local(
       1, {.device = DeviceKind::kCuda, .on_event = [tell_stuck](const MeshEvent& event) {
             if (event.kind != MeshEvent::Kind::kStuck) return;
+            // The first report ends run_within, which then reports and ends the process.
             tell_stuck(CommError(event.text, event.code));
             std::this_thread::sleep_for(kTimeToReport);
           }}));

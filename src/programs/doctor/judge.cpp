@@ -24,6 +24,7 @@ std::vector<Finding> judge(const Facts& facts, DeviceKind device) {
 }
 
 Verdict verdict_of(const Facts& facts, DeviceKind device, const std::vector<Finding>& findings) {
+  // Without a required GPU nothing else matters: the error line has the reason.
   const bool has_gpu = device != DeviceKind::kCpu && !why_no_gpu(facts.cuda);
   if (!has_gpu && device == DeviceKind::kCuda) {
     return {.code = static_cast<int>(ExitCode::kConfiguration)};

@@ -94,6 +94,7 @@ std::string output_of(const std::vector<std::string>& command) {
 }
 
 void run_loopback_processes(int ranks) {
+  // argv[0] can be a name that the shell found in PATH, so the kernel's link is used.
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe");
   output_of({(own.parent_path() / "fsdp-run").string(), "-n", std::to_string(ranks), "--",
              own.string(), kRankFlag});
