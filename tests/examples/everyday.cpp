@@ -292,11 +292,40 @@ void two_optimizers(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, const R
   check(generator.steps() == 1 && discriminator.steps() == 0, "a step of one optimizer");
 }
 
+// bf16 parameters, two micro-batches a step, and no weight decay for biases.
+void accumulate(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, const Rows& rows) {
+  fsdp::Options options = run.engine;
+  options.mixed_precision = {.param_dtype = torch::kBFloat16, .reduce_dtype = torch::kFloat32};
+  fsdp::BuildScope building(mesh, options);
+  fsdp::Unit<Net> model;
+  fsdp::Engine engine(model, building);
+  fsdp::AdamW optimizer(
+      engine, {.lr = 0.02, .groups = {{.match = fsdp::is_bias_or_norm, .weight_decay = 0.0}}});
+  const fsdp::BatchSampler sampler({.sample_count = rows.x.size(0),
+                                    .world_size = mesh.world_size(),
+                                    .rank = mesh.rank(),
+                                    .batch_size_per_rank = 8,
+                                    .accumulation_steps = 2});
+  const fsdp::GlobalBatch batch = sampler.batch(0, 0);
+  for (const fsdp::MicroBatch& mine : batch.micro_batches) {
+    const fsdp::GradSync sync(engine, &mine == &batch.micro_batches.back());
+    const at::Tensor picked = torch::tensor(mine.samples);
+    const at::Tensor logits = model(rows.x.index_select(0, picked).to(engine.device()));
+    const at::Tensor y = rows.y.index_select(0, picked).to(engine.device());
+    (at::cross_entropy_loss(logits, y) * mine.weight).backward();
+  }
+  const double norm = optimizer.clip_grad_norm(1.0).norm();
+  optimizer.step();
+  optimizer.zero_grad();
+  check(norm > 0 && optimizer.steps() == 1, "one step of two micro-batches");
+}
+
 int train(const fsdp::Mesh& mesh, const fsdp::RunOptions& run, fsdp::ErrorPlace& place) {
   const Rows rows = make_rows();
   seeds(mesh, run);
   norms(mesh, run, rows);
   two_optimizers(mesh, run, rows);
+  accumulate(mesh, run, rows);
   with_libtorch_loader(mesh, rows);
   by_policy(mesh, run, rows);
   const at::Tensor own = weighted(mesh, torch::ones({}), 1 + mesh.rank());
