@@ -34,7 +34,7 @@ void check_finite(const WeightsFile& file, const MappedTensor& tensor, int64_t b
                 {.what = fmt::format("tensor {} is not finite: element {} is {}",
                                      quoted_name(tensor.name), begin + (at - values.begin()), *at),
                  .where = file.path().string(),
-                 .hint = "the model was broken when it was saved; take an earlier one"});
+                 .hint = "use an earlier file: the values were not finite when it was saved"});
 }
 
 bool same_order(const MappedTensor& tensor, const MemoryInterval& interval) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "comm/communicator.h"
 
@@ -9,6 +10,9 @@ namespace fsdp {
 
 // Errors: InvalidArgument for parts that no rank may use.
 void require_valid(const Collective& collective, int size);
+
+// Errors: InvalidArgument for a negative color of a split.
+void require_color(int color, std::string_view where);
 
 struct Share {
   int64_t begin = 0;

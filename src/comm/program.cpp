@@ -20,6 +20,9 @@
 namespace fsdp {
 namespace {
 
+constexpr const char* kForeignException =
+    "the program threw an exception that is not a std::exception";
+
 // The form in which torchrun's agent expects a rank's error.
 void write_error_file(const std::string& path, const std::string& line) {
   if (path.empty()) return;
@@ -66,7 +69,7 @@ std::string without_hint(const std::exception& error) {
   } catch (const std::exception& error) {
     report(error, place, environment);
   } catch (...) {
-    report(std::runtime_error("an exception that is no std::exception"), place, environment);
+    report(std::runtime_error(kForeignException), place, environment);
   }
   std::abort();
 }
@@ -108,7 +111,7 @@ int run_program(const ProgramBody& body, MeshOptions options, const MeshMaking& 
   } catch (const std::exception& error) {
     return report(error, place, environment);
   } catch (...) {
-    return report(std::runtime_error("an exception that is no std::exception"), place, environment);
+    return report(std::runtime_error(kForeignException), place, environment);
   }
 }
 

@@ -21,9 +21,10 @@ MemoryCap::~MemoryCap() {
 
 std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
   if (limit < 0) {
-    throw InvalidArgument({.what = fmt::format("memory_limit is {}", limit),
-                           .where = "Options::memory_limit",
-                           .hint = "bytes that a rank may hold of its device; 0: no limit"});
+    throw InvalidArgument(
+        {.what = fmt::format("memory_limit is {}", limit),
+         .where = "Options::memory_limit",
+         .hint = "set the bytes that a rank may hold on its device, or 0 for no limit"});
   }
   const std::lock_guard lock(mutex_);
   if (auto cap = cap_.lock()) {
@@ -32,9 +33,9 @@ std::shared_ptr<const MemoryCap> MemoryBudget::cap(int64_t limit) {
                                                "and {} bytes",
                                                cap->limit, limit),
                            .where = "Options::memory_limit",
-                           .cause = "what a rank holds of its device is one budget",
-                           .hint = "give all engines of a mesh the same memory_limit, or let the "
-                                   "other engine go first"});
+                           .cause = "all engines of a rank share one budget of device memory",
+                           .hint = "give all engines of a mesh the same memory_limit, or destroy "
+                                   "the other engine first"});
   }
   if (limit > 0 && !meter_) meter_ = std::make_shared<MemoryMeter>();
   auto cap = std::make_shared<const MemoryCap>(limit, limit > 0 ? meter_ : nullptr);

@@ -264,8 +264,8 @@ TEST_CASE("lr comes from the file; other options are the program's, and what dif
     const OptimizerReport report = load_optimizer(optimizer, folder / "optimizer");
     CHECK(optimizer.lr() == 0.25);
     CHECK(optimizer.steps() == 0);
-    CHECK(report.notes == Names{"beta2 is 0.999; the saved optimizer's was '0.95'",
-                                "weight_decay is 0; the saved optimizer's was '0.01'"});
+    CHECK(report.notes == Names{"beta2 is 0.999; the saved optimizer had '0.95'",
+                                "weight_decay is 0; the saved optimizer had '0.01'"});
   });
 }
 
@@ -357,8 +357,8 @@ TEST_CASE("a file without a digest of the weights is loaded with a note") {
     Engine engine(model, mesh);
     const auto optimizer = testing::make_optimizer(engine, "adamw");
     CHECK(load_optimizer(*optimizer, folder / "old").notes ==
-          Names{"the file does not say beside which weights it was saved, as those of earlier "
-                "versions"});
+          Names{"the file does not name the weights that it was saved with: an earlier version "
+                "wrote it"});
   });
 }
 

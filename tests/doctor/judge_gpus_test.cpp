@@ -114,8 +114,7 @@ TEST_CASE("a GPU among several that cannot be used makes runs fail, and no loopb
   facts.cuda.gpus[1].refusal = {.what = "cuda:1 has compute capability 7.5, 8.0 is the least",
                                 .hint = "use a GPU of the Ampere generation or newer"};
   CHECK(objections_to(facts) == Lines{"cuda:1 fails NVIDIA T4 (7.5), 15.0 GiB, 0000:02:00.0: "
-                                      "cuda:1 has compute capability 7.5, "
-                                      "8.0 is the least",
+                                      "cuda:1 has compute capability 7.5, 8.0 is the least",
                                       "  remedy: use a GPU of the Ampere generation or newer",
                                       "loopback note not run: cuda:1 cannot be used",
                                       "  remedy: mend that first"});
@@ -180,8 +179,8 @@ TEST_CASE("GPUs that do not reach each other are named, each way") {
 TEST_CASE("NCCL is needed between GPUs, and missed by one alone") {
   for (const int gpus : {1, 2}) {
     Facts facts = sound_machine(gpus);
-    facts.cuda.nccl = {.refusal = ErrorText{.what = "NCCL 2.17.1 is too old",
-                                            .hint = "2.26.0 is the oldest that is used"}};
+    facts.cuda.nccl = {
+        .refusal = ErrorText{.what = "NCCL 2.17.1 is too old", .hint = "use 2.26.0 or newer"}};
     if (gpus > 1) facts.loopback = {};
     CHECK(doctor::why_no_loopback(facts.cuda) ==
           (gpus > 1 ? "there is no NCCL that can be used" : ""));
@@ -191,7 +190,7 @@ TEST_CASE("NCCL is needed between GPUs, and missed by one alone") {
                           ? "NCCL fails NCCL 2.17.1 is too old"
                           : "NCCL note NCCL 2.17.1 is too old; on one GPU ranks are threads and "
                             "need none"));
-    CHECK(said[1] == "  remedy: 2.26.0 is the oldest that is used");
+    CHECK(said[1] == "  remedy: use 2.26.0 or newer");
     CHECK(code_of(facts) == (gpus > 1 ? 1 : 0));
   }
 }
@@ -215,14 +214,14 @@ TEST_CASE("what other versions of NCCL would add is told") {
 TEST_CASE("a loopback that fails, or hangs, makes runs fail, with its own hint or ours") {
   Facts facts = sound_machine(4);
   facts.loopback.end = {.how = TaskEnd::How::kFailed,
-                        .failure = {.what = "NCCL is not through after 20.0 s",
+                        .failure = {.what = "NCCL did not finish within 20.0 s",
                                     .where = "NCCL communicator 'gather'",
-                                    .cause = "a rank has not come",
-                                    .hint = "NCCL_DEBUG=INFO shows more"}};
+                                    .cause = "a rank did not call it",
+                                    .hint = "set NCCL_DEBUG=INFO"}};
   const std::string said =
-      "loopback fails 4 ranks, a GPU each, by NCCL: NCCL is not through after 20.0 s (NCCL "
-      "communicator 'gather'); a rank has not come";
-  CHECK(objections_to(facts) == Lines{said, "  remedy: NCCL_DEBUG=INFO shows more"});
+      "loopback fails 4 ranks, a GPU each, by NCCL: NCCL did not finish within 20.0 s (NCCL "
+      "communicator 'gather'); a rank did not call it";
+  CHECK(objections_to(facts) == Lines{said, "  remedy: set NCCL_DEBUG=INFO"});
   CHECK(code_of(facts) == 1);
   const std::string ours = "  remedy: nvidia-smi, and dmesg with its lines of Xid, ";
   facts.loopback.end.how = TaskEnd::How::kStuck;

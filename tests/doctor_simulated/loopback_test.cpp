@@ -175,7 +175,7 @@ TEST_CASE("a call that NCCL refuses makes runs fail, with what NCCL says") {
     machine.on_ranks([&] { machine.nccl().script({.name = name}); });
     const Facts facts = machine.examine();
     check_fails(facts, "loopback", "system error");
-    CHECK(contains(objections_to(facts).at(1), "NCCL_DEBUG=WARN makes NCCL say more"));
+    CHECK(contains(objections_to(facts).at(1), "set NCCL_DEBUG=WARN for NCCL's own messages"));
     CHECK(code_of(facts) == 1);
     CHECK(machine.gpu().take_reports() == kNone);
   }
@@ -187,7 +187,7 @@ TEST_CASE("collectives that never end are left when the ranks' time is over") {
   machine.on_ranks([&] { machine.nccl().hang_collectives(); });
   const Facts facts = machine.examine();
   CHECK(facts.loopback.end.how == TaskEnd::How::kFailed);
-  check_fails(facts, "loopback", "NCCL is not through after 0.2 s");
+  check_fails(facts, "loopback", "NCCL did not finish within 0.2 s");
   CHECK(machine.gpu().take_reports() == kNone);
 }
 

@@ -96,10 +96,10 @@ TEST_CASE("numbers of a shard are refused on every rank, those without elements 
             at::Tensor out = at::empty({});
             at::sum_out(out, shard, at::IntArrayRef{});
           }};
-      for (const auto& make : made) check_refused(make, "makes a number of a shard");
+      for (const auto& make : made) check_refused(make, "computes a number from a shard");
       if (shard.numel() > 0) {
-        check_refused([&] { shard.abs().max(); }, "'aten::max' makes a number of a shard");
-        check_refused([&] { shard[0].item<float>(); }, "'aten::item' makes a number");
+        check_refused([&] { shard.abs().max(); }, "'aten::max' computes a number from a shard");
+        check_refused([&] { shard[0].item<float>(); }, "'aten::item' computes a number");
       }
     };
     for (const at::Tensor& shard : trainee.parameters) {
@@ -160,7 +160,7 @@ TEST_CASE("LBFGS ends at its first step; LibTorch's element-wise optimizers go o
             return loss;
           });
         },
-        "an optimizer that does it (LBFGS) cannot train shards");
+        "do not use optimizers that do this (LBFGS)");
     for (size_t i = 0; i < before.size(); ++i) {
       CHECK(torch::equal(trainee.parameters[i].detach(), before[i]));
     }

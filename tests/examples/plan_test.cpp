@@ -67,7 +67,7 @@ TEST_CASE("a plan ends with 0 where it fits or nothing is asked, with 78 where i
 TEST_CASE("what is wrong with a command line is one line") {
   check_line(plan({"--model", "bert-tiny", "--rank", "2"}), 64, "did you mean --ranks?");
   check_line(plan({"--model", "bert-tiny", "--ranks", "6", "--shard", "4"}), 78,
-             "6 ranks cannot be cut into groups of 4");
+             "6 ranks cannot be divided into groups of 4");
 }
 
 TEST_CASE("--help lists flags and presets") {

@@ -52,7 +52,7 @@ TEST_CASE("a collective that does not end is left when its time is over, by all 
     machine.nccl().hang_collectives();
     const std::string told = gather_and_wait(rank, *communicator);
     CAPTURE(told);
-    CHECK(contains(told, "NCCL is not through after 0.2 s"));
+    CHECK(contains(told, "NCCL did not finish within 0.2 s"));
     CHECK(contains(told, "all_gather of 16 float32 'layers.3' #7"));
     CHECK(!gather_and_wait(rank, *communicator).empty());  // nor is there another one
   });
@@ -80,7 +80,7 @@ TEST_CASE("a collective that does not end behind a thousand that have ended is l
     const auto begin = std::chrono::steady_clock::now();
     const std::string told = gather_and_wait(rank, *communicator);
     CAPTURE(told);
-    CHECK(contains(told, "NCCL is not through after 2.0 s"));
+    CHECK(contains(told, "NCCL did not finish within 2.0 s"));
     // With a look for each of them it would be kEnded looks later.
     CHECK(std::chrono::steady_clock::now() - begin < kEnded / 2 * kLook);
   });
@@ -99,7 +99,8 @@ TEST_CASE("a communicator's first collectives have more time than later ones") {
       machine.nccl().hang_collectives();
       const std::string told = gather_and_wait(rank, *communicator);
       CAPTURE(told);
-      CHECK(contains(told, is_first ? "not through after 1.0 s" : "not through after 0.1 s"));
+      CHECK(
+          contains(told, is_first ? "did not finish within 1.0 s" : "did not finish within 0.1 s"));
     });
     CHECK(machine.gpu().take_reports().empty());
   }

@@ -34,7 +34,7 @@ Failure ranks_disagree(int rank, const CollectiveRecord& record, int other_rank,
 Failure ranks_differ_somewhere(int rank, int other_rank) {
   return disagreement(fmt::format("ranks {} and {} did not issue the same",
                                   std::min(rank, other_rank), std::max(rank, other_rank)),
-                      "more than the last collectives ago");
+                      "before the last recorded collectives");
 }
 
 Failure ranks_are_missing(const std::vector<int>& missing, std::chrono::milliseconds within,

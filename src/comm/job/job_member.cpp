@@ -60,7 +60,7 @@ Failure failure_of_end(const ControlSegment& control, int peer, PeerEnd end) {
   switch (end) {
     case PeerEnd::kFinished:
       failure.text.what = fmt::format("rank {} left while other ranks still need it", peer);
-      failure.text.cause = "its program finished with the mesh earlier than theirs";
+      failure.text.cause = "its program destroyed its mesh before they did";
       failure.text.hint = "every rank must issue the same collectives until the end";
       break;
     case PeerEnd::kReported:

@@ -46,14 +46,15 @@ void require_possible(const Collective& collective, int size) {
   const auto where = [&] { return describe(make_record(collective)); };
   for (const CollectivePart& part : collective.parts) {
     if (part.runs.size() <= 1) continue;
-    throw InvalidArgument({.what = fmt::format("what is sent lies in {} places", part.runs.size()),
-                           .where = where(),
-                           .hint = "NCCL sends what lies together: see Capabilities::takes_runs"});
+    throw InvalidArgument(
+        {.what = fmt::format("the send buffer has {} runs, NCCL accepts 1", part.runs.size()),
+         .where = where(),
+         .hint = "check Capabilities::takes_runs before sending runs"});
   }
   if (collective.reduce_op != ReduceOp::kAvg) return;
-  throw InvalidArgument({.what = "an average by NCCL",
+  throw InvalidArgument({.what = "the NCCL communicator does not average (kAvg)",
                          .where = where(),
-                         .hint = "scale what is sent and sum: see Capabilities::averages"});
+                         .hint = "scale the values and use kSum: see Capabilities::averages"});
 }
 
 nccl::Result issue_part(const nccl::Library& library, const Collective& collective,
@@ -193,9 +194,7 @@ void NcclCommunicator::maximum(const Collective& collective, Stream& stream) {
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
-  if (color < 0) {
-    throw InvalidArgument({.what = fmt::format("color {}", color), .hint = "0 is the least"});
-  }
+  require_color(color, "Communicator::split");
   // Who wishes what all hear through this communicator.
   struct Wish {
     int64_t color, key;

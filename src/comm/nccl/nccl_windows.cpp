@@ -23,7 +23,7 @@ Buffer NcclWindows::allocate_unregistered(int64_t bytes) const {
                                            format_bytes(bytes), session_->device().name(),
                                            session_->library().get_error_string(result)),
                        .where = "Options::tuning.nccl_registration",
-                       .hint = "NCCL says why with NCCL_DEBUG=WARN"});
+                       .hint = "set NCCL_DEBUG=WARN to see NCCL's reason"});
   }
   return {data, bytes, [session = session_](void* gone) {
             session->call_at_end(nullptr, "ncclMemFree",
@@ -48,10 +48,10 @@ Buffer NcclWindows::allocate(int64_t bytes) const {
                                             window.get(), nccl::kSymmetricWindow);
       });
   if (*window == nullptr) {
-    throw DeviceError({.what = "NCCL registers no memory on these GPUs",
+    throw DeviceError({.what = "NCCL cannot register memory on these GPUs",
                        .where = "Options::tuning.nccl_registration",
                        .cause = "they cannot reach each other's memory",
-                       .hint = "leave nccl_registration at kOff; NCCL_DEBUG=INFO says more"});
+                       .hint = "leave nccl_registration at kOff; set NCCL_DEBUG=INFO for details"});
   }
   // The memory goes behind the window: with what is called to release it.
   return {memory->data(), bytes,

@@ -287,7 +287,7 @@ TEST_CASE("--help has every default, the exit codes, and no line of more than 80
     std::istringstream lines(help);
     for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 80);
     CHECK(help.find("usage: bert_qa " + std::string(command)) == 0);
-    CHECK(help.find("Exit codes: 0 done, 64 command line") != std::string::npos);
+    CHECK(help.find("Exit codes: 0 success, 64 wrong command line") != std::string::npos);
     CHECK(help.find("--seed N                      of weights, order and dropout [42]") !=
           std::string::npos);
   }
