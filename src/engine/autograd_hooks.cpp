@@ -63,8 +63,9 @@ class OutputHook final : public ag::FunctionPreHook {
     if (!clock) return gradients;  // the parameters' own message says that the engine is gone
     const std::lock_guard lock(clock->mutex);
     if (at::GradMode::is_enabled()) {
-      throw StateError({.what = "backward with create_graph through a sharded unit",
-                        .hint = "second derivatives need the unsharded model"});
+      throw StateError(
+          {.what = "backward with create_graph is not supported through a sharded unit",
+           .hint = "use the unsharded model for second derivatives"});
     }
     clock->pre_backward(*call_, current_task(), current_sequence());
     return gradients;

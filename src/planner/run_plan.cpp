@@ -28,7 +28,7 @@ std::string ways_out(const Mesh& mesh, const StepPlan& plan, const Options& opti
                                                 .host_is_other = host_is_other})) {
     ways.push_back(remedy.flag);
   }
-  return fmt::format("in order of cost: {}; --force goes on all the same", fmt::join(ways, ", "));
+  return fmt::format("in order of cost: {}; use --force to run anyway", fmt::join(ways, ", "));
 }
 
 std::string parts_of(const StepPlan& plan) {

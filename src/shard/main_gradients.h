@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/accumulate.h"
@@ -26,6 +28,9 @@ enum class MainGradientState : uint8_t {
   kNone,   // nothing was reduced since zero_grad
   kReady,  // memory is taken: a slot for each trainable segment with elements
 };
+
+// Throws StateError: some gradients of the unit are undefined, others are not.
+[[noreturn]] void refuse_cleared_gradients(std::string_view fqn, std::string cause);
 
 // Not thread-safe: the engine's mutex covers it.
 class MainGradients {

@@ -111,10 +111,10 @@ TEST_CASE("a GPU among several that cannot be used makes runs fail, and no loopb
   facts.loopback = {};
   facts.cuda.gpus[1].device = {
       .name = "NVIDIA T4", .major = 7, .minor = 5, .memory_bytes = 15 * kGiB};
-  facts.cuda.gpus[1].refusal = {.what = "cuda:1 has compute capability 7.5, 8.0 is the least",
+  facts.cuda.gpus[1].refusal = {.what = "cuda:1 has compute capability 7.5, expected 8.0 or newer",
                                 .hint = "use a GPU of the Ampere generation or newer"};
   CHECK(objections_to(facts) == Lines{"cuda:1 fails NVIDIA T4 (7.5), 15.0 GiB, 0000:02:00.0: "
-                                      "cuda:1 has compute capability 7.5, 8.0 is the least",
+                                      "cuda:1 has compute capability 7.5, expected 8.0 or newer",
                                       "  remedy: use a GPU of the Ampere generation or newer",
                                       "loopback note not run: cuda:1 cannot be used",
                                       "  remedy: mend that first"});

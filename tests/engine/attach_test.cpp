@@ -83,7 +83,7 @@ TEST_CASE("parameters tied across units under a BuildScope are refused with the 
       torch_ranks_options());
   for (const std::string& error : errors) {
     CHECK(error.find("tied across units") != std::string::npos);
-    CHECK(error.find("build plainly") != std::string::npos);
+    CHECK(error.find("build without a BuildScope") != std::string::npos);
   }
 }
 

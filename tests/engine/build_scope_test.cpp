@@ -58,7 +58,7 @@ TEST_CASE("under a BuildScope no more than the shards and one unit exist at any 
     Engine engine(model, building);
     CHECK(engine.stats().memory.in_use.total() ==
           4 * state_of(engine).model.units[1]->shard->layout().slice_numel() * 4);
-    CHECK_THROWS_WITH_AS(Engine(model, building), doctest::Contains("given to an engine before"),
+    CHECK_THROWS_WITH_AS(Engine(model, building), doctest::Contains("passed to an engine before"),
                          StateError);
   });
 }

@@ -184,16 +184,16 @@ TEST_CASE("LibTorch's optimizers are refused while gradients wait under GradSync
           const GradSync keep(trainee.engine, false);
           trainee.loss().backward();
         }
-        check_refused([&] { optimizer->step(); }, "step while gradients wait to be reduced");
+        check_refused([&] { optimizer->step(); }, "cannot step while gradients wait to be reduced");
         check_refused([&] { torch::nn::utils::clip_grad_value_(trainee.parameters, 1.0); },
-                      "step while gradients wait to be reduced");
+                      "cannot step while gradients wait to be reduced");
         trainee.loss(1).backward();  // and reduces both
         optimizer->step();
         {
           const GradSync keep(trainee.engine, false);
           trainee.loss(2).backward();  // beside gradients that are reduced
         }
-        check_refused([&] { optimizer->step(); }, "step while gradients wait to be reduced");
+        check_refused([&] { optimizer->step(); }, "cannot step while gradients wait to be reduced");
         optimizer->zero_grad();
         CHECK(trainee.engine.measure_gradients().norm() == 0);
       }
@@ -222,7 +222,7 @@ TEST_CASE("LibTorch's zero_grad hands back what waits under GradSync, as the eng
     }
     trainee.parameters[0].mutable_grad().reset();
     check_refused([&] { trainee.loss().backward(); },
-                  "gradients of some parameters were taken away by hand");
+                  "gradients of some parameters were cleared by hand");
     trainee.engine.zero_grad();
     trainee.loss().backward();
     CHECK(trainee.engine.measure_gradients().norm() == once);
@@ -238,7 +238,7 @@ TEST_CASE("tensors of parameters() that are taken while gradients wait are guard
       graph_loss(*model, 0, mesh.rank()).backward();
     }
     torch::optim::AdamW optimizer(engine.parameters(), 0.1);
-    check_refused([&] { optimizer.step(); }, "step while gradients wait to be reduced");
+    check_refused([&] { optimizer.step(); }, "cannot step while gradients wait to be reduced");
     CHECK_THROWS_WITH(engine.parameters()[0].grad().const_data_ptr(),
                       doctest::Contains("wait to be reduced"));
   });
@@ -283,7 +283,8 @@ TEST_CASE("LibTorch's step and zero_grad inside a backward, a forward or Gathere
     in_forward = in_backward = [] {};
     {
       const Gathered whole(engine, WriteBack::kOwnSlice);
-      check_refused([&] { optimizer.step(); }, "on main shards while parameters are gathered");
+      check_refused([&] { optimizer.step(); },
+                    "on main shards is not allowed while parameters are gathered");
     }
     optimizer.step();
   });

@@ -98,9 +98,9 @@ TEST_CASE(
   };
   for (const std::string& error : errors_of_ranks(2, build, on_fake_cuda())) {
     CHECK(error ==
-          "a memory limit where ranks share cuda:0 (Options::memory_limit); LibTorch's allocator "
-          "counts by device, not by rank; hint: leave memory_limit at 0, or start one rank for the "
-          "device");
+          "memory_limit is set, but ranks share cuda:0 (Options::memory_limit); LibTorch's "
+          "allocator counts by device, not by rank; hint: leave memory_limit at 0, or start one "
+          "rank per device");
   }
   c10::Allocator* const usual = c10::GetAllocator(at::kCUDA);
   c10::SetAllocator(at::kCUDA, nullptr);
