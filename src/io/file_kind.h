@@ -47,6 +47,9 @@ FileKind kind_of_file(const std::filesystem::path& path);
 // "a gzip archive"; "a file of unknown kind".
 std::string_view name_of(FileKind kind);
 
+// The hint of errors about a damaged file.
+inline constexpr const char* kFetchFileAgain = "fetch the file again: it is broken";
+
 // Refuses, by its name and with the way out, a file that is of a kind that its reader cannot mean.
 // `wanted` is "JSON", "a vocabulary", …. Kinds that may be a damaged file of the wanted kind pass:
 // the reader says more of those.

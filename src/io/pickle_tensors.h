@@ -17,7 +17,8 @@ struct RebuiltTensor {
 
 // Thrown for arguments that the function does not have; the parser adds the place.
 struct WrongArguments {
-  const char* why;
+  std::string why;
+  std::string hint{};
 };
 
 // Requires: `function` is one that makes tensors; `arguments` is a kSequence.

@@ -21,7 +21,6 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr int64_t kMaxPickleBytes = 16 << 20;
-constexpr const char* kBroken = "the file is broken: fetch it again";
 
 struct Place {
   const std::string& where;
@@ -40,7 +39,8 @@ class Records {
   const ZipRecord& at(const std::string& name) const {
     const ZipRecord* record = directory_.find(name);
     if (record == nullptr) {
-      place_.refuse(fmt::format("the archive has no record {}", quoted_name(name)), kBroken);
+      place_.refuse(fmt::format("the archive has no record {}", quoted_name(name)),
+                    kFetchFileAgain);
     }
     require_readable(*record, name, place_.where);
     return *record;
@@ -68,7 +68,7 @@ class TensorReader {
 
   MappedTensor read(const std::string& name, const PickledTensor& tensor) const {
     const auto refuse_tensor = [&](std::string_view what) {
-      place_.refuse(fmt::format("tensor {} {}", quoted_name(name), what), kBroken);
+      place_.refuse(fmt::format("tensor {} {}", quoted_name(name), what), kFetchFileAgain);
     };
     const int64_t item_bytes = bits_of(tensor.dtype) / 8;
     const auto count = count_elements(tensor.dtype, tensor.shape);
@@ -79,7 +79,7 @@ class TensorReader {
                                                   ? records_.at("data/" + tensor.record).bytes
                                                   : std::span<const std::byte>();
     if (std::ssize(record) != tensor.record_bytes) {
-      refuse_tensor(fmt::format("is of a storage of {} bytes, and its record has {}",
+      refuse_tensor(fmt::format("needs a storage of {} bytes, but its record has {}",
                                 tensor.record_bytes, record.size()));
     }
     MappedTensor mapped{
@@ -97,9 +97,9 @@ class TensorReader {
       }
     }
     if (last >= stored) {
-      refuse_tensor(fmt::format(
-          "of shape {}, strides {} and offset {} goes beyond its storage of {}",
-          format_shape(tensor.shape), format_shape(tensor.strides), tensor.offset, stored));
+      refuse_tensor(fmt::format("of shape {}, strides {} and offset {} exceeds its storage of {}",
+                                format_shape(tensor.shape), format_shape(tensor.strides),
+                                tensor.offset, stored));
     }
     mapped.bytes = record.subspan(static_cast<size_t>(tensor.offset * item_bytes),
                                   static_cast<size_t>((last - tensor.offset + 1) * item_bytes));
@@ -114,18 +114,18 @@ class TensorReader {
 void check_version(const Records& records, const Place& place) {
   constexpr int kOldest = 1, kNewest = 10;  // of all that LibTorch has written, to 2.15
   const auto text = records.text(records.text(".data/version") ? ".data/version" : "version");
-  if (!text) place.refuse("the archive has no record 'version'", kBroken);
+  if (!text) place.refuse("the archive has no record 'version'", kFetchFileAgain);
   int version = 0;
   std::from_chars(text->data(), text->data() + text->size(), version);
   if (version < kOldest || version > kNewest) {
-    place.refuse(fmt::format("the archive is of version {}, and {} to {} are read",
+    place.refuse(fmt::format("the archive has version {}, expected {} to {}",
                              quoted_name(text->substr(0, text->find('\n'))), kOldest, kNewest),
                  "save it again with a PyTorch that writes one of these");
   }
   const auto order = records.text("byteorder");
   if (order && *order != "little") {
     place.refuse(fmt::format("the archive's byte order is {}", quoted_name(*order)),
-                 "save it on a machine of little-endian numbers");
+                 "save it on a little-endian machine");
   }
 }
 
@@ -133,7 +133,7 @@ Pickle read_pickle(const Records& records, const Place& place) {
   const auto bytes = records.at("data.pkl").bytes;
   if (std::ssize(bytes) > kMaxPickleBytes) {
     place.refuse(
-        fmt::format("a pickle of {} bytes; at most {} are read", bytes.size(), kMaxPickleBytes),
+        fmt::format("the pickle has {} bytes, at most {} are read", bytes.size(), kMaxPickleBytes),
         "save model.state_dict() alone");
   }
   records.text("data.pkl");
@@ -154,12 +154,12 @@ TorchLayout parse_torch_archive(std::span<const std::byte> bytes, const std::str
   layout.has_check_sums = any_check_sum(layout.records);
   if (!layout.has_check_sums) {
     layout.notes.push_back(
-        fmt::format("{} was saved without check sums: damage is not seen", file));
+        fmt::format("{} was saved without check sums: damage is not detected", file));
   }
   const Records records(layout.records, layout.has_check_sums, place);
   if (layout.records.find("data.pkl") == nullptr) {
     place.refuse("the file is a zip archive without a record 'data.pkl'",
-                 "this is no file of torch.save: unpack it, or name another file");
+                 "unpack it, or pass another file: torch.save did not write it");
   }
   check_version(records, place);
   const Pickle pickle = read_pickle(records, place);

@@ -98,9 +98,9 @@ TEST_CASE("data that is read while the model is built is refused with its place"
   refused("", 65, file + ", line 1, byte 0");
   refused("\xef\xbb\xbf{}", 65, "a byte order mark (" + file);
   refused("{\"data\":\n[\xff]}", 65, file + ", line 2, byte 10");
-  refused("\x1f\x8b\x08", 65, "the file is a gzip archive, and JSON is wanted (" + file);
-  refused("\xff\xfe{", 65, "the file is text in UTF-16, and JSON is wanted (" + file);
-  refused("id,question\n1,why?\n", 65, "the file is a CSV table, and JSON is wanted (" + file);
+  refused("\x1f\x8b\x08", 65, "the file is a gzip archive, expected JSON (" + file);
+  refused("\xff\xfe{", 65, "the file is text in UTF-16, expected JSON (" + file);
+  refused("id,question\n1,why?\n", 65, "the file is a CSV table, expected JSON (" + file);
   refused("{\"rows\":[{}]}", 65, "the key 'rows' is not known, 'data' is meant (" + file);
   refused("{\"data\":[]}", 65, "no question in the file (" + file);
   check_refused({"finetune", "--preset", "tiny", "--vocab-file", kVocabFile, "--train-file",
