@@ -97,9 +97,9 @@ void constructors(Block block, const std::shared_ptr<nn::LinearImpl>& linear,
   fsdp::Unit<Block> of_unique(std::move(unique));
   // refused: A module that exists already
   fsdp::Unit<Block> of_module(module);
-  // refused: takes what a constructor of T's module takes, and none takes these arguments
+  // refused: no constructor of T's module accepts these arguments
   fsdp::Unit<Block> of_many(4, 4, 4);
-  // refused: none takes these arguments
+  // refused: no constructor of T's module accepts these arguments
   fsdp::Unit<Block> of_other(linear);
   // refused: default construct a module which has no default constructor
   fsdp::Unit<Block> of_nothing;

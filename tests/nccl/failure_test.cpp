@@ -188,7 +188,7 @@ TEST_CASE("a watchdog that hangs in a question of the device's is told of") {
       2, {.timeout = std::chrono::milliseconds(400), .on_stuck = [&](const Failure& failure) {
             // Who waits for the simulated runtime meanwhile is told of, too.
             const std::string text = CommError(failure.text, failure.code).what();
-            if (!contains(text, "cudaEventQuery has not come back")) return;
+            if (!contains(text, "cudaEventQuery did not return")) return;
             CHECK(contains(text, "watch over NCCL's collectives"));
             ++told_of;
             hangs = false;  // a process would end here

@@ -282,9 +282,10 @@ TEST_CASE("options that are no schedule are refused by name") {
                 "MultiStepLR: gamma is nan");
   check_refused([&] { ExponentialLR(optimizer, {}); }, "ExponentialLR: gamma is 0");
   check_refused([&] { LinearLR(optimizer, {.start_factor = 0}); },
-                "start_factor is 0; hint: above");
+                "start_factor is 0; hint: use a factor above");
   check_refused([&] { LinearLR(optimizer, {.start_factor = 1.1}); }, "start_factor is 1.1");
-  check_refused([&] { LinearLR(optimizer, {.end_factor = 2}); }, "end_factor is 2; hint: from 0");
+  check_refused([&] { LinearLR(optimizer, {.end_factor = 2}); },
+                "end_factor is 2; hint: use a factor from 0");
   check_refused([&] { LinearLR(optimizer, {.total_iters = 0}); }, "total_iters is 0");
   check_refused([&] { CosineAnnealingLR(optimizer, {}); }, "CosineAnnealingLR: T_max is 0");
   check_refused([&] { CosineAnnealingLR(optimizer, {.T_max = 2, .eta_min = -1}); },

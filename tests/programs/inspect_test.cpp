@@ -199,7 +199,7 @@ TEST_CASE("fsdp-inspect says what it cannot read with 74, and wrong usage with 6
   check_refused({"/dev/null"}, 74, "it is not a regular file");
   write_zeros(folder / "model.safetensors", small_tensors({"x"}));
   check_refused({folder.path()}, 74, "config.json); No such file or directory");
-  check_refused({}, 64, "PATH is required (command line); hint: fsdp-inspect --help");
+  check_refused({}, 64, "PATH is required (command line); hint: see fsdp-inspect --help");
   check_refused({"a", "b"}, 64, "not expected: b");
   check_refused({"--frobnicate", "a"}, 64, "--frobnicate");
   check_refused({""}, 64, "PATH is empty");

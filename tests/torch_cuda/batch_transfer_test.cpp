@@ -35,8 +35,8 @@ TEST_CASE("batches come in order, on the device, with what they hold beside tens
     CHECK(bit_equal(rows.labels.cpu(), torch::full({2}, 10 + i)));
   }
   CHECK_THROWS_WITH_AS(batches.next(),
-                       "a batch after the last one was asked for (batch transfer); hint: take as "
-                       "many as were announced",
+                       "next() was called after the last batch (batch transfer); hint: call next() "
+                       "only as often as there are batches",
                        StateError);
 }
 

@@ -44,8 +44,8 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
   const Words finetune = with_model("finetune", model) + train;
   const ProcessResult refused = run_ranks_of(BERT_QA, 2, finetune);
   CHECK(refused.code == 65);
-  CHECK(refused.err.find("got a negative number, -1 (" + file + ", question 'minus')") !=
-        std::string::npos);
+  CHECK(refused.err.find("answer_start is -1, expected a count of code points from 0 (" + file +
+                         ", question 'minus')") != std::string::npos);
   const ProcessResult trained =
       run_ranks_of(BERT_QA, 2, finetune + Words{"--skip-bad-rows", "--max-train-samples", "9"});
   INFO(trained.out << trained.err);
@@ -89,7 +89,7 @@ TEST_CASE("data as people have them: what cannot be used is left out by name, or
                          "--max-seq-length", "64", "--doc-stride", "8"});
   CHECK(without.code == 64);
   CHECK(without.err.find("1 questions of " + none +
-                         " have no answer, first 'a'; hint: --version-2-with-negative, if") !=
+                         " have no answer, first 'a'; hint: add --version-2-with-negative if") !=
         std::string::npos);
 }
 
