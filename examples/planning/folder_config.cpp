@@ -23,7 +23,7 @@ gpt::GptConfig gpt2_of(const ConfigReader& reader) {
     reader.unsupported("tie_word_embeddings", "false", "use a gpt2 whose head is its embedding");
   }
   if (reader.flag("add_cross_attention")) {
-    reader.unsupported("add_cross_attention", "true", "use a decoder alone");
+    reader.unsupported("add_cross_attention", "true", "use a decoder-only model");
   }
   gpt::GptConfig config{
       .layers = reader.size("n_layer", 1, bert_qa::kMaxLayers),

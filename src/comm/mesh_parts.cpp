@@ -84,7 +84,7 @@ std::function<void(const SlowRank& slow)> slow_listener(const MeshOptions& optio
          .text = {.what =
                       fmt::format("rank {} is slow: waited {:.1f} s for it", slow.rank, seconds),
                   .where = slow.collective,
-                  .cause = "the wait goes on until the time-out",
+                  .cause = "the wait continues until the time-out",
                   .hint = fmt::format(
                       "look at what rank {} does; this warning is given once per rank", slow.rank)},
          .slow = slow});

@@ -69,14 +69,13 @@ void UnitBase::require_whole(std::string_view done) const {
                       .hint = "save it while the engine is alive; load into a new model"});
   }
   if (unit->shard->parameters().state() == ParameterState::kUnsharded) return;
-  throw StateError(
-      {.what = fmt::format("a sharded unit cannot be {}", done),
-       .where = name_of_unit(unit->shard->fqn()),
-       .hint = done == "saved"
-                   ? "on every rank: { fsdp::Gathered whole(engine); if (mesh.rank() == 0) "
-                     "torch::save(model, file); }"
-                   : "on every rank: { fsdp::Gathered whole(engine, "
-                     "fsdp::WriteBack::kFromRankZero); torch::load(model, file); }"});
+  throw StateError({.what = fmt::format("a sharded unit cannot be {}", done),
+                    .where = name_of_unit(unit->shard->fqn()),
+                    .hint = done == "saved"
+                                ? "run on every rank: { fsdp::Gathered whole(engine); if "
+                                  "(mesh.rank() == 0) torch::save(model, file); }"
+                                : "run on every rank: { fsdp::Gathered whole(engine, "
+                                  "fsdp::WriteBack::kFromRankZero); torch::load(model, file); }"});
 }
 
 }  // namespace fsdp

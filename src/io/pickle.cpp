@@ -187,7 +187,7 @@ class PickleParser {
     constexpr int64_t kMaxTensors = 4 * kMaxEntries;
     if (++tensors_ > kMaxTensors) {
       refuse(fmt::format("the file has more than {} tensors and storages", kMaxTensors),
-             "save model.state_dict() alone");
+             "save only model.state_dict()");
     }
     if (!made.tensor) kind = Kind::kUnreadTensor;
     push({.kind = kind, .text = std::move(made.unread), .tensor = std::move(made.tensor)});

@@ -153,7 +153,7 @@ class HeaderEvents final : public JsonEvents {
         fmt::format("{} of shape {}", name_of(tensor.dtype), format_shape(tensor.shape));
     if (!count) refuse(fmt::format("{} has no size in bytes", what));
     if (end - begin != count->nbytes) {
-      refuse(fmt::format("{} takes {} bytes, but data_offsets give it {}", what, count->nbytes,
+      refuse(fmt::format("{} needs {} bytes, but data_offsets has {}", what, count->nbytes,
                          end - begin));
     }
     tensor.numel = count->numel;

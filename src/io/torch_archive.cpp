@@ -134,7 +134,7 @@ Pickle read_pickle(const Records& records, const Place& place) {
   if (std::ssize(bytes) > kMaxPickleBytes) {
     place.refuse(
         fmt::format("the pickle has {} bytes, at most {} are read", bytes.size(), kMaxPickleBytes),
-        "save model.state_dict() alone");
+        "save only model.state_dict()");
   }
   records.text("data.pkl");
   return parse_pickle(bytes, place.where);

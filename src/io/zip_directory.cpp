@@ -114,7 +114,7 @@ class ZipParser {
     if (!one_disk || count != count_here) broken("it is one part of several");
     if (count > kMaxRecords) {
       refuse(fmt::format("the archive has {} records, at most {} are read", count, kMaxRecords),
-             "save model.state_dict() alone");
+             "save only model.state_dict()");
     }
     if (size < count * kEntryBytes) broken("its directory is truncated");
     return part(bytes_, offset, size, "its directory is outside the file");

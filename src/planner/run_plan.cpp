@@ -56,8 +56,7 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
   const int64_t device = plan.peak_bytes();
   if (options.memory_limit > 0 && device > options.memory_limit) {
     throw InvalidArgument(
-        {.what = fmt::format("a step takes {} of a rank's device, and its memory "
-                             "limit is {}",
+        {.what = fmt::format("a step needs {} of a rank's device, but its memory limit is {}",
                              format_bytes(device), format_bytes(options.memory_limit)),
          .where = "the plan of the run",
          .cause = parts_of(plan),
@@ -67,9 +66,9 @@ void require_room(const Mesh& mesh, const StepPlan& plan, const Options& options
   const std::optional<int64_t> free = free_host_bytes();
   if (!free || of_host <= *free / mesh.world_size()) return;
   throw InvalidArgument(
-      {.what = fmt::format("a step takes {} of this host's memory for each of {} ranks, and {} are "
-                           "free",
-                           format_bytes(of_host), mesh.world_size(), format_bytes(*free)),
+      {.what = fmt::format(
+           "a step needs {} of this host's memory for each of {} ranks, but {} are free",
+           format_bytes(of_host), mesh.world_size(), format_bytes(*free)),
        .where = "the plan of the run",
        .cause = parts_of(plan),
        .hint = ways_out(mesh, plan, options, /*host_is_other=*/false)});

@@ -214,7 +214,7 @@ void more_types(ReferenceLast& reference, Either& either, Seventeen& seventeen, 
   look(pointer);
   // refused: std::vector<at::Tensor> rather than at::TensorList
   look(list);
-  // refused: and in a view (std::span) that would be the caller's
+  // refused: and in a view (std::span) it would replace the caller's
   look(span);
 }
 

@@ -132,7 +132,7 @@ TEST_CASE("saving: outside Gathered the fix, inside it the plain model's file") 
       CHECK_THROWS_WITH_AS(
           saved(model.ptr()),
           doctest::Contains("a sharded unit cannot be saved (unit '(root)'); hint: "
-                            "on every rank: { fsdp::Gathered whole(engine);"),
+                            "run on every rank: { fsdp::Gathered whole(engine);"),
           StateError);
       CHECK_THROWS_WITH_AS(saved(model->head.ptr()), doctest::Contains("unit 'head'"), StateError);
       std::string bytes;
@@ -163,7 +163,7 @@ TEST_CASE("loading outside Gathered names the two lines that do it") {
     auto module = std::dynamic_pointer_cast<nn::Module>(model.ptr());
     CHECK_THROWS_WITH_AS(torch::load(module, file),
                          doctest::Contains("a sharded unit cannot be loaded (unit '(root)'); hint: "
-                                           "on every rank: { fsdp::Gathered whole(engine, "
+                                           "run on every rank: { fsdp::Gathered whole(engine, "
                                            "fsdp::WriteBack::kFromRankZero);"),
                          StateError);
     one_backward(model, mesh);  // nothing was changed

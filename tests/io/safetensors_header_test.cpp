@@ -198,12 +198,12 @@ TEST_CASE("A tensor that is not exactly dtype, shape and data_offsets is refused
       {"offsets reversed", file_of(f32("[2]", "[8,0]"), 8),
        "data_offsets end at 0 before they begin at 8"},
       {"size one short", file_of(f32("[2]", "[0,7]"), 7),
-       "tensor 't': F32 of shape [2] takes 8 bytes, but data_offsets give it 7"},
-      {"size one long", file_of(f32("[2]", "[0,9]"), 9), "give it 9"},
+       "tensor 't': F32 of shape [2] needs 8 bytes, but data_offsets has 7"},
+      {"size one long", file_of(f32("[2]", "[0,9]"), 9), "data_offsets has 9"},
       {"half-precision size for F32", file_of(f32("[2]", "[0,4]"), 4),
-       "takes 8 bytes, but data_offsets give it 4"},
-      {"0-d with no byte", file_of(f32("[]", "[0,0]")), "F32 of shape [] takes 4 bytes"},
-      {"zero-size with bytes", file_of(f32("[0]", "[0,4]"), 4), "takes 0 bytes"},
+       "needs 8 bytes, but data_offsets has 4"},
+      {"0-d with no byte", file_of(f32("[]", "[0,0]")), "F32 of shape [] needs 4 bytes"},
+      {"zero-size with bytes", file_of(f32("[0]", "[0,4]"), 4), "needs 0 bytes"},
   };
   for (const auto& [name, file, expected] : cases) {
     const std::string said = header_refusal(file);

@@ -15,13 +15,14 @@ std::string seconds_text(std::chrono::milliseconds time) {
 namespace {
 
 Failure disagreement(const std::string& difference, std::string where) {
-  return {.rank = -1,
-          .code = ExitCode::kPeerFailed,
-          .text = {.what = "ranks disagree about a collective: " + difference,
-                   .where = std::move(where),
-                   .hint = "every rank must issue the same collectives in the same order, and step "
-                           "with the same settings; look for a condition that depends on the "
-                           "rank or its data"}};
+  return {
+      .rank = -1,
+      .code = ExitCode::kPeerFailed,
+      .text = {.what = "ranks disagree about a collective: " + difference,
+               .where = std::move(where),
+               .hint =
+                   "issue the same collectives in the same order on every rank, and step with the "
+                   "same settings; look for a condition that depends on the rank or its data"}};
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ TEST_CASE("ranks of a group that disagree are named as the job numbers them") {
     CHECK(error ==
           "ranks disagree about a collective: rank 1 issued all_reduce (sum) of 4 float32 'norm' "
           "#7, rank 3 issued all_reduce (sum) of 3 float32 'norm' #7 (collective 1 of its "
-          "communicator); hint: every rank must issue the same collectives in the same order, and "
+          "communicator); hint: issue the same collectives in the same order on every rank, and "
           "step with the same settings; look for a condition that depends on the rank or its data");
   }
 }
